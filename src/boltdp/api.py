@@ -1,4 +1,4 @@
-"""`train` and `tune` in one call: rows, schema and settings from whatever is at hand, then the functions that do it."""
+"""The Python API: `train`, `tune` and `Model`, which accept data, schemas and settings in many forms."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     from boltdp.ledger import Account
     from boltdp.privacy.certificate import Certificate
 
-#: How a schema may be given: itself, the path of a TOML file, or a dictionary in the shape of one.
+#: A Schema, the path of a TOML file, or a dictionary with the same entries.
 SchemaLike = Schema | Mapping[str, Any] | str | Path
-#: (low, high) of columns by name, or of all numbers.
+#: Pairs (low, high) by column name, or one pair for all numeric columns.
 Bounds = Mapping[Any, Sequence[float]] | Sequence[float]
 
-#: What settings are called elsewhere.
+#: The names of settings in other libraries, for hints.
 _COMMON_NAMES = {"random_state": "noise_seed", "C": "regularization", "max_norm": "radius", "max_iter": "passes"}
 
 
@@ -56,7 +56,7 @@ class Model(ReleasedModel):
 
     @classmethod
     def of(cls, released: ReleasedModel) -> Model:
-        """The same model, with these methods."""
+        """Convert a released model to this class."""
         return cls(**{field.name: getattr(released, field.name) for field in fields(released)})
 
     def score_batches(self, engine: Engine, context: Context | None = None) -> Iterator[Doubles]:
@@ -82,13 +82,13 @@ class Model(ReleasedModel):
     def predict_proba(
         self, source: Any, context: Context | None = None, *, table: str | None = None, query: str | None = None
     ) -> Doubles:
-        """The probability of each class, in the order of `classes`, for each row; `source` is as for `predict`."""
+        """Compute the probability of each class, in the order of `classes`, for each row of `source`."""
         return predictions.predict_proba(self, source, context, table=table, query=query)
 
     def evaluate(self, rows: Any, context: Context | None = None, *, by: str | None = None) -> ExactEvaluation:
-        """Compare its predictions with the label of `rows`: an engine, or whatever `open_source` takes.
+        """Compare predictions with the label of `rows`, which may be anything that `open_source` takes.
 
-        For public rows: it is computed from them without noise, and the guarantee does not cover it.
+        The rows must be public: the result is computed without noise, and no guarantee covers it.
         """
         with use_source(rows) as engine:
             return evaluate(self, engine, by=by, context=context)
@@ -107,24 +107,23 @@ class Model(ReleasedModel):
         blocks: Sequence[str] = (),
         context: Context | None = None,
     ) -> NoisyEvaluation:
-        """Compare its predictions with the label of private `rows`, by noisy counts that spend epsilon and delta.
+        """Compare predictions with the label of private `rows`, by noisy counts that spend epsilon and delta.
 
-        `by` is a categorical column of the schema, for the figures of each of its categories. It is charged to a
-        `ledger` as `boltdp.train` is. If the model was trained on the same rows, this is spent in addition.
+        `by` is a categorical column of the schema whose categories are evaluated separately. The `ledger` is charged
+        as by `boltdp.train`. If the model was trained on the same rows, both budgets are spent.
         """
         with hints_shown(), use_source(rows, table=table, query=query) as engine:
             account = find_account(rows, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
             return evaluate_privately(self, engine, Budget(epsilon, delta), by=by, context=context, account=account)
 
     def to_sklearn(self) -> Any:
-        """A plain LogisticRegression (one-vs-rest of them, for one-vs-all) or LinearSVC that needs no boltdp.
+        """Convert to a LogisticRegression (in a OneVsRestClassifier for one-vs-all) or LinearSVC of scikit-learn.
 
-        One that decides by a threshold is in a FixedThresholdClassifier, whose threshold is the margin `cut`. Where the
-        loss has a link of its own, as that with a margin, the estimator is boltdp's, for its probabilities.
-        It takes the columns in their own units: numbers, 0 or 1 for each step of a number and for each category, the
-        entries of a vector, in the order of the schema's feature names. It predicts what `predict` does for rows whose
-        values are within the bounds; its probabilities are more extreme for the rows whose norm exceeds the clip norm,
-        and so are its decisions by a threshold.
+        A model with a threshold is wrapped in a FixedThresholdClassifier, whose threshold is the margin `cut`. A loss
+        with a link other than the logistic function needs an estimator of boltdp for its probabilities.
+        The features are in their original units, in the order of the schema's feature names: numbers, 0 or 1 for each
+        step and category, the entries of a vector. Predictions equal those of `predict` for values within the bounds;
+        for rows whose norm exceeds the clip norm, probabilities and decisions by a threshold are more extreme.
         """
         return to_sklearn(self)
 
@@ -256,17 +255,17 @@ def _open_rows(
     charge: Mapping[str, Any],
     where_from: Mapping[str, Any],
 ) -> Iterator[tuple[Engine, Schema, Account | None]]:
-    """The rows, their schema and the account to charge, checked as far as that needs no row."""
+    """Open the source; yield its engine, its schema and the account to charge, checked without reading a row."""
     with use_source(source, **where_from) as engine:
         public = _make_schema(source, engine, schema, **declared)
         if threshold is not None and settings is not None:
-            # Before a row is read, since a budget that is spent cannot be refunded.
+            # Checked before a row is read, since a spent budget cannot be refunded.
             public.target.resolve_threshold(threshold, settings.choose_loss(public.target)[0])
         yield engine, public, find_account(source, table=where_from["table"], query=where_from["query"], **charge)
 
 
 def warn_if_not_private(certificate: Certificate, epsilon: float | None, *, stacklevel: int = 3) -> None:
-    """Warn where an epsilon asks for privacy and the result has none, with the reasons."""
+    """Warn if epsilon is given and the result is not private, with the reasons."""
     if epsilon is not None and not certificate.private:
         warnings.warn(
             f"the model is not private: {'; '.join(certificate.reasons)}", PrivacyWarning, stacklevel=stacklevel
@@ -274,7 +273,7 @@ def warn_if_not_private(certificate: Certificate, epsilon: float | None, *, stac
 
 
 def warn_of_unused(unused: Sequence[str], *, stacklevel: int = 4) -> None:
-    """Say which columns are no features."""
+    """Warn about columns that are not used as features."""
     if unused:
         warnings.warn(
             f"not used, since neither bounds nor categories are declared: {quoted(unused)}; "
@@ -285,14 +284,14 @@ def warn_of_unused(unused: Sequence[str], *, stacklevel: int = 4) -> None:
 
 
 def refuse_beside_schema(given: Mapping[str, Any]) -> None:
-    """Refuse what a schema declares too."""
+    """Raise a ParameterError if a parameter is given that the schema declares."""
     for name, value in given.items():
         if value is not None:
             raise ParameterError(f"{name} must not be given beside a schema, which declares it")
 
 
 def _make_settings(settings: Settings | None, chosen: Mapping[str, Any]) -> Settings:
-    """What is asked for: the fields that are given by name, over ready settings if there are any."""
+    """Make settings from fields by name, which override those of `settings`."""
     for name in chosen:
         if name not in OPTIONS:
             arguments = [*OPTIONS, "label", "bounds", "categories", "timestamps", "classes", "schema", "threshold"]
@@ -317,7 +316,7 @@ def _make_candidates(
     settings: Settings | None,
     chosen: Mapping[str, Any],
 ) -> Sequence[Settings]:
-    """What to choose among: as it is given, or the combinations of a grid."""
+    """Return the candidates as given, or the combinations of a grid."""
     if candidates is None and grid is not None:
         return combinations(_make_settings(settings, chosen), _convert_grid(grid))
     if candidates is None or grid is not None:
@@ -334,7 +333,7 @@ def _convert_grid(grid: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
         raise ParameterError(
             "grid must be a dictionary of lists of values", hint='such as grid={"regularization": [1e-3, 1e-2]}'
         )
-    # Plain numbers instead of NumPy's, which grids are often made of and JSON does not have.
+    # NumPy's numbers, which JSON does not have, are converted to plain ones.
     return {
         name: [OPTIONS[name].convert(value, name) for value in values] if name in OPTIONS else [*values]
         for name, values in grid.items()
@@ -342,21 +341,16 @@ def _convert_grid(grid: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
 
 
 def _make_schema(
-    source: Any,
-    engine: Engine,
-    schema: SchemaLike | None,
-    *,
-    label: str | None,
-    **declared: Any,
+    source: Any, engine: Engine, schema: SchemaLike | None, *, label: str | None, **declared: Any
 ) -> Schema:
-    """The schema that is given, or what the arguments and the source declare."""
+    """Return the schema as given, or make it from the arguments and the declarations of the source."""
     columns = engine.columns()
     if schema is not None:
         given = _load_schema(schema, columns)
         refuse_beside_schema({"label": label, **declared})
         return given
     if label is None and isinstance(source, tuple):
-        label = [*columns][-1]  # as `open_source` calls the labels of a pair
+        label = [*columns][-1]  # the name that `open_source` gives the labels of a pair
     bounds = declared["bounds"]
     if label is None:
         raise ParameterError(
@@ -364,7 +358,7 @@ def _make_schema(
             hint=suggest_columns(columns, bounds if isinstance(bounds, Mapping) else ()),
         )
     if not isinstance(label, str) and str(label) not in columns:
-        # Not what it is: it may be the labels themselves.
+        # The value is not quoted: it may be the labels themselves.
         raise ParameterError(
             f"label must be the name of a column, got {described(label)}",
             hint=suggest_columns(columns, bounds if isinstance(bounds, Mapping) else ()),
@@ -375,7 +369,7 @@ def _make_schema(
 
 
 def _load_schema(schema: SchemaLike, columns: Container[str]) -> Schema:
-    """The schema, and a word where a column is in its place."""
+    """Load a schema, with a hint if the name of a column was given instead."""
     try:
         return Schema.of(schema)
     except ParameterError as fault:
@@ -385,7 +379,7 @@ def _load_schema(schema: SchemaLike, columns: Container[str]) -> Schema:
 
 
 def _check_schema_type(schema: Any) -> None:
-    """Before the source is use_source: labels are often given apart from the rows."""
+    """Raise a ParameterError if `schema` is of another type, such as labels given apart from the rows."""
     if schema is not None and not isinstance(schema, (Schema, Mapping, str, Path)):
         raise ParameterError(
             f"a schema must be a Schema, the path of a TOML file or a dictionary, got {described(schema)}",

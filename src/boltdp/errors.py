@@ -1,4 +1,4 @@
-"""What can go wrong, in words that never contain a private value."""
+"""Exceptions, and helpers for messages that never contain a private value."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from numbers import Integral, Real
 
-#: What an extra of ours brings: the module that is imported, and the package's name.
+#: The module and the package that each optional extra installs.
 EXTRAS = {
     "plot": ("matplotlib", "matplotlib"),
     "postgres": ("psycopg", "psycopg"),
@@ -17,14 +17,14 @@ EXTRAS = {
     "sklearn": ("sklearn", "scikit-learn"),
     "spark": ("pyspark", "PySpark"),
 }
-#: Characters of a value that a message quotes.
+#: The maximum number of characters of a value that a message quotes.
 MAX_QUOTED = 80
-#: Names that a hint lists, at most.
+#: The maximum number of names that a hint lists.
 MAX_NAMES = 12
 
 
 class BoltdpError(Exception):
-    """A fault the user can mend. The message is one sentence; `hint` says how, when we know."""
+    """An error that the user can correct. The message is one sentence; `hint` says how to correct it."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -32,11 +32,11 @@ class BoltdpError(Exception):
 
 
 class ParameterError(BoltdpError, ValueError):
-    """A parameter is outside its range: the message names it, what it must be, and what it was."""
+    """A parameter is invalid: the message says its name, what it must be, and what it was."""
 
 
 class DataError(BoltdpError, ValueError):
-    """The data does not have the declared shape: a column, a type, a file. Never about a row's value."""
+    """The data does not match the schema: a column, a type, a file. The message never depends on a row's value."""
 
 
 class SolverError(BoltdpError):
@@ -44,14 +44,11 @@ class SolverError(BoltdpError):
 
 
 class MissingPackageError(BoltdpError, ImportError):
-    """A package that only some uses need is not installed."""
+    """An optional package is not installed."""
 
 
 def require(extra: str, use: str) -> None:
-    """Refuse a use that needs a package which only comes with an extra, if it is not installed.
-
-    >>> require("sklearn", "an estimator")
-    """
+    """Raise a MissingPackageError if the package of an optional extra, which `use` needs, is not installed."""
     module, name = EXTRAS[extra]
     if find_spec(module) is None:
         raise MissingPackageError(f"{use} needs {name}, which is not installed", hint=f"pip install 'boltdp[{extra}]'")
@@ -59,15 +56,7 @@ def require(extra: str, use: str) -> None:
 
 @contextmanager
 def hints_shown() -> Iterator[None]:
-    """Let Python show the hint of an error below its message, as the commands do; Python 3.10 has no notes for it.
-
-    >>> try:
-    ...     with hints_shown():
-    ...         raise ParameterError("epsilon must be > 0, got 0", hint="epsilon=1 is a usual one")
-    ... except ParameterError as fault:
-    ...     print(getattr(fault, "__notes__", ["hint: epsilon=1 is a usual one"]))
-    ['hint: epsilon=1 is a usual one']
-    """
+    """Add the hint of an error as a note, which tracebacks show; Python 3.10 has no notes."""
     try:
         yield
     except BoltdpError as fault:
@@ -77,7 +66,7 @@ def hints_shown() -> Iterator[None]:
 
 
 def shown(value: object) -> str:
-    """A public value as a message may quote it: as Python writes it, but never long, and without an error.
+    """Return the repr of a public value for a message, truncated if it is long.
 
     >>> shown([1, "a"]), len(shown("a" * 999)), shown(10**9999)
     ("[1, 'a']", 80, 'a number of thousands of digits')
@@ -92,19 +81,18 @@ def shown(value: object) -> str:
 
 
 def printable(text: str, *, longest: int = MAX_QUOTED) -> str:
-    r"""A text of unknown origin as it may be shown: without control characters, which a terminal obeys, and not long.
+    r"""Escape control characters in an untrusted text, and truncate it.
 
     >>> print(printable("a\x1b[2J\u202eb"), printable("a" * 99, longest=9))
     a\x1b[2J\u202eb aaaaa ...
     """
-    # Only so much of it as can be shown, however long it is.
     begin = text[: longest + 1]
     plain = "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in begin)
     return plain if len(plain) <= longest else plain[: longest - 4] + " ..."
 
 
 def described(value: object) -> str:
-    """A value as a message may quote it where it may be rows, by mistake: a number or a text, or else its type.
+    """Describe an argument that may contain private rows: a number or a text as it is, anything else by its type.
 
     >>> described(110), described([1, 0, 1]), described({"a": 1})
     ('110', "an object of type 'list'", "an object of type 'dict'")
@@ -114,7 +102,7 @@ def described(value: object) -> str:
 
 
 def quoted(names: Iterable[str]) -> str:
-    """Some public names in their own order, in quotes, and how many more there are.
+    """Return up to `MAX_NAMES` public names in their order, in quotes, and the number of others.
 
     >>> quoted(["b", "a"])
     "'b', 'a'"
@@ -125,7 +113,7 @@ def quoted(names: Iterable[str]) -> str:
 
 
 def near(name: str, names: Iterable[str], *, before: str = "") -> str | None:
-    """A hint at public names that look like one that is not there; `before` each stands where they all are.
+    """Return a hint with the public names closest to an unknown one, each with the prefix `before`.
 
     >>> near("Age", ["age", "sex"]), near("weight", ["age", "sex"])
     ("did you mean 'age'?", None)
@@ -138,7 +126,7 @@ def near(name: str, names: Iterable[str], *, before: str = "") -> str | None:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Some public names in one line, and how many more there are.
+    """Return up to `MAX_NAMES` public names, sorted, and the number of others.
 
     >>> listed(["b", "a"]), listed(map(str, range(14)))
     ('a, b', '0, 1, 10, 11, 12, 13, 2, 3, 4, 5, 6, 7 and 2 more')
@@ -149,11 +137,7 @@ def listed(names: Iterable[str]) -> str:
 
 
 def whole_number(value: object, name: str, *, least: int) -> int:
-    """`value` as a plain int, or a ParameterError.
-
-    >>> whole_number(3, "passes", least=1)
-    3
-    """
+    """Convert an integer of at least `least` to a plain int, or raise a ParameterError about `name`."""
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise ParameterError(f"{name} must be a whole number, got {shown(value)}")
     if value < least:
@@ -162,11 +146,7 @@ def whole_number(value: object, name: str, *, least: int) -> int:
 
 
 def real_number(value: object, name: str) -> float:
-    """`value` as a plain float, whatever kind of number it was, or a ParameterError.
-
-    >>> real_number(3, "radius")
-    3.0
-    """
+    """Convert a number of any type to a plain float, or raise a ParameterError about `name`."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise ParameterError(f"{name} must be a number, got {shown(value)}")
     try:
@@ -176,4 +156,4 @@ def real_number(value: object, name: str) -> float:
 
 
 class PrivacyWarning(UserWarning):
-    """The result is not covered by a privacy guarantee, or an assumption of it was not declared."""
+    """The result has no privacy guarantee, or an assumption of the guarantee was not declared."""

@@ -1,4 +1,4 @@
-"""A released model: weights, the schema that encodes rows for them, and the certificate. All of it may be shown."""
+"""A released model: weights, the schema that encodes rows for them, and the certificate. All of it is public."""
 
 from __future__ import annotations
 
@@ -39,11 +39,10 @@ class Model:
     schema: Schema
     weights: Doubles
     certificate: Certificate
-    trained_where: str | None = None  #: where the rows were while it was trained, in words; certified by nobody
+    trained_where: str | None = None  #: where the rows were during training, in words; not certified
     threshold: float | None = None  #: the second of two classes is predicted where its probability exceeds this
 
     def __repr__(self) -> str:
-        """What it predicts and its guarantee; nothing about the rows."""
         budget, target = self.certificate.budget, self.schema.target
         guarantee = budget.describe() if budget is not None and self.certificate.private else "not private"
         declared = ", ".join(f"{name}={shown(value)}" for name, value in target.to_dict().items())
@@ -61,7 +60,7 @@ class Model:
             raise ParameterError(f"the certificate must be for {dims} features, got {certificate.problem.dims}")
         class_weights = certificate.problem.class_weights
         if class_weights is not None:
-            target.resolve_class_weights(class_weights)  # refuses those of other classes
+            target.resolve_class_weights(class_weights)  # raises an error if the classes differ
         moments, standardization = certificate.moments, self.schema.standardization
         paid = standardization is not None and standardization.source == "private"
         if paid != (moments is not None):
@@ -84,7 +83,7 @@ class Model:
 
     @classmethod
     def of_release(cls, schema: Schema, released: Doubles, certificate: Certificate) -> Self:
-        """The model of released weights, of shape (models, vectors, dims)."""
+        """Make a model of released weights of shape (models, vectors, dims)."""
         return cls(schema, released.reshape(-1, released.shape[-1]), certificate)
 
     @property
@@ -94,22 +93,21 @@ class Model:
 
     @property
     def cut(self) -> float:
-        """The margin above which the second of two classes is predicted: that of the threshold, or 0."""
+        """The margin above which the second of two classes is predicted; 0 without a threshold."""
         return 0.0 if self.threshold is None else self.certificate.problem.loss.cut(self.threshold)
 
     def with_threshold(self, threshold: Threshold | None) -> Self:
-        """The same, predicting the second of two classes where its probability exceeds `threshold`; None: 0.5.
+        """Return a copy that predicts the second of two classes if its probability exceeds `threshold`; None: 0.5.
 
-        "prior" is the share of that class which the schema declares: it is predicted where it is likelier than
-        usual. The weights stay as they are, so that this costs no privacy: but a threshold that was found by looking
-        at private rows tells something about them, which no certificate covers.
+        "prior" is the share of that class in the schema. The weights do not change, so this costs no privacy; but
+        no certificate covers a threshold that was chosen by looking at private rows.
         """
         if threshold is not None:
             threshold = self.schema.target.resolve_threshold(threshold, self.certificate.problem.loss)
         return replace(self, threshold=threshold)
 
     def margins(self, packed: PackedRows) -> Doubles:
-        """<w, x> for each packed row and weight vector; rows longer than 1 are shortened as in training."""
+        """Compute <w, x> for each packed row and weight vector; rows are clipped to norm 1 as in training."""
         return scores(packed, self.weights, self._feature_map)
 
     @cached_property
@@ -117,11 +115,11 @@ class Model:
         return self.schema.encoding.feature_map
 
     def choices(self, margins: Doubles) -> npt.NDArray[np.intp]:
-        """The class index that wins for each row of margins."""
+        """Return the index of the predicted class for each row of margins."""
         return self.schema.target.as_classes().choose(margins, self.cut)
 
     def probabilities(self, margins: Doubles) -> Doubles:
-        """The probability of each class; some losses tell none."""
+        """Compute the probability of each class; not all losses have probabilities."""
         return self.schema.target.probabilities(margins, self.certificate.problem.loss)
 
     def verify(self) -> None:
@@ -135,7 +133,7 @@ class Model:
             raise certificates.CertificateError("the weights are not those that were released: they are off its grid")
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON-able values."""
+        """Convert to JSON-compatible values."""
         optional = {} if self.threshold is None else {"threshold": self.threshold}
         return {
             "format": FORMAT,
@@ -150,7 +148,7 @@ class Model:
 
     @classmethod
     def from_dict(cls, record: dict[str, Any]) -> Self:
-        """Read what `to_dict` wrote, and nothing else."""
+        """Read the result of `to_dict`; raise a ModelFileError for anything else."""
         if not isinstance(record, dict) or record.get("format") != FORMAT:
             raise ModelFileError("this is not a boltdp model")
         version = record.get("format_version")
@@ -181,21 +179,21 @@ class Model:
             raise ModelFileError(f"the model cannot be read: {error}") from error
 
     def save(self, path: str | Path) -> None:
-        """Write the model aside, with its digest, then rename it: an existing file is replaced whole or not at all."""
+        """Write the model with its digest to `path`, atomically."""
         text = json.dumps(sealed(self.to_dict()), indent=1, allow_nan=False) + "\n"
         with replacing(path) as aside:
             aside.write_text(text, "utf-8")
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read a model file; one that was changed after it was written is refused."""
+        """Read a model file; raise an error if it was changed after it was written."""
         return cls.of_file(read_sealed(path))
 
     @classmethod
     def of_file(cls, record: dict[str, Any]) -> Self:
-        """The model in the record of a file whose digest was checked."""
+        """Make a model from the record of a file whose digest was checked."""
         model = cls.from_dict({key: value for key, value in record.items() if key not in OUTSIDE})
-        # A schema can be declared in several ways; a file has it spelled out, with numbers as floats, and in order.
+        # A schema can be declared in several ways; a file must have its canonical form.
         if json.dumps(record["schema"]) != json.dumps(model.schema.to_dict()):
             raise ModelFileError("the schema in the model must be written as boltdp writes it")
         return model
@@ -205,7 +203,7 @@ _REQUIRED_KEYS = ("format", "format_version", "private", "schema", "weights", "c
 
 
 def _read_weights(rows: Any) -> Doubles:
-    """Lists of floats, all of one length, as `to_dict` writes them."""
+    """Read lists of floats of equal length, as `to_dict` writes them."""
     if not isinstance(rows, list) or not rows or not all(isinstance(row, list) for row in rows):
         raise ModelFileError("the weights must be lists of numbers")
     if any(len(row) != len(rows[0]) for row in rows) or any(type(one) is not float for row in rows for one in row):

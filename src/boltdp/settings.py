@@ -1,4 +1,4 @@
-"""What a user may ask for. What is not asked for is None, and chosen from public numbers before any row is read."""
+"""The settings of a training. Those that are None are chosen from public numbers before any row is read."""
 
 # ruff: noqa: RUF009 (`option` makes a field)
 
@@ -24,38 +24,29 @@ Group = Literal["Privacy", "Model", "Algorithm", "Standardizing", "Research and 
 
 
 def loss_names() -> tuple[str, ...]:
-    """The losses of two classes, by the names that `Settings.loss` takes.
-
-    >>> "logistic" in loss_names()
-    True
-    """
+    """Return the names of the binary losses, which `Settings.loss` takes."""
     return tuple(name for name, kind in LOSSES.items() if getattr(kind, "vectors", None) == 1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """Everything about a setting that the command line, the estimators and grids need to know."""
+    """The metadata of a setting that the command line, the estimators and grids use."""
 
     help: str
     group: Group
-    usual: bool = False  #: `--help` shows it; others are shown by `--help-all` only
-    default_text: str | None = None  #: how the default is chosen, if it is None
+    usual: bool = False  #: whether `--help` shows it; `--help-all` shows all
+    default_text: str | None = None  #: describes how a default of None is resolved
     metavar: str | None = None
-    some_algorithms: bool = False  #: only the algorithms that name it in `takes` have it
-    tunable: bool = False  #: candidates of a grid may differ in it
-    parameter: str = "*"  #: what the estimators call it; "*": as it is; "": they have no such parameter
-    words: tuple[str, ...] = ()  #: the values of a setting that is a word; filled in from a Literal
+    some_algorithms: bool = False  #: whether only algorithms that list it in `takes` have it
+    tunable: bool = False  #: whether a grid may vary it
+    parameter: str = "*"  #: its name in the estimators; "*": the same; "": none
+    words: tuple[str, ...] = ()  #: the allowed values; filled in from a Literal
     kind: Literal["number", "whole number", "word", "other"] = "other"  #: filled in from the field's type
     nullable: bool = False  #: filled in from the field's type
     default: Any = None  #: filled in from the field
 
     def convert(self, value: Any, name: str) -> Any:
-        """`value` as a plain Python value of its kind, or a ParameterError about `name`.
-
-        >>> OPTIONS["passes"].convert(2.5, "passes")
-        Traceback (most recent call last):
-        boltdp.errors.ParameterError: passes must be a whole number, got 2.5
-        """
+        """Convert `value` to a plain Python value of its kind, or raise a ParameterError about `name`."""
         if self.kind == "other" or (value is None and self.nullable):
             return value
         if self.kind == "whole number":
@@ -68,11 +59,7 @@ class Option:
         return str(value)
 
     def parse(self, text: str, name: str) -> Any:
-        """The value that `text` spells.
-
-        >>> OPTIONS["passes"].parse("5", "passes")
-        5
-        """
+        """Parse a value from `text`, or raise a ParameterError about `name`."""
         read: Any = {"number": float, "whole number": int}.get(self.kind, str.strip)
         try:
             value = read(text)
@@ -82,13 +69,13 @@ class Option:
 
 
 def option(help: str, *, default: Any = None, **facts: Any) -> Any:  # noqa: A002
-    """A field of Settings with its Option."""
+    """Make a dataclass field of Settings with its Option."""
     return field(default=default, metadata={"option": Option(help=help, **facts)})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Everything that may be chosen about a training. An option is declared here, and nowhere else.
+    """The settings of a training. Options are declared here and nowhere else.
 
     >>> Settings(epsilon=1.0, passes=10).given
     ('passes',)
@@ -234,20 +221,16 @@ class Settings:
 
     @property
     def budget(self) -> Budget | None:
-        """Epsilon and delta; None: noiseless."""
+        """The budget of epsilon and delta; None for a noiseless training."""
         return None if self.epsilon is None else Budget(self.epsilon, self.delta)
 
     @property
     def given(self) -> tuple[str, ...]:
-        """The settings that only some algorithms have and that differ from their defaults."""
+        """The names of the algorithm-specific settings that differ from their defaults."""
         return tuple(name for name in OPTIONAL if getattr(self, name) not in (None, OPTIONS[name].default))
 
     def without(self, *names: str) -> Settings:
-        """The same, with the defaults of the settings `names`.
-
-        >>> Settings(epsilon=1.0, passes=5, schedule="constant").without("passes", "schedule").given
-        ()
-        """
+        """Return a copy with `names` reset to their defaults."""
         changes: dict[str, Any] = {name: OPTIONS[name].default for name in names}
         return replace(self, **changes)
 
@@ -258,19 +241,13 @@ class Settings:
         progress: Progress | None = None,
         threads: int | None = None,
     ) -> Context:
-        """The context of a run with these seeds, or with the randomness of the operating system.
-
-        Threads are as many as there are processors, unless a number is given.
-
-        >>> Settings(epsilon=1.0, seed=7).context().seed
-        7
-        """
+        """Make the context of a run with these seeds; by default, with one thread per processor."""
         context = Context(randomness=Randomness(self.noise_seed), on_bad_row=on_bad_row, progress=progress)
         given: dict[str, Any] = {"seed": self.seed, "threads": threads}
         return replace(context, **{name: value for name, value in given.items() if value is not None})
 
     def choose_loss(self, target: Target) -> tuple[Loss, int]:
-        """The loss of one model that predicts `target`, and the number of models.
+        """Return the loss of one model that predicts `target`, and the number of models.
 
         >>> from boltdp.schema.target import Classes
         >>> digits = Classes("digit", tuple(range(10)))
@@ -290,7 +267,7 @@ class Settings:
         return loss, target.count_models(loss)
 
     def resolve_class_weights(self, target: Target) -> Settings:
-        """The same with class weights as numbers, in the order of the classes, the largest of them 1.
+        """Return a copy with class weights as numbers in the order of the classes, scaled to a maximum of 1.
 
         >>> from boltdp.schema.target import Classes
         >>> target = Classes("sick", ("no", "yes"), prior=(0.8, 0.2))
@@ -302,18 +279,13 @@ class Settings:
         return replace(self, class_weights=target.resolve_class_weights(self.class_weights))
 
     def check(self) -> None:
-        """Refuse words that a setting does not have, and what is no number where one must be.
-
-        >>> Settings(epsilon=1.0, multiclass="both").check()
-        Traceback (most recent call last):
-        boltdp.errors.ParameterError: multiclass must be one of multinomial, one-vs-all, got 'both'
-        """
+        """Raise a ParameterError if a setting has the wrong type or is not one of its allowed values."""
         for name, one in OPTIONS.items():
             one.convert(getattr(self, name), name)
 
 
-def _complete_option(name: str, stated: Option, hint: Any, default: Any) -> Option:
-    """The option with what follows from the type and the default of its field."""
+def _fill_option(name: str, stated: Option, hint: Any, default: Any) -> Option:
+    """Fill in what follows from the type and the default of the field."""
     types = get_args(hint) if type(None) in get_args(hint) else (hint,)
     words = stated.words or tuple(word for kind in types for word in get_args(kind) if isinstance(word, str))
     kind: Any = "whole number" if int in types else "number" if float in types else "other"
@@ -332,9 +304,9 @@ def _complete_option(name: str, stated: Option, hint: Any, default: Any) -> Opti
 _HINTS = get_type_hints(Settings)
 #: The options by the names of their fields.
 OPTIONS = {
-    one.name: _complete_option(one.name, one.metadata["option"], _HINTS[one.name], one.default) for one in fields(Settings)
+    one.name: _fill_option(one.name, one.metadata["option"], _HINTS[one.name], one.default) for one in fields(Settings)
 }
-#: Settings that only some algorithms have. Each says which of these it takes, and the others are refused.
+#: The settings that only some algorithms have; an algorithm raises an error for those it does not take.
 OPTIONAL = tuple(name for name, one in OPTIONS.items() if one.some_algorithms)
-#: What candidates of a grid may differ in: nothing that the schema, the budget or the form of the weights depends on.
+#: The settings that a grid may vary; the schema, the budget and the shape of the weights do not depend on them.
 TUNABLE = tuple(name for name, one in OPTIONS.items() if one.tunable)

@@ -183,7 +183,7 @@ def ledger_options(command: Command) -> Command:
     return _apply_decorators(command, _LEDGER)
 
 
-def find_charged_account(
+def open_account(
     source: str, *, table: str | None, query: str | None, ledger: str | None, dataset: str | None, blocks: str | None
 ) -> Account | None:
     """Find the ledger account to charge and name it on standard error; return None if there is no ledger."""

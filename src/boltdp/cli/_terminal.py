@@ -98,14 +98,18 @@ class Commands(click.Group):
         except click.UsageError as fault:
             command = fault.ctx.command_path if fault.ctx else "boltdp"
             # click writes one choice per line.
-            code = _print_error(re.sub(r"\s*\n\s*", " ", fault.format_message()).rstrip("."), hint=f"see `{command} --help`")
+            code = _print_error(
+                re.sub(r"\s*\n\s*", " ", fault.format_message()).rstrip("."), hint=f"see `{command} --help`"
+            )
         except click.ClickException as fault:
             code = _print_error(fault.format_message())
         except BoltdpError as fault:
             code = _print_error(str(fault), hint=fault.hint)
         except (click.Abort, KeyboardInterrupt):
             written = len(_files.replaced) > replaced
-            _print_error(f"interrupted; {'the output was written already' if written else 'no output file was changed'}")
+            _print_error(
+                f"interrupted; {'the output was written already' if written else 'no output file was changed'}"
+            )
             code = INTERRUPTED
         except MemoryError:
             code = _print_error("there is not enough memory")

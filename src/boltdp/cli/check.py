@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from boltdp._files import replacing
-from boltdp.cli._options import as_json, source_options, locate_csv_errors
+from boltdp.cli._options import as_json, locate_csv_errors, source_options
 from boltdp.cli._terminal import USER_ERROR, RowsBar, emit_json, emit_table, examples, note, warn
 from boltdp.cli.show import can_encode
 from boltdp.engines import open_source
@@ -51,7 +51,11 @@ def check(
     Nothing of it is private: values and counts of the rows are shown as they are.
     """
     from boltdp.engines.base import check_columns
-    from boltdp.schema.check import NOT_PRIVATE, RULE, check_source  # imported here so that `--help` does not import Arrow
+    from boltdp.schema.check import (  # imported here so that `--help` does not import Arrow
+        NOT_PRIVATE,
+        RULE,
+        check_source,
+    )
 
     schema = Schema.load(schema_path)
     warn(NOT_PRIVATE)

@@ -12,12 +12,12 @@ from boltdp.cli._options import (
     FILE,
     QUERY_CONDITION,
     as_json,
-    find_charged_account,
     check_output,
     describe_ledger,
     ledger_options,
     load_model,
     make_context,
+    open_account,
     scoring_threshold_option,
     source_options,
     threads_option,
@@ -114,7 +114,7 @@ def evaluate(
             found = evaluate_exactly(model, engine, by=by, context=context)
         else:
             budget = Budget(epsilon, delta or 0.0)
-            account = find_charged_account(source, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
+            account = open_account(source, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
             found = evaluate_privately(model, engine, budget, by=by, context=context, account=account)
     if isinstance(found, NoisyEvaluation):
         if output is not None:

@@ -18,7 +18,7 @@ from boltdp.cli._options import (
     set_person_limits,
     settings_options,
 )
-from boltdp.cli._report import describe_curves, describe_persons, describe_earlier_costs
+from boltdp.cli._report import describe_curves, describe_earlier_costs, describe_persons
 from boltdp.cli._terminal import emit, emit_guarantee, emit_json, emit_table, examples
 from boltdp.errors import ParameterError
 from boltdp.privacy.certificate import Certificate
@@ -60,7 +60,9 @@ def plan(
     """Show how much noise the weights will have, and which settings will be used, without reading data."""
     schema = make_public_schema(schema_path, features=features, classes=classes)
     if max_rows_per_person is not None:
-        schema = set_person_limits(schema, person_id=schema.person_id or "person_id", max_rows_per_person=max_rows_per_person)
+        schema = set_person_limits(
+            schema, person_id=schema.person_id or "person_id", max_rows_per_person=max_rows_per_person
+        )
     settings = make_settings(epsilon=epsilon, noiseless=False, chosen=chosen)
     cost = 0.0 if schema.spent is None or schema.spent.budget is None else schema.spent.budget.epsilon
     dims = None if schema_path is not None else features

@@ -12,9 +12,9 @@ from boltdp.cli._options import (
     FILE,
     QUERY_CONDITION,
     check_absent,
-    find_charged_account,
     ledger_options,
     locate_csv_errors,
+    open_account,
     source_options,
 )
 from boltdp.cli._terminal import RowsBar, emit, examples, note, state_condition
@@ -82,7 +82,7 @@ def schema(
         if epsilon is None:
             text = draft_schema(engine, label, public=public)
         else:
-            account = find_charged_account(source, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
+            account = open_account(source, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
             text = _draft_privately(engine, label, Budget(epsilon, delta), query=query, account=account)
     if public:
         state_condition("the draft was filled in from the values, which must be public data")

@@ -100,7 +100,9 @@ def _emit_panel(panel: Panel, top: int, *, at_most: bool) -> None:
     for effect in panel.effects[:top]:
         name = printable(effect.name, longest=40)
         if effect.kind == "vector":
-            lines.append((name, "length of its weights", f"{effect.difference:.3g}", _format_noise(effect.deviation), ""))
+            lines.append(
+                (name, "length of its weights", f"{effect.difference:.3g}", _format_noise(effect.deviation), "")
+            )
             continue
         points = _list_points(effect)
         for index, (place, value, noise) in enumerate(points):

@@ -10,12 +10,12 @@ from boltdp.cli._help import GroupedCommand
 from boltdp.cli._options import (
     QUERY_CONDITION,
     as_json,
-    find_charged_account,
     check_output,
     ledger_options,
     load_schema,
     make_settings,
     model_options,
+    open_account,
     settings_options,
     source_options,
     threads_option,
@@ -119,7 +119,7 @@ def train(
         raise ParameterError("--on-bad-row error looks at the rows here, and must not be given with --in-server")
     where: Literal["auto", "server"] = "server" if in_server else "auto"
     with open_source(source, table=table, query=query, spool=spool, where=where) as engine, RowsBar() as bar:
-        account = find_charged_account(source, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
+        account = open_account(source, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
         context = settings.context(on_bad_row=on_bad_row, progress=bar, threads=threads)
         model = train_model(engine, schema, settings, context=context, account=account)
     model = model.with_threshold(threshold)

@@ -12,12 +12,12 @@ from boltdp.cli._options import (
     FILE,
     QUERY_CONDITION,
     as_json,
-    find_charged_account,
     check_output,
     ledger_options,
     load_schema,
     make_settings,
     model_options,
+    open_account,
     settings_options,
     source_options,
     threads_option,
@@ -148,7 +148,7 @@ def tune(
             state_condition(f"{shown.count():,} rows are treated as public data: the guarantee does not cover them")
         bar = stack.enter_context(RowsBar())
         context = settings.context(progress=bar, threads=threads)
-        account = find_charged_account(source, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
+        account = open_account(source, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
         model = tune_model(
             engine, schema, tried, method=method, public=shown, trials=trials, context=context, account=account
         )

@@ -8,7 +8,7 @@ from boltdp._files.sealed import read_sealed
 from boltdp._files.signing import check_signature, read_public_key
 from boltdp.algorithms import get_algorithm
 from boltdp.cli._options import FILE, as_json
-from boltdp.cli._report import describe_decision, describe_persons, describe_earlier_costs
+from boltdp.cli._report import describe_decision, describe_earlier_costs, describe_persons
 from boltdp.cli._terminal import emit, emit_guarantee, emit_json, emit_table, examples
 from boltdp.model import Model
 from boltdp.privacy.certificate import CertificateError, check_within

@@ -1,4 +1,4 @@
-"""scikit-learn's idiom, over `train` and `tune`."""
+"""scikit-learn estimators over `train` and `tune`."""
 
 from boltdp.errors import require
 

@@ -1,4 +1,4 @@
-"""scikit-learn classifiers, a thin layer over `train`: parameters become a schema and settings, a model attributes."""
+"""scikit-learn classifiers over `train`: parameters become a schema and settings, and attributes hold the model."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ from boltdp.schema.target import Threshold
 from boltdp.settings import OPTIONS, Option, Settings
 from boltdp.workflows.train import train
 
-#: Why a model whose classes were not declared has no guarantee.
+#: The reason why a model is not private if its classes were not declared.
 CLASSES_READ = "the classes were read from the labels, which tells something about single rows; declare classes"
 
-#: Why a model that was fitted by `GridSearchCV`, `CalibratedClassifierCV` and the like has no guarantee.
+#: The reason why a model is not private if `GridSearchCV`, `CalibratedClassifierCV` or the like fitted it.
 SEARCHED = (
     "it was fitted inside a search or a cross-validation (calibration is one), and the guarantee covers neither "
     "scores of private rows nor a choice by them; use PrivateGridSearch, or search on public rows"
 )
 
-#: Said on every fit, whatever the rows are: whether it matters cannot be known without reading them.
+#: The warning on every fit without bounds and clip_norm; it does not depend on the rows.
 NOTHING_DECLARED = (
     "neither bounds nor clip_norm is declared: features are clipped to [-1, 1] and rows shortened to length 1; "
     "declare what is publicly known of them, or clip_norm=1 if this is what you want"
@@ -67,9 +67,9 @@ Classifier = TypeVar("Classifier", bound=type)
 
 
 def add_parameters(*, leave_out: tuple[str, ...] = ()) -> Callable[[Classifier], Classifier]:
-    """Give a class an __init__ that names every parameter and only stores it, as scikit-learn wants it.
+    """Return a class decorator that adds an __init__ which only stores its parameters, as scikit-learn requires.
 
-    The parameters are those that it and its base declare and the settings, which its docstring then has too.
+    The parameters are those that the class and its base declare, and the settings, which are added to its docstring.
     """
 
     def add(cls: Classifier) -> Classifier:
@@ -86,7 +86,7 @@ def add_parameters(*, leave_out: tuple[str, ...] = ()) -> Callable[[Classifier],
 
 
 def _describe_parameter(one: Option) -> str:
-    """The lines of a docstring about a setting."""
+    """Return the lines of the class docstring about a setting."""
     words, kinds = ", ".join(map(repr, one.words)), {"number": "float", "whole number": "int", "word": "str"}
     kind = f"dict or {words}" if one.kind == "other" else f"{{{words}}}" if words else kinds[one.kind]
     optional = " or None" if one.nullable and one.default is None else ""
@@ -96,7 +96,7 @@ def _describe_parameter(one: Option) -> str:
 
 
 class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """What the classifiers share; PrivateLogisticRegression documents the parameters."""
+    """The base of the classifiers; PrivateLogisticRegression documents the parameters."""
 
     epsilon: float | None = 1.0
     classes: Sequence[Any] | npt.NDArray[Any] | None = None
@@ -121,11 +121,12 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._set_model(model)
 
     def _find_account(self) -> Account | None:
-        """What fitting is charged to, if there is a ledger."""
         return find_account(None, ledger=self.ledger, dataset=self.dataset, blocks=self.blocks or ())
 
-    def _prepare_rows(self, X: Any, y: Any, *, schema: Schema | None = None) -> tuple[ArrayEngine, Schema, tuple[str, ...]]:
-        """The rows with their labels, the schema (as declared, unless it is given) and why they are not private."""
+    def _prepare_rows(
+        self, X: Any, y: Any, *, schema: Schema | None = None
+    ) -> tuple[ArrayEngine, Schema, tuple[str, ...]]:
+        """Return an engine of the labelled rows, their schema, and the reasons why the model is not private."""
         X = self._check_features(X, reset=schema is None)
         if y is None:
             raise DataError(f"{type(self).__name__} requires y to be passed, but the target y is None")
@@ -135,22 +136,26 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if schema is None:
             name, schema = getattr(given, "name", None), self._load_schema()
             if schema is not None:
-                schema = _sort_schema_classes(schema)
+                schema = replace(schema, target=schema.target.as_classes().sort())  # as scikit-learn does
             else:
                 if self.classes is None:
                     classes, reasons = _read_classes(given), (*reasons, CLASSES_READ)
                 else:
                     classes = _sort_classes(self.classes)
                 name = name if isinstance(name, str) and name else "label"
-                schema = self._make_named_schema(X, classes, name) if self._has_named_columns else self._make_array_schema(classes, name)
+                schema = (
+                    self._make_named_schema(X, classes, name)
+                    if self._has_named_columns
+                    else self._make_array_schema(classes, name)
+                )
             if self.threshold is not None:
-                # Now, before the budget is spent; without a random state, which would be drawn from.
+                # Checked before the budget is spent; without the random state, so that nothing is drawn from it.
                 settings = clone(self).set_params(random_state=None)._settings()
                 schema.target.resolve_threshold(self.threshold, settings.choose_loss(schema.target)[0])
         return rows_of(schema, X).with_column(schema.label, y), schema, reasons
 
     def _set_model(self, model: ReleasedModel) -> Any:
-        """Take the attributes from a trained model; warn if it should be private and is not."""
+        """Set the fitted attributes; warn if epsilon is given and the model is not private."""
         self.model_, self.certificate_ = Model.of(model).with_threshold(self.threshold), model.certificate
         self.classes_ = np.array(model.classes)
         self.coef_, self.intercept_ = raw_weights(model.schema, model.weights)
@@ -158,7 +163,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def decision_function(self, X: Any) -> Doubles:
-        """The margin of each row: for two classes one number, else one for each class.
+        """Compute the margin of each row: one number for two classes, otherwise one per class.
 
         The second of two classes is predicted above `model_.cut`, which is 0 without a threshold.
         """
@@ -166,16 +171,14 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return margins[:, 0] if margins.shape[1] == 1 else margins
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
-        """The class of each row."""
-        margins = self._compute_margins(X)
-        predicted: npt.NDArray[Any] = self.classes_[self.model_.choices(margins)]
+        """Predict the class of each row."""
+        predicted: npt.NDArray[Any] = self.classes_[self.model_.choices(self._compute_margins(X))]
         return predicted
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        # A missing value is neutral: raising would tell an outsider something about one row.
+        # Missing values and texts among numbers are neutral: an error would reveal something about one row.
         tags.input_tags.allow_nan = True
-        # So is a text, or any other object, among numbers.
         tags.input_tags.string = True
         tags.input_tags.sparse = True
         return tags
@@ -186,20 +189,20 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.concatenate([*self.model_.score_batches(engine)])
 
     def _check_features(self, X: Any, *, reset: bool) -> Any:
-        """X as an array of floats, or, where a schema declares its columns, as it is; names and shape are checked."""
+        """Check names and shape of X; convert it to floats, unless its columns are declared by name."""
         if hasattr(X, "iloc") and hasattr(X, "columns"):
             check_names([str(name) for name in X.columns])
         named = self.schema is not None or self._has_named_columns
         if not hasattr(X, "iloc") and is_table(X):
             X = arrow_table(X)
             if not named:
-                validate_data(self, X, reset=reset, skip_check_array=True)  # its names
+                validate_data(self, X, reset=reset, skip_check_array=True)  # checks the names
                 return check_array(
                     _convert_table(X), dtype=np.float64, ensure_all_finite=False, ensure_min_samples=2 if reset else 1
                 )
         if named and (hasattr(X, "iloc") or isinstance(X, pa.Table)):
             return validate_data(self, X, reset=reset, skip_check_array=True)
-        # A warning about a value that is too large for a float would tell that there is one.
+        # A warning about overflow would reveal that a row has such a value.
         with np.errstate(over="ignore"):
             return validate_data(
                 self,
@@ -213,7 +216,6 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def _has_named_columns(self) -> bool:
-        """Whether columns are declared by their names."""
         return isinstance(self.bounds, Mapping) or self.categories is not None or self.timestamps is not None
 
     def _settings(self, **fixed: Any) -> Settings:
@@ -226,7 +228,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return Settings(**{**chosen, "seed": seed, "noise_seed": None if self.epsilon is None else seed, **fixed})
 
     def _load_schema(self) -> Schema | None:
-        """The schema that was given, if any."""
+        """Return the `schema` parameter as a Schema, if it is given."""
         if self.schema is None:
             return None
         names = ("classes", "bounds", "categories", "timestamps", "curves", "clip_norm")
@@ -235,7 +237,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return Schema.of(self.schema)
 
     def _make_named_schema(self, X: Any, classes: npt.NDArray[Any], label: str) -> Schema:
-        """The schema of a data frame by the bounds and categories of its columns."""
+        """Make the schema of a data frame from bounds, categories and timestamps by column name."""
         if not isinstance(X, pa.Table) and not (hasattr(X, "iloc") and hasattr(X, "columns")):
             raise ParameterError(
                 "bounds and categories by name must be of a data frame's columns, and X has no names",
@@ -267,7 +269,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return clip_norm
 
     def _make_array_schema(self, classes: npt.NDArray[Any], label: str) -> Schema:
-        """The schema of X by its bounds or clip_norm: columns by name, or one vector where nothing tells them apart."""
+        """Make the schema of an array: a column per feature, or one vector if all features have the same bounds."""
         dims, clip_norm = self.n_features_in_, self._check_clip_norm()
         if self.bounds is not None:
             (low, high), norm = _unpack_bounds(self.bounds), clip_norm
@@ -293,7 +295,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Classes(label, tuple(classes)),
             columns,
             intercept=intercept,
-            # The intercept is a 1 beside the scaled features, which the clip norm is about.
+            # The clip norm is that of the scaled features, without the constant 1 of the intercept.
             clip_norm=None if norm is None else math.hypot(norm, intercept),
         )
 
@@ -377,12 +379,11 @@ class PrivateLogisticRegression(_PrivateClassifier):
     """
 
     def predict_proba(self, X: Any) -> Doubles:
-        """The probability of each class for each row."""
-        margins = self._compute_margins(X)
-        return self.model_.probabilities(margins)
+        """Compute the probability of each class for each row."""
+        return self.model_.probabilities(self._compute_margins(X))
 
     def predict_log_proba(self, X: Any) -> Doubles:
-        """The logarithm of `predict_proba`."""
+        """Compute the logarithm of `predict_proba`."""
         with np.errstate(divide="ignore"):
             logarithms: Doubles = np.log(self.predict_proba(X))
         return logarithms
@@ -417,10 +418,9 @@ class PrivateHuberSVM(_PrivateClassifier):
 
 
 def _is_inside_search() -> bool:
-    """Whether scikit-learn's model selection is what called: its searches and cross-validations, not its splitters.
+    """Return whether a caller is scikit-learn's model selection or calibration, which use scores of the rows.
 
-    So do calibration, which learns from scores of the rows, and a threshold that is tuned by them, but not one that is
-    fixed: that fits once, on all rows, and looks at none.
+    A FixedThresholdClassifier does not count: it fits once, on all rows, and computes no scores.
     """
     frame = sys._getframe()
     while frame.f_back is not None:
@@ -434,7 +434,7 @@ def _is_inside_search() -> bool:
 
 
 def _convert_numbers(X: Any, *, warn: bool) -> Any:
-    """X as scikit-learn takes it for numbers, which itself would raise errors that one value causes, and quote it."""
+    """Convert X to numbers before scikit-learn does, whose errors depend on single values and quote them."""
     if not (hasattr(X, "iloc") and hasattr(X, "columns")):
         values = X if issparse(X) else python_cells.matrix(X)
         if values.ndim < 2:
@@ -467,7 +467,7 @@ def _convert_numbers(X: Any, *, warn: bool) -> Any:
 
 
 def _convert_table(table: pa.Table) -> Doubles:
-    """The numbers of an Arrow table, a missing one as NaN."""
+    """Convert an Arrow table to a matrix of floats, with NaN for missing values."""
     columns = []
     for field, column in zip(table.schema, table.columns, strict=True):
         if ColumnType.of(field.type).kind not in ("number", "bool", "untyped"):
@@ -482,7 +482,7 @@ def _convert_table(table: pa.Table) -> Doubles:
 
 
 def _convert_labels(y: Any) -> npt.NDArray[Any]:
-    """Y as an array of its own type; a list's elements untouched, since one odd label would change the type of all."""
+    """Convert y to an array of its own type; a list becomes an array of objects, so that no label changes type."""
     if isinstance(y, (list, tuple)):
         return python_cells.objects(y)
     if isinstance(y, str):
@@ -492,14 +492,14 @@ def _convert_labels(y: Any) -> npt.NDArray[Any]:
         )
     kind = np.asarray(y).dtype
     if kind.kind not in "fiubOU":
-        # Some of these scikit-learn would refuse too, in words that quote the labels.
+        # The errors of scikit-learn would quote the labels.
         raise DataError(f"y must have texts, numbers or booleans, its type is {str(kind)!r}")
     labels: npt.NDArray[Any] = column_or_1d(y, warn=True)
     return labels
 
 
 def _sort_classes(classes: Any) -> npt.NDArray[Any]:
-    """Declared classes in the order of scikit-learn, whose metrics take the last one for the positive one."""
+    """Sort the declared classes, as scikit-learn does: its metrics treat the last class as positive."""
     try:
         distinct: npt.NDArray[Any] = np.unique(np.asarray(classes))
     except (TypeError, ValueError):
@@ -507,13 +507,8 @@ def _sort_classes(classes: Any) -> npt.NDArray[Any]:
     return distinct
 
 
-def _sort_schema_classes(schema: Schema) -> Schema:
-    """The schema with its classes, and the prior with them, in the order of scikit-learn."""
-    return replace(schema, target=schema.target.as_classes().sort())
-
-
 def _read_classes(y: Any) -> npt.NDArray[Any]:
-    """The classes that y has: private information."""
+    """Read the classes from y, which no guarantee covers."""
     y = np.asarray(y)
     if y.dtype.kind not in "fiubOU":
         raise DataError(f"y must have texts, numbers or booleans, its type is {str(y.dtype)!r}")
@@ -532,7 +527,7 @@ def _read_classes(y: Any) -> npt.NDArray[Any]:
 
 
 def _add_curves(columns: tuple[Column, ...], curves: Any) -> tuple[Column, ...]:
-    """The columns with the curves that the parameter declares."""
+    """Return the columns with the curves that the parameter `curves` declares."""
     if curves is None:
         return columns
     numbers = {column.name: column for column in columns if isinstance(column, Numeric)}
@@ -541,7 +536,9 @@ def _add_curves(columns: tuple[Column, ...], curves: Any) -> tuple[Column, ...]:
     unknown = curves.keys() - numbers.keys()
     if unknown:
         raise ParameterError(f"curves must be of columns of X, got {min(unknown, key=str)!r}")
-    curved = {name: replace(numbers[name], curve=_resolve_places(numbers[name], curve)) for name, curve in curves.items()}
+    curved = {
+        name: replace(numbers[name], curve=_resolve_places(numbers[name], curve)) for name, curve in curves.items()
+    }
     return tuple(curved.get(column.name, column) for column in columns)
 
 
@@ -561,7 +558,7 @@ def _unpack_bounds(bounds: Any) -> tuple[Any, Any]:
 
 
 def _repeat_bound(bound: Any, dims: int) -> list[Any]:
-    """One bound for each feature."""
+    """Return a list with one bound per feature."""
     if np.ndim(bound) == 0:
         return [bound] * dims
     if np.shape(bound) != (dims,):

@@ -1,4 +1,4 @@
-"""A search over the settings of a private classifier that spends its budget once: scikit-learn's way to `tune`."""
+"""A grid search over the settings of a private classifier within one budget: scikit-learn's interface to `tune`."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class PrivateGridSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
         if self.random_state is not None:
             best.set_params(random_state=self.random_state)
         settings = [clone(best).set_params(**one)._settings() for one in grid]
-        # A random state draws other seeds each time; the candidates of one search share theirs.
+        # A random state gives each candidate other seeds; all candidates must share those of the first.
         settings = [replace(one, seed=settings[0].seed, noise_seed=settings[0].noise_seed) for one in settings]
         engine, schema, reasons = best._prepare_rows(X, y)
         public = None if self.public_rows is None else best._prepare_rows(*self.public_rows, schema=schema)[0]
@@ -119,21 +119,20 @@ class PrivateGridSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
         return self
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
-        """The class of each row."""
+        """Predict the class of each row."""
         return self._fitted_estimator().predict(X)  # type: ignore[no-any-return]
 
     def decision_function(self, X: Any) -> Doubles:
-        """The margin of each row."""
+        """Compute the margin of each row."""
         return self._fitted_estimator().decision_function(X)  # type: ignore[no-any-return]
 
     @_estimator_has("predict_proba")  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Doubles:
-        """The probability of each class for each row."""
+        """Compute the probability of each class for each row."""
         return self._fitted_estimator().predict_proba(X)  # type: ignore[no-any-return]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        # What rows may be is the classifier's to say.
         tags.input_tags = get_tags(self.estimator).input_tags
         return tags
 

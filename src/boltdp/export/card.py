@@ -1,10 +1,10 @@
-"""A model card, and the record that the OpenDP deployments registry asks for: both follow from the model.
+"""Model cards, and records for the OpenDP deployments registry, both made from a model.
 
-The sections of a card are the points of NIST SP 800-226: the guarantee, the unit of privacy, the parameters with
-their curve, the mechanism, the threat model, what is not covered, and the utility, by subgroup if that was measured
-with noise. What only the owner of the data knows is given by whoever makes the card, or is left as a visible blank.
+The sections of a card follow NIST SP 800-226: the guarantee, the unit of privacy, the parameters with the privacy
+profile, the mechanism, the threat model, what is not covered, and the utility, by subgroup if it was measured with
+noise. Facts that only the owner of the data knows are arguments, or are left as visible blanks.
 
-The registry's form is that of `schemas/deployments-schema.yaml` in its repository, opendp/deployments-registry-data.
+A record has the form of `schemas/deployments-schema.yaml` in the repository opendp/deployments-registry-data.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from boltdp.evaluation.classification import NoisyEvaluation
     from boltdp.model import Model
 
-#: What only the owner of the data knows: the name of each option, and what it is.
+#: The facts that only the owner of the data knows: the name of each option, and its meaning.
 OWNER = {
     "name": "the name of the model, as it is published",
     "curator": "who publishes it",
@@ -47,16 +47,16 @@ OWNER = {
     "author": "who wrote this card",
 }
 
-#: Epsilons of the curve, as parts of the one that is claimed.
+#: The epsilons at which the privacy profile is tabulated, as fractions of the claimed epsilon.
 CURVE_FRACTIONS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
-#: The title of the section that a page sets apart.
+#: The title of the section that the HTML page highlights.
 GUARANTEE = "The guarantee"
-#: Columns that are listed one by one, at most; and categories of each.
+#: The maximum number of columns that are listed.
 MAX_COLUMNS = 40
-#: Characters of a text of the owner, and of a line that follows from the model.
+#: The maximum number of characters of a text.
 MAX_LENGTH = 4000
 
-#: Who is there, and what is assumed of them and of the machine.
+#: The actors of the threat model, and the assumptions about them and the machine.
 ACTORS = (
     "Whoever gets the model may know every other row, and everything that is printed: they learn no more about a row "
     "than the parameters allow.",
@@ -69,13 +69,17 @@ ASSUMPTIONS = (
     "and the disk of the machine that trains.",
     "Time, memory, power and disk access are not hidden.",
 )
+EXCLUSIONS = (
+    "Other releases from the same rows: their budgets are spent in addition.",
+    "Whatever was computed from the rows by other means, such as a threshold that was found by looking at them.",
+)
 
 Owner = Mapping[str, str]
 
 
 @dataclass(frozen=True)
 class Table:
-    """Lines of cells below headings."""
+    """A table of texts."""
 
     headings: tuple[str, ...]
     lines: tuple[tuple[str, ...], ...]
@@ -83,7 +87,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a card: sentences, facts with their names, a table and a command, as plain texts."""
+    """A section of a card, as plain texts."""
 
     title: str
     text: tuple[str, ...] = ()
@@ -93,7 +97,7 @@ class Section:
 
 
 def sections(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> list[Section]:
-    """The whole card."""
+    """Make all sections of the card."""
     certificate, schema = model.certificate, model.schema
     return [
         Section(
@@ -109,13 +113,21 @@ def sections(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> 
         Section("The unit of privacy", _describe_unit(certificate), _list_owner_facts(owner, "persons")),
         Section(
             "Privacy parameters",
-            _introduce_curve(certificate),
+            (
+                "The claim is one point of the privacy profile delta(epsilon), which is bounded by:"
+                if certificate.private
+                else "Without a guarantee there is no privacy profile.",
+            ),
             (*_list_parameters(certificate), *_list_owner_facts(owner, "justification")),
             _tabulate_curve(certificate),
         ),
         Section("The mechanism", _describe_implementation(certificate), tuple(_list_mechanisms(certificate))),
         Section("The threat model", (*ACTORS, *ASSUMPTIONS), _list_owner_facts(owner, "access")),
-        Section("What is not covered", _list_exclusions(model), _list_owner_facts(owner, "collection", "other-releases")),
+        Section(
+            "What is not covered",
+            (_describe_public(model), *EXCLUSIONS),
+            _list_owner_facts(owner, "collection", "other-releases"),
+        ),
         _describe_utility(certificate, evaluation),
         Section(
             "How to check it",
@@ -129,7 +141,7 @@ def sections(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> 
 
 
 def markdown(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> str:
-    """The card as Markdown, with the metadata that model hubs read at its head."""
+    """Write the card as Markdown, with a metadata header for model hubs."""
     task = model.schema.target.task
     lines = [
         "---",
@@ -147,7 +159,10 @@ def markdown(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> 
         for text in section.text:
             lines += ["", _escape_markdown(text)]
         if section.facts:
-            lines += ["", *(f"- **{_escape_markdown(name)}**: {_escape_markdown(value)}" for name, value in section.facts)]
+            lines += [
+                "",
+                *(f"- **{_escape_markdown(name)}**: {_escape_markdown(value)}" for name, value in section.facts),
+            ]
         for table in section.tables:
             rule = "|---" * len(table.headings) + "|"
             lines += ["", _write_table_row(table.headings), rule, *map(_write_table_row, table.lines)]
@@ -157,7 +172,7 @@ def markdown(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> 
 
 
 def html(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> str:
-    """The card as one page that needs nothing else."""
+    """Write the card as a self-contained HTML page."""
     body = ""
     for section in sections(model, owner, evaluation):
         body += f"<h2>{escape_text(section.title)}</h2>"
@@ -181,7 +196,7 @@ def html(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> str:
 
 
 def to_dict(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> dict[str, Any]:
-    """The card as JSON-able values, with the certificate and the evaluation that it follows from."""
+    """Convert the card, its certificate and its evaluation to JSON-compatible values."""
     listed = [
         {
             "title": section.title,
@@ -201,7 +216,7 @@ def to_dict(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> d
 
 
 def registry(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> dict[str, Any]:
-    """The record of the OpenDP deployments registry; blanks are empty texts, which its checks refuse."""
+    """Make the record for the OpenDP deployments registry; blanks are empty texts, which its validation rejects."""
     certificate = model.certificate
     if not certificate.private or certificate.budget is None:
         raise ParameterError(
@@ -250,7 +265,7 @@ def registry(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> 
             "privacy_loss": {
                 "privacy_unit": certificate.adjacency.unit.capitalize(),
                 "privacy_unit_details": _write_list(_describe_unit(certificate), persons),
-                # How many persons there are is private.
+                # The number of persons is private.
                 "number_of_privacy_units": certificate.rows if certificate.person_rows is None else None,
                 "privacy_parameters": {"epsilon": budget.epsilon, **({"delta": budget.delta} if budget.delta else {})},
                 "privacy_parameters_details": _write_list([certificate.guarantee()], points),
@@ -269,7 +284,9 @@ def registry(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> 
                 "preprocessing_and_hyperparameter_tuning": _write_list(_describe_preprocessing(certificate)),
                 "mechanisms": _write_list(mechanisms, _describe_implementation(certificate)),
                 "composition": _write_list(spent or ["One mechanism: nothing is composed."]),
-                "post_processing": _describe_post_processing(model),
+                "post_processing": "None."
+                if model.threshold is None
+                else f"A threshold of {model.threshold:g}, which changes no weight.",
                 "justification": owner.get("justification", ""),
                 "utility": _write_list(utility.text, scores, groups),
                 "additional_information": "The model file has a certificate; `boltdp verify` recomputes the claim.",
@@ -283,7 +300,7 @@ def registry(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> 
     }
 
 
-#: The option that fills in each blank of the registry's record.
+#: The option for each key of the registry's record that may be blank.
 _OPTION_OF_KEY = {
     "url_slug": "name",
     "name": "name",
@@ -301,7 +318,7 @@ _OPTION_OF_KEY = {
 
 
 def yaml(record: Mapping[str, Any]) -> str:
-    r"""A record of texts, numbers, lists and such records as YAML; a blank text says who fills it in.
+    r"""Write a nested record as YAML; a comment beside a blank text names its option.
 
     >>> print(yaml({"name": "a: b", "delta": 1e-06, "lines": "one\ntwo", "list": [{"x": 1}]}), end="")
     name: "a: b"
@@ -338,7 +355,7 @@ def _write_yaml(record: Mapping[str, Any], indent: str = "") -> Iterator[str]:
 
 def _write_scalar(value: Any) -> str:
     if isinstance(value, float):
-        # Readers of YAML take a number with an exponent for a text, unless it has a point.
+        # YAML parsers read a number with an exponent but no point as a text.
         text = repr(value)
         return text if "e" not in text or "." in text else text.replace("e", ".0e")
     return json.dumps(value, ensure_ascii=False)
@@ -352,12 +369,12 @@ def _write_blank_comment(key: str, value: Any) -> str:
 
 
 def _write_list(*parts: Sequence[str]) -> str:
-    """Sentences as a list in Markdown, each on a line of its own; names in them are not taken for markup."""
+    """Write sentences as a Markdown list, with markup in them escaped."""
     return "\n".join(f"- {_escape_markdown(text)}" for part in parts for text in part)
 
 
 def _list_owner_facts(owner: Owner, *names: str) -> tuple[tuple[str, str], ...]:
-    """What the owner says, or a blank."""
+    """List the texts of the owner, with visible blanks for missing ones."""
     return tuple((name, owner.get(name) or f"____ (to be stated by the owner: {OWNER[name]})") for name in names)
 
 
@@ -405,12 +422,6 @@ def _list_parameters(certificate: Certificate) -> list[tuple[str, str]]:
     return facts
 
 
-def _introduce_curve(certificate: Certificate) -> tuple[str, ...]:
-    if not certificate.private:
-        return ("Without a guarantee there is no privacy profile.",)
-    return ("The claim is one point of the privacy profile delta(epsilon), which is bounded by:",)
-
-
 def _tabulate_curve(certificate: Certificate) -> tuple[Table, ...]:
     if not certificate.private or certificate.budget is None:
         return ()
@@ -418,7 +429,7 @@ def _tabulate_curve(certificate: Certificate) -> tuple[Table, ...]:
     lines = []
     for part in CURVE_FRACTIONS:
         epsilon = part * claimed.epsilon
-        # Beyond what is claimed a curve on a grid may be coarser than the claim itself.
+        # At larger epsilons the claimed delta may be a tighter bound than the discretized profile.
         delta = min(certificate.delta(epsilon), claimed.delta) if part >= 1 else certificate.delta(epsilon)
         lines.append((f"{epsilon:g}", f"{delta:.3g}"))
     return (Table(("epsilon", "delta, at most"), tuple(lines)),)
@@ -479,20 +490,6 @@ def _describe_public(model: Model) -> str:
     )
 
 
-def _list_exclusions(model: Model) -> tuple[str, ...]:
-    return (
-        _describe_public(model),
-        "Other releases from the same rows: their budgets are spent in addition.",
-        "Whatever was computed from the rows by other means, such as a threshold that was found by looking at them.",
-    )
-
-
-def _describe_post_processing(model: Model) -> str:
-    if model.threshold is None:
-        return "None."
-    return f"A threshold of {model.threshold:g}, which changes no weight."
-
-
 def _describe_utility(certificate: Certificate, evaluation: NoisyEvaluation | None) -> Section:
     title = "Utility"
     if evaluation is None:
@@ -526,10 +523,6 @@ def _write_table_row(cells: Sequence[str]) -> str:
 
 
 def _escape_markdown(text: str) -> str:
-    r"""A text of unknown origin in Markdown: no part of it is markup, and it is one line.
-
-    >>> _escape_markdown("a|b_c <i>")
-    'a\\|b\\_c &lt;i&gt;'
-    """
+    """Escape an untrusted text for Markdown, as one line."""
     one = printable(text, longest=MAX_LENGTH).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([\\`*_\[\]|#$])", r"\\\1", one)

@@ -1,4 +1,4 @@
-"""The report of a check as one page of HTML with a drawing of each column."""
+"""The report of `boltdp check` as an HTML page with a drawing of each column."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from boltdp.export.html import document
 if TYPE_CHECKING:
     from boltdp.schema.check import CheckedColumn, Report
 
-#: Between the bars of what is within the bounds and those of what is not.
+#: The gap between the bars within the bounds and those beyond them.
 GAP = 6.0
 
 
 def write_page(report: Report, schema: str) -> str:
-    """The page of a report; `schema` is the name of the schema file."""
+    """Write the page of a report; `schema` is the name of the schema file."""
     from boltdp.schema.check import NOT_PRIVATE, RULE
 
     title = f"{report.rows:,} rows compared with {escape_text(schema)}"
@@ -57,7 +57,7 @@ def _draw_column(column: CheckedColumn) -> str:
 
 
 def _draw_histogram(column: CheckedColumn) -> str:
-    """How often numbers occur between the bounds, which are lines, and on the outer sides of them."""
+    """Draw a histogram of the numbers within the bounds, which are lines, and beyond them."""
     assert column.low is not None
     assert column.high is not None
     largest, wide = max(*column.bars, column.below, column.above, 1), (WIDTH - 2 * GAP) / (len(column.bars) + 2)
@@ -82,7 +82,7 @@ def _draw_histogram(column: CheckedColumn) -> str:
 
 
 def _draw_counts(column: CheckedColumn) -> str:
-    """How often each declared value occurs, and all others together."""
+    """Draw a bar for the count of each declared value, of undeclared ones and of missing ones."""
     counts = [*column.counts[:MAX_BARS], ("not declared", column.undeclared), ("missing", column.missing)]
     largest, left = max(1, *(count for _, count in counts)), len(column.counts) - MAX_BARS
 

@@ -1,4 +1,4 @@
-"""A scikit-learn classifier whose probabilities have another link than the logistic function."""
+"""A scikit-learn classifier with a link function other than the logistic function."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from boltdp.losses import Loss
 
 
 class LinkedLogisticRegression(LogisticRegression):  # type: ignore[misc]
-    """A linear classifier of two classes that tells probabilities as its loss does.
+    """A linear binary classifier whose probabilities follow from the link of its loss.
 
     >>> from boltdp.losses import MarginLogistic
     >>> estimator = LinkedLogisticRegression(MarginLogistic())
@@ -27,12 +27,10 @@ class LinkedLogisticRegression(LogisticRegression):  # type: ignore[misc]
         self.loss = loss
 
     def predict_proba(self, X: Any) -> Doubles:
-        """Of both classes."""
         second = self.loss.probabilities(self.decision_function(X)[:, np.newaxis])
         assert second is not None
         return np.hstack([1.0 - second, second])
 
     def predict_log_proba(self, X: Any) -> Doubles:
-        """Their logarithms."""
         logarithms: Doubles = np.log(self.predict_proba(X))
         return logarithms

@@ -1,7 +1,7 @@
-"""What each column does to the margin, in its own units, and how far noise may have moved that.
+"""The effect of each column on the margin, in its original units, and the standard deviation of the noise in it.
 
-The effect of a value is the margin with it minus the margin with the value missing. All numbers come from the model:
-no row is read. Of rows that are longer than the clip norm, which are shortened, all effects shrink alike.
+The effect of a value is the margin with it minus the margin with the value missing. It is computed from the model
+alone: no row is read. In rows that are clipped to the clip norm, all effects are scaled by the same factor.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 Kind = Literal["number", "categories", "vector"]
 
-#: Classes that are shown, at most.
+#: The maximum number of classes that are shown.
 MAX_PANELS = 100
-#: How many times the largest effect a picture reaches, to show bands.
+#: The maximum extent of a picture's axis, as a multiple of the largest effect.
 MAX_REACH = 2.5
-#: Pieces of the line of a number with steps, between which the width of the noise is straight.
+#: The number of segments in which the noise of a number with steps is interpolated linearly.
 MAX_SEGMENTS = 32
 
 _EXACT = (
@@ -52,28 +52,28 @@ _CHOSEN = ". The model was chosen among several, which prefers noise that did we
 
 @dataclass(frozen=True)
 class Effect:
-    """What one column does to the margin of one class."""
+    """The effect of one column on the margin of one class."""
 
     name: str
     kind: Kind
-    places: tuple[float, ...]  #: of a number: where its line has an end, the middle or a step; a step has two
-    labels: tuple[str, ...]  #: of categories: each of them
-    effects: tuple[float, ...]  #: there; of a vector only one: the length of its weights
-    deviations: tuple[float, ...] | None  #: of noise, there; of a vector that of the length
-    difference: float  #: from one end of a number to the other, or from the smallest of categories to the largest
-    deviation: float | None  #: of noise, of that
-    importance: float  #: how far apart two values of the column can put the margin
+    places: tuple[float, ...]  #: of a number: the ends, the middle and, twice, each step
+    labels: tuple[str, ...]  #: of categories: their names
+    effects: tuple[float, ...]  #: at each place or category; of a vector, the norm of its weights
+    deviations: tuple[float, ...] | None  #: the standard deviations of the noise in `effects`
+    difference: float  #: of the effects at both ends, or of the largest and smallest categories
+    deviation: float | None  #: the standard deviation of the noise in `difference`
+    importance: float  #: the largest difference of margins between two values of the column
 
     @property
     def corners(self) -> tuple[tuple[float, float, float | None], ...]:
-        """Of a number: place, effect and deviation at its ends and steps, without what is between them."""
+        """Place, effect and deviation at the ends and steps of a number."""
         noise = (None,) * len(self.effects) if self.deviations is None else self.deviations
         points = tuple(zip(self.places, self.effects, noise, strict=True))
         twice = {one for one, other in zip(self.places, self.places[1:], strict=False) if one == other}
         return tuple(point for point in points if point[0] in twice or point in (points[0], points[-1]))
 
     def find_largest(self, count: int) -> tuple[int, ...]:
-        """The positions of the categories with the largest effects, in their own order."""
+        """Return the positions of the `count` categories with the largest effects, in ascending order."""
         order = sorted(range(len(self.labels)), key=lambda index: -abs(self.effects[index]))[:count]
         return tuple(sorted(order))
 
@@ -88,10 +88,7 @@ class Panel:
     effects: tuple[Effect, ...]
 
     def reach(self, top: int, *, max_reach: float = MAX_REACH) -> float:
-        """How far from 0 pictures of the first `top` effects must reach.
-
-        Bands may be much wider than any effect, and are cut where effects would be hard to see.
-        """
+        """Return the axis limit for pictures of the first `top` effects; bands of noise beyond it are cut off."""
         found = [one for one in self.effects[:top] if one.kind != "vector"]
         effects = max((abs(value) for one in found for value in one.effects), default=0.0)
         ends = [
@@ -104,22 +101,22 @@ class Panel:
 
 @dataclass(frozen=True)
 class Effects:
-    """Everything that there is to show of a model."""
+    """The effects of all columns of a model."""
 
     unit: str
     panels: tuple[Panel, ...]  #: one for two classes, else one for each class, up to a hundred
-    left_out: int  #: how many classes have none
+    left_out: int  #: the number of classes without a panel
     spread: WeightDeviation | None
-    noise: str  #: what is said of noise, in words
+    noise: str  #: a description of the noise
 
     @property
     def at_most(self) -> bool:
-        """Whether the deviations are only the most that they can be."""
+        """Whether the deviations are upper bounds."""
         return self.spread is not None and not self.spread.exact
 
 
 def effects(model: Model) -> Effects:
-    """What the columns of a model do."""
+    """Compute the effects of the columns of a model."""
     schema, loss = model.schema, model.certificate.problem.loss
     names = schema.target.name_vectors(loss)
     spread = weight_deviation(model.certificate.training)
@@ -136,7 +133,9 @@ def effects(model: Model) -> Effects:
         constant = deviation = None
         if schema.intercept:
             constant = float(weights[-1]) * schema.constant
-            deviation = _NoiseDeviation(spread, None if matrix is None else matrix[-1:]).deviation(np.array([schema.constant]))
+            deviation = _NoiseDeviation(spread, None if matrix is None else matrix[-1:]).deviation(
+                np.array([schema.constant])
+            )
         panels.append(Panel(favours, constant, deviation, tuple(found)))
     unit = schema.target.describe_scores(loss)
     return Effects(unit, tuple(panels), len(names) - len(panels), spread, _describe_noise(model, spread))
@@ -144,20 +143,20 @@ def effects(model: Model) -> Effects:
 
 @dataclass(frozen=True)
 class _NoiseDeviation:
-    """What noise does to combinations of the encoded features of one column."""
+    """The standard deviation of the noise in linear combinations of one column's features."""
 
     spread: WeightDeviation | None
-    rows: Doubles | None  #: of the projection, for these features; None: the features are those of the weights
+    rows: Doubles | None  #: the rows of the projection for these features; None without a projection
 
     def deviation(self, directions: Doubles) -> Any:
-        """The deviation of each combination, one a row, or of a single one."""
+        """Compute the deviation of each combination, one per row of `directions`, or of a single one."""
         if self.spread is None:
             return None
         turned = directions if self.rows is None else directions @ self.rows
         return (self.spread.deviation * np.linalg.norm(turned, axis=-1)).tolist()
 
     def feature_deviations(self, factors: Doubles) -> tuple[float, ...] | None:
-        """The deviations of the features themselves, each with its factor."""
+        """Compute the deviation of each feature times its factor."""
         if self.spread is None:
             return None
         lengths = 1.0 if self.rows is None else np.linalg.norm(self.rows, axis=1)
@@ -165,7 +164,7 @@ class _NoiseDeviation:
 
 
 class _EffectVisitor(RuleVisitor[Effect]):
-    """What a column does, by the weights of its features."""
+    """Computes the effect of a column from the weights of its features."""
 
     def __init__(self, scaled: ScaledRule, weights: Doubles, noise: _NoiseDeviation) -> None:
         (self.middles, self.factors), self.weights, self.noise = scaled.original_units, weights, noise
@@ -195,14 +194,14 @@ class _EffectVisitor(RuleVisitor[Effect]):
         weights = self.weights
         length, each = float(np.linalg.norm(weights)), self.noise.feature_deviations(np.ones(len(weights)))
         deviation = None if each is None else float(np.linalg.norm(each))
-        # Of a row whose norm is at most 1, and of values that are within the bounds.
+        # The norm of a row is at most 1, and its values are within the bounds.
         widest = min(2.0 * length, float(np.abs(weights * self.factors).sum()) * (rule.high - rule.low))
         deviations = None if deviation is None else (deviation,)
         return Effect(rule.column, "vector", (), (), (length,), deviations, length, deviation, widest)
 
     def _compare_categories(self, rule: CategoryRule) -> Effect:
         labels, values = tuple(map(format_value, rule.values)), self.factors * self.weights
-        # One category is compared with none of them, several with each other.
+        # A single category is compared with a missing value, several with each other.
         direction = np.zeros(len(values))
         direction[values.argmin()] -= self.factors[values.argmin()] if len(values) > 1 else 0.0
         direction[values.argmax()] += self.factors[values.argmax()]
@@ -220,12 +219,12 @@ class _EffectVisitor(RuleVisitor[Effect]):
         )
 
     def _trace_line(self, rule: NumberRule) -> tuple[tuple[float, ...], Doubles]:
-        """Find the places of a number's line and its encoded features there; at a step both below it and at it."""
+        """Return the places of a number's line and its encoded features there; a step has two: below it and at it."""
         steps = np.array(rule.places, dtype=np.float64)
         ends = [rule.low, float(self.middles[0]), rule.high]
         if len(steps):
             ends += np.linspace(rule.low, rule.high, MAX_SEGMENTS + 1).tolist()
-        # A place, and whether the step there is still to come.
+        # Pairs of a place, and whether it is just below the step there.
         found = {(place, False) for place in ends} | {
             (place, before) for place in steps.tolist() for before in (True, False)
         }

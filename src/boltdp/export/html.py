@@ -1,4 +1,4 @@
-"""A model as one page of HTML: nothing is loaded from elsewhere, and nothing in a model file is taken for markup."""
+"""A model as a self-contained HTML page, in which all texts of the model file are escaped."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from boltdp.export.effects import Effect, Effects, Panel
 if TYPE_CHECKING:
     from boltdp.model import Model
 
-#: How many times the largest effect a drawing reaches, to show bands.
+#: The maximum extent of a drawing's axis, as a multiple of the largest effect.
 MAX_REACH = 1.5
-#: Steps of a curve that are this many times as far apart in one place as in another are drawn equally far apart.
+#: If the ratio of the gaps between steps of a curve exceeds this, the steps are drawn equally spaced.
 MAX_GAP_RATIO = 8.0
-#: Places between the ends that are written below a drawing, at most.
+#: The maximum number of tick labels between the ends of an axis.
 MAX_PLACES = 2
 
 _STYLE = """
@@ -68,7 +68,7 @@ svg text { fill: var(--soft); font-size: 11px; }
 
 
 def page(model: Model, effects: Effects, facts: Sequence[tuple[str, str]], *, top: int) -> str:
-    """The page; `facts` are lines below the guarantee, and `top` columns are drawn for each class."""
+    """Write the page, with `facts` below the guarantee and drawings of the `top` columns for each class."""
     certificate = model.certificate
     kind = "guarantee" if certificate.private else "guarantee none"
     title = f"What a model says of {escape_text(model.schema.label)}"
@@ -85,11 +85,7 @@ def page(model: Model, effects: Effects, facts: Sequence[tuple[str, str]], *, to
 
 
 def document(title: str, body: str) -> str:
-    """A page that needs nothing else, of a title and a body that are HTML already.
-
-    >>> document("a title", "<p>a text</p>").count("a title")
-    2
-    """
+    """Write a self-contained HTML page; title and body must be HTML."""
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
@@ -142,7 +138,7 @@ def _draw_effect(effect: Effect, reach: float, *, at_most: bool) -> str:
 
 
 def _draw_line(effect: Effect, reach: float, *, at_most: bool) -> str:
-    """A number: its line, with the bands around it, and a mark below each of its steps."""
+    """Draw the effect of a number as a line, with bands of noise, and a tick below each step."""
     marks = _find_marks(effect)
     places = (
         np.linspace(0.0, WIDTH, len(marks))
@@ -179,7 +175,7 @@ def _draw_line(effect: Effect, reach: float, *, at_most: bool) -> str:
         LEFT + WIDTH,
         HEIGHT + BELOW,
         f'<path class="axis" d="M{LEFT:g} 0V{HEIGHT:g}M{LEFT:g} {HEIGHT / 2:g}H{LEFT + WIDTH:g}{ticks}"/>',
-        # A picture in the picture: what is outside of its frame is not drawn.
+        # The inner picture clips what is outside of its frame.
         f'<svg x="{LEFT:g}" y="0" width="{WIDTH:g}" height="{HEIGHT:g}" viewBox="0 0 {WIDTH:g} {HEIGHT:g}">',
         drawn,
         "</svg>",
@@ -188,22 +184,18 @@ def _draw_line(effect: Effect, reach: float, *, at_most: bool) -> str:
 
 
 def _find_marks(effect: Effect) -> list[float]:
-    """Of a number: its ends, and its steps between them."""
+    """Return the ends and steps of a number, sorted."""
     return sorted({place for place, _, _ in effect.corners})
 
 
 def _is_uneven(marks: Sequence[float]) -> bool:
-    """Whether steps are much closer to each other in one place than in another; the ends may be anywhere.
-
-    >>> _is_uneven([0, 1, 10, 100, 1000]), _is_uneven([0, 0.5, 2.5, 4.5, 5]), _is_uneven([0, 100])
-    (True, False, False)
-    """
+    """Return whether the gaps between steps, without those to the ends, differ by more than `MAX_GAP_RATIO`."""
     gaps = np.diff(marks)[1:-1]
     return len(gaps) > 1 and bool(gaps.max() > MAX_GAP_RATIO * gaps.min())
 
 
 def _draw_bars(effect: Effect, reach: float, *, at_most: bool) -> str:
-    """Categories: a bar each, with the bands around its end."""
+    """Draw a bar for each category, with bands of noise around its end."""
     middle, right = NAMES + (LEFT + WIDTH - NAMES) / 2, LEFT + WIDTH
     shown = effect.find_largest(MAX_BARS)
 
@@ -237,7 +229,6 @@ def _draw_bars(effect: Effect, reach: float, *, at_most: bool) -> str:
 
 
 def _draw_whisker(name: str, one: float, other: float, middle: float, height: float) -> str:
-    """A line with an end of its own to both sides."""
     ends = f"M{one:.1f} {middle - height:g}v{2 * height:g}M{other:.1f} {middle - height:g}v{2 * height:g}"
     return f'<path class="{name}" d="M{one:.1f} {middle:g}H{other:.1f}{ends}"/>'
 

@@ -1,4 +1,4 @@
-"""What the weights of a model say about the columns themselves: for SQL and for scikit-learn."""
+"""The weights of a model in the original units of its columns, and as scikit-learn estimators."""
 
 from __future__ import annotations
 
@@ -18,23 +18,16 @@ if TYPE_CHECKING:
 
 
 def encoded_weights(schema: Schema, weights: Doubles) -> Doubles:
-    """Weights for the encoded row before its projection: <w, P'x> = <Pw, x>.
-
-    >>> from boltdp.schema.schema import Classes, Numeric, Projection
-    >>> columns = (Numeric("a", 0, 1), Numeric("b", 0, 1))
-    >>> schema = Schema(Classes("y", (0, 1)), columns, projection=Projection(dims=2, seed=1))
-    >>> encoded_weights(schema, np.ones((1, 2))).shape
-    (1, 3)
-    """
+    """Return the weights for the encoded row before its projection: <w, P'x> = <Pw, x>."""
     matrix = schema.encoding.matrix
     return weights if matrix is None else weights @ matrix.T
 
 
 def raw_weights(schema: Schema, weights: Doubles) -> tuple[Doubles, Doubles]:
-    """Coefficients of the columns in their own units, and the constant, one for each weight vector.
+    """Return the coefficients in the original units of the columns, and the intercept, for each weight vector.
 
-    The columns are those of `schema.feature_names` without the projection and the intercept: numbers as they are,
-    and 0 or 1 for each category.
+    The features are those of `schema.feature_names` without the projection and the intercept: numbers in original
+    units, and 0 or 1 for each category.
 
     >>> from boltdp.schema.schema import Classes, Numeric
     >>> schema = Schema(Classes("y", (0, 1)), (Numeric("age", 0, 100),), intercept=False, clip_norm=1.0)
@@ -52,9 +45,9 @@ def raw_weights(schema: Schema, weights: Doubles) -> tuple[Doubles, Doubles]:
 
 
 def to_sklearn(model: Model) -> Any:
-    """The estimator of `Model.to_sklearn`."""
+    """Convert a model to a scikit-learn estimator; see `Model.to_sklearn`."""
     require("sklearn", "a model of scikit-learn")
-    # Only here: importing scikit-learn takes longer than most commands.
+    # Imported here because importing scikit-learn is slow.
     from sklearn.base import clone
     from sklearn.frozen import FrozenEstimator
     from sklearn.linear_model import LogisticRegression
@@ -68,13 +61,13 @@ def to_sklearn(model: Model) -> Any:
     coefficients, constants = raw_weights(schema, model.weights)
     loss = model.certificate.problem.loss
 
-    def fitted(estimator: Any, rows: slice, classes: npt.NDArray[Any]) -> Any:
+    def set_weights(estimator: Any, rows: slice, classes: npt.NDArray[Any]) -> Any:
         estimator.coef_, estimator.intercept_, estimator.classes_ = coefficients[rows], constants[rows], classes
-        return name(estimator)
+        return set_names(estimator)
 
-    def name(estimator: Any) -> Any:
+    def set_names(estimator: Any) -> Any:
         estimator.n_features_in_ = coefficients.shape[1]
-        # The entries of a vector have no names of their own: an array is what fits them.
+        # The entries of a vector have no names, so X must be an array.
         if not any(column.rule.reads_lists for column in schema.columns):
             names = replace(schema, projection=None, intercept=False).feature_names
             estimator.feature_names_in_ = np.array(names, dtype=object)
@@ -82,20 +75,20 @@ def to_sklearn(model: Model) -> Any:
 
     every = slice(None)
     if not loss.probabilistic:
-        return fitted(LinearSVC(), every, classes)
+        return set_weights(LinearSVC(), every, classes)
     estimator = LogisticRegression() if loss.softmax else LinkedLogisticRegression(loss)
     if loss.vectors > 1 or model.schema.target.as_classes().is_binary:
-        plain = fitted(estimator, every, classes)
+        plain = set_weights(estimator, every, classes)
         if not model.cut:
             return plain
-        # It takes the second class from the threshold on, and the model takes it above.
+        # FixedThresholdClassifier predicts the second class at the threshold too, the model only above it.
         above = float(np.nextafter(model.cut, math.inf))
         decided = FixedThresholdClassifier(FrozenEstimator(plain), threshold=above, response_method="decision_function")
         decided.estimator_ = decided.estimator
         return decided
-    # Fitted on anything for what the ensemble keeps about its classes, which it sorts; then given the real estimators.
+    # Fitted on dummy rows to set its classes, which it sorts; then its estimators are replaced.
     ensemble = OneVsRestClassifier(LogisticRegression()).fit(np.zeros((len(classes), coefficients.shape[1])), classes)
     ensemble.estimators_ = [
-        fitted(clone(estimator), slice(index, index + 1), np.array([0, 1])) for index in np.argsort(classes)
+        set_weights(clone(estimator), slice(index, index + 1), np.array([0, 1])) for index in np.argsort(classes)
     ]
-    return name(ensemble)
+    return set_names(ensemble)

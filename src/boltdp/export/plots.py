@@ -1,4 +1,4 @@
-"""A model as a picture, by matplotlib, which is optional."""
+"""A picture of a model's effects, drawn by matplotlib, which is optional."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from boltdp.export.effects import Effect, Effects
 if TYPE_CHECKING:
     from boltdp.model import Model
 
-#: Drawings beside each other, and categories in one, at most.
+#: The maximum number of drawings per row, and of categories per drawing.
 MAX_ACROSS, MAX_BARS = 3, 12
-#: Drawings of all classes together, at most: more would be too large for a picture.
+#: The maximum number of drawings in a picture.
 MAX_DRAWINGS = 120
 
 

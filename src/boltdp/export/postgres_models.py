@@ -1,10 +1,10 @@
-"""Released models in the database: `boltdp.models`, where `boltdp.predict` and `boltdp.predict_proba` find them."""
+"""Storage of released models in the table `boltdp.models`, for `boltdp.predict` and `boltdp.predict_proba`."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import sql
@@ -15,7 +15,6 @@ from boltdp.schema.schema import Schema
 if TYPE_CHECKING:
     from boltdp.model import Model
 
-T = TypeVar("T")
 _MISSING = "CREATE EXTENSION boltdp makes the table, once the extension is installed"
 _HINTS = {"42P01": _MISSING, "3F000": _MISSING}
 
@@ -25,10 +24,10 @@ class ModelStoreError(BoltdpError):
 
 
 def input_scaling(schema: Schema) -> dict[str, list[Any]]:
-    """Low, high, middle and factor of each number of the array that `boltdp.predict` takes, and steps if there are any.
+    """Return low, high, middle and factor of each entry of the array that `boltdp.predict` takes, and any steps.
 
-    The numbers are those of the numeric columns, then 1 for the category a row has and 0 for each other one, then those
-    of the vectors: the features by their names, without steps and the intercept, as they are in the data.
+    The entries are the features in original units, without steps and the intercept: numbers, 0 or 1 for each category,
+    and the entries of vectors.
 
     >>> from boltdp.schema.schema import Categorical, Classes, Numeric
     >>> input_scaling(Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100), Categorical("sex", ("F", "M")))))["high"]
@@ -53,7 +52,7 @@ def input_scaling(schema: Schema) -> dict[str, list[Any]]:
 
 
 def quoted(text: str) -> str:
-    r"""A text as an SQL literal of printable characters: what it looks like is what it is.
+    r"""Quote a text as an SQL literal of printable characters.
 
     >>> print(quoted("it's"), quoted("a\\b"), quoted("x\n\u202ey"))
     'it''s' E'a\\b' E'x\u000A\u202Ey'
@@ -69,7 +68,7 @@ def quoted(text: str) -> str:
 
 
 def model_row(name: str, model: Model) -> dict[str, Any]:
-    """The row of `boltdp.models` that a model is."""
+    """Make the row of `boltdp.models` for a model."""
     schema = model.schema
     matrix, parameter = schema.encoding.matrix, model.certificate.problem.loss.parameter
     return {
@@ -89,32 +88,36 @@ def model_row(name: str, model: Model) -> dict[str, Any]:
 
 
 def insertion(row: Mapping[str, Any]) -> sql.Composed:
-    """The statement that puts such a row into the table."""
+    """Make the INSERT statement for a row of `boltdp.models`."""
     return sql.SQL("INSERT INTO boltdp.models ({}) VALUES ({})").format(
         sql.SQL(", ").join(map(sql.Identifier, row)), sql.SQL(", ").join(map(sql.Placeholder, row))
     )
 
 
 def store_model(uri: str, name: str, model: Model, *, replace: bool = False) -> None:
-    """Put a released model into `boltdp.models`; one that is there is replaced only if asked to."""
+    """Insert a released model into `boltdp.models`; raise a ModelStoreError if the name exists, unless `replace`."""
     row = model_row(name, model)
 
-    def run() -> bool:
+    try:
         with psycopg.connect(uri) as connection:
-            # Whoever may create something in a schema of the search path must not choose what is run here.
+            # Objects that other roles created in a schema of the search path must not be used here.
             connection.execute("SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false)")
             _check_table(connection, name)
             if replace:
                 connection.execute("DELETE FROM boltdp.models WHERE name OPERATOR(pg_catalog.=) %s", [name])
             done = connection.execute(insertion(row) + sql.SQL(" ON CONFLICT (name) DO NOTHING"), row)
-            return done.rowcount == 1
-
-    if not _attempt(run, f"the model {name!r} cannot be stored"):
+            stored = done.rowcount == 1
+    except psycopg.Error as error:
+        # Models are public, so the server's message about them is too.
+        said = error.diag.message_primary or str(error).strip().splitlines()[0]
+        hint = _HINTS.get(error.sqlstate or "")
+        raise ModelStoreError(f"the model {name!r} cannot be stored: {said}", hint=hint) from None
+    if not stored:
         raise ModelStoreError(f"boltdp.models has a model {name!r} already", hint="--replace takes its place")
 
 
 def _check_table(connection: psycopg.Connection[Any], name: str) -> None:
-    """Refuse a table that is not the extension's: its triggers would be run as whoever stores a model."""
+    """Raise a ModelStoreError if the table is not the extension's: its triggers would run with our privileges."""
     found = connection.execute(
         "SELECT FROM pg_catalog.pg_depend d JOIN pg_catalog.pg_extension e ON e.oid OPERATOR(pg_catalog.=) d.refobjid"
         " WHERE d.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_class'::pg_catalog.regclass"
@@ -125,13 +128,3 @@ def _check_table(connection: psycopg.Connection[Any], name: str) -> None:
     if not found.fetchall():
         said = f"the model {name!r} cannot be stored: the database has no table boltdp.models of the extension"
         raise ModelStoreError(said, hint=_MISSING)
-
-
-def _attempt(action: Callable[[], T], fault: str) -> T:
-    try:
-        return action()
-    except psycopg.Error as error:
-        # Models are released: what the server says of them may be shown.
-        said = error.diag.message_primary or str(error).strip().splitlines()[0]
-        hint = _HINTS.get(error.sqlstate or "")
-    raise ModelStoreError(f"{fault}: {said}", hint=hint)

@@ -1,4 +1,4 @@
-"""Scoring in Spark: predictions as a DataFrame, by the model's SQL expression, without Python beside the rows."""
+"""Scoring in Spark by the model's SQL expression, without Python workers."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def predicted(model: Model, frame: Any, *, column: str = "prediction", probability: str | None = None) -> Any:
-    """The DataFrame with one more column, the class that the model predicts; with `probability`, another of that name.
+    """Return the DataFrame with the predicted class as a new column, and the probability as one named `probability`.
 
-    That is the probability of the second of two classes; of more classes, an array of all, in the order of the model's.
-    The label need not be there.
+    The probability is that of the second of two classes; for more classes, an array in the order of the model's
+    classes. The DataFrame needs no label.
     """
     from pyspark.sql import functions
 

@@ -1,13 +1,12 @@
-"""Scoring where the data is: a model as one SQL expression.
+"""A model as one SQL expression, to score rows inside a database.
 
-The expression gives the class that `Model.predict` gives: numbers are clipped, scaled and rounded to float32 as the
-encoder does, then centred, and missing or undeclared values add nothing. Shortening a long row cannot change which
-class wins, so it is left out, unless the model has a threshold other than 0.5. Sums are added in another order, so a
-row whose margins are equal up to rounding (about 1e-15 of them; 1e-7 with a projection, which is folded into the
-weights, and which the encoder rounds to float32) may fall on the other side. Probabilities are those of the model up to
-the same rounding.
+The expression predicts the class of `Model.predict`: numbers are clipped, scaled and rounded to float32 as in the
+encoder, then centred; missing or undeclared values add 0. Clipping the norm of a row does not change the predicted
+class, so it is omitted unless the threshold is not 0.5. Sums are in another order, so a row whose margins are equal up
+to rounding (a relative error of about 1e-15; 1e-7 with a projection, which is folded into the weights and which the
+encoder rounds to float32) may get another class. Probabilities are equal up to the same rounding.
 
-A model of two classes and few features is a plain sum, in which all steps of a number are one term. Others are made of
+A model of two classes and few features is a plain sum, in which all steps of a number are one term. Other models use
 arrays, so that each column and each weight is written once: 784 columns and 10 classes are 200 kB.
 """
 
@@ -41,14 +40,14 @@ from boltdp.schema.schema import Schema
 if TYPE_CHECKING:
     from boltdp.model import Model
 
-#: Up to this many features are a sum that a reader can follow; databases take long to plan larger ones.
+#: The maximum number of terms of a plain sum; databases take long to plan larger ones.
 MAX_TERMS = 100
-#: An expression with more characters than this is bound to a name rather than written for each step.
+#: An expression with more characters than this is bound to a name instead of being repeated for each step.
 MAX_REPEATED = 200
 
 
 def scoring_expression(model: Model, dialect: str) -> str:
-    """SQL over the columns of the schema that gives the class `model` predicts, by its threshold."""
+    """Write an SQL expression over the columns of the schema for the class that `model` predicts."""
     sql = find_dialect(dialect)
     weights = encoded_weights(model.schema, model.weights)
     target = model.schema.target
@@ -66,9 +65,9 @@ def scoring_expression(model: Model, dialect: str) -> str:
 
 
 def probability_expression(model: Model, dialect: str, *, of: Value | None = None) -> str:
-    """SQL that gives the probability of the second of two classes; of more, an array of all, in the order of classes.
+    """Write an SQL expression for the probability of the class `of`.
 
-    With `of`, it is the probability of that class, of however many.
+    Without `of`, it is the probability of the second of two classes, or an array of all, in the order of classes.
     """
     sql, classes = find_dialect(dialect), model.schema.target.as_classes().values
     loss = model.certificate.problem.loss
@@ -88,21 +87,21 @@ def probability_expression(model: Model, dialect: str, *, of: Value | None = Non
 
 
 def _write_link(model: Model, margin: str, sql: Dialect) -> str:
-    """The probability of the class that has this margin, or its odds among others that have theirs."""
+    """Write the probability of the class with this margin; for one-vs-all models, its unnormalized probability."""
     linked = model.certificate.problem.loss.link(margin, sql.constant)
-    assert linked is not None  # a loss of one vector that tells probabilities has a link
+    assert linked is not None  # a probabilistic loss of one vector has a link
     return linked
 
 
 def _write_shares(model: Model, margins: Sequence[str], sql: Dialect) -> str:
-    """The probability of each class, from the margins: the odds of each over their sum."""
+    """Write the probability of each class from the margins: its odds over their sum."""
     one, count = sql.constant(1.0), len(margins)
-    # No odds are smaller than e^-700: less would be an error in PostgreSQL.
+    # The minimum is e^-700, since underflow is an error in PostgreSQL.
     odds = sql.exponential.format(sql.maximum(["v - top", sql.constant(-700.0)]))
     if model.certificate.problem.loss.vectors == 1:
-        odds = _write_link(model, "v", sql)  # of a model for each class
+        odds = _write_link(model, "v", sql)  # one-vs-all
     total = sql.dot.format("odds", sql.constants([1.0] * count))
-    # Where every one of the models is sure of "no", all classes are equally likely.
+    # If all odds are 0, all classes are equally likely.
     share = f"CASE WHEN total > {sql.constant(0.0)} THEN v / total ELSE {one} / {sql.constant(count)} END"
     shares = sql.bind("total", total, sql.map.format(name="v", value="odds", body=share))
     of_odds = sql.bind("odds", sql.map.format(name="v", value="margin", body=odds), shares)
@@ -112,10 +111,7 @@ def _write_shares(model: Model, margins: Sequence[str], sql: Dialect) -> str:
 
 
 def _clip_row(model: Model, sql: Dialect, body: Callable[[Sequence[str]], str]) -> str:
-    """What `body` makes of the margins, where their size matters: a row longer than 1 is shortened.
-
-    If there is a projection, both before and after it.
-    """
+    """Write `body` of the margins of a row that is clipped to norm 1, both before and after any projection."""
     row, matrix = _write_row(model.schema, sql), model.schema.encoding.matrix
     margins = _divide_by_norm("x", "norm", model.weights, sql, body)
     if matrix is None:
@@ -131,7 +127,7 @@ def _clip_row(model: Model, sql: Dialect, body: Callable[[Sequence[str]], str]) 
 def _divide_by_norm(
     name: str, length: str, weights: Doubles, sql: Dialect, body: Callable[[Sequence[str]], str]
 ) -> str:
-    """What `body` makes of the products of an array and weights, over the length of the array if that exceeds 1."""
+    """Write `body` of the products of an array and weights, over the norm of the array if that exceeds 1."""
     products = [f"{sql.dot.format(name, sql.constants(row))} / {length}" for row in weights]
     value = sql.maximum([sql.constant(1.0), sql.root.format(sql.dot.format(name, name))])
     return sql.bind(length, value, body(products))
@@ -154,10 +150,7 @@ def _write_margin(schema: Schema, weights: Doubles, sql: Dialect) -> str:
 
 
 def _write_row(schema: Schema, sql: Dialect) -> str:
-    """Write the encoded row before its projection, as an array of doubles.
-
-    Columns that stand side by side and are encoded alike are encoded together.
-    """
+    """Write the encoded row before its projection as an array of doubles; adjacent columns alike share one map."""
     runs = groupby(_list_columns(schema, sql), key=lambda column: column.group)
     arrays = [first.make_array([first, *others]) for first, *others in (list(run) for _, run in runs)]
     if schema.intercept:
@@ -175,24 +168,24 @@ class _ColumnSql(ABC):
     def __init__(self, scaled: ScaledRule, sql: Dialect) -> None:
         self.scaled, self.sql = scaled, sql
         self.source = sql.quote_column(scaled.rule.source)
-        self.cell = self.source  #: a cell as the type that its features are made of
+        self.cell = self.source  #: a cell, cast to the type from which features are computed
 
     @property
     @abstractmethod
     def terms(self) -> int:
-        """How many terms the column adds to a margin."""
+        """The number of terms that the column adds to a margin."""
 
     @abstractmethod
     def list_terms(self, weights: Doubles) -> Iterable[str]:
-        """List what the features add to the margin."""
+        """List the terms that the features add to the margin."""
 
     @abstractmethod
     def list_features(self) -> Iterable[str]:
-        """List the features, one expression each."""
+        """List an expression for each feature."""
 
     @property
     def group(self) -> object:
-        """What columns have alike that are encoded together."""
+        """The key by which adjacent columns are encoded together."""
         return self
 
     def make_array(self, group: Sequence[_ColumnSql]) -> str:
@@ -214,7 +207,7 @@ class _BoundedSql(_ColumnSql):
         known = double if center else f"coalesce(nullif({double}, {sql.nan}), {middle})"
         offset = f"{sql.clamp(known, self.rule.low, self.rule.high)} - {middle}"
         if sql.underflow:
-            # Drops what is too small for a float32, and changes nothing else by more than a rounding of a double.
+            # Rounds values that underflow a float32 to 0; others change by at most a rounding error of a double.
             tiny = sql.constant(1e-28 * half)
             offset = f"{offset} + {tiny} - {tiny}"
         scaled = f"CAST(CAST(({offset}) / {sql.constant(half)} AS {sql.real}) AS {sql.double})"
@@ -310,9 +303,9 @@ class _ValueSql(_ColumnSql):
             yield f"CASE WHEN {condition} THEN {self.sql.constant(present)} ELSE {self.sql.constant(absent)} END"
 
     def _list_matches(self) -> Iterator[str]:
-        """List for each category the condition that a cell is it, by the rule of `declared_values.list_texts`.
+        """List for each category the condition that a cell matches it, by the rule of `declared_values.list_texts`.
 
-        The rule depends on the type of the cell, which the schema does not say: where it matters, SQL finds it out.
+        The rule depends on the type of the cell, which the schema does not state; SQL checks it where it matters.
         """
         sql, matcher = self.sql, Matcher.of(self.scaled.rule.values)
         as_text = f"CAST({self.source} AS {sql.text})"
@@ -350,7 +343,7 @@ class _ValueSql(_ColumnSql):
 
 
 class _TimePartSql(_ColumnSql):
-    """A part of a timestamp is a single term, so that it is found once."""
+    """A part of a timestamp is a single term, so that it is extracted once."""
 
     def __init__(self, rule: TimePartRule, scaled: ScaledRule, sql: Dialect) -> None:
         super().__init__(scaled, sql)
@@ -373,13 +366,13 @@ class _TimePartSql(_ColumnSql):
         return self.sql.bind("part", self.code, super().make_array(group))
 
     def _choose(self, code: str, values: Mapping[int, float], otherwise: float) -> str:
-        """Choose the value of a code; another for all other codes and NULL."""
+        """Write the value of a code, or `otherwise` for other codes and NULL."""
         cases = " ".join(f"WHEN {each} THEN {self.sql.constant(value)}" for each, value in values.items())
         return f"CASE {code} {cases} ELSE {self.sql.constant(otherwise)} END"
 
 
 class _Writer(RuleVisitor[_ColumnSql]):
-    """What writes the features of a column, for each rule."""
+    """Makes the SQL writer of a column by its rule."""
 
     def __init__(self, scaled: ScaledRule, sql: Dialect) -> None:
         self._scaled, self._sql = scaled, sql
@@ -409,7 +402,7 @@ def _write_part_code(rule: TimePartRule, sql: Dialect) -> str:
 
 
 def _reads_as_number(text: str) -> bool:
-    """Whether a database could print a number so, NaN and infinities included."""
+    """Return whether a text is a number, NaN or an infinity."""
     try:
         float(text)
     except ValueError:

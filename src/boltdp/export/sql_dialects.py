@@ -1,4 +1,4 @@
-"""The dialects of SQL in which a model can be written: one object each, which states all that differs."""
+"""The SQL dialects in which a model can be written: one object each, with everything that differs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from boltdp.errors import ParameterError
 
 
 def _number_pattern(blanks: str) -> str:
-    """Write the texts that are numbers in every engine as a pattern, where a database has a rule of its own."""
+    """Return a regular expression for the texts that every engine reads as numbers."""
     digits = "[0-9](_?[0-9])*"
     exponent = "[eE][+-]?0*[0-9][0-9]?[0-9]?[0-9]?"
     words = "[iI][nN][fF]([iI][nN][iI][tT][yY])?|[nN][aA][nN]"
@@ -22,7 +22,7 @@ def _number_pattern(blanks: str) -> str:
 
 @dataclass(frozen=True)
 class Dialect:
-    """Everything in which dialects may differ; a new one must state all of it. `{}` stands for an operand."""
+    """The templates in which dialects differ; a new dialect must define all. `{}` stands for an operand."""
 
     quotes: str  #: around identifiers
     double: str
@@ -33,12 +33,12 @@ class Dialect:
     first: int  #: the index of an array's first element
     length: str
     map: str  #: the array of `{body}` for each element `{name}` of the array `{value}`
-    nulls: str  #: an array of `{}` times NULL
+    nulls: str  #: an array of `{}` NULLs
     dot: str  #: the sum of the products of the elements of two arrays
     concat: str  #: between arrays
     let: str  #: `{body}`, in which `{name}` stands for `{value}`
-    smaller: str  #: of two numbers that are not NULL, where NaN is above all others
-    greater: str  #: of any count of numbers that are not NULL, where NaN is above all others
+    smaller: str  #: the minimum of two numbers that are not NULL; NaN is the largest
+    greater: str  #: the maximum of numbers that are not NULL; NaN is the largest
     root: str
     exponential: str
     nan: str  #: a double that equals itself
@@ -52,21 +52,20 @@ class Dialect:
     integers: str
     moment: str  #: a timestamp, date or text as ISO 8601, in UTC if its type has a zone
     substring: str  #: of a text, a position, counted from 1, and a number of characters
-    characters: str  #: how many a text has
+    characters: str  #: the length of a text
     whole: str  #: a text of digits as an integer
-    fits: str  #: whether a text is as a whole of a pattern that has no backslash
+    fits: str  #: whether a whole text matches a pattern without backslashes
     weekday: str  #: of a text that is a date, counted from Monday, which is 0
     backslashes: bool  #: whether a backslash in a literal is an escape
     underflow: bool  #: whether a product or a cast that underflows is an error
-    cell: str  #: a column as a double: a text by the rule of CSV files, NULL if it is no number
+    cell: str  #: a column as a double: a text as in CSV files, NULL if it is not a number
     flag: str  #: the same of a column with the bounds 0 and 1, which may be boolean
 
     def quote_column(self, name: str) -> str:
-        """Quote a column's name."""
         return self.quotes + name.replace(self.quotes, 2 * self.quotes) + self.quotes
 
     def literal(self, value: Value) -> str:
-        """Write a class or a text as it stands in a statement."""
+        """Write a class or a text as an SQL literal."""
         if isinstance(value, bool):
             return self.boolean[value]
         if isinstance(value, int):
@@ -80,28 +79,24 @@ class Dialect:
         return "'" + value.replace("'", "''") + "'"
 
     def constant(self, value: float | np.float32) -> str:
-        """Write a number, to the bit."""
+        """Write a number with all its digits."""
         digits = repr(float(value))
         return self.number.format(digits if "e" in digits else digits + "e0")
 
     def maximum(self, expressions: Iterable[str]) -> str:
-        """Take the greatest of several numbers."""
         return self.greater.format(", ".join(expressions))
 
     def clamp(self, expression: str, low: float, high: float) -> str:
-        """Move a number into its bounds."""
         return self.smaller.format(self.maximum([expression, self.constant(low)]), self.constant(high))
 
     def bind(self, name: str, value: str, body: str) -> str:
-        """Let a name stand for a value in an expression."""
+        """Write `body`, in which `name` stands for `value`."""
         return self.let.format(name=name, value=value, body=body)
 
     def join(self, expressions: Sequence[str]) -> str:
-        """Make an array of expressions."""
         return self.array.format(",\n".join(expressions))
 
     def constants(self, values: Iterable[float]) -> str:
-        """Write an array of numbers."""
         return self.array.format(", ".join(map(self.constant, values)))
 
     def element(self, array: str, index: int) -> str:
@@ -110,9 +105,9 @@ class Dialect:
 
 
 def _cast_in_postgres(otherwise: str) -> str:
-    """A column as a number in PostgreSQL, which before version 16 cannot try a cast; `otherwise` if it has no texts.
+    """Write a cast of a column to a number in PostgreSQL, which has no TRY_CAST; `otherwise` is for other types.
 
-    By way of numeric, since a text that over- or underflows a double is an error.
+    A text is cast to numeric first, since overflow or underflow of a double is an error.
     """
     is_text = "pg_typeof({0}) IN ('text'::regtype, 'varchar'::regtype, 'bpchar'::regtype)"
     numeral = _number_pattern(r"\t\n\v\f\r")
@@ -131,7 +126,7 @@ _SPARK_NUMBER = (
     " THEN try_cast(replace(CAST({0} AS STRING), '_', '') AS DOUBLE) END"
 )
 
-#: What all three dialects have alike, as most do.
+#: The templates that all three dialects share.
 _COMMON: dict[str, Any] = {
     "concat": "\n|| ",
     "smaller": "least({}, {})",
@@ -257,11 +252,7 @@ DIALECTS: dict[str, Dialect] = {
 
 
 def find_dialect(name: str) -> Dialect:
-    """Find a dialect by its name; refuse an unknown one.
-
-    >>> find_dialect("duckdb").text
-    'VARCHAR'
-    """
+    """Return a dialect by its name; raise a ParameterError if it is unknown."""
     if name not in DIALECTS:
         raise ParameterError(f"dialect must be one of {', '.join(DIALECTS)}, got {name!r}")
     return DIALECTS[name]
