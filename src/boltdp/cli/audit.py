@@ -9,7 +9,7 @@ import click
 from boltdp._charts import check_picture
 from boltdp._files import check_writable, replacing
 from boltdp.cli._help import GroupedCommand
-from boltdp.cli._options import FILE, as_json, make_settings, settings_options
+from boltdp.cli._options import FILE, json_option, make_settings, settings_options
 from boltdp.cli._terminal import RowsBar, emit, emit_guarantee, emit_json, emit_table, examples
 from boltdp.cli.plan import make_public_schema
 from boltdp.errors import ParameterError
@@ -42,7 +42,7 @@ from boltdp.workflows.plan import make_plan
 @click.option(
     "--plot", "picture", metavar="FILE", type=FILE, help="Draw a .png or .svg file; needs `pip install 'boltdp[plot]'`."
 )
-@as_json
+@json_option
 def audit(
     model_path: str | None,
     *,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from boltdp._files import replacing
-from boltdp.cli._options import as_json, locate_csv_errors, source_options
+from boltdp.cli._options import json_option, locate_csv_errors, source_options
 from boltdp.cli._terminal import USER_ERROR, RowsBar, emit_json, emit_table, examples, note, warn
 from boltdp.cli.show import can_encode
 from boltdp.engines import open_source
@@ -30,12 +30,12 @@ MAX_DRAWN = 24
         "boltdp check last-year.csv --schema schema.toml",
         "boltdp check sample.parquet --schema schema.toml --html checked.html",
         "boltdp check hospital.duckdb --query 'SELECT * FROM visits LIMIT 1000' --schema schema.toml --json",
-    ),
+    )
 )
 @source_options
 @click.option("--schema", "schema_path", metavar="TOML", required=True, help="The schema to compare the rows with.")
 @click.option("--html", metavar="FILE", help="Write a self-contained page with a drawing of each column.")
-@as_json
+@json_option
 def check(
     source: str, *, table: str | None, query: str | None, schema_path: str, html: str | None, as_json: bool
 ) -> None:
@@ -59,11 +59,7 @@ def check(
 
     schema = Schema.load(schema_path)
     warn(NOT_PRIVATE)
-    with (
-        locate_csv_errors(source, query),
-        open_source(source, table=table, query=query) as engine,
-        RowsBar() as bar,
-    ):
+    with locate_csv_errors(source, query), open_source(source, table=table, query=query) as engine, RowsBar() as bar:
         columns = engine.columns()
         if not any(name in columns for name in (schema.label, *schema.sources)):
             check_columns(schema, columns)  # raises an error with a hint

@@ -13,7 +13,7 @@ from boltdp._files import check_writable
 from boltdp.cli._help import GroupedCommand
 from boltdp.cli._options import (
     FILE,
-    as_json,
+    json_option,
     load_schema,
     settings_options_without_algorithm,
     source_options,
@@ -64,7 +64,7 @@ WARNING = (
 @click.option("--picture", metavar="PNG", type=FILE, help="Where to draw them.  [default: beside the results]")
 @settings_options_without_algorithm
 @threads_option
-@as_json
+@json_option
 def compare(
     source: str,
     *,

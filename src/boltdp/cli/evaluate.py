@@ -11,9 +11,9 @@ from boltdp._files import replacing
 from boltdp.cli._options import (
     FILE,
     QUERY_CONDITION,
-    as_json,
     check_output,
     describe_ledger,
+    json_option,
     ledger_options,
     load_model,
     make_context,
@@ -59,7 +59,7 @@ from boltdp.privacy.budget import Budget
 @click.option("--overwrite", is_flag=True, help="Replace what is at --output.")
 @ledger_options
 @threads_option
-@as_json
+@json_option
 def evaluate(
     model_path: str,
     source: str,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from boltdp.cli._options import as_json
+from boltdp.cli._options import json_option
 from boltdp.cli._terminal import emit, emit_json, emit_table, examples, state_condition, warn
 from boltdp.ledger.ledger import CONDITIONS, DatasetReport
 from boltdp.ledger.locate import named_ledger
@@ -89,7 +89,7 @@ def set_budget(
 
 @ledger.command(epilog=examples("boltdp ledger show .", "boltdp ledger show postgresql://localhost/hospital --json"))
 @ledger_argument
-@as_json
+@json_option
 def show(ledger_address: str, *, as_json: bool) -> None:
     """Show what was spent of every budget in LEDGER."""
     found = named_ledger(ledger_address)
@@ -107,12 +107,10 @@ def show(ledger_address: str, *, as_json: bool) -> None:
             warn(f"{one.dataset}: {one.spent.not_private} releases were not private: no budget holds for its rows")
 
 
-@ledger.command(
-    epilog=examples("boltdp ledger history . patients.csv", "boltdp ledger history . --json"),
-)
+@ledger.command(epilog=examples("boltdp ledger history . patients.csv", "boltdp ledger history . --json"))
 @ledger_argument
 @click.argument("dataset", metavar="[DATASET]", required=False)
-@as_json
+@json_option
 def history(ledger_address: str, dataset: str | None, *, as_json: bool) -> None:
     """List the entries of LEDGER, or those about DATASET: who was charged what, when, and what was released."""
     found = named_ledger(ledger_address)
@@ -129,7 +127,7 @@ def history(ledger_address: str, dataset: str | None, *, as_json: bool) -> None:
 
 @ledger.command(epilog=examples("boltdp ledger check .", "boltdp ledger check postgresql://localhost/hospital"))
 @ledger_argument
-@as_json
+@json_option
 def check(ledger_address: str, *, as_json: bool) -> None:
     """Recompute every digest of LEDGER, and what each charge says it spends, from its events."""
     found = named_ledger(ledger_address)

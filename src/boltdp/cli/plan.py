@@ -12,7 +12,7 @@ from boltdp.algorithms._base import main_noise
 from boltdp.cli._help import GroupedCommand
 from boltdp.cli._options import (
     FILE,
-    as_json,
+    json_option,
     make_settings,
     max_rows_per_person_option,
     set_person_limits,
@@ -45,7 +45,7 @@ EPSILONS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
 @max_rows_per_person_option
 @click.option("--epsilon", type=float, default=1.0, show_default=True, help="The privacy budget.")
 @settings_options
-@as_json
+@json_option
 def plan(
     *,
     rows: int,

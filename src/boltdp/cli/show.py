@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from boltdp._files import replacing
-from boltdp.cli._options import FILE, as_json
+from boltdp.cli._options import FILE, json_option
 from boltdp.cli._report import describe_decision
 from boltdp.cli._terminal import emit, emit_guarantee, emit_json, emit_table, examples
 from boltdp.errors import printable
@@ -30,7 +30,7 @@ BLOCKS, LETTERS, DOT = ("█", "▓", "░", "│"), ("#", "+", "-", "|"), "·"
         "boltdp show model.json",
         "boltdp show model.json --html model.html --picture model.png",
         "boltdp show model.json --json",
-    ),
+    )
 )
 @click.argument("model_path", metavar="MODEL", type=FILE)
 @click.option(
@@ -42,7 +42,7 @@ BLOCKS, LETTERS, DOT = ("█", "▓", "░", "│"), ("#", "+", "-", "|"), "·"
 @click.option(
     "--top", type=click.IntRange(min=1), default=20, show_default=True, help="How many columns, for each class."
 )
-@as_json
+@json_option
 def show(model_path: str, *, html: str | None, picture: str | None, top: int, as_json: bool) -> None:
     """Show what each column of MODEL does to its prediction, in the units of the column, most important first.
 

@@ -11,9 +11,7 @@ from boltdp.cli._terminal import emit, examples
 from boltdp.model import Model
 
 
-@click.command(
-    epilog=examples("boltdp sign model.json --key key.pem", "boltdp verify model.json --key key.pub.pem"),
-)
+@click.command(epilog=examples("boltdp sign model.json --key key.pem", "boltdp verify model.json --key key.pub.pem"))
 @click.argument("model_path", metavar="MODEL", type=FILE)
 @click.option("--key", required=True, metavar="FILE", type=FILE, help="The private key (`boltdp keygen`).")
 def sign(model_path: str, *, key: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from boltdp.cli._options import FILE, MAX_SHOWN_CLASSES, as_json, load_model, scoring_threshold_option
+from boltdp.cli._options import FILE, MAX_SHOWN_CLASSES, json_option, load_model, scoring_threshold_option
 from boltdp.cli._terminal import emit, emit_json, examples, note
 from boltdp.errors import ParameterError
 from boltdp.export.sql import probability_expression, scoring_expression
@@ -18,7 +18,7 @@ from boltdp.model import Threshold
         'duckdb hospital.duckdb "SELECT id, $(boltdp sql model.json) AS prediction FROM visits"',
         'duckdb hospital.duckdb "SELECT id, $(boltdp sql model.json --proba) AS probability FROM visits"',
         "boltdp sql model.json --proba --class ill --dialect spark",
-    ),
+    )
 )
 @click.argument("model_path", metavar="MODEL", type=FILE)
 @click.option("--dialect", type=click.Choice([*DIALECTS]), default="duckdb", show_default=True)
@@ -29,7 +29,7 @@ from boltdp.model import Threshold
 )
 @click.option("--class", "of", metavar="NAME", help="With --proba: the probability of this class alone.")
 @scoring_threshold_option
-@as_json
+@json_option
 def sql(
     model_path: str, *, dialect: str, proba: bool, of: str | None, threshold: Threshold | None, as_json: bool
 ) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from boltdp._files import replacing
-from boltdp.cli._options import FILE, as_json, check_absent
+from boltdp.cli._options import FILE, check_absent, json_option
 from boltdp.cli._terminal import RowsBar, emit, emit_json, examples
 from boltdp.engines.registry import find_engine
 from boltdp.workflows.synthesize import TABLE, synthesize
@@ -18,7 +18,7 @@ from boltdp.workflows.synthesize import TABLE, synthesize
         "boltdp synth rows.parquet --rows 1000000 --dims 50 --schema rows.toml",
         "boltdp synth rows.duckdb --rows 60000 --dims 20 --classes 10 --seed 1",
         "boltdp synth postgresql://localhost/db --table patients --rows 60000 --dims 20",
-    ),
+    )
 )
 @click.argument("output", type=FILE)
 @click.option("--rows", type=int, required=True)
@@ -30,7 +30,7 @@ from boltdp.workflows.synthesize import TABLE, synthesize
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("--table", metavar="NAME", default=TABLE, show_default=True, help="Table of the database to make.")
 @click.option("--schema", "schema_path", metavar="TOML", type=FILE, help="Also write the schema that fits the data.")
-@as_json
+@json_option
 def synth(
     output: str,
     *,

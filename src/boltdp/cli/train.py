@@ -9,8 +9,8 @@ import click
 from boltdp.cli._help import GroupedCommand
 from boltdp.cli._options import (
     QUERY_CONDITION,
-    as_json,
     check_output,
+    json_option,
     ledger_options,
     load_schema,
     make_settings,
@@ -62,7 +62,7 @@ from boltdp.workflows.train import train as train_model
 )
 @threads_option
 @ledger_options
-@as_json
+@json_option
 def train(
     source: str,
     *,

@@ -11,8 +11,8 @@ from boltdp.cli._help import GroupedCommand
 from boltdp.cli._options import (
     FILE,
     QUERY_CONDITION,
-    as_json,
     check_output,
+    json_option,
     ledger_options,
     load_schema,
     make_settings,
@@ -78,7 +78,7 @@ if TYPE_CHECKING:
 @training_threshold_option
 @threads_option
 @ledger_options
-@as_json
+@json_option
 def tune(
     source: str,
     *,

@@ -7,7 +7,7 @@ import click
 from boltdp._files.sealed import read_sealed
 from boltdp._files.signing import check_signature, read_public_key
 from boltdp.algorithms import get_algorithm
-from boltdp.cli._options import FILE, as_json
+from boltdp.cli._options import FILE, json_option
 from boltdp.cli._report import describe_decision, describe_earlier_costs, describe_persons
 from boltdp.cli._terminal import emit, emit_guarantee, emit_json, emit_table, examples
 from boltdp.model import Model
@@ -19,14 +19,14 @@ from boltdp.privacy.certificate import CertificateError, check_within
         "boltdp verify model.json",
         "boltdp verify model.json --max-epsilon 1 --max-delta 1e-6",
         "boltdp verify model.json --key key.pub.pem --json",
-    ),
+    )
 )
 @click.argument("model_path", metavar="MODEL", type=FILE)
 @click.option("--key", metavar="FILE", type=FILE, help="Demand a signature by this public key (`boltdp keygen`).")
 @click.option("--max-epsilon", type=float, metavar="NUMBER", help="Fail if more epsilon than this was spent.")
 @click.option("--max-delta", type=float, metavar="NUMBER", help="Fail if more delta than this was spent.")
 @click.option("--allow-not-private", is_flag=True, help="Do not fail because MODEL says that it is not private.")
-@as_json
+@json_option
 def verify(
     model_path: str,
     *,

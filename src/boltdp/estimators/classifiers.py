@@ -304,52 +304,50 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 class PrivateLogisticRegression(_PrivateClassifier):
     """Logistic regression with differential privacy; multinomial for more than two classes.
 
-    What depends on the data must be declared, from public knowledge: the classes, and the bounds of the features or a
-    clip norm. The guarantee is for any one row, among a public number of rows; `certificate_` states it.
+    The classes, and the bounds of the features or a clip norm, must be declared from public knowledge.
+    `certificate_` states the guarantee, which protects each row; the number of rows is public.
     Missing and infinite values, and labels outside the declared classes, are neutral and never an error.
     X may be a data frame of pandas or Polars or an Arrow table, whose columns are known by name, an array, or a sparse
-    matrix of SciPy: that is made dense a few rows at a time, and what is prepared of it, which is
-    dense, goes to a file if it is large.
+    matrix of SciPy, which is converted to dense rows in batches; these are written to a file if they are large.
 
     Parameters
     ----------
     epsilon : float or None, default=1.0
         The privacy budget. None trains without noise and without privacy.
     classes : sequence, optional
-        All labels there can be. If they are not declared, they are read from y, and the model is not private.
+        All possible labels. If they are not declared, they are read from y, and the model is not private.
     bounds : (low, high) or dict, optional
         Numbers, or one for each feature; or a pair for each column of a data frame, by name. Features are clipped to
         them and scaled to [-1, 1].
     categories : dict, optional
-        All values there can be of each column of a data frame that has categories, by name. With bounds by name or
-        categories, features are the columns that they name and booleans; a warning names the others.
+        All possible values of each categorical column of a data frame, by name. With bounds by name or categories,
+        the features are the columns that they name and booleans; a warning lists the other columns.
     timestamps : dict, optional
-        The parts of columns of timestamps that are categories, by name: "hour", "weekday", "month", "day".
+        The parts of timestamp columns to use as categories, by name: "hour", "weekday", "month", "day".
     curves : int or dict, optional
-        Beside each feature, steps at a number of places, evenly spaced between its bounds; or, by the name of a column
-        (`"x0"`, `"x1"`, ... in an array), for some features, a number of places or the places themselves. A step is 1
-        from its place on, and 0 below.
+        The number of step functions to add for each feature, evenly spaced between its bounds; or, by column name
+        (`"x0"`, `"x1"`, ... in an array), the number or the places of the steps. A step is 1 from its place on, and 0
+        below.
     clip_norm : float, optional
-        Rows are shortened to this length: of X, or, where bounds are declared, of the features scaled by them, and
-        the steps.
-        Without bounds each feature is clipped to [-clip_norm, clip_norm] first. With neither, it is 1, with a warning.
-    schema : Schema, path of a TOML file or dict in the shape of one, optional
+        Rows are clipped to this L2 norm: those of X, or, with bounds, the scaled features and steps. Without bounds
+        each feature is clipped to [-clip_norm, clip_norm] first. With neither, it is 1, with a warning.
+    schema : Schema, path of a TOML file or dict with the same entries, optional
         Declares classes, columns and their bounds or categories, instead of the parameters above and
-        `fit_intercept`; X is then a data frame. A label column in X is not used.
+        `fit_intercept`; X must then be a data frame. A label column in X is not used.
     fit_intercept : bool, default=True
         Whether to add a constant feature. Its weight gets noise like every other.
     threshold : float, "prior" or None, default=None
-        Of two classes, predict the second where its probability exceeds this; None is 0.5, and "prior" the share that
-        the schema declares for it. It costs no privacy, unless it was found by looking at private rows.
+        Predict the second of two classes if its probability exceeds this; None is 0.5, and "prior" is the share of that
+        class in the schema. It costs no privacy, unless it was chosen by looking at private rows.
     ledger : path, URI or Ledger, optional
-        Charged with every fit, before a row is looked at: a file, or a PostgreSQL database. See `boltdp ledger`.
+        The ledger to charge for each fit, before a row is read: a file, or a PostgreSQL database. See `boltdp ledger`.
     dataset : str, optional
-        What the ledger knows the rows by.
+        The name of the dataset in the ledger.
     blocks : sequence of str, optional
-        The blocks of it that the rows belong to; all, if none are named.
+        The blocks of the dataset that the rows belong to; by default, all.
     random_state : int, RandomState or None, default=None
-        None takes the noise from the operating system. Anything else makes order and noise repeatable, for tests:
-        the model is then not private.
+        None uses the random numbers of the operating system. Anything else makes order and noise reproducible, for
+        tests: the model is then not private.
     SETTINGS
 
     Attributes
@@ -358,11 +356,10 @@ class PrivateLogisticRegression(_PrivateClassifier):
         The classes, sorted.
     coef_, intercept_ : ndarrays
         The model in the units of X, with 0 or 1 for each category and each step. `X @ coef_.T + intercept_` are the
-        margins of rows inside the bounds and the clip norm; margins of longer rows, which are shortened, have the same
-        sign.
+        margins of rows within the bounds and the clip norm; margins of rows that are clipped have the same sign.
     certificate_ : Certificate
-        The guarantee, and all that is needed to verify it. Where epsilon asks for privacy and there is none, a
-        PrivacyWarning says so too.
+        The guarantee, and the numbers that verify it. If epsilon is given and the model is not private, a
+        PrivacyWarning is issued too.
     model_ : Model
         The released model, which can be saved and used without scikit-learn.
 
@@ -393,8 +390,8 @@ class PrivateLogisticRegression(_PrivateClassifier):
 class PrivateHuberSVM(_PrivateClassifier):
     """Linear support vector machine with a Huber loss and differential privacy; one-vs-all for more than two classes.
 
-    Parameters and attributes are those of PrivateLogisticRegression, but for `multiclass`; there are no probabilities,
-    and so a `threshold` is refused.
+    Parameters and attributes are those of PrivateLogisticRegression, except `multiclass`. There are no probabilities,
+    so `threshold` raises an error.
 
     Parameters
     ----------

@@ -30,10 +30,10 @@ def _estimator_has(name: str) -> Any:
 
 @dataclass(eq=False, repr=False)
 class PrivateGridSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
-    """Fit a private classifier with the best of several settings; all of it has the classifier's epsilon and delta.
+    """Fit a private classifier with the best of several settings, within the classifier's epsilon and delta.
 
-    GridSearchCV chooses by scores of private rows, which no guarantee covers. This search makes the choice a part
-    of the guarantee. There are no scores to look at: they are private.
+    GridSearchCV chooses by scores of private rows, which no guarantee covers. Here the guarantee covers the choice.
+    The scores are private, and are not released.
 
     Parameters
     ----------
@@ -41,14 +41,14 @@ class PrivateGridSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
     param_grid : dict or list of dicts
         Values to try of passes, batch_size, regularization, schedule, step_size, exponent, max_norm, averaging.
     method : {"trials", "portions", "public"}, default="trials"
-        "trials" trains each candidate on all rows, with less of epsilon; "portions" each on rows of its own, which
-        takes no longer than one training and needs many rows; "public" compares them on `public_rows`.
+        "trials" trains each candidate on all rows, with a part of epsilon; "portions" trains each on disjoint rows,
+        which takes no longer than one training and needs many rows; "public" compares them on `public_rows`.
     public_rows : (X, y), optional
         Rows of public data, for "public".
     trials : float, default=100
-        How many trials "trials" makes in the mean.
+        The expected number of trials of the method "trials".
     random_state : int, RandomState or None, default=None
-        Instead of the estimator's, if it is not None: the model is then repeatable, and not private.
+        Overrides that of the estimator, if it is not None: the model is then reproducible, and not private.
 
     Attributes
     ----------

@@ -318,17 +318,7 @@ _OPTION_OF_KEY = {
 
 
 def yaml(record: Mapping[str, Any]) -> str:
-    r"""Write a nested record as YAML; a comment beside a blank text names its option.
-
-    >>> print(yaml({"name": "a: b", "delta": 1e-06, "lines": "one\ntwo", "list": [{"x": 1}]}), end="")
-    name: "a: b"
-    delta: 1.0e-06
-    lines: |
-      one
-      two
-    list:
-    - x: 1
-    """
+    """Write a nested record as YAML; a comment beside a blank text names its option."""
     return "\n".join(_write_yaml(record)) + "\n"
 
 

@@ -12,15 +12,7 @@ from boltdp.losses import Loss
 
 
 class LinkedLogisticRegression(LogisticRegression):  # type: ignore[misc]
-    """A linear binary classifier whose probabilities follow from the link of its loss.
-
-    >>> from boltdp.losses import MarginLogistic
-    >>> estimator = LinkedLogisticRegression(MarginLogistic())
-    >>> estimator.coef_, estimator.intercept_ = np.array([[1.0]]), np.array([0.0])
-    >>> estimator.classes_, estimator.n_features_in_ = np.array([0, 1]), 1
-    >>> estimator.predict_proba([[0.0]])
-    array([[0.5, 0.5]])
-    """
+    """A linear binary classifier whose probabilities follow from the link of its loss."""
 
     def __init__(self, loss: Loss) -> None:
         super().__init__()

@@ -28,11 +28,6 @@ def raw_weights(schema: Schema, weights: Doubles) -> tuple[Doubles, Doubles]:
 
     The features are those of `schema.feature_names` without the projection and the intercept: numbers in original
     units, and 0 or 1 for each category.
-
-    >>> from boltdp.schema.schema import Classes, Numeric
-    >>> schema = Schema(Classes("y", (0, 1)), (Numeric("age", 0, 100),), intercept=False, clip_norm=1.0)
-    >>> raw_weights(schema, np.array([[5.0]]))
-    (array([[0.1]]), array([-5.]))
     """
     encoded = encoded_weights(schema, weights)
     units = [scaled.original_units for scaled in schema.encoding.scaled]

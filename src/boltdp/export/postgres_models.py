@@ -28,10 +28,6 @@ def input_scaling(schema: Schema) -> dict[str, list[Any]]:
 
     The entries are the features in original units, without steps and the intercept: numbers, 0 or 1 for each category,
     and the entries of vectors.
-
-    >>> from boltdp.schema.schema import Categorical, Classes, Numeric
-    >>> input_scaling(Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100), Categorical("sex", ("F", "M")))))["high"]
-    [100.0, 1.0, 1.0]
     """
     scaling: dict[str, list[Any]] = {"low": [], "high": [], "middle": [], "factor": []}
     curves: dict[str, list[Any]] = {"steps": [], "places": [], "absent": [], "present": []}

@@ -175,9 +175,10 @@ class _ColumnSql(ABC):
     def terms(self) -> int:
         """The number of terms that the column adds to a margin."""
 
-    @abstractmethod
     def list_terms(self, weights: Doubles) -> Iterable[str]:
         """List the terms that the features add to the margin."""
+        for feature, weight in zip(self.list_features(), weights, strict=True):
+            yield f"{feature} * {self.sql.constant(weight)}"
 
     @abstractmethod
     def list_features(self) -> Iterable[str]:
@@ -265,10 +266,6 @@ class _NumberListSql(_BoundedSql):
     def terms(self) -> int:
         return self.rule.numbers
 
-    def list_terms(self, weights: Doubles) -> Iterator[str]:
-        for feature, weight in zip(self.list_features(), weights, strict=True):
-            yield f"{feature} * {self.sql.constant(weight)}"
-
     def list_features(self) -> Iterator[str]:
         for index in range(self.rule.numbers):
             cell = f"CASE WHEN {self._has_length} THEN {self.sql.element(self.source, index)} END"
@@ -293,10 +290,6 @@ class _ValueSql(_ColumnSql):
     @property
     def terms(self) -> int:
         return len(self.scaled.rule.values)
-
-    def list_terms(self, weights: Doubles) -> Iterator[str]:
-        for feature, weight in zip(self.list_features(), weights, strict=True):
-            yield f"{feature} * {self.sql.constant(weight)}"
 
     def list_features(self) -> Iterator[str]:
         for condition, absent, present in zip(self._list_matches(), *self.scaled.indicator_values, strict=True):
