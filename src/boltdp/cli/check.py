@@ -51,11 +51,7 @@ def check(
     Nothing of it is private: values and counts of the rows are shown as they are.
     """
     from boltdp.engines.base import check_columns
-    from boltdp.schema.check import (  # imported here so that `--help` does not import Arrow
-        NOT_PRIVATE,
-        RULE,
-        check_source,
-    )
+    from boltdp.schema.check import NOT_PRIVATE, RULE, check_source  # `--help` needs no Arrow
 
     schema = Schema.load(schema_path)
     warn(NOT_PRIVATE)

@@ -93,7 +93,6 @@ def insertion(row: Mapping[str, Any]) -> sql.Composed:
 def store_model(uri: str, name: str, model: Model, *, replace: bool = False) -> None:
     """Insert a released model into `boltdp.models`; raise a ModelStoreError if the name exists, unless `replace`."""
     row = model_row(name, model)
-
     try:
         with psycopg.connect(uri) as connection:
             # Objects that other roles created in a schema of the search path must not be used here.
@@ -107,9 +106,11 @@ def store_model(uri: str, name: str, model: Model, *, replace: bool = False) -> 
         # Models are public, so the server's message about them is too.
         said = error.diag.message_primary or str(error).strip().splitlines()[0]
         hint = _HINTS.get(error.sqlstate or "")
-        raise ModelStoreError(f"the model {name!r} cannot be stored: {said}", hint=hint) from None
-    if not stored:
+    else:
+        if stored:
+            return
         raise ModelStoreError(f"boltdp.models has a model {name!r} already", hint="--replace takes its place")
+    raise ModelStoreError(f"the model {name!r} cannot be stored: {said}", hint=hint)
 
 
 def _check_table(connection: psycopg.Connection[Any], name: str) -> None:
