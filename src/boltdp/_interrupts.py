@@ -12,26 +12,26 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_asked = False
-_held = 0
+_stop_requested = False
+_shield_depth = 0
 
 
 def request_stop() -> bool:
     """Note that the process was asked to stop; whether it may be interrupted right now."""
-    global _asked
-    _asked = True
-    return not _held
+    global _stop_requested
+    _stop_requested = True
+    return not _shield_depth
 
 
 def is_stop_requested() -> bool:
     """Whether the process was asked to stop."""
-    return _asked
+    return _stop_requested
 
 
 def reset() -> None:
     """Forget that the process was asked to stop."""
-    global _asked
-    _asked = False
+    global _stop_requested
+    _stop_requested = False
 
 
 def check() -> None:
@@ -47,7 +47,7 @@ def check() -> None:
     stopped
     >>> reset()
     """
-    if _asked:
+    if _stop_requested:
         raise KeyboardInterrupt
 
 
@@ -90,9 +90,9 @@ def shield() -> Iterator[None]:
     False
     >>> reset()
     """
-    global _held
-    _held += 1
+    global _shield_depth
+    _shield_depth += 1
     try:
         yield
     finally:
-        _held -= 1
+        _shield_depth -= 1

@@ -17,7 +17,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 #: Seconds after which work that is waited for is looked after, in case it is to be stopped.
-LOOK_AFTER = 0.1
+POLL_SECONDS = 0.1
 
 
 def processors() -> int:
@@ -35,7 +35,7 @@ def await_result(done: Future[T]) -> T:
     """What a thread makes, unless the process is asked to stop before."""
     from concurrent.futures import wait
 
-    while not wait([done], timeout=LOOK_AFTER).done:
+    while not wait([done], timeout=POLL_SECONDS).done:
         _interrupts.check()
     return done.result()
 

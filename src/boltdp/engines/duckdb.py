@@ -24,9 +24,9 @@ import pyarrow as pa
 
 from boltdp._files import own_directory
 from boltdp._threads import await_result
-from boltdp.engines._file_headers import ENCODING_HINT, csv_header, find_separator, has_blank_line, json_keys
+from boltdp.engines._file_headers import ENCODING_HINT, read_csv_header, find_separator, has_blank_line, read_json_keys
 from boltdp.engines._file_patterns import Files, find_files, format_of
-from boltdp.engines._remote_files import fetch, is_remote
+from boltdp.engines._remote_files import fetch_files, is_remote
 from boltdp.engines.base import Engine
 from boltdp.engines.local_store import spool_directory
 from boltdp.errors import DataError, ParameterError, listed, near, printable
@@ -43,16 +43,16 @@ SOURCE = "source"
 #: What to do about CSV data that cannot be read: which line it is would tell of a row.
 CSV_HINT = f"`boltdp check` names the line, if the rows are public; {ENCODING_HINT}"
 #: Words of types that DuckDB says.
-_TYPES = frozenset(
+_TYPE_NAMES = frozenset(
     (
         *("boolean", "tinyint", "smallint", "integer", "bigint", "hugeint", "float", "double", "decimal", "varchar"),
         *("utinyint", "usmallint", "uinteger", "ubigint", "date", "time", "timestamp", "interval", "blob", "json"),
     )
 )
 #: Its optimizers that have a reader of files do what stands in the query; not every version has them.
-_PUSHES_CASTS = ("type_pushdown", "scalar_fn_pushdown")
+_CAST_PUSHDOWN_OPTIMIZERS = ("type_pushdown", "scalar_fn_pushdown")
 #: What DuckDB says of a query itself, before a row is read.
-_OF_THE_QUERY = (duckdb.ParserException, duckdb.SyntaxException, duckdb.BinderException, duckdb.CatalogException)
+_QUERY_ERRORS = (duckdb.ParserException, duckdb.SyntaxException, duckdb.BinderException, duckdb.CatalogException)
 
 
 class DuckDBEngine(Engine):
@@ -133,10 +133,10 @@ class DuckDBEngine(Engine):
         without any cell, and a blank one is none.
         """
         with ExitStack() as held:
-            files = _found(name, held, spool)
+            files = _find_or_fetch(name, held, spool)
             connection = held.enter_context(closing(_connect(":memory:")))
-            scan = _scan(connection, files, delimiter=delimiter)
-            relation = _ask(lambda: connection.sql(scan.sql), scan.fault)
+            scan = _make_scan(connection, files, delimiter=delimiter)
+            relation = _call_duckdb(lambda: connection.sql(scan.sql), scan.fault)
             engine = cls(
                 relation,
                 fault=scan.fault,
@@ -166,7 +166,7 @@ class DuckDBEngine(Engine):
             connection = _connect(":memory:")
             fault = "the Arrow dataset cannot be read"
             connection.register(SOURCE, source)
-            relation = _ask(lambda: connection.sql(f"SELECT * FROM {SOURCE}"), fault)
+            relation = _call_duckdb(lambda: connection.sql(f"SELECT * FROM {SOURCE}"), fault)
             engine = cls(relation, fault=fault, connection=connection, close=connection.close)
         engine.spool = spool
         return engine
@@ -190,21 +190,21 @@ class DuckDBEngine(Engine):
         What it spills to disk goes to the directory of the spool.
         """
         if not Path(path).is_file():
-            raise DataError(f"the DuckDB file {str(path)!r} does not exist", hint=_near_database(path))
+            raise DataError(f"the DuckDB file {str(path)!r} does not exist", hint=_suggest_database(path))
         if (table is None) == (query is None):
             raise ParameterError(
                 "give either table or query to say which rows of the database to use",
-                hint=_tables_in(path) if table is None else None,
+                hint=_describe_tables_of_file(path) if table is None else None,
             )
         if table is not None:
             with ExitStack() as held:
                 connection = held.enter_context(closing(_connect(str(path))))
-                names = _tables(connection)
+                names = _list_tables(connection)
                 if table.casefold() not in map(str.casefold, names):
-                    hint = near(table, names) or _listing(names)
+                    hint = near(table, names) or _describe_tables(names)
                     raise DataError(f"the table {table!r} of {str(path)!r} does not exist", hint=hint)
                 fault = f"the table {table!r} of {str(path)!r} cannot be read"
-                relation = _ask(lambda: connection.sql(f"SELECT * FROM {_identifier(table)}"), fault)
+                relation = _call_duckdb(lambda: connection.sql(f"SELECT * FROM {_quote_identifier(table)}"), fault)
                 engine = cls(relation, fault=fault, connection=connection, close=held.pop_all().close)
             engine.spool = spool
             return engine
@@ -213,8 +213,8 @@ class DuckDBEngine(Engine):
         with ExitStack() as held:
             spill = held.enter_context(_private_directory(spool_directory(spool), SPILL_PREFIX))
             connection = held.enter_context(closing(_connect(str(path), spill=spill)))
-            names = _tables(connection)
-            relation = _query(connection, query, fault, tables=_listing(names))
+            names = _list_tables(connection)
+            relation = _plan_query(connection, query, fault, tables=_describe_tables(names))
             engine = cls(relation, fault=fault, connection=connection, close=held.pop_all().close)
         engine.spool = spool
         return engine
@@ -233,18 +233,18 @@ class DuckDBEngine(Engine):
             connection = held.enter_context(closing(_connect(":memory:", spill=spill)))
             checks: list[Callable[[], object]] = []
             paths: list[str] = []
-            for table in _tables_of(connection, query, fault):
-                files = _files_of_table(table, str(source), held, spool)
+            for table in _find_tables_in_query(connection, query, fault):
+                files = _find_table_files(table, str(source), held, spool)
                 if files is not None:
-                    scan = _scan(connection, files)
-                    view = f"CREATE VIEW {_identifier(table)} AS {scan.sql}"
-                    _ask(partial(connection.execute, view), scan.fault).fetchall()
+                    scan = _make_scan(connection, files)
+                    view = f"CREATE VIEW {_quote_identifier(table)} AS {scan.sql}"
+                    _call_duckdb(partial(connection.execute, view), scan.fault).fetchall()
                     checks += [] if scan.check is None else [scan.check]
                     paths += files.paths
-            connection.execute(f"SET allowed_paths = {_literals(paths)}").fetchall()
+            connection.execute(f"SET allowed_paths = {_quote_list(paths)}").fetchall()
             connection.execute("SET enable_external_access = false").fetchall()
             tables = "name files as tables, FROM 'visits.parquet'; the rows of SOURCE are the table named source"
-            relation = _query(connection, query, fault, tables=tables)
+            relation = _plan_query(connection, query, fault, tables=tables)
 
             def check() -> None:
                 for one in checks:
@@ -258,14 +258,14 @@ class DuckDBEngine(Engine):
     def count(self) -> int:
         if self._count is None:
             self._check_once()
-            answer = self._await(lambda: self._relation.aggregate("count(*)").fetchall())
+            answer = self._run_interruptible(lambda: self._relation.aggregate("count(*)").fetchall())
             self._count = int(answer[0][0])
         return self._count
 
     def columns(self) -> dict[str, ColumnType]:
         if self._untyped.issuperset(self._relation.columns):
             return dict.fromkeys(self._relation.columns, ColumnType("untyped"))
-        empty = _ask(lambda: self._relation.limit(0).to_arrow_table(), self._fault)
+        empty = _call_duckdb(lambda: self._relation.limit(0).to_arrow_table(), self._fault)
         return {
             field.name: ColumnType("untyped") if field.name in self._untyped else ColumnType.of(field.type)
             for field in empty.schema
@@ -280,36 +280,36 @@ class DuckDBEngine(Engine):
         parse = parse or {}
         asked = [self._expression(name, parse.get(name)) for name in columns]
         # Under names of their own: DuckDB would make up others for those that are there already.
-        kept = [f"{_identifier(name)} AS {_identifier(f'kept {place}')}" for place, name in enumerate(keep)]
+        kept = [f"{_quote_identifier(name)} AS {_quote_identifier(f'kept {place}')}" for place, name in enumerate(keep)]
         names, select = [*columns, *keep], ", ".join([*asked, *kept])
         rows = batch_rows(len(names), lists="list" in parse.values(), threads=self.threads)
         self._check_once()
         if self._connection is not None:
             self._connection.execute(f"SET threads = {self.threads}")
-        reader = self._await(lambda: self._relation.project(select).to_arrow_reader(rows))
+        reader = self._run_interruptible(lambda: self._relation.project(select).to_arrow_reader(rows))
         try:
-            for batch in self._fetched(lambda: next(reader, None)):
+            for batch in self._iterate_batches(lambda: next(reader, None)):
                 yield batch.rename_columns(names) if keep else batch
         finally:
             # An open reader would keep the connection busy.
             reader.close()
 
-    def _fetched(self, fetch: Callable[[], pa.RecordBatch | None]) -> Iterator[pa.RecordBatch]:
+    def _iterate_batches(self, fetch: Callable[[], pa.RecordBatch | None]) -> Iterator[pa.RecordBatch]:
         """Batches until there are no more; if there are threads for it, the next while one is worked on."""
         if self._connection is None or self.threads == 1:
-            while (batch := self._await(fetch)) is not None:
+            while (batch := self._run_interruptible(fetch)) is not None:
                 yield batch
             return
-        ahead = self._begin(fetch)
+        ahead = self._submit(fetch)
         try:
-            while (batch := self._finish(ahead)) is not None:
-                ahead = self._begin(fetch)
+            while (batch := self._wait_for(ahead)) is not None:
+                ahead = self._submit(fetch)
                 yield batch
         finally:
             wait([ahead])
 
     def close(self) -> None:
-        self._end_work()
+        self._interrupt_worker()
         self._worker.shutdown()
         if self._close is not None:
             self._close()
@@ -319,24 +319,24 @@ class DuckDBEngine(Engine):
             self._check()
             self._check = None
 
-    def _await(self, action: Callable[[], T]) -> T:
+    def _run_interruptible(self, action: Callable[[], T]) -> T:
         """Do something that may take long, where a signal can end it."""
         if self._connection is None:
-            return _ask(action, self._fault, hint=self._hint)
+            return _call_duckdb(action, self._fault, hint=self._hint)
         # In another thread: Python hears no signal while DuckDB is busy in the main one.
-        return self._finish(self._begin(action))
+        return self._wait_for(self._submit(action))
 
-    def _begin(self, action: Callable[[], T]) -> Future[T]:
-        return self._worker.submit(_ask, action, self._fault, hint=self._hint)
+    def _submit(self, action: Callable[[], T]) -> Future[T]:
+        return self._worker.submit(_call_duckdb, action, self._fault, hint=self._hint)
 
-    def _finish(self, begun: Future[T]) -> T:
+    def _wait_for(self, begun: Future[T]) -> T:
         try:
             return await_result(begun)
         except KeyboardInterrupt:
-            self._end_work()
+            self._interrupt_worker()
             raise
 
-    def _end_work(self) -> None:
+    def _interrupt_worker(self) -> None:
         """Have the worker give up what it may still be doing."""
         if self._connection is None:
             return
@@ -347,13 +347,13 @@ class DuckDBEngine(Engine):
                 self._connection.interrupt()
 
     def _expression(self, name: str, parse: Kind | None) -> str:
-        column = _identifier(name)
+        column = _quote_identifier(name)
         if name not in self._untyped or parse not in ("number", "list"):
             return column
         return f"TRY_CAST({column} AS {'DOUBLE' if parse == 'number' else 'DOUBLE[]'}) AS {column}"
 
 
-def _ask(
+def _call_duckdb(
     action: Callable[[], T],
     fault: str,
     *,
@@ -377,7 +377,7 @@ def _ask(
     except (duckdb.Error, pa.ArrowException, OSError) as error:
         interrupted = False
         if query is not None:
-            reason = _said(error, query)
+            reason = _filter_message(error, query)
             hint = tables if isinstance(error, duckdb.CatalogException) else None
             if isinstance(error, duckdb.PermissionException):
                 reason, hint = "it may read only the files that it names as tables", tables
@@ -395,7 +395,7 @@ def _connect(path: str, *, spill: str = "") -> duckdb.DuckDBPyConnection:
         "temp_directory": spill,
         "autoinstall_known_extensions": "false",
     }
-    connection = _ask(
+    connection = _call_duckdb(
         lambda: duckdb.connect(path, read_only=path != ":memory:", config=config),
         f"{path!r} cannot be opened: it is no DuckDB file, or another process writes to it",
     )
@@ -403,8 +403,8 @@ def _connect(path: str, *, spill: str = "") -> duckdb.DuckDBPyConnection:
     connection.execute("SET enable_progress_bar = false")
     # DuckDB 2.0 hands a TRY_CAST to the reader of CSV files, which fails at the first cell that does not fit.
     known = connection.execute("SELECT name FROM duckdb_optimizers()").fetchall()
-    pushing = [name for (name,) in known if name in _PUSHES_CASTS]
-    connection.execute(f"SET disabled_optimizers = {_literal(','.join(pushing))}")
+    pushing = [name for (name,) in known if name in _CAST_PUSHDOWN_OPTIMIZERS]
+    connection.execute(f"SET disabled_optimizers = {_quote_literal(','.join(pushing))}")
     return connection
 
 
@@ -435,7 +435,7 @@ class _Scan:
     hint: str | None = None  #: what to do about the fault
 
 
-def _scan(connection: duckdb.DuckDBPyConnection, files: Files, *, delimiter: str | None = None) -> _Scan:
+def _make_scan(connection: duckdb.DuckDBPyConnection, files: Files, *, delimiter: str | None = None) -> _Scan:
     """How files are read. What could be guessed from the rows is fixed: it could silently change with one of them."""
     partitions = frozenset(files.partitions)
     paths = [str(Path(path).absolute()) for path in files.paths] if partitions else [*files.paths]
@@ -443,12 +443,12 @@ def _scan(connection: duckdb.DuckDBPyConnection, files: Files, *, delimiter: str
     # DuckDB looks at the whole path, and so at directories outside of the one given.
     outside = {part.partition("=")[0] for path in paths for part in Path(path).parent.parts if part.find("=") > 0}
     without = sorted(outside - partitions) if partitions else []
-    columns = f"* EXCLUDE ({', '.join(map(_identifier, without))})" if without else "*"
+    columns = f"* EXCLUDE ({', '.join(map(_quote_identifier, without))})" if without else "*"
     what = repr(files.name)
     if files.format == "csv":
         separator = find_separator(paths[0]) if delimiter is None else delimiter
-        header = csv_header(files, separator)
-        types = ", ".join(f"{_literal(name)}: 'VARCHAR'" for name in header)
+        header = read_csv_header(files, separator)
+        types = ", ".join(f"{_quote_literal(name)}: 'VARCHAR'" for name in header)
         fault = (
             f"the CSV data of {what} cannot be read: every line must have the {len(header)} cells of the "
             "header, none may be blank, quotes must be closed, and the text must be UTF-8"
@@ -460,27 +460,27 @@ def _scan(connection: duckdb.DuckDBPyConnection, files: Files, *, delimiter: str
                 raise DataError(fault, hint=CSV_HINT)
 
         scan = (
-            f"SELECT {columns} FROM read_csv({_patterns(paths)}, columns = {{{types}}}, delim = {_literal(separator)}, "
+            f"SELECT {columns} FROM read_csv({_quote_paths(paths)}, columns = {{{types}}}, delim = {_quote_literal(separator)}, "
             f"header = true, auto_detect = false, quote = '\"', escape = '\"', {hive})"
         )
         return _Scan(scan, fault, partitions | frozenset(header), check, CSV_HINT)
     if files.format == "json":
-        keys = json_keys(files)
-        types = ", ".join(f"{_literal(name)}: 'VARCHAR'" for name in keys)
+        keys = read_json_keys(files)
+        types = ", ".join(f"{_quote_literal(name)}: 'VARCHAR'" for name in keys)
         scan = (
-            f"SELECT {columns} FROM read_json({_patterns(paths)}, columns = {{{types}}}, format = 'newline_delimited', "
+            f"SELECT {columns} FROM read_json({_quote_paths(paths)}, columns = {{{types}}}, format = 'newline_delimited', "
             f"records = 'true', auto_detect = false, ignore_errors = true, {hive})"
         )
         return _Scan(scan, f"the JSON lines of {what} cannot be read: a file is damaged", partitions | frozenset(keys))
     if files.format == "parquet":
         fault = f"the Parquet data of {what} cannot be read: a file is damaged or incomplete, or its columns differ"
-        return _Scan(f"SELECT {columns} FROM read_parquet({_patterns(paths)}, {hive})", fault, partitions)
+        return _Scan(f"SELECT {columns} FROM read_parquet({_quote_paths(paths)}, {hive})", fault, partitions)
     if files.format == "arrow":
         fault = f"the Arrow data of {what} cannot be read: a file is damaged, or a stream, or its columns differ"
-        dataset = _ask(lambda: _arrow_dataset(files), fault)
+        dataset = _call_duckdb(lambda: _arrow_dataset(files), fault)
         table = f"boltdp arrow {what}"
-        _ask(lambda: connection.register(table, dataset), fault)
-        return _Scan(f"SELECT * FROM {_identifier(table)}", fault, partitions)
+        _call_duckdb(lambda: connection.register(table, dataset), fault)
+        return _Scan(f"SELECT * FROM {_quote_identifier(table)}", fault, partitions)
     raise DataError(
         f"the DuckDB file {what} must be given as the source, with a table or a query on it",
         hint="boltdp train rows.duckdb --table visits ...",
@@ -501,25 +501,25 @@ def _arrow_dataset(files: Files) -> Any:
     return ds.dataset(list(files.paths), format="ipc", **(hive if files.partitions else {}))
 
 
-def _found(name: str | Path, held: ExitStack, spool: str | Path | None) -> Files:
+def _find_or_fetch(name: str | Path, held: ExitStack, spool: str | Path | None) -> Files:
     """The files of a name; those of an address are kept in a directory of our own for as long as `held` is."""
     if not is_remote(str(name)):
         return find_files(name)
     folder = held.enter_context(_private_directory(spool_directory(spool), FETCHED_PREFIX))
-    return fetch(str(name), Path(folder))
+    return fetch_files(str(name), Path(folder))
 
 
-def _files_of_table(table: str, source: str, held: ExitStack, spool: str | Path | None) -> Files | None:
+def _find_table_files(table: str, source: str, held: ExitStack, spool: str | Path | None) -> Files | None:
     """The files that a table in a query stands for, if any."""
     if source and table.casefold() == SOURCE:
-        return _found(source, held, spool)
+        return _find_or_fetch(source, held, spool)
     if is_remote(table):
-        return _found(table, held, spool)
-    path = _path_of_table(table, source)
+        return _find_or_fetch(table, held, spool)
+    path = _find_table_path(table, source)
     return None if path is None else find_files(path)
 
 
-def _path_of_table(table: str, source: str) -> Path | None:
+def _find_table_path(table: str, source: str) -> Path | None:
     """The file, pattern or directory that a table in a query is, unless it is none."""
     path = Path(source, table) if source and Path(source).is_dir() else Path(table)
     return path if format_of(path) is not None or path.is_dir() else None
@@ -532,15 +532,15 @@ def paths_in_query(source: str, query: str) -> list[str]:
     ['visits.parquet']
     """
     with closing(duckdb.connect()) as connection:
-        tables = _tables_of(connection, query, "the query cannot be run")
-    paths = [_path_of_table(table, source) for table in tables if not is_remote(table)]
+        tables = _find_tables_in_query(connection, query, "the query cannot be run")
+    paths = [_find_table_path(table, source) for table in tables if not is_remote(table)]
     return [str(path) for path in paths if path is not None]
 
 
-def _tables_of(connection: duckdb.DuckDBPyConnection, query: str, fault: str) -> list[str]:
+def _find_tables_in_query(connection: duckdb.DuckDBPyConnection, query: str, fault: str) -> list[str]:
     """The names without a schema that a query reads from, as it has them."""
     _check_query(connection, query, fault)
-    answer = _ask(lambda: connection.execute("SELECT json_serialize_sql(?)", [query]).fetchall(), fault)
+    answer = _call_duckdb(lambda: connection.execute("SELECT json_serialize_sql(?)", [query]).fetchall(), fault)
     found: dict[str, None] = {}
 
     def walk(node: Any) -> None:
@@ -556,39 +556,39 @@ def _tables_of(connection: duckdb.DuckDBPyConnection, query: str, fault: str) ->
     return [*found]
 
 
-def _query(
+def _plan_query(
     connection: duckdb.DuckDBPyConnection, query: str, fault: str, *, tables: str | None
 ) -> duckdb.DuckDBPyRelation:
     """The rows of a query, before any of them is read; `tables` says which there are."""
     _check_query(connection, query, fault)
-    return _ask(lambda: connection.sql(f"SELECT * FROM (\n{query}\n)"), fault, query=query, tables=tables)
+    return _call_duckdb(lambda: connection.sql(f"SELECT * FROM (\n{query}\n)"), fault, query=query, tables=tables)
 
 
 def _check_query(connection: duckdb.DuckDBPyConnection, query: str, fault: str) -> None:
     """Refuse what is not one SELECT, by itself: inside our own statement DuckDB would complain of that."""
-    statements = _ask(lambda: connection.extract_statements(query), fault, query=query)
+    statements = _call_duckdb(lambda: connection.extract_statements(query), fault, query=query)
     if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
         raise DataError(f"{fault}: it must be one SELECT statement")
 
 
-def _tables(connection: duckdb.DuckDBPyConnection) -> list[str]:
+def _list_tables(connection: duckdb.DuckDBPyConnection) -> list[str]:
     query = (
         "SELECT table_name FROM duckdb_tables() WHERE NOT internal "
         "UNION ALL SELECT view_name FROM duckdb_views() WHERE NOT internal"
     )
-    return [name for (name,) in _ask(lambda: connection.execute(query).fetchall(), "the tables cannot be listed")]
+    return [name for (name,) in _call_duckdb(lambda: connection.execute(query).fetchall(), "the tables cannot be listed")]
 
 
-def _tables_in(path: str | Path) -> str:
+def _describe_tables_of_file(path: str | Path) -> str:
     with closing(_connect(str(path))) as connection:
-        return _listing(_tables(connection))
+        return _describe_tables(_list_tables(connection))
 
 
-def _listing(tables: Sequence[str]) -> str:
+def _describe_tables(tables: Sequence[str]) -> str:
     return f"there are the tables {listed(tables)}" if tables else "there are no tables"
 
 
-def _near_database(path: str | Path) -> str | None:
+def _suggest_database(path: str | Path) -> str | None:
     try:
         find_files(path)
     except DataError as error:
@@ -596,35 +596,35 @@ def _near_database(path: str | Path) -> str | None:
     return None
 
 
-def _said(error: Exception, query: str) -> str | None:
+def _filter_message(error: Exception, query: str) -> str | None:
     """What DuckDB says of a query, if it quotes no more than the query does itself.
 
     A name that it offers instead, or that a * stands for, may have come from a row: by a PIVOT, or as the header of a
     file that has none.
     """
-    if not isinstance(error, _OF_THE_QUERY):
+    if not isinstance(error, _QUERY_ERRORS):
         return None
     text = str(error).strip().split("\n")[0]
     text = text.partition(" Error: ")[2] or text
-    known = {*re.findall(r"\w+", query.casefold()), *_TYPES}
+    known = {*re.findall(r"\w+", query.casefold()), *_TYPE_NAMES}
     quoted = " ".join(part for pair in re.findall(r"\"([^\"]*)\"|'([^']*)'|(\d+)", text) for part in pair)
     if not set(re.findall(r"\w+", quoted.casefold())) <= known:
         return None
     return printable(text.rstrip("!."), longest=300)
 
 
-def _identifier(name: str) -> str:
+def _quote_identifier(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _literal(text: str) -> str:
+def _quote_literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _literals(texts: Sequence[str]) -> str:
-    return f"[{', '.join(map(_literal, texts))}]"
+def _quote_list(texts: Sequence[str]) -> str:
+    return f"[{', '.join(map(_quote_literal, texts))}]"
 
 
-def _patterns(paths: Sequence[str]) -> str:
+def _quote_paths(paths: Sequence[str]) -> str:
     """Paths for DuckDB, which takes each for a pattern: so that of a[1].csv must not match a1.csv."""
-    return _literals([re.sub(r"([*?[])", r"[\1]", path) for path in paths])
+    return _quote_list([re.sub(r"([*?[])", r"[\1]", path) for path in paths])

@@ -147,12 +147,12 @@ class LocalRows(StoredRows):
                     each.add(block)
             idle.append(own)
 
-        run_all(add, self._parts(), threads=self._threads)
+        run_all(add, self._split_positions(), threads=self._threads)
         for own in idle:
             for each, other in zip(sums, own, strict=True):
                 each.join(other)
 
-    def _parts(self) -> Iterator[range]:
+    def _split_positions(self) -> Iterator[range]:
         """All positions, several ranges for each thread, so that none has to wait long for the last of another."""
         window, share = WINDOW_BYTES // (4 * self._store.width), -(-self.rows // (4 * self._threads))
         step, stop = max(1, min(window, share)), self._stop
@@ -166,7 +166,7 @@ class LocalRows(StoredRows):
                 [packing.sampled(block, share) for block in self._store.blocks(part.start, part.stop)]
             )
 
-        parts = map_in_order(sample, self._parts(), threads=self._threads)
+        parts = map_in_order(sample, self._split_positions(), threads=self._threads)
         few = np.concatenate([np.empty((0, self._store.width), np.float32), *parts])
         yield LocalRows(
             MemoryStore(few), 0, len(few), feature_map=self.feature_map, ordered=False, threads=self._threads
@@ -243,11 +243,11 @@ class FileStore:
         self._shuffling = threading.Lock()
         self._file = self._create(rows * self._row_bytes)
 
-    def fill(self, parts: Iterable[Part[Any]], *, rows: int, context: Context) -> None:
+    def fill(self, parts: Iterable[RowGroup[Any]], *, rows: int, context: Context) -> None:
         """Write rows where the permutation puts them."""
-        with self._scattering(self._file, rows) as scatter:
+        with self._open_scatter(self._file, rows) as scatter:
 
-            def write(part: Part[Any]) -> int:
+            def write(part: RowGroup[Any]) -> int:
                 with part.encoded() as block:
                     positions = packing.permuted_position(part.start, len(block), rows=rows, seed=context.seed)
                     scatter.add(block, positions)
@@ -261,10 +261,10 @@ class FileStore:
 
             run_all(put_in_order, range(scatter.buckets), threads=self._ordering_threads)
 
-    def append(self, parts: Iterable[Part[Any]], *, context: Context) -> None:
+    def append(self, parts: Iterable[RowGroup[Any]], *, context: Context) -> None:
         """Write rows as they come."""
 
-        def write(part: Part[Any]) -> int:
+        def write(part: RowGroup[Any]) -> int:
             with part.encoded() as block:
                 self._write(self._file, block, part.start)
             return len(block)
@@ -296,9 +296,9 @@ class FileStore:
         """The rows of each part read in the order of the file, then shuffled to that drawn by way of a second file."""
         for part in parts:
             order = np.argsort(part)
-            with self._create(len(part) * self._row_bytes) as scratch, self._scattering(scratch, len(part)) as scatter:
+            with self._create(len(part) * self._row_bytes) as scratch, self._open_scatter(scratch, len(part)) as scatter:
                 done = 0
-                for block in self._ascending(part[order]):
+                for block in self._read_sorted(part[order]):
                     scatter.add(block, order[done : done + len(block)])
                     done += len(block)
                 for bucket in range(scatter.buckets):
@@ -307,7 +307,7 @@ class FileStore:
                         yield block, positions
                         part = part[len(block) :]
 
-    def _ascending(self, positions: Integers) -> Iterator[PackedRows]:
+    def _read_sorted(self, positions: Integers) -> Iterator[PackedRows]:
         """The rows at sorted positions."""
         step = self._window_rows
         at = 0
@@ -327,7 +327,7 @@ class FileStore:
         with (
             self._shuffling,
             self._create(rows * self._row_bytes) as scratch,
-            self._scattering(scratch, rows) as scatter,
+            self._open_scatter(scratch, rows) as scatter,
         ):
 
             def write(part: range) -> None:
@@ -356,26 +356,26 @@ class FileStore:
         return max(1, min(self._threads, ORDERING_BYTES // (2 * (self._row_bytes << self._shift))))
 
     @contextmanager
-    def _scattering(self, file: IO[bytes], rows: int) -> Iterator[_Scatter]:
+    def _open_scatter(self, file: IO[bytes], rows: int) -> Iterator[_Scatter]:
         with self._create(4 * rows) as slots:
             yield _Scatter(self, file, slots, rows=rows, shift=self._shift)
 
     def _create(self, needed: int) -> IO[bytes]:
-        with self._faults():
+        with self._translate_os_errors():
             free = shutil.disk_usage(self._directory).free
         if free < needed:
             raise DataError(
                 f"the spool needs {needed / 1e9:.1f} GB in {str(self._directory)!r}, which has {free / 1e9:.1f} GB",
                 hint="choose another directory with BOLTDP_SPOOL",
             )
-        with self._faults():
+        with self._translate_os_errors():
             return tempfile.TemporaryFile(dir=self._directory, buffering=0)
 
     def _write(self, file: IO[bytes], block: npt.NDArray[Any], at: int) -> None:
         """Write to where row `at` of that many bytes is."""
         data = block.data.cast("B")
         offset = at * block.strides[0]
-        with self._faults():
+        with self._translate_os_errors():
             while data:
                 written = os.pwrite(file.fileno(), data, offset)
                 data, offset = data[written:], offset + written
@@ -383,7 +383,7 @@ class FileStore:
     def _read(self, file: IO[bytes], block: npt.NDArray[Any], at: int) -> None:
         data = block.data.cast("B")
         offset = at * block.strides[0]
-        with self._faults():
+        with self._translate_os_errors():
             while data:
                 read = os.preadv(file.fileno(), [data], offset)
                 if read == 0:
@@ -391,7 +391,7 @@ class FileStore:
                 data, offset = data[read:], offset + read
 
     @contextmanager
-    def _faults(self) -> Iterator[None]:
+    def _translate_os_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as fault:
@@ -419,7 +419,7 @@ class _Scatter:
             starts = self._ends.copy()
             self._ends += counts
         stops = np.cumsum(counts)
-        with self._buffers.of(len(block)) as sorted_rows:
+        with self._buffers.lend(len(block)) as sorted_rows:
             packing.take(block, order, sorted_rows)
             for bucket in np.flatnonzero(counts).tolist():
                 part, at = slice(int(stops[bucket] - counts[bucket]), int(stops[bucket])), int(starts[bucket])
@@ -432,7 +432,7 @@ class _Scatter:
         start = bucket << self._shift
         count = min(1 << self._shift, self._rows - start)
         slots = np.empty(count, np.uint32)
-        with self._buffers.of(count) as arrived, self._buffers.of(count) as ordered:
+        with self._buffers.lend(count) as arrived, self._buffers.lend(count) as ordered:
             self._store._read(self._file, arrived, start)
             self._store._read(self._slots, slots, start)
             packing.put(arrived, slots.astype(np.int64), ordered)
@@ -447,7 +447,7 @@ class _Buffers:
         self._idle: list[PackedRows] = []
 
     @contextmanager
-    def of(self, rows: int) -> Iterator[PackedRows]:
+    def lend(self, rows: int) -> Iterator[PackedRows]:
         """Lend memory for a number of rows, of any content."""
         try:
             buffer = self._idle.pop()
@@ -460,7 +460,7 @@ class _Buffers:
 
 
 @dataclass(frozen=True)
-class Part(Generic[T]):
+class RowGroup(Generic[T]):
     """Some items that follow each other, such as batches of columns, of which rows are made."""
 
     start: int  #: position of the first row
@@ -477,7 +477,7 @@ class Part(Generic[T]):
 
     @contextmanager
     def encoded(self) -> Iterator[PackedRows]:
-        with self.buffers.of(self.rows) as block:
+        with self.buffers.lend(self.rows) as block:
             self.encode_into(block)
             yield block
 
@@ -509,7 +509,7 @@ def store_rows(
     [0.25, 0.5, 0.75]
     """
     threads = context.threads
-    parts = _parts(items, encode, rows=rows, width=width, threads=threads)
+    parts = _group_items(items, encode, rows=rows, width=width, threads=threads)
     store: Store
     with ExitStack() as held:
         if memory_bytes is None:
@@ -533,10 +533,10 @@ def store_rows(
     return LocalRows(store, 0, rows, feature_map=feature_map, ordered=ordered, threads=threads)
 
 
-def _fill_memory(parts: Iterable[Part[T]], *, rows: int, width: int, ordered: bool, context: Context) -> PackedRows:
+def _fill_memory(parts: Iterable[RowGroup[T]], *, rows: int, width: int, ordered: bool, context: Context) -> PackedRows:
     array = np.empty((rows, width), np.float32)
 
-    def write(part: Part[T]) -> int:
+    def write(part: RowGroup[T]) -> int:
         if ordered:
             with part.encoded() as block:
                 packing.put(
@@ -550,7 +550,7 @@ def _fill_memory(parts: Iterable[Part[T]], *, rows: int, width: int, ordered: bo
     return array
 
 
-def _write_parts(write: Callable[[Part[Any]], int], parts: Iterable[Part[Any]], context: Context) -> None:
+def _write_parts(write: Callable[[RowGroup[Any]], int], parts: Iterable[RowGroup[Any]], context: Context) -> None:
     """Write parts in the context's threads, and report how many rows are done."""
     done = 0
     for count in map_in_order(write, parts, threads=context.threads):
@@ -558,9 +558,9 @@ def _write_parts(write: Callable[[Part[Any]], int], parts: Iterable[Part[Any]], 
         context.report_rows(done)
 
 
-def _parts(
+def _group_items(
     items: Iterable[T], encode: Callable[[T, PackedRows], object], *, rows: int, width: int, threads: int
-) -> Iterator[Part[T]]:
+) -> Iterator[RowGroup[T]]:
     """Join the items to longer parts; together they must have the expected number of rows."""
     most = max(1, GATHER_BYTES // (4 * width * threads))
     buffers = _Buffers(width)
@@ -569,19 +569,19 @@ def _parts(
     with close_at_end(items):
         for item in items:
             if start + count + len(item) > rows:
-                raise DataError(_CHANGED.format(rows))
+                raise DataError(_CHANGED_ROWS.format(rows))
             if some and count + len(item) > most:
-                yield Part(start, count, some, encode, buffers)
+                yield RowGroup(start, count, some, encode, buffers)
                 some, start, count = [], start + count, 0
             some.append(item)
             count += len(item)
     if start + count != rows:
-        raise DataError(_CHANGED.format(rows))
+        raise DataError(_CHANGED_ROWS.format(rows))
     if some:
-        yield Part(start, count, some, encode, buffers)
+        yield RowGroup(start, count, some, encode, buffers)
 
 
-_CHANGED = "the data must keep its {} rows while it is read, and it has changed"
+_CHANGED_ROWS = "the data must keep its {} rows while it is read, and it has changed"
 
 
 def _fetch_pages(block: PackedRows) -> PackedRows:

@@ -169,7 +169,7 @@ def run_part(prepared: PreparedRows, part: Partition, passes: Passes) -> None:
         passes.finish_pass(part)
 
 
-class _Wide(Protocol):
+class _HasCells(Protocol):
     """A state or a sum."""
 
     @property
@@ -211,7 +211,7 @@ class StoredRows(PreparedRows):
         return join_positions(positions, start=self._start, stop=self._stop, size=size)
 
 
-def check_width(fed: Iterable[_Wide], cells: int) -> None:
+def check_width(fed: Iterable[_HasCells], cells: int) -> None:
     """Refuse states or sums for rows of another width, before anything is read or sent."""
     for each in fed:
         if each.cells != cells:

@@ -51,8 +51,8 @@ class SQLAlchemyEngine(Engine):
         try:
             self._connection = bind if isinstance(bind, sa.Connection) else self._held.enter_context(_connected(bind))
             self._fault = "the query cannot be run" if table is None else f"the table {table!r} cannot be read"
-            self._rows = self._of_table(table) if table is not None else query
-            self._names = self._ask(lambda: [*self._run(self._around("*", nothing=True)).keys()])
+            self._rows = self._select_table(table) if table is not None else query
+            self._names = self._call(lambda: [*self._run(self._wrap_rows("*", no_rows=True)).keys()])
         except BaseException:
             self._held.close()
             raise
@@ -61,16 +61,16 @@ class SQLAlchemyEngine(Engine):
             raise DataError("the columns of the data must have different names, and two have the same")
 
     def count(self) -> int:
-        return int(self._ask(lambda: self._run(self._around("count(*)")).scalar_one()))
+        return int(self._call(lambda: self._run(self._wrap_rows("count(*)")).scalar_one()))
 
     def columns(self) -> dict[str, ColumnType]:
         return dict.fromkeys(self._names, ColumnType("untyped"))
 
     def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
         places = [self._names.index(name) for name in columns]
-        result = self._ask(lambda: self._run(self._rows, stream_results=True))
+        result = self._call(lambda: self._run(self._rows, stream_results=True))
         try:
-            while rows := self._ask(lambda: result.fetchmany(BATCH_ROWS)):
+            while rows := self._call(lambda: result.fetchmany(BATCH_ROWS)):
                 given = ([row[place] for row in rows] for place in places)
                 parts = [
                     python_cells.column(part, (parse or {}).get(name))
@@ -78,25 +78,25 @@ class SQLAlchemyEngine(Engine):
                 ]
                 yield pa.RecordBatch.from_arrays(parts, list(columns))
         finally:
-            self._ask(result.close)
+            self._call(result.close)
 
     def close(self) -> None:
         self._held.close()
 
-    def _of_table(self, name: str) -> Any:
-        inspector = self._ask(lambda: sa.inspect(self._connection))
-        names = self._ask(lambda: [*inspector.get_table_names(), *inspector.get_view_names()])
+    def _select_table(self, name: str) -> Any:
+        inspector = self._call(lambda: sa.inspect(self._connection))
+        names = self._call(lambda: [*inspector.get_table_names(), *inspector.get_view_names()])
         if name not in names:
             hint = near(name, names) or f"there are the tables {listed(names)}"
             raise DataError(f"the table {name!r} does not exist", hint=hint)
         return sa.select(sa.literal_column("*")).select_from(sa.table(name))
 
-    def _around(self, columns: str, *, nothing: bool = False) -> Any:
+    def _wrap_rows(self, columns: str, *, no_rows: bool = False) -> Any:
         """A statement about all rows, or about none of them."""
         if isinstance(self._rows, str):
-            return f"SELECT {columns} FROM (\n{self._rows}\n) source" + (" WHERE 1 = 0" if nothing else "")
+            return f"SELECT {columns} FROM (\n{self._rows}\n) source" + (" WHERE 1 = 0" if no_rows else "")
         around: Any = sa.select(sa.literal_column(columns)).select_from(self._rows.subquery("source"))
-        return around.where(sa.literal_column("1 = 0")) if nothing else around
+        return around.where(sa.literal_column("1 = 0")) if no_rows else around
 
     def _run(self, statement: Any, **options: Any) -> Any:
         # A text is the database's own: SQLAlchemy would take a colon in it for a parameter.
@@ -104,15 +104,15 @@ class SQLAlchemyEngine(Engine):
             return self._connection.exec_driver_sql(statement, execution_options=options)
         return self._connection.execute(statement, execution_options=options)
 
-    def _ask(self, action: Callable[[], T]) -> T:
-        return _attempt(action, self._fault)
+    def _call(self, action: Callable[[], T]) -> T:
+        return _call_database(action, self._fault)
 
 
 def _connected(bind: Any) -> Any:
-    return _attempt(bind.connect, "the database of SQLAlchemy cannot be reached")
+    return _call_database(bind.connect, "the database of SQLAlchemy cannot be reached")
 
 
-def _attempt(action: Callable[[], T], fault: str) -> T:
+def _call_database(action: Callable[[], T], fault: str) -> T:
     """Do something with a database; if it fails, say so in our words and leave no trace of its own."""
     try:
         return action()

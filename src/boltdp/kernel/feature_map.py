@@ -50,7 +50,7 @@ class Segment:
         """How many numbers its sums have: see `feature_map.h`."""
         return len(self.a) + (0 if not self.is_group else 1 if self.kind == "category" else 2)
 
-    def joins(self, other: Segment) -> bool:
+    def can_merge(self, other: Segment) -> bool:
         """Whether it and what follows it are one segment."""
         return self.kind == other.kind and not self.is_group
 
@@ -107,7 +107,7 @@ class FeatureMap:
     def __init__(self, segments: Sequence[Segment]) -> None:
         self.segments: list[Segment] = []
         for segment in segments:
-            if self.segments and self.segments[-1].joins(segment):
+            if self.segments and self.segments[-1].can_merge(segment):
                 last = self.segments.pop()
                 segment = Segment(last.kind, np.concatenate([last.a, segment.a]), np.concatenate([last.b, segment.b]))
             self.segments.append(segment)
@@ -153,7 +153,7 @@ class FeatureMap:
 
     def spread(self, weights: Doubles) -> Doubles:
         """Weights of the slots, for which <w, x> of every row is the same: along the last axis."""
-        parts = [(part, weights[..., at]) for part, at in self._features()]
+        parts = [(part, weights[..., at]) for part, at in self._feature_slices()]
         dense = [of for part, of in parts if not part.is_group]
         return np.concatenate([*dense, *(part.spread(of) for part, of in parts if part.is_group)], axis=-1)
 
@@ -174,7 +174,7 @@ class FeatureMap:
     def _group_cuts(self) -> list[int]:
         return [*accumulate(part.slots for part in self.segments if part.is_group)][:-1]
 
-    def _features(self) -> Iterator[tuple[Segment, slice]]:
+    def _feature_slices(self) -> Iterator[tuple[Segment, slice]]:
         at = 0
         for part in self.segments:
             yield part, slice(at, at + len(part.a))

@@ -10,7 +10,7 @@ from boltdp.kernel.feature_map import FeatureMap
 from boltdp.kernel.sgd import _library, feature_map_pointer
 from boltdp.kernel.sum_state import Summation
 
-_HEADER = 8 * 8
+_HEADER_BYTES = 8 * 8
 #: What the sums are whole multiples of.
 UNIT = 2.0**-20
 
@@ -34,7 +34,7 @@ class FeatureSums(Summation):
     _check = _library.feature_sums_check
     _add = _library.feature_sums_add
     _join = _library.feature_sums_join
-    _other = "moments must stay those of the same features"
+    _mismatch = "moments must stay those of the same features"
 
     def __init__(self, feature_map: FeatureMap | None = None, *, clip_norm: float, cells: int | None = None) -> None:
         if (feature_map is None) == (cells is None):
@@ -48,13 +48,13 @@ class FeatureSums(Summation):
         )
         if code:
             raise ParameterError(f"clip_norm must be > 0 and rows have cells, got {clip_norm} and {width}")
-        self._begin()
+        self._save_initial_block()
 
     @property
     def value(self) -> Integers:
         """Of shape (2, dims): as private as the rows."""
         slots = self._cells if self._feature_map is None else self._feature_map.slots
-        sums = np.frombuffer(self._block, np.float64, 2 * slots, _HEADER).astype(np.int64).reshape(2, slots)
+        sums = np.frombuffer(self._block, np.float64, 2 * slots, _HEADER_BYTES).astype(np.int64).reshape(2, slots)
         if self._feature_map is None:
             return sums
         parts, dense, at = [], 0, self._feature_map.dense

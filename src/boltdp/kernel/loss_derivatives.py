@@ -10,15 +10,15 @@ from boltdp._arrays import Doubles
 from boltdp.errors import ParameterError
 from boltdp.kernel.feature_map import FeatureMap
 from boltdp.kernel.packing import of_hashes
-from boltdp.kernel.sgd import _library, _pointer, _weights_of_classes, feature_map_pointer
-from boltdp.kernel.sum_state import Summation, finite_numbers
+from boltdp.kernel.sgd import _library, _pointer, _make_class_weights, feature_map_pointer
+from boltdp.kernel.sum_state import Summation, check_finite
 from boltdp.losses import Loss
 
 #: The most slots of which the Hessian is summed: those of features, and up to two more for each group of them.
 MAX_HESSIAN_SLOTS = 1024
 
 _GRADIENT, _PRODUCT, _HESSIAN = range(3)
-_SUMMED_AT = 8 * 13
+_ROWS_OFFSET = 8 * 13
 
 
 class DerivativeSums(Summation):
@@ -49,7 +49,7 @@ class DerivativeSums(Summation):
     _check = _library.derivatives_check
     _add = _library.derivatives_add
     _join = _library.derivatives_join
-    _other = "sums must stay those of the same derivative"
+    _mismatch = "sums must stay those of the same derivative"
 
     def __init__(
         self,
@@ -65,17 +65,17 @@ class DerivativeSums(Summation):
         feature_map: FeatureMap | None = None,
         share: float = 1.0,
     ) -> None:
-        bent = hessian or direction is not None
-        if bent and loss.simplex is None:
+        second_order = hessian or direction is not None
+        if second_order and loss.simplex is None:
             raise ParameterError(f"loss must have a Hessian everywhere, got {loss.name!r}")
         if loss.vectors > 1:
             classes = loss.vectors
-        weights = finite_numbers("weights", weights, (loss.vectors, weights.shape[-1]))
-        direction = None if direction is None else finite_numbers("direction", direction, weights.shape)
+        weights = check_finite("weights", weights, (loss.vectors, weights.shape[-1]))
+        direction = None if direction is None else check_finite("direction", direction, weights.shape)
         dims = weights.shape[1]
         if feature_map is not None and feature_map.dims != dims:
             raise ParameterError(f"feature_map must be of {dims} features, got {feature_map.dims}")
-        if not clip > 0 or (bent and clip < math.inf):
+        if not clip > 0 or (second_order and clip < math.inf):
             raise ParameterError(f"clip must be > 0, and infinite for anything but the gradient, got {clip}")
         if hessian and direction is not None:
             raise ParameterError("hessian must be False where there is a direction, got True")
@@ -98,7 +98,7 @@ class DerivativeSums(Summation):
         size = 0 if min(shape) < 0 else _library.derivatives_bytes(*shape, feature_map_pointer(feature_map))
         if size == 0:
             raise ParameterError(f"positive must be one of 2 or more classes, got {positive} of {classes}")
-        by_class = _weights_of_classes(class_weights, classes)
+        by_class = _make_class_weights(class_weights, classes)
         super().__init__(size, cells)
         arrays = [_pointer(weights), _pointer(direction), _pointer(by_class)]
         numbers = (loss.parameter, clip, hashes)
@@ -107,12 +107,12 @@ class DerivativeSums(Summation):
         )
         if code:
             raise ParameterError("class_weights must be above 0 and at most 1")
-        self._begin()
+        self._save_initial_block()
 
     @property
     def rows(self) -> int:
         """How many rows were summed, but for neutral ones: as private as the rows."""
-        return int(np.frombuffer(self._block, np.uint64, 1, _SUMMED_AT)[0])
+        return int(np.frombuffer(self._block, np.uint64, 1, _ROWS_OFFSET)[0])
 
     @property
     def value(self) -> Doubles:

@@ -8,9 +8,9 @@ from boltdp._arrays import Doubles
 from boltdp.errors import ParameterError
 from boltdp.kernel.feature_map import FeatureMap
 from boltdp.kernel.sgd import _library, feature_map_pointer
-from boltdp.kernel.sum_state import Summation, finite_numbers
+from boltdp.kernel.sum_state import Summation, check_finite
 
-_HEADER = 8 * 8
+_HEADER_BYTES = 8 * 8
 
 
 class ErrorCounts(Summation):
@@ -32,13 +32,13 @@ class ErrorCounts(Summation):
     _check = _library.misclassification_check
     _add = _library.misclassification_add
     _join = _library.misclassification_join
-    _other = "counts must stay those of the same models"
+    _mismatch = "counts must stay those of the same models"
 
     def __init__(self, weights: Doubles, *, classes: int, feature_map: FeatureMap | None = None) -> None:
         if weights.ndim != 3:
             raise ParameterError(f"weights must have shape (models, vectors, dims), got {weights.ndim}-D")
         models, vectors, dims = weights.shape
-        weights = finite_numbers("weights", weights, weights.shape)
+        weights = check_finite("weights", weights, weights.shape)
         if feature_map is not None and feature_map.dims != dims:
             raise ParameterError(f"feature_map must be of {dims} features, got {feature_map.dims}")
         cells = dims if feature_map is None else feature_map.cells
@@ -58,10 +58,10 @@ class ErrorCounts(Summation):
             weights = np.ascontiguousarray(feature_map.spread(weights))
         shape = (cells, classes, models, vectors, feature_map_pointer(feature_map))
         _library.misclassification_init(self._block.ctypes.data, size, *shape, weights.ctypes.data)
-        self._begin()
+        self._save_initial_block()
 
     @property
     def counts(self) -> list[int]:
         """Errors of each model."""
-        counts: list[int] = np.frombuffer(self._block, np.uint64, self._models, _HEADER).tolist()
+        counts: list[int] = np.frombuffer(self._block, np.uint64, self._models, _HEADER_BYTES).tolist()
         return counts

@@ -24,7 +24,7 @@ _MAX_CODES = 2**31
 
 _NUMBERS, _STEPS, _CODES = range(3)
 #: Rows that a sample is taken of at once: few enough to stay in the processor's cache.
-_SAMPLED_AT_ONCE = 4096
+_SAMPLE_BLOCK_ROWS = 4096
 #: A bucket has at most 2 to the power of this many positions.
 MAX_SHIFT = 32
 
@@ -116,12 +116,12 @@ class Packer:
         self._places: list[Doubles] = []
         made, at = [], 0
         for column in columns:
-            made.append(self._made(column, at))
+            made.append(self._describe_column(column, at))
             at += column.width
         self.width = at  #: numbers of a row
         self._columns = (_Column * len(made))(*made)
 
-    def _made(self, column: Numbers | Steps | Codes, at: int) -> _Column:
+    def _describe_column(self, column: Numbers | Steps | Codes, at: int) -> _Column:
         shared = {"at": at, "width": column.width}
         if isinstance(column, Numbers):
             return _Column(kind=_NUMBERS, low=column.low, high=column.high, missing=np.nan, **shared)
@@ -162,7 +162,7 @@ def take(rows: PackedRows, places: Integers, out: PackedRows) -> None:
     array([0.75, 0.25], dtype=float32)
     """
     _check_places(places, rows=len(rows))
-    _move(_library.packing_take, rows, places, out, count=len(out))
+    _move_rows(_library.packing_take, rows, places, out, count=len(out))
 
 
 def put(rows: PackedRows, places: Integers, out: PackedRows) -> None:
@@ -174,7 +174,7 @@ def put(rows: PackedRows, places: Integers, out: PackedRows) -> None:
     array([0.25, 0.  , 0.75], dtype=float32)
     """
     _check_places(places, rows=len(out))
-    _move(_library.packing_put, rows, places, out, count=len(rows))
+    _move_rows(_library.packing_put, rows, places, out, count=len(rows))
 
 
 def sampled(rows: PackedRows, share: float) -> PackedRows:
@@ -184,7 +184,7 @@ def sampled(rows: PackedRows, share: float) -> PackedRows:
     array([0.25, 0.75], dtype=float32)
     """
     _check_rows("rows", rows)
-    hashes, few = of_hashes(share), np.empty((min(len(rows), _SAMPLED_AT_ONCE), rows.shape[1]), np.float32)
+    hashes, few = of_hashes(share), np.empty((min(len(rows), _SAMPLE_BLOCK_ROWS), rows.shape[1]), np.float32)
 
     def sample(part: PackedRows) -> PackedRows:
         taken = _library.packing_sample(part.ctypes.data, *part.shape, hashes, few.ctypes.data)
@@ -255,7 +255,7 @@ def permuted_position(start: int, count: int, *, rows: int, seed: int) -> Intege
     >>> sorted(permuted_position(0, 5, rows=5, seed=7).tolist())
     [0, 1, 2, 3, 4]
     """
-    return _positions(_library.packing_permuted, start, count, rows=rows, seed=seed)
+    return _compute_positions(_library.packing_permuted, start, count, rows=rows, seed=seed)
 
 
 def source_position(start: int, count: int, *, rows: int, seed: int) -> Integers:
@@ -265,10 +265,10 @@ def source_position(start: int, count: int, *, rows: int, seed: int) -> Integers
     >>> source_position(at, 1, rows=5, seed=7)
     array([3])
     """
-    return _positions(_library.packing_source, start, count, rows=rows, seed=seed)
+    return _compute_positions(_library.packing_source, start, count, rows=rows, seed=seed)
 
 
-def _positions(function: Any, start: int, count: int, *, rows: int, seed: int) -> Integers:
+def _compute_positions(function: Any, start: int, count: int, *, rows: int, seed: int) -> Integers:
     if not 1 <= rows <= 2**62:
         raise ParameterError(f"rows must be from 1 to 2^62, got {rows}")
     if start < 0 or count < 0 or start + count > rows:
@@ -280,7 +280,7 @@ def _positions(function: Any, start: int, count: int, *, rows: int, seed: int) -
     return out
 
 
-def _move(function: Any, rows: PackedRows, places: Integers, out: PackedRows, *, count: int) -> None:
+def _move_rows(function: Any, rows: PackedRows, places: Integers, out: PackedRows, *, count: int) -> None:
     _check_rows("rows", rows)
     _check_rows("out", out)
     if len(places) != count or rows.shape[1] != out.shape[1]:

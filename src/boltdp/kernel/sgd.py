@@ -37,7 +37,7 @@ __all__ = [
 # The enumerations of sgd.h.
 _GROWTHS = {"none": 0, "linear": 1, "sqrt": 2}
 _NOISES = {"gaussian": 1, "spherical": 2}
-_NOISELESS = 0
+_NO_NOISE = 0
 _ELEMENTS = {np.dtype(np.float32): 0, np.dtype(np.float64): 1}
 _BUILDS = {"portable": 1, "avx2": 2}
 _FASTEST = 0
@@ -212,11 +212,11 @@ class State:
             regularization=recipe.regularization,
             radius=recipe.radius,
             marked=marked,
-            noise=_NOISELESS if noise is None else _NOISES[noise.kind],
+            noise=_NO_NOISE if noise is None else _NOISES[noise.kind],
             deviation=0.0 if noise is None else noise.scale,
             weighted=recipe.class_weights is not None,
         )
-        class_weights = _weights_of_classes(recipe.class_weights, classes)
+        class_weights = _make_class_weights(recipe.class_weights, classes)
         if feature_map is not None and feature_map.dims != recipe.dims:
             raise ParameterError(f"feature_map must be of {recipe.dims} features, got {feature_map.dims}")
         read_by = feature_map_pointer(feature_map)
@@ -271,7 +271,7 @@ class State:
     @property
     def noise(self) -> Mechanism | None:
         recipe = self._header.recipe
-        if recipe.noise == _NOISELESS:
+        if recipe.noise == _NO_NOISE:
             return None
         kind: Kind = "gaussian" if recipe.noise == _NOISES["gaussian"] else "spherical"
         return Mechanism(kind, recipe.deviation, max(1, self._vectors - 1) * recipe.dims)
@@ -369,10 +369,10 @@ def _check_noise(recipe: Recipe, noise: Mechanism | None, key: bytes | None) -> 
         raise ParameterError(f"noise must have {recipe.dimensions} dimensions, got {noise.dimensions}")
 
 
-def _weights_of_classes(given: tuple[float, ...] | None, classes: int) -> Doubles | None:
+def _make_class_weights(given: tuple[float, ...] | None, classes: int) -> Doubles | None:
     """The class weights as an array, one for each class, or None.
 
-    >>> _weights_of_classes((1.0, 0.5), 3)
+    >>> _make_class_weights((1.0, 0.5), 3)
     Traceback (most recent call last):
     boltdp.errors.ParameterError: class_weights must be one for each of the 3 classes, got 2
     """

@@ -26,13 +26,13 @@ class Summation:
     _check: ClassVar[Callable[..., int]]
     _add: ClassVar[Callable[..., int]]
     _join: ClassVar[Callable[..., int]]
-    _other: ClassVar[str]  #: the message for a block of another sum
+    _mismatch: ClassVar[str]  #: the message for a block of another sum
 
     def __init__(self, size: int, cells: int) -> None:
         self._block = _aligned_block(size)
         self._cells = cells
 
-    def _begin(self) -> None:
+    def _save_initial_block(self) -> None:
         """Keep the block as it is before its first row."""
         self._first = self._block.copy()
 
@@ -64,10 +64,10 @@ class Summation:
     def join(self, other: Self) -> None:
         """Add what another sum, made by `fresh`, has of other rows."""
         if other._block.size != self._block.size:
-            raise ParameterError(self._other)
+            raise ParameterError(self._mismatch)
         code = type(self)._join(self._block.ctypes.data, self._block.size, other._block.ctypes.data)
         if code:
-            raise ParameterError(self._other)
+            raise ParameterError(self._mismatch)
 
     def to_bytes(self) -> bytes:
         """Everything needed to go on elsewhere. It holds weights and sums that are not noised: as private as rows."""
@@ -83,14 +83,14 @@ class Summation:
         # What cannot be joined to this sum is another: of other weights, or read in another way, with more numbers.
         first = self.fresh()._block
         if block.size != first.size or type(self)._join(first.ctypes.data, first.size, block.ctypes.data):
-            raise DataError(self._other)
+            raise DataError(self._mismatch)
         self._block = block
 
 
-def finite_numbers(name: str, given: Doubles, shape: tuple[int, ...]) -> Doubles:
+def check_finite(name: str, given: Doubles, shape: tuple[int, ...]) -> Doubles:
     """As a C array of the shape, all finite.
 
-    >>> finite_numbers("weights", np.array([[1.0, np.nan]]), (1, 2))
+    >>> check_finite("weights", np.array([[1.0, np.nan]]), (1, 2))
     Traceback (most recent call last):
     boltdp.errors.ParameterError: weights must be finite numbers of shape (1, 2), got shape (1, 2)
     """
