@@ -1,8 +1,8 @@
-"""Whether the process was asked to stop.
+"""A flag for requests to stop the process.
 
-A signal raises KeyboardInterrupt wherever the program is, and that may be in a library that swallows it. So what
-handles signals leaves a note here too, which is looked at with every block of rows and right before a file is replaced.
-Where nobody handles signals, as in a library, there is never a note.
+A signal raises KeyboardInterrupt anywhere, also in a library that swallows it. So the signal handler sets a flag here
+too, which is checked with every block of rows and right before a file is replaced. Without a signal handler, as when
+boltdp is used as a library, the flag is never set.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ _shield_depth = 0
 
 
 def request_stop() -> bool:
-    """Note that the process was asked to stop; whether it may be interrupted right now."""
+    """Set the flag, and return whether the process may be interrupted now."""
     global _stop_requested
     _stop_requested = True
     return not _shield_depth
 
 
 def is_stop_requested() -> bool:
-    """Whether the process was asked to stop."""
+    """Return whether the process was asked to stop."""
     return _stop_requested
 
 
 def reset() -> None:
-    """Forget that the process was asked to stop."""
+    """Clear the flag."""
     global _stop_requested
     _stop_requested = False
 
 
 def check() -> None:
-    """Stop, if that was asked for.
+    """Raise KeyboardInterrupt if the process was asked to stop.
 
     >>> check()
     >>> request_stop()
@@ -53,7 +53,7 @@ def check() -> None:
 
 @contextmanager
 def let_signal_end_process() -> Iterator[None]:
-    """Let Ctrl-C end the process itself, for imports that could swallow it and where there is nothing to clean."""
+    """Let Ctrl-C end the process at once, for imports that could swallow it and need no cleanup."""
     if (
         threading.current_thread() is not threading.main_thread()
         or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
@@ -69,13 +69,7 @@ def let_signal_end_process() -> Iterator[None]:
 
 @contextmanager
 def check_and_shield() -> Iterator[None]:
-    """What is done inside is done whole, unless the process was asked to stop before.
-
-    >>> with check_and_shield():
-    ...     request_stop()
-    False
-    >>> reset()
-    """
+    """Raise KeyboardInterrupt if the process was asked to stop, else run the body without interruption."""
     with shield():
         check()
         yield
@@ -83,7 +77,7 @@ def check_and_shield() -> Iterator[None]:
 
 @contextmanager
 def shield() -> Iterator[None]:
-    """What is done inside is done whole, even if the process was asked to stop: for what must not be half done.
+    """Run the body without interruption, even if the process was asked to stop.
 
     >>> with shield():
     ...     request_stop()

@@ -1,4 +1,4 @@
-"""Sums over all rows of the loss's gradient, its Hessian times a direction, or the Hessian: `loss_derivatives.c`."""
+"""Sums over all rows of the gradient, a Hessian-vector product, or the Hessian: C in `loss_derivatives.c`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from boltdp.kernel.sgd import _library, _pointer, _make_class_weights, feature_m
 from boltdp.kernel.sum_state import Summation, check_finite
 from boltdp.losses import Loss
 
-#: The most slots of which the Hessian is summed: those of features, and up to two more for each group of them.
+#: Maximum number of slots of a Hessian: one per feature, and up to two more per group.
 MAX_HESSIAN_SLOTS = 1024
 
 _GRADIENT, _PRODUCT, _HESSIAN = range(3)
@@ -22,16 +22,16 @@ _ROWS_OFFSET = 8 * 13
 
 
 class DerivativeSums(Summation):
-    """The derivative of the loss of all rows fed so far, at fixed weights of shape (vectors, dims).
+    """The derivative of the loss over all rows added so far, at fixed weights of shape (vectors, dims).
 
-    Without a direction it is the gradient, else the Hessian times the direction; with `hessian`, the Hessian with
-    respect to each of the vectors. The loss of a row is multiplied by the weight of its class, if `class_weights` are
-    given; its gradient, if it is then longer than `clip`, is shortened to it. `positive` and `classes` are those of
-    `State`. Packed rows are read by the feature map, if there is one, and guarded as there; neutral ones add nothing.
-    With a `share` below 1 only about this share of the rows is summed, chosen by a hash of what is in them.
+    It is the gradient; with a direction, the product of the Hessian and the direction; with `hessian`, the Hessian with
+    respect to each of the vectors. `class_weights` multiply the loss of each row. The gradient of each row is then
+    clipped to the norm `clip`. `positive` and `classes` are those of `State`, as are the feature map and the checks of
+    rows; neutral rows add nothing. With a `share` below 1, about this share of the rows is summed, sampled by a hash of
+    their contents.
 
-    Each row's terms are rounded to multiples of `SUM_GRID`, and their sums are exact: neither the order of rows nor
-    who adds up how many of them changes a bit.
+    Each row's terms are rounded to multiples of `SUM_GRID`, and their sums are exact: they do not depend on the order
+    of the rows or on how rows are split.
 
     >>> from boltdp.losses import Logistic
     >>> sums = DerivativeSums(Logistic(), np.zeros((1, 1)))
@@ -84,9 +84,9 @@ class DerivativeSums(Summation):
         if hessian and slots > MAX_HESSIAN_SLOTS:
             raise ParameterError(f"weights must be of <= {MAX_HESSIAN_SLOTS} slots for a Hessian, got {slots}")
         self._feature_map, self._hessian = feature_map, hessian
-        self.share = share  #: of the rows that is summed
+        self.share = share  #: the share of the rows that is summed
         self._shape = (loss.vectors, slots, slots) if hessian else (loss.vectors, slots)
-        # Terms on the grid must be small, and there is no such thing as a small direction: a power of two is exact.
+        # The grid is fixed, so the direction is scaled to norm below 1, by a power of two, which is exact.
         self._exponent = 0 if direction is None else _exponent_above(direction)
         if direction is not None:
             direction = np.ldexp(direction, -self._exponent)
@@ -111,12 +111,12 @@ class DerivativeSums(Summation):
 
     @property
     def rows(self) -> int:
-        """How many rows were summed, but for neutral ones: as private as the rows."""
+        """The number of summed rows that are not neutral, which is as private as the rows."""
         return int(np.frombuffer(self._block, np.uint64, 1, _ROWS_OFFSET)[0])
 
     @property
     def value(self) -> Doubles:
-        """The sum, of shape (vectors, dims), or (vectors, dims, dims) for the Hessian: as private as the rows."""
+        """The sum, of shape (vectors, dims) or (vectors, dims, dims), which is as private as the rows."""
         out = np.empty(self._shape)
         _library.derivatives_sum(self._block.ctypes.data, self._block.size, out.ctypes.data)
         out = np.ldexp(out, self._exponent)
@@ -129,10 +129,6 @@ class DerivativeSums(Summation):
 
 
 def _exponent_above(numbers: Doubles) -> int:
-    """Of the power of two that is above their length, which may be anything that a double can be.
-
-    >>> _exponent_above(np.array([[3.0, 4.0]])), _exponent_above(np.zeros(2))
-    (3, 0)
-    """
+    """Return the exponent of a power of two above the L2 norm, without overflow or underflow."""
     largest = int(np.frexp(np.abs(numbers).max())[1])
     return largest + int(np.frexp(np.linalg.norm(np.ldexp(numbers, -largest)))[1])
