@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from boltdp._files import own_directory
 from boltdp._threads import await_result
-from boltdp.engines._file_headers import ENCODING_HINT, read_csv_header, find_separator, has_blank_line, read_json_keys
+from boltdp.engines._file_headers import ENCODING_HINT, find_separator, has_blank_line, read_csv_header, read_json_keys
 from boltdp.engines._file_patterns import Files, find_files, format_of
 from boltdp.engines._remote_files import fetch_files, is_remote
 from boltdp.engines.base import Engine

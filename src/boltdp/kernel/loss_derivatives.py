@@ -10,7 +10,7 @@ from boltdp._arrays import Doubles
 from boltdp.errors import ParameterError
 from boltdp.kernel.feature_map import FeatureMap
 from boltdp.kernel.packing import of_hashes
-from boltdp.kernel.sgd import _library, _pointer, _make_class_weights, feature_map_pointer
+from boltdp.kernel.sgd import _library, _make_class_weights, _pointer, feature_map_pointer
 from boltdp.kernel.sum_state import Summation, check_finite
 from boltdp.losses import Loss
 
