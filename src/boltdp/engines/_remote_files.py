@@ -30,11 +30,7 @@ _CREDENTIALS_HINT = "credentials are taken from where s3fs and gcsfs look for th
 
 
 def is_remote(source: str) -> bool:
-    """Return whether a source is an address rather than a path.
-
-    >>> is_remote("s3://bucket/rows.parquet"), is_remote("rows.parquet")
-    (True, False)
-    """
+    """Return whether a source is an address rather than a path."""
     return _ADDRESS_PATTERN.match(source) is not None
 
 

@@ -143,11 +143,6 @@ class Slice(Engine):
     """A range of rows of another engine, such as a part of the data that is declared public.
 
     The engine is streamed through this process from its first row to the last row of the slice.
-
-    >>> from boltdp.engines.arrays import ArrayEngine
-    >>> ages = ArrayEngine.from_arrow(pa.table({"age": [30, 40, 50]})).slice(1, 3)
-    >>> ages.count(), [batch.to_pydict() for batch in ages.batches(["age"])]
-    (2, [{'age': [40, 50]}])
     """
 
     def __init__(self, engine: Engine, start: int, stop: int) -> None:
@@ -175,13 +170,7 @@ class Slice(Engine):
 
 
 def check_columns(schema: Schema, columns: Mapping[str, ColumnType], *, label: bool = True) -> None:
-    """Raise DataError if columns of the schema are missing or have another type, before any row is read.
-
-    >>> from boltdp.schema.schema import Classes, Numeric
-    >>> check_columns(Schema(Classes("y", (0, 1)), (Numeric("age", 0, 1),)), {"y": ColumnType("number")})
-    Traceback (most recent call last):
-    boltdp.errors.DataError: the data must have the column 'age', which the schema declares
-    """
+    """Raise DataError if columns of the schema are missing or have another type, before any row is read."""
     names = [*schema.sources, *([schema.label] if label else [])]
     absent = next((name for name in names if name not in columns), None)
     if absent is not None:

@@ -26,14 +26,7 @@ from boltdp.schema.source_columns import ColumnType
 
 
 def check_person_id(schema: Schema, columns: Mapping[str, ColumnType], context: Context) -> None:
-    """Raise an error if the column of the schema's person_id is missing or unusable, before any row is read.
-
-    >>> from boltdp.schema.schema import Classes, Numeric
-    >>> schema = Schema(Classes("y", (0, 1)), (Numeric("age", 0, 1),), person_id="patient", max_rows_per_person=2)
-    >>> check_person_id(schema, {"age": ColumnType("number"), "y": ColumnType("number")}, Context())
-    Traceback (most recent call last):
-    boltdp.errors.DataError: the data must have the column 'patient', which the schema declares as its person_id
-    """
+    """Raise an error if the column of the schema's person_id is missing or unusable, before any row is read."""
     if schema.person_id is None:
         return
     if schema.person_id not in columns:

@@ -248,10 +248,6 @@ def join_positions(positions: Iterable[Integers], *, start: int, stop: int, size
     """Add the offset `start` to positions within the rows start to stop - 1; -1 is unchanged.
 
     Positions are checked and yielded in arrays of `size`, in a buffer that is reused.
-
-    >>> drawn = [np.array([2, -1]), np.array([0, 0, -1])]
-    >>> [part.tolist() for part in join_positions(drawn, start=10, stop=13, size=4)]
-    [[12, -1, 10, 10], [-1]]
     """
     buffer = np.empty(size, np.int64)
     used = 0

@@ -185,10 +185,6 @@ def scores(rows: PackedRows, weights: Doubles, feature_map: FeatureMap | None = 
     """Return <w, x> for each packed row x, scaled into the unit ball, and each weight vector, (vectors, dims).
 
     Without a feature map the cells are the features.
-
-    >>> scores(np.array([[0, 3, 4], [1, 0.5, 0]], np.float32), np.array([[1.0, 0.0], [0.0, 1.0]]))
-    array([[0.6, 0.8],
-           [0.5, 0. ]])
     """
     cells, dims = (rows.shape[1] - 1,) * 2 if feature_map is None else (feature_map.cells, feature_map.dims)
     if rows.dtype != np.float32 or rows.ndim != 2 or rows.shape[1] != 1 + cells or weights.shape[1:] != (dims,):

@@ -180,11 +180,7 @@ def sampled(rows: PackedRows, share: float) -> PackedRows:
 
 
 def of_hashes(share: float) -> int:
-    """Return the number of 32-bit hash values that belong to a sample of this share.
-
-    >>> of_hashes(0.25) == 2**30
-    True
-    """
+    """Return the number of 32-bit hash values that belong to a sample of this share."""
     if not 0 < share <= 1:
         raise ParameterError(f"share must be above 0 and at most 1, got {share}")
     return math.ceil(share * 2**32)
@@ -193,11 +189,7 @@ def of_hashes(share: float) -> int:
 def sort_by_bucket(
     positions: Integers, *, shift: int, buckets: int
 ) -> tuple[Integers, npt.NDArray[np.uint32], Integers]:
-    """Sort rows by bucket, of 2^shift positions each; return the order, the slots, and the size of each bucket.
-
-    >>> sort_by_bucket(np.array([5, 0, 6, 3]), shift=2, buckets=2)
-    (array([1, 3, 0, 2]), array([0, 3, 1, 2], dtype=uint32), array([2, 2]))
-    """
+    """Sort rows by bucket, of 2^shift positions each; return the order, the slots, and the size of each bucket."""
     if not 0 <= shift <= MAX_SHIFT or buckets < 1:
         raise ParameterError(f"shift must be from 0 to {MAX_SHIFT} and buckets >= 1, got {shift} and {buckets}")
     _check_places(positions, rows=buckets << shift)
@@ -231,12 +223,7 @@ def permuted_position(start: int, count: int, *, rows: int, seed: int) -> Intege
 
 
 def source_position(start: int, count: int, *, rows: int, seed: int) -> Integers:
-    """Return the rows at the positions start .. start+count-1: the inverse of `permuted_position`.
-
-    >>> at = int(permuted_position(3, 1, rows=5, seed=7)[0])
-    >>> source_position(at, 1, rows=5, seed=7)
-    array([3])
-    """
+    """Return the rows at the positions start .. start+count-1: the inverse of `permuted_position`."""
     return _compute_positions(_library.packing_source, start, count, rows=rows, seed=seed)
 
 

@@ -348,11 +348,7 @@ def run(
 
 
 def builds() -> tuple[str, ...]:
-    """Return the instruction-set builds that this machine can run, the portable one first.
-
-    >>> builds()[0]
-    'portable'
-    """
+    """Return the instruction-set builds that this machine can run, the portable one first."""
     return tuple(name for name, number in _BUILDS.items() if _library.sgd_has_build(number))
 
 
@@ -368,12 +364,7 @@ def _check_noise(recipe: Recipe, noise: Mechanism | None, key: bytes | None) -> 
 
 
 def _make_class_weights(weights: tuple[float, ...] | None, classes: int) -> Doubles | None:
-    """Convert class weights to an array; raise ParameterError unless there is one for each class.
-
-    >>> _make_class_weights((1.0, 0.5), 3)
-    Traceback (most recent call last):
-    boltdp.errors.ParameterError: class_weights must be one for each of the 3 classes, got 2
-    """
+    """Convert class weights to an array; raise ParameterError unless there is one for each class."""
     if weights is None:
         return None
     if len(weights) != classes:

@@ -87,12 +87,7 @@ class Summation:
 
 
 def check_finite(name: str, numbers: Doubles, shape: tuple[int, ...]) -> Doubles:
-    """Return a C-contiguous array; raise ParameterError unless it is finite and has the shape.
-
-    >>> check_finite("weights", np.array([[1.0, np.nan]]), (1, 2))
-    Traceback (most recent call last):
-    boltdp.errors.ParameterError: weights must be finite numbers of shape (1, 2), got shape (1, 2)
-    """
+    """Return a C-contiguous array; raise ParameterError unless it is finite and has the shape."""
     if numbers.shape != shape or not np.isfinite(numbers).all():
         raise ParameterError(f"{name} must be finite numbers of shape {shape}, got shape {numbers.shape}")
     return np.ascontiguousarray(numbers, dtype=np.float64)
