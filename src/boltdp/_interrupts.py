@@ -69,7 +69,13 @@ def let_signal_end_process() -> Iterator[None]:
 
 @contextmanager
 def check_and_shield() -> Iterator[None]:
-    """Raise KeyboardInterrupt if the process was asked to stop, else run the body without interruption."""
+    """Raise KeyboardInterrupt if the process was asked to stop, else run the body without interruption.
+
+    >>> with check_and_shield():
+    ...     request_stop()
+    False
+    >>> reset()
+    """
     with shield():
         check()
         yield

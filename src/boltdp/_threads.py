@@ -51,9 +51,6 @@ def map_in_order(work: Callable[[T], R], items: Iterable[T], *, threads: int) ->
 
     Items are taken in the calling thread. An exception of `work` is raised when its item's turn comes. Then, or if the
     process is asked to stop, pending work is cancelled and running work is awaited.
-
-    >>> list(map_in_order(abs, [-3, 2, -1], threads=2))
-    [3, 2, 1]
     """
     if threads == 1:
         with close_at_end(items):

@@ -63,8 +63,9 @@ def read_json_keys(files: Files) -> list[str]:
         with _open_bytes(file) as raw:
             line = next((line for line in iter(lambda: raw.readline(MAX_CELL_BYTES), b"") if line.strip()), b"{}")
         has_bom = line.startswith(b"\xef\xbb\xbf")
-        pairs = json.loads(line, object_pairs_hook=lambda pairs: _JsonObject(pairs))
-        keys = [key for key, _ in pairs.pairs] if isinstance(pairs, _JsonObject) and not has_bom else None
+        # An object becomes a tuple of pairs, with duplicate keys; an array is a list.
+        first = json.loads(line, object_pairs_hook=tuple)
+        keys = [key for key, _ in first] if isinstance(first, tuple) and not has_bom else None
     except (OSError, EOFError, zlib.error, ValueError, RecursionError):
         keys = None
     if keys is None:
@@ -133,13 +134,6 @@ def csv_fault(files: Files, separator: str | None = None) -> str | None:
         except (OSError, EOFError, zlib.error):
             return None
     return None
-
-
-class _JsonObject:
-    """A JSON object whose duplicate keys are kept."""
-
-    def __init__(self, pairs: list[tuple[str, object]]) -> None:
-        self.pairs = pairs
 
 
 def _read_header(file: str, separator: str) -> list[str]:

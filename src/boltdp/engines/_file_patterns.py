@@ -79,12 +79,7 @@ def find_files(name: str | Path) -> Files:
 
 
 def collect_files(name: str, paths: Sequence[str], *, root: str, what: str) -> Files:
-    """Return several files; raise DataError unless they have one format and the same partition columns.
-
-    >>> paths = ["visits/year=2023/a.parquet", "visits/year=2024/a.parquet"]
-    >>> collect_files("visits", paths, root="visits", what="directory").partitions
-    ('year',)
-    """
+    """Return several files; raise DataError unless they have one format and the same partition columns."""
     formats = {format_of(path) for path in paths}
     if len(formats) != 1 or None in formats or "duckdb" in formats:
         endings = sorted({_find_suffix(path) or "no ending" for path in paths})

@@ -73,6 +73,7 @@ class DuckDBEngine(Engine):
         close: Callable[[], object] | None = None,
         check: Callable[[], object] | None = None,
         hint: str | None = None,
+        spool: str | Path | None = None,
     ) -> None:
         """Use one of the `from_` constructors. `fault` is the error message if DuckDB cannot read the rows.
 
@@ -81,6 +82,7 @@ class DuckDBEngine(Engine):
         """
         self._relation = relation
         self._fault, self._hint = fault, hint
+        self.spool = spool
         self._untyped = untyped
         self._connection = connection
         self._worker = ThreadPoolExecutor(1)  # its thread starts with the first task
@@ -135,7 +137,7 @@ class DuckDBEngine(Engine):
             connection = held.enter_context(closing(_connect(":memory:")))
             scan = _make_scan(connection, files, delimiter=delimiter)
             relation = _call_duckdb(lambda: connection.sql(scan.sql), scan.fault)
-            engine = cls(
+            return cls(
                 relation,
                 fault=scan.fault,
                 untyped=scan.untyped,
@@ -143,9 +145,8 @@ class DuckDBEngine(Engine):
                 close=held.pop_all().close,
                 check=scan.check,
                 hint=scan.hint,
+                spool=spool,
             )
-        engine.spool = spool
-        return engine
 
     @classmethod
     def from_object(cls, source: duckdb.DuckDBPyRelation | Any, *, spool: str | Path | None = None) -> DuckDBEngine:
@@ -159,15 +160,12 @@ class DuckDBEngine(Engine):
         2
         """
         if isinstance(source, duckdb.DuckDBPyRelation):
-            engine = cls(source, fault="the DuckDB relation cannot be read")
-        else:
-            connection = _connect(":memory:")
-            fault = "the Arrow dataset cannot be read"
-            connection.register(SOURCE, source)
-            relation = _call_duckdb(lambda: connection.sql(f"SELECT * FROM {SOURCE}"), fault)
-            engine = cls(relation, fault=fault, connection=connection, close=connection.close)
-        engine.spool = spool
-        return engine
+            return cls(source, fault="the DuckDB relation cannot be read", spool=spool)
+        connection = _connect(":memory:")
+        fault = "the Arrow dataset cannot be read"
+        connection.register(SOURCE, source)
+        relation = _call_duckdb(lambda: connection.sql(f"SELECT * FROM {SOURCE}"), fault)
+        return cls(relation, fault=fault, connection=connection, close=connection.close, spool=spool)
 
     @classmethod
     def from_database(
@@ -211,9 +209,7 @@ class DuckDBEngine(Engine):
                 fault = f"the table {table!r} of {str(path)!r} cannot be read"
                 select = f"SELECT * FROM {_quote_identifier(table)}"
                 relation = _call_duckdb(lambda: connection.sql(select), fault)
-            engine = cls(relation, fault=fault, connection=connection, close=held.pop_all().close)
-        engine.spool = spool
-        return engine
+            return cls(relation, fault=fault, connection=connection, close=held.pop_all().close, spool=spool)
 
     @classmethod
     def from_query(cls, source: str | Path, query: str, *, spool: str | Path | None = None) -> DuckDBEngine:
@@ -246,9 +242,9 @@ class DuckDBEngine(Engine):
                 for one in checks:
                     one()
 
-            engine = cls(relation, fault=fault, connection=connection, close=held.pop_all().close, check=check)
+            close = held.pop_all().close
+            engine = cls(relation, fault=fault, connection=connection, close=close, check=check, spool=spool)
         engine._untyped = frozenset(name for name, column in engine.columns().items() if column.kind == "text")
-        engine.spool = spool
         return engine
 
     def count(self) -> int:

@@ -170,19 +170,15 @@ class Store(Protocol):
 
     def blocks(self, start: int, stop: int) -> Iterator[PackedRows]:
         """Yield the rows from start to stop - 1 in blocks."""
-        ...
 
     def draw_rows(self, parts: Iterable[Integers]) -> Iterator[tuple[PackedRows, Integers]]:
         """Yield blocks with the rows at these positions, and the positions within each block, or `BATCH_END`."""
-        ...
 
     def shuffle(self, start: int, stop: int, seed: int) -> None:
         """Permute the rows from start to stop - 1."""
-        ...
 
     def close(self) -> None:
         """Remove the rows."""
-        ...
 
 
 class MemoryStore:
@@ -485,11 +481,6 @@ def store_rows(
     """Encode and permute rows that come in original order, in memory if they fit or with `in_memory`, else in a file.
 
     Items are blocks of packed rows, or items that `encode` converts to rows in the context's threads.
-
-    >>> block = np.array([[0, 0.5], [1, 0.25], [1, 0.75]], np.float32)
-    >>> with store_rows([block], rows=3, width=2, context=Context(seed=7)) as prepared:
-    ...     sorted(float(row[1]) for part in prepared.blocks() for row in part)
-    [0.25, 0.5, 0.75]
     """
     threads = context.threads
     parts = _group_items(items, encode, rows=rows, width=width, threads=threads)

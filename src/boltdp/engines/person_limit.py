@@ -71,12 +71,7 @@ class FirstRows:
 
 
 def mark_rows_within_limit(batches: Iterable[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
-    """Replace the ids in the last column of each batch by whether the row is within the limit.
-
-    >>> batch = pa.RecordBatch.from_pydict({"age": [30, 31, 50], "patient": [7, 7, 8]})
-    >>> [found.to_pydict() for found in mark_rows_within_limit([batch], 1)]
-    [{'age': [30, 31, 50], 'patient': [True, False, True]}]
-    """
+    """Replace the ids in the last column of each batch by whether the row is within the limit."""
     first = FirstRows(limit)
     with close_at_end(batches):
         for batch in batches:
