@@ -107,8 +107,8 @@ def csv_fault(files: Files, separator: str | None = None) -> str | None:
     The description has the line number and the number of cells, but no values.
     """
     for file in files.paths:
-        own = find_separator(file) if separator is None else separator
-        width = len(_read_header(file, own))
+        delimiter = find_separator(file) if separator is None else separator
+        width = len(_read_header(file, delimiter))
         try:
             with _open_bytes(file) as raw:
                 for at, line in enumerate(iter(lambda: raw.readline(MAX_CELL_BYTES), b""), 1):
@@ -119,14 +119,15 @@ def csv_fault(files: Files, separator: str | None = None) -> str | None:
                         return f"line {at:,} of {file!r} is not UTF-8"
             csv.field_size_limit(max(csv.field_size_limit(), MAX_CELL_BYTES))
             with _open_text(file) as text:
-                lines, begins, blank = csv.reader(text, delimiter=own, skipinitialspace=True, strict=True), 1, None
+                lines = csv.reader(text, delimiter=delimiter, skipinitialspace=True, strict=True)
+                begins, blank = 1, None
                 try:
                     for cells in lines:
                         if cells and blank is not None and width > 1:
                             return f"line {blank:,} of {file!r} is blank"
                         if cells and len(cells) != width:
-                            said = f"{len(cells)} cell{'s' if len(cells) > 1 else ''}, and the header {width}"
-                            return f"line {begins:,} of {file!r} has {said}"
+                            counts = f"{len(cells)} cell{'s' if len(cells) > 1 else ''}, and the header {width}"
+                            return f"line {begins:,} of {file!r} has {counts}"
                         blank = begins if not cells and blank is None else blank
                         begins = lines.line_num + 1
                 except csv.Error:

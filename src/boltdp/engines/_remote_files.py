@@ -62,17 +62,17 @@ def fetch_files(address: str, folder: Path) -> Files:
     paths = [path] if single else _call_fsspec(lambda: _list_files(filesystem, path), name)
     if not paths:
         raise DataError(f"no file is at {name!r}, or matches it")
-    if not single and any(".." in one.split("/") for one in paths):
+    if not single and any(".." in file.split("/") for file in paths):
         # Path traversal: the copy could be written anywhere on this machine.
         raise DataError(f"no file at {name!r} may have '..' in its path")
-    shared = os.path.dirname(path) if single else os.path.commonpath([os.path.dirname(one) for one in paths])
-    inside = [os.path.basename(_get_url_path(one)) if single else os.path.relpath(one, shared) for one in paths]
+    shared = os.path.dirname(path) if single else os.path.commonpath([os.path.dirname(file) for file in paths])
+    inside = [os.path.basename(_get_url_path(file)) if single else os.path.relpath(file, shared) for file in paths]
     if len(set(inside)) < len(inside):
         # One copy would overwrite another, whose rows would be read twice.
         raise DataError(f"the files at {name!r} must have different paths; to a store, a//b and a/b are two")
-    copies = [folder / one for one in inside]
-    for one, copy in zip(paths, copies, strict=True):
-        _call_fsspec(partial(_copy_file, filesystem, one, copy), name)
+    copies = [folder / file for file in inside]
+    for file, copy in zip(paths, copies, strict=True):
+        _call_fsspec(partial(_copy_file, filesystem, file, copy), name)
     return collect_files(name, [str(copy) for copy in copies], root=str(folder), what="address")
 
 
@@ -109,10 +109,10 @@ def _open_filesystem(address: str, name: str) -> tuple[Any, str]:
 
 def _list_files(filesystem: Any, path: str) -> list[str]:
     if glob.has_magic(path):
-        return sorted(one for one in filesystem.glob(path) if filesystem.isfile(one))
+        return sorted(file for file in filesystem.glob(path) if filesystem.isfile(file))
     if format_of(path) is not None:
         return [path]
-    return sorted(one for one in filesystem.find(path) if not os.path.basename(one).startswith((".", "_")))
+    return sorted(file for file in filesystem.find(path) if not os.path.basename(file).startswith((".", "_")))
 
 
 def _copy_file(filesystem: Any, path: str, copy: Path) -> None:

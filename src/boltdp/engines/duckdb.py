@@ -239,8 +239,8 @@ class DuckDBEngine(Engine):
             relation = _plan_query(connection, query, fault, tables=tables)
 
             def check() -> None:
-                for one in checks:
-                    one()
+                for check_files in checks:
+                    check_files()
 
             close = held.pop_all().close
             engine = cls(relation, fault=fault, connection=connection, close=close, check=check, spool=spool)

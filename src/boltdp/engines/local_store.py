@@ -126,17 +126,17 @@ class LocalRows(StoredRows):
 
         def add(part: range) -> None:
             try:
-                own = idle.pop()
+                partial = idle.pop()
             except IndexError:
-                own = [each.fresh() for each in sums]
+                partial = [each.fresh() for each in sums]
             for block in self._store.blocks(part.start, part.stop):
-                for each in own:
+                for each in partial:
                     each.add(block)
-            idle.append(own)
+            idle.append(partial)
 
         run_all(add, self._split_positions(), threads=self._threads)
-        for own in idle:
-            for each, other in zip(sums, own, strict=True):
+        for partial in idle:
+            for each, other in zip(sums, partial, strict=True):
                 each.join(other)
 
     def _split_positions(self) -> Iterator[range]:
@@ -153,9 +153,9 @@ class LocalRows(StoredRows):
             )
 
         parts = map_in_order(sample, self._split_positions(), threads=self._threads)
-        few = np.concatenate([np.empty((0, self._store.width), np.float32), *parts])
+        chosen = np.concatenate([np.empty((0, self._store.width), np.float32), *parts])
         yield LocalRows(
-            MemoryStore(few), 0, len(few), feature_map=self.feature_map, ordered=False, threads=self._threads
+            MemoryStore(chosen), 0, len(chosen), feature_map=self.feature_map, ordered=False, threads=self._threads
         )
 
     def close(self) -> None:

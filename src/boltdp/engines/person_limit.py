@@ -58,7 +58,7 @@ class FirstRows:
     def count(self, ids: pa.Array) -> Booleans:
         """Count the next rows by their ids, and return which of them are within the limit."""
         codes, persons = _encode_ids(ids)
-        earlier = np.fromiter((self._counted.get(one, 0) for one in persons), np.int64, len(persons))
+        earlier = np.fromiter((self._counted.get(person, 0) for person in persons), np.int64, len(persons))
         here = np.bincount(codes, minlength=len(persons))
         # The rank of each row among the rows of its person in this batch, by a stable sort.
         order = np.argsort(codes, kind="stable")

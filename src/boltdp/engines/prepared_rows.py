@@ -159,11 +159,11 @@ class Passes:
 
 def run_part(prepared: PreparedRows, part: Partition, passes: Passes) -> None:
     """Run all passes over one part."""
-    own = prepared if part.rows == prepared.rows else prepared.portion(part.start, part.stop)
+    rows = prepared if part.rows == prepared.rows else prepared.portion(part.start, part.stop)
     for number, seed in enumerate(part.seeds, 1):
         if seed is not None:
-            own.reshuffle(seed)
-        own.run_pass([state for state in part.states if not state.finished], passes.start_pass(number, part))
+            rows.reshuffle(seed)
+        rows.run_pass([state for state in part.states if not state.finished], passes.start_pass(number, part))
         passes.finish_pass(part)
 
 
@@ -246,16 +246,16 @@ def join_positions(positions: Iterable[Integers], *, start: int, stop: int, size
     """
     buffer = np.empty(size, np.int64)
     used = 0
-    for given in positions:
-        if given.dtype != np.int64 or given.ndim != 1:
-            raise ParameterError(f"positions must be 1-D arrays of int64, got {given.ndim}-D {given.dtype}")
-        if len(given) and not (given.min() >= -1 and given.max() < stop - start):
+    for drawn in positions:
+        if drawn.dtype != np.int64 or drawn.ndim != 1:
+            raise ParameterError(f"positions must be 1-D arrays of int64, got {drawn.ndim}-D {drawn.dtype}")
+        if len(drawn) and not (drawn.min() >= -1 and drawn.max() < stop - start):
             raise ParameterError(f"positions must be from -1 to {stop - start - 1}, got one outside")
-        while len(given):
-            taken = min(len(given), size - used)
-            part = given[:taken]
+        while len(drawn):
+            taken = min(len(drawn), size - used)
+            part = drawn[:taken]
             buffer[used : used + taken] = part if start == 0 else np.where(part < 0, -1, part + start)
-            used, given = used + taken, given[taken:]
+            used, drawn = used + taken, drawn[taken:]
             if used == size:
                 yield buffer
                 used = 0

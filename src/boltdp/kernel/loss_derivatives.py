@@ -38,10 +38,6 @@ class DerivativeSums(Summation):
     >>> sums.add(np.array([[1, 0.5], [0, -0.25]], dtype=np.float32))
     >>> sums.value, sums.rows
     (array([[-0.375]]), 2)
-    >>> sums = DerivativeSums(Logistic(), np.zeros((1, 1)), hessian=True)
-    >>> sums.add(np.array([[1, 0.5], [0, -0.5]], dtype=np.float32))
-    >>> sums.value
-    array([[[0.125]]])
     """
 
     aggregate = "derivative"
@@ -129,6 +125,10 @@ class DerivativeSums(Summation):
 
 
 def _exponent_above(numbers: Doubles) -> int:
-    """Return the exponent of a power of two above the L2 norm, without overflow or underflow."""
+    """Return the exponent of a power of two above the L2 norm, without overflow or underflow.
+
+    >>> _exponent_above(np.array([[3.0, 4.0]])), _exponent_above(np.zeros(2))
+    (3, 0)
+    """
     largest = int(np.frexp(np.abs(numbers).max())[1])
     return largest + int(np.frexp(np.linalg.norm(np.ldexp(numbers, -largest)))[1])
