@@ -61,12 +61,7 @@ def format_of(path: str | Path) -> Format | None:
 
 
 def find_files(name: str | Path) -> Files:
-    """Return the files that a path, a pattern or a directory stands for, which must have one format.
-
-    >>> find_files(Path(__file__).with_suffix(".csv"))
-    Traceback (most recent call last):
-    boltdp.errors.DataError: no file is named '.../_file_patterns.csv', or matches it
-    """
+    """Return the files that a path, a pattern or a directory stands for, which must have one format."""
     text = str(name)
     if os.path.isfile(text):
         return Files(text, _require_format(text), (text,))

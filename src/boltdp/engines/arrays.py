@@ -214,12 +214,7 @@ class _SparseNumbers(_Sparse):
 
 
 def rows_of(schema: Schema, X: Any) -> ArrayEngine:
-    """Make an engine with the columns of a schema: those of a data frame by name, of an array by position.
-
-    >>> from boltdp.schema.schema import Classes, Numeric
-    >>> rows_of(Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 110),)), np.array([[30.0], [40.0]])).columns().keys()
-    dict_keys(['age'])
-    """
+    """Make an engine with the columns of a schema: those of a data frame by name, of an array by position."""
     sparse = hasattr(X, "tocsr")
     if isinstance(X, pa.Table):
         return ArrayEngine.from_arrow(X)

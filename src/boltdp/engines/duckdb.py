@@ -153,11 +153,6 @@ class DuckDBEngine(Engine):
         """Wrap a relation of an open connection, or an Arrow dataset in the order of its fragments.
 
         A relation must satisfy the conditions for queries in `from_database`.
-
-        >>> import pyarrow.dataset as ds
-        >>> with DuckDBEngine.from_object(ds.dataset(pa.table({"age": [30, 40]}))) as engine:
-        ...     engine.count()
-        2
         """
         if isinstance(source, duckdb.DuckDBPyRelation):
             return cls(source, fault="the DuckDB relation cannot be read", spool=spool)
