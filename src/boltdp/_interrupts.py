@@ -1,8 +1,8 @@
-"""Whether the process was asked to stop.
+"""A flag for requests to stop the process.
 
-A signal raises KeyboardInterrupt wherever the program is, and that may be in a library that swallows it. So what
-handles signals leaves a note here too, which is looked at with every block of rows and right before a file is replaced.
-Where nobody handles signals, as in a library, there is never a note.
+A signal raises KeyboardInterrupt anywhere, also in a library that swallows it. So the signal handler sets a flag here
+too, which is checked with every block of rows and right before a file is replaced. Without a signal handler, as when
+boltdp is used as a library, the flag is never set.
 """
 
 from __future__ import annotations
@@ -12,30 +12,30 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_asked = False
-_held = 0
+_stop_requested = False
+_shield_depth = 0
 
 
 def request_stop() -> bool:
-    """Note that the process was asked to stop; whether it may be interrupted right now."""
-    global _asked
-    _asked = True
-    return not _held
+    """Set the flag, and return whether the process may be interrupted now."""
+    global _stop_requested
+    _stop_requested = True
+    return not _shield_depth
 
 
 def is_stop_requested() -> bool:
-    """Whether the process was asked to stop."""
-    return _asked
+    """Return whether the process was asked to stop."""
+    return _stop_requested
 
 
 def reset() -> None:
-    """Forget that the process was asked to stop."""
-    global _asked
-    _asked = False
+    """Clear the flag."""
+    global _stop_requested
+    _stop_requested = False
 
 
 def check() -> None:
-    """Stop, if that was asked for.
+    """Raise KeyboardInterrupt if the process was asked to stop.
 
     >>> check()
     >>> request_stop()
@@ -47,13 +47,13 @@ def check() -> None:
     stopped
     >>> reset()
     """
-    if _asked:
+    if _stop_requested:
         raise KeyboardInterrupt
 
 
 @contextmanager
 def let_signal_end_process() -> Iterator[None]:
-    """Let Ctrl-C end the process itself, for imports that could swallow it and where there is nothing to clean."""
+    """Let Ctrl-C end the process at once, for imports that could swallow it and need no cleanup."""
     if (
         threading.current_thread() is not threading.main_thread()
         or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
@@ -69,7 +69,7 @@ def let_signal_end_process() -> Iterator[None]:
 
 @contextmanager
 def check_and_shield() -> Iterator[None]:
-    """What is done inside is done whole, unless the process was asked to stop before.
+    """Raise KeyboardInterrupt if the process was asked to stop, else run the body without interruption.
 
     >>> with check_and_shield():
     ...     request_stop()
@@ -83,16 +83,16 @@ def check_and_shield() -> Iterator[None]:
 
 @contextmanager
 def shield() -> Iterator[None]:
-    """What is done inside is done whole, even if the process was asked to stop: for what must not be half done.
+    """Run the body without interruption, even if the process was asked to stop.
 
     >>> with shield():
     ...     request_stop()
     False
     >>> reset()
     """
-    global _held
-    _held += 1
+    global _shield_depth
+    _shield_depth += 1
     try:
         yield
     finally:
-        _held -= 1
+        _shield_depth -= 1

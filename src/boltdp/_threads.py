@@ -1,4 +1,4 @@
-"""Work on rows in several threads: the kernel, Arrow and DuckDB release Python's lock while they are busy."""
+"""Parallel work on rows in threads: the kernel, Arrow and DuckDB release the GIL."""
 
 from __future__ import annotations
 
@@ -16,33 +16,29 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
-#: Seconds after which work that is waited for is looked after, in case it is to be stopped.
-LOOK_AFTER = 0.1
+#: Seconds between checks for an interrupt while waiting for a thread.
+POLL_SECONDS = 0.1
 
 
 def processors() -> int:
-    """How many processors this process may use.
-
-    >>> processors() >= 1
-    True
-    """
+    """Return the number of processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1  # where processes cannot be bound to some
+    return os.cpu_count() or 1  # on systems without processor affinity
 
 
 def await_result(done: Future[T]) -> T:
-    """What a thread makes, unless the process is asked to stop before."""
+    """Wait for the result of a thread; raise KeyboardInterrupt if the process is asked to stop."""
     from concurrent.futures import wait
 
-    while not wait([done], timeout=LOOK_AFTER).done:
+    while not wait([done], timeout=POLL_SECONDS).done:
         _interrupts.check()
     return done.result()
 
 
 @contextmanager
 def close_at_end(items: Iterable[object]) -> Iterator[None]:
-    """Close an iterator at the end, if it can be: one that nobody asks any more may still hold something open."""
+    """Close a generator at the end, so that it releases its resources even if it was not exhausted."""
     try:
         yield
     finally:
@@ -51,13 +47,10 @@ def close_at_end(items: Iterable[object]) -> Iterator[None]:
 
 
 def map_in_order(work: Callable[[T], R], items: Iterable[T], *, threads: int) -> Iterator[R]:
-    """What `work` makes of each item, in the order of the items; few of them are in memory at a time.
+    """Apply `work` to each item in several threads, and yield the results in order, with few items in memory.
 
-    The items are taken in the calling thread. What one of them raises is raised here, when its turn comes; then, and if
-    the process is asked to stop, no more work begins, and what has begun is ended before this is.
-
-    >>> list(map_in_order(abs, [-3, 2, -1], threads=2))
-    [3, 2, 1]
+    Items are taken in the calling thread. An exception of `work` is raised when its item's turn comes. Then, or if the
+    process is asked to stop, pending work is cancelled and running work is awaited.
     """
     if threads == 1:
         with close_at_end(items):
@@ -66,27 +59,27 @@ def map_in_order(work: Callable[[T], R], items: Iterable[T], *, threads: int) ->
                 yield work(item)
         return
 
-    def checked(item: T) -> R:
+    def check_and_work(item: T) -> R:
         _interrupts.check()
         return work(item)
 
-    from concurrent.futures import ThreadPoolExecutor  # only here, as commands that read no rows need none
+    from concurrent.futures import ThreadPoolExecutor  # imported here, as commands without rows need none
 
     begun: deque[Future[R]] = deque()
     with close_at_end(items), ThreadPoolExecutor(threads) as pool:
         try:
             for item in items:
-                begun.append(pool.submit(checked, item))
-                # One more than there are threads, so that none waits for the next.
+                begun.append(pool.submit(check_and_work, item))
+                # One item more than threads, so that no thread is idle.
                 if len(begun) > threads + 1:
                     yield await_result(begun.popleft())
             while begun:
                 yield await_result(begun.popleft())
         finally:
-            for one in begun:
-                one.cancel()
+            for future in begun:
+                future.cancel()
 
 
 def run_all(work: Callable[[T], object], items: Iterable[T], *, threads: int) -> None:
-    """Do `work` with each item, as `map_in_order` does."""
+    """Apply `work` to each item as `map_in_order` does, and discard the results."""
     deque(map_in_order(work, items, threads=threads), maxlen=0)

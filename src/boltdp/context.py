@@ -1,4 +1,4 @@
-"""What a run carries from beginning to end: randomness, the seed of the shuffle, threads and progress."""
+"""The context of a run: randomness, the seed of the shuffle, threads and progress."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["Context", "OnBadRow", "Progress"]
 
 
 class Progress(Protocol):
-    """Receives how many of the `total` rows of a stage are done: never anything computed from the rows.
+    """Receives the number of processed rows of a stage, and nothing computed from the rows.
 
-    Calls never overlap, but not all of them come from the same thread.
+    Calls never overlap, but may come from different threads.
     """
 
     def __call__(self, stage: str, done: int, total: int) -> None: ...
@@ -26,7 +26,7 @@ class Progress(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """Where random bits come from, how rows are shuffled, what becomes of bad ones, and who receives progress.
+    """The source of randomness, the seed of the shuffle, the handling of bad rows, and the receiver of progress.
 
     >>> context = Context(progress=print).start_stage("preparing", 100)
     >>> context.report_rows(40)
@@ -34,12 +34,12 @@ class Context:
     """
 
     randomness: Randomness = field(default_factory=Randomness)
-    seed: int = field(default_factory=lambda: secrets.randbits(63))  #: of the shuffle, which is public
-    on_bad_row: OnBadRow = "neutral"  #: "error" is for data that is not private
-    threads: int = field(default_factory=processors)  #: that work on rows; their number changes no bit
+    seed: int = field(default_factory=lambda: secrets.randbits(63))  #: the seed of the shuffle, which is public
+    on_bad_row: OnBadRow = "neutral"  #: "error" is for non-private data only
+    threads: int = field(default_factory=processors)  #: threads that process rows; they do not change the result
     progress: Progress | None = None
     stage: str = ""
-    total: int = 0  #: rows of this stage
+    total: int = 0  #: number of rows of this stage
 
     def __post_init__(self) -> None:
         if self.threads < 1:
@@ -60,6 +60,6 @@ class Context:
         return replace(self, progress=None)
 
     def prefix_stages(self, prefix: str) -> Context:
-        """Return a context that names every stage with a prefix, such as that of a candidate."""
-        whole = self.progress
-        return self if whole is None else replace(self, progress=lambda stage, *rows: whole(prefix + stage, *rows))
+        """Return a context that adds a prefix to the name of every stage."""
+        report = self.progress
+        return self if report is None else replace(self, progress=lambda stage, *rows: report(prefix + stage, *rows))

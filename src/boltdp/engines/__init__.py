@@ -1,4 +1,4 @@
-"""Where the rows are: one file or package per engine, behind one base class, and the registry that finds them."""
+"""Engines that read rows: one module or package per engine, a common base class, and the registry."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from boltdp.engines.duckdb import DuckDBEngine
     from boltdp.schema.source_columns import ColumnType
 else:
-    # Each engine brings a library of its own, and most commands need one of them or none.
+    # Engines are imported on first use, since each needs its own library and most commands need at most one.
     from boltdp._lazy import attributes
 
     __getattr__, __dir__ = attributes(
@@ -54,16 +54,16 @@ def open_source(
 ) -> Engine:
     """Open the engine for a file, a directory, a database, a pair of arrays (X, y), a data frame or an Arrow table.
 
-    Files are known by their endings: .csv, .tsv, .jsonl, .ndjson (and .gz), .parquet, .pq, .arrow, .ipc, .feather. A
-    directory has files of one kind, in the order of their paths; addresses such as s3://... and https://... need
-    `boltdp[remote]`. A query over files names them as tables. .duckdb, .ddb and .db are databases, with a table or a
-    query; so are postgresql://..., Spark by local[2], spark://... or sc://..., and an engine or a connection of
-    SQLAlchemy, whose query may be a selectable. An engine of ours is taken as it is.
+    The format of a file follows from its suffix: .csv, .tsv, .jsonl, .ndjson (and .gz), .parquet, .pq, .arrow, .ipc,
+    .feather. A directory has files of one format, in the order of their paths. Addresses such as s3://... and
+    https://... need `boltdp[remote]`. A query over files names them as tables. Databases take a table or a query:
+    .duckdb, .ddb and .db files, postgresql://..., Spark (local[2], spark://... or sc://...), and an engine or a
+    connection of SQLAlchemy, whose query may be a selectable. An open `Engine` is returned unchanged.
 
-    Tables are those of pandas, Polars (lazy ones too), Arrow (datasets and readers too) and ibis, relations of DuckDB,
+    Tables are those of pandas, Polars (also lazy), Arrow (also datasets and readers) and ibis, relations of DuckDB,
     and data frames of PySpark, whose rows stay in its cluster.
-    `spool` is the directory for prepared rows that do not fit in memory. `where` is for PostgreSQL: "server" refuses to
-    stream the rows to this process.
+    `spool` is the directory for prepared rows that do not fit in memory. `where` is for PostgreSQL: with "server",
+    rows are never streamed to this process.
 
     >>> import pyarrow
     >>> open_source(pyarrow.table({"age": [30, 40]})).count()
@@ -74,7 +74,7 @@ def open_source(
 
 @contextmanager
 def use_source(source: Any, **options: Any) -> Iterator[Engine]:
-    """Open a source by `open_source`, and close it at the end unless it was open before.
+    """Open a source with `open_source`, and close it at the end unless it is an open engine.
 
     >>> import pyarrow
     >>> with use_source(pyarrow.table({"age": [30, 40]})) as engine:

@@ -1,4 +1,4 @@
-"""Which objects are data frames or tables, known without importing the libraries that they come from."""
+"""Recognition of data frames and tables without importing their libraries."""
 
 from __future__ import annotations
 
@@ -6,23 +6,18 @@ from typing import Any
 
 
 def is_pandas_frame(data: Any) -> bool:
-    """Whether something is a data frame of pandas."""
+    """Return whether `data` is a pandas data frame."""
     return type(data).__module__.split(".")[0] == "pandas" and hasattr(data, "columns")
 
 
 def is_table(data: Any) -> bool:
-    """Whether something can be read as an Arrow table: Arrow's own, those of Polars (lazy ones too) and of ibis.
-
-    >>> import numpy, pyarrow
-    >>> is_table(pyarrow.table({"age": [30]})), is_table(numpy.zeros((2, 2)))
-    (True, False)
-    """
-    # pandas offers Arrow's stream interface too, but raises errors that quote values.
+    """Return whether `data` can be read as an Arrow table: Arrow's own tables, and those of Polars and ibis."""
+    # pandas implements Arrow's stream interface too, but its errors quote values.
     if type(data).__module__.split(".")[0] == "pandas":
         return False
     return hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__") or is_lazy_frame(data)
 
 
 def is_lazy_frame(data: Any) -> bool:
-    """Whether something is a lazy frame of Polars."""
+    """Return whether `data` is a lazy frame of Polars."""
     return type(data).__module__.split(".")[0] == "polars" and type(data).__name__ == "LazyFrame"

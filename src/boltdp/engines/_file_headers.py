@@ -1,7 +1,7 @@
-"""What the first line of a text file declares: the columns of a CSV file and their separator, the keys of JSON lines.
+"""Headers of text files: the columns and the separator of a CSV file, the keys of JSON lines.
 
-The first line is public. Nothing else is looked at to decide how a file is read; and since a file without a header has
-values there, no message repeats what it says.
+The first line is public, and it alone decides how a file is read. A file without a header has values there, so no
+message quotes it.
 """
 
 from __future__ import annotations
@@ -20,51 +20,52 @@ from boltdp import _interrupts
 from boltdp.engines._file_patterns import Files
 from boltdp.errors import DataError
 
-#: What may stand between the cells of a CSV file.
+#: Separators of CSV cells that are recognised.
 SEPARATORS = (",", ";", "\t", "|")
-#: Bytes of a CSV file that are looked through at a time for blank lines.
+#: Bytes read at a time in the search for blank lines.
 LOOK_BYTES = 1 << 18
-#: What to do about a text that is not UTF-8; that of Windows is most often this one.
+#: Hint for text that is not UTF-8, which is most often the Windows encoding.
 ENCODING_HINT = "iconv -f cp1252 -t utf-8 rows.csv > utf8.csv makes UTF-8 of a text from Windows"
-#: Longest cell of a CSV file, or first line: DuckDB reads no longer line.
-CELL_BYTES = 1 << 22
+#: Maximum length of a cell or of the first line.
+MAX_CELL_BYTES = 1 << 22
 
 
 def find_separator(file: str) -> str:
-    """What separates the names in the header of a CSV file: the one that stands there most often, outside quotes.
+    """Return the most frequent separator in the header of a CSV file, outside quotes.
 
-    Among equals it is a comma, or a tab if the name of the file ends in .tsv; then a semicolon, a tab, a bar.
+    Ties are resolved in the order comma (tab for .tsv files), semicolon, tab, bar.
     """
-    own = "\t" if ".tsv" in Path(file.lower()).suffixes else ","
+    default = "\t" if ".tsv" in Path(file.lower()).suffixes else ","
     try:
-        with _text(file) as text:
-            line = text.readline(CELL_BYTES)
-            while line.count('"') % 2 and len(line) < CELL_BYTES and (more := text.readline(CELL_BYTES)):
+        with _open_text(file) as text:
+            line = text.readline(MAX_CELL_BYTES)
+            while line.count('"') % 2 and len(line) < MAX_CELL_BYTES and (more := text.readline(MAX_CELL_BYTES)):
                 line += more
     except (OSError, EOFError, zlib.error):
-        return own  # whoever reads the header will tell
-    plain = re.sub(r'"[^"]*"', "", line)
-    return max((own, *SEPARATORS), key=plain.count)
+        return default  # reading the header will raise the error
+    unquoted = re.sub(r'"[^"]*"', "", line)
+    return max((default, *SEPARATORS), key=unquoted.count)
 
 
-def csv_header(files: Files, separator: str) -> list[str]:
-    """Names of the columns, which all files must have."""
-    header = _header(files.paths[0], separator)
+def read_csv_header(files: Files, separator: str) -> list[str]:
+    """Return the column names of CSV files; raise DataError if their headers differ."""
+    header = _read_header(files.paths[0], separator)
     for file in files.paths[1:]:
-        if _header(file, separator) != header:
+        if _read_header(file, separator) != header:
             raise DataError(f"the CSV files of {files.name!r} must have the same header, {file!r} has another")
     return header
 
 
-def json_keys(files: Files) -> list[str]:
-    """The keys of the first line of the first file, which are the columns of all."""
+def read_json_keys(files: Files) -> list[str]:
+    """Return the keys of the first line of the first file, which are the columns of all files."""
     file, keys = files.paths[0], None
     try:
-        with _bytes(file) as raw:
-            line = next((line for line in iter(lambda: raw.readline(CELL_BYTES), b"") if line.strip()), b"{}")
-        marked = line.startswith(b"\xef\xbb\xbf")
-        pairs = json.loads(line, object_pairs_hook=lambda pairs: _Pairs(pairs))
-        keys = [key for key, _ in pairs.pairs] if isinstance(pairs, _Pairs) and not marked else None
+        with _open_bytes(file) as raw:
+            line = next((line for line in iter(lambda: raw.readline(MAX_CELL_BYTES), b"") if line.strip()), b"{}")
+        has_bom = line.startswith(b"\xef\xbb\xbf")
+        # An object becomes a tuple of pairs, with duplicate keys; an array is a list.
+        first = json.loads(line, object_pairs_hook=tuple)
+        keys = [key for key, _ in first] if isinstance(first, tuple) and not has_bom else None
     except (OSError, EOFError, zlib.error, ValueError, RecursionError):
         keys = None
     if keys is None:
@@ -74,14 +75,14 @@ def json_keys(files: Files) -> list[str]:
         )
     if not keys:
         raise DataError(f"the first line of {file!r} must have all columns as keys, and it has none")
-    return _different(keys, f"the first line of {file!r}")
+    return _check_distinct(keys, f"the first line of {file!r}")
 
 
 def has_blank_line(file: str, separator: str) -> bool:
-    """Whether a CSV file has a blank line before others, not counting those inside quotes."""
+    """Return whether a CSV file has a blank line, outside quotes, before its last line."""
     try:
-        # Two ends of lines in a row are rare and quickly found; only where there are any, it matters what is quoted.
-        with _bytes(file) as raw:
+        # Consecutive line ends are rare and fast to find; the file is parsed only if there are any.
+        with _open_bytes(file) as raw:
             before, found = b"", False
             while not found and (part := raw.read(LOOK_BYTES)):
                 _interrupts.check()
@@ -91,41 +92,42 @@ def has_blank_line(file: str, separator: str) -> bool:
                 before = part[-1:]
         if not found:
             return False
-        csv.field_size_limit(max(csv.field_size_limit(), CELL_BYTES))
-        with _text(file) as text:
-            # DuckDB too takes a quote for one that opens if only spaces are before it.
+        csv.field_size_limit(max(csv.field_size_limit(), MAX_CELL_BYTES))
+        with _open_text(file) as text:
+            # As in DuckDB, a quote after leading spaces opens a quoted cell.
             lines = csv.reader(text, delimiter=separator, skipinitialspace=True)
             return any(not cells for cells in lines) and any(cells for cells in lines)
     except (OSError, EOFError, zlib.error, csv.Error):
-        return False  # DuckDB will find so too, or reads what Python does not
+        return False  # DuckDB will raise the error, or can read the file
 
 
 def csv_fault(files: Files, separator: str | None = None) -> str | None:
-    """Where a CSV file is at fault, and what the fault is, for public rows; None if there is none.
+    """Describe the first malformed line of public CSV files, or return None if there is none.
 
-    Only the number of a line is stated, and how many cells it has.
+    The description has the line number and the number of cells, but no values.
     """
     for file in files.paths:
-        own = find_separator(file) if separator is None else separator
-        width = len(_header(file, own))
+        delimiter = find_separator(file) if separator is None else separator
+        width = len(_read_header(file, delimiter))
         try:
-            with _bytes(file) as raw:
-                for at, line in enumerate(iter(lambda: raw.readline(CELL_BYTES), b""), 1):
+            with _open_bytes(file) as raw:
+                for at, line in enumerate(iter(lambda: raw.readline(MAX_CELL_BYTES), b""), 1):
                     _interrupts.check()
                     try:
                         line.decode("utf-8")
                     except UnicodeDecodeError:
                         return f"line {at:,} of {file!r} is not UTF-8"
-            csv.field_size_limit(max(csv.field_size_limit(), CELL_BYTES))
-            with _text(file) as text:
-                lines, begins, blank = csv.reader(text, delimiter=own, skipinitialspace=True, strict=True), 1, None
+            csv.field_size_limit(max(csv.field_size_limit(), MAX_CELL_BYTES))
+            with _open_text(file) as text:
+                lines = csv.reader(text, delimiter=delimiter, skipinitialspace=True, strict=True)
+                begins, blank = 1, None
                 try:
                     for cells in lines:
                         if cells and blank is not None and width > 1:
                             return f"line {blank:,} of {file!r} is blank"
                         if cells and len(cells) != width:
-                            said = f"{len(cells)} cell{'s' if len(cells) > 1 else ''}, and the header {width}"
-                            return f"line {begins:,} of {file!r} has {said}"
+                            counts = f"{len(cells)} cell{'s' if len(cells) > 1 else ''}, and the header {width}"
+                            return f"line {begins:,} of {file!r} has {counts}"
                         blank = begins if not cells and blank is None else blank
                         begins = lines.line_num + 1
                 except csv.Error:
@@ -135,16 +137,9 @@ def csv_fault(files: Files, separator: str | None = None) -> str | None:
     return None
 
 
-class _Pairs:
-    """An object of JSON with its keys as they stand there, the same ones too."""
-
-    def __init__(self, pairs: list[tuple[str, object]]) -> None:
-        self.pairs = pairs
-
-
-def _header(file: str, separator: str) -> list[str]:
+def _read_header(file: str, separator: str) -> list[str]:
     try:
-        with _text(file) as text:
+        with _open_text(file) as text:
             names = next(csv.reader(text, delimiter=separator), [])
     except (OSError, EOFError, zlib.error, csv.Error):
         names = None
@@ -152,26 +147,26 @@ def _header(file: str, separator: str) -> list[str]:
         raise DataError(f"the CSV file {file!r} cannot be read: it must be text that starts with a header")
     if not names:
         raise DataError(f"the CSV file {file!r} must start with a header, and it is empty")
-    if any("\ufffd" in name for name in names):  # what `_text` makes of other bytes
+    if any("\ufffd" in name for name in names):  # the replacement character of `_open_text`
         raise DataError(f"the header of the CSV file {file!r} must be UTF-8", hint=ENCODING_HINT)
-    # Such as the index column that pandas writes.
+    # pandas writes an index column without a name.
     names = [name or f"column{i}" for i, name in enumerate(names)]
-    return _different(names, f"the header of the CSV file {file!r}")
+    return _check_distinct(names, f"the header of the CSV file {file!r}")
 
 
-def _different(names: list[str], where: str) -> list[str]:
-    # DuckDB's names are the same in either case.
+def _check_distinct(names: list[str], where: str) -> list[str]:
+    # DuckDB compares names without regard to case.
     if len({name.lower() for name in names}) < len(names):
         raise DataError(f"{where} must have different names (in either case)")
     return names
 
 
-def _bytes(file: str) -> gzip.GzipFile | IO[bytes]:
+def _open_bytes(file: str) -> gzip.GzipFile | IO[bytes]:
     return gzip.open(file, "rb") if file.endswith(".gz") else open(file, "rb")
 
 
-def _text(file: str) -> IO[str]:
-    """A CSV file as text. What is not UTF-8 is left for DuckDB to find, in the header as in the rows."""
+def _open_text(file: str) -> IO[str]:
+    """Open a CSV file as text; bytes that are not UTF-8 are replaced, and DuckDB raises the error."""
     opened: IO[str] = (gzip.open if file.endswith(".gz") else open)(
         file, "rt", encoding="utf-8-sig", errors="replace", newline=""
     )

@@ -1,6 +1,6 @@
-"""Which files a name stands for: one file, those that match a pattern, or all of a directory.
+"""Expansion of a name into files: one file, the matches of a pattern, or all files of a directory.
 
-They are in the order of their paths, as texts. Names of files and of directories are public.
+Files are sorted by path. Names of files and directories are public.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from boltdp.errors import DataError, near
 
 Format: TypeAlias = Literal["csv", "json", "parquet", "arrow", "duckdb"]
 
-#: How the name of a file of each format ends; .gz may follow those that are text.
+#: The format of each file suffix; .gz may follow the suffixes of text files.
 ENDINGS: dict[str, Format] = {
     ".csv": "csv",
     ".tsv": "csv",
@@ -31,8 +31,8 @@ ENDINGS: dict[str, Format] = {
     ".ddb": "duckdb",
     ".db": "duckdb",
 }
-#: What to do with a file of another format.
-_OTHERWISE = {
+#: Hints for files of other formats.
+_FORMAT_HINTS = {
     ".json": "name it .jsonl if each of its lines is an object by itself",
     ".txt": "name it .csv if its first line is a header",
     ".xlsx": "save it as CSV",
@@ -42,75 +42,62 @@ _OTHERWISE = {
 
 @dataclass(frozen=True)
 class Files:
-    """Files of one format, which are read one after the other.
+    """Files of one format, which are read one after another."""
 
-    >>> Files("rows.csv", "csv", ("rows.csv",)).partitions
-    ()
-    """
-
-    name: str  #: as they were asked for
+    name: str  #: the name or pattern that the user gave
     format: Format
     paths: tuple[str, ...]
-    root: str = ""  #: the directory that partitions are below
-    partitions: tuple[str, ...] = ()  #: the columns that directories below the root name: year of year=2024
+    root: str = ""  #: the directory that contains the partitions
+    partitions: tuple[str, ...] = ()  #: columns named by directories below the root, such as year for year=2024
 
 
 def format_of(path: str | Path) -> Format | None:
-    """The format of a file by its name, if it is one that can be read.
+    """Return the format of a file according to its suffix, or None if it is not supported.
 
     >>> format_of("rows.CSV.gz"), format_of("part-0.c000.snappy.parquet"), format_of("rows.xlsx")
     ('csv', 'parquet', None)
     """
-    return ENDINGS.get(_ending(path))
+    return ENDINGS.get(_find_suffix(path))
 
 
 def find_files(name: str | Path) -> Files:
-    """The files that a name stands for; several must be of one format.
-
-    >>> find_files(Path(__file__).with_suffix(".csv"))
-    Traceback (most recent call last):
-    boltdp.errors.DataError: no file is named '.../_file_patterns.csv', or matches it
-    """
+    """Return the files that a path, a pattern or a directory stands for, which must have one format."""
     text = str(name)
     if os.path.isfile(text):
-        return Files(text, _known_format(text), (text,))
+        return Files(text, _require_format(text), (text,))
     if os.path.isdir(text):
-        return found(text, _below(text), root=text, what="directory")
+        return collect_files(text, _list_files_below(text), root=text, what="directory")
     paths = sorted(path for path in glob.glob(text, recursive=True) if os.path.isfile(path))
     if not paths:
-        raise DataError(f"no file is named {text!r}, or matches it", hint=_near_file(text))
-    return found(text, paths, root=_literal_root(text), what="pattern")
+        raise DataError(f"no file is named {text!r}, or matches it", hint=_suggest_file(text))
+    return collect_files(text, paths, root=_literal_root(text), what="pattern")
 
 
-def found(name: str, paths: Sequence[str], *, root: str, what: str) -> Files:
-    """Several files, if they are of one format and their directories name the same columns.
-
-    >>> found("visits", ["visits/year=2023/a.parquet", "visits/year=2024/a.parquet"], root="visits", what="").partitions
-    ('year',)
-    """
+def collect_files(name: str, paths: Sequence[str], *, root: str, what: str) -> Files:
+    """Return several files; raise DataError unless they have one format and the same partition columns."""
     formats = {format_of(path) for path in paths}
     if len(formats) != 1 or None in formats or "duckdb" in formats:
-        endings = sorted({_ending(path) or "no ending" for path in paths})
+        endings = sorted({_find_suffix(path) or "no ending" for path in paths})
         if not endings:
             raise DataError(f"the {what} {name!r} must have files, and it has none")
         raise DataError(
-            f"the {what} {name!r} must have files of one kind that can be read, it has {_listed(endings)}",
+            f"the {what} {name!r} must have files of one kind that can be read, it has {_join_words(endings)}",
             hint=f"choose some by a pattern, such as '{name.rstrip('/')}/*{endings[0]}'",
         )
-    keys = {tuple(_keys(path, root)) for path in paths}
+    keys = {tuple(_partition_keys(path, root)) for path in paths}
     if len(keys) > 1:
         raise DataError(f"the directories of {name!r} must name the same columns as key=value, and do not")
-    return Files(name, _known_format(paths[0]), tuple(paths), root, next(iter(keys)))
+    return Files(name, _require_format(paths[0]), tuple(paths), root, next(iter(keys)))
 
 
-def _keys(path: str, root: str) -> list[str]:
-    """The columns that the directories of a path name, below the root."""
+def _partition_keys(path: str, root: str) -> list[str]:
+    """Return the partition columns of a path: its directories named key=value below the root."""
     inside = os.path.relpath(path, root or ".") if root or not os.path.isabs(path) else path
     return [part.partition("=")[0] for part in Path(inside).parent.parts if part.find("=") > 0]
 
 
-def _below(directory: str) -> list[str]:
-    """All files in a directory and in those inside it, but for hidden ones and marks such as _SUCCESS."""
+def _list_files_below(directory: str) -> list[str]:
+    """Return all files below a directory, except hidden files and markers such as _SUCCESS."""
     paths = []
     for folder, folders, names in os.walk(directory):
         folders[:] = [inner for inner in folders if not inner.startswith((".", "_"))]
@@ -119,7 +106,7 @@ def _below(directory: str) -> list[str]:
 
 
 def _literal_root(pattern: str) -> str:
-    """The directories of a pattern before the first that is one itself."""
+    """Return the directories of a pattern before its first wildcard."""
     literal: list[str] = []
     for part in Path(pattern).parts[:-1]:
         if glob.has_magic(part):
@@ -128,28 +115,28 @@ def _literal_root(pattern: str) -> str:
     return str(Path(*literal)) if literal else ""
 
 
-def _ending(path: str | Path) -> str:
+def _find_suffix(path: str | Path) -> str:
     suffixes = [suffix.lower() for suffix in PurePosixPath(path).suffixes]
     return next((suffix for suffix in reversed(suffixes) if suffix != ".gz"), "")
 
 
-def _known_format(path: str) -> Format:
+def _require_format(path: str) -> Format:
     known = format_of(path)
     if known is None:
         raise DataError(
             f"the file {path!r} must be CSV, JSON lines, Parquet, Arrow or DuckDB, with a name ending in "
             + ", ".join(ENDINGS),
-            hint=_OTHERWISE.get(_ending(path)),
+            hint=_FORMAT_HINTS.get(_find_suffix(path)),
         )
     return known
 
 
-def _near_file(path: str) -> str | None:
+def _suggest_file(path: str) -> str | None:
     folder, name = os.path.split(path)
     if not os.path.isdir(folder or "."):
         return f"there is no directory {folder!r}"
     return near(name, os.listdir(folder or "."), before=path.removesuffix(name))
 
 
-def _listed(words: Sequence[str]) -> str:
+def _join_words(words: Sequence[str]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

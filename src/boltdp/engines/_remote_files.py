@@ -1,6 +1,6 @@
-"""Files at an address, such as s3://bucket/visits/*.parquet or https://host/rows.csv, by the package fsspec.
+"""Remote files, such as s3://bucket/visits/*.parquet or https://host/rows.csv, read with fsspec.
 
-They are fetched once, before a row is read, so that they cannot change meanwhile; who opened them removes them.
+Files are downloaded once, before any row is read, so that they cannot change in between. The caller removes the copies.
 """
 
 from __future__ import annotations
@@ -14,91 +14,87 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from boltdp.engines._file_patterns import Files, format_of, found
+from boltdp.engines._file_patterns import Files, collect_files, format_of
 from boltdp.errors import DataError
 
 T = TypeVar("T")
 
-_ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+::)*[a-z][a-z0-9+.-]+://", re.IGNORECASE)
-#: Protocols whose address is that of one file: they have no directories, and a question mark is no pattern.
-_SINGLE = ("http", "https")
-#: Bytes that are fetched at a time.
-_PART = 1 << 22
-#: Takes what these libraries log where nobody asked for logs: on stderr it might quote headers.
-_SILENCE = logging.NullHandler()
-_CREDENTIALS = "credentials are taken from where s3fs and gcsfs look for them: the environment, or their own files"
+_ADDRESS_PATTERN = re.compile(r"([a-z][a-z0-9+.-]+::)*[a-z][a-z0-9+.-]+://", re.IGNORECASE)
+#: Protocols without directories and patterns: an address is one file.
+_SINGLE_FILE_PROTOCOLS = ("http", "https")
+#: Bytes per read.
+_CHUNK_BYTES = 1 << 22
+#: Keeps log records of these libraries, which may quote headers, off stderr unless logging is configured.
+_NULL_HANDLER = logging.NullHandler()
+_CREDENTIALS_HINT = "credentials are taken from where s3fs and gcsfs look for them: the environment, or their own files"
 
 
 def is_remote(source: str) -> bool:
-    """Whether a source is an address, and not a path.
-
-    >>> is_remote("s3://bucket/rows.parquet"), is_remote("rows.parquet")
-    (True, False)
-    """
-    return _ADDRESS.match(source) is not None
+    """Return whether a source is an address rather than a path."""
+    return _ADDRESS_PATTERN.match(source) is not None
 
 
 def plain_address(address: str) -> str:
-    """An address without what may be a secret in it: passwords, and signatures after a question mark.
+    """Remove possible secrets from an address: passwords, and signatures after a question mark.
 
-    A password may have any character, and an address may have others inside it: where it is not clear, less is shown.
+    Passwords may contain any character and addresses may be nested; in doubtful cases more is removed.
 
     >>> plain_address("https://me:secret@host/rows.csv?signature=secret")
     'https://host/rows.csv'
     >>> plain_address("zip://rows.csv::https://me:sec/ret@host/rows.zip")
     'zip://rows.csv::https://host/rows.zip'
     """
-    return "::".join(map(_plain, address.split("::")))
+    return "::".join(map(_hide_secrets, address.split("::")))
 
 
-def _plain(address: str) -> str:
+def _hide_secrets(address: str) -> str:
     protocol, separator, rest = address.partition("://")
     before, _, after = rest.rpartition("@")
     shown = after if ":" in before or "/" not in before else rest
     return protocol + separator + re.split("[?#;]", shown)[0]
 
 
-def fetch(address: str, folder: Path) -> Files:
-    """The files at an address, copied to a directory."""
-    name, protocol = plain_address(address), _protocol(address)
-    filesystem, path = _open(address, name)
-    single = protocol in _SINGLE
-    paths = [path] if single else _attempt(lambda: _find(filesystem, path), name)
+def fetch_files(address: str, folder: Path) -> Files:
+    """Copy the files at an address to a directory."""
+    name, protocol = plain_address(address), _get_protocol(address)
+    filesystem, path = _open_filesystem(address, name)
+    single = protocol in _SINGLE_FILE_PROTOCOLS
+    paths = [path] if single else _call_fsspec(lambda: _list_files(filesystem, path), name)
     if not paths:
         raise DataError(f"no file is at {name!r}, or matches it")
-    if not single and any(".." in one.split("/") for one in paths):
-        # Whoever may write there could have it copied to anywhere here.
+    if not single and any(".." in file.split("/") for file in paths):
+        # Path traversal: the copy could be written anywhere on this machine.
         raise DataError(f"no file at {name!r} may have '..' in its path")
-    shared = os.path.dirname(path) if single else os.path.commonpath([os.path.dirname(one) for one in paths])
-    inside = [os.path.basename(_path(one)) if single else os.path.relpath(one, shared) for one in paths]
+    shared = os.path.dirname(path) if single else os.path.commonpath([os.path.dirname(file) for file in paths])
+    inside = [os.path.basename(_get_url_path(file)) if single else os.path.relpath(file, shared) for file in paths]
     if len(set(inside)) < len(inside):
-        # The rows of one would stand for those of another, and be read twice.
+        # One copy would overwrite another, whose rows would be read twice.
         raise DataError(f"the files at {name!r} must have different paths; to a store, a//b and a/b are two")
-    copies = [folder / one for one in inside]
-    for one, copy in zip(paths, copies, strict=True):
-        _attempt(partial(_copy, filesystem, one, copy), name)
-    return found(name, [str(copy) for copy in copies], root=str(folder), what="address")
+    copies = [folder / file for file in inside]
+    for file, copy in zip(paths, copies, strict=True):
+        _call_fsspec(partial(_copy_file, filesystem, file, copy), name)
+    return collect_files(name, [str(copy) for copy in copies], root=str(folder), what="address")
 
 
-def _protocol(address: str) -> str:
+def _get_protocol(address: str) -> str:
     return address.partition(":")[0].lower()
 
 
-def _path(address: str) -> str:
-    """The path on a web server; the standard library's errors about an address quote it."""
+def _get_url_path(address: str) -> str:
+    """Return the path on a web server, without urllib, whose errors quote the address."""
     return re.split("[?#]", address.partition("://")[2].partition("/")[2])[0]
 
 
-def _open(address: str, name: str) -> tuple[Any, str]:
-    protocol = _protocol(address)
+def _open_filesystem(address: str, name: str) -> tuple[Any, str]:
+    protocol = _get_protocol(address)
     reason: str | None = None
     hint: str | None = "pip install 'boltdp[remote]'"
     try:
         import fsspec
 
         for library in ("fsspec", "gcsfs", "s3fs", "aiohttp", "aiobotocore", "google"):
-            logging.getLogger(library).addHandler(_SILENCE)
-        if address[len(protocol) :].startswith("::"):  # such as simplecache::https://..., which keep their own copies
+            logging.getLogger(library).addHandler(_NULL_HANDLER)
+        if address[len(protocol) :].startswith("::"):  # such as simplecache::https://..., which keeps copies of its own
             raise ValueError
         filesystem, path = fsspec.core.url_to_fs(address)
         return filesystem, path
@@ -106,42 +102,42 @@ def _open(address: str, name: str) -> tuple[Any, str]:
         reason = f"reading from {protocol}:// needs the package fsspec and what it needs for it"
     except ValueError:
         reason, hint = f"{protocol}:// is no kind of address that can be read", "such are s3://, gs:// and https://"
-    except Exception as fault:  # of a library for the protocol, which may quote a password
+    except Exception as fault:  # the message may quote a password
         reason, hint = f"{name!r} cannot be opened ({type(fault).__name__})", None
     raise DataError(reason, hint=hint)
 
 
-def _find(filesystem: Any, path: str) -> list[str]:
+def _list_files(filesystem: Any, path: str) -> list[str]:
     if glob.has_magic(path):
-        return sorted(one for one in filesystem.glob(path) if filesystem.isfile(one))
+        return sorted(file for file in filesystem.glob(path) if filesystem.isfile(file))
     if format_of(path) is not None:
         return [path]
-    return sorted(one for one in filesystem.find(path) if not os.path.basename(one).startswith((".", "_")))
+    return sorted(file for file in filesystem.find(path) if not os.path.basename(file).startswith((".", "_")))
 
 
-def _copy(filesystem: Any, path: str, copy: Path) -> None:
+def _copy_file(filesystem: Any, path: str, copy: Path) -> None:
     copy.parent.mkdir(parents=True, exist_ok=True)
     with filesystem.open(path, "rb") as source, copy.open("xb") as target:
-        while part := source.read(_PART):
+        while part := source.read(_CHUNK_BYTES):
             target.write(part)
 
 
-def _attempt(action: Callable[[], T], name: str) -> T:
-    """Do something with the library of a protocol, whose own errors may quote a password or rows."""
+def _call_fsspec(action: Callable[[], T], name: str) -> T:
+    """Call fsspec, and replace its errors, which may quote a password or rows."""
     try:
         return action()
     except Exception as error:
-        # fsspec makes "no such file" of a server that does not answer, and names the cause; one that answers has a
-        # `response`, and then the error says what the answer was.
+        # fsspec raises FileNotFoundError for an unreachable server, with the real error as the cause. If the server
+        # answered, the cause has a `response`, and the error itself describes the answer.
         cause = error.__cause__
         fault: BaseException = error if cause is None or hasattr(cause, "response") else cause
     status = getattr(fault, "status", None) or getattr(fault, "code", None)
     if isinstance(fault, FileNotFoundError) or status == 404:
         raise DataError(f"{name!r} cannot be read: there is no such file")
     if isinstance(fault, PermissionError) or status in (401, 403):
-        raise DataError(f"{name!r} cannot be read: access is denied", hint=_CREDENTIALS)
+        raise DataError(f"{name!r} cannot be read: access is denied", hint=_CREDENTIALS_HINT)
     if "Credentials" in type(fault).__name__:
-        raise DataError(f"{name!r} cannot be read: no credentials were found", hint=_CREDENTIALS)
+        raise DataError(f"{name!r} cannot be read: no credentials were found", hint=_CREDENTIALS_HINT)
     raise DataError(
         f"{name!r} cannot be read: it cannot be reached ({type(fault).__name__})",
         hint="is there a network, and is the address right?",

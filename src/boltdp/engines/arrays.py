@@ -1,7 +1,7 @@
-"""Rows that are in memory already: NumPy arrays, pandas and other data frames, Arrow tables, sparse matrices of SciPy.
+"""Rows in memory: NumPy arrays, data frames of pandas and others, Arrow tables, sparse matrices of SciPy.
 
-They are cut without a copy, encoded a batch at a time, and prepared in memory, however many they are. Only the rows of
-a sparse matrix, which are dense when they are prepared, go to a file if they are too many.
+Rows are sliced without a copy, encoded in batches, and prepared in memory. Only sparse matrices, whose prepared rows
+are dense, go to a file if they are too large.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from boltdp.errors import DataError, quoted
 from boltdp.schema.schema import Schema
 from boltdp.schema.source_columns import BATCH_ROWS, ColumnType, Kind, batch_rows
 
-#: The cells of a column: Arrow's, an array of objects, a sparse one, or None for a type that Arrow does not have.
+#: The cells of a column: an Arrow array, an array of objects, a sparse column, or None for a type unknown to Arrow.
 Cells: TypeAlias = Any
 
 
 class ArrayEngine(Engine):
     """Columns in memory.
 
-    Lists, arrays of objects, and a data frame's columns of objects or texts are untyped, as a CSV file's columns
-    are: each cell becomes what the schema declares, or is missing. Texts of Arrow and of Polars become numbers too.
+    Lists, arrays of objects, and columns of objects or strings in a data frame are untyped, like those of a CSV file:
+    each cell is converted to the declared type, or is missing. Strings of Arrow and Polars are parsed as numbers too.
 
     >>> engine = ArrayEngine.from_numpy(np.zeros((3, 2)), np.array([0, 1, 1]))
     >>> engine.count(), engine.columns()["x"].length
@@ -41,7 +41,7 @@ class ArrayEngine(Engine):
     """
 
     def __init__(self, columns: Mapping[str, Cells], *, rows: int) -> None:
-        """Use `from_numpy`, `from_arrow` or `from_pandas`; None is a column that Arrow has no type for."""
+        """Use `from_numpy`, `from_arrow` or `from_pandas`; None stands for a column whose type Arrow lacks."""
         self._columns = columns
         self._rows = rows
 
@@ -49,7 +49,7 @@ class ArrayEngine(Engine):
     def from_numpy(
         cls, X: npt.ArrayLike, y: npt.ArrayLike | None = None, *, name: str = "x", label: str = "label"
     ) -> ArrayEngine:
-        """Features as one vector column, for `array_schema`, and the labels; float arrays are not copied."""
+        """Make one vector column of the features, for `array_schema`, and a label column; floats are not copied."""
         features = python_cells.matrix(X)
         if features.ndim != 2 or 0 in features.shape or features.dtype.kind not in "fiub":
             raise DataError(
@@ -61,19 +61,19 @@ class ArrayEngine(Engine):
         flat = pa.array(np.ascontiguousarray(features).reshape(-1))
         columns: dict[str, Cells] = {name: pa.FixedSizeListArray.from_arrays(flat, features.shape[1])}
         if y is not None:
-            labels = _array(y)
+            labels = _to_array(y)
             if labels.shape != features.shape[:1]:
                 raise DataError(
                     f"y must have one label for each of the {len(features)} rows, got an array of shape {labels.shape}"
                 )
-            columns[label] = _column(labels)
+            columns[label] = _to_cells(labels)
         return cls(columns, rows=len(features))
 
     @classmethod
     def from_pair(cls, X: Any, y: Any) -> ArrayEngine:
-        """Rows and labels that are kept apart: a data frame's columns by name, an array's as one vector "x".
+        """Join features and labels: a data frame has columns by name, an array is one vector column "x".
 
-        The labels are called as `y` is, if that is a column of pandas with a name, else "label".
+        The label column has the name of `y`, if that is a pandas series with a name, else "label".
 
         >>> ArrayEngine.from_pair([[1.0, 2.0], [3.0, 4.0]], [0, 1]).columns().keys()
         dict_keys(['x', 'label'])
@@ -88,13 +88,9 @@ class ArrayEngine(Engine):
 
     @classmethod
     def from_sparse(cls, X: Any, *, names: Sequence[str] | str = "x") -> ArrayEngine:
-        """A sparse matrix or array of SciPy, as one vector column or, by their names, as columns of numbers.
+        """Wrap a sparse matrix or array of SciPy as one vector column, or as one numeric column per name.
 
-        It is made dense a few rows at a time.
-
-        >>> from scipy.sparse import csr_array
-        >>> ArrayEngine.from_sparse(csr_array([[0.0, 0.5], [0.25, 0.0]])).columns()["x"].length
-        2
+        It is converted to dense rows in batches.
         """
         if len(X.shape) != 2 or 0 in X.shape or X.dtype not in (np.float32, np.float64):
             raise DataError(
@@ -104,47 +100,39 @@ class ArrayEngine(Engine):
         if isinstance(names, str):
             return cls({names: _SparseVectors(X.tocsr())}, rows=X.shape[0])
         by_column = X.tocsc(copy=True)
-        by_column.sum_duplicates()  # which sorts them too
+        by_column.sum_duplicates()  # which also sorts the indices
         columns = {name: _SparseNumbers(by_column, place) for place, name in enumerate(names)}
         return cls(columns, rows=X.shape[0])
 
     @classmethod
     def from_arrow(cls, table: Any) -> ArrayEngine:
-        """An Arrow table or record batch, or anything that offers Arrow's stream interface, such as Polars.
-
-        >>> ArrayEngine.from_arrow(pa.table({"age": [30, 40]})).count()
-        2
-        """
+        """Wrap an Arrow table or record batch, or any object with Arrow's stream interface, such as those of Polars."""
         table = arrow_table(table)
         check_names(table.column_names)
         return cls(dict(zip(table.column_names, table.columns, strict=True)), rows=table.num_rows)
 
     @classmethod
     def from_pandas(cls, frame: Any) -> ArrayEngine:
-        """A pandas data frame; its index is not used."""
+        """Wrap a pandas data frame; its index is ignored."""
         names = [str(name) for name in frame.columns]
         check_names(names)
-        columns = {name: _column(frame.iloc[:, i]) for i, name in enumerate(names)}
+        columns = {name: _to_cells(frame.iloc[:, i]) for i, name in enumerate(names)}
         return cls(columns, rows=len(frame))
 
     def with_column(self, name: str, values: npt.ArrayLike) -> ArrayEngine:
-        """The same rows with one more column, such as labels that are kept apart from the features.
-
-        >>> sorted(ArrayEngine.from_arrow(pa.table({"age": [30, 40]})).with_column("sick", [0, 1]).columns())
-        ['age', 'sick']
-        """
-        added = _array(values)
+        """Return the same rows with one more column."""
+        added = _to_array(values)
         if added.shape != (self._rows,):
             raise DataError(
                 f"{name!r} must have one value for each of the {self._rows} rows, got an array of shape {added.shape}"
             )
-        return ArrayEngine({**self._columns, name: _column(added)}, rows=self._rows)
+        return ArrayEngine({**self._columns, name: _to_cells(added)}, rows=self._rows)
 
     def count(self) -> int:
         return self._rows
 
     def columns(self) -> dict[str, ColumnType]:
-        return {name: _type(column) for name, column in self._columns.items()}
+        return {name: _find_type(column) for name, column in self._columns.items()}
 
     def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
         return self.batches_keeping(columns, (), parse=parse)
@@ -155,7 +143,7 @@ class ArrayEngine(Engine):
         kinds = [*((parse or {}).get(name) for name in columns), *("kept" for _ in keep)]
         columns = [*columns, *keep]
         chosen = [self._columns[name] for name in columns]
-        # Columns of nothing hold the places of the others while Arrow cuts the rows.
+        # Null columns stand in for untyped and sparse ones while Arrow slices the rows.
         typed = [column if _is_typed(column) else pa.nulls(self._rows) for column in chosen]
         start = 0
         width = sum(column.width if isinstance(column, _Sparse) else 1 for column in chosen)
@@ -163,14 +151,14 @@ class ArrayEngine(Engine):
         for batch in pa.table(typed, list(columns)).to_batches(max_chunksize=rows):
             stop = start + batch.num_rows
             parts = [
-                (python_cells.numbers(part) if kind == "number" and _type(column).parsed else part)
+                (python_cells.numbers(part) if kind == "number" and _find_type(column).parsed else part)
                 if _is_typed(column)
-                else column.dense(start, stop)
+                else column.to_dense(start, stop)
                 if isinstance(column, _Sparse)
                 else python_cells.column(column[start:stop], kind)
                 for kind, column, part in zip(kinds, chosen, batch.columns, strict=True)
             ]
-            yield pa.RecordBatch.from_arrays([*map(_without_view, parts)], list(columns))
+            yield pa.RecordBatch.from_arrays([*map(_cast_string_view, parts)], list(columns))
             start = stop
 
     def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> LocalRows:
@@ -179,41 +167,37 @@ class ArrayEngine(Engine):
 
 
 def arrow_table(data: Any) -> pa.Table:
-    """Something that `is_table` as an Arrow table, in memory.
-
-    >>> arrow_table(pa.record_batch({"age": [30]})).num_rows
-    1
-    """
+    """Convert an object for which `is_table` holds to an Arrow table in memory."""
     kind = type(data).__name__
-    with suppress(Exception):  # that of another library may quote values
+    with suppress(Exception):  # messages of other libraries may quote values
         return pa.table(data.collect() if is_lazy_frame(data) else data)
     raise DataError(f"the data must offer a table to Arrow, and that of an object of type {kind!r} failed")
 
 
 class _Sparse(ABC):
-    """A column, or several in one, of which few cells are not 0."""
+    """A sparse column of numbers or of vectors."""
 
-    type: pa.DataType  #: of its dense cells
-    width: int  #: numbers of a row
+    type: pa.DataType  #: the Arrow type of the dense cells
+    width: int  #: numbers per row
 
     @abstractmethod
-    def dense(self, start: int, stop: int) -> pa.Array:
-        """The cells of some rows."""
+    def to_dense(self, start: int, stop: int) -> pa.Array:
+        """Return the cells of the rows start to stop - 1 as a dense array."""
 
 
 class _SparseVectors(_Sparse):
-    """All columns of a matrix that is sparse by rows, as one of lists."""
+    """All columns of a CSR matrix, as one vector column."""
 
     def __init__(self, matrix: Any) -> None:
         self._matrix, self.width = matrix, matrix.shape[1]
         self.type = pa.list_(pa.from_numpy_dtype(matrix.dtype), self.width)
 
-    def dense(self, start: int, stop: int) -> pa.Array:
+    def to_dense(self, start: int, stop: int) -> pa.Array:
         return pa.FixedSizeListArray.from_arrays(pa.array(self._matrix[start:stop].toarray().reshape(-1)), self.width)
 
 
 class _SparseNumbers(_Sparse):
-    """One column of a matrix that is sparse by columns."""
+    """One column of a CSC matrix."""
 
     width = 1
 
@@ -222,7 +206,7 @@ class _SparseNumbers(_Sparse):
         self._rows, self._numbers = matrix.indices[of], matrix.data[of]
         self.type = pa.from_numpy_dtype(matrix.dtype)
 
-    def dense(self, start: int, stop: int) -> pa.Array:
+    def to_dense(self, start: int, stop: int) -> pa.Array:
         of = slice(*np.searchsorted(self._rows, (start, stop)))
         numbers = np.zeros(stop - start, self._numbers.dtype)
         numbers[self._rows[of] - start] = self._numbers[of]
@@ -230,12 +214,7 @@ class _SparseNumbers(_Sparse):
 
 
 def rows_of(schema: Schema, X: Any) -> ArrayEngine:
-    """Rows with the columns that a schema declares: a data frame's by name, an array's by position.
-
-    >>> from boltdp.schema.schema import Classes, Numeric
-    >>> rows_of(Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 110),)), np.array([[30.0], [40.0]])).columns().keys()
-    dict_keys(['age'])
-    """
+    """Make an engine with the columns of a schema: those of a data frame by name, of an array by position."""
     sparse = hasattr(X, "tocsr")
     if isinstance(X, pa.Table):
         return ArrayEngine.from_arrow(X)
@@ -255,29 +234,29 @@ def rows_of(schema: Schema, X: Any) -> ArrayEngine:
     names = [column.name for column in schema.columns]
     if sparse:
         return ArrayEngine.from_sparse(X, names=names)
-    # Turned from rows to columns a block at a time, which stays in the processor's cache.
+    # Transposed in blocks that fit in the processor's cache.
     blocks = (np.ascontiguousarray(X[start : start + BATCH_ROWS].T) for start in range(0, len(X), BATCH_ROWS))
     return ArrayEngine.from_arrow(
         pa.Table.from_batches([pa.record_batch([pa.array(column) for column in block], names) for block in blocks])
     )
 
 
-def _array(values: Any) -> npt.NDArray[Any]:
+def _to_array(values: Any) -> npt.NDArray[Any]:
     return python_cells.objects(values) if isinstance(values, (list, tuple)) else np.asarray(values)
 
 
-def _column(values: Any) -> Cells:
-    """An array or a pandas column: objects untouched, others by their type."""
+def _to_cells(values: Any) -> Cells:
+    """Convert an array or a pandas column to Arrow, except arrays of objects."""
     if values.dtype.kind == "O":
-        # Of pandas its own array, since its index has nothing to do with the positions of rows.
+        # A pandas series would be sliced by its index, its array is sliced by position.
         return np.asarray(values) if values.dtype == object else values.array
     try:
         return pa.array(values, from_pandas=True)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):  # its message would quote a value
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):  # the message would quote a value
         return None
 
 
-def _type(column: Cells) -> ColumnType:
+def _find_type(column: Cells) -> ColumnType:
     if column is None:
         return ColumnType("other")
     if not _is_typed(column) and not isinstance(column, _Sparse):
@@ -286,8 +265,8 @@ def _type(column: Cells) -> ColumnType:
     return replace(known, parsed=True) if known.kind == "text" else known
 
 
-def _without_view(part: pa.Array) -> pa.Array:
-    """Texts of Polars in a form for which Arrow has all functions."""
+def _cast_string_view(part: pa.Array) -> pa.Array:
+    """Cast string views, as in Polars, to a type that all functions of Arrow support."""
     return part.cast(pa.large_string()) if pa.types.is_string_view(part.type) else part
 
 
@@ -296,7 +275,7 @@ def _is_typed(column: Cells) -> bool:
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Refuse a name that two columns have."""
+    """Raise DataError if two columns have the same name."""
     if len(set(names)) < len(names):
         twice = next(name for i, name in enumerate(names) if name in names[:i])
         raise DataError(f"the columns of the data must have different names, got {twice!r} more than once")

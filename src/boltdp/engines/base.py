@@ -1,12 +1,12 @@
-"""What every engine is, and what all of them have in common.
+"""The base class of engines, and the functions that scan and encode their rows.
 
 An engine never logs a value, never decides a sensitivity and never draws noise. The order of its rows depends on
 their positions and a seed, never on their values:
 
     the prepared row at position p is the original row  source_position(p; rows=m, seed)
 
-A new engine needs three methods; everything else is made of them, and overridden where the rows can be worked on
-where they are.
+A new engine implements `count`, `columns` and `batches`. The other methods are built on these; engines that can process
+rows where they are stored override them.
 """
 
 from __future__ import annotations
@@ -49,41 +49,39 @@ R = TypeVar("R")
 
 
 class Engine(ABC):
-    """Where the rows are."""
+    """A source of rows."""
 
-    spool: str | Path | None = None  #: directory for prepared rows that do not stay where they are or in memory
-    memory_bytes: int | None = (
-        None  #: prepared rows above this go to a file; None: as `boltdp.engines.local_store` has it
-    )
-    threads: int = 1  #: how many threads work on the rows while they are read
+    spool: str | Path | None = None  #: directory for prepared rows that are written to a file
+    memory_bytes: int | None = None  #: prepared rows above this size go to a file; None: see `store_rows`
+    threads: int = 1  #: number of threads that process the rows while they are read
 
     @property
     def where(self) -> str:
-        """Where the rows are prepared and the passes run, in words."""
+        """A phrase for where rows are prepared and passes run."""
         return "in this process"
 
     @abstractmethod
     def count(self) -> int:
-        """Number of rows, m."""
+        """Return the number of rows, m."""
 
     @abstractmethod
     def columns(self) -> dict[str, ColumnType]:
-        """Names and types of the columns; nothing about their values."""
+        """Return names and types of the columns, without looking at values."""
 
     @abstractmethod
     def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
-        """All rows in a stable order, at most MAX_BATCH_ROWS at a time.
+        """Yield all rows in a stable order, at most MAX_BATCH_ROWS at a time.
 
-        Untyped columns come as text, but those that `parse` declares "number" or "list" come as that, and a
-        cell that does not parse as missing. One that is declared "timestamp" comes as text in ISO 8601.
+        Untyped columns are text, except that those with `parse` "number" or "list" are parsed, with unparsable cells
+        missing. Columns with `parse` "timestamp" are text in ISO 8601.
         """
 
     def batches_keeping(
         self, columns: Sequence[str], keep: Sequence[str], *, parse: Mapping[str, Kind] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The same, and in each batch after `columns` those of `keep`, as they are and not as `parse` declares them.
+        """Yield batches of `columns` followed by the columns `keep`, which are not parsed.
 
-        A column may be among both, so that only places tell them apart. Here one without a type comes as it is parsed.
+        A column may be in both lists. This default implementation parses untyped columns of `keep` too.
         """
         types = self.columns()
         parsed = {
@@ -96,31 +94,28 @@ class Engine(ABC):
                 yield pa.RecordBatch.from_arrays([batch.column(name) for name in names], names)
 
     def slice(self, start: int, stop: int) -> Engine:
-        """The rows at positions start to stop - 1. It needs no closing, and ends with this engine."""
+        """Return the rows at positions start to stop - 1, as a view that ends with this engine."""
         return Slice(self, start, stop)
 
     def scan(
         self, schema: Schema, work: Callable[[PackedRows], R], context: Context, *, label: bool = True
     ) -> Iterator[R]:
-        """What `work` makes of each block of packed rows, in the original order: in several threads of this process.
+        """Apply `work` to each block of packed rows in several threads, and yield the results in the original order.
 
-        Where the rows are elsewhere, an engine may send it there. Use `scan_rows`, which looks at the columns first.
+        An engine may run it where the rows are stored. Use `scan_rows`, which checks the columns first.
         """
         encoder = Encoder(schema.encoding, on_bad_row=context.on_bad_row)
-        batches = _batches(self, schema, context, label=label)
+        batches = _read_batches(self, schema, context, label=label)
         return map_in_order(lambda batch: work(encoder.encode(batch)), batches, threads=context.threads)
 
     def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> PreparedRows:
-        """Encode the rows once, and permute them unless they are for sums only: in memory if they are few, else a file.
-
-        With a projection they are read and projected too.
-        """
+        """Encode the rows once, permuted unless they are for sums only, in memory or, if they are large, in a file."""
         return self._spooled(schema, context, ordered=ordered)
 
     def _spooled(self, schema: Schema, context: Context, *, ordered: bool, in_memory: bool = False) -> LocalRows:
         check_columns(schema, self.columns())
         check_person_id(schema, self.columns(), context)
-        batches, encoder = _for_training(self, schema, context)
+        batches, encoder = _prepare_encoding(self, schema, context)
         return store_rows(
             batches,
             encode=encoder.encode,
@@ -135,7 +130,7 @@ class Engine(ABC):
         )
 
     def close(self) -> None:  # noqa: B027 - most engines hold nothing open
-        """Let go of what the engine holds open."""
+        """Release connections and files."""
 
     def __enter__(self) -> Self:
         return self
@@ -145,14 +140,9 @@ class Engine(ABC):
 
 
 class Slice(Engine):
-    """Some rows of another engine, by their positions: a part of the data that is declared public, for example.
+    """A range of rows of another engine, such as a part of the data that is declared public.
 
-    They are streamed through this process, from the first row of the engine to the last of the slice.
-
-    >>> from boltdp.engines.arrays import ArrayEngine
-    >>> ages = ArrayEngine.from_arrow(pa.table({"age": [30, 40, 50]})).slice(1, 3)
-    >>> ages.count(), [batch.to_pydict() for batch in ages.batches(["age"])]
-    (2, [{'age': [40, 50]}])
+    The engine is streamed through this process from its first row to the last row of the slice.
     """
 
     def __init__(self, engine: Engine, start: int, stop: int) -> None:
@@ -180,19 +170,13 @@ class Slice(Engine):
 
 
 def check_columns(schema: Schema, columns: Mapping[str, ColumnType], *, label: bool = True) -> None:
-    """Refuse data whose columns are not those the schema declares, before any row is read.
-
-    >>> from boltdp.schema.schema import Classes, Numeric
-    >>> check_columns(Schema(Classes("y", (0, 1)), (Numeric("age", 0, 1),)), {"y": ColumnType("number")})
-    Traceback (most recent call last):
-    boltdp.errors.DataError: the data must have the column 'age', which the schema declares
-    """
+    """Raise DataError if columns of the schema are missing or have another type, before any row is read."""
     names = [*schema.sources, *([schema.label] if label else [])]
     absent = next((name for name in names if name not in columns), None)
     if absent is not None:
         raise DataError(
             f"the data must have the column {absent!r}, which the schema declares",
-            hint=_missing(absent, names, columns),
+            hint=_hint_missing_column(absent, names, columns),
         )
     for column in schema.columns:
         column.check_type(columns[column.source])
@@ -200,15 +184,14 @@ def check_columns(schema: Schema, columns: Mapping[str, ColumnType], *, label: b
         schema.target.as_column().check_type(columns[schema.label])
 
 
-def _missing(absent: str, declared: Sequence[str], columns: Mapping[str, ColumnType]) -> str | None:
-    """What may be wrong where a column is missing."""
+def _hint_missing_column(absent: str, declared: Sequence[str], columns: Mapping[str, ColumnType]) -> str | None:
     untyped = all(column.kind == "untyped" for column in columns.values())
     if untyped and len(columns) == 1 and len(declared) > 1:
         return (
             "the header is a single name: columns must be separated by a comma, a semicolon, a tab or a bar, outside "
             "quotes"
         )
-    # A file without a header has values in its place: unless something of the schema is there, they are not named.
+    # The names may be values of a file without a header: they are quoted only if some match the schema.
     if untyped and not any(name in columns for name in declared):
         return "none of the schema's columns is there: is there a header, and is it the right file?"
     return near(absent, [name for name in columns if name not in declared])
@@ -217,7 +200,7 @@ def _missing(absent: str, declared: Sequence[str], columns: Mapping[str, ColumnT
 def encode_rows(
     engine: Engine, schema: Schema, *, label: bool = True, context: Context | None = None
 ) -> Iterator[PackedRows]:
-    """Packed rows in the original order; without the label, for prediction, it need not be in the data."""
+    """Yield packed rows in the original order; with `label=False`, the data needs no label column."""
     return scan_rows(engine, schema, lambda block: block, label=label, context=context)
 
 
@@ -229,7 +212,7 @@ def scan_rows(
     label: bool = True,
     context: Context | None = None,
 ) -> Iterator[R]:
-    """What `work`, in several threads or where the rows are, makes of each block of packed rows, in their order."""
+    """Check the columns, apply `work` to each block of packed rows, and yield the results in order."""
     check_columns(schema, engine.columns(), label=label)
     return engine.scan(schema, work, Context() if context is None else context, label=label)
 
@@ -237,7 +220,7 @@ def scan_rows(
 def scan_limited_rows(
     engine: Engine, schema: Schema, work: Callable[[PackedRows], R], *, context: Context
 ) -> Iterator[R]:
-    """What `work` makes of each block of packed rows, of which a person's rows beyond those that count are neutral.
+    """Scan rows as `scan_rows` does, with each person's rows beyond `max_rows_per_person` replaced by neutral rows.
 
     With a person_id, rows are streamed through this process.
     """
@@ -245,7 +228,7 @@ def scan_limited_rows(
         return scan_rows(engine, schema, work, context=context)
     check_columns(schema, engine.columns())
     check_person_id(schema, engine.columns(), context)
-    batches, encoder = _for_training(engine, schema, context)
+    batches, encoder = _prepare_encoding(engine, schema, context)
     return map_in_order(lambda batch: work(encoder.encode(batch)), batches, threads=context.threads)
 
 
@@ -257,7 +240,7 @@ def scan_rows_keeping(
     *,
     context: Context | None = None,
 ) -> Iterator[tuple[R, pa.RecordBatch]]:
-    """What `work` makes of each block of packed rows, for prediction, and columns of the same rows, as they are."""
+    """Apply `work` to each block of packed rows without labels, and yield the results with the columns `keep`."""
     context = Context() if context is None else context
     types = engine.columns()
     check_columns(schema, types, label=False)
@@ -267,39 +250,39 @@ def scan_rows_keeping(
                 f"the column to keep must be one of the data, got {name!r}",
                 hint=f"the columns are {', '.join([*types][:20])}{', …' if len(types) > 20 else ''}",
             )
-    names, parse = _parsed(schema)
+    names, parse = _list_columns(schema)
     encoder = Encoder(schema.encoding, on_bad_row=context.on_bad_row)
 
-    def both(batch: pa.RecordBatch) -> tuple[R, pa.RecordBatch]:
-        kept = range(len(names), len(names) + len(keep))
-        return work(encoder.encode(batch.select([*range(len(names))]))), batch.select([*kept])
+    def encode_and_keep(batch: pa.RecordBatch) -> tuple[R, pa.RecordBatch]:
+        places = [*range(len(names) + len(keep))]
+        return work(encoder.encode(batch.select(places[: len(names)]))), batch.select(places[len(names) :])
 
     engine.threads = context.threads
-    return map_in_order(both, engine.batches_keeping(names, keep, parse=parse), threads=context.threads)
+    return map_in_order(encode_and_keep, engine.batches_keeping(names, keep, parse=parse), threads=context.threads)
 
 
-def _parsed(schema: Schema) -> tuple[list[str], dict[str, Kind]]:
-    """The columns of a schema, and what those without a type are parsed as."""
+def _list_columns(schema: Schema) -> tuple[list[str], dict[str, Kind]]:
+    """Return the source columns of a schema, and what untyped ones are parsed as."""
     parse: dict[str, Kind] = {
         column.source: column.parsed_as for column in schema.columns if column.parsed_as is not None
     }
     return [*schema.sources], parse
 
 
-def _batches(engine: Engine, schema: Schema, context: Context, *, label: bool = True) -> Iterator[pa.RecordBatch]:
-    names, parse = _parsed(schema)
+def _read_batches(engine: Engine, schema: Schema, context: Context, *, label: bool = True) -> Iterator[pa.RecordBatch]:
+    names, parse = _list_columns(schema)
     engine.threads = context.threads
     return engine.batches([*names, schema.label] if label else names, parse=parse)
 
 
-def _for_training(
+def _prepare_encoding(
     engine: Engine, schema: Schema, context: Context
 ) -> tuple[Iterator[pa.RecordBatch], Encoder | LimitingEncoder]:
-    """The columns of a schema, and what encodes them such that rows of a person beyond those that count are neutral."""
+    """Return batches for training and their encoder, which enforces `max_rows_per_person`."""
     encoder = Encoder(schema.encoding, on_bad_row=context.on_bad_row)
     if schema.person_id is None or schema.max_rows_per_person is None:
-        return _batches(engine, schema, context), encoder
-    names, parse = _parsed(schema)
+        return _read_batches(engine, schema, context), encoder
+    names, parse = _list_columns(schema)
     engine.threads = context.threads
     batches = engine.batches_keeping([*names, schema.label], [schema.person_id], parse=parse)
     return mark_rows_within_limit(batches, schema.max_rows_per_person), LimitingEncoder(encoder)

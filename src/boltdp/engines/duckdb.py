@@ -1,10 +1,9 @@
-"""Rows in files, read by DuckDB inside this process: CSV, JSON lines, Parquet, Arrow, a DuckDB table, a query.
+"""Rows that DuckDB reads inside this process: CSV, JSON lines, Parquet and Arrow files, DuckDB tables, queries.
 
-DuckDB counts the rows, chooses the columns and parses cells; the rest is done here, as they are streamed.
+DuckDB counts rows, selects columns and parses cells; rows are streamed and encoded here.
 
-DuckDB's own error messages quote rows, so few of them leave this file: a fault is stated in our words, and DuckDB's
-exception is not chained to it. Only what it says of a query before a row is read is passed on, if it quotes nothing
-but the query.
+DuckDB's error messages quote rows, so they are replaced by messages of our own, and its exceptions are not chained.
+Only errors in a query that are found before any row is read are passed on, if they quote nothing but the query.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ import pyarrow as pa
 
 from boltdp._files import own_directory
 from boltdp._threads import await_result
-from boltdp.engines._file_headers import ENCODING_HINT, csv_header, find_separator, has_blank_line, json_keys
+from boltdp.engines._file_headers import ENCODING_HINT, find_separator, has_blank_line, read_csv_header, read_json_keys
 from boltdp.engines._file_patterns import Files, find_files, format_of
-from boltdp.engines._remote_files import fetch, is_remote
+from boltdp.engines._remote_files import fetch_files, is_remote
 from boltdp.engines.base import Engine
 from boltdp.engines.local_store import spool_directory
 from boltdp.errors import DataError, ParameterError, listed, near, printable
@@ -34,29 +33,29 @@ from boltdp.schema.source_columns import ColumnType, Kind, batch_rows
 
 T = TypeVar("T")
 
-#: A scan needs far less; a query that sorts or joins more than this is spilled to disk.
+#: Memory limit of DuckDB, above which queries that sort or join spill to disk. A scan needs far less.
 MEMORY_LIMIT = "1GB"
-#: Of the directories for what a query spills, and for files that were fetched.
+#: Prefixes of the directories for spilled rows and for downloaded files.
 SPILL_PREFIX, FETCHED_PREFIX = "boltdp-spill-", "boltdp-fetched-"
-#: What the rows of the source are named in a query over files.
+#: The table name of the source in a query over files.
 SOURCE = "source"
-#: What to do about CSV data that cannot be read: which line it is would tell of a row.
+#: Hint for malformed CSV data; the line number is private, as it depends on the rows.
 CSV_HINT = f"`boltdp check` names the line, if the rows are public; {ENCODING_HINT}"
-#: Words of types that DuckDB says.
-_TYPES = frozenset(
+#: Names of types in messages of DuckDB.
+_TYPE_NAMES = frozenset(
     (
         *("boolean", "tinyint", "smallint", "integer", "bigint", "hugeint", "float", "double", "decimal", "varchar"),
         *("utinyint", "usmallint", "uinteger", "ubigint", "date", "time", "timestamp", "interval", "blob", "json"),
     )
 )
-#: Its optimizers that have a reader of files do what stands in the query; not every version has them.
-_PUSHES_CASTS = ("type_pushdown", "scalar_fn_pushdown")
-#: What DuckDB says of a query itself, before a row is read.
-_OF_THE_QUERY = (duckdb.ParserException, duckdb.SyntaxException, duckdb.BinderException, duckdb.CatalogException)
+#: Optimizers of DuckDB that push casts down into file readers; not every version has them.
+_CAST_PUSHDOWN_OPTIMIZERS = ("type_pushdown", "scalar_fn_pushdown")
+#: Errors in a query that DuckDB finds before it reads a row.
+_QUERY_ERRORS = (duckdb.ParserException, duckdb.SyntaxException, duckdb.BinderException, duckdb.CatalogException)
 
 
 class DuckDBEngine(Engine):
-    """Rows that a DuckDB relation gives, in the order in which they were inserted.
+    """Rows of a DuckDB relation, in insertion order.
 
     >>> import duckdb
     >>> engine = DuckDBEngine.from_object(duckdb.sql("SELECT 30 AS age, 'yes' AS sick"))
@@ -74,17 +73,19 @@ class DuckDBEngine(Engine):
         close: Callable[[], object] | None = None,
         check: Callable[[], object] | None = None,
         hint: str | None = None,
+        spool: str | Path | None = None,
     ) -> None:
-        """Use one of the `from_` constructors; `fault` is what to say when DuckDB cannot read the rows.
+        """Use one of the `from_` constructors. `fault` is the error message if DuckDB cannot read the rows.
 
-        `connection` is that of the relation, if it is the engine's own, which a signal may interrupt. `check` is done
-        once before rows are counted or read.
+        `connection` is the relation's connection if the engine owns it, so that a signal can interrupt it. `check` is
+        called once before rows are counted or read.
         """
         self._relation = relation
         self._fault, self._hint = fault, hint
+        self.spool = spool
         self._untyped = untyped
         self._connection = connection
-        self._worker = ThreadPoolExecutor(1)  # its thread begins with the first task
+        self._worker = ThreadPoolExecutor(1)  # its thread starts with the first task
         self._close = close
         self._check = check
         self._count: int | None = None
@@ -98,7 +99,7 @@ class DuckDBEngine(Engine):
         query: str | None = None,
         spool: str | Path | None = None,
     ) -> DuckDBEngine:
-        """Open a DuckDB file by a table or a query, or files, by a query if it is given."""
+        """Open a table or a query of a DuckDB file, or files, or a query over files."""
         if format_of(source) == "duckdb":
             return cls.from_database(source, table=table, query=query, spool=spool)
         if table is not None:
@@ -121,23 +122,22 @@ class DuckDBEngine(Engine):
     def from_files(
         cls, name: str | Path, *, delimiter: str | None = None, spool: str | Path | None = None
     ) -> DuckDBEngine:
-        """A file, those of a pattern or a directory, in the order of their paths, or such at an address (s3://...).
+        """Open a local or remote file, or the files of a pattern or a directory, sorted by path.
 
-        Where directories are named key=value, the keys are columns too. Cells of text files, and of these keys, are
-        texts until the schema says otherwise; one that should be a number and is not is a missing one.
+        Keys of directories named key=value are columns too. These and the columns of text files are untyped: cells are
+        converted to the type in the schema, and unparsable cells are missing.
 
-        A CSV file has a header, whose names are separated by what `delimiter` says, or else by what stands there most
-        often: a comma, a semicolon, a tab or a bar. A line that has too many or too few cells, or is longer than
-        DuckDB's limit of 2 MB, makes the file unreadable; so does a blank one, but in a file of one column it is a
-        missing cell. The columns of JSON lines are the keys of the first line; a line that is no object is a row
-        without any cell, and a blank one is none.
+        A CSV file has a header. The separator is `delimiter`, or the most frequent of comma, semicolon, tab and bar in
+        the header. A line with too many or too few cells, or longer than DuckDB's limit of 2 MB, is an error; so is a
+        blank line, except in a file with one column, where it is a missing cell. The columns of JSON lines are the keys
+        of the first line. A line that is not an object is a row of missing cells, and blank lines are skipped.
         """
         with ExitStack() as held:
-            files = _found(name, held, spool)
+            files = _find_or_fetch(name, held, spool)
             connection = held.enter_context(closing(_connect(":memory:")))
-            scan = _scan(connection, files, delimiter=delimiter)
-            relation = _ask(lambda: connection.sql(scan.sql), scan.fault)
-            engine = cls(
+            scan = _make_scan(connection, files, delimiter=delimiter)
+            relation = _call_duckdb(lambda: connection.sql(scan.sql), scan.fault)
+            return cls(
                 relation,
                 fault=scan.fault,
                 untyped=scan.untyped,
@@ -145,31 +145,22 @@ class DuckDBEngine(Engine):
                 close=held.pop_all().close,
                 check=scan.check,
                 hint=scan.hint,
+                spool=spool,
             )
-        engine.spool = spool
-        return engine
 
     @classmethod
     def from_object(cls, source: duckdb.DuckDBPyRelation | Any, *, spool: str | Path | None = None) -> DuckDBEngine:
-        """A relation of a connection that is open already, or a dataset of Arrow, in the order of its fragments.
+        """Wrap a relation of an open connection, or an Arrow dataset in the order of its fragments.
 
-        Of a relation the same is asked as of a query.
-
-        >>> import pyarrow.dataset as ds
-        >>> with DuckDBEngine.from_object(ds.dataset(pa.table({"age": [30, 40]}))) as engine:
-        ...     engine.count()
-        2
+        A relation must satisfy the conditions for queries in `from_database`.
         """
         if isinstance(source, duckdb.DuckDBPyRelation):
-            engine = cls(source, fault="the DuckDB relation cannot be read")
-        else:
-            connection = _connect(":memory:")
-            fault = "the Arrow dataset cannot be read"
-            connection.register(SOURCE, source)
-            relation = _ask(lambda: connection.sql(f"SELECT * FROM {SOURCE}"), fault)
-            engine = cls(relation, fault=fault, connection=connection, close=connection.close)
-        engine.spool = spool
-        return engine
+            return cls(source, fault="the DuckDB relation cannot be read", spool=spool)
+        connection = _connect(":memory:")
+        fault = "the Arrow dataset cannot be read"
+        connection.register(SOURCE, source)
+        relation = _call_duckdb(lambda: connection.sql(f"SELECT * FROM {SOURCE}"), fault)
+        return cls(relation, fault=fault, connection=connection, close=connection.close, spool=spool)
 
     @classmethod
     def from_database(
@@ -180,52 +171,48 @@ class DuckDBEngine(Engine):
         query: str | None = None,
         spool: str | Path | None = None,
     ) -> DuckDBEngine:
-        """A table, or the rows of a query, in a DuckDB file, which is opened for reading only.
+        """Open a table or a query of a DuckDB file, read-only.
 
-        The guarantee is about one row of the query's result being another, at its place, while all others stay as and
-        where they are. So each row of the result must come from one person's row, and the places must not depend on
-        private values: choose and order rows by public columns only, such as an id, and use no window function,
-        aggregate or LIMIT that lets one row change others. The order must be the same each time the query runs.
+        The guarantee is about replacing one row of the query's result, with all other rows and positions unchanged. So
+        each row of the result must come from one person's row, and positions must not depend on private values: select
+        and order rows by public columns only, such as an id, and use no window function, aggregate or LIMIT by which
+        one row changes others. The order must be the same each time the query runs.
 
-        What it spills to disk goes to the directory of the spool.
+        Queries spill to the spool directory.
         """
         if not Path(path).is_file():
-            raise DataError(f"the DuckDB file {str(path)!r} does not exist", hint=_near_database(path))
+            raise DataError(f"the DuckDB file {str(path)!r} does not exist", hint=_suggest_database(path))
         if (table is None) == (query is None):
             raise ParameterError(
                 "give either table or query to say which rows of the database to use",
-                hint=_tables_in(path) if table is None else None,
+                hint=_describe_tables_of_file(path) if table is None else None,
             )
-        if table is not None:
-            with ExitStack() as held:
-                connection = held.enter_context(closing(_connect(str(path))))
-                names = _tables(connection)
+        with ExitStack() as held:
+            spill = ""
+            if query is not None:
+                spill = held.enter_context(_private_directory(spool_directory(spool), SPILL_PREFIX))
+            connection = held.enter_context(closing(_connect(str(path), spill=spill)))
+            names = _list_tables(connection)
+            if query is not None:
+                fault = f"the query on {str(path)!r} cannot be run"
+                relation = _plan_query(connection, query, fault, tables=_describe_tables(names))
+            else:
+                assert table is not None
                 if table.casefold() not in map(str.casefold, names):
-                    hint = near(table, names) or _listing(names)
+                    hint = near(table, names) or _describe_tables(names)
                     raise DataError(f"the table {table!r} of {str(path)!r} does not exist", hint=hint)
                 fault = f"the table {table!r} of {str(path)!r} cannot be read"
-                relation = _ask(lambda: connection.sql(f"SELECT * FROM {_identifier(table)}"), fault)
-                engine = cls(relation, fault=fault, connection=connection, close=held.pop_all().close)
-            engine.spool = spool
-            return engine
-        assert query is not None
-        fault = f"the query on {str(path)!r} cannot be run"
-        with ExitStack() as held:
-            spill = held.enter_context(_private_directory(spool_directory(spool), SPILL_PREFIX))
-            connection = held.enter_context(closing(_connect(str(path), spill=spill)))
-            names = _tables(connection)
-            relation = _query(connection, query, fault, tables=_listing(names))
-            engine = cls(relation, fault=fault, connection=connection, close=held.pop_all().close)
-        engine.spool = spool
-        return engine
+                select = f"SELECT * FROM {_quote_identifier(table)}"
+                relation = _call_duckdb(lambda: connection.sql(select), fault)
+            return cls(relation, fault=fault, connection=connection, close=held.pop_all().close, spool=spool)
 
     @classmethod
     def from_query(cls, source: str | Path, query: str, *, spool: str | Path | None = None) -> DuckDBEngine:
-        """The rows of a query over files, of which the same is asked as of one on a database.
+        """Open a query over files, which must satisfy the conditions for queries in `from_database`.
 
-        Files are named as tables: FROM 'visits.parquet'. They are looked for in the directory that `source` is, else in
-        the current one, and read as `from_files` reads them; the rows of `source` itself are the table named source.
-        The query can read nothing else. Texts in its result are what the schema says that they are.
+        Files are named as tables, as in FROM 'visits.parquet', relative to `source` if it is a directory, else to the
+        current directory, and read as by `from_files`. The rows of `source` itself are the table named source. The
+        query can read nothing else. Columns of text in its result are untyped.
         """
         fault = "the query cannot be run"
         with ExitStack() as held:
@@ -233,39 +220,39 @@ class DuckDBEngine(Engine):
             connection = held.enter_context(closing(_connect(":memory:", spill=spill)))
             checks: list[Callable[[], object]] = []
             paths: list[str] = []
-            for table in _tables_of(connection, query, fault):
-                files = _files_of_table(table, str(source), held, spool)
+            for table in _find_tables_in_query(connection, query, fault):
+                files = _find_table_files(table, str(source), held, spool)
                 if files is not None:
-                    scan = _scan(connection, files)
-                    view = f"CREATE VIEW {_identifier(table)} AS {scan.sql}"
-                    _ask(partial(connection.execute, view), scan.fault).fetchall()
+                    scan = _make_scan(connection, files)
+                    view = f"CREATE VIEW {_quote_identifier(table)} AS {scan.sql}"
+                    _call_duckdb(partial(connection.execute, view), scan.fault).fetchall()
                     checks += [] if scan.check is None else [scan.check]
                     paths += files.paths
-            connection.execute(f"SET allowed_paths = {_literals(paths)}").fetchall()
+            connection.execute(f"SET allowed_paths = {_quote_list(paths)}").fetchall()
             connection.execute("SET enable_external_access = false").fetchall()
             tables = "name files as tables, FROM 'visits.parquet'; the rows of SOURCE are the table named source"
-            relation = _query(connection, query, fault, tables=tables)
+            relation = _plan_query(connection, query, fault, tables=tables)
 
             def check() -> None:
-                for one in checks:
-                    one()
+                for check_files in checks:
+                    check_files()
 
-            engine = cls(relation, fault=fault, connection=connection, close=held.pop_all().close, check=check)
+            close = held.pop_all().close
+            engine = cls(relation, fault=fault, connection=connection, close=close, check=check, spool=spool)
         engine._untyped = frozenset(name for name, column in engine.columns().items() if column.kind == "text")
-        engine.spool = spool
         return engine
 
     def count(self) -> int:
         if self._count is None:
             self._check_once()
-            answer = self._await(lambda: self._relation.aggregate("count(*)").fetchall())
+            answer = self._run_interruptible(lambda: self._relation.aggregate("count(*)").fetchall())
             self._count = int(answer[0][0])
         return self._count
 
     def columns(self) -> dict[str, ColumnType]:
         if self._untyped.issuperset(self._relation.columns):
             return dict.fromkeys(self._relation.columns, ColumnType("untyped"))
-        empty = _ask(lambda: self._relation.limit(0).to_arrow_table(), self._fault)
+        empty = _call_duckdb(lambda: self._relation.limit(0).to_arrow_table(), self._fault)
         return {
             field.name: ColumnType("untyped") if field.name in self._untyped else ColumnType.of(field.type)
             for field in empty.schema
@@ -279,37 +266,37 @@ class DuckDBEngine(Engine):
     ) -> Iterator[pa.RecordBatch]:
         parse = parse or {}
         asked = [self._expression(name, parse.get(name)) for name in columns]
-        # Under names of their own: DuckDB would make up others for those that are there already.
-        kept = [f"{_identifier(name)} AS {_identifier(f'kept {place}')}" for place, name in enumerate(keep)]
+        # DuckDB would rename duplicate columns, so these have aliases of their own.
+        kept = [f"{_quote_identifier(name)} AS {_quote_identifier(f'kept {place}')}" for place, name in enumerate(keep)]
         names, select = [*columns, *keep], ", ".join([*asked, *kept])
         rows = batch_rows(len(names), lists="list" in parse.values(), threads=self.threads)
         self._check_once()
         if self._connection is not None:
             self._connection.execute(f"SET threads = {self.threads}")
-        reader = self._await(lambda: self._relation.project(select).to_arrow_reader(rows))
+        reader = self._run_interruptible(lambda: self._relation.project(select).to_arrow_reader(rows))
         try:
-            for batch in self._fetched(lambda: next(reader, None)):
+            for batch in self._iterate_batches(lambda: next(reader, None)):
                 yield batch.rename_columns(names) if keep else batch
         finally:
             # An open reader would keep the connection busy.
             reader.close()
 
-    def _fetched(self, fetch: Callable[[], pa.RecordBatch | None]) -> Iterator[pa.RecordBatch]:
-        """Batches until there are no more; if there are threads for it, the next while one is worked on."""
+    def _iterate_batches(self, fetch: Callable[[], pa.RecordBatch | None]) -> Iterator[pa.RecordBatch]:
+        """Yield all batches; with several threads, the next one is fetched while the last is processed."""
         if self._connection is None or self.threads == 1:
-            while (batch := self._await(fetch)) is not None:
+            while (batch := self._run_interruptible(fetch)) is not None:
                 yield batch
             return
-        ahead = self._begin(fetch)
+        ahead = self._submit(fetch)
         try:
-            while (batch := self._finish(ahead)) is not None:
-                ahead = self._begin(fetch)
+            while (batch := self._wait_for(ahead)) is not None:
+                ahead = self._submit(fetch)
                 yield batch
         finally:
             wait([ahead])
 
     def close(self) -> None:
-        self._end_work()
+        self._interrupt_worker()
         self._worker.shutdown()
         if self._close is not None:
             self._close()
@@ -319,41 +306,40 @@ class DuckDBEngine(Engine):
             self._check()
             self._check = None
 
-    def _await(self, action: Callable[[], T]) -> T:
-        """Do something that may take long, where a signal can end it."""
+    def _run_interruptible(self, action: Callable[[], T]) -> T:
+        """Run an action in the worker thread, where a signal can interrupt it."""
         if self._connection is None:
-            return _ask(action, self._fault, hint=self._hint)
-        # In another thread: Python hears no signal while DuckDB is busy in the main one.
-        return self._finish(self._begin(action))
+            return _call_duckdb(action, self._fault, hint=self._hint)
+        # Python handles no signal while DuckDB runs in the main thread.
+        return self._wait_for(self._submit(action))
 
-    def _begin(self, action: Callable[[], T]) -> Future[T]:
-        return self._worker.submit(_ask, action, self._fault, hint=self._hint)
+    def _submit(self, action: Callable[[], T]) -> Future[T]:
+        return self._worker.submit(_call_duckdb, action, self._fault, hint=self._hint)
 
-    def _finish(self, begun: Future[T]) -> T:
+    def _wait_for(self, begun: Future[T]) -> T:
         try:
             return await_result(begun)
         except KeyboardInterrupt:
-            self._end_work()
+            self._interrupt_worker()
             raise
 
-    def _end_work(self) -> None:
-        """Have the worker give up what it may still be doing."""
+    def _interrupt_worker(self) -> None:
         if self._connection is None:
             return
-        with suppress(RuntimeError):  # it takes no task since it was shut down
+        with suppress(RuntimeError):  # the worker is shut down
             last = self._worker.submit(int)
-            # More than once, as it does nothing before the query has begun.
+            # Repeated, since an interrupt has no effect before the query starts.
             while not wait([last], timeout=0.05).done:
                 self._connection.interrupt()
 
     def _expression(self, name: str, parse: Kind | None) -> str:
-        column = _identifier(name)
+        column = _quote_identifier(name)
         if name not in self._untyped or parse not in ("number", "list"):
             return column
         return f"TRY_CAST({column} AS {'DOUBLE' if parse == 'number' else 'DOUBLE[]'}) AS {column}"
 
 
-def _ask(
+def _call_duckdb(
     action: Callable[[], T],
     fault: str,
     *,
@@ -361,9 +347,9 @@ def _ask(
     tables: str | None = None,
     hint: str | None = None,
 ) -> T:
-    """Do something with DuckDB; if it fails, say so in our words and leave no trace of its own.
+    """Run an action with DuckDB; errors are raised as DataError with the message `fault`, without DuckDB's exception.
 
-    With the user's own `query`, which is only looked at, what DuckDB says of it is passed on; `tables` is a hint.
+    If the action only plans the user's `query`, the message of DuckDB is added, with `tables` as a hint.
     """
     reason = None
     try:
@@ -372,16 +358,16 @@ def _ask(
         interrupted = True
     except duckdb.OutOfMemoryException:
         interrupted, reason, hint = False, f"DuckDB needs more than {MEMORY_LIMIT} of memory for it", None
-    except RuntimeError as error:  # what DuckDB makes of Ctrl-C while it reads
+    except RuntimeError as error:  # DuckDB raises it for Ctrl-C while it reads
         interrupted = str(error) == "Query interrupted"
     except (duckdb.Error, pa.ArrowException, OSError) as error:
         interrupted = False
         if query is not None:
-            reason = _said(error, query)
+            reason = _filter_message(error, query)
             hint = tables if isinstance(error, duckdb.CatalogException) else None
             if isinstance(error, duckdb.PermissionException):
                 reason, hint = "it may read only the files that it names as tables", tables
-    # Raised here, outside the handlers, so that DuckDB's exception is not even its context.
+    # Raised outside the handlers, so that DuckDB's exception is not its context.
     if interrupted:
         raise KeyboardInterrupt
     raise DataError(fault if reason is None else f"{fault}: {reason}", hint=hint)
@@ -391,26 +377,26 @@ def _connect(path: str, *, spill: str = "") -> duckdb.DuckDBPyConnection:
     config: dict[str, Any] = {
         "memory_limit": MEMORY_LIMIT,
         "preserve_insertion_order": "true",
-        # Private rows are spilled only where we can remove them; without a directory, nowhere.
+        # Private rows are spilled only to a directory that is removed; without one, never.
         "temp_directory": spill,
         "autoinstall_known_extensions": "false",
     }
-    connection = _ask(
+    connection = _call_duckdb(
         lambda: duckdb.connect(path, read_only=path != ":memory:", config=config),
         f"{path!r} cannot be opened: it is no DuckDB file, or another process writes to it",
     )
-    # Its own progress bar would go to standard output, which is for results.
+    # The progress bar would go to standard output, which is for results.
     connection.execute("SET enable_progress_bar = false")
-    # DuckDB 2.0 hands a TRY_CAST to the reader of CSV files, which fails at the first cell that does not fit.
+    # DuckDB 2.0 pushes TRY_CAST down into the CSV reader, which fails at the first unparsable cell.
     known = connection.execute("SELECT name FROM duckdb_optimizers()").fetchall()
-    pushing = [name for (name,) in known if name in _PUSHES_CASTS]
-    connection.execute(f"SET disabled_optimizers = {_literal(','.join(pushing))}")
+    pushing = [name for (name,) in known if name in _CAST_PUSHDOWN_OPTIMIZERS]
+    connection.execute(f"SET disabled_optimizers = {_quote_literal(','.join(pushing))}")
     return connection
 
 
 @contextmanager
 def _private_directory(parent: Path, prefix: str) -> Iterator[str]:
-    """A directory for private rows, which is removed at the end; what killed processes left goes first."""
+    """Make a directory for private rows and remove it at the end; first, remove those of killed processes."""
     with ExitStack() as held:
         try:
             folder, reason = held.enter_context(own_directory(parent, prefix=prefix)), None
@@ -426,61 +412,62 @@ def _private_directory(parent: Path, prefix: str) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class _Scan:
-    """How files are read."""
+    """The SQL that reads files."""
 
     sql: str
-    fault: str  #: what to say when DuckDB cannot
-    untyped: frozenset[str]  #: columns whose cells are texts until the schema says otherwise
-    check: Callable[[], object] | None = None  #: to be done before rows are counted or read
-    hint: str | None = None  #: what to do about the fault
+    fault: str  #: the error message if DuckDB cannot read them
+    untyped: frozenset[str]  #: columns of text whose type the schema declares
+    check: Callable[[], object] | None = None  #: called before rows are counted or read
+    hint: str | None = None  #: the hint for the error message
 
 
-def _scan(connection: duckdb.DuckDBPyConnection, files: Files, *, delimiter: str | None = None) -> _Scan:
-    """How files are read. What could be guessed from the rows is fixed: it could silently change with one of them."""
+def _make_scan(connection: duckdb.DuckDBPyConnection, files: Files, *, delimiter: str | None = None) -> _Scan:
+    """Make the SQL that reads files. Nothing is detected from the rows: one row could silently change it."""
     partitions = frozenset(files.partitions)
     paths = [str(Path(path).absolute()) for path in files.paths] if partitions else [*files.paths]
     hive = f"hive_partitioning = {'true, hive_types_autocast = false' if partitions else 'false'}"
-    # DuckDB looks at the whole path, and so at directories outside of the one given.
+    # DuckDB makes columns of all key=value directories of a path, also of those above the root.
     outside = {part.partition("=")[0] for path in paths for part in Path(path).parent.parts if part.find("=") > 0}
     without = sorted(outside - partitions) if partitions else []
-    columns = f"* EXCLUDE ({', '.join(map(_identifier, without))})" if without else "*"
+    columns = f"* EXCLUDE ({', '.join(map(_quote_identifier, without))})" if without else "*"
     what = repr(files.name)
     if files.format == "csv":
         separator = find_separator(paths[0]) if delimiter is None else delimiter
-        header = csv_header(files, separator)
-        types = ", ".join(f"{_literal(name)}: 'VARCHAR'" for name in header)
+        header = read_csv_header(files, separator)
+        types = ", ".join(f"{_quote_literal(name)}: 'VARCHAR'" for name in header)
         fault = (
             f"the CSV data of {what} cannot be read: every line must have the {len(header)} cells of the "
             "header, none may be blank, quotes must be closed, and the text must be UTF-8"
         )
 
         def check() -> None:
-            # DuckDB skips blank lines, and so would lose rows; but those of one column it takes for missing cells.
+            # DuckDB skips blank lines and would lose rows, except with one column, where they are missing cells.
             if len(header) > 1 and any(has_blank_line(file, separator) for file in paths):
                 raise DataError(fault, hint=CSV_HINT)
 
         scan = (
-            f"SELECT {columns} FROM read_csv({_patterns(paths)}, columns = {{{types}}}, delim = {_literal(separator)}, "
-            f"header = true, auto_detect = false, quote = '\"', escape = '\"', {hive})"
+            f"SELECT {columns} FROM read_csv({_quote_paths(paths)}, columns = {{{types}}}, "
+            f"delim = {_quote_literal(separator)}, header = true, auto_detect = false, "
+            f"quote = '\"', escape = '\"', {hive})"
         )
         return _Scan(scan, fault, partitions | frozenset(header), check, CSV_HINT)
     if files.format == "json":
-        keys = json_keys(files)
-        types = ", ".join(f"{_literal(name)}: 'VARCHAR'" for name in keys)
+        keys = read_json_keys(files)
+        types = ", ".join(f"{_quote_literal(name)}: 'VARCHAR'" for name in keys)
         scan = (
-            f"SELECT {columns} FROM read_json({_patterns(paths)}, columns = {{{types}}}, format = 'newline_delimited', "
-            f"records = 'true', auto_detect = false, ignore_errors = true, {hive})"
+            f"SELECT {columns} FROM read_json({_quote_paths(paths)}, columns = {{{types}}}, "
+            f"format = 'newline_delimited', records = 'true', auto_detect = false, ignore_errors = true, {hive})"
         )
         return _Scan(scan, f"the JSON lines of {what} cannot be read: a file is damaged", partitions | frozenset(keys))
     if files.format == "parquet":
         fault = f"the Parquet data of {what} cannot be read: a file is damaged or incomplete, or its columns differ"
-        return _Scan(f"SELECT {columns} FROM read_parquet({_patterns(paths)}, {hive})", fault, partitions)
+        return _Scan(f"SELECT {columns} FROM read_parquet({_quote_paths(paths)}, {hive})", fault, partitions)
     if files.format == "arrow":
         fault = f"the Arrow data of {what} cannot be read: a file is damaged, or a stream, or its columns differ"
-        dataset = _ask(lambda: _arrow_dataset(files), fault)
+        dataset = _call_duckdb(lambda: _arrow_dataset(files), fault)
         table = f"boltdp arrow {what}"
-        _ask(lambda: connection.register(table, dataset), fault)
-        return _Scan(f"SELECT * FROM {_identifier(table)}", fault, partitions)
+        _call_duckdb(lambda: connection.register(table, dataset), fault)
+        return _Scan(f"SELECT * FROM {_quote_identifier(table)}", fault, partitions)
     raise DataError(
         f"the DuckDB file {what} must be given as the source, with a table or a query on it",
         hint="boltdp train rows.duckdb --table visits ...",
@@ -501,46 +488,46 @@ def _arrow_dataset(files: Files) -> Any:
     return ds.dataset(list(files.paths), format="ipc", **(hive if files.partitions else {}))
 
 
-def _found(name: str | Path, held: ExitStack, spool: str | Path | None) -> Files:
-    """The files of a name; those of an address are kept in a directory of our own for as long as `held` is."""
+def _find_or_fetch(name: str | Path, held: ExitStack, spool: str | Path | None) -> Files:
+    """Find local files, or download remote ones to a directory that is removed when `held` is closed."""
     if not is_remote(str(name)):
         return find_files(name)
     folder = held.enter_context(_private_directory(spool_directory(spool), FETCHED_PREFIX))
-    return fetch(str(name), Path(folder))
+    return fetch_files(str(name), Path(folder))
 
 
-def _files_of_table(table: str, source: str, held: ExitStack, spool: str | Path | None) -> Files | None:
-    """The files that a table in a query stands for, if any."""
+def _find_table_files(table: str, source: str, held: ExitStack, spool: str | Path | None) -> Files | None:
+    """Return the files that a table in a query stands for, if any."""
     if source and table.casefold() == SOURCE:
-        return _found(source, held, spool)
+        return _find_or_fetch(source, held, spool)
     if is_remote(table):
-        return _found(table, held, spool)
-    path = _path_of_table(table, source)
+        return _find_or_fetch(table, held, spool)
+    path = _find_table_path(table, source)
     return None if path is None else find_files(path)
 
 
-def _path_of_table(table: str, source: str) -> Path | None:
-    """The file, pattern or directory that a table in a query is, unless it is none."""
+def _find_table_path(table: str, source: str) -> Path | None:
+    """Return the file, pattern or directory that a table in a query names, or None."""
     path = Path(source, table) if source and Path(source).is_dir() else Path(table)
     return path if format_of(path) is not None or path.is_dir() else None
 
 
 def paths_in_query(source: str, query: str) -> list[str]:
-    """The files, patterns and directories of this machine that a query names.
+    """Return the local files, patterns and directories that a query names.
 
     >>> paths_in_query("", "SELECT * FROM 'visits.parquet' JOIN patients USING (id)")
     ['visits.parquet']
     """
     with closing(duckdb.connect()) as connection:
-        tables = _tables_of(connection, query, "the query cannot be run")
-    paths = [_path_of_table(table, source) for table in tables if not is_remote(table)]
+        tables = _find_tables_in_query(connection, query, "the query cannot be run")
+    paths = [_find_table_path(table, source) for table in tables if not is_remote(table)]
     return [str(path) for path in paths if path is not None]
 
 
-def _tables_of(connection: duckdb.DuckDBPyConnection, query: str, fault: str) -> list[str]:
-    """The names without a schema that a query reads from, as it has them."""
+def _find_tables_in_query(connection: duckdb.DuckDBPyConnection, query: str, fault: str) -> list[str]:
+    """Return the tables without a schema that a query reads from."""
     _check_query(connection, query, fault)
-    answer = _ask(lambda: connection.execute("SELECT json_serialize_sql(?)", [query]).fetchall(), fault)
+    answer = _call_duckdb(lambda: connection.execute("SELECT json_serialize_sql(?)", [query]).fetchall(), fault)
     found: dict[str, None] = {}
 
     def walk(node: Any) -> None:
@@ -556,39 +543,40 @@ def _tables_of(connection: duckdb.DuckDBPyConnection, query: str, fault: str) ->
     return [*found]
 
 
-def _query(
+def _plan_query(
     connection: duckdb.DuckDBPyConnection, query: str, fault: str, *, tables: str | None
 ) -> duckdb.DuckDBPyRelation:
-    """The rows of a query, before any of them is read; `tables` says which there are."""
+    """Plan a query without reading rows; `tables` is the hint if a table does not exist."""
     _check_query(connection, query, fault)
-    return _ask(lambda: connection.sql(f"SELECT * FROM (\n{query}\n)"), fault, query=query, tables=tables)
+    return _call_duckdb(lambda: connection.sql(f"SELECT * FROM (\n{query}\n)"), fault, query=query, tables=tables)
 
 
 def _check_query(connection: duckdb.DuckDBPyConnection, query: str, fault: str) -> None:
-    """Refuse what is not one SELECT, by itself: inside our own statement DuckDB would complain of that."""
-    statements = _ask(lambda: connection.extract_statements(query), fault, query=query)
+    """Raise DataError unless the query is one SELECT; later errors would refer to the statement around it."""
+    statements = _call_duckdb(lambda: connection.extract_statements(query), fault, query=query)
     if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
         raise DataError(f"{fault}: it must be one SELECT statement")
 
 
-def _tables(connection: duckdb.DuckDBPyConnection) -> list[str]:
+def _list_tables(connection: duckdb.DuckDBPyConnection) -> list[str]:
     query = (
         "SELECT table_name FROM duckdb_tables() WHERE NOT internal "
         "UNION ALL SELECT view_name FROM duckdb_views() WHERE NOT internal"
     )
-    return [name for (name,) in _ask(lambda: connection.execute(query).fetchall(), "the tables cannot be listed")]
+    found = _call_duckdb(lambda: connection.execute(query).fetchall(), "the tables cannot be listed")
+    return [name for (name,) in found]
 
 
-def _tables_in(path: str | Path) -> str:
+def _describe_tables_of_file(path: str | Path) -> str:
     with closing(_connect(str(path))) as connection:
-        return _listing(_tables(connection))
+        return _describe_tables(_list_tables(connection))
 
 
-def _listing(tables: Sequence[str]) -> str:
+def _describe_tables(tables: Sequence[str]) -> str:
     return f"there are the tables {listed(tables)}" if tables else "there are no tables"
 
 
-def _near_database(path: str | Path) -> str | None:
+def _suggest_database(path: str | Path) -> str | None:
     try:
         find_files(path)
     except DataError as error:
@@ -596,35 +584,34 @@ def _near_database(path: str | Path) -> str | None:
     return None
 
 
-def _said(error: Exception, query: str) -> str | None:
-    """What DuckDB says of a query, if it quotes no more than the query does itself.
+def _filter_message(error: Exception, query: str) -> str | None:
+    """Return DuckDB's message about a query, or None if it quotes words that are not in the query.
 
-    A name that it offers instead, or that a * stands for, may have come from a row: by a PIVOT, or as the header of a
-    file that has none.
+    Suggested names, and columns that a * stands for, may be values of rows, by a PIVOT or in a file without a header.
     """
-    if not isinstance(error, _OF_THE_QUERY):
+    if not isinstance(error, _QUERY_ERRORS):
         return None
     text = str(error).strip().split("\n")[0]
     text = text.partition(" Error: ")[2] or text
-    known = {*re.findall(r"\w+", query.casefold()), *_TYPES}
+    known = {*re.findall(r"\w+", query.casefold()), *_TYPE_NAMES}
     quoted = " ".join(part for pair in re.findall(r"\"([^\"]*)\"|'([^']*)'|(\d+)", text) for part in pair)
     if not set(re.findall(r"\w+", quoted.casefold())) <= known:
         return None
     return printable(text.rstrip("!."), longest=300)
 
 
-def _identifier(name: str) -> str:
+def _quote_identifier(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _literal(text: str) -> str:
+def _quote_literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _literals(texts: Sequence[str]) -> str:
-    return f"[{', '.join(map(_literal, texts))}]"
+def _quote_list(texts: Sequence[str]) -> str:
+    return f"[{', '.join(map(_quote_literal, texts))}]"
 
 
-def _patterns(paths: Sequence[str]) -> str:
-    """Paths for DuckDB, which takes each for a pattern: so that of a[1].csv must not match a1.csv."""
-    return _literals([re.sub(r"([*?[])", r"[\1]", path) for path in paths])
+def _quote_paths(paths: Sequence[str]) -> str:
+    """Quote paths for DuckDB, with wildcards escaped: a[1].csv must not match a1.csv."""
+    return _quote_list([re.sub(r"([*?[])", r"[\1]", path) for path in paths])

@@ -1,14 +1,12 @@
-"""Encoded rows, in memory or in one row-major file without a name.
+"""Encoded rows in memory, or in an unnamed row-major file.
 
-Random access to rows costs several times a sequential pass, so the rows are permuted once, while they are written,
-and every pass is a sequential scan. A file is written in two steps, with bounded memory: each row is appended to
-the bucket of output positions that it belongs to, and its slot there to another file; then each bucket is put in order.
-Several threads do both, and in whatever order they come, the result is the same. Rows for sums alone need no order, and
-are written as they come.
+Random access to rows costs several times a sequential pass, so rows are permuted once, while they are written, and
+every pass is a sequential scan. A file is written in two steps with bounded memory, by several threads whose order does
+not change the result: each row is appended to the bucket of its output position, and its slot there to another file;
+then each bucket is sorted. Rows for sums are written in their original order.
 
-The spool holds private rows. Its file has mode 0600 and no name from the moment it exists (O_TMPFILE, or unlinked
-at once), so the system removes it however the process ends. It stands in the directory given, else in BOLTDP_SPOOL,
-else where the system keeps temporary files (TMPDIR).
+The spool file holds private rows. It has mode 0600 and no name (O_TMPFILE, or unlinked at once), so the system removes
+it however the process ends. Its directory is the one given, else BOLTDP_SPOOL, else TMPDIR.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import IO, Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -45,57 +43,46 @@ from boltdp.kernel.feature_map import FeatureMap
 from boltdp.kernel.sum_state import Summation
 
 T = TypeVar("T", bound=Sized)
-#: Positions of a number of rows from one on.
-Order: TypeAlias = Callable[[int, int], Integers]
 
-#: Rows up to this size stay in memory, if there is four times as much of it.
+#: Rows up to this size stay in memory, if four times as much is available.
 MEMORY_BYTES = 1 << 30
-#: What rows in a file may take of the memory while some of them are drawn, and rows in memory between two looks at
-#: whether to stop.
+#: Memory for drawing rows from a file, and size of the blocks of rows in memory, between which interrupts are checked.
 BUCKET_BYTES = 64 << 20
-#: A bucket of a file, at most; it and its ordered copy are what a thread needs to put it in order.
+#: Maximum size of a bucket of a file; a thread needs twice this to sort it.
 MAX_BUCKET_BYTES = 16 << 20
-#: All that threads use for putting buckets in order, at most.
+#: Maximum memory of all threads that sort buckets.
 ORDERING_BYTES = 128 << 20
-#: Rows that all threads together encode before they are written, so that each write to a bucket is long.
+#: Rows that all threads together encode before they write, so that writes to a bucket are long.
 GATHER_BYTES = 32 << 20
-#: Rows mapped at a time in a pass.
+#: Size of the memory-mapped window of a pass.
 WINDOW_BYTES = 32 << 20
-#: Rows up to this size are summed by one thread: others would begin when it is done.
+#: Rows up to this size are summed by one thread.
 SINGLE_THREAD_BYTES = 16 << 20
-#: Positions of rows in memory that the kernel gets at a time: few enough to stay in the processor's cache.
+#: Drawn positions per call of the kernel for rows in memory, which fit in the processor's cache.
 MAX_DRAWS = 1 << 14
 
 
 def spool_directory(directory: str | Path | None = None) -> Path:
-    """Where a spool is put.
-
-    >>> spool_directory("/somewhere")
-    PosixPath('/somewhere')
-    """
+    """Return the directory of spool files: the one given, else BOLTDP_SPOOL, else that for temporary files."""
     return Path(directory or os.environ.get("BOLTDP_SPOOL") or tempfile.gettempdir())
 
 
 def available_memory() -> int:
-    """Bytes that the system says it could give, within what this process may have; 0 where it does not say.
-
-    >>> available_memory() >= 0
-    True
-    """
+    """Return the available memory in bytes, within the limit of the control group; 0 if unknown."""
     try:
         text = Path("/proc/meminfo").read_text()
         free = 1024 * int(text.split("MemAvailable:")[1].split()[0])
     except (OSError, IndexError, ValueError):
         return 0
     group = Path("/sys/fs/cgroup")
-    with suppress(OSError, ValueError):  # "max" is no number, and none is set
-        most, used = (int((group / f"memory.{name}").read_text()) for name in ("max", "current"))
-        free = min(free, max(most - used, 0))
+    with suppress(OSError, ValueError):  # without a limit, the file says "max"
+        limit, used = (int((group / f"memory.{name}").read_text()) for name in ("max", "current"))
+        free = min(free, max(limit - used, 0))
     return free
 
 
 class LocalRows(StoredRows):
-    """The rows of a store from one position to another: the prepared rows of engines that bring rows to the kernel."""
+    """A range of rows of a store in this process."""
 
     def __init__(
         self,
@@ -125,7 +112,7 @@ class LocalRows(StoredRows):
     def run_parts(self, parts: Sequence[Partition], context: Context) -> None:
         check_parts(self, parts)
         passes = Passes(parts, context)
-        # A single one stays in the calling thread, which can be interrupted.
+        # A single part runs in the calling thread, which can be interrupted.
         threads = min(self._threads, max(len(parts), 1))
         run_all(lambda part: run_part(self, part, passes), parts, threads=threads)
 
@@ -139,37 +126,36 @@ class LocalRows(StoredRows):
 
         def add(part: range) -> None:
             try:
-                own = idle.pop()
+                partial = idle.pop()
             except IndexError:
-                own = [each.fresh() for each in sums]
+                partial = [each.fresh() for each in sums]
             for block in self._store.blocks(part.start, part.stop):
-                for each in own:
+                for each in partial:
                     each.add(block)
-            idle.append(own)
+            idle.append(partial)
 
-        run_all(add, self._parts(), threads=self._threads)
-        for own in idle:
-            for each, other in zip(sums, own, strict=True):
+        run_all(add, self._split_positions(), threads=self._threads)
+        for partial in idle:
+            for each, other in zip(sums, partial, strict=True):
                 each.join(other)
 
-    def _parts(self) -> Iterator[range]:
-        """All positions, several ranges for each thread, so that none has to wait long for the last of another."""
+    def _split_positions(self) -> Iterator[range]:
+        """Split all positions into several ranges per thread, to balance the load."""
         window, share = WINDOW_BYTES // (4 * self._store.width), -(-self.rows // (4 * self._threads))
         step, stop = max(1, min(window, share)), self._stop
         return (range(at, min(at + step, stop)) for at in range(self._start, stop, step))
 
     @contextmanager
     def sample_rows(self, share: float) -> Iterator[LocalRows]:
-
         def sample(part: range) -> PackedRows:
             return np.concatenate(
                 [packing.sampled(block, share) for block in self._store.blocks(part.start, part.stop)]
             )
 
-        parts = map_in_order(sample, self._parts(), threads=self._threads)
-        few = np.concatenate([np.empty((0, self._store.width), np.float32), *parts])
+        parts = map_in_order(sample, self._split_positions(), threads=self._threads)
+        chosen = np.concatenate([np.empty((0, self._store.width), np.float32), *parts])
         yield LocalRows(
-            MemoryStore(few), 0, len(few), feature_map=self.feature_map, ordered=False, threads=self._threads
+            MemoryStore(chosen), 0, len(chosen), feature_map=self.feature_map, ordered=False, threads=self._threads
         )
 
     def close(self) -> None:
@@ -180,23 +166,19 @@ class Store(Protocol):
     """Packed rows that can be read in order, drawn and shuffled."""
 
     width: int
-    max_draws: int  #: most positions in a part of those drawn
+    max_draws: int  #: maximum number of positions per array in `draw_rows`
 
     def blocks(self, start: int, stop: int) -> Iterator[PackedRows]:
-        """The rows from start to stop - 1, a block at a time."""
-        ...
+        """Yield the rows from start to stop - 1 in blocks."""
 
     def draw_rows(self, parts: Iterable[Integers]) -> Iterator[tuple[PackedRows, Integers]]:
-        """The rows at these positions, in this order: blocks of rows, and positions in each of them, or `BATCH_END`."""
-        ...
+        """Yield blocks with the rows at these positions, and the positions within each block, or `BATCH_END`."""
 
     def shuffle(self, start: int, stop: int, seed: int) -> None:
         """Permute the rows from start to stop - 1."""
-        ...
 
     def close(self) -> None:
         """Remove the rows."""
-        ...
 
 
 class MemoryStore:
@@ -208,13 +190,13 @@ class MemoryStore:
         self.max_draws = MAX_DRAWS
 
     def blocks(self, start: int, stop: int) -> Iterator[PackedRows]:
-        # The kernel cuts what it is given to the size of the cache itself.
+        # The kernel splits blocks to the size of the cache itself.
         step = max(1, BUCKET_BYTES // (4 * self.width))
         for at in range(start, stop, step):
             yield self._array[at : min(at + step, stop)]
 
     def draw_rows(self, parts: Iterable[Integers]) -> Iterator[tuple[PackedRows, Integers]]:
-        """All rows, and which to take: the kernel has them fetched while it works on others."""
+        # The kernel prefetches the rows at these positions.
         for part in parts:
             yield self._array, part
 
@@ -227,44 +209,39 @@ class MemoryStore:
 
 
 class FileStore:
-    """Rows in a file without a name."""
+    """Rows in an unnamed file."""
 
     def __init__(self, *, rows: int, width: int, directory: Path, bucket_bytes: int, threads: int = 1) -> None:
         self.width = width
         self._row_bytes = 4 * width
         self._directory = directory
-        # A power of two, so that a position is cut into its bucket and its slot there without a division.
+        # A power of two, so that shifts split a position into bucket and slot.
         bucket_rows = max(1, min(bucket_bytes, MAX_BUCKET_BYTES) // self._row_bytes)
         self._shift = bucket_rows.bit_length() - 1
         self._threads = threads
-        # Each takes 8 bytes, and so do its place in the sorted order and the way back: together less than two buckets.
+        # A position, its rank and the inverse take 8 bytes each: together less than two buckets.
         self.max_draws = max(1, bucket_bytes // 16)
-        # One shuffle at a time: it has as many threads and buckets as there is memory for.
+        # One shuffle at a time, since it uses all threads and memory for buckets.
         self._shuffling = threading.Lock()
         self._file = self._create(rows * self._row_bytes)
 
-    def fill(self, parts: Iterable[Part[Any]], *, rows: int, context: Context) -> None:
-        """Write rows where the permutation puts them."""
-        with self._scattering(self._file, rows) as scatter:
+    def fill(self, parts: Iterable[RowGroup[Any]], *, rows: int, context: Context) -> None:
+        """Write rows at their permuted positions."""
+        with self._open_scatter(self._file, rows) as scatter:
 
-            def write(part: Part[Any]) -> int:
+            def write(part: RowGroup[Any]) -> int:
                 with part.encoded() as block:
                     positions = packing.permuted_position(part.start, len(block), rows=rows, seed=context.seed)
                     scatter.add(block, positions)
                 return len(block)
 
             _write_parts(write, parts, context)
+            self._write_buckets(scatter, 0)
 
-            def put_in_order(bucket: int) -> None:
-                with scatter.read_bucket(bucket) as block:
-                    self._write(self._file, block, bucket << self._shift)
+    def append(self, parts: Iterable[RowGroup[Any]], *, context: Context) -> None:
+        """Write rows in their original order."""
 
-            run_all(put_in_order, range(scatter.buckets), threads=self._ordering_threads)
-
-    def append(self, parts: Iterable[Part[Any]], *, context: Context) -> None:
-        """Write rows as they come."""
-
-        def write(part: Part[Any]) -> int:
+        def write(part: RowGroup[Any]) -> int:
             with part.encoded() as block:
                 self._write(self._file, block, part.start)
             return len(block)
@@ -278,11 +255,11 @@ class FileStore:
         return map_in_order(_fetch_pages, windows, threads=2)
 
     def _windows(self, start: int, stop: int) -> Iterator[PackedRows]:
-        """The rows, a window at a time: mapped pages count as resident memory."""
+        """Map the rows window by window, since mapped pages count as resident memory."""
         step = self._window_rows
         for at in range(start, stop, step):
             count = min(step, stop - at)
-            # Windows begin at a page; the array keeps its window mapped for as long as it is used.
+            # Windows start at a page boundary; the array keeps its window mapped.
             skip = at * self._row_bytes % mmap.ALLOCATIONGRANULARITY
             window = mmap.mmap(
                 self._file.fileno(),
@@ -293,12 +270,13 @@ class FileStore:
             yield np.frombuffer(window, np.float32, count * self.width, skip).reshape(count, self.width)
 
     def draw_rows(self, parts: Iterable[Integers]) -> Iterator[tuple[PackedRows, Integers]]:
-        """The rows of each part read in the order of the file, then shuffled to that drawn by way of a second file."""
+        """Read the rows of each part in file order, then permute them to the drawn order with a second file."""
         for part in parts:
             order = np.argsort(part)
-            with self._create(len(part) * self._row_bytes) as scratch, self._scattering(scratch, len(part)) as scatter:
+            size = len(part) * self._row_bytes
+            with self._create(size) as scratch, self._open_scatter(scratch, len(part)) as scatter:
                 done = 0
-                for block in self._ascending(part[order]):
+                for block in self._read_sorted(part[order]):
                     scatter.add(block, order[done : done + len(block)])
                     done += len(block)
                 for bucket in range(scatter.buckets):
@@ -307,16 +285,15 @@ class FileStore:
                         yield block, positions
                         part = part[len(block) :]
 
-    def _ascending(self, positions: Integers) -> Iterator[PackedRows]:
-        """The rows at sorted positions."""
+    def _read_sorted(self, positions: Integers) -> Iterator[PackedRows]:
         step = self._window_rows
         at = 0
         while at < len(positions):
             first = max(int(positions[at]), 0)
-            # A position that was drawn again and again must not make the block long.
+            # Repeated positions must not make the block larger than a window.
             part = positions[at : min(int(np.searchsorted(positions, first + step)), at + step)]
             (window,) = self.blocks(first, max(int(part[-1]), first) + 1)
-            # Ends of batches come first; what stands in their places is not read.
+            # Ends of batches sort first; the rows taken for them are not used.
             taken = np.empty((len(part), self.width), np.float32)
             packing.take(window, np.maximum(part - first, 0), taken)
             yield taken
@@ -327,7 +304,7 @@ class FileStore:
         with (
             self._shuffling,
             self._create(rows * self._row_bytes) as scratch,
-            self._scattering(scratch, rows) as scatter,
+            self._open_scatter(scratch, rows) as scatter,
         ):
 
             def write(part: range) -> None:
@@ -335,14 +312,10 @@ class FileStore:
                     at = part.start - start
                     scatter.add(block, packing.permuted_position(at, len(block), rows=rows, seed=seed))
 
-            def put_in_order(bucket: int) -> None:
-                with scatter.read_bucket(bucket) as block:
-                    self._write(self._file, block, start + (bucket << self._shift))
-
             step = self._window_rows
             parts = (range(at, min(at + step, stop)) for at in range(start, stop, step))
             run_all(write, parts, threads=self._threads)
-            run_all(put_in_order, range(scatter.buckets), threads=self._ordering_threads)
+            self._write_buckets(scatter, start)
 
     def close(self) -> None:
         self._file.close()
@@ -351,31 +324,37 @@ class FileStore:
     def _window_rows(self) -> int:
         return max(1, WINDOW_BYTES // self._row_bytes)
 
-    @property
-    def _ordering_threads(self) -> int:
-        return max(1, min(self._threads, ORDERING_BYTES // (2 * (self._row_bytes << self._shift))))
+    def _write_buckets(self, scatter: _Scatter, start: int) -> None:
+        """Write the sorted buckets to the file, from row `start` on."""
+
+        def write(bucket: int) -> None:
+            with scatter.read_bucket(bucket) as block:
+                self._write(self._file, block, start + (bucket << self._shift))
+
+        threads = max(1, min(self._threads, ORDERING_BYTES // (2 * (self._row_bytes << self._shift))))
+        run_all(write, range(scatter.buckets), threads=threads)
 
     @contextmanager
-    def _scattering(self, file: IO[bytes], rows: int) -> Iterator[_Scatter]:
+    def _open_scatter(self, file: IO[bytes], rows: int) -> Iterator[_Scatter]:
         with self._create(4 * rows) as slots:
             yield _Scatter(self, file, slots, rows=rows, shift=self._shift)
 
     def _create(self, needed: int) -> IO[bytes]:
-        with self._faults():
+        with self._translate_os_errors():
             free = shutil.disk_usage(self._directory).free
         if free < needed:
             raise DataError(
                 f"the spool needs {needed / 1e9:.1f} GB in {str(self._directory)!r}, which has {free / 1e9:.1f} GB",
                 hint="choose another directory with BOLTDP_SPOOL",
             )
-        with self._faults():
+        with self._translate_os_errors():
             return tempfile.TemporaryFile(dir=self._directory, buffering=0)
 
     def _write(self, file: IO[bytes], block: npt.NDArray[Any], at: int) -> None:
-        """Write to where row `at` of that many bytes is."""
+        """Write rows from row `at` of the file on."""
         data = block.data.cast("B")
         offset = at * block.strides[0]
-        with self._faults():
+        with self._translate_os_errors():
             while data:
                 written = os.pwrite(file.fileno(), data, offset)
                 data, offset = data[written:], offset + written
@@ -383,7 +362,7 @@ class FileStore:
     def _read(self, file: IO[bytes], block: npt.NDArray[Any], at: int) -> None:
         data = block.data.cast("B")
         offset = at * block.strides[0]
-        with self._faults():
+        with self._translate_os_errors():
             while data:
                 read = os.preadv(file.fileno(), [data], offset)
                 if read == 0:
@@ -391,7 +370,7 @@ class FileStore:
                 data, offset = data[read:], offset + read
 
     @contextmanager
-    def _faults(self) -> Iterator[None]:
+    def _translate_os_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as fault:
@@ -402,24 +381,24 @@ class FileStore:
 
 
 class _Scatter:
-    """Rows on their way to a permuted order: by bucket in a file, with their slots in another. Threads share it."""
+    """An external bucket sort: rows by bucket in one file, their slots in another. It is thread-safe."""
 
     def __init__(self, store: FileStore, file: IO[bytes], slots: IO[bytes], *, rows: int, shift: int) -> None:
         self._store, self._file, self._slots = store, file, slots
         self._rows, self._shift = rows, shift
         self.buckets = -(-rows >> shift)
-        self._ends = np.arange(self.buckets, dtype=np.int64) << shift  # where each bucket's next row goes
+        self._ends = np.arange(self.buckets, dtype=np.int64) << shift  # the position of the next row of each bucket
         self._lock = threading.Lock()
         self._buffers = _Buffers(store.width)
 
     def add(self, block: PackedRows, positions: Integers) -> None:
-        """Append each row to the region of the file that the bucket of its output position will fill."""
+        """Append each row to the bucket of its output position."""
         order, slots, counts = packing.sort_by_bucket(positions, shift=self._shift, buckets=self.buckets)
         with self._lock:
             starts = self._ends.copy()
             self._ends += counts
         stops = np.cumsum(counts)
-        with self._buffers.of(len(block)) as sorted_rows:
+        with self._buffers.lend(len(block)) as sorted_rows:
             packing.take(block, order, sorted_rows)
             for bucket in np.flatnonzero(counts).tolist():
                 part, at = slice(int(stops[bucket] - counts[bucket]), int(stops[bucket])), int(starts[bucket])
@@ -428,11 +407,11 @@ class _Scatter:
 
     @contextmanager
     def read_bucket(self, bucket: int) -> Iterator[PackedRows]:
-        """A bucket in the order of output."""
+        """Read a bucket, sorted by output position."""
         start = bucket << self._shift
         count = min(1 << self._shift, self._rows - start)
         slots = np.empty(count, np.uint32)
-        with self._buffers.of(count) as arrived, self._buffers.of(count) as ordered:
+        with self._buffers.lend(count) as arrived, self._buffers.lend(count) as ordered:
             self._store._read(self._file, arrived, start)
             self._store._read(self._slots, slots, start)
             packing.put(arrived, slots.astype(np.int64), ordered)
@@ -440,15 +419,15 @@ class _Scatter:
 
 
 class _Buffers:
-    """Rows of memory that are used again: fresh memory costs as much as what is written to it."""
+    """A pool of buffers for rows, since allocating memory costs as much as writing to it."""
 
     def __init__(self, width: int) -> None:
         self._width = width
         self._idle: list[PackedRows] = []
 
     @contextmanager
-    def of(self, rows: int) -> Iterator[PackedRows]:
-        """Lend memory for a number of rows, of any content."""
+    def lend(self, rows: int) -> Iterator[PackedRows]:
+        """Lend an uninitialised buffer for `rows` rows."""
         try:
             buffer = self._idle.pop()
         except IndexError:
@@ -460,8 +439,8 @@ class _Buffers:
 
 
 @dataclass(frozen=True)
-class Part(Generic[T]):
-    """Some items that follow each other, such as batches of columns, of which rows are made."""
+class RowGroup(Generic[T]):
+    """Consecutive items, such as batches of columns, that are encoded together."""
 
     start: int  #: position of the first row
     rows: int
@@ -477,7 +456,7 @@ class Part(Generic[T]):
 
     @contextmanager
     def encoded(self) -> Iterator[PackedRows]:
-        with self.buffers.of(self.rows) as block:
+        with self.buffers.lend(self.rows) as block:
             self.encode_into(block)
             yield block
 
@@ -499,17 +478,12 @@ def store_rows(
     memory_bytes: int | None = None,
     in_memory: bool = False,
 ) -> LocalRows:
-    """Encode and permute rows that come in original order; in memory if asked to, or if they are few.
+    """Encode and permute rows that come in original order, in memory if they fit or with `in_memory`, else in a file.
 
-    Items are blocks of packed rows, or what `encode` makes as many rows of, in any of the context's threads.
-
-    >>> block = np.array([[0, 0.5], [1, 0.25], [1, 0.75]], np.float32)
-    >>> with store_rows([block], rows=3, width=2, context=Context(seed=7)) as prepared:
-    ...     sorted(float(row[1]) for part in prepared.blocks() for row in part)
-    [0.25, 0.5, 0.75]
+    Items are blocks of packed rows, or items that `encode` converts to rows in the context's threads.
     """
     threads = context.threads
-    parts = _parts(items, encode, rows=rows, width=width, threads=threads)
+    parts = _group_items(items, encode, rows=rows, width=width, threads=threads)
     store: Store
     with ExitStack() as held:
         if memory_bytes is None:
@@ -533,10 +507,10 @@ def store_rows(
     return LocalRows(store, 0, rows, feature_map=feature_map, ordered=ordered, threads=threads)
 
 
-def _fill_memory(parts: Iterable[Part[T]], *, rows: int, width: int, ordered: bool, context: Context) -> PackedRows:
+def _fill_memory(parts: Iterable[RowGroup[T]], *, rows: int, width: int, ordered: bool, context: Context) -> PackedRows:
     array = np.empty((rows, width), np.float32)
 
-    def write(part: Part[T]) -> int:
+    def write(part: RowGroup[T]) -> int:
         if ordered:
             with part.encoded() as block:
                 packing.put(
@@ -550,38 +524,38 @@ def _fill_memory(parts: Iterable[Part[T]], *, rows: int, width: int, ordered: bo
     return array
 
 
-def _write_parts(write: Callable[[Part[Any]], int], parts: Iterable[Part[Any]], context: Context) -> None:
-    """Write parts in the context's threads, and report how many rows are done."""
+def _write_parts(write: Callable[[RowGroup[Any]], int], parts: Iterable[RowGroup[Any]], context: Context) -> None:
+    """Write parts in the context's threads, and report progress."""
     done = 0
     for count in map_in_order(write, parts, threads=context.threads):
         done += count
         context.report_rows(done)
 
 
-def _parts(
+def _group_items(
     items: Iterable[T], encode: Callable[[T, PackedRows], object], *, rows: int, width: int, threads: int
-) -> Iterator[Part[T]]:
-    """Join the items to longer parts; together they must have the expected number of rows."""
-    most = max(1, GATHER_BYTES // (4 * width * threads))
+) -> Iterator[RowGroup[T]]:
+    """Group items into larger parts; raise DataError unless they have `rows` rows in total."""
+    max_rows = max(1, GATHER_BYTES // (4 * width * threads))
     buffers = _Buffers(width)
-    some: list[T] = []
+    group: list[T] = []
     start, count = 0, 0
     with close_at_end(items):
         for item in items:
             if start + count + len(item) > rows:
-                raise DataError(_CHANGED.format(rows))
-            if some and count + len(item) > most:
-                yield Part(start, count, some, encode, buffers)
-                some, start, count = [], start + count, 0
-            some.append(item)
+                raise DataError(_CHANGED_ROWS.format(rows))
+            if group and count + len(item) > max_rows:
+                yield RowGroup(start, count, group, encode, buffers)
+                group, start, count = [], start + count, 0
+            group.append(item)
             count += len(item)
     if start + count != rows:
-        raise DataError(_CHANGED.format(rows))
-    if some:
-        yield Part(start, count, some, encode, buffers)
+        raise DataError(_CHANGED_ROWS.format(rows))
+    if group:
+        yield RowGroup(start, count, group, encode, buffers)
 
 
-_CHANGED = "the data must keep its {} rows while it is read, and it has changed"
+_CHANGED_ROWS = "the data must keep its {} rows while it is read, and it has changed"
 
 
 def _fetch_pages(block: PackedRows) -> PackedRows:

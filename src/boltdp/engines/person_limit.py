@@ -1,9 +1,7 @@
-"""The rule of `max_rows_per_person`: at most that many rows of each person are used, the first ones.
+"""The limit `max_rows_per_person`: the first rows of each person are used, and the others become neutral rows.
 
-The others become neutral rows.
-
-It depends on the order of the rows and on their ids alone. Neutral rows stay where they are, so that the number of rows
-and every position stay what they are. Rows whose id is missing count together, as those of one unknown person.
+Which rows are used depends on the order of the rows and on their ids alone. Neutral rows keep their positions, so the
+number of rows does not change. Rows without an id count as those of one unknown person.
 
 Proof: adjacency.md 1
 """
@@ -28,14 +26,7 @@ from boltdp.schema.source_columns import ColumnType
 
 
 def check_person_id(schema: Schema, columns: Mapping[str, ColumnType], context: Context) -> None:
-    """Refuse data without the ids that a schema declares, before any row is read.
-
-    >>> from boltdp.schema.schema import Classes, Numeric
-    >>> schema = Schema(Classes("y", (0, 1)), (Numeric("age", 0, 1),), person_id="patient", max_rows_per_person=2)
-    >>> check_person_id(schema, {"age": ColumnType("number"), "y": ColumnType("number")}, Context())
-    Traceback (most recent call last):
-    boltdp.errors.DataError: the data must have the column 'patient', which the schema declares as its person_id
-    """
+    """Raise an error if the column of the schema's person_id is missing or unusable, before any row is read."""
     if schema.person_id is None:
         return
     if schema.person_id not in columns:
@@ -53,40 +44,35 @@ def check_person_id(schema: Schema, columns: Mapping[str, ColumnType], context: 
 
 
 class FirstRows:
-    """Which rows count, a batch after another: it keeps how many of each person there were.
+    """Finds the first `limit` rows of each person, batch by batch, with a counter per person.
 
     >>> first = FirstRows(2)
     >>> first.count(pa.array(["a", None, "a", None])).tolist(), first.count(pa.array(["a", "b", None])).tolist()
     ([True, True, True, True], [False, True, False])
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
         self._counted: dict[Any, int] = {}
 
     def count(self, ids: pa.Array) -> Booleans:
-        """Which of the rows with these ids, the next ones, count."""
+        """Count the next rows by their ids, and return which of them are within the limit."""
         codes, persons = _encode_ids(ids)
-        earlier = np.fromiter((self._counted.get(one, 0) for one in persons), np.int64, len(persons))
+        earlier = np.fromiter((self._counted.get(person, 0) for person in persons), np.int64, len(persons))
         here = np.bincount(codes, minlength=len(persons))
-        # The place of each row among those of its person in this batch: rows sorted by person, in their order.
+        # The rank of each row among the rows of its person in this batch, by a stable sort.
         order = np.argsort(codes, kind="stable")
         begin = np.cumsum(here) - here
-        place = np.empty(len(codes), np.int64)
-        place[order] = np.arange(len(codes)) - begin[codes[order]]
-        self._counted.update(zip(persons, np.minimum(earlier + here, self._most).tolist(), strict=True))
-        counts: Booleans = earlier[codes] + place < self._most
-        return counts
+        rank = np.empty(len(codes), np.int64)
+        rank[order] = np.arange(len(codes)) - begin[codes[order]]
+        self._counted.update(zip(persons, np.minimum(earlier + here, self._limit).tolist(), strict=True))
+        within: Booleans = earlier[codes] + rank < self._limit
+        return within
 
 
-def mark_rows_within_limit(batches: Iterable[pa.RecordBatch], most: int) -> Iterator[pa.RecordBatch]:
-    """Batches whose last column has the ids; in its place comes whether each row counts.
-
-    >>> batch = pa.RecordBatch.from_pydict({"age": [30, 31, 50], "patient": [7, 7, 8]})
-    >>> [found.to_pydict() for found in mark_rows_within_limit([batch], 1)]
-    [{'age': [30, 31, 50], 'patient': [True, False, True]}]
-    """
-    first = FirstRows(most)
+def mark_rows_within_limit(batches: Iterable[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
+    """Replace the ids in the last column of each batch by whether the row is within the limit."""
+    first = FirstRows(limit)
     with close_at_end(batches):
         for batch in batches:
             *cells, ids = batch.columns
@@ -94,7 +80,7 @@ def mark_rows_within_limit(batches: Iterable[pa.RecordBatch], most: int) -> Iter
 
 
 class LimitingEncoder:
-    """Encodes batches of `mark_rows_within_limit`: all cells of a row that does not count are missing."""
+    """Encodes batches of `mark_rows_within_limit`; rows beyond the limit become neutral rows."""
 
     def __init__(self, encoder: Encoder) -> None:
         self._encoder = encoder
@@ -102,23 +88,23 @@ class LimitingEncoder:
         self._neutral = Encoder(encoder.plan).encode(pa.RecordBatch.from_arrays([pa.nulls(1)] * len(names), names))
 
     def encode(self, batch: pa.RecordBatch, out: PackedRows | None = None) -> PackedRows:
-        """Packed rows, in `out` if it is given."""
-        *cells, counts = batch.columns
+        """Return packed rows, in `out` if it is given."""
+        *cells, within = batch.columns
         rows = self._encoder.encode(pa.RecordBatch.from_arrays(cells, batch.schema.names[:-1]), out)
-        rows[~values(counts)] = self._neutral
+        rows[~values(within)] = self._neutral
         return rows
 
 
 def _encode_ids(ids: pa.Array) -> tuple[Integers, list[Any]]:
-    """A number for each row, and the person that each number stands for: None is the unknown one."""
+    """Return a code for each row and the id of each code; None is the unknown person."""
     kind = ids.type
     try:
         if pa.types.is_dictionary(kind):
             return _encode_ids(ids.dictionary_decode())
         if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-            ids = ids.cast(pa.large_binary())  # some texts of Arrow cannot be decoded
+            ids = ids.cast(pa.large_binary())  # Arrow strings may be invalid UTF-8
         elif pa.types.is_floating(kind):
-            ids = pc.add(pc.if_else(pc.is_nan(ids), None, ids), 0.0)  # of two zeros, one
+            ids = pc.add(pc.if_else(pc.is_nan(ids), None, ids), 0.0)  # -0.0 becomes 0.0
         elif pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
             ids = ids.view(pa.int32() if kind.bit_width == 32 else pa.int64())
         found = ids.dictionary_encode()

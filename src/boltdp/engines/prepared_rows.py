@@ -1,4 +1,4 @@
-"""Prepared rows: what an engine makes of its rows once, for any number of passes, draws and sums."""
+"""Prepared rows: encoded once by an engine, and read by any number of passes, draws and sums."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Partition:
-    """The rows at positions start to stop - 1, the states that see these rows alone, and all passes over them."""
+    """The rows at positions start to stop - 1, the states trained on these rows alone, and their passes."""
 
     start: int
     stop: int
     states: Sequence[State]
-    seeds: Sequence[int | None]  #: one a pass: what the rows are reshuffled by before it; None: they stay as they are
+    seeds: Sequence[int | None]  #: one per pass: the seed of the reshuffle before it, or None for no reshuffle
 
     @property
     def rows(self) -> int:
@@ -41,24 +41,23 @@ class Partition:
 
 
 class PreparedRows(ABC):
-    """Encoded rows, in permuted order unless they are there for sums only. Closing it removes them.
+    """Encoded rows, in permuted order unless they are for sums only. Closing removes them.
 
-    States and sums that are fed with the rows must have been made with its `feature_map`. `run_pass` and `sum` are made
-    of `blocks`, and `run_parts` of `portion`, `reshuffle` and `run_pass`; an engine overrides them to run where the
-    rows are.
+    States and sums must have been made with the same `feature_map`. `run_pass` and `sum` use `blocks`, and `run_parts`
+    uses `portion`, `reshuffle` and `run_pass`; an engine may override them to run where the rows are stored.
     """
 
     rows: int
-    cells: int  #: of a row, which has a label in front of them
-    feature_map: FeatureMap | None  #: how the cells are read as features; None: they are the features
-    ordered: bool = True  #: whether the order is the permuted one; else it is any, and good for sums only
+    cells: int  #: cells per row, after the label
+    feature_map: FeatureMap | None  #: maps cells to features; None: the cells are the features
+    ordered: bool = True  #: whether rows are permuted; if not, they are for sums only
 
     @property
     def dims(self) -> int:
         return self.cells if self.feature_map is None else self.feature_map.dims
 
     def read_by(self, feature_map: FeatureMap | None) -> Self:
-        """The same rows with another feature map, as a view, which needs no closing."""
+        """Return a view of the rows with another feature map, which needs no closing."""
         if feature_map is not None and feature_map.cells != self.cells:
             raise ParameterError(f"feature_map must be of {self.cells} cells, got {feature_map.cells}")
         view = copy.copy(self)
@@ -67,11 +66,11 @@ class PreparedRows(ABC):
 
     @abstractmethod
     def blocks(self) -> Iterator[PackedRows]:
-        """The packed rows in order, a block at a time."""
+        """Yield the packed rows in order, in blocks."""
 
     @abstractmethod
     def portion(self, start: int, stop: int) -> PreparedRows:
-        """The rows at positions start to stop - 1, as a view: it shares the rows and needs no closing."""
+        """Return a view of the rows at positions start to stop - 1, which needs no closing."""
 
     @abstractmethod
     def reshuffle(self, seed: int) -> None:
@@ -79,11 +78,11 @@ class PreparedRows(ABC):
 
     @abstractmethod
     def run_drawn(self, states: Sequence[State], positions: Iterable[Integers]) -> None:
-        """Feed the rows at these positions, in this order, to every state: for batches that are drawn at random.
+        """Feed the rows at these positions, in this order, to every state: for randomly sampled batches.
 
-        `sgd.BATCH_END` among the positions ends a batch. How the positions are cut into arrays changes nothing. They
-        are as secret as the rows, since the guarantee of a sampled algorithm rests on them, and so is their number: no
-        message, statement or file that stays has any, and no progress is reported.
+        `sgd.BATCH_END` among the positions ends a batch. How the positions are split into arrays does not matter.
+        Positions and their number are as private as the rows, since privacy amplification by sampling relies on them:
+        they appear in no message, statement or permanent file, and no progress is reported.
         """
 
     @abstractmethod
@@ -100,10 +99,10 @@ class PreparedRows(ABC):
             context.report_rows(done)
 
     def run_parts(self, parts: Sequence[Partition], context: Context) -> None:
-        """Make all passes over each of several parts of the rows; a state takes part in as many as it has.
+        """Run all passes over each of several disjoint parts; a state that is finished skips the remaining passes.
 
-        Nothing is asked between passes: an engine may send each part's states to where its rows are, have all passes
-        made there, and take the states back. In which order parts are done, and where, changes no bit.
+        An engine may send the states of a part to its rows, run all passes there, and take the states back. The order
+        and the place of execution do not change the result.
         """
         check_parts(self, parts)
         passes = Passes(parts, context)
@@ -111,9 +110,9 @@ class PreparedRows(ABC):
             run_part(self, part, passes)
 
     def sum(self, sums: Sequence[Summation]) -> None:
-        """Add every row once to each of the sums, in one scan.
+        """Add every row to each of the sums, in one scan.
 
-        No progress is reported: how many scans a solver makes depends on the rows.
+        No progress is reported, since the number of scans of a solver depends on the rows.
         """
         check_width(sums, self.cells)
         for block in self.blocks():
@@ -123,7 +122,7 @@ class PreparedRows(ABC):
 
     @contextmanager
     def sample_rows(self, share: float) -> Iterator[PreparedRows]:
-        """Rows that are all that sums of this share take, in any order: these, or a copy of the few, quick to scan."""
+        """Return rows that contain the sample used by sums of this share: all rows, or a copy of the sample."""
         del share
         yield self
 
@@ -135,7 +134,7 @@ class PreparedRows(ABC):
 
 
 class Passes:
-    """How far the passes over parts are: of one part each is reported as it goes, of several their sum."""
+    """Reports progress: of each pass if there is one part, else the total of all parts."""
 
     def __init__(self, parts: Sequence[Partition], context: Context) -> None:
         self._several = len(parts) > 1
@@ -146,13 +145,12 @@ class Passes:
         self._lock = threading.Lock()
 
     def start_pass(self, number: int, part: Partition) -> Context:
-        """The context of a pass over a part."""
         if self._several:
             return self._context.mute()
         return self._context.start_stage(f"pass {number} of {self._passes}", part.rows)
 
     def finish_pass(self, part: Partition) -> None:
-        """Count a pass over a part; several threads may do so."""
+        """Count a finished pass over a part; it is thread-safe."""
         if self._several:
             with self._lock:
                 self._done += part.rows
@@ -160,16 +158,16 @@ class Passes:
 
 
 def run_part(prepared: PreparedRows, part: Partition, passes: Passes) -> None:
-    """Make all passes over one part."""
-    own = prepared if part.rows == prepared.rows else prepared.portion(part.start, part.stop)
+    """Run all passes over one part."""
+    rows = prepared if part.rows == prepared.rows else prepared.portion(part.start, part.stop)
     for number, seed in enumerate(part.seeds, 1):
         if seed is not None:
-            own.reshuffle(seed)
-        own.run_pass([state for state in part.states if not state.finished], passes.start_pass(number, part))
+            rows.reshuffle(seed)
+        rows.run_pass([state for state in part.states if not state.finished], passes.start_pass(number, part))
         passes.finish_pass(part)
 
 
-class _Wide(Protocol):
+class _HasCells(Protocol):
     """A state or a sum."""
 
     @property
@@ -177,7 +175,7 @@ class _Wide(Protocol):
 
 
 class StoredRows(PreparedRows):
-    """The rows of a store from one position to another; a part of them is a view with other positions."""
+    """A range of rows of a store; a portion is a view with other positions."""
 
     def __init__(
         self, start: int, stop: int, *, cells: int, feature_map: FeatureMap | None, ordered: bool = True
@@ -205,27 +203,27 @@ class StoredRows(PreparedRows):
         """Permute the rows of the store from `_start` to `_stop` - 1."""
 
     def _join_positions(self, states: Sequence[State], positions: Iterable[Integers], size: int) -> Iterator[Integers]:
-        """Check draws and the states that they are for, and return them as positions in the store."""
+        """Check drawn positions and their states, and convert them to positions in the store."""
         check_ordered(self)
         check_width(states, self.cells)
         return join_positions(positions, start=self._start, stop=self._stop, size=size)
 
 
-def check_width(fed: Iterable[_Wide], cells: int) -> None:
-    """Refuse states or sums for rows of another width, before anything is read or sent."""
+def check_width(fed: Iterable[_HasCells], cells: int) -> None:
+    """Raise ParameterError if states or sums are for rows of another width."""
     for each in fed:
         if each.cells != cells:
             raise ParameterError(f"rows must have 1 + {each.cells} columns, got {1 + cells}")
 
 
 def check_ordered(prepared: PreparedRows) -> None:
-    """Refuse rows in any order for what needs them in the permuted one."""
+    """Raise ParameterError if the rows are not permuted."""
     if not prepared.ordered:
         raise ParameterError("rows must be prepared in a permuted order for anything but sums, these are in any")
 
 
 def check_parts(prepared: PreparedRows, parts: Sequence[Partition]) -> None:
-    """Refuse parts that share rows, and rows or states that cannot be passed over, before anything is read or sent."""
+    """Raise ParameterError if parts overlap or are out of range, or if states are for rows of another width."""
     check_ordered(prepared)
     for part in parts:
         check_part(part.start, part.stop, rows=prepared.rows, what="a partition")
@@ -236,37 +234,28 @@ def check_parts(prepared: PreparedRows, parts: Sequence[Partition]) -> None:
 
 
 def check_part(start: int, stop: int, *, rows: int, what: str) -> None:
-    """Refuse a part that is empty or outside the rows.
-
-    >>> check_part(0, 0, rows=9, what="a slice")
-    Traceback (most recent call last):
-    boltdp.errors.ParameterError: a slice must have 0 <= start < stop <= 9, got start=0 and stop=0
-    """
+    """Raise ParameterError if a range is empty or out of bounds."""
     if not 0 <= start < stop <= rows:
         raise ParameterError(f"{what} must have 0 <= start < stop <= {rows}, got start={start} and stop={stop}")
 
 
 def join_positions(positions: Iterable[Integers], *, start: int, stop: int, size: int) -> Iterator[Integers]:
-    """Positions drawn of the rows start to stop - 1 and counted from there, made positions of the whole; -1 stays.
+    """Add the offset `start` to positions within the rows start to stop - 1; -1 is unchanged.
 
-    They are checked, and come `size` at a time, in a buffer that is used again, however they were cut.
-
-    >>> drawn = [np.array([2, -1]), np.array([0, 0, -1])]
-    >>> [part.tolist() for part in join_positions(drawn, start=10, stop=13, size=4)]
-    [[12, -1, 10, 10], [-1]]
+    Positions are checked and yielded in arrays of `size`, in a buffer that is reused.
     """
     buffer = np.empty(size, np.int64)
     used = 0
-    for given in positions:
-        if given.dtype != np.int64 or given.ndim != 1:
-            raise ParameterError(f"positions must be 1-D arrays of int64, got {given.ndim}-D {given.dtype}")
-        if len(given) and not (given.min() >= -1 and given.max() < stop - start):
+    for drawn in positions:
+        if drawn.dtype != np.int64 or drawn.ndim != 1:
+            raise ParameterError(f"positions must be 1-D arrays of int64, got {drawn.ndim}-D {drawn.dtype}")
+        if len(drawn) and not (drawn.min() >= -1 and drawn.max() < stop - start):
             raise ParameterError(f"positions must be from -1 to {stop - start - 1}, got one outside")
-        while len(given):
-            taken = min(len(given), size - used)
-            part = given[:taken]
+        while len(drawn):
+            taken = min(len(drawn), size - used)
+            part = drawn[:taken]
             buffer[used : used + taken] = part if start == 0 else np.where(part < 0, -1, part + start)
-            used, given = used + taken, given[taken:]
+            used, drawn = used + taken, drawn[taken:]
             if used == size:
                 yield buffer
                 used = 0

@@ -1,6 +1,6 @@
 """The registry of engines: which sources each one opens, and what it can do.
 
-A description is known before the libraries of its engine are imported, since most commands need one of them or none.
+Descriptions do not import the libraries of their engines, since most commands need at most one.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 Where: TypeAlias = Literal["auto", "server", "client"]
 
-#: Characters that stand for others in the name of a file.
+#: Wildcards in the name of a file.
 PATTERN_CHARACTERS = frozenset("*?[")
 
 
 @dataclass(frozen=True)
 class Options:
-    """How a source is opened: the arguments of `open_source`."""
+    """The options of `open_source`."""
 
     table: str | None = None
     query: Any = None
@@ -36,24 +36,24 @@ class Options:
 
 
 class EngineDescription(ABC):
-    """What an engine opens, and what it can do."""
+    """The sources that an engine opens, and its capabilities."""
 
-    has_tables: ClassVar[bool] = False  #: whether `table` or `query` may say which rows are meant
-    chooses_where: ClassVar[bool] = False  #: whether `where` may say where the passes are run
-    declares_schema: ClassVar[bool] = False  #: whether its columns declare bounds and categories
-    holds_ledger: ClassVar[bool] = False  #: whether a ledger can be in the source itself
-    writes_tables: ClassVar[bool] = False  #: whether `write_table` can make a table of rows there
+    has_tables: ClassVar[bool] = False  #: whether `table` or `query` may select rows
+    chooses_where: ClassVar[bool] = False  #: whether `where` may select where passes run
+    declares_schema: ClassVar[bool] = False  #: whether columns declare bounds and categories
+    holds_ledger: ClassVar[bool] = False  #: whether the source can store a ledger
+    writes_tables: ClassVar[bool] = False  #: whether `write_table` is supported
 
     @abstractmethod
     def opens(self, source: Any) -> bool:
-        """Whether the source is one of this engine's."""
+        """Return whether this engine can open the source."""
 
     @abstractmethod
     def open(self, source: Any, options: Options) -> Engine:
-        """Open a source that this engine `opens`."""
+        """Open a source for which `opens` is true."""
 
     def local_paths(self, source: Any, query: str | None) -> list[str]:
-        """Return the files, patterns and directories of this machine that a source and a query name."""
+        """Return the local files, patterns and directories that a source and a query name."""
         del source, query
         return []
 
@@ -65,17 +65,17 @@ class EngineDescription(ABC):
     def write_table(
         self, source: str, table: str, blocks: Iterable[Any], *, dims: int, progress: Callable[[int], None] | None
     ) -> None:
-        """Make a table of blocks of features and labels, where `writes_tables` says so."""
+        """Write blocks of features and labels to a new table; only if `writes_tables` is true."""
         raise NotImplementedError
 
 
 class _OpenEngine(EngineDescription):
-    """An engine that is open already, beside which nothing may be given."""
+    """An open engine, with which no options are allowed."""
 
     has_tables = chooses_where = True
 
     def opens(self, source: Any) -> bool:
-        # Whoever has an object of a library has imported it, here and below.
+        # If the module is not imported, the source cannot be one of its objects; likewise below.
         base = sys.modules.get("boltdp.engines.base")
         return base is not None and isinstance(source, base.Engine)
 
@@ -107,7 +107,7 @@ class _Postgres(EngineDescription):
 
 
 class _SparkAddress(EngineDescription):
-    """The address of a Spark master, or of a Connect server."""
+    """The address of a Spark master or a Spark Connect server."""
 
     has_tables = chooses_where = True
 
@@ -134,7 +134,7 @@ class _SparkFrame(EngineDescription):
 
 
 class _Files(EngineDescription):
-    """A file, those of a pattern or a directory, files that a query names, or a database of DuckDB."""
+    """Files by name, pattern, directory or query, and DuckDB databases."""
 
     has_tables = True
 
@@ -159,7 +159,7 @@ class _Files(EngineDescription):
 
 
 class _DuckDBObject(EngineDescription):
-    """A relation of DuckDB, or a dataset of Arrow, which DuckDB reads."""
+    """A DuckDB relation, or an Arrow dataset, which DuckDB reads."""
 
     def opens(self, source: Any) -> bool:
         kinds = (("duckdb", "DuckDBPyRelation"), ("pyarrow.dataset", "Dataset"))
@@ -188,7 +188,7 @@ class _SQLAlchemy(EngineDescription):
 
 
 class _Arrays(EngineDescription):
-    """A pair (X, y), a data frame of pandas, or whatever Arrow can read as a table."""
+    """A pair (X, y), a pandas data frame, or an object that Arrow can read as a table."""
 
     def opens(self, source: Any) -> bool:
         return (isinstance(source, tuple) and len(source) == 2) or is_pandas_frame(source) or is_table(source)
@@ -202,7 +202,7 @@ class _Arrays(EngineDescription):
         return ArrayEngine.from_pandas(source) if is_pandas_frame(source) else ArrayEngine.from_arrow(source)
 
 
-#: The engines, in the order in which they are asked.
+#: The engines, in order of precedence.
 ENGINES: tuple[EngineDescription, ...] = (
     _OpenEngine(),
     _Postgres(),
@@ -231,7 +231,7 @@ def find_engine(source: Any) -> EngineDescription:
 
 
 def open_engine(source: Any, options: Options) -> Engine:
-    """Open a source by the engine that opens it, and refuse options that this engine does not have."""
+    """Open a source with its engine; raise ParameterError for options that the engine does not support."""
     engine = find_engine(source)
     if options.where != "auto" and not engine.chooses_where:
         raise ParameterError("where must be given only with a PostgreSQL database")

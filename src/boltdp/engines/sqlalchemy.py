@@ -1,7 +1,7 @@
-"""Rows of whatever database SQLAlchemy can reach, streamed through this process.
+"""Rows of any database that SQLAlchemy supports, streamed through this process.
 
-PostgreSQL has an engine of its own, which the rows need not leave. What a database says may quote rows, so none of it
-is passed on or chained.
+PostgreSQL has an engine of its own, with which rows can stay in the database. Error messages of databases may quote
+rows, so they are neither passed on nor chained.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ T = TypeVar("T")
 class SQLAlchemyEngine(Engine):
     """A table, or the rows of a query (SQL text or a selectable), of an engine or a connection of SQLAlchemy.
 
-    Of a query the same is asked as of one on any other database: each row must come from one person's row, and rows
-    must be chosen and ordered by public columns only. Name the order, by a key, where the database keeps none. Each
-    cell becomes what the schema declares, or is missing.
+    As with any database, each row of a query must come from one person's row, and rows must be selected and ordered by
+    public columns only. Use ORDER BY with a key if the database has no stable order. Columns are untyped: each cell is
+    converted to the type in the schema, or is missing.
 
     >>> bind = sa.create_engine("sqlite://")
     >>> with SQLAlchemyEngine(bind, query="SELECT 30 AS age, 'yes' AS sick") as engine:
@@ -49,10 +49,14 @@ class SQLAlchemyEngine(Engine):
         self.spool = spool
         self._held = ExitStack()
         try:
-            self._connection = bind if isinstance(bind, sa.Connection) else self._held.enter_context(_connected(bind))
+            if isinstance(bind, sa.Connection):
+                self._connection = bind
+            else:
+                opened = _call_database(bind.connect, "the database of SQLAlchemy cannot be reached")
+                self._connection = self._held.enter_context(opened)
             self._fault = "the query cannot be run" if table is None else f"the table {table!r} cannot be read"
-            self._rows = self._of_table(table) if table is not None else query
-            self._names = self._ask(lambda: [*self._run(self._around("*", nothing=True)).keys()])
+            self._rows = self._select_table(table) if table is not None else query
+            self._names = self._call(lambda: [*self._run(self._wrap_rows("*", no_rows=True)).keys()])
         except BaseException:
             self._held.close()
             raise
@@ -61,61 +65,57 @@ class SQLAlchemyEngine(Engine):
             raise DataError("the columns of the data must have different names, and two have the same")
 
     def count(self) -> int:
-        return int(self._ask(lambda: self._run(self._around("count(*)")).scalar_one()))
+        return int(self._call(lambda: self._run(self._wrap_rows("count(*)")).scalar_one()))
 
     def columns(self) -> dict[str, ColumnType]:
         return dict.fromkeys(self._names, ColumnType("untyped"))
 
     def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
         places = [self._names.index(name) for name in columns]
-        result = self._ask(lambda: self._run(self._rows, stream_results=True))
+        result = self._call(lambda: self._run(self._rows, stream_results=True))
         try:
-            while rows := self._ask(lambda: result.fetchmany(BATCH_ROWS)):
-                given = ([row[place] for row in rows] for place in places)
+            while rows := self._call(lambda: result.fetchmany(BATCH_ROWS)):
+                cells = ([row[place] for row in rows] for place in places)
                 parts = [
                     python_cells.column(part, (parse or {}).get(name))
-                    for name, part in zip(columns, given, strict=True)
+                    for name, part in zip(columns, cells, strict=True)
                 ]
                 yield pa.RecordBatch.from_arrays(parts, list(columns))
         finally:
-            self._ask(result.close)
+            self._call(result.close)
 
     def close(self) -> None:
         self._held.close()
 
-    def _of_table(self, name: str) -> Any:
-        inspector = self._ask(lambda: sa.inspect(self._connection))
-        names = self._ask(lambda: [*inspector.get_table_names(), *inspector.get_view_names()])
+    def _select_table(self, name: str) -> Any:
+        inspector = self._call(lambda: sa.inspect(self._connection))
+        names = self._call(lambda: [*inspector.get_table_names(), *inspector.get_view_names()])
         if name not in names:
             hint = near(name, names) or f"there are the tables {listed(names)}"
             raise DataError(f"the table {name!r} does not exist", hint=hint)
         return sa.select(sa.literal_column("*")).select_from(sa.table(name))
 
-    def _around(self, columns: str, *, nothing: bool = False) -> Any:
-        """A statement about all rows, or about none of them."""
+    def _wrap_rows(self, columns: str, *, no_rows: bool = False) -> Any:
+        """Return a SELECT of `columns` from all rows, or from none of them."""
         if isinstance(self._rows, str):
-            return f"SELECT {columns} FROM (\n{self._rows}\n) source" + (" WHERE 1 = 0" if nothing else "")
+            return f"SELECT {columns} FROM (\n{self._rows}\n) source" + (" WHERE 1 = 0" if no_rows else "")
         around: Any = sa.select(sa.literal_column(columns)).select_from(self._rows.subquery("source"))
-        return around.where(sa.literal_column("1 = 0")) if nothing else around
+        return around.where(sa.literal_column("1 = 0")) if no_rows else around
 
     def _run(self, statement: Any, **options: Any) -> Any:
-        # A text is the database's own: SQLAlchemy would take a colon in it for a parameter.
+        # SQL text goes to the driver unchanged: SQLAlchemy would treat a colon as a parameter.
         if isinstance(statement, str):
             return self._connection.exec_driver_sql(statement, execution_options=options)
         return self._connection.execute(statement, execution_options=options)
 
-    def _ask(self, action: Callable[[], T]) -> T:
-        return _attempt(action, self._fault)
+    def _call(self, action: Callable[[], T]) -> T:
+        return _call_database(action, self._fault)
 
 
-def _connected(bind: Any) -> Any:
-    return _attempt(bind.connect, "the database of SQLAlchemy cannot be reached")
-
-
-def _attempt(action: Callable[[], T], fault: str) -> T:
-    """Do something with a database; if it fails, say so in our words and leave no trace of its own."""
+def _call_database(action: Callable[[], T], fault: str) -> T:
+    """Run an action with a database; errors are raised as DataError without the original exception."""
     try:
         return action()
-    except Exception as error:  # of whatever driver it is
+    except Exception as error:  # of any driver
         kind = type(error).__name__
     raise DataError(f"{fault}: the database reports {kind}")

@@ -1,7 +1,7 @@
-"""How packed rows are read: from the cells of a row to its features. C in `feature_map.h`, which says what a cell is.
+"""The map from the cells of a packed row to its features: C in `feature_map.h`, which defines cells.
 
 Rows are encoded once, in public units: numbers from -1 to 1, a category as its index, a curve as a number of steps.
-Centres, scales and the clip norm come later, with the feature map, which every state and every sum carries with it.
+The feature map, which is part of every state and every sum, applies centres, scales and the clip norm.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _HEADER_WORDS = 8
 
 @dataclass(frozen=True)
 class Segment:
-    """Features that are read in the same way, and their two numbers: see `feature_map.h`."""
+    """Consecutive features of one kind, with two parameters each: see `feature_map.h`."""
 
     kind: Kind
     a: Doubles
@@ -42,50 +42,50 @@ class Segment:
 
     @property
     def is_group(self) -> bool:
-        """Whether one cell has several features."""
+        """Whether one cell is mapped to several features."""
         return self.kind in ("category", "steps")
 
     @property
     def slots(self) -> int:
-        """How many numbers its sums have: see `feature_map.h`."""
+        """The number of slots in sums: see `feature_map.h`."""
         return len(self.a) + (0 if not self.is_group else 1 if self.kind == "category" else 2)
 
-    def joins(self, other: Segment) -> bool:
-        """Whether it and what follows it are one segment."""
+    def can_merge(self, other: Segment) -> bool:
+        """Return whether this segment and the following one can be merged."""
         return self.kind == other.kind and not self.is_group
 
     def spread(self, weights: Doubles) -> Doubles:
-        """<w, x> for the features x of each slot of a group; of weights along the last axis."""
+        """Return <w, x> for the features x of each slot of a group, along the last axis of the weights."""
         absent, present = weights * self.a, weights * self.b
         below, above = _sums_before(present), _sums_after(absent)
         if self.kind == "steps":
-            # That many steps are present, and the others not; none at all where the cell is missing.
+            # Slot k + 1 has k steps present and the others absent; slot 0 is a missing cell, without features.
             return np.concatenate([np.zeros_like(below[..., :1]), below + above], axis=-1)
         others = _sums_before(absent)[..., :-1] + above[..., 1:]
         return np.concatenate([above[..., :1], others + present], axis=-1)
 
     def gather(self, sums: Doubles) -> Doubles:
-        """The sum of the features, by how much of each slot of a group there is; along the last axis."""
+        """Return the sums of the features from the sums of the slots of a group, along the last axis."""
         if self.kind == "steps":
             below, above = _sums_before(sums[..., 1:]), _sums_after(sums[..., 1:])
             return self.b * above[..., 1:-1] + self.a * below[..., 1:-1]
-        # All but the own one: a difference from the sum of all would lose digits.
+        # Subtracting from the total would lose digits.
         others = _sums_before(sums)[..., 1:-1] + _sums_after(sums)[..., 2:]
         return self.a * others + self.b * sums[..., 1:]
 
     @cached_property
     def squares(self) -> Doubles:
-        """The squared length of the features of each slot of a group."""
+        """The squared norm of the features of each slot of a group."""
         return Segment(self.kind, self.a**2, self.b**2).spread(np.ones(len(self.a)))
 
 
 def _sums_before(numbers: Doubles) -> Doubles:
-    """The sum of the first 0, 1, 2, ... numbers, along the last axis, always from left to right."""
+    """Return prefix sums along the last axis, starting with 0, added from left to right."""
     return np.concatenate([np.zeros_like(numbers[..., :1]), np.cumsum(numbers, axis=-1)], axis=-1)
 
 
 def _sums_after(numbers: Doubles) -> Doubles:
-    """The sum of the numbers from the first, the second, ... on, down to that of none."""
+    """Return suffix sums along the last axis, ending with 0."""
     return _sums_before(numbers[..., ::-1])[..., ::-1]
 
 
@@ -107,7 +107,7 @@ class FeatureMap:
     def __init__(self, segments: Sequence[Segment]) -> None:
         self.segments: list[Segment] = []
         for segment in segments:
-            if self.segments and self.segments[-1].joins(segment):
+            if self.segments and self.segments[-1].can_merge(segment):
                 last = self.segments.pop()
                 segment = Segment(last.kind, np.concatenate([last.a, segment.a]), np.concatenate([last.b, segment.b]))
             self.segments.append(segment)
@@ -120,7 +120,7 @@ class FeatureMap:
 
     @cached_property
     def block(self) -> npt.NDArray[np.uint8]:
-        """As C reads it."""
+        """The feature map in the memory layout of C."""
         groups = [part for part in self.segments if part.is_group]
         counts = [[_KINDS.index(part.kind), len(part.a)] for part in self.segments]
         squares = np.concatenate([np.empty(0), *(part.squares for part in groups)])
@@ -134,13 +134,13 @@ class FeatureMap:
 
     @cached_property
     def _units(self) -> Doubles:
-        """Of each slot of a group, the power of two that is at least the length of its features; 0 if they are 0."""
+        """The norm of the features of each slot of a group, rounded up to a power of two; 0 for no features."""
         lengths = np.sqrt(np.concatenate([np.empty(0), *(part.squares for part in self.segments if part.is_group)]))
         fractions, exponents = np.frexp(lengths)
         return np.where(lengths > 0, np.ldexp(1.0, exponents - (fractions == 0.5)), 0.0)
 
     def features(self, rows: PackedRows) -> Doubles:
-        """The labels and features of packed rows."""
+        """Return the labels and features of packed rows."""
         if rows.dtype != np.float32 or rows.ndim != 2 or rows.shape[1] != 1 + self.cells:
             raise ParameterError(
                 f"rows must be a 2-D array of float32 with 1 + {self.cells} columns, got {rows.dtype} of shape "
@@ -152,15 +152,15 @@ class FeatureMap:
         return out
 
     def spread(self, weights: Doubles) -> Doubles:
-        """Weights of the slots, for which <w, x> of every row is the same: along the last axis."""
-        parts = [(part, weights[..., at]) for part, at in self._features()]
-        dense = [of for part, of in parts if not part.is_group]
-        return np.concatenate([*dense, *(part.spread(of) for part, of in parts if part.is_group)], axis=-1)
+        """Convert weights of features to weights of slots with the same <w, x>, along the last axis."""
+        parts = [(part, weights[..., at]) for part, at in self._feature_slices()]
+        dense = [own for part, own in parts if not part.is_group]
+        return np.concatenate([*dense, *(part.spread(own) for part, own in parts if part.is_group)], axis=-1)
 
     def gather(self, sums: Doubles) -> Doubles:
-        """Sums of features, from those of slots: along the last axis."""
+        """Convert sums of slots to sums of features, along the last axis."""
         dense = iter(np.split(sums[..., : self.dense], self._dense_cuts, axis=-1))
-        # A slot without a length has no features.
+        # A slot with norm 0 has no features.
         scaled = sums[..., self.dense :] / np.where(self._units > 0, self._units, 1.0)
         groups = iter(np.split(scaled, self._group_cuts, axis=-1))
         gathered = [part.gather(next(groups)) if part.is_group else next(dense) for part in self.segments]
@@ -174,7 +174,7 @@ class FeatureMap:
     def _group_cuts(self) -> list[int]:
         return [*accumulate(part.slots for part in self.segments if part.is_group)][:-1]
 
-    def _features(self) -> Iterator[tuple[Segment, slice]]:
+    def _feature_slices(self) -> Iterator[tuple[Segment, slice]]:
         at = 0
         for part in self.segments:
             yield part, slice(at, at + len(part.a))
@@ -182,13 +182,9 @@ class FeatureMap:
 
 
 def scores(rows: PackedRows, weights: Doubles, feature_map: FeatureMap | None = None) -> Doubles:
-    """<w, x> of each packed row x and each of the weight vectors, (vectors, dims); rows longer than 1 are shortened.
+    """Return <w, x> for each packed row x, scaled into the unit ball, and each weight vector, (vectors, dims).
 
     Without a feature map the cells are the features.
-
-    >>> scores(np.array([[0, 3, 4], [1, 0.5, 0]], np.float32), np.array([[1.0, 0.0], [0.0, 1.0]]))
-    array([[0.6, 0.8],
-           [0.5, 0. ]])
     """
     cells, dims = (rows.shape[1] - 1,) * 2 if feature_map is None else (feature_map.cells, feature_map.dims)
     if rows.dtype != np.float32 or rows.ndim != 2 or rows.shape[1] != 1 + cells or weights.shape[1:] != (dims,):
@@ -197,14 +193,14 @@ def scores(rows: PackedRows, weights: Doubles, feature_map: FeatureMap | None = 
             f"{rows.shape} and weights of shape {weights.shape}"
         )
     contiguous = np.ascontiguousarray(rows)
-    of_slots = np.ascontiguousarray(weights if feature_map is None else feature_map.spread(weights), np.float64)
-    out, room = np.empty((len(rows), len(weights))), np.empty(2 * of_slots.shape[1])
+    slot_weights = np.ascontiguousarray(weights if feature_map is None else feature_map.spread(weights), np.float64)
+    out, room = np.empty((len(rows), len(weights))), np.empty(2 * slot_weights.shape[1])
     _library.feature_map_scores(
         feature_map_pointer(feature_map),
         cells,
         contiguous.ctypes.data,
         len(rows),
-        of_slots.ctypes.data,
+        slot_weights.ctypes.data,
         len(weights),
         room.ctypes.data,
         out.ctypes.data,

@@ -1,4 +1,4 @@
-"""Sums over all rows of the features and of their squares, which centre and scale them later: C in `feature_sums.c`."""
+"""Sums of features and of their squares over all rows, for standardization: C in `feature_sums.c`."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from boltdp.kernel.feature_map import FeatureMap
 from boltdp.kernel.sgd import _library, feature_map_pointer
 from boltdp.kernel.sum_state import Summation
 
-_HEADER = 8 * 8
-#: What the sums are whole multiples of.
+_HEADER_BYTES = 8 * 8
+#: Sums are integer multiples of this unit.
 UNIT = 2.0**-20
 
 
 class FeatureSums(Summation):
-    """The sums of the features of all rows fed so far, and of their squares, in multiples of UNIT.
+    """The sums of the features and of their squares over all rows added so far, in multiples of UNIT.
 
-    Features are clipped to [-1, 1] and rows shortened to `clip_norm` first. Each row is rounded by itself and the sums
-    are exact, so that replacing one row changes nothing but its own terms. The map has numbers as they stand, 0 or
-    1 for a category, and steps of one height, above or below zero.
+    Features are clipped to [-1, 1] and rows to the norm `clip_norm` first. Each row is rounded by itself and the sums
+    are exact, so that replacing one row changes only its own terms. The feature map must leave numbers unchanged, have
+    0 and 1 for a category, and steps of one height, above or below zero.
 
     >>> moments = FeatureSums(clip_norm=1.0, cells=2)
     >>> moments.add(np.array([[0, 0.5, 0], [1, 3, 0]], np.float32))
@@ -34,7 +34,7 @@ class FeatureSums(Summation):
     _check = _library.feature_sums_check
     _add = _library.feature_sums_add
     _join = _library.feature_sums_join
-    _other = "moments must stay those of the same features"
+    _mismatch = "moments must stay those of the same features"
 
     def __init__(self, feature_map: FeatureMap | None = None, *, clip_norm: float, cells: int | None = None) -> None:
         if (feature_map is None) == (cells is None):
@@ -48,13 +48,13 @@ class FeatureSums(Summation):
         )
         if code:
             raise ParameterError(f"clip_norm must be > 0 and rows have cells, got {clip_norm} and {width}")
-        self._begin()
+        self._save_initial_block()
 
     @property
     def value(self) -> Integers:
-        """Of shape (2, dims): as private as the rows."""
+        """The sums, of shape (2, dims), which are as private as the rows."""
         slots = self._cells if self._feature_map is None else self._feature_map.slots
-        sums = np.frombuffer(self._block, np.float64, 2 * slots, _HEADER).astype(np.int64).reshape(2, slots)
+        sums = np.frombuffer(self._block, np.float64, 2 * slots, _HEADER_BYTES).astype(np.int64).reshape(2, slots)
         if self._feature_map is None:
             return sums
         parts, dense, at = [], 0, self._feature_map.dense
@@ -63,12 +63,12 @@ class FeatureSums(Summation):
                 parts.append(sums[:, dense : dense + len(part.a)])
                 dense += len(part.a)
                 continue
-            # All features of a slot are as high, so that whole numbers of units stay whole numbers.
-            of_slots, at = sums[:, at : at + part.slots], at + part.slots
+            # All features of a slot have the same height, so multiples of UNIT stay multiples of UNIT.
+            slots_of_part, at = sums[:, at : at + part.slots], at + part.slots
             if part.kind == "category":
-                parts.append(of_slots[:, 1:])
+                parts.append(slots_of_part[:, 1:])
             else:
-                below = np.cumsum(of_slots[:, 1:], axis=1)
+                below = np.cumsum(slots_of_part[:, 1:], axis=1)
                 above = below[:, -1:] - below
                 parts.append(np.stack([above[0] - below[0], above[1] + below[1]])[:, :-1])
         return np.concatenate(parts, axis=1)

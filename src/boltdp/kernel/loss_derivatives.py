@@ -1,4 +1,4 @@
-"""Sums over all rows of the loss's gradient, its Hessian times a direction, or the Hessian: `loss_derivatives.c`."""
+"""Sums over all rows of the gradient, a Hessian-vector product, or the Hessian: C in `loss_derivatives.c`."""
 
 from __future__ import annotations
 
@@ -10,38 +10,34 @@ from boltdp._arrays import Doubles
 from boltdp.errors import ParameterError
 from boltdp.kernel.feature_map import FeatureMap
 from boltdp.kernel.packing import of_hashes
-from boltdp.kernel.sgd import _library, _pointer, _weights_of_classes, feature_map_pointer
-from boltdp.kernel.sum_state import Summation, finite_numbers
+from boltdp.kernel.sgd import _library, _make_class_weights, _pointer, feature_map_pointer
+from boltdp.kernel.sum_state import Summation, check_finite
 from boltdp.losses import Loss
 
-#: The most slots of which the Hessian is summed: those of features, and up to two more for each group of them.
+#: Maximum number of slots of a Hessian: one per feature, and up to two more per group.
 MAX_HESSIAN_SLOTS = 1024
 
 _GRADIENT, _PRODUCT, _HESSIAN = range(3)
-_SUMMED_AT = 8 * 13
+_ROWS_OFFSET = 8 * 13
 
 
 class DerivativeSums(Summation):
-    """The derivative of the loss of all rows fed so far, at fixed weights of shape (vectors, dims).
+    """The derivative of the loss over all rows added so far, at fixed weights of shape (vectors, dims).
 
-    Without a direction it is the gradient, else the Hessian times the direction; with `hessian`, the Hessian with
-    respect to each of the vectors. The loss of a row is multiplied by the weight of its class, if `class_weights` are
-    given; its gradient, if it is then longer than `clip`, is shortened to it. `positive` and `classes` are those of
-    `State`. Packed rows are read by the feature map, if there is one, and guarded as there; neutral ones add nothing.
-    With a `share` below 1 only about this share of the rows is summed, chosen by a hash of what is in them.
+    It is the gradient; with a direction, the product of the Hessian and the direction; with `hessian`, the Hessian with
+    respect to each of the vectors. `class_weights` multiply the loss of each row. The gradient of each row is then
+    clipped to the norm `clip`. `positive` and `classes` are those of `State`, as are the feature map and the checks of
+    rows; neutral rows add nothing. With a `share` below 1, about this share of the rows is summed, sampled by a hash of
+    their contents.
 
-    Each row's terms are rounded to multiples of `SUM_GRID`, and their sums are exact: neither the order of rows nor
-    who adds up how many of them changes a bit.
+    Each row's terms are rounded to multiples of `SUM_GRID`, and their sums are exact: they do not depend on the order
+    of the rows or on how rows are split.
 
     >>> from boltdp.losses import Logistic
     >>> sums = DerivativeSums(Logistic(), np.zeros((1, 1)))
     >>> sums.add(np.array([[1, 0.5], [0, -0.25]], dtype=np.float32))
     >>> sums.value, sums.rows
     (array([[-0.375]]), 2)
-    >>> sums = DerivativeSums(Logistic(), np.zeros((1, 1)), hessian=True)
-    >>> sums.add(np.array([[1, 0.5], [0, -0.5]], dtype=np.float32))
-    >>> sums.value
-    array([[[0.125]]])
     """
 
     aggregate = "derivative"
@@ -49,7 +45,7 @@ class DerivativeSums(Summation):
     _check = _library.derivatives_check
     _add = _library.derivatives_add
     _join = _library.derivatives_join
-    _other = "sums must stay those of the same derivative"
+    _mismatch = "sums must stay those of the same derivative"
 
     def __init__(
         self,
@@ -65,17 +61,17 @@ class DerivativeSums(Summation):
         feature_map: FeatureMap | None = None,
         share: float = 1.0,
     ) -> None:
-        bent = hessian or direction is not None
-        if bent and loss.simplex is None:
+        second_order = hessian or direction is not None
+        if second_order and loss.simplex is None:
             raise ParameterError(f"loss must have a Hessian everywhere, got {loss.name!r}")
         if loss.vectors > 1:
             classes = loss.vectors
-        weights = finite_numbers("weights", weights, (loss.vectors, weights.shape[-1]))
-        direction = None if direction is None else finite_numbers("direction", direction, weights.shape)
+        weights = check_finite("weights", weights, (loss.vectors, weights.shape[-1]))
+        direction = None if direction is None else check_finite("direction", direction, weights.shape)
         dims = weights.shape[1]
         if feature_map is not None and feature_map.dims != dims:
             raise ParameterError(f"feature_map must be of {dims} features, got {feature_map.dims}")
-        if not clip > 0 or (bent and clip < math.inf):
+        if not clip > 0 or (second_order and clip < math.inf):
             raise ParameterError(f"clip must be > 0, and infinite for anything but the gradient, got {clip}")
         if hessian and direction is not None:
             raise ParameterError("hessian must be False where there is a direction, got True")
@@ -84,9 +80,9 @@ class DerivativeSums(Summation):
         if hessian and slots > MAX_HESSIAN_SLOTS:
             raise ParameterError(f"weights must be of <= {MAX_HESSIAN_SLOTS} slots for a Hessian, got {slots}")
         self._feature_map, self._hessian = feature_map, hessian
-        self.share = share  #: of the rows that is summed
+        self.share = share  #: the share of the rows that is summed
         self._shape = (loss.vectors, slots, slots) if hessian else (loss.vectors, slots)
-        # Terms on the grid must be small, and there is no such thing as a small direction: a power of two is exact.
+        # The grid is fixed, so the direction is scaled to norm below 1, by a power of two, which is exact.
         self._exponent = 0 if direction is None else _exponent_above(direction)
         if direction is not None:
             direction = np.ldexp(direction, -self._exponent)
@@ -98,7 +94,7 @@ class DerivativeSums(Summation):
         size = 0 if min(shape) < 0 else _library.derivatives_bytes(*shape, feature_map_pointer(feature_map))
         if size == 0:
             raise ParameterError(f"positive must be one of 2 or more classes, got {positive} of {classes}")
-        by_class = _weights_of_classes(class_weights, classes)
+        by_class = _make_class_weights(class_weights, classes)
         super().__init__(size, cells)
         arrays = [_pointer(weights), _pointer(direction), _pointer(by_class)]
         numbers = (loss.parameter, clip, hashes)
@@ -107,16 +103,16 @@ class DerivativeSums(Summation):
         )
         if code:
             raise ParameterError("class_weights must be above 0 and at most 1")
-        self._begin()
+        self._save_initial_block()
 
     @property
     def rows(self) -> int:
-        """How many rows were summed, but for neutral ones: as private as the rows."""
-        return int(np.frombuffer(self._block, np.uint64, 1, _SUMMED_AT)[0])
+        """The number of summed rows that are not neutral, which is as private as the rows."""
+        return int(np.frombuffer(self._block, np.uint64, 1, _ROWS_OFFSET)[0])
 
     @property
     def value(self) -> Doubles:
-        """The sum, of shape (vectors, dims), or (vectors, dims, dims) for the Hessian: as private as the rows."""
+        """The sum, of shape (vectors, dims) or (vectors, dims, dims), which is as private as the rows."""
         out = np.empty(self._shape)
         _library.derivatives_sum(self._block.ctypes.data, self._block.size, out.ctypes.data)
         out = np.ldexp(out, self._exponent)
@@ -129,7 +125,7 @@ class DerivativeSums(Summation):
 
 
 def _exponent_above(numbers: Doubles) -> int:
-    """Of the power of two that is above their length, which may be anything that a double can be.
+    """Return the exponent of a power of two above the L2 norm, without overflow or underflow.
 
     >>> _exponent_above(np.array([[3.0, 4.0]])), _exponent_above(np.zeros(2))
     (3, 0)

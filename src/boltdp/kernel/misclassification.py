@@ -1,4 +1,4 @@
-"""How many rows each of several models gets wrong: C in `misclassification.c`."""
+"""Misclassification counts of several models: C in `misclassification.c`."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from boltdp._arrays import Doubles
 from boltdp.errors import ParameterError
 from boltdp.kernel.feature_map import FeatureMap
 from boltdp.kernel.sgd import _library, feature_map_pointer
-from boltdp.kernel.sum_state import Summation, finite_numbers
+from boltdp.kernel.sum_state import Summation, check_finite
 
-_HEADER = 8 * 8
+_HEADER_BYTES = 8 * 8
 
 
 class ErrorCounts(Summation):
-    """Errors of models, of all rows fed so far; weights of shape (models, vectors, dims).
+    """The number of misclassified rows of each model; weights of shape (models, vectors, dims).
 
-    One vector chooses class 1 where <w, x> > 0, else class 0; one vector per class, the first with the greatest <w, x>.
-    Packed rows are read by the feature map, if there is one. Rows without a declared class, and without a feature map
-    those with a feature that is not finite, are errors of every model. One row changes each count by at most 1; the
-    counts are as private as the rows.
+    A model with one vector predicts class 1 if <w, x> > 0, else class 0; with one vector per class, it predicts the
+    first class with the greatest <w, x>. A feature map converts cells to features, if given. Rows with an unknown
+    class, or, without a feature map, with a feature that is not finite, are errors of every model. One row changes each
+    count by at most 1. The counts are as private as the rows.
 
     >>> errors = ErrorCounts(np.array([[[1.0, 0.0]], [[-1.0, 0.5]]]), classes=2)
     >>> errors.add(np.array([[1, 0.5, 0], [0, -0.5, 0.1], [0, 0.25, 0.125], [np.nan, 0, 0]], dtype=np.float32))
@@ -32,21 +32,18 @@ class ErrorCounts(Summation):
     _check = _library.misclassification_check
     _add = _library.misclassification_add
     _join = _library.misclassification_join
-    _other = "counts must stay those of the same models"
+    _mismatch = "counts must stay those of the same models"
 
     def __init__(self, weights: Doubles, *, classes: int, feature_map: FeatureMap | None = None) -> None:
         if weights.ndim != 3:
             raise ParameterError(f"weights must have shape (models, vectors, dims), got {weights.ndim}-D")
         models, vectors, dims = weights.shape
-        weights = finite_numbers("weights", weights, weights.shape)
+        weights = check_finite("weights", weights, weights.shape)
         if feature_map is not None and feature_map.dims != dims:
             raise ParameterError(f"feature_map must be of {dims} features, got {feature_map.dims}")
         cells = dims if feature_map is None else feature_map.cells
-        size = (
-            0
-            if classes < 0
-            else _library.misclassification_bytes(cells, classes, models, vectors, feature_map_pointer(feature_map))
-        )
+        shape = (cells, classes, models, vectors, feature_map_pointer(feature_map))
+        size = 0 if classes < 0 else _library.misclassification_bytes(*shape)
         if size == 0:
             raise ParameterError(
                 f"weights must be of 1 or more models with 1 vector, or one for each of 2 or more classes, got shape "
@@ -56,12 +53,10 @@ class ErrorCounts(Summation):
         self._models = models
         if feature_map is not None:
             weights = np.ascontiguousarray(feature_map.spread(weights))
-        shape = (cells, classes, models, vectors, feature_map_pointer(feature_map))
         _library.misclassification_init(self._block.ctypes.data, size, *shape, weights.ctypes.data)
-        self._begin()
+        self._save_initial_block()
 
     @property
     def counts(self) -> list[int]:
-        """Errors of each model."""
-        counts: list[int] = np.frombuffer(self._block, np.uint64, self._models, _HEADER).tolist()
+        counts: list[int] = np.frombuffer(self._block, np.uint64, self._models, _HEADER_BYTES).tolist()
         return counts

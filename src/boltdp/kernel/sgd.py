@@ -1,9 +1,9 @@
 """Passes of SGD over packed rows: C in `sgd.c`, called through ctypes, which releases the GIL.
 
-A packed row is its label, then its cells. A feature map (`feature_map.py`) makes features of float32 cells; without one
-the cells are the features, float32 or float64. Rows with a norm above 1 are scaled into the unit ball as they are read;
-those with a feature that is NaN or infinite, or with an unknown label, have no gradient, and still count. White-box
-algorithms have noise in every update (`gaussian_sampling.md`); the others have none here.
+A packed row is its label, then its cells. A feature map (`feature_map.py`) converts float32 cells to features; without
+one the cells are the features, float32 or float64. Rows with a norm above 1 are scaled into the unit ball. Rows with
+a feature that is NaN or infinite, or with an unknown label, have gradient zero but still count. White-box algorithms
+add noise to every update (`gaussian_sampling.md`); the others add none here.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ __all__ = [
 # The enumerations of sgd.h.
 _GROWTHS = {"none": 0, "linear": 1, "sqrt": 2}
 _NOISES = {"gaussian": 1, "spherical": 2}
-_NOISELESS = 0
+_NO_NOISE = 0
 _ELEMENTS = {np.dtype(np.float32): 0, np.dtype(np.float64): 1}
 _BUILDS = {"portable": 1, "avx2": 2}
 _FASTEST = 0
 
-#: Among the positions of `run`: no row, but the end of a batch.
+#: Marks the end of a batch among the positions of `run`.
 BATCH_END = -1
-#: Length of the key of a state's noise.
+#: Length of the key of a state's noise generator.
 KEY_BYTES = 32
 
-# Cache lines are 64 bytes, and vectors that straddle two are slow to load.
+# The size of a cache line: vectors across two of them are slow to load.
 _ALIGNMENT = 64
 
 
@@ -158,21 +158,20 @@ def _error_text(code: int) -> str:
 
 
 class State:
-    """One model in training: its recipe, its position in the rows and its weights, in one flat block of bytes.
+    """One model in training: its recipe, its position in the rows and its weights, in one block of bytes.
 
-    `positive` is, for a loss with one weight vector, the class index that is y = +1; every other declared class is
-    y = -1, which is how one-vs-all works. `classes` is the number of declared labels (a loss with one vector per
-    class says so itself).
+    For a loss with one weight vector, `positive` is the index of the class with y = +1; every other class has y = -1,
+    as in one-vs-rest. `classes` is the number of classes, which a loss with one vector per class determines itself.
 
-    With `noise`, every update adds a fresh draw of it to the averaged gradient of the batch. Its randomness is all in
-    `key`, 32 bytes that no other state may have: two states with one key have the same noise, and the difference of
-    their weights has none. It has `loss.directions` * dims dimensions, as the gradients have.
+    With `noise`, every update adds a fresh draw of it to the averaged gradient of the batch. All its randomness comes
+    from `key`, 32 bytes that no other state may share: the noise of two states with the same key cancels in the
+    difference of their weights. It has `loss.directions` * dims dimensions, like the gradients.
 
-    With `marked`, batches end where the positions given to `run` say `BATCH_END`, and have any number of rows, or none.
-    A pass is over after `recipe.batches` of them, and each sum of gradients is divided by rows / batches, the expected
-    size of a batch.
+    With `marked`, batches end at `BATCH_END` among the positions given to `run`, and have any number of rows. A pass
+    ends after `recipe.batches` of them, and each sum of gradients is divided by rows / batches, the expected batch
+    size.
 
-    With a `feature_map`, packed rows have its cells, of which it makes the recipe's features.
+    With a `feature_map`, packed rows have its cells, which it converts to the recipe's features.
     """
 
     def __init__(
@@ -212,38 +211,37 @@ class State:
             regularization=recipe.regularization,
             radius=recipe.radius,
             marked=marked,
-            noise=_NOISELESS if noise is None else _NOISES[noise.kind],
+            noise=_NO_NOISE if noise is None else _NOISES[noise.kind],
             deviation=0.0 if noise is None else noise.scale,
             weighted=recipe.class_weights is not None,
         )
-        class_weights = _weights_of_classes(recipe.class_weights, classes)
+        class_weights = _make_class_weights(recipe.class_weights, classes)
         if feature_map is not None and feature_map.dims != recipe.dims:
             raise ParameterError(f"feature_map must be of {recipe.dims} features, got {feature_map.dims}")
-        read_by = feature_map_pointer(feature_map)
-        size = _library.sgd_bytes(c_recipe, read_by)
+        map_pointer = feature_map_pointer(feature_map)
+        size = _library.sgd_bytes(c_recipe, map_pointer)
         self._block = _aligned_block(size)
-        code = _library.sgd_init(self._block.ctypes.data, size, c_recipe, key, _pointer(class_weights), read_by)
+        code = _library.sgd_init(self._block.ctypes.data, size, c_recipe, key, _pointer(class_weights), map_pointer)
         if code:
             raise ParameterError(_error_text(code), hint="sgd.h states the range of each number")
 
     @classmethod
     def from_bytes(cls, data: bytes | bytearray | memoryview) -> State:
-        """Continue from `to_bytes`, perhaps in another process. A block that is not a sound state is refused."""
-        given = np.frombuffer(data, dtype=np.uint8)
+        """Restore a state from `to_bytes`; raise DataError if the bytes are not a valid state."""
         state = cls.__new__(cls)
-        state._block = _aligned_block(given.size)
-        state._block[:] = given
-        code = _library.sgd_check(state._block.ctypes.data, given.size)
+        state._block = _aligned_block(memoryview(data).nbytes)
+        state._block[:] = np.frombuffer(data, dtype=np.uint8)
+        code = _library.sgd_check(state._block.ctypes.data, state._block.size)
         if code:
             raise DataError(f"cannot continue from these bytes: {_error_text(code)}")
         return state
 
     def to_bytes(self) -> bytes:
-        """Everything needed to continue. It holds un-noised weights or the key of their noise: as private as rows."""
+        """Serialize the state. It has weights without noise, or the key of their noise: as private as the rows."""
         return self._block.tobytes()
 
     def update(self, data: bytes | bytearray | memoryview) -> None:
-        """Go on from what another process has made of this state: its `to_bytes`."""
+        """Replace this state by its continuation in another process, given as `to_bytes`."""
         self._block = State.from_bytes(data)._block
 
     @property
@@ -257,9 +255,9 @@ class State:
 
     @property
     def weights(self) -> Doubles:
-        """What the recipe's averaging asks for, of shape (vectors, dims); meaningful when finished.
+        """The last or averaged weights, as the recipe says, of shape (vectors, dims); final when finished.
 
-        They have the noise of the updates, if the state was made with one, and no other.
+        They contain the noise of the updates, if there is any, and no other noise.
         """
         recipe = self._header.recipe
         out = np.empty((self._vectors, recipe.dims))
@@ -271,7 +269,7 @@ class State:
     @property
     def noise(self) -> Mechanism | None:
         recipe = self._header.recipe
-        if recipe.noise == _NOISELESS:
+        if recipe.noise == _NO_NOISE:
             return None
         kind: Kind = "gaussian" if recipe.noise == _NOISES["gaussian"] else "spherical"
         return Mechanism(kind, recipe.deviation, max(1, self._vectors - 1) * recipe.dims)
@@ -282,7 +280,7 @@ class State:
 
     @property
     def row(self) -> int:
-        """Rows done of the pass in progress."""
+        """Number of processed rows of the current pass."""
         return int(self._header.row)
 
     @property
@@ -309,13 +307,13 @@ def run(
 ) -> None:
     """Feed a block of packed rows to every state: one read of the rows serves all models.
 
-    With `positions`, the rows there, in that order. `BATCH_END` among them ends a batch of a marked state; other states
-    take it for a row without a gradient.
+    With `positions`, only the rows there are fed, in that order. `BATCH_END` among them ends a batch of a marked state;
+    other states treat it as a row with gradient zero.
 
-    Each state continues where it is. A pass is over after `recipe.rows` rows (of a marked state: after
-    `recipe.batches` batches) and the next begins by itself; feeding past the last is an error, and then no state has
-    changed. How rows are cut into blocks never changes a bit, nor does `build`, the instruction set, which is there for
-    tests: the fastest is the default.
+    Each state continues from its position. A pass ends after `recipe.rows` rows (of a marked state: after
+    `recipe.batches` batches), and the next begins. Feeding past the last pass raises ParameterError and changes no
+    state. The result does not depend on how rows are split into blocks, nor on `build`, the instruction set, which is
+    for tests; the default is the fastest.
     """
     if build is not None and build not in builds():
         raise ParameterError(f"build must be one of {', '.join(builds())}, got {build!r}")
@@ -350,11 +348,7 @@ def run(
 
 
 def builds() -> tuple[str, ...]:
-    """Name the instruction-set builds that this machine can run, the portable one first.
-
-    >>> builds()[0]
-    'portable'
-    """
+    """Return the instruction-set builds that this machine can run, the portable one first."""
     return tuple(name for name, number in _BUILDS.items() if _library.sgd_has_build(number))
 
 
@@ -369,18 +363,13 @@ def _check_noise(recipe: Recipe, noise: Mechanism | None, key: bytes | None) -> 
         raise ParameterError(f"noise must have {recipe.dimensions} dimensions, got {noise.dimensions}")
 
 
-def _weights_of_classes(given: tuple[float, ...] | None, classes: int) -> Doubles | None:
-    """The class weights as an array, one for each class, or None.
-
-    >>> _weights_of_classes((1.0, 0.5), 3)
-    Traceback (most recent call last):
-    boltdp.errors.ParameterError: class_weights must be one for each of the 3 classes, got 2
-    """
-    if given is None:
+def _make_class_weights(weights: tuple[float, ...] | None, classes: int) -> Doubles | None:
+    """Convert class weights to an array; raise ParameterError unless there is one for each class."""
+    if weights is None:
         return None
-    if len(given) != classes:
-        raise ParameterError(f"class_weights must be one for each of the {classes} classes, got {len(given)}")
-    return np.array(given, dtype=np.float64)
+    if len(weights) != classes:
+        raise ParameterError(f"class_weights must be one for each of the {classes} classes, got {len(weights)}")
+    return np.array(weights, dtype=np.float64)
 
 
 def feature_map_pointer(feature_map: FeatureMap | None) -> int | None:

@@ -1,4 +1,4 @@
-"""What is summed over rows where they are: one flat block of bytes that any engine can carry to them and back."""
+"""Sums over rows, in one block of bytes that an engine can send to where the rows are stored, and back."""
 
 from __future__ import annotations
 
@@ -17,32 +17,31 @@ if TYPE_CHECKING:
 
 
 class Summation:
-    """A sum over rows. Neither the order of rows nor the way they are cut into parts, which are joined, changes a bit.
+    """A sum over rows, which does not depend on their order or on how they are split into parts that are joined.
 
-    Where the rows are in PostgreSQL, an aggregate of the extension does what `add` does.
+    In PostgreSQL, an aggregate of the extension replaces `add`.
     """
 
-    aggregate: ClassVar[str]  #: the name of the aggregate, in the schema boltdp
+    aggregate: ClassVar[str]  #: name of the aggregate in the schema boltdp
     _check: ClassVar[Callable[..., int]]
     _add: ClassVar[Callable[..., int]]
     _join: ClassVar[Callable[..., int]]
-    _other: ClassVar[str]  #: the message for a block of another sum
+    _mismatch: ClassVar[str]  #: error message for the block of another sum
 
     def __init__(self, size: int, cells: int) -> None:
         self._block = _aligned_block(size)
         self._cells = cells
 
-    def _begin(self) -> None:
-        """Keep the block as it is before its first row."""
+    def _save_initial_block(self) -> None:
         self._first = self._block.copy()
 
     @property
     def cells(self) -> int:
-        """Numbers of a packed row, without its label."""
+        """Numbers per packed row, without the label."""
         return self._cells
 
     def add(self, rows: PackedRows, *, build: str | None = None) -> None:
-        """Add a block of packed rows; `build` is that of `sgd.run`."""
+        """Add a block of packed rows; for `build` see `sgd.run`."""
         if build is not None and build not in builds():
             raise ParameterError(f"build must be one of {', '.join(builds())}, got {build!r}")
         if rows.dtype != np.float32 or rows.ndim != 2 or not rows.flags.c_contiguous:
@@ -55,45 +54,40 @@ class Summation:
             raise ParameterError(_error_text(code))
 
     def fresh(self) -> Self:
-        """The same sum before its first row."""
+        """Return the same sum before its first row."""
         other = copy.copy(self)
         other._block = _aligned_block(self._first.size)
         other._block[:] = self._first
         return other
 
     def join(self, other: Self) -> None:
-        """Add what another sum, made by `fresh`, has of other rows."""
+        """Add another sum, made by `fresh`, over other rows."""
         if other._block.size != self._block.size:
-            raise ParameterError(self._other)
+            raise ParameterError(self._mismatch)
         code = type(self)._join(self._block.ctypes.data, self._block.size, other._block.ctypes.data)
         if code:
-            raise ParameterError(self._other)
+            raise ParameterError(self._mismatch)
 
     def to_bytes(self) -> bytes:
-        """Everything needed to go on elsewhere. It holds weights and sums that are not noised: as private as rows."""
+        """Serialize the sum. It has weights and sums without noise: as private as the rows."""
         return self._block.tobytes()
 
     def update(self, data: bytes) -> None:
-        """Go on from what another process has made of this sum: its `to_bytes`."""
+        """Replace this sum by its continuation in another process, given as `to_bytes`."""
         block = _aligned_block(len(data))
         block[:] = np.frombuffer(data, dtype=np.uint8)
         code = type(self)._check(block.ctypes.data, block.size)
         if code:
             raise DataError(f"cannot go on from these bytes: {_error_text(code)}")
-        # What cannot be joined to this sum is another: of other weights, or read in another way, with more numbers.
+        # A block that cannot be joined belongs to another sum, with other weights or another feature map.
         first = self.fresh()._block
         if block.size != first.size or type(self)._join(first.ctypes.data, first.size, block.ctypes.data):
-            raise DataError(self._other)
+            raise DataError(self._mismatch)
         self._block = block
 
 
-def finite_numbers(name: str, given: Doubles, shape: tuple[int, ...]) -> Doubles:
-    """As a C array of the shape, all finite.
-
-    >>> finite_numbers("weights", np.array([[1.0, np.nan]]), (1, 2))
-    Traceback (most recent call last):
-    boltdp.errors.ParameterError: weights must be finite numbers of shape (1, 2), got shape (1, 2)
-    """
-    if given.shape != shape or not np.isfinite(given).all():
-        raise ParameterError(f"{name} must be finite numbers of shape {shape}, got shape {given.shape}")
-    return np.ascontiguousarray(given, dtype=np.float64)
+def check_finite(name: str, numbers: Doubles, shape: tuple[int, ...]) -> Doubles:
+    """Return a C-contiguous array; raise ParameterError unless it is finite and has the shape."""
+    if numbers.shape != shape or not np.isfinite(numbers).all():
+        raise ParameterError(f"{name} must be finite numbers of shape {shape}, got shape {numbers.shape}")
+    return np.ascontiguousarray(numbers, dtype=np.float64)
