@@ -149,15 +149,7 @@ class Allowance:
     schema: Any
 
     def allows(self, request: Request) -> bool:
-        """Whether the request is allowed, apart from its budget.
-
-        >>> table = {"dataset": "patients", "namespace": "public", "relation": "patients", "schema": None}
-        >>> budget, groups = {"epsilon": 1.0, "delta": 0.0}, {"groups": None, "group_values": None}
-        >>> allowed = Allowance(role="ann", label="ill", columns=["age", "sex"], **table, **budget, **groups)
-        >>> asked = Request("ann", 1, "patients", "ill", ["age"], None, 0.2, 0, False)
-        >>> allowed.allows(asked), allowed.allows(replace(asked, columns=["name"]))
-        (True, False)
-        """
+        """Whether the request is allowed, apart from its budget."""
         columns = self.columns if request.columns is None else request.columns
         # Checked before `set`: elements of a multidimensional array are lists, which cannot be hashed.
         allowed = bool(columns) and all(one in self.columns for one in columns)

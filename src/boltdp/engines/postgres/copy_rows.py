@@ -59,7 +59,7 @@ def _copy_blocks(
     if as_array:
         # Set before loading: compressed or toasted rows take several times as long to read.
         connection.execute(sql.SQL("ALTER TABLE {} ALTER x SET STORAGE PLAIN").format(sql.Identifier(table)))
-    row = _make_array_row_template(dims) if as_array else _make_row_template(dims)
+    row = _make_row_template(dims, as_array=as_array)
     done = 0
     with connection.cursor().copy(sql.SQL("COPY {} FROM STDIN (FORMAT BINARY)").format(sql.Identifier(table))) as copy:
         copy.write(_SIGNATURE)
@@ -73,32 +73,16 @@ def _copy_blocks(
                 progress(done)
 
 
-def _make_row_template(dims: int) -> npt.NDArray[np.void]:
+def _make_row_template(dims: int, *, as_array: bool) -> npt.NDArray[np.void]:
     """Return a row in the binary COPY format, where each number follows its length, with zeros as values."""
     number = [("length", ">i4"), ("number", ">f4")]
-    fields = [("fields", ">i2"), ("numbers", number, (dims,)), ("label_length", ">i4"), ("label", ">i4")]
+    array: list[Any] = [("array_length", ">i4"), ("header", ">i4", (5,))] if as_array else []
+    fields = [("fields", ">i2"), *array, ("numbers", number, (dims,)), ("label_length", ">i4"), ("label", ">i4")]
     row = np.zeros(1, np.dtype(fields))
-    row["fields"] = dims + 1
-    row["numbers"]["length"] = 4
-    row["label_length"] = 4
-    return row
-
-
-def _make_array_row_template(dims: int) -> npt.NDArray[np.void]:
-    """Return such a row with all numbers in one array, which has its own header."""
-    number = [("length", ">i4"), ("number", ">f4")]
-    fields = [
-        ("fields", ">i2"),
-        ("array_length", ">i4"),
-        ("header", ">i4", (5,)),
-        ("numbers", number, (dims,)),
-        ("label_length", ">i4"),
-        ("label", ">i4"),
-    ]
-    row = np.zeros(1, np.dtype(fields))
-    row["fields"] = 2
-    row["array_length"] = 20 + 8 * dims
-    row["header"] = [1, 0, _REAL, dims, 1]  # dimensions, no NULL, element type, length, first index
+    row["fields"] = 2 if as_array else dims + 1
+    if as_array:
+        row["array_length"] = 20 + 8 * dims
+        row["header"] = [1, 0, _REAL, dims, 1]  # dimensions, no NULL, element type, length, first index
     row["numbers"]["length"] = 4
     row["label_length"] = 4
     return row

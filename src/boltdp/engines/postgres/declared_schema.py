@@ -67,11 +67,7 @@ class Declaration:
         )
 
     def apply(self, column: ColumnType) -> ColumnType:
-        """Return a column type with the declared bounds, values, length and key.
-
-        >>> Declaration(0.0, 120.0).apply(ColumnType("number")).bounds
-        (0.0, 120.0)
-        """
+        """Return a column type with the declared bounds, values, length and key."""
         bounds = (self.low, self.high) if self.low < self.high and math.isfinite(self.high - self.low) else None
         values: Sequence[Value] = self.values or ()
         if column.kind == "number":

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from boltdp.engines.postgres.build import ask_pg_config, install
 from boltdp.errors import BoltdpError
@@ -69,8 +70,8 @@ def private_server(
         data = folder / "data"
         for place in (data, folder / "run"):
             place.mkdir(mode=0o700)
-            if user.uid is not None and user.gid is not None:
-                os.chown(place, user.uid, user.gid)
+            if user:
+                os.chown(place, user["user"], user["group"])
         folder.chmod(0o711)  # for the user of the server
         _run_command(
             user, binaries / "initdb", "-D", data, "-U", "postgres", "-E", "UTF8", "--locale=C", "-A", "trust", "-N"
@@ -88,24 +89,16 @@ def _remove_at_exit(folder: Path) -> Iterator[None]:
         yield
 
 
-@dataclass(frozen=True)
-class _User:
-    """The user of the server process; None is the caller."""
-
-    uid: int | None = None
-    gid: int | None = None
-    groups: tuple[int, ...] | None = None
-
-
-def _choose_user() -> _User:
+def _choose_user() -> dict[str, Any]:
+    """Return the arguments of `subprocess.Popen` by which the server runs as another user than root."""
     if os.geteuid() != 0:
-        return _User()
+        return {}
     for name in USERS:
         try:
             entry = pwd.getpwnam(name)
         except KeyError:
             continue
-        return _User(entry.pw_uid, entry.pw_gid, ())
+        return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": ()}
     raise ServerError(f"a server must run as another user than root, and there is no user {' or '.join(USERS)}")
 
 
@@ -139,23 +132,17 @@ def copy_server(folder: Path, pg_config: str | Path | None) -> Path:
     return folder / "server" / places["bindir"].relative_to(root)
 
 
-def _run_command(user: _User, *command: object) -> None:
-    done = subprocess.run(
-        [str(part) for part in command],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd="/",
-        user=user.uid,
-        group=user.gid,
-        extra_groups=user.groups,
-    )
+def _run_command(user: Mapping[str, Any], *command: object) -> None:
+    arguments = [str(part) for part in command]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False, cwd="/", **user)
     if done.returncode != 0:
         raise ServerError(f"{Path(str(command[0])).name} failed: {done.stderr.strip().splitlines()[-1:]}")
 
 
 @contextmanager
-def _run_server(user: _User, binaries: Path, data: Path, options: Mapping[str, str], sockets: Path) -> Iterator[None]:
+def _run_server(
+    user: Mapping[str, Any], binaries: Path, data: Path, options: Mapping[str, str], sockets: Path
+) -> Iterator[None]:
     arguments = [f"--{name}={value}" for name, value in options.items()]
     with open(os.open(sockets.parent / "server.log", os.O_CREAT | os.O_WRONLY, 0o600), "wb") as output:
         process = subprocess.Popen(
@@ -165,9 +152,7 @@ def _run_server(user: _User, binaries: Path, data: Path, options: Mapping[str, s
             stderr=output,
             cwd="/",
             start_new_session=True,  # Ctrl-C in the terminal goes to the caller alone
-            user=user.uid,
-            group=user.gid,
-            extra_groups=user.groups,
+            **user,
         )
     try:
         ready = [str(binaries / "pg_isready"), "-q", "-h", str(sockets), "-t", "5"]

@@ -73,8 +73,7 @@ class Session:
         self._drawn_handle = secrets.randbits(63)  #: of drawn positions
         self._uri = uri
         self._connection = _attempt(
-            lambda: psycopg.connect(uri, autocommit=True, prepare_threshold=None),
-            "PostgreSQL cannot be reached",
+            lambda: psycopg.connect(uri, autocommit=True, prepare_threshold=None), "PostgreSQL cannot be reached"
         )
         self._copying: Generator[list[tuple[Any, ...]], None, None] = _no_rows()
         self._snapshot = False

@@ -342,16 +342,12 @@ def read_arrays(raws: Sequence[bytes], length: int) -> Doubles:
 def _read_lists(raws: Sequence[bytes | None]) -> pa.Array:
     """Read lists of doubles in PostgreSQL's binary format, all at once if they have the same length and no NULL."""
     sizes = {None if raw is None else len(raw) for raw in raws}
-    if len(sizes) == 1 and None not in sizes and all(_is_flat(raw) for raw in raws):
+    flat = b"\0\0\0\1\0\0\0\0"  # one dimension, no NULL
+    if len(sizes) == 1 and None not in sizes and all(raw[:8] == flat for raw in raws if raw is not None):
         length = (len(raws[0] or b"") - 20) // 12
         block = read_arrays([raw for raw in raws if raw is not None], length)
         return pa.FixedSizeListArray.from_arrays(pa.array(block.reshape(-1)), length)
     return pa.array([None if raw is None else _read_list(raw) for raw in raws], pa.list_(pa.float64()))
-
-
-def _is_flat(raw: bytes | None) -> bool:
-    """Whether an array has one dimension and no NULL."""
-    return raw is not None and raw[:8] == b"\0\0\0\1\0\0\0\0"
 
 
 def _read_list(raw: bytes) -> list[float | None] | None:

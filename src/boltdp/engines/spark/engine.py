@@ -35,10 +35,7 @@ R = TypeVar("R")
 
 #: Expressions of the file of a row and the start of its split, which only the task that reads it can evaluate. Managed
 #: services refuse the functions and have a hidden column, which views do not show.
-ORIGINS = [
-    ["input_file_name()", "input_file_block_start()"],
-    ["_metadata.file_path", "_metadata.file_block_start"],
-]
+ORIGINS = [["input_file_name()", "input_file_block_start()"], ["_metadata.file_path", "_metadata.file_block_start"]]
 
 #: Minimal number of float columns of one type that are transferred as one array.
 MIN_ARRAY_COLUMNS = 4
@@ -67,12 +64,7 @@ class SparkEngine(Engine):
     """
 
     def __init__(
-        self,
-        frame: Any,
-        *,
-        session: Session | None = None,
-        parts: int | None = None,
-        spool: str | Path | None = None,
+        self, frame: Any, *, session: Session | None = None, parts: int | None = None, spool: str | Path | None = None
     ) -> None:
         if parts is not None and parts < 1:
             raise ParameterError(f"parts must be >= 1, got {parts}")
@@ -86,12 +78,7 @@ class SparkEngine(Engine):
 
     @classmethod
     def open(
-        cls,
-        address: str,
-        *,
-        table: str | None = None,
-        query: str | None = None,
-        spool: str | Path | None = None,
+        cls, address: str, *, table: str | None = None, query: str | None = None, spool: str | Path | None = None
     ) -> SparkEngine:
         """Open a table or query by the address of a master (local[2], spark://host:7077) or Connect server (sc://).
 

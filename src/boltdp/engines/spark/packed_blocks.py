@@ -104,7 +104,7 @@ class Stored:
             cached = executor_tasks.SumCached(payload, self.width, self._run, share)
             found = self._collect_sums(self.session.map_partitions(self._named, cached), sums, payload)
             found += self._sum_missing(found, sums, payload)
-        self._check(found, chosen)
+        self.check_blocks(found, chosen)
         for one in found:
             executor_tasks.join_results(sums, bytes(one["result"]))
 
@@ -154,13 +154,8 @@ class Stored:
         frame = self.frame if window is None else self.frame.where(_overlap_condition(window))
         return self.session.map_partitions(frame if part is None else frame.where(f"part = {part}"), task)
 
-    def collect_checked(self, frame: Any, chosen: Sequence[Place], fault: str) -> list[Any]:
-        """Collect results by part; raises unless they are of the chosen, unchanged blocks."""
-        found = self.session.ask(lambda: frame.collect(), fault)
-        self._check(found, chosen)
-        return sorted(found, key=lambda one: one["part"])
-
-    def _check(self, found: Sequence[Any], chosen: Sequence[Place]) -> None:
+    def check_blocks(self, found: Sequence[Any], chosen: Sequence[Place]) -> None:
+        """Raise unless results are of the chosen, unchanged blocks."""
         raise_faults(found)
         met = executor_tasks.fingerprint([bytes(one["fingerprint"]) for one in found])
         if met != executor_tasks.fingerprint([place.digest for place in chosen]):
@@ -352,7 +347,9 @@ class Blocks:
                 executor_tasks.pack_payload([state.to_bytes() for state in states]), window, self.width
             )
             results = stored.map_partitions(task, window, part=part)
-            (one,) = stored.collect_checked(results, [*of_part], "a pass cannot be run")
+            found = stored.session.ask(results.collect, "a pass cannot be run")
+            stored.check_blocks(found, [*of_part])
+            (one,) = found
             _update(states, one)
             done += one["rows"]
             yield done
