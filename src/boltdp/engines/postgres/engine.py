@@ -151,7 +151,7 @@ class PostgresEngine(Engine):
                 block = read_arrays(cells[len(others)], len(numbers))
                 arrays.update({name: pa.array(np.ascontiguousarray(block[:, i])) for i, name in enumerate(numbers)})
             found = [arrays[name] for name in columns]
-            found += [one.to_arrow(some) for one, some in zip(kept, cells[len(cells) - len(kept) :], strict=True)]
+            found += [one.to_arrow(values) for one, values in zip(kept, cells[len(cells) - len(kept) :], strict=True)]
             yield pa.RecordBatch.from_arrays(found, [*columns, *keep])
 
     def slice(self, start: int, stop: int) -> PostgresSlice:

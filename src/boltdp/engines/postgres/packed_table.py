@@ -126,11 +126,11 @@ class PreparedTable(StoredRows):
 
     @contextmanager
     def sample_rows(self, share: float) -> Iterator[PreparedTable]:
-        few = self._table.sample_rows(share, self._start, self._stop)
+        sample = self._table.sample_rows(share, self._start, self._stop)
         try:
-            yield PreparedTable(few, 0, self.rows, feature_map=self.feature_map)
+            yield PreparedTable(sample, 0, self.rows, feature_map=self.feature_map)
         finally:
-            few.drop()
+            sample.drop()
 
     def close(self) -> None:
         self._table.drop()
@@ -192,9 +192,9 @@ class _Table:
 
     def sample_rows(self, share: float, start: int, stop: int) -> _Table:
         """Copy the sampled rows of a range to a new table; their number is private."""
-        few = copy.copy(self)
-        few._name, few._rows, few.ordered = self._new_name(), stop - start, False
-        few.create_table()
+        sample = copy.copy(self)
+        sample._name, sample._rows, sample.ordered = self._new_name(), stop - start, False
+        sample.create_table()
         # OFFSET 0 prevents merging the subquery, which would call the function twice per block.
         sampled = sql.SQL("SELECT start, boltdp.sample_block({}, {}) AS few FROM {} WHERE {} OFFSET 0").format(
             self._block_expression(start, stop),
@@ -204,9 +204,9 @@ class _Table:
         )
         fill = "INSERT INTO {} SELECT start, few FROM ({}) AS blocks WHERE few IS NOT NULL"
         self._session.ask(
-            sql.SQL(fill).format(few._name, sampled), fault="the rows cannot be sampled", prepared_only=True
+            sql.SQL(fill).format(sample._name, sampled), fault="the rows cannot be sampled", prepared_only=True
         )
-        return few
+        return sample
 
     def run_drawn(self, states: Sequence[State], positions: Integers, start: int, stop: int) -> None:
         """Update the models with the drawn rows, which each scan sorts in the memory of the session."""

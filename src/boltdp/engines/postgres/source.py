@@ -103,11 +103,11 @@ def slice_source(source: Composed, start: int, stop: int) -> Composed:
 
 
 def limit_rows_per_person(
-    source: Composed, columns: Sequence[SourceColumn], person_id: SourceColumn, most: int
+    source: Composed, columns: Sequence[SourceColumn], person_id: SourceColumn, limit: int
 ) -> Composed:
     """Return the columns of a source with NULL in all cells of rows beyond the limit per person (`person_limit`)."""
     number, place = (sql.Identifier(f"boltdp_{secrets.token_hex(8)}") for _ in range(2))
-    counted = "CASE WHEN source.{place} OPERATOR(pg_catalog.<=) {most} THEN {cell} END AS {name}"
+    counted = "CASE WHEN source.{place} OPERATOR(pg_catalog.<=) {limit} THEN {cell} END AS {name}"
     names = [sql.Identifier(column.name) for column in (*columns, person_id)]
     return sql.SQL(
         "(SELECT {counted} FROM (SELECT source.*,"
@@ -117,7 +117,7 @@ def limit_rows_per_person(
     ).format(
         counted=sql.SQL(", ").join(
             sql.SQL(counted).format(
-                place=place, most=sql.Literal(most), cell=column.reference, name=sql.Identifier(column.name)
+                place=place, limit=sql.Literal(limit), cell=column.reference, name=sql.Identifier(column.name)
             )
             for column in columns
         ),
@@ -233,20 +233,20 @@ class SourceColumn:
             return self._check_year(_date_part(part, self._timestamp()))
         text = sql.SQL('({}::pg_catalog.text COLLATE pg_catalog."C")').format(self.reference)
         date = sql.SQL("pg_catalog.substr({}, 1, 10)::pg_catalog.date").format(text)
-        code, least = _date_part(part, date), 0
+        code, min_length = _date_part(part, date), 0
         if part == "hour":
             code = sql.SQL("pg_catalog.substr({}, {}, 2)::pg_catalog.int4").format(text, sql.Literal(HOUR_AT))
-            least = HOUR_AT
+            min_length = HOUR_AT
         # Long texts are not fetched from the TOAST table, because access statistics are visible to all roles.
         return sql.SQL(
-            "CASE WHEN pg_catalog.octet_length({text}) OPERATOR(pg_catalog.<=) {longest} THEN"
+            "CASE WHEN pg_catalog.octet_length({text}) OPERATOR(pg_catalog.<=) {max_bytes} THEN"
             " CASE WHEN {text} OPERATOR(pg_catalog.~) {pattern}"
-            " AND pg_catalog.length({text}) OPERATOR(pg_catalog.>) {least} THEN {code} END END"
+            " AND pg_catalog.length({text}) OPERATOR(pg_catalog.>) {min_length} THEN {code} END END"
         ).format(
             text=text,
-            longest=sql.Literal(MAX_CHARACTERS),
+            max_bytes=sql.Literal(MAX_CHARACTERS),
             pattern=sql.Literal(f"^({PATTERN})$"),
-            least=sql.Literal(least),
+            min_length=sql.Literal(min_length),
             code=code,
         )
 

@@ -214,12 +214,12 @@ class SparkEngine(Engine):
 
         frame = self._frame if frame is None else frame
         floats = [[name for name in names if self._kinds.get(name) == kind] for kind in ("FloatType", "DoubleType")]
-        arrays = tuple(tuple(some) for some in floats if encoded and len(some) >= MIN_ARRAY_COLUMNS)
-        single = [name for name in names if not any(name in some for some in arrays)]
+        arrays = tuple(tuple(group) for group in floats if encoded and len(group) >= MIN_ARRAY_COLUMNS)
+        single = [name for name in names if not any(name in group for group in arrays)]
         with quietly():
             cells = [functions.col(_quote_name(name)).alias(f"c{place}") for place, name in enumerate(single)]
-            for place, some in enumerate(arrays):
-                cells.append(functions.array(*(functions.col(_quote_name(name)) for name in some)).alias(f"a{place}"))
+            for place, group in enumerate(arrays):
+                cells.append(functions.array(*(functions.col(_quote_name(name)) for name in group)).alias(f"a{place}"))
         files, origin = self._find_files() if placed else ({}, [])
         if files:
             with quietly():
@@ -228,7 +228,7 @@ class SparkEngine(Engine):
         source = self._session.ask(lambda: _resolve_names(frame.select(*cells)), "the columns cannot be read")
         return source, executor_tasks.Batches(tuple(single), bool(files), __version__, arrays), files
 
-    def _limit_rows_per_person(self, names: Sequence[str], person_id: str, most: int, *, parts: int) -> Any:
+    def _limit_rows_per_person(self, names: Sequence[str], person_id: str, limit: int, *, parts: int) -> Any:
         """Return the columns in the original order, with NULL in all cells beyond the limit (`person_limit`)."""
         from pyspark.sql import functions
 
@@ -248,7 +248,7 @@ class SparkEngine(Engine):
         place = f"row_number() OVER (PARTITION BY person_id ORDER BY {', '.join(keys)})"
         with quietly():
             counted = [
-                functions.when(functions.col("place") <= most, functions.col(f"c{i}")).alias(name)
+                functions.when(functions.col("place") <= limit, functions.col(f"c{i}")).alias(name)
                 for i, name in enumerate(names)
             ]
             placed = numbered.withColumn("place", functions.expr(place))

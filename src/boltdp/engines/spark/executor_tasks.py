@@ -193,8 +193,8 @@ class Encode(Task):
 
     def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         encoder = Encoder(self.schema.encoding, on_bad_row=self.on_bad_row)
-        most = max(1, BLOCK_BYTES // (4 * encoder.width))
-        block = np.empty((most, encoder.width), np.float32)
+        block_rows = max(1, BLOCK_BYTES // (4 * encoder.width))
+        block = np.empty((block_rows, encoder.width), np.float32)
         part, number, used, last = partition_number(), 0, 0, (0, 0)
 
         def make_block() -> pa.RecordBatch:
@@ -206,10 +206,10 @@ class Encode(Task):
                 number, used = number + 1, 0
             last, at = (file, split), 0
             while at < len(table):
-                count = min(most - used, len(table) - at)
+                count = min(block_rows - used, len(table) - at)
                 encoder.encode(table.slice(at, count), block[used : used + count])
                 used, at = used + count, at + count
-                if used == most:
+                if used == block_rows:
                     yield make_block()
                     number, used = number + 1, 0
         if used:
@@ -230,13 +230,13 @@ class Ship(Task):
         make = arrow_bytes if self.make is None else self.make.start()
         for file, split, table in self.batches.runs(batches):
             for at in range(0, len(table), MAX_BATCH_ROWS):
-                some = table.slice(at, MAX_BATCH_ROWS)
-                shipped = make(some)
+                chunk = table.slice(at, MAX_BATCH_ROWS)
+                shipped = make(chunk)
                 if self.make is not None:
                     at_place = b"".join(place.to_bytes(8, "little") for place in (part, number))
                     shipped = hide(shipped, self.make.key + at_place)
                 places = {"part": part, "number": number, "file": file, "split": split}
-                yield self.row(**places, rows=len(some), shipped=shipped)
+                yield self.row(**places, rows=len(chunk), shipped=shipped)
                 number += 1
 
 
@@ -466,10 +466,12 @@ class PutInOrder(Task):
     columns: ClassVar[str] = BLOCKS
 
     def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        most, sizes = max(1, BLOCK_BYTES // (4 * self.width)), np.diff(self.bounds).tolist()
+        block_rows, sizes = max(1, BLOCK_BYTES // (4 * self.width)), np.diff(self.bounds).tolist()
         for part, rows in gather_rows(batches, sizes, self.width, self.memory_bytes).items():
-            for number, at in enumerate(range(0, len(rows), most)):
-                yield self.sealing.row(rows[at : at + most], part=part, number=number, start=self.bounds[part] + at)
+            for number, at in enumerate(range(0, len(rows), block_rows)):
+                yield self.sealing.row(
+                    rows[at : at + block_rows], part=part, number=number, start=self.bounds[part] + at
+                )
 
 
 @dataclass(frozen=True)
@@ -659,14 +661,14 @@ class SumCached(_ResultTask):
         if self.share == 1.0:
             return block_cache.load(self.run, digest.hex(), rows=count, width=self.width)
         name = f"{digest.hex()}-{self.share!r}"
-        few = block_cache.load(self.run, name, width=self.width)
-        if few is None:
+        sample = block_cache.load(self.run, name, width=self.width)
+        if sample is None:
             rows = block_cache.load(self.run, digest.hex(), rows=count, width=self.width)
             if rows is None:
                 return None
-            few = packing.sampled(rows, self.share)
-            block_cache.save(self.run, name, few)
-        return few
+            sample = packing.sampled(rows, self.share)
+            block_cache.save(self.run, name, sample)
+        return sample
 
 
 @dataclass(frozen=True)
