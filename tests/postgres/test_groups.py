@@ -150,7 +150,7 @@ def test_what_is_made_of_a_group_goes_when_its_model_is_trained(
 
         def watched(*arguments: Any) -> Model:
             left.extend(engine._session.ask(LEFT, fault=""))
-            assert engine._session.known is None
+            assert engine._session.kept_state is None
             if len(left) == 3:
                 raise RuntimeError
             return train_prepared(*arguments)

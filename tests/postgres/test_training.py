@@ -804,7 +804,7 @@ def test_drawn_positions_are_dropped_whatever_happens(server: Server, table: str
             held: bytes | None = session.ask("SELECT boltdp.get_state($1)", [session._drawn_handle], fault="")[0][0]
             return held
 
-        with session.drawn(np.arange(2)):
+        with session.send_positions(np.arange(2)):
             assert kept() == bytes(15) + b"\1"
         assert kept() is None
         with pytest.raises(KeyboardInterrupt):

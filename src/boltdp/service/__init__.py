@@ -1,1 +1,1 @@
-"""The PostgreSQL worker, which trains for roles that may not see the rows."""
+"""The PostgreSQL worker, which trains models for roles without access to the rows."""

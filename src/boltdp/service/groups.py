@@ -1,4 +1,4 @@
-"""Models of groups of rows, which a public column of a PostgreSQL table tells apart: one preparation serves all."""
+"""Training one model per group of rows, where groups are the values of a public column of a PostgreSQL table."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def train_groups(groups: PostgresGroups, plans: Sequence[Plan], context: Context) -> list[Model]:
-    """Train as planned on the rows of each group, and release the results; nothing is charged here.
+    """Train the planned model of each group, without charging a budget.
 
-    All groups are prepared by one scan of the source; one more comes before it if features that are to be projected are
-    standardized. Each model has the bits that it would have if it were trained on the rows of its group alone.
+    One scan of the source prepares all groups, after one more scan if projected features are standardized. Each model
+    is bitwise equal to one trained on the rows of its group alone.
     """
     schemas = [plan.schema for plan in plans]
 
@@ -39,7 +39,7 @@ def train_groups(groups: PostgresGroups, plans: Sequence[Plan], context: Context
     models = []
     with groups.prepared(schemas, context, ordered=ordered) as tables:
         for prepared, schema, plan in zip(tables, standardize(tables), plans, strict=True):
-            with prepared:  # nothing of a group is kept longer than it is needed
+            with prepared:  # drops the table of a group as early as possible
                 models.append(
                     train_prepared(prepared.read_by(schema.encoding.feature_map), schema, plan.certificate, context)
                 )

@@ -1,12 +1,12 @@
-"""The worker that trains for roles who may not see the rows: it takes requests, checks, charges, trains and answers.
+"""The worker that trains models for roles without access to the rows: it claims, checks, charges and serves requests.
 
-A request is a row of `boltdp.requests` in the database of the data. Each is served by one worker, whose session stands
-in it: one that is gone was killed. Before a row is read, the request is marked as charged to the budget of a role, and
-then reserved in the ledger. So a killed worker leaves either a request that was charged nothing, which is served again,
-or one whose budget counts as spent, which has failed. A model and the word that it is there are stored together.
+A request is a row of `boltdp.requests` in the database of the data. One worker serves it and writes its session into
+the row; if that session has ended, the worker was killed. Before rows are read, the request is marked as charged to the
+budget of a role, then reserved in the ledger. So a killed worker leaves either an uncharged request, which is served
+again, or a charged one, which has failed and whose budget is spent. Models and answer are stored in one transaction.
 
-What is answered, and how many statements are run, depends on public things alone: what owners allowed, budgets, the
-number of rows. Answers can be seen from multiples of a coarse unit of time on.
+The answer and the number of statements depend on public facts only: allowances, budgets, the number of rows. Answers
+become visible at multiples of a coarse unit of time.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from boltdp.workflows.train import run_plan
 
 Refusal = Literal["not allowed", "bad budget", "over budget", "not possible"]
 
-#: The only reasons that an analyst is given for a missing model: public facts decide them.
+#: The only reasons that an analyst receives for a missing model; public facts determine them.
 REASONS: dict[Refusal | Literal["failed"], str] = {
     "not allowed": "no such table, label, columns or groups are allowed to this role",
     "bad budget": "epsilon must be between 1e-12 and 1e6, and delta in [0, 1)",
@@ -53,8 +53,8 @@ REASONS: dict[Refusal | Literal["failed"], str] = {
     "not possible": "no model can be trained on these columns with this budget",
     "failed": "the training was interrupted or failed; what it was to cost counts as spent",
 }
-#: Seconds after which a worker looks for requests without a notification, such as those of a worker that was killed.
-PATROL = 30.0
+#: Polling interval for requests without a notification, such as those of a killed worker.
+POLL_SECONDS = 30.0
 
 _CLAIM = """
 WITH alive AS MATERIALIZED (SELECT pid, backend_start FROM pg_stat_activity), next AS MATERIALIZED (
@@ -68,7 +68,7 @@ RETURNING r.role::text, r.number, r.dataset, r.label, r.columns, r.groups, r.eps
   r.charged_to IS NOT NULL AS charged
 """
 
-_ALLOWANCES = """
+_SELECT_ALLOWANCES = """
 SELECT a.dataset, a.role::text, n.nspname::text AS namespace, c.relname::text AS relation, a.label, a.columns,
   a.epsilon, a.delta, a.groups, a.group_values, a.schema
 FROM boltdp.allowances a JOIN pg_class c ON c.oid = a.relation::oid JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -76,13 +76,13 @@ JOIN pg_roles g ON g.rolname = a.role JOIN pg_roles r ON r.rolname = %s
 WHERE a.dataset = %s AND pg_has_role(r.oid, g.oid, 'USAGE') ORDER BY a.role <> r.rolname, a.role
 """
 
-_SPENT = """
+_SELECT_SPENT = """
 SELECT COALESCE(array_agg(epsilon), '{}'), COALESCE(array_agg(delta), '{}') FROM boltdp.requests
 WHERE dataset = %s AND charged_to = %s
 """
 
-#: The grid point after the next one; where the training ended later, the next one from then on.
-_PUBLISHED = """
+#: The second grid point after the request; if training ended later, the next grid point.
+_PUBLICATION_TIME = """
 SELECT GREATEST(date_bin(grain, requested, 'epoch') + 2 * grain,
   date_bin(grain, clock_timestamp(), 'epoch') + grain)
 FROM boltdp.requests, boltdp.serving WHERE role = %s AND number = %s
@@ -95,11 +95,11 @@ WHERE role = %s AND number = %s AND state = 'waiting' AND worker_pid = pg_backen
 
 
 class WorkerError(BoltdpError):
-    """The database is not set up for a worker, or the worker's place was taken."""
+    """The database is not set up for a worker, or another worker has taken the request."""
 
 
-class Refused(Exception):  # noqa: N818 - an answer, and not a fault
-    """A request that is not served, for a reason that public things decide; nothing was charged."""
+class Refused(Exception):  # noqa: N818 - an answer, not an error
+    """A request is refused without a charge, for a reason that depends on public facts only."""
 
     def __init__(self, why: Refusal) -> None:
         super().__init__(why)
@@ -108,7 +108,7 @@ class Refused(Exception):  # noqa: N818 - an answer, and not a fault
 
 @dataclass(frozen=True)
 class Request:
-    """What a role asks for."""
+    """A role's request for a model."""
 
     role: str
     number: int
@@ -118,7 +118,7 @@ class Request:
     groups: str | None
     epsilon: float
     delta: float
-    charged: bool  #: whether a worker that is gone has charged it
+    charged: bool  #: whether a killed worker has charged it
 
     @property
     def name(self) -> str:
@@ -134,7 +134,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Allowance:
-    """What the owner of a table allows a role."""
+    """The models of a table that its owner allows a role to request."""
 
     dataset: str
     role: str
@@ -149,23 +149,15 @@ class Allowance:
     schema: Any
 
     def allows(self, request: Request) -> bool:
-        """Whether the request stays within it, its budget aside.
-
-        >>> table = {"dataset": "patients", "namespace": "public", "relation": "patients", "schema": None}
-        >>> budget, groups = {"epsilon": 1.0, "delta": 0.0}, {"groups": None, "group_values": None}
-        >>> allowed = Allowance(role="ann", label="ill", columns=["age", "sex"], **table, **budget, **groups)
-        >>> asked = Request("ann", 1, "patients", "ill", ["age"], None, 0.2, 0, False)
-        >>> allowed.allows(asked), allowed.allows(replace(asked, columns=["name"]))
-        (True, False)
-        """
+        """Whether the request is allowed, apart from its budget."""
         columns = self.columns if request.columns is None else request.columns
-        # An array of the server may have rows of its own, which are lists.
-        inside = bool(columns) and all(one in self.columns for one in columns)
-        inside = inside and len(set(columns)) == len(columns)
-        return request.label == self.label and inside and request.groups in (None, self.groups)
+        # Checked before `set`: elements of a multidimensional array are lists, which cannot be hashed.
+        allowed = bool(columns) and all(one in self.columns for one in columns)
+        allowed = allowed and len(set(columns)) == len(columns)
+        return request.label == self.label and allowed and request.groups in (None, self.groups)
 
     def schema_for(self, request: Request, engine: PostgresEngine) -> Schema:
-        """The columns that are asked for, as the owner's schema or the table itself declares them."""
+        """Return the schema of the requested columns, from the owner's schema or the declarations of the table."""
         wanted = self.columns if request.columns is None else [one for one in self.columns if one in request.columns]
         columns = engine.columns()
         if self.schema is None:
@@ -174,7 +166,7 @@ class Allowance:
             )
         whole = Schema.of(self.schema)
         chosen = tuple(column for column in whole.columns if column.source in wanted)
-        # A person may have rows in several groups, which are charged as if each row were in one.
+        # The charge for groups assumes that they are disjoint, but a person may have rows in several groups.
         persons_in_groups = whole.person_id is not None and request.groups is not None
         if whole.label != self.label or {one.source for one in chosen} != set(wanted) or persons_in_groups:
             raise Refused("not possible")
@@ -182,34 +174,32 @@ class Allowance:
 
 
 def settings_for(budget: Budget, schema: Schema, *, rows: int) -> Settings:
-    """How a request is trained: by algorithms that run the same statements whatever the rows are.
+    """Choose an algorithm whose number of scans does not depend on the rows.
 
-    Any role can count what others do in the statistics of the server, so that it must not depend on rows. How often
-    objective perturbation scans them does.
+    The server's statistics show the number of scans to any role. That of objective perturbation depends on the rows.
 
     >>> from boltdp.schema.schema import Classes, Numeric
     >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
     >>> settings_for(Budget(1.0, 1e-6), schema, rows=10_000).algorithm
     'noisy-gd'
     """
-    usual = Settings(epsilon=budget.epsilon, delta=budget.delta)
-    pays = plan_standardization(usual, schema, rows=rows) is not None
-    loss, _ = usual.choose_loss(schema.target)
-    algorithm = next(one for one in ALGORITHMS.values() if one.fixed_scans and one.fits(usual, loss, budget))
-    return replace(usual, algorithm=algorithm.name, standardize="private" if pays else "none")
+    settings = Settings(epsilon=budget.epsilon, delta=budget.delta)
+    standardize = plan_standardization(settings, schema, rows=rows) is not None
+    loss, _ = settings.choose_loss(schema.target)
+    algorithm = next(one for one in ALGORITHMS.values() if one.fixed_scans and one.fits(settings, loss, budget))
+    return replace(settings, algorithm=algorithm.name, standardize="private" if standardize else "none")
 
 
 @dataclass(frozen=True)
 class _Work:
-    """What is to be trained: a model of all rows, or one for each group."""
+    """The planned models: one of all rows, or one per group."""
 
     engine: PostgresEngine
     groups: PostgresGroups | None
     plans: dict[str, Plan]  #: by the name of the model
 
     @classmethod
-    def planned(cls, request: Request, allowance: Allowance, engine: PostgresEngine, budget: Budget) -> _Work:
-        """From the number of rows, of each group if there are any."""
+    def plan(cls, request: Request, allowance: Allowance, engine: PostgresEngine, budget: Budget) -> _Work:
         schema = allowance.schema_for(request, engine)
         check_columns(schema, engine.columns())
         values = allowance.group_values or []
@@ -222,7 +212,7 @@ class _Work:
         return cls(engine, groups, dict(zip(names, plans, strict=True)))
 
     def charge(self, budget: Budget) -> Charge:
-        """What it costs: that of groups is as much as that of one."""
+        """Return the charge; disjoint groups compose in parallel."""
         first, *_ = certificates = [plan.certificate for plan in self.plans.values()]
         if self.groups is None:
             return first
@@ -239,7 +229,7 @@ class _Work:
 
 
 class Worker:
-    """A session that serves requests, one after the other; `say` gets what it does, in words without a row."""
+    """A session that serves requests one after the other; `say` receives log messages, which quote no row."""
 
     def __init__(self, uri: str, ledger: Ledger, *, say: Callable[[str], None]) -> None:
         self._uri, self._ledger, self._say = uri, ledger, say
@@ -247,7 +237,7 @@ class Worker:
             missing = session.missing()
         if missing is not None:
             raise WorkerError(f"the passes cannot be run in the server: {missing}")
-        ledger.history()  # one that is missing, damaged or not ours is an error now, and not a refusal of every request
+        ledger.history()  # a missing or damaged ledger is an error now, not a refusal of every request
         try:
             self._connection = psycopg.connect(uri, autocommit=True, application_name="boltdp worker")
         except psycopg.Error as fault:
@@ -264,8 +254,8 @@ class Worker:
             )
 
     def _listen(self) -> bool:
-        """Hear of new requests, if there is a channel for it."""
-        # No name in a statement is looked for where others may have put theirs.
+        """Subscribe to notifications of requests; return False if the database has no channel."""
+        # Names must not be resolved in schemas in which other roles can create objects.
         self._connection.execute("SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false)")
         channels = self._connection.execute("SELECT channel FROM boltdp.serving").fetchall()
         for (channel,) in channels:
@@ -276,7 +266,7 @@ class Worker:
         self._connection.close()
 
     def run(self, *, once: bool = False) -> int:
-        """Serve what waits, and what comes; `once`: what waits only. How many were served."""
+        """Serve waiting and future requests, or with `once` waiting ones only; return the number served."""
         served = 0
         try:
             while True:
@@ -284,16 +274,16 @@ class Worker:
                     served += 1
                 if once:
                     return served
-                for _ in self._connection.notifies(timeout=PATROL, stop_after=1):
+                for _ in self._connection.notifies(timeout=POLL_SECONDS, stop_after=1):
                     pass
                 _interrupts.check()
         except psycopg.Error as fault:
-            # These statements have to do with requests only, whose texts are no secret to the worker.
+            # These statements concern requests only, which contain no private values.
             reason = fault.diag.message_primary or type(fault).__name__
         raise WorkerError(f"the worker cannot go on: {reason}", hint="start it again: what it left is taken up")
 
     def serve_next(self) -> bool:
-        """Serve the request that waits longest, if any does that nobody serves."""
+        """Serve the oldest waiting request that no other worker serves; return False if there is none."""
         with _interrupts.check_and_shield(), self._connection.cursor(row_factory=class_row(Request)) as cursor:
             request = cursor.execute(_CLAIM).fetchone()
         if request is None:
@@ -301,13 +291,13 @@ class Worker:
         try:
             state, reason, models = self._serve(request)
         except KeyboardInterrupt:
-            self._let_go(request)
+            self._release_request(request)
             raise
         with _interrupts.shield():
             try:
                 self._answer(request, state, reason, models)
             except psycopg.errors.UniqueViolation:
-                # Somebody has stored a model of this name: it stays what it is.
+                # Another model has this name and is kept.
                 state, reason = "failed", REASONS["failed"]
                 self._answer(request, state, reason, {})
         self._say(f"{request.name}: {state}" + ("" if reason is None else f", {reason}"))
@@ -317,40 +307,40 @@ class Worker:
         if request.charged:
             return "failed", REASONS["failed"], {}
         try:
-            return "done", None, self._trained(request)
+            return "done", None, self._train_request(request)
         except Refused as refused:
             return "refused", REASONS[refused.why], {}
         except psycopg.Error:
-            raise  # of our own session
+            raise  # an error of the worker's own session
         except Exception as fault:
-            # That of a library may quote a row.
+            # The message of a library may quote a row.
             reason = str(fault) if isinstance(fault, BoltdpError) else type(fault).__name__
             self._say(f"{request.name}: {reason}")
             return "failed", REASONS["failed"], {}
 
-    def _trained(self, request: Request) -> dict[str, Model]:
-        """Check, plan, charge and train: a model by its name, or one for each group."""
+    def _train_request(self, request: Request) -> dict[str, Model]:
+        """Check, plan, charge and train; return the models by name."""
         budget = request.budget
-        allowances = [one for one in self._allowances(request) if one.allows(request)]
+        allowances = [one for one in self._find_allowances(request) if one.allows(request)]
         if not allowances:
             raise Refused("not allowed")
-        allowance = next((one for one in allowances if self._has(one, budget)), None)
+        allowance = next((one for one in allowances if self._has_budget(one, budget)), None)
         if allowance is None:
             raise Refused("over budget")
-        with self._refusing(request, BoltdpError, "not possible"):
-            # By both its names: whoever may create something could give it the name that one text would be.
+        with self._refuse_on(request, BoltdpError, "not possible"):
+            # Schema and name separately: another table could have the name "schema.table".
             table = allowance.namespace, allowance.relation
             engine = PostgresEngine(self._uri, table=table, where="server")
         with engine:
-            with self._refusing(request, BoltdpError, "not possible"):
-                work = _Work.planned(request, allowance, engine, budget)
-            with self._refusing(request, LedgerError, "over budget"):
+            with self._refuse_on(request, BoltdpError, "not possible"):
+                work = _Work.plan(request, allowance, engine, budget)
+            with self._refuse_on(request, LedgerError, "over budget"):
                 self._check_ledger(request.dataset)
             self._charge(request, allowance, budget)
             return self._train_charged(request, work, budget)
 
     def _train_charged(self, request: Request, work: _Work, budget: Budget) -> dict[str, Model]:
-        """Reserve in the ledger what the role was charged, and train."""
+        """Reserve the charge in the ledger, and train."""
         context = Settings(epsilon=budget.epsilon).context()
         try:
             account = Account(self._ledger, request.dataset)
@@ -375,58 +365,60 @@ class Worker:
             )
 
     @contextmanager
-    def _refusing(self, request: Request, kind: type[BoltdpError], why: Refusal) -> Iterator[None]:
-        """Answer a fault that public things decide by a refusal, and tell the worker's own log what it was."""
+    def _refuse_on(self, request: Request, kind: type[BoltdpError], why: Refusal) -> Iterator[None]:
+        """Turn an error that depends on public facts only into a refusal, and log it."""
         try:
             yield
         except kind as fault:
             self._say(f"{request.name}: {fault}")
             raise Refused(why) from None
 
-    def _allowances(self, request: Request) -> list[Allowance]:
+    def _find_allowances(self, request: Request) -> list[Allowance]:
         with self._connection.cursor(row_factory=class_row(Allowance)) as cursor:
-            return cursor.execute(_ALLOWANCES, [request.role, request.dataset]).fetchall()
+            return cursor.execute(_SELECT_ALLOWANCES, [request.role, request.dataset]).fetchall()
 
-    def _has(self, allowance: Allowance, budget: Budget) -> bool:
-        """Whether the budget of the allowance has so much left, by basic composition."""
-        epsilons, deltas = self._connection.execute(_SPENT, [allowance.dataset, allowance.role]).fetchall()[0]
+    def _has_budget(self, allowance: Allowance, budget: Budget) -> bool:
+        """Whether the remaining budget of the allowance suffices, by basic composition."""
+        epsilons, deltas = self._connection.execute(_SELECT_SPENT, [allowance.dataset, allowance.role]).fetchall()[0]
         sums = math.fsum([*epsilons, budget.epsilon]), math.fsum([*deltas, budget.delta])
         return Spent(len(epsilons) + 1, *sums, composed=None).within(Budget(allowance.epsilon, allowance.delta))
 
     def _charge(self, request: Request, allowance: Allowance, budget: Budget) -> None:
-        """Mark the request as charged to the role of the allowance, one worker at a time."""
+        """Mark the request as charged to the role of the allowance, under a lock."""
         with _interrupts.check_and_shield(), self._connection.transaction():
             self._connection.execute("SELECT FROM boltdp.serving FOR UPDATE")
-            if not self._has(allowance, budget):
+            if not self._has_budget(allowance, budget):
                 raise Refused("over budget")
-            self._mark(request, "charged_to = %s", allowance.role)
+            self._update_request(request, "charged_to = %s", allowance.role)
 
     def _uncharge(self, request: Request) -> None:
-        """Nothing was reserved in the ledger."""
+        """Remove the charge, because nothing was reserved in the ledger."""
         with _interrupts.shield():
-            self._mark(request, "charged_to = %s", None)
+            self._update_request(request, "charged_to = %s", None)
 
-    def _let_go(self, request: Request) -> None:
-        """Interrupted from outside: whoever comes next finds the request as it would after a kill."""
+    def _release_request(self, request: Request) -> None:
+        """Leave the request to another worker after an interrupt."""
         with _interrupts.shield():
-            self._mark(request, "worker_pid = %s", None)
+            self._update_request(request, "worker_pid = %s", None)
 
-    def _mark(self, request: Request, change: Literal["charged_to = %s", "worker_pid = %s"], value: object) -> None:
+    def _update_request(
+        self, request: Request, change: Literal["charged_to = %s", "worker_pid = %s"], value: object
+    ) -> None:
         where = "WHERE role = %s AND number = %s AND state = 'waiting' AND worker_pid = pg_backend_pid()"
         query = sql.SQL("UPDATE boltdp.requests SET {} {}").format(sql.SQL(change), sql.SQL(where))
-        _one(self._connection.execute(query, [value, request.role, request.number]))
+        _check_one_row(self._connection.execute(query, [value, request.role, request.number]))
 
     def _answer(self, request: Request, state: str, reason: str | None, models: dict[str, Model]) -> None:
-        """Store the models and the answer, together, to be seen from a grid point on."""
+        """Store the models and the answer in one transaction, to be visible from a grid point on."""
         key = [request.role, request.number]
         with self._connection.transaction():
-            ((published,),) = self._connection.execute(_PUBLISHED, key).fetchall()
+            ((published,),) = self._connection.execute(_PUBLICATION_TIME, key).fetchall()
             for name, model in models.items():
                 row = {**model_row(name, model), "granted_to": [request.role], "stored": published}
                 self._connection.execute(insertion(row), row)
-            _one(self._connection.execute(_ANSWER, [state, reason, list(models) or None, published, *key]))
+            _check_one_row(self._connection.execute(_ANSWER, [state, reason, list(models) or None, published, *key]))
 
 
-def _one(done: psycopg.Cursor[Any]) -> None:
+def _check_one_row(done: psycopg.Cursor[Any]) -> None:
     if done.rowcount != 1:
         raise WorkerError("the request was taken by another worker")

@@ -1,16 +1,14 @@
-"""Rows in PostgreSQL, which stay there: a pass is one statement, an aggregate of the extension around the kernel.
+"""Training inside PostgreSQL: a pass over the rows is one statement that calls an aggregate of the extension.
 
-Prepare once: encode, project, permute, and write packed rows into a temporary table. It is private to the session,
-not logged, and the server drops it however the session ends. Then one statement per pass.
+The rows are encoded, projected, permuted and packed once into a temporary table, which is private to the session, not
+logged, and dropped by the server however the session ends.
 
-The un-noised models go from pass to pass in the memory of the session (`boltdp.put_state`) and come back as results.
-They get there by COPY into a view that keeps them and stores nothing (`boltdp.inbox`). Statements have no values, and
-their parameters are public: a server that logs every statement with its parameters logs nothing private.
+Between passes the un-noised models are in the memory of the session (`boltdp.put_state`). They are sent by COPY into a
+view that stores nothing (`boltdp.inbox`). Statements and their parameters are public, so a server that logs all
+statements logs nothing private.
 
-Without the extension, or where no temporary table may be made, the rows are streamed once to this process by
-COPY and spooled here; the bits are the same.
-
-PostgreSQL's messages may quote rows, so only those that cannot are passed on, and its exceptions are not chained.
+Without the extension or the right to create temporary tables, the rows are streamed to this process by COPY and
+spooled here; the trained models are the same, bit for bit.
 """
 
 from boltdp.engines.postgres.engine import PostgresEngine, PostgresGroups, PostgresSlice

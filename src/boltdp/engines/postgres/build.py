@@ -14,28 +14,22 @@ from boltdp.errors import BoltdpError
 
 SOURCES = Path(__file__).with_name("extension")
 KERNEL = Path(__file__).parents[2] / "kernel"
-OLDEST, NEWEST = 14, 18
+MIN_SERVER, MAX_SERVER = 14, 18
 
-#: The version of the extension that this package carries.
+#: Version of the extension in this package.
 VERSION = re.findall(r"default_version = '(.*)'", (SOURCES / "boltdp.control").read_text("utf-8"))[0]
 
-
-#: Versions whose SQL this package can use: a later patch release adds nothing that it would need.
-USABLE = re.compile(r"0\.2\.\d+")
+#: Installed versions that this package can use: any patch release of the same minor version.
+USABLE_VERSIONS = re.compile(r"0\.2\.\d+")
 
 
 def why_unusable(version: str) -> str | None:
-    """Why an installed version cannot be used, if so.
-
-    >>> why_unusable("0.2.7")
-    >>> why_unusable("0.1.0")
-    "version 0.1.0 of the extension cannot be used, but 0.2.x can; ALTER EXTENSION boltdp UPDATE TO '0.2.0' changes it"
-    """
-    if USABLE.fullmatch(version):
+    """Explain why an installed version cannot be used; None if it can."""
+    if USABLE_VERSIONS.fullmatch(version):
         return None
-    usable = USABLE.pattern.replace("\\.", ".").replace("\\d+", "x")
-    said = f"version {version} of the extension cannot be used, but {usable} can"
-    return f"{said}; ALTER EXTENSION boltdp UPDATE TO '{VERSION}' changes it"
+    usable = USABLE_VERSIONS.pattern.replace("\\.", ".").replace("\\d+", "x")
+    problem = f"version {version} of the extension cannot be used, but {usable} can"
+    return f"{problem}; ALTER EXTENSION boltdp UPDATE TO '{VERSION}' changes it"
 
 
 class ExtensionError(BoltdpError):
@@ -44,7 +38,7 @@ class ExtensionError(BoltdpError):
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that the extension needs, and whether it is there."""
+    """One requirement of the extension and whether it is met."""
 
     ok: bool
     text: str
@@ -52,12 +46,7 @@ class Finding:
 
 
 def ask_pg_config(pg_config: str | Path, option: str) -> str:
-    """What a pg_config says, for example to "--bindir".
-
-    >>> ask_pg_config("/nowhere/pg_config", "--version")
-    Traceback (most recent call last):
-    boltdp.engines.postgres.build.ExtensionError: '/nowhere/pg_config' cannot be run
-    """
+    """Return the output of pg_config for an option such as "--bindir"."""
     try:
         answer = subprocess.run([str(pg_config), option], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
@@ -71,11 +60,11 @@ def ask_pg_config(pg_config: str | Path, option: str) -> str:
 
 
 def check_build(pg_config: str | Path = "pg_config") -> list[Finding]:
-    """What building the extension for the server of a pg_config needs, and whether it is there."""
+    """Check the requirements for building the extension for the server of a pg_config."""
     findings = []
     for tool, what in (("make", "make"), (os.environ.get("CC", "cc"), "a C compiler")):
-        there = shutil.which(tool) is not None
-        findings.append(Finding(there, f"{what}: {tool}", None if there else f"install {what}"))
+        found = shutil.which(tool) is not None
+        findings.append(Finding(found, f"{what}: {tool}", None if found else f"install {what}"))
     try:
         version = ask_pg_config(pg_config, "--version")
         headers = Path(ask_pg_config(pg_config, "--includedir-server"))
@@ -84,9 +73,8 @@ def check_build(pg_config: str | Path = "pg_config") -> list[Finding]:
         return [*findings, Finding(False, str(fault), fault.hint)]
     number = re.search(r"\d+", version)
     major = int(number.group()) if number else 0
-    findings.append(
-        Finding(OLDEST <= major <= NEWEST, f"server: {version}", f"boltdp supports PostgreSQL {OLDEST} to {NEWEST}")
-    )
+    supported = f"boltdp supports PostgreSQL {MIN_SERVER} to {MAX_SERVER}"
+    findings.append(Finding(MIN_SERVER <= major <= MAX_SERVER, f"server: {version}", supported))
     findings.append(
         Finding(
             (headers / "postgres.h").is_file(),
@@ -94,35 +82,23 @@ def check_build(pg_config: str | Path = "pg_config") -> list[Finding]:
             f"install the server's headers, for example: apt-get install postgresql-server-dev-{major}",
         )
     )
+    hint = "install as the user who owns the server's files, for example with sudo"
     for place in (library, share / "extension"):
-        findings.append(
-            Finding(
-                os.access(place, os.W_OK),
-                f"may write to: {place}",
-                "install as the user who owns the server's files, for example with sudo",
-            )
-        )
+        findings.append(Finding(os.access(place, os.W_OK), f"may write to: {place}", hint))
     return findings
 
 
 def install(pg_config: str | Path = "pg_config") -> None:
-    """Build the extension and put it where the server of this pg_config looks for extensions."""
+    """Build the extension and install it for the server of a pg_config."""
     for finding in check_build(pg_config):
         if not finding.ok:
             raise ExtensionError(f"the extension cannot be installed; missing is {finding.text}", hint=finding.hint)
     with tempfile.TemporaryDirectory(prefix="boltdp-") as folder:
         build = Path(folder) / "postgres"
-        # The package may be where nobody can write, and object files of another server would be in the way.
+        # The package directory may be read-only or contain object files for another server.
         shutil.copytree(SOURCES, build, ignore=shutil.ignore_patterns("*.o", "*.so"))
-        command = [
-            "make",
-            f"-j{os.cpu_count() or 1}",
-            "-C",
-            str(build),
-            f"PG_CONFIG={pg_config}",
-            f"KERNEL={KERNEL}",
-            "install",
-        ]
+        variables = [f"PG_CONFIG={pg_config}", f"KERNEL={KERNEL}"]
+        command = ["make", f"-j{os.cpu_count() or 1}", "-C", str(build), *variables, "install"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         last = [line for line in done.stderr.splitlines() if line.strip()][-5:]

@@ -1,4 +1,4 @@
-"""Filling a PostgreSQL table with rows of numbers, by binary COPY."""
+"""Load numeric rows into a new PostgreSQL table by binary COPY."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from boltdp.errors import DataError
 
 Blocks = Iterable[tuple[PackedRows, npt.NDArray[np.int32]]]
 
-#: What a binary COPY starts with: the signature, no flags, no extension.
+#: Header of the binary COPY format: signature, no flags, no extension.
 _SIGNATURE = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _REAL = psycopg.postgres.types["float4"].oid
 MAX_COLUMNS = 1600
@@ -30,21 +30,21 @@ def load_rows(
     as_array: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> None:
-    """Make a table of the columns f0, f1, ... and label, or of x real[] and label, and fill it, or leave no trace.
+    """Create and fill a table with the columns f0, f1, ... and label, or x real[] and label, in one transaction.
 
-    `progress` is called with the number of rows done so far.
+    `progress` is called with the number of rows written so far.
     """
     if not as_array and dims >= MAX_COLUMNS:
         raise DataError(f"a PostgreSQL table can have {MAX_COLUMNS} columns, {dims} features and a label are more")
     try:
         with psycopg.connect(uri) as connection:
-            _fill(connection, table, blocks, dims=dims, as_array=as_array, progress=progress)
+            _copy_blocks(connection, table, blocks, dims=dims, as_array=as_array, progress=progress)
     except psycopg.Error as error:
-        said = error.diag.message_primary or str(error).strip().splitlines()[0]
-        raise DataError(f"the table {table!r} cannot be written: {said}") from None
+        reason = error.diag.message_primary or str(error).strip().splitlines()[0]
+        raise DataError(f"the table {table!r} cannot be written: {reason}") from None
 
 
-def _fill(
+def _copy_blocks(
     connection: psycopg.Connection[Any],
     table: str,
     blocks: Blocks,
@@ -57,9 +57,9 @@ def _fill(
     create = "CREATE TABLE {} (" + ", ".join([*columns, "label integer"]) + ")"
     connection.execute(sql.SQL(create).format(sql.Identifier(table)))
     if as_array:
-        # Set before loading: rows that are compressed or put aside take several times as long to read.
+        # Set before loading: compressed or toasted rows take several times as long to read.
         connection.execute(sql.SQL("ALTER TABLE {} ALTER x SET STORAGE PLAIN").format(sql.Identifier(table)))
-    row = _array_row(dims) if as_array else _columns_row(dims)
+    row = _make_row_template(dims, as_array=as_array)
     done = 0
     with connection.cursor().copy(sql.SQL("COPY {} FROM STDIN (FORMAT BINARY)").format(sql.Identifier(table))) as copy:
         copy.write(_SIGNATURE)
@@ -73,32 +73,16 @@ def _fill(
                 progress(done)
 
 
-def _columns_row(dims: int) -> npt.NDArray[np.void]:
-    """A row as COPY wants it, each number after its length, to be filled in."""
+def _make_row_template(dims: int, *, as_array: bool) -> npt.NDArray[np.void]:
+    """Return a row in the binary COPY format, where each number follows its length, with zeros as values."""
     number = [("length", ">i4"), ("number", ">f4")]
-    fields = [("fields", ">i2"), ("numbers", number, (dims,)), ("label_length", ">i4"), ("label", ">i4")]
+    array: list[Any] = [("array_length", ">i4"), ("header", ">i4", (5,))] if as_array else []
+    fields = [("fields", ">i2"), *array, ("numbers", number, (dims,)), ("label_length", ">i4"), ("label", ">i4")]
     row = np.zeros(1, np.dtype(fields))
-    row["fields"] = dims + 1
-    row["numbers"]["length"] = 4
-    row["label_length"] = 4
-    return row
-
-
-def _array_row(dims: int) -> npt.NDArray[np.void]:
-    """The same with the numbers in one array, which has a header of its own."""
-    number = [("length", ">i4"), ("number", ">f4")]
-    fields = [
-        ("fields", ">i2"),
-        ("array_length", ">i4"),
-        ("header", ">i4", (5,)),
-        ("numbers", number, (dims,)),
-        ("label_length", ">i4"),
-        ("label", ">i4"),
-    ]
-    row = np.zeros(1, np.dtype(fields))
-    row["fields"] = 2
-    row["array_length"] = 20 + 8 * dims
-    row["header"] = [1, 0, _REAL, dims, 1]  # dimensions, no NULL, element type, length, first index
+    row["fields"] = 2 if as_array else dims + 1
+    if as_array:
+        row["array_length"] = 20 + 8 * dims
+        row["header"] = [1, 0, _REAL, dims, 1]  # dimensions, no NULL, element type, length, first index
     row["numbers"]["length"] = 4
     row["label_length"] = 4
     return row

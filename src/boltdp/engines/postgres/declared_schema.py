@@ -1,15 +1,15 @@
-"""What a database declares of its columns: enum types, CHECK constraints, primary keys.
+"""The declarations of columns in a database catalogue: enum types, CHECK constraints, primary keys.
 
-All of it is in the catalogue, is the same whatever the rows are, and is public as the names of the columns are; no row
-is read. A constraint counts whether or not it was validated: it says what values are meant to be, and values beyond
-it are moved to its bounds or match no category. To tell the two apart would tell something of the rows.
+The catalogue is independent of the rows and as public as the column names; no row is read. A constraint is used whether
+or not it was validated, because validation reveals something about the rows; values outside it are clipped to its
+bounds or match no category.
 
-Constraints are read as PostgreSQL prints them, which is always with all parentheses and casts. Of those joined by
-AND, each that is understood counts:
+Constraints are parsed as PostgreSQL prints them, with all parentheses and casts. In a conjunction, each term of a
+known form is used:
 
-    (age >= 0), (0 < age), (x = 1)                  bounds, from either side
+    (age >= 0), (0 < age), (x = 1)                  lower and upper bounds
     (sex = ANY (ARRAY['F'::text, 'M'::text]))       values; also (x = 1) OR (x = 2)
-    ('-1'::integer <= ALL (features))               bounds of each number of an array
+    ('-1'::integer <= ALL (features))               bounds of each array element
     (vector_norm(v) <= 1)                           the same, for pgvector
     (array_length(features, 1) = 50)                length of an array; also cardinality, vector_dims
 """
@@ -33,18 +33,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Field:
-    """A column of a result, and the column of a table that it is, where it is one."""
+    """A column of a query result, and the table column that it comes from, if any."""
 
     name: str
-    type: int  #: as the oid that pg_type knows
+    type: int  #: oid in pg_type
     modifier: int
-    table: int  #: as the oid that pg_class knows, 0 for an expression
-    number: int  #: of the column in that table
+    table: int  #: oid in pg_class, 0 for an expression
+    number: int  #: column number in that table
 
 
 @dataclass(frozen=True)
-class Declared:
-    """What constraints say of one column; values are as the constraint writes them."""
+class Declaration:
+    """The constraints of one column; values are spelled as in the constraint."""
 
     low: float = -math.inf
     high: float = math.inf
@@ -52,13 +52,13 @@ class Declared:
     length: int | None = None
     key: bool = False
 
-    def __and__(self, other: Declared) -> Declared:
+    def __and__(self, other: Declaration) -> Declaration:
         values = self.values
         if values is None or other.values is None:
             values = values if other.values is None else other.values
         else:
             values = tuple(value for value in values if value in other.values)
-        return Declared(
+        return Declaration(
             max(self.low, other.low),
             min(self.high, other.high),
             values,
@@ -67,15 +67,11 @@ class Declared:
         )
 
     def apply(self, column: ColumnType) -> ColumnType:
-        """A column's type with what is declared of it.
-
-        >>> Declared(0.0, 120.0).apply(ColumnType("number")).bounds
-        (0.0, 120.0)
-        """
+        """Return a column type with the declared bounds, values, length and key."""
         bounds = (self.low, self.high) if self.low < self.high and math.isfinite(self.high - self.low) else None
         values: Sequence[Value] = self.values or ()
         if column.kind == "number":
-            numbers = [_number(text) for text in self.values or ()]
+            numbers = [_parse_number(text) for text in self.values or ()]
             values = [number for number in numbers if number is not None]
         return replace(
             column,
@@ -86,17 +82,17 @@ class Declared:
         )
 
 
-#: Runs a statement with values bound, and returns its rows.
-Ask: TypeAlias = "Callable[[LiteralString, Sequence[Any]], list[Any]]"
+#: Runs a statement with bound values and returns its rows.
+RunQuery: TypeAlias = "Callable[[LiteralString, Sequence[Any]], list[Any]]"
 
 
-def declarations(ask: Ask, fields: Sequence[Field]) -> dict[str, Declared]:
-    """What the catalogue declares of each column: by its type, and in the table that it comes from."""
+def read_declarations(run_query: RunQuery, fields: Sequence[Field]) -> dict[str, Declaration]:
+    """Read the declarations of each column from the catalogue: those of its type and those of its table."""
     tables = sorted({field.table for field in fields} - {0})
-    checks = _checks(ask, tables)
+    checks = _read_checks(run_query, tables)
     columns = {
-        (table, number): (name, of_type, key)
-        for table, number, name, of_type, key in ask(
+        (table, number): (name, type_oid, key)
+        for table, number, name, type_oid, key in run_query(
             "SELECT attrelid::bigint, attnum::int, attname::pg_catalog.text, atttypid::bigint,"
             " attidentity OPERATOR(pg_catalog.<>) '' OR EXISTS (SELECT FROM pg_catalog.pg_index"
             " WHERE indrelid OPERATOR(pg_catalog.=) attrelid AND indisprimary"
@@ -106,19 +102,19 @@ def declarations(ask: Ask, fields: Sequence[Field]) -> dict[str, Declared]:
             [tables],
         )
     }
-    # A result tells the type that a domain is based on; the column of the table has the domain itself.
-    types = _types(ask, [of_type for _, of_type, _ in columns.values()] + [field.type for field in fields])
+    # The result of a query has the base type of a domain; the column of the table has the domain itself.
+    types = _read_types(run_query, [type_oid for _, type_oid, _ in columns.values()] + [field.type for field in fields])
     declared = {}
     for field in fields:
-        name, of_type, key = columns.get((field.table, field.number), ("", field.type, False))
-        said = [check[name] for check in checks.get(field.table, ()) if name in check]
-        declared[field.name] = reduce(Declared.__and__, said, types[of_type] & Declared(key=key))
+        name, type_oid, key = columns.get((field.table, field.number), ("", field.type, False))
+        constraints = [check[name] for check in checks.get(field.table, ()) if name in check]
+        declared[field.name] = reduce(Declaration.__and__, constraints, types[type_oid] & Declaration(key=key))
     return declared
 
 
-def _types(ask: Ask, types: Sequence[int]) -> dict[int, Declared]:
-    """Labels of enum types, and constraints of domains and of those they are based on."""
-    catalogued = ask(
+def _read_types(run_query: RunQuery, types: Sequence[int]) -> dict[int, Declaration]:
+    """Read the labels of enum types, and the constraints of domains and their base domains."""
+    rows = run_query(
         "WITH RECURSIVE base AS"
         " (SELECT oid AS given, oid, typbasetype FROM pg_catalog.pg_type"
         " WHERE oid OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.oid[])"
@@ -131,19 +127,19 @@ def _types(ask: Ask, types: Sequence[int]) -> dict[int, Declared]:
         " WHERE enumtypid OPERATOR(pg_catalog.=) b.oid ORDER BY enumsortorder) FROM base b",
         [list(types)],
     )
-    declared: dict[int, Declared] = {}
-    for oid, checks, labels in catalogued:
-        said = [read_check(check).get("VALUE", Declared()) for check in checks]
-        # Labels first: their order is that of the values.
-        before = Declared(values=tuple(labels) or None) & declared.get(oid, Declared())
-        declared[oid] = reduce(Declared.__and__, said, before)
+    declared: dict[int, Declaration] = {}
+    for oid, checks, labels in rows:
+        constraints = [read_check(check).get("VALUE", Declaration()) for check in checks]
+        # Labels first: they determine the order of the values.
+        first = Declaration(values=tuple(labels) or None) & declared.get(oid, Declaration())
+        declared[oid] = reduce(Declaration.__and__, constraints, first)
     return declared
 
 
-def _checks(ask: Ask, tables: Sequence[int]) -> dict[int, list[dict[str, Declared]]]:
-    """What each constraint of each table says; what children do not inherit says nothing of their rows."""
-    checks: dict[int, list[dict[str, Declared]]] = {}
-    for oid, check in ask(
+def _read_checks(run_query: RunQuery, tables: Sequence[int]) -> dict[int, list[dict[str, Declaration]]]:
+    """Read the CHECK constraints of each table, except those that its child tables do not inherit."""
+    checks: dict[int, list[dict[str, Declaration]]] = {}
+    for oid, check in run_query(
         "SELECT c.oid::bigint, pg_catalog.pg_get_expr(conbin, conrelid) FROM pg_catalog.pg_constraint"
         " JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) conrelid"
         " WHERE conrelid OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.oid[])"
@@ -156,8 +152,8 @@ def _checks(ask: Ask, tables: Sequence[int]) -> dict[int, list[dict[str, Declare
     return checks
 
 
-def read_check(text: str) -> dict[str, Declared]:
-    """What a constraint, as `pg_get_expr` prints it, declares of each column. The column of a domain is VALUE.
+def read_check(text: str) -> dict[str, Declaration]:
+    """Parse a constraint printed by `pg_get_expr` to declarations by column name. The column of a domain is VALUE.
 
     >>> read_check("((age >= 0) AND (age <= 120))")["age"].high
     120.0
@@ -165,12 +161,12 @@ def read_check(text: str) -> dict[str, Declared]:
     ('F', 'M')
     """
     try:
-        tree = _Parser(text).whole()
+        tree = _Parser(text).parse()
     except _NotUnderstoodError:
         return {}
-    declared: dict[str, Declared] = {}
-    for name, said in _conjuncts(tree):
-        declared[name] = declared.get(name, Declared()) & said
+    declared: dict[str, Declaration] = {}
+    for name, declaration in _read_conjunction(tree):
+        declared[name] = declared.get(name, Declaration()) & declaration
     return declared
 
 
@@ -184,17 +180,17 @@ _TOKEN = re.compile(
 )
 _OTHER: _Tree = ("other",)
 _COMPARISONS = ("<=", "<", ">=", ">", "=")
-_TURNED = {"<=": ">=", "<": ">", ">=": "<=", ">": "<", "=": "="}
-_LENGTHS = ("array_length", "cardinality", "vector_dims")
-_NORMS = ("vector_norm", "l2_norm")
+_MIRRORED = {"<=": ">=", "<": ">", ">=": "<=", ">": "<", "=": "="}
+_LENGTH_FUNCTIONS = ("array_length", "cardinality", "vector_dims")
+_NORM_FUNCTIONS = ("vector_norm", "l2_norm")
 
 
 class _NotUnderstoodError(Exception):
-    """The expression is of a form that we do not read."""
+    """The expression has an unknown form."""
 
 
 class _Parser:
-    """Reads a printed expression. Casts are passed over: what is read are names, constants and how they are joined."""
+    """A recursive descent parser of printed expressions, which ignores casts."""
 
     def __init__(self, text: str) -> None:
         self._tokens: deque[tuple[str, str]] = deque()
@@ -206,41 +202,41 @@ class _Parser:
             self._tokens.append((token.lastgroup, token[token.lastgroup]))
             at = token.end()
 
-    def whole(self) -> _Tree:
-        tree = self._joined()
+    def parse(self) -> _Tree:
+        tree = self._parse_expression()
         if self._tokens:
             raise _NotUnderstoodError
         return tree
 
-    def _joined(self) -> _Tree:
-        """One term, or several with AND or OR between them; a printed expression never mixes them."""
-        terms = [self._compared()]
-        word = self._next()
-        while word in ("AND", "OR") and self._took(word):
-            terms.append(self._compared())
+    def _parse_expression(self) -> _Tree:
+        """Parse one term, or several joined by AND or by OR; a printed expression never mixes the two."""
+        terms = [self._parse_comparison()]
+        word = self._peek()
+        while word in ("AND", "OR") and self._accept(word):
+            terms.append(self._parse_comparison())
         return terms[0] if len(terms) == 1 else (word.lower(), terms)
 
-    def _compared(self) -> _Tree:
-        if self._took("NOT"):
-            self._operand()
+    def _parse_comparison(self) -> _Tree:
+        if self._accept("NOT"):
+            self._parse_operand()
             return _OTHER
-        left = self._operand()
-        if self._took("IS"):
-            negated = self._took("NOT")
+        left = self._parse_operand()
+        if self._accept("IS"):
+            negated = self._accept("NOT")
             return ("null",) if self._take() == "NULL" and not negated else _OTHER
-        if not self._tokens or self._tokens[0][0] != "mark" or self._next() in (")", "]", ","):
+        if not self._tokens or self._tokens[0][0] != "mark" or self._peek() in (")", "]", ","):
             return left
         comparison = self._take()
-        each = next((word for word in ("ANY", "ALL") if self._took(word)), "")
-        right = self._operand()
+        each = next((word for word in ("ANY", "ALL") if self._accept(word)), "")
+        right = self._parse_operand()
         return ("is", left, comparison, each, right) if comparison in _COMPARISONS else _OTHER
 
-    def _operand(self) -> _Tree:
+    def _parse_operand(self) -> _Tree:
         kind, token = self._tokens[0] if self._tokens else ("", "")
         self._take()
         tree: _Tree
         if token == "(":
-            tree = self._joined()
+            tree = self._parse_expression()
             self._expect(")")
         elif kind == "text":
             tree = ("literal", token[1:-1].replace("''", "'"))
@@ -248,42 +244,42 @@ class _Parser:
             tree = ("literal", token)
         elif kind == "word" and token == "ARRAY":
             self._expect("[")
-            tree = ("list", self._several("]"))
+            tree = ("list", self._parse_list("]"))
         elif kind in ("word", "quoted"):
-            tree = self._named(token)
+            tree = self._parse_name(token)
         else:
             raise _NotUnderstoodError
-        while self._took("::"):
-            self._pass_type()
+        while self._accept("::"):
+            self._skip_type()
         return tree
 
-    def _named(self, token: str) -> _Tree:
-        name = _unquoted(token)
-        while self._took("."):
-            name = _unquoted(self._take())
-        if self._took("("):
-            return ("call", name, self._several(")"))
+    def _parse_name(self, token: str) -> _Tree:
+        name = _unquote(token)
+        while self._accept("."):
+            name = _unquote(self._take())
+        if self._accept("("):
+            return ("call", name, self._parse_list(")"))
         return ("literal", token) if token in ("true", "false") else ("column", name)
 
-    def _several(self, end: str) -> list[_Tree]:
+    def _parse_list(self, end: str) -> list[_Tree]:
         trees: list[_Tree] = []
-        while not self._took(end):
+        while not self._accept(end):
             if trees:
                 self._expect(",")
-            trees.append(self._joined())
+            trees.append(self._parse_expression())
         return trees
 
-    def _pass_type(self) -> None:
-        """The name of a type: words, maybe with a schema, a size and brackets."""
-        while self._tokens and (self._tokens[0][0] in ("word", "quoted") and self._next() not in ("AND", "OR", "IS")):
+    def _skip_type(self) -> None:
+        """Skip the name of a type: words, optionally with a schema, a size and brackets."""
+        while self._tokens and (self._tokens[0][0] in ("word", "quoted") and self._peek() not in ("AND", "OR", "IS")):
             self._take()
-            self._took(".")
-        if self._took("("):
-            self._several(")")
-        while self._took("["):
+            self._accept(".")
+        if self._accept("("):
+            self._parse_list(")")
+        while self._accept("["):
             self._expect("]")
 
-    def _next(self) -> str:
+    def _peek(self) -> str:
         return self._tokens[0][1] if self._tokens else ""
 
     def _take(self) -> str:
@@ -291,72 +287,72 @@ class _Parser:
             raise _NotUnderstoodError
         return self._tokens.popleft()[1]
 
-    def _took(self, token: str) -> bool:
-        if self._next() != token:
+    def _accept(self, token: str) -> bool:
+        if self._peek() != token:
             return False
         self._take()
         return True
 
     def _expect(self, token: str) -> None:
-        if not self._took(token):
+        if not self._accept(token):
             raise _NotUnderstoodError
 
 
-def _conjuncts(tree: _Tree) -> Iterator[tuple[str, Declared]]:
-    """What each part of a conjunction says, and of which column."""
+def _read_conjunction(tree: _Tree) -> Iterator[tuple[str, Declaration]]:
+    """Yield the column and the declaration of each term of a conjunction."""
     if tree[0] == "and":
         for part in tree[1]:
-            yield from _conjuncts(part)
+            yield from _read_conjunction(part)
     elif tree[0] == "or":
-        yield from _alternatives(tree[1])
+        yield from _read_alternatives(tree[1])
     elif tree[0] == "is":
         _, left, comparison, each, right = tree
         if left[0] == "literal" and each in ("", "ALL"):
-            left, comparison, right = right, _TURNED[comparison], left
+            left, comparison, right = right, _MIRRORED[comparison], left
         elif each == "ALL" or (each == "ANY" and comparison != "="):
             return
-        yield from _compared(left, comparison, right)
+        yield from _read_comparison(left, comparison, right)
 
 
-def _alternatives(parts: Sequence[_Tree]) -> Iterator[tuple[str, Declared]]:
-    """Equalities of one column are its values. A missing value is always allowed, so to say so says nothing."""
+def _read_alternatives(parts: Sequence[_Tree]) -> Iterator[tuple[str, Declaration]]:
+    """Combine equalities of one column to its values. IS NULL is ignored, because NULL satisfies every constraint."""
     parts = [part for part in parts if part[0] != "null"]
     if len(parts) == 1:
-        yield from _conjuncts(parts[0])
+        yield from _read_conjunction(parts[0])
         return
-    said = [list(_conjuncts(part)) for part in parts]
-    names = {name for each in said for name, _ in each}
-    if len(names) == 1 and all(len(each) == 1 and each[0][1].values is not None for each in said):
-        values = [value for each in said for value in each[0][1].values or ()]
-        yield names.pop(), Declared(values=tuple(dict.fromkeys(values)))
+    constraints = [list(_read_conjunction(part)) for part in parts]
+    names = {name for each in constraints for name, _ in each}
+    if len(names) == 1 and all(len(each) == 1 and each[0][1].values is not None for each in constraints):
+        values = [value for each in constraints for value in each[0][1].values or ()]
+        yield names.pop(), Declaration(values=tuple(dict.fromkeys(values)))
 
 
-def _compared(left: _Tree, comparison: str, right: _Tree) -> Iterator[tuple[str, Declared]]:
+def _read_comparison(left: _Tree, comparison: str, right: _Tree) -> Iterator[tuple[str, Declaration]]:
     if left[0] == "column" and right[0] == "list":
         if all(item[0] == "literal" for item in right[1]):
-            yield left[1], Declared(values=tuple(item[1] for item in right[1]))
+            yield left[1], Declaration(values=tuple(item[1] for item in right[1]))
         return
     if right[0] != "literal":
         return
-    number = _number(right[1])
+    number = _parse_number(right[1])
     if left[0] == "column" and comparison == "=":
-        yield left[1], Declared(values=(right[1],))
+        yield left[1], Declaration(values=(right[1],))
     elif left[0] == "column" and number is not None:
-        yield left[1], Declared(low=float(number)) if comparison in (">", ">=") else Declared(high=float(number))
+        yield left[1], Declaration(low=float(number)) if comparison in (">", ">=") else Declaration(high=float(number))
     elif left[0] == "call" and left[2] and left[2][0][0] == "column" and number is not None:
         _, function, ((_, name), *_rest) = left
-        if function in _LENGTHS and comparison == "=":
-            yield name, Declared(length=int(number))
-        elif function in _NORMS and comparison in ("<", "<="):
-            yield name, Declared(-float(number), float(number))
+        if function in _LENGTH_FUNCTIONS and comparison == "=":
+            yield name, Declaration(length=int(number))
+        elif function in _NORM_FUNCTIONS and comparison in ("<", "<="):
+            yield name, Declaration(-float(number), float(number))
 
 
-def _unquoted(token: str) -> str:
+def _unquote(token: str) -> str:
     return token[1:-1].replace('""', '"') if token.startswith('"') else token
 
 
-def _number(text: str) -> int | float | None:
-    """The number that a constant is, if it is a finite one."""
+def _parse_number(text: str) -> int | float | None:
+    """Parse a finite number; return None for any other text."""
     try:
         number = float(text)
     except ValueError:

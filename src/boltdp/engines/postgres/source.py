@@ -1,7 +1,4 @@
-"""What the rows are read from: a table, view or query, its columns, and the expressions that read them.
-
-In every statement it is named `source`.
-"""
+"""The source of rows: a table, view or query, named `source` in every statement, and expressions of its columns."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from psycopg import sql
 
 from boltdp._arrays import Doubles
 from boltdp.encoding.timestamps import HOUR_AT, MAX_CHARACTERS, PATTERN, Part
-from boltdp.engines.postgres.declared_schema import declarations
+from boltdp.engines.postgres.declared_schema import read_declarations
 from boltdp.engines.postgres.session import Composed, Session
 from boltdp.errors import DataError, listed, near
 from boltdp.schema.source_columns import ColumnType, Kind
@@ -26,7 +23,7 @@ INTEGERS = ("int2", "int4", "int8")
 _NUMBERS = (*INTEGERS, "float4", "float8", "numeric")
 _VECTORS = ("vector", "halfvec")  # pgvector's
 _TIMES: dict[str, Kind] = {"date": "date", "timestamp": "timestamp", "timestamptz": "timestamp"}
-#: What the server calls the parts, and what it counts them from.
+#: The server's name of each part of a date and the first value.
 _FIELDS: dict[Part, tuple[str, int]] = {
     "hour": ("hour", 0),
     "weekday": ("isodow", 1),
@@ -34,14 +31,11 @@ _FIELDS: dict[Part, tuple[str, int]] = {
     "day": ("day", 1),
 }
 _ENUM = "enum"
-_TEXTS = ("text", "varchar", "bpchar", _ENUM)  # that the extension compares by itself
+_TEXTS = ("text", "varchar", "bpchar", _ENUM)  # text types that the extension compares without a cast
 
 
 def find_table(session: Session, name: str | tuple[str, str]) -> Composed:
-    """A table or view by its name, with or without a schema. Names are taken as they are: dots, quotes, case.
-
-    A pair is its schema and its name there, which no other has; nothing is looked up.
-    """
+    """Find a table or view by its exact name, with or without a schema; a pair of schema and name is not looked up."""
     if not isinstance(name, str):
         return sql.SQL("{} AS source").format(sql.Identifier(*name))
     named = session.ask(
@@ -54,20 +48,20 @@ def find_table(session: Session, name: str | tuple[str, str]) -> Composed:
         " OPERATOR(pg_catalog.=) $1::pg_catalog.text)",
         [name],
         fault="the table cannot be looked up",
-        theirs=True,  # what is visible follows from their search path
+        user_path=True,  # the search path determines visibility
     )
     if len(named) != 1:
         raise DataError(
             f"the database must have one table or view named {name!r}, it has {len(named) or 'none'}",
-            hint=(near(name, tables := _tables(session)) or f"there are {listed(tables) or 'none'}")
+            hint=(near(name, tables := _list_tables(session)) or f"there are {listed(tables) or 'none'}")
             + "; names are as PostgreSQL keeps them: lower case unless quoted when made, and schema.table "
             "outside the search path",
         )
     return sql.SQL("{} AS source").format(sql.Identifier(*named[0]))
 
 
-def _tables(session: Session) -> list[str]:
-    """The tables and views that the role may read, those outside the search path with their schema."""
+def _list_tables(session: Session) -> list[str]:
+    """List the tables and views that the role may read, those outside the search path with their schema."""
     named = session.ask(
         "SELECT CASE WHEN pg_catalog.pg_table_is_visible(c.oid) THEN relname::pg_catalog.text ELSE"
         " nspname::pg_catalog.text OPERATOR(pg_catalog.||) '.' OPERATOR(pg_catalog.||) relname::pg_catalog.text END"
@@ -78,24 +72,24 @@ def _tables(session: Session) -> list[str]:
         " 'pg_toast', 'boltdp'])"
         " AND pg_catalog.has_table_privilege(c.oid, 'SELECT')",
         fault="the tables cannot be listed",
-        theirs=True,  # what is visible follows from their search path
+        user_path=True,  # the search path determines visibility
     )
     return [name for (name,) in named]
 
 
-def query_source(query: str) -> Composed:
-    r"""The rows of a query, which may end in a comment.
+def wrap_query(query: str) -> Composed:
+    r"""Return a query, which may end in a comment, as a source.
 
-    >>> query_source("SELECT 1 -- the end").as_string()
+    >>> wrap_query("SELECT 1 -- the end").as_string()
     '(\nSELECT 1 -- the end\n) AS source'
     """
     return sql.SQL("(\n{}\n) AS source").format(sql.SQL(query))
 
 
-def part_source(source: Composed, start: int, stop: int) -> Composed:
-    """The rows of a source from position start to stop - 1, counted as a scan of all of it meets them.
+def slice_source(source: Composed, start: int, stop: int) -> Composed:
+    """Return the rows at positions start to stop - 1 of a full scan.
 
-    Numbered, not OFFSET and LIMIT: of those the planner could make another plan, which meets ties in another order.
+    They are numbered, because OFFSET and LIMIT could lead to another plan, which orders ties differently.
     """
     return sql.SQL(
         "(SELECT * FROM (SELECT *, pg_catalog.row_number() OVER () AS {number} FROM {source}) AS numbered"
@@ -108,10 +102,12 @@ def part_source(source: Composed, start: int, stop: int) -> Composed:
     )
 
 
-def limited_source(source: Composed, columns: Sequence[SourceColumn], person_id: SourceColumn, most: int) -> Composed:
-    """Return the columns of a source; of rows beyond the limit per person all cells are missing (`person_limit`)."""
+def limit_rows_per_person(
+    source: Composed, columns: Sequence[SourceColumn], person_id: SourceColumn, limit: int
+) -> Composed:
+    """Return the columns of a source with NULL in all cells of rows beyond the limit per person (`person_limit`)."""
     number, place = (sql.Identifier(f"boltdp_{secrets.token_hex(8)}") for _ in range(2))
-    counted = "CASE WHEN source.{place} OPERATOR(pg_catalog.<=) {most} THEN {cell} END AS {name}"
+    counted = "CASE WHEN source.{place} OPERATOR(pg_catalog.<=) {limit} THEN {cell} END AS {name}"
     names = [sql.Identifier(column.name) for column in (*columns, person_id)]
     return sql.SQL(
         "(SELECT {counted} FROM (SELECT source.*,"
@@ -121,22 +117,22 @@ def limited_source(source: Composed, columns: Sequence[SourceColumn], person_id:
     ).format(
         counted=sql.SQL(", ").join(
             sql.SQL(counted).format(
-                place=place, most=sql.Literal(most), cell=column.reference, name=sql.Identifier(column.name)
+                place=place, limit=sql.Literal(limit), cell=column.reference, name=sql.Identifier(column.name)
             )
             for column in columns
         ),
         names=sql.SQL(", ").join(names),
-        person_id=person_id.as_printed().identity(),
+        person_id=person_id.as_printed().person_key(),
         number=number,
         place=place,
         source=source,
     )
 
 
-def grouped_source(source: Composed, column: str, values: Sequence[str], number: str) -> Composed:
-    """The rows of a source and, as a column `number`, which of the values their column is, as text: from 1; or NULL.
+def add_group_numbers(source: Composed, column: str, values: Sequence[str], number: str) -> Composed:
+    """Add a column `number`: the index, from 1, of the row's group in `values`, or NULL.
 
-    It is found once a row: without OFFSET, it would be wherever it is asked for.
+    OFFSET 0 makes the server compute it once per row.
     """
     return sql.SQL(
         "(SELECT source.*, pg_catalog.array_position({values}::pg_catalog.text[],"
@@ -149,9 +145,9 @@ def grouped_source(source: Composed, column: str, values: Sequence[str], number:
     )
 
 
-def describe(session: Session, source: Composed, *, theirs: bool = False) -> dict[str, SourceColumn]:
-    """The columns of a source; `theirs` says that it is the user's query."""
-    fields = session.fields(source, theirs=theirs)
+def describe_columns(session: Session, source: Composed, *, user_path: bool = False) -> dict[str, SourceColumn]:
+    """Return the columns of a source, with types and declarations from the catalogue."""
+    fields = session.describe_fields(source, user_path=user_path)
     names = [field.name for field in fields]
     if len(set(names)) < len(names):
         twice = next(name for i, name in enumerate(names) if name in names[:i])
@@ -160,7 +156,7 @@ def describe(session: Session, source: Composed, *, theirs: bool = False) -> dic
     kinds = {
         oid: (base, category, element)
         for oid, base, category, element in session.ask(
-            # A domain is what it is based on.
+            # A domain has the type that it is based on.
             "WITH RECURSIVE base AS (SELECT oid AS given, * FROM pg_catalog.pg_type"
             " WHERE oid OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.oid[])"
             " UNION ALL SELECT given, t.* FROM base b"
@@ -174,22 +170,21 @@ def describe(session: Session, source: Composed, *, theirs: bool = False) -> dic
             fault=fault,
         )
     }
-    declared = declarations(partial(session.ask, fault=fault), fields)
-    columns = [SourceColumn.of(field.name, *kinds[field.type], field.modifier) for field in fields]
+    declared = read_declarations(partial(session.ask, fault=fault), fields)
+    columns = [SourceColumn.from_catalog(field.name, *kinds[field.type], field.modifier) for field in fields]
     return {column.name: replace(column, type=declared[column.name].apply(column.type)) for column in columns}
 
 
 @dataclass(frozen=True)
 class SourceColumn:
-    """A column of the data, and the expressions that read it. Nothing in them can fail for a value."""
+    """A column of the source, with SQL expressions that read it and raise an error for no value."""
 
     name: str
-    base: str  #: PostgreSQL's name of its type, or of the elements' if it is a list; "enum" for any enum
+    base: str  #: PostgreSQL's name of the type, or of the element type of a list; "enum" for any enum
     type: ColumnType
 
     @classmethod
-    def of(cls, name: str, base: str, category: str, element: str | None, modifier: int) -> SourceColumn:
-        """From what the catalogue says of its type."""
+    def from_catalog(cls, name: str, base: str, category: str, element: str | None, modifier: int) -> SourceColumn:
         if base in _NUMBERS:
             return cls(name, base, ColumnType("number"))
         if base == "bool":
@@ -210,7 +205,7 @@ class SourceColumn:
 
     def number(self) -> Composed:
         if self.base == "numeric":
-            return _double(self.reference)
+            return _cast_to_double(self.reference)
         return sql.SQL("{}::int::pg_catalog.float8" if self.base == "bool" else "{}::pg_catalog.float8").format(
             self.reference
         )
@@ -222,53 +217,52 @@ class SourceColumn:
             return sql.SQL(
                 "CASE WHEN pg_catalog.array_ndims({c}) OPERATOR(pg_catalog.=) 1"
                 " THEN ARRAY(SELECT {double} FROM pg_catalog.unnest({c}) AS element) END"
-            ).format(c=self.reference, double=_double(sql.Identifier("element")))
+            ).format(c=self.reference, double=_cast_to_double(sql.Identifier("element")))
         return sql.SQL("{}::real[]" if self.base in _VECTORS else "{}::pg_catalog.float8[]").format(self.reference)
 
-    def argument(self) -> Composed:
-        """As `boltdp.pack` takes it: of a type that it knows."""
+    def pack_argument(self) -> Composed:
+        """Return the column as an argument of `boltdp.pack`, in a type that it supports."""
         if self.base in _VECTORS:
             return self.numbers()
         cast = self.type.kind == "text" and self.base not in _TEXTS
         return sql.SQL("{}::pg_catalog.text" if cast else "{}").format(self.reference)
 
-    def part(self, part: Part) -> Composed:
-        """Of timestamps, dates or texts, the code of a part, or NULL."""
+    def time_part(self, part: Part) -> Composed:
+        """Return the code of a part, such as the hour, of a timestamp, date or text; NULL if it has none."""
         if self.base in _TIMES:
-            return self._in_calendar(_field(part, self._moment()))
+            return self._check_year(_date_part(part, self._timestamp()))
         text = sql.SQL('({}::pg_catalog.text COLLATE pg_catalog."C")').format(self.reference)
         date = sql.SQL("pg_catalog.substr({}, 1, 10)::pg_catalog.date").format(text)
-        code, least = _field(part, date), 0
+        code, min_length = _date_part(part, date), 0
         if part == "hour":
             code = sql.SQL("pg_catalog.substr({}, {}, 2)::pg_catalog.int4").format(text, sql.Literal(HOUR_AT))
-            least = HOUR_AT
-        # What is too long is not fetched from outside the row: anybody can see how often the server does that.
+            min_length = HOUR_AT
+        # Long texts are not fetched from the TOAST table, because access statistics are visible to all roles.
         return sql.SQL(
-            "CASE WHEN pg_catalog.octet_length({text}) OPERATOR(pg_catalog.<=) {longest} THEN"
+            "CASE WHEN pg_catalog.octet_length({text}) OPERATOR(pg_catalog.<=) {max_bytes} THEN"
             " CASE WHEN {text} OPERATOR(pg_catalog.~) {pattern}"
-            " AND pg_catalog.length({text}) OPERATOR(pg_catalog.>) {least} THEN {code} END END"
+            " AND pg_catalog.length({text}) OPERATOR(pg_catalog.>) {min_length} THEN {code} END END"
         ).format(
             text=text,
-            longest=sql.Literal(MAX_CHARACTERS),
+            max_bytes=sql.Literal(MAX_CHARACTERS),
             pattern=sql.Literal(f"^({PATTERN})$"),
-            least=sql.Literal(least),
+            min_length=sql.Literal(min_length),
             code=code,
         )
 
-    def _moment(self) -> Composed:
-        """A date, or a timestamp as it stands, or in UTC if it has a zone."""
+    def _timestamp(self) -> Composed:
         return sql.SQL("pg_catalog.timezone('UTC', {})" if self.base == "timestamptz" else "{}").format(self.reference)
 
-    def _in_calendar(self, value: Composed) -> Composed:
-        """A value for a date or timestamp of the years that there are, else NULL."""
+    def _check_year(self, value: Composed) -> Composed:
+        """Return `value` if the year of the date or timestamp is 1 to 9999, else NULL."""
         kind = sql.SQL('pg_catalog."{}"').format(sql.SQL("date" if self.base == "date" else "timestamp"))
         return sql.SQL(
             "CASE WHEN {moment} OPERATOR(pg_catalog.>=) '0001-01-01'::{kind}"
             " AND {moment} OPERATOR(pg_catalog.<) '10000-01-01'::{kind} THEN {value} END"
-        ).format(moment=self._moment(), kind=kind, value=value)
+        ).format(moment=self._timestamp(), kind=kind, value=value)
 
     def as_printed(self) -> SourceColumn:
-        """The same, read as a text unless its type is one that nothing is lost of."""
+        """Return the column as text, unless its type is read without loss."""
         plain = self.type.kind in ("bool", "text") or self.base in (*INTEGERS, "float4", "float8")
         if plain and self.type.kind != "list":
             return self
@@ -277,13 +271,13 @@ class SourceColumn:
     def cell(self) -> Composed:
         if self.base in _TIMES:
             counted = "{m} OPERATOR(pg_catalog.-) '1970-01-01'::pg_catalog.date"
-            if self.base != "date":  # microseconds, of whole numbers that a double has exactly
+            if self.base != "date":  # microseconds, computed from integers that a double represents exactly
                 counted = (
                     "pg_catalog.date_part('epoch', pg_catalog.date_trunc('minute', {m}))::bigint"
                     " OPERATOR(pg_catalog.*) 1000000 OPERATOR(pg_catalog.+)"
                     " pg_catalog.date_part('microseconds', {m})::bigint"
                 )
-            return sql.SQL("({})::bigint").format(self._in_calendar(sql.SQL(counted).format(m=self._moment())))
+            return sql.SQL("({})::bigint").format(self._check_year(sql.SQL(counted).format(m=self._timestamp())))
         if self.type.kind == "list":
             return sql.SQL("({})::pg_catalog.float8[]").format(self.numbers())
         if self.base in INTEGERS:
@@ -292,8 +286,8 @@ class SourceColumn:
             return self.number()
         return sql.SQL("{}::pg_catalog.text" if self.type.kind == "text" else "{}").format(self.reference)
 
-    def identity(self) -> Composed:
-        """What rows have alike that are the same person's: NaN is no id, and texts are compared by their bytes."""
+    def person_key(self) -> Composed:
+        """Return the key that is equal for rows of one person: NaN is no id, and texts are compared by their bytes."""
         if self.type.kind == "text":
             return sql.SQL('({}) COLLATE pg_catalog."C"').format(self.cell())
         if self.base in ("float4", "float8"):
@@ -301,8 +295,8 @@ class SourceColumn:
         return self.cell()
 
     @property
-    def wire(self) -> str:
-        """The type in which `cell` is read; lists are read by ourselves."""
+    def copy_type(self) -> str:
+        """The type in which COPY returns `cell`; lists are returned as bytes."""
         if self.type.kind == "list":
             return "bytea"
         if self.type.kind == "text":
@@ -313,24 +307,24 @@ class SourceColumn:
 
     def to_arrow(self, cells: Sequence[Any]) -> pa.Array:
         if self.type.kind == "list":
-            return _lists(cells)
+            return _read_lists(cells)
         if self.base == "date":
             return pa.array(cells, pa.int32()).view(pa.date32())
         if self.base in _TIMES:
             return pa.array(cells, pa.int64()).view(pa.timestamp("us", "UTC" if self.base == "timestamptz" else None))
         types = {"text": pa.string(), "bool": pa.bool_(), "int8": pa.int64(), "float4": pa.float32()}
-        return pa.array(cells, types.get(self.wire, pa.float64()))
+        return pa.array(cells, types.get(self.copy_type, pa.float64()))
 
 
-def _field(part: Part, moment: Composed) -> Composed:
+def _date_part(part: Part, moment: Composed) -> Composed:
     field, first = _FIELDS[part]
     return sql.SQL("pg_catalog.date_part({}, {})::pg_catalog.int4 OPERATOR(pg_catalog.-) {}").format(
         sql.Literal(field), moment, sql.Literal(first)
     )
 
 
-def _double(number: Composed | sql.Identifier) -> Composed:
-    """A numeric as double precision. The plain cast of one out of range is an error, and the message quotes it."""
+def _cast_to_double(number: Composed | sql.Identifier) -> Composed:
+    """Cast a numeric to double precision, without the error for values out of range, which would quote the value."""
     return sql.SQL(
         "CASE WHEN {n} OPERATOR(pg_catalog.=) 'NaN' THEN 'NaN'::pg_catalog.float8"
         " WHEN {n} OPERATOR(pg_catalog.>=) 1e308 THEN 'Infinity' WHEN {n} OPERATOR(pg_catalog.<=) -1e308"
@@ -340,27 +334,23 @@ def _double(number: Composed | sql.Identifier) -> Composed:
 
 
 def read_arrays(raws: Sequence[bytes], length: int) -> Doubles:
-    """Arrays of `length` doubles without NULL, in PostgreSQL's binary form: a header of 20 bytes, then (4, number)."""
+    """Read arrays of `length` doubles without NULL in PostgreSQL's binary format."""
     row = np.dtype([("header", "V20"), ("cells", [("length", ">i4"), ("number", ">f8")], (length,))])
     return np.frombuffer(b"".join(raws), row)["cells"]["number"].astype(np.float64)
 
 
-def _lists(raws: Sequence[bytes | None]) -> pa.Array:
-    """Lists of doubles in PostgreSQL's binary form; one with a NULL inside or more dimensions is read cell by cell."""
+def _read_lists(raws: Sequence[bytes | None]) -> pa.Array:
+    """Read lists of doubles in PostgreSQL's binary format, all at once if they have the same length and no NULL."""
     sizes = {None if raw is None else len(raw) for raw in raws}
-    if len(sizes) == 1 and None not in sizes and all(_is_plain(raw) for raw in raws):
+    flat = b"\0\0\0\1\0\0\0\0"  # one dimension, no NULL
+    if len(sizes) == 1 and None not in sizes and all(raw[:8] == flat for raw in raws if raw is not None):
         length = (len(raws[0] or b"") - 20) // 12
         block = read_arrays([raw for raw in raws if raw is not None], length)
         return pa.FixedSizeListArray.from_arrays(pa.array(block.reshape(-1)), length)
-    return pa.array([None if raw is None else _list(raw) for raw in raws], pa.list_(pa.float64()))
+    return pa.array([None if raw is None else _read_list(raw) for raw in raws], pa.list_(pa.float64()))
 
 
-def _is_plain(raw: bytes | None) -> bool:
-    """One dimension, not empty, and no NULL."""
-    return raw is not None and raw[:8] == b"\0\0\0\1\0\0\0\0"
-
-
-def _list(raw: bytes) -> list[float | None] | None:
+def _read_list(raw: bytes) -> list[float | None] | None:
     if int.from_bytes(raw[:4], "big") != 1:
         return None
     numbers: list[float | None] = []

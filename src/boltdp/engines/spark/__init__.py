@@ -1,17 +1,14 @@
-"""Rows in a Spark cluster, which stay there: DataFrames alone, so that Spark Connect and managed services work.
+"""Training inside a Spark cluster, with DataFrames only, so that Spark Connect and managed services work.
 
-Prepare once: each partition of the source is encoded in Python where Spark has it, into packed blocks of a few MB, one
-binary value each, that Spark persists in memory and on disk. Then every scan is one job over blocks. For passes of SGD
-rows get stable positions first, by file and place where the source is of files, else by partition and place, and are
-shuffled to parts that are contiguous ranges of permuted positions.
+The executors encode each partition of the source once into packed blocks of a few MB, which Spark persists in memory
+and on disk. Every scan is then one job over blocks. For SGD, rows first get stable positions, by file and offset or by
+partition and offset, and are shuffled to parts that are contiguous ranges of permuted positions.
 
-Spark may run a task again, after an executor died for example, and what it then reads need not be what it read before.
-Each block has a digest, by a key of the run, and whoever uses blocks compares: it is the same bits or an error, and
-never a row that counts twice.
+Spark may run a task again, for example after an executor died, and then read different rows. Each block has a digest
+keyed by the run, which every use verifies: a changed block is an error, and no row is counted twice.
 
-What Spark shows and logs (plans, job names, metrics, messages of exceptions) has nothing of rows: functions go there
-with sums and states inside, which are pickled and not printed, and whatever goes wrong in a task or a job is stated
-in our words.
+Plans, job names, metrics and exception messages in Spark's logs contain nothing about rows: sums and states are
+pickled inside functions and not printed, and errors of tasks and jobs are replaced by our own messages.
 """
 
 from boltdp.engines.spark.engine import SparkEngine, SparkSlice

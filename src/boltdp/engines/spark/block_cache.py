@@ -1,9 +1,9 @@
-"""Blocks that stay where they were packed: files beside Spark's own, so that a scan need not move them out of the JVM.
+"""A cache of packed blocks in files on each executor, so that a scan need not copy them out of the JVM.
 
-They hold private rows. Each has mode 0600, in a directory of the run with mode 0700, in the directory of an executor
-that Spark removes when the executor ends. The directory of the run goes when the rows are closed; where that does not
-reach, after some minutes without a scan, or with the executor, by a process that watches it. What is not there is read
-from what Spark has persisted: that a file is gone costs time and nothing else.
+The files contain private rows. They have mode 0600, in a directory of the run with mode 0700, inside the local
+directory of an executor, which Spark removes when the executor ends. The directory of the run is removed when the rows
+are closed, or by a watchdog process after some minutes without a scan or when the executor ends. A missing block is
+read from Spark's persisted data.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ import numpy as np
 
 from boltdp._arrays import PackedRows
 
-#: Minutes without a scan after which they go.
+#: Minutes without a scan after which the files are removed.
 MINUTES = 15
 
-#: Waits until the process $2, of the executor, is no more, or the folder $1 was not used for long; then removes it.
+#: Removes the folder $1 when the executor process $2 has ended or the folder was not used for MINUTES.
 WATCHDOG = f"""
 while kill -0 "$2" 2>/dev/null && [ -n "$(find "$1" -maxdepth 0 -mmin -{MINUTES} 2>/dev/null)" ]; do sleep 2; done
 rm -rf "$1"
@@ -31,17 +31,17 @@ rm -rf "$1"
 
 
 def local_directory() -> str | None:
-    """Where Spark keeps what does not fit in an executor's memory, and removes it at the end."""
+    """Return the local directory of the executor, which Spark removes at the end."""
     return (os.environ.get("SPARK_LOCAL_DIRS") or "").split(",")[0] or None
 
 
 def save(run: str, name: str, rows: PackedRows) -> None:
-    """Keep a block by a name, if there is room for it."""
-    folder = _folder(run)
+    """Save a block under a name, if there is room for it."""
+    folder = _run_folder(run)
     if folder is None:
         return
     with suppress(OSError):
-        _make(folder)
+        _create_folder(folder)
         aside = folder / secrets.token_hex(8)
         try:
             with open(os.open(aside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb", buffering=0) as file:
@@ -55,8 +55,8 @@ def save(run: str, name: str, rows: PackedRows) -> None:
 
 
 def load(run: str, name: str, *, width: int, rows: int | None = None) -> PackedRows | None:
-    """The block of a name, mapped, if it is here and has as many rows as it should."""
-    folder = _folder(run)
+    """Return a memory map of a block, or None if it is missing or has another number of rows."""
+    folder = _run_folder(run)
     if folder is None:
         return None
     try:
@@ -71,41 +71,36 @@ def load(run: str, name: str, *, width: int, rows: int | None = None) -> PackedR
 
 
 def touch(run: str) -> None:
-    """Let the blocks stay for some more minutes."""
-    folder = _folder(run)
+    """Restart the timeout after which the watchdog removes the blocks."""
+    folder = _run_folder(run)
     if folder is not None:
         with suppress(OSError):
             os.utime(folder)
 
 
 def remove(run: str) -> None:
-    """Remove the blocks of a run that are here."""
-    folder = _folder(run)
+    """Remove the blocks of a run from this executor."""
+    folder = _run_folder(run)
     if folder is not None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _folder(run: str) -> Path | None:
+def _run_folder(run: str) -> Path | None:
     directory = local_directory()
     return None if directory is None else Path(directory) / f"boltdp-{run}"
 
 
-def _make(folder: Path) -> None:
-    """Make the folder of a run, and whoever makes it has it watched."""
+def _create_folder(folder: Path) -> None:
+    """Create the folder of a run and start its watchdog, unless another worker has done so."""
     try:
         folder.mkdir(mode=0o700)
     except FileExistsError:
         return
-    # The parent of a worker is the process that forks workers, which ends with the executor.
+    # The parent process forks the workers and ends with the executor.
     command = ["sh", "-c", WATCHDOG, "sh", str(folder), str(os.getppid())]
+    null = subprocess.DEVNULL
     try:
-        subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        subprocess.Popen(command, stdin=null, stdout=null, stderr=null, start_new_session=True)
     except OSError:
         shutil.rmtree(folder, ignore_errors=True)
         raise

@@ -1,8 +1,8 @@
-"""What runs in the Python workers of executors: one class for each kind of job, called with a partition's batches.
+"""The tasks that run in the Python workers of executors: callables that map the batches of a partition to results.
 
-They are pickled by reference, so that executors need the same boltdp, and their fields by value. A fault that the user
-can mend is a row of the result, with its message; any other exception is replaced by one that quotes nothing, since
-Spark logs it, and then Spark tries again.
+Tasks are pickled by reference, so executors need the same version of boltdp. An error that the user can fix is returned
+as a row of the result; any other exception is replaced by one that quotes nothing, because Spark logs it, and then
+Spark runs the task again.
 """
 
 from __future__ import annotations
@@ -38,32 +38,27 @@ from boltdp.kernel.sum_state import Summation
 from boltdp.schema.schema import Schema
 from boltdp.schema.source_columns import MAX_BATCH_ROWS
 
-#: Bytes of a block, about: large enough for a scan to move buffers, not rows; Spark's cache makes batches of 4 MB.
+#: Approximate size of a block, which matches the batches of Spark's cache.
 BLOCK_BYTES = 4 << 20
-#: Rows of a range that a task puts in order in memory, at most; more go to a file.
+#: Upper bound on the bytes of rows that a task sorts in memory; larger ranges are sorted in a file.
 MEMORY_BYTES = 256 << 20
 DIGEST_BYTES = 16
 PAGE_BYTES = 4096
 
-#: What is said where blocks are not those that were made first.
+#: The error for blocks that differ from those computed first.
 CHANGED = "the data must stay as it is while it is read, and Spark has computed some rows again, differently"
 CHANGED_HINT = "write the rows to a table first, and train on that"
 
-#: Columns of what tasks make, as Spark is given them.
+#: Schemas of the results of tasks, in Spark's notation.
 BLOCKS = "part int, number int, file long, split long, start long, rows int, digest binary, packed binary, fault string"
-#: The same without the rows.
+#: The columns of BLOCKS without the packed rows.
 PLACES = ("part", "number", "file", "split", "start", "rows", "digest", "fault")
 CHUNKS = "part int, slots binary, packed binary, fault string"
 RESULTS = "part int, rows long, fingerprint binary, result binary, missing binary, fault string"
 SHIPPED = "part int, number int, file long, split long, rows int, shipped binary, fault string"
 ORDERED = "target int, place int, shipped binary, fault string"
 
-_ARROW = {
-    "int": pa.int32(),
-    "long": pa.int64(),
-    "binary": pa.binary(),
-    "string": pa.string(),
-}
+_ARROW = {"int": pa.int32(), "long": pa.int64(), "binary": pa.binary(), "string": pa.string()}
 
 
 class Task(ABC):
@@ -79,30 +74,29 @@ class Task(ABC):
         except GeneratorExit:
             raise
         except BaseException as error:
-            # Whatever it says may quote a row, and Spark logs it: only its type is named.
-            kind = type(error).__name__
-            raise RuntimeError(f"a task of boltdp failed: {kind}") from None
+            # The message may quote a row, and Spark logs it.
+            raise RuntimeError(f"a task of boltdp failed: {type(error).__name__}") from None
         else:
             return
         yield self.row(fault=message)
 
     @abstractmethod
     def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """What the partition becomes."""
+        """Return the result for a partition."""
 
     def row(self, **values: Any) -> pa.RecordBatch:
         return result_row(self.columns, **values)
 
 
 def result_row(columns: str, **values: Any) -> pa.RecordBatch:
-    """One row of such columns; what is not given is missing."""
+    """Return a batch of one row with these columns; values not given are NULL."""
     names = [column.split() for column in columns.split(", ")]
     arrays = [pa.array([values.get(name)], _ARROW[kind]) for name, kind in names]
     return pa.RecordBatch.from_arrays(arrays, [name for name, _ in names])
 
 
 def partition_number() -> int:
-    """Of the partition that is worked on."""
+    """Return the number of the partition that this task processes."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -112,15 +106,15 @@ def partition_number() -> int:
 
 
 def block_digest(key: bytes, rows: PackedRows, *numbers: int) -> bytes:
-    """Of a block and its place, by a key that only the run has, so that a digest tells nothing to others."""
-    seal = blake2b(struct.pack(f"<{len(numbers)}q", *numbers), key=key, digest_size=DIGEST_BYTES)
-    seal.update(rows.data.cast("B"))
-    digest: bytes = seal.digest()
+    """Return a keyed digest of a block and its place, which reveals nothing without the key of the run."""
+    state = blake2b(struct.pack(f"<{len(numbers)}q", *numbers), key=key, digest_size=DIGEST_BYTES)
+    state.update(rows.data.cast("B"))
+    digest: bytes = state.digest()
     return digest
 
 
 def fingerprint(digests: Iterator[bytes] | Sequence[bytes]) -> bytes:
-    """Of blocks in any order.
+    """Combine the digests of blocks, independently of their order.
 
     >>> fingerprint([b"a" * 16, b"b" * 16]) == fingerprint([b"b" * 16, b"a" * 16])
     True
@@ -131,7 +125,7 @@ def fingerprint(digests: Iterator[bytes] | Sequence[bytes]) -> bytes:
 
 @dataclass(frozen=True)
 class Sealing:
-    """How blocks are made: with a digest by a key, and, if the run has a name, kept where they are made."""
+    """Adds digests to new blocks, and caches them on the executor if the run has a name."""
 
     key: bytes
     run: str | None = None
@@ -148,9 +142,9 @@ class Sealing:
 
 @dataclass(frozen=True)
 class Batches:
-    """How the batches of a partition of the source are read: names of columns, then those of columns of arrays.
+    """The columns of the source's batches: single columns, then arrays, then, if `placed`, file and split.
 
-    An array has the floats of several columns: Spark hands it over sooner than as many columns. Places in files follow.
+    An array contains the floats of several columns, which Spark transfers faster than separate columns.
     """
 
     names: tuple[str, ...]
@@ -159,13 +153,13 @@ class Batches:
     arrays: tuple[tuple[str, ...], ...] = ()
 
     def runs(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, pa.RecordBatch]]:
-        """The rows, cut where another file or another part of a file begins: its number, where it begins, the rows."""
+        """Yield the file, the start of the split and the rows of each run of rows from one split of a file."""
         if self.version != __version__:
             raise DataError(f"the executors must have boltdp {self.version}, they have {__version__}")
         for batch in batches:
             columns = dict(zip(self.names, batch.columns, strict=False))
             for names, cells in zip(self.arrays, batch.columns[len(self.names) :], strict=False):
-                columns.update(zip(names, _unpacked(cells, len(names)), strict=True))
+                columns.update(zip(names, _unpack_columns(cells, len(names)), strict=True))
             table = pa.RecordBatch.from_arrays([*columns.values()], [*columns])
             if not self.placed or not batch.num_rows:
                 yield 0, 0, table
@@ -176,8 +170,8 @@ class Batches:
                 yield int(file[start]), int(split[start]), table.slice(start, stop - start)
 
 
-def _unpacked(cells: pa.Array, count: int) -> Iterator[pa.Array]:
-    """The columns whose floats are in arrays of this length; what is missing is NaN, as the encoder would make it."""
+def _unpack_columns(cells: pa.Array, count: int) -> Iterator[pa.Array]:
+    """Yield the columns of arrays of this length, with NaN for missing values, as in the encoder."""
     floats = cells.flatten()
     numbers, gaps = values(floats), missing(floats)
     if gaps is not None:
@@ -188,7 +182,7 @@ def _unpacked(cells: pa.Array, count: int) -> Iterator[pa.Array]:
 
 @dataclass(frozen=True)
 class Encode(Task):
-    """Columns of the source to packed blocks, in the order in which Spark reads them."""
+    """Encodes the columns of the source to packed blocks, in the order in which Spark reads them."""
 
     schema: Schema
     on_bad_row: OnBadRow
@@ -198,34 +192,33 @@ class Encode(Task):
     columns: ClassVar[str] = BLOCKS
 
     def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Blocks of many rows, each from one part of one file."""
         encoder = Encoder(self.schema.encoding, on_bad_row=self.on_bad_row)
-        most = max(1, BLOCK_BYTES // (4 * encoder.width))
-        block = np.empty((most, encoder.width), np.float32)
+        block_rows = max(1, BLOCK_BYTES // (4 * encoder.width))
+        block = np.empty((block_rows, encoder.width), np.float32)
         part, number, used, last = partition_number(), 0, 0, (0, 0)
 
-        def made() -> pa.RecordBatch:
+        def make_block() -> pa.RecordBatch:
             return self.sealing.row(block[:used], part=part, number=number, file=last[0], split=last[1])
 
         for file, split, table in self.batches.runs(batches):
             if used and (file, split) != last:
-                yield made()
+                yield make_block()
                 number, used = number + 1, 0
             last, at = (file, split), 0
             while at < len(table):
-                count = min(most - used, len(table) - at)
+                count = min(block_rows - used, len(table) - at)
                 encoder.encode(table.slice(at, count), block[used : used + count])
                 used, at = used + count, at + count
-                if used == most:
-                    yield made()
+                if used == block_rows:
+                    yield make_block()
                     number, used = number + 1, 0
         if used:
-            yield made()
+            yield make_block()
 
 
 @dataclass(frozen=True)
 class Ship(Task):
-    """What is made of the source's batches, to be sent to the driver; without anything, the batches themselves."""
+    """Sends the results of `make` for the source's batches, or the batches themselves, to the driver."""
 
     batches: Batches
     make: EncodedWork | None
@@ -237,19 +230,19 @@ class Ship(Task):
         make = arrow_bytes if self.make is None else self.make.start()
         for file, split, table in self.batches.runs(batches):
             for at in range(0, len(table), MAX_BATCH_ROWS):
-                some = table.slice(at, MAX_BATCH_ROWS)
-                shipped = make(some)
+                chunk = table.slice(at, MAX_BATCH_ROWS)
+                shipped = make(chunk)
                 if self.make is not None:
                     at_place = b"".join(place.to_bytes(8, "little") for place in (part, number))
                     shipped = hide(shipped, self.make.key + at_place)
                 places = {"part": part, "number": number, "file": file, "split": split}
-                yield self.row(**places, rows=len(some), shipped=shipped)
+                yield self.row(**places, rows=len(chunk), shipped=shipped)
                 number += 1
 
 
 @dataclass(frozen=True)
 class EncodedWork:
-    """Something that is done with encoded rows; what comes of it is `hide` by a key, as sums of rows must be."""
+    """A function of encoded rows, whose results are masked by `hide` with this key."""
 
     schema: Schema
     on_bad_row: OnBadRow
@@ -263,7 +256,7 @@ class EncodedWork:
 
 @dataclass(frozen=True)
 class Order(Task):
-    """What was shipped, on its way to partitions that follow each other as the rows do."""
+    """Assigns shipped results to partitions in the order of the rows."""
 
     targets: Mapping[tuple[int, int], tuple[int, int]]
 
@@ -280,7 +273,7 @@ class Order(Task):
 
 
 def arrow_bytes(batch: pa.RecordBatch) -> bytes:
-    """A batch in Arrow's format."""
+    """Serialize a batch in Arrow's stream format."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -289,20 +282,20 @@ def arrow_bytes(batch: pa.RecordBatch) -> bytes:
 
 
 def arrow_batch(data: bytes) -> pa.RecordBatch:
-    """The batch of `arrow_bytes`."""
+    """Deserialize the batch of `arrow_bytes`."""
     with pa.ipc.open_stream(data) as reader:
         return reader.read_next_batch()
 
 
 def check_fault(fault: str | None) -> None:
-    """Raise what a task before this one has found."""
+    """Raise the error that an earlier task reported, if any."""
     if fault is not None:
         raise DataError(fault)
 
 
 @dataclass(frozen=True)
 class Block:
-    """A block that was read."""
+    """A block with its rows."""
 
     part: int
     number: int
@@ -312,7 +305,7 @@ class Block:
 
 
 def read_blocks(batches: Iterator[pa.RecordBatch], width: int) -> Iterator[Block]:
-    """The blocks of a partition, which are not copied."""
+    """Yield the blocks of a partition without copying them."""
     for batch in batches:
         columns = {name: batch.column(name) for name in batch.schema.names}
         for index in range(batch.num_rows):
@@ -325,12 +318,12 @@ def read_blocks(batches: Iterator[pa.RecordBatch], width: int) -> Iterator[Block
 
 @dataclass(frozen=True)
 class Window:
-    """Rows of ordered blocks from one position to another; all of them, in any order, without."""
+    """A range of positions of ordered rows; None in its place is all rows, in any order."""
 
     start: int
     stop: int
 
-    def within(self, block: Block) -> PackedRows:
+    def select_rows(self, block: Block) -> PackedRows:
         assert block.start is not None
         first, last = max(self.start - block.start, 0), min(self.stop - block.start, len(block.rows))
         return block.rows[first : max(first, last)]
@@ -338,12 +331,12 @@ class Window:
 
 @dataclass(frozen=True)
 class Places:
-    """Where the rows of blocks are in the original order, by the blocks' parts and numbers, and their digests."""
+    """The original position of the first row and the digest of each block, by its part and number."""
 
     of: Mapping[tuple[int, int], tuple[int, bytes]]
 
     def start(self, block: Block) -> int:
-        """The position of the first row of a block, which must be the one that was made first."""
+        """Return the position of the first row of a block; raises if the block has changed."""
         start, digest = self.of.get((block.part, block.number), (0, b""))
         if digest != block.digest:
             raise DataError(CHANGED)
@@ -351,8 +344,8 @@ class Places:
 
 
 @dataclass(frozen=True)
-class Cut(Task):
-    """The rows at positions 0 to rows - 1 of all blocks, in any order."""
+class SelectRange(Task):
+    """Selects the rows at positions 0 to rows - 1 from all blocks, in any order."""
 
     places: Places
     rows: int
@@ -369,23 +362,23 @@ class Cut(Task):
                 yield self.sealing.row(block.rows[first:last], part=block.part, number=block.number)
 
 
-#: Rows from one position to another, and the seed by which they are permuted among themselves.
+#: Start and stop of a range of rows, and the seed that permutes them.
 Move: TypeAlias = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
 class Scatter(Task):
-    """Rows on their way to new positions: those of each block, by the range of positions that they belong to.
+    """Computes the new positions of rows and splits each block by ranges of positions.
 
-    Rows of a move are permuted, others stay where they are, and what is in no range is dropped. Moves share no rows,
-    nor do ranges, and both are in order.
+    Rows of a move are permuted, others keep their positions, and rows outside all ranges are dropped. Moves are sorted
+    and disjoint, and so are ranges.
     """
 
     places: Places
     moves: tuple[Move, ...]
     ranges: tuple[tuple[int, int], ...]
     width: int
-    key: bytes  #: by which chunks are `hide`
+    key: bytes  #: masks the chunks
 
     columns: ClassVar[str] = CHUNKS
 
@@ -407,9 +400,9 @@ class Scatter(Task):
                 yield self.row(part=part, slots=goal, packed=hide(rows[of].tobytes(), self.key + goal))
 
     def _positions(self, at: int, count: int) -> Integers:
-        """Where the rows that stand at a position and after it go."""
+        """Return the new positions of `count` rows from position `at` on."""
         positions = np.arange(at, at + count)
-        # The first move that ends behind the first row.
+        # Starts with the first move that ends after the first row.
         for start, stop, seed in self.moves[bisect_right(self.moves, at, key=lambda move: move[1]) :]:
             first, last = max(start - at, 0), min(stop - at, count)
             if first >= last:
@@ -419,8 +412,8 @@ class Scatter(Task):
         return positions
 
 
-class _Part:
-    """Rows on their way to their slots in a range: in memory, or in a file without a name if they are many."""
+class _RangeBuffer:
+    """Collects the rows of a range in their slots, in memory or in an anonymous file."""
 
     def __init__(self, rows: int, width: int, memory_bytes: int) -> None:
         shape = (rows, width)
@@ -429,43 +422,43 @@ class _Part:
         else:
             with tempfile.TemporaryFile(dir=block_cache.local_directory()) as file:
                 self._rows = np.memmap(file, np.float32, "w+", shape=shape)
-        self._met = np.zeros(rows, np.bool_)
+        self._seen = np.zeros(rows, np.bool_)
         self._count = 0
 
     def put(self, slots: Integers, packed: npt.NDArray[np.float32]) -> None:
         packing.put(packed.reshape(len(slots), -1), slots, self._rows)
-        self._met[slots] = True
+        self._seen[slots] = True
         self._count += len(slots)
 
-    def whole(self) -> PackedRows:
-        """All rows, if each came once: one that came twice would count twice."""
-        if self._count != len(self._rows) or not self._met.all():
+    def finish(self) -> PackedRows:
+        """Return all rows; raises unless each was received exactly once."""
+        if self._count != len(self._rows) or not self._seen.all():
             raise DataError(CHANGED)
         return self._rows
 
 
-def gathered(
+def gather_rows(
     batches: Iterator[pa.RecordBatch], sizes: Sequence[int], width: int, memory_bytes: int
 ) -> dict[int, PackedRows]:
-    """The rows of ranges, by their numbers, put in order from chunks that come in any."""
-    parts: dict[int, _Part] = {}
+    """Sort the chunks of a partition into the rows of ranges, by the number of the range."""
+    parts: dict[int, _RangeBuffer] = {}
     for batch in batches:
         columns = {name: batch.column(name) for name in batch.schema.names}
         for index in range(batch.num_rows):
             check_fault(columns["fault"][index].as_py())
             part = columns["part"][index].as_py()
             if part not in parts:
-                parts[part] = _Part(sizes[part], width, memory_bytes)
+                parts[part] = _RangeBuffer(sizes[part], width, memory_bytes)
             slots = np.frombuffer(columns["slots"][index].as_buffer(), np.uint32).astype(np.int64)
             parts[part].put(slots, np.frombuffer(reveal(columns["packed"][index].as_buffer()), np.float32))
-    return {part: parts.pop(part).whole() for part in sorted(parts)}
+    return {part: parts.pop(part).finish() for part in sorted(parts)}
 
 
 @dataclass(frozen=True)
 class PutInOrder(Task):
-    """The chunks of a range, put in order to blocks."""
+    """Sorts the chunks of a range into blocks."""
 
-    bounds: tuple[int, ...]  #: where ranges begin, and the end of the last
+    bounds: tuple[int, ...]  #: the starts of ranges, and the end of the last
     width: int
     sealing: Sealing
     memory_bytes: int = MEMORY_BYTES
@@ -473,17 +466,19 @@ class PutInOrder(Task):
     columns: ClassVar[str] = BLOCKS
 
     def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        most, sizes = max(1, BLOCK_BYTES // (4 * self.width)), np.diff(self.bounds).tolist()
-        for part, rows in gathered(batches, sizes, self.width, self.memory_bytes).items():
-            for number, at in enumerate(range(0, len(rows), most)):
-                yield self.sealing.row(rows[at : at + most], part=part, number=number, start=self.bounds[part] + at)
+        block_rows, sizes = max(1, BLOCK_BYTES // (4 * self.width)), np.diff(self.bounds).tolist()
+        for part, rows in gather_rows(batches, sizes, self.width, self.memory_bytes).items():
+            for number, at in enumerate(range(0, len(rows), block_rows)):
+                yield self.sealing.row(
+                    rows[at : at + block_rows], part=part, number=number, start=self.bounds[part] + at
+                )
 
 
 @dataclass(frozen=True)
 class Train(Task):
-    """All passes over each range, by states that see its rows alone."""
+    """Runs all passes over each range, each with its own states."""
 
-    parts: bytes  #: for each range its rows, its states and the seeds of its passes, `pack_payload`
+    parts: bytes  #: number of rows, states and seeds of passes of each range, by `pack_payload`
     width: int
     memory_bytes: int = MEMORY_BYTES
 
@@ -492,63 +487,61 @@ class Train(Task):
     def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         parts: list[tuple[int, list[bytes], list[int | None]]] = unpack_payload(self.parts)
         sizes = [size for size, *_ in parts]
-        for part, rows in gathered(batches, sizes, self.width, self.memory_bytes).items():
-            size, given, seeds = parts[part]
-            states = [State.from_bytes(state) for state in given]
+        for part, rows in gather_rows(batches, sizes, self.width, self.memory_bytes).items():
+            size, initial, seeds = parts[part]
+            states = [State.from_bytes(state) for state in initial]
             own = Partition(0, size, states, seeds)
-            with _spooled(rows, fresh=any(seed is not None for seed in seeds)) as prepared:
+            with _spool(rows, shuffled=any(seed is not None for seed in seeds)) as prepared:
                 run_part(prepared, own, Passes([own], Context(seed=0, threads=1)))
             yield self.row(part=part, rows=size, result=hide_results(states, self.parts, part))
 
 
-def _spooled(rows: PackedRows, *, fresh: bool) -> LocalRows:
-    """Rows as they are; those that are many and will be permuted go to a file that can be."""
+def _spool(rows: PackedRows, *, shuffled: bool) -> LocalRows:
+    """Return rows as local rows; those in a file that will be shuffled are copied to a store that supports it."""
     size, width = rows.shape
-    if isinstance(rows, np.memmap) and fresh:
+    if isinstance(rows, np.memmap) and shuffled:
         step = max(1, MEMORY_BYTES // (4 * width))
-        windows = (rows[at : at + step] for at in range(0, size, step))
-        context = Context(seed=0, threads=1)
         prepared = store_rows(
-            windows,
+            (rows[at : at + step] for at in range(0, size, step)),
             rows=size,
             width=width,
             ordered=False,
-            context=context,
+            context=Context(seed=0, threads=1),
             directory=block_cache.local_directory(),
             memory_bytes=0,
         )
-        prepared.ordered = True  # as they are
+        prepared.ordered = True  # already permuted
         return prepared
     return LocalRows(MemoryStore(rows), 0, size)
 
 
 def hide(data: bytes, key: bytes) -> bytes:
-    """Bytes that no compression makes fewer, whatever they were.
+    """Mask bytes with a pseudorandom stream, so that compression cannot shorten them.
 
-    Spark compresses closures, results and shuffles, and logs their sizes, which would depend on weights, sums and rows.
-    It is no encryption: whoever has the bytes has the key, and can have them `reveal`. Use a key for one thing only.
+    Spark compresses closures, results and shuffles and logs their sizes, which would depend on weights, sums and rows.
+    This is no encryption: the result contains the seed of the stream. Use each key once.
 
     >>> one, other = hide(bytes(1000), b"key"), hide(bytes(1000), b"other")
     >>> one == other, reveal(one) == reveal(other) == bytes(1000)
     (False, True)
     """
     seed = blake2b(key, digest_size=16).digest()
-    return seed + _masked(np.frombuffer(data, np.uint8), seed).tobytes()
+    return seed + _mask(np.frombuffer(data, np.uint8), seed).tobytes()
 
 
 def reveal(data: bytes) -> bytes:
-    """What was `hide`."""
-    everything = np.frombuffer(data, np.uint8)
-    return _masked(everything[16:], everything[:16].tobytes()).tobytes()
+    """Undo `hide`."""
+    masked = np.frombuffer(data, np.uint8)
+    return _mask(masked[16:], masked[:16].tobytes()).tobytes()
 
 
-def _masked(data: npt.NDArray[np.uint8], seed: bytes) -> npt.NDArray[np.uint8]:
-    drawn = np.random.Philox(key=int.from_bytes(seed, "little")).random_raw(-(-len(data) // 8))
-    return data ^ drawn.view(np.uint8)[: len(data)]
+def _mask(data: npt.NDArray[np.uint8], seed: bytes) -> npt.NDArray[np.uint8]:
+    stream = np.random.Philox(key=int.from_bytes(seed, "little")).random_raw(-(-len(data) // 8))
+    return data ^ stream.view(np.uint8)[: len(data)]
 
 
 def pack_payload(objects: object) -> bytes:
-    """Objects as bytes that are `hide`, without pages of zeros, of which sums before their first row have many.
+    """Pickle and mask objects, without pages of zeros, which empty sums have many of.
 
     >>> data = pack_payload([bytes(10**6), b"x"])
     >>> len(data) < 10**4, unpack_payload(data) == [bytes(10**6), b"x"]
@@ -556,62 +549,62 @@ def pack_payload(objects: object) -> bytes:
     """
     data = pickle.dumps(objects)
     pages = np.frombuffer(data + bytes(-len(data) % PAGE_BYTES), np.uint8).reshape(-1, PAGE_BYTES)
-    block_cache = pages.any(axis=1)
-    packed = pickle.dumps((len(data), np.packbits(block_cache).tobytes(), pages[block_cache].tobytes()))
+    nonzero = pages.any(axis=1)
+    packed = pickle.dumps((len(data), np.packbits(nonzero).tobytes(), pages[nonzero].tobytes()))
     return hide(packed, secrets.token_bytes(16))
 
 
 def unpack_payload(data: bytes) -> Any:
-    """What `pack_payload` was given."""
-    size, bits, block_cache = pickle.loads(reveal(data))
+    """Undo `pack_payload`."""
+    size, bits, nonzero = pickle.loads(reveal(data))
     pages = np.zeros((-(-size // PAGE_BYTES), PAGE_BYTES), np.uint8)
     met = np.unpackbits(np.frombuffer(bits, np.uint8), count=len(pages)).astype(np.bool_)
-    pages[met] = np.frombuffer(block_cache, np.uint8).reshape(-1, PAGE_BYTES)
+    pages[met] = np.frombuffer(nonzero, np.uint8).reshape(-1, PAGE_BYTES)
     return pickle.loads(pages.tobytes()[:size])
 
 
-def hide_results(results: Sequence[Summation] | Sequence[State], given: bytes, part: int) -> bytes:
-    """What a task has made of what it was given, for its part of the rows; `read_results` reads it."""
-    return hide(pickle.dumps([each.to_bytes() for each in results]), given[:16] + part.to_bytes(8, "little"))
+def hide_results(results: Sequence[Summation] | Sequence[State], payload: bytes, part: int) -> bytes:
+    """Pickle and mask the sums or states of a part, with a key derived from the task's payload."""
+    return hide(pickle.dumps([each.to_bytes() for each in results]), payload[:16] + part.to_bytes(8, "little"))
 
 
 def read_results(data: bytes) -> list[bytes]:
-    """The bytes of sums or states that were `hide_results`."""
+    """Undo `hide_results`; return the bytes of sums or states."""
     results: list[bytes] = pickle.loads(reveal(data))
     return results
 
 
 class _ResultTask(Task):
-    """A task whose result is what it made of sums or states, and of which blocks."""
+    """A task that returns sums or states, with a fingerprint of the blocks it has read."""
 
     columns: ClassVar[str] = RESULTS
 
     def result(
         self,
         results: Sequence[Summation] | Sequence[State],
-        given: bytes,
+        payload: bytes,
         *,
         rows: int,
         digests: Sequence[bytes],
         missing: Sequence[bytes] = (),
     ) -> Iterator[pa.RecordBatch]:
-        """One row, if there was a block."""
+        """Yield one row, unless the partition has no blocks."""
         if digests or missing:
             part = partition_number()
             yield self.row(
                 part=part,
                 rows=rows,
                 fingerprint=fingerprint(digests),
-                result=hide_results(results, given, part),
+                result=hide_results(results, payload, part),
                 missing=b"".join(missing),
             )
 
 
 @dataclass(frozen=True)
 class Sum(_ResultTask):
-    """A partition's part of sums, of all blocks or those that another scan has missed, which then are kept here."""
+    """Computes the sums of a partition, over all blocks or those missing in a cached scan, and caches the blocks."""
 
-    sums: bytes  #: `pack_payload` ones before their first row
+    sums: bytes  #: empty sums, by `pack_payload`
     window: Window | None
     width: int
     missed: frozenset[bytes] | None = None
@@ -625,7 +618,7 @@ class Sum(_ResultTask):
                 continue
             if self.run is not None:
                 block_cache.save(self.run, block.digest.hex(), block.rows)
-            rows = block.rows if self.window is None else self.window.within(block)
+            rows = block.rows if self.window is None else self.window.select_rows(block)
             for each in sums:
                 each.add(rows)
             digests.append(block.digest)
@@ -635,10 +628,9 @@ class Sum(_ResultTask):
 
 @dataclass(frozen=True)
 class SumCached(_ResultTask):
-    """A partition's part of sums, of blocks that are where they were packed; Spark tells only which they are.
+    """Computes the sums of a partition from cached blocks; Spark passes only their digests.
 
-    Sums of a share take few rows of a block, which are kept beside it. Spark knows nothing of them: how many there are
-    depends on what is in the rows.
+    The rows sampled by sums of a share are cached too. Spark never sees them, because their number is private.
     """
 
     sums: bytes
@@ -655,7 +647,7 @@ class SumCached(_ResultTask):
         for batch in batches:
             for one in batch.to_pylist():
                 check_fault(one["fault"])
-                rows = self._kept(one["digest"], one["rows"])
+                rows = self._load_rows(one["digest"], one["rows"])
                 if rows is None:
                     missing.append(one["digest"])
                     continue
@@ -665,23 +657,23 @@ class SumCached(_ResultTask):
                 count += one["rows"]
         yield from self.result(sums, self.sums, rows=count, digests=digests, missing=missing)
 
-    def _kept(self, digest: bytes, count: int) -> PackedRows | None:
+    def _load_rows(self, digest: bytes, count: int) -> PackedRows | None:
         if self.share == 1.0:
             return block_cache.load(self.run, digest.hex(), rows=count, width=self.width)
         name = f"{digest.hex()}-{self.share!r}"
-        few = block_cache.load(self.run, name, width=self.width)
-        if few is None:
+        sample = block_cache.load(self.run, name, width=self.width)
+        if sample is None:
             rows = block_cache.load(self.run, digest.hex(), rows=count, width=self.width)
             if rows is None:
                 return None
-            few = packing.sampled(rows, self.share)
-            block_cache.save(self.run, name, few)
-        return few
+            sample = packing.sampled(rows, self.share)
+            block_cache.save(self.run, name, sample)
+        return sample
 
 
 @dataclass(frozen=True)
-class Forget(Task):
-    """The end of blocks that are kept here."""
+class RemoveBlocks(Task):
+    """Removes the cached blocks of a run from the executor."""
 
     run: str
 
@@ -689,13 +681,13 @@ class Forget(Task):
 
     def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         block_cache.remove(self.run)
-        for _ in batches:  # all of them: Spark ends a worker that leaves some
+        for _ in batches:  # Spark kills a worker that does not read all
             yield from ()
 
 
 @dataclass(frozen=True)
-class Join(_ResultTask):
-    """What several partitions have summed, joined, where it is too much to be joined by the driver alone."""
+class JoinSums(_ResultTask):
+    """Adds up the sums of several partitions, where they are too large to be added by the driver alone."""
 
     sums: bytes
 
@@ -715,7 +707,7 @@ class Join(_ResultTask):
 
 
 def join_results(sums: Sequence[Summation], result: bytes) -> None:
-    """Add what a task has summed."""
+    """Add the partial sums of a task's result to `sums`."""
     for each, summed in zip(sums, read_results(result), strict=True):
         other = each.fresh()
         other.update(summed)
@@ -724,9 +716,9 @@ def join_results(sums: Sequence[Summation], result: bytes) -> None:
 
 @dataclass(frozen=True)
 class Run(_ResultTask):
-    """States, fed with the rows of the one part of the blocks that are there, in order."""
+    """Runs a pass of the states over the rows of one part of the blocks, in order."""
 
-    states: bytes  #: `pack_payload` ones
+    states: bytes  #: by `pack_payload`
     window: Window
     width: int
 
@@ -737,7 +729,7 @@ class Run(_ResultTask):
         for block in read_blocks(batches, self.width):
             if expected is not None and block.start != expected:
                 raise DataError(CHANGED)
-            rows = self.window.within(block)
+            rows = self.window.select_rows(block)
             sgd.run(states, rows)
             expected, count = (block.start or 0) + len(block.rows), count + len(rows)
             digests.append(block.digest)

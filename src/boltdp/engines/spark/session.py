@@ -1,7 +1,7 @@
-"""The session: opened from the address of a master or of a Connect server, or taken from a DataFrame.
+"""A Spark session, opened by the address of a master or a Connect server, or taken from a DataFrame.
 
-Whatever is asked of Spark goes through `Session.ask`: in another thread, so that a signal is heard and ends the job,
-and with errors in our words. Spark's own may quote rows, and so are neither passed on nor chained.
+All calls of Spark go through `Session.ask`, which runs them in another thread, so that a signal cancels the job, and
+replaces Spark's errors, which may quote rows, by our own without chaining.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from boltdp.errors import BoltdpError, DataError, printable, require
 
 T = TypeVar("T")
 
-#: Settings of a session that is opened here, unless PYSPARK_SUBMIT_ARGS has them.
+#: Settings of a session that is opened here, unless set in PYSPARK_SUBMIT_ARGS.
 SETTINGS = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
-#: Reasons that are stated, by what Spark says: they are about the cluster, never about rows.
+#: Reported reasons by patterns of Spark's messages: they concern the cluster, never rows.
 REASONS = {
     r"No module named '?boltdp": "the executors have no boltdp",
     r"No module named '?(numpy|pyarrow|pandas)": "the executors lack a package that boltdp needs",
@@ -41,32 +41,32 @@ INSTALL = "install the same boltdp as here, and what it needs, for the Python of
 
 
 class Session:
-    """A Spark session, and whether it is ours to stop."""
+    """A Spark session, which `close` stops if it is `owned`."""
 
-    def __init__(self, spark: Any, *, ours: bool = False) -> None:
+    def __init__(self, spark: Any, *, owned: bool = False) -> None:
         self.spark = spark
-        self._ours = ours
-        self._worker = ThreadPoolExecutor(1, thread_name_prefix="boltdp-spark")  # its thread begins with the first task
+        self._owned = owned
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="boltdp-spark")
 
     @cached_property
     def _encrypted(self) -> bool:
-        """Whether Spark encrypts what it writes to disks, which files of ours would not be."""
+        """Whether Spark encrypts its files; files of the block cache would not be encrypted."""
         name = "spark.io.encryption.enabled"
         value = self.ask(lambda: self.spark.conf.get(name, "false"), "the settings of Spark cannot be read")
         return str(value).lower() == "true"
 
     @property
     def memory_bytes(self) -> int:
-        """Rows that a task puts in order in memory, at most."""
+        """Upper bound on the bytes of rows that a task sorts in memory."""
         return sys.maxsize if self._encrypted else MEMORY_BYTES
 
     def new_run(self) -> str | None:
-        """A name for blocks that are kept where they were packed, if they may be."""
+        """Return a name for blocks in the cache of executors, or None if they must not be cached."""
         return None if self._encrypted else secrets.token_hex(8)
 
     @classmethod
     def open(cls, address: str) -> Session:
-        """Of a master (local[2], spark://host:7077, yarn) or a Connect server (sc://host:15002)."""
+        """Open a session of a master (local[2], spark://host:7077, yarn) or a Connect server (sc://host:15002)."""
         require("spark", "reading from Spark")
         from pyspark.sql import SparkSession
 
@@ -74,17 +74,17 @@ class Session:
         if not remote:
             os.environ.update(java_home())
         if address.startswith("local"):
-            # Else Spark would take whatever python3 is on the PATH.
+            # The default of Spark is the python3 on the PATH.
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        with _signals_kept(), quietly():
-            ours = SparkSession.getActiveSession() is None
+        with _keep_signals(), quietly():
+            owned = SparkSession.getActiveSession() is None
             failed = False
             try:
                 builder = SparkSession.builder
                 builder = builder.remote(address) if remote else builder.master(address)
-                given = os.environ.get("PYSPARK_SUBMIT_ARGS", "")
+                arguments = os.environ.get("PYSPARK_SUBMIT_ARGS", "")
                 for name, value in SETTINGS.items():
-                    if not remote and name not in given:
+                    if not remote and name not in arguments:
                         builder = builder.config(name, value)
                 spark = builder.getOrCreate()
                 spark.sql("SELECT 1").collect()
@@ -92,12 +92,12 @@ class Session:
                 failed = True
         if failed:
             raise DataError(f"Spark at {printable(address)!r} does not answer, or cannot be started")
-        return cls(spark, ours=ours)
+        return cls(spark, owned=owned)
 
     def ask(self, action: Callable[[], T], fault: str, *, names_only: bool = False) -> T:
-        """Do something with Spark; if it fails, say so in our words and leave no trace of its own.
+        """Return the result of an action on Spark; raises an error that quotes no row if it fails.
 
-        With `names_only`, where no row is read yet, what Spark says of tables and columns is passed on.
+        With `names_only`, for actions that read no row, Spark's messages about tables and columns are passed on.
         """
         tag = f"boltdp-{secrets.token_hex(8)}"
 
@@ -109,38 +109,37 @@ class Session:
             finally:
                 self.spark.removeTag(tag)
 
-        begun = self._worker.submit(work)
+        future = self._worker.submit(work)
         reason: str | None
         try:
-            return await_result(begun)
+            return await_result(future)
         except KeyboardInterrupt:
             with suppress(Exception):
                 self.spark.interruptTag(tag)
-            wait([begun])
+            wait([future])
             raise
         except BoltdpError:
             raise
         except Exception as error:
-            reason = _reason(error, names_only=names_only)
-        # Raised here, outside the handlers, so that Spark's exception is not even its context.
-        raise DataError(
-            fault if reason is None else f"{fault}: {reason}", hint=INSTALL if "executors" in str(reason) else None
-        )
+            reason = _explain_error(error, names_only=names_only)
+        # Raised outside the handlers, so that Spark's exception is not its context.
+        hint = INSTALL if "executors" in str(reason) else None
+        raise DataError(fault if reason is None else f"{fault}: {reason}", hint=hint)
 
     def map_partitions(self, frame: Any, task: Task) -> Any:
-        """What a task makes of each partition of a DataFrame, when it is asked for."""
+        """Return the lazy DataFrame of a task's results for each partition."""
         return self.ask(lambda: frame.mapInArrow(task, task.columns), "the rows cannot be read")
 
     def close(self) -> None:
         self._worker.shutdown()
-        if self._ours:
-            with _signals_kept(), quietly(), suppress(Exception):
+        if self._owned:
+            with _keep_signals(), quietly(), suppress(Exception):
                 self.spark.stop()
 
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Without PySpark's warnings about other packages, and without its log of exceptions, which may quote values."""
+    """Suppress PySpark's warnings, and its log of exceptions, which may quote values."""
     try:
         from pyspark.logger import PySparkLogger
     except ImportError:
@@ -160,8 +159,8 @@ def quietly() -> Iterator[None]:
 
 
 @contextmanager
-def _signals_kept() -> Iterator[None]:
-    """Leave the handling of Ctrl-C as it is: PySpark installs a handler of its own."""
+def _keep_signals() -> Iterator[None]:
+    """Restore the handler of Ctrl-C, which PySpark replaces."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -172,13 +171,13 @@ def _signals_kept() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _reason(error: Exception, *, names_only: bool) -> str | None:
-    """Say why, as far as that is possible without a row."""
-    said = str(error)
+def _explain_error(error: Exception, *, names_only: bool) -> str | None:
+    """Return a reason that quotes no row, or None."""
+    message = str(error)
     for pattern, reason in REASONS.items():
-        if re.search(pattern, said):
+        if re.search(pattern, message):
             return reason
     kinds = {kind.__name__ for kind in type(error).__mro__}
     if names_only and kinds & {"AnalysisException", "ParseException"}:
-        return printable(said.strip().splitlines()[0], longest=300)
+        return printable(message.strip().splitlines()[0], longest=300)
     return None
