@@ -7,7 +7,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from boltdp._charts import BLUE, ORANGE, RED, diagonal, draw_figure, draw_lines, escape_text, finish, mark, picture
+from boltdp._charts import (
+    BLUE,
+    ORANGE,
+    RED,
+    draw_diagonal,
+    draw_dot,
+    draw_figure,
+    draw_lines,
+    escape_text,
+    label_axes,
+    picture,
+)
 from boltdp.audit.black_box import CONFIDENCES, BlackBox
 from boltdp.audit.exact_loss import ExactLoss
 from boltdp.audit.report import Report
@@ -42,16 +53,16 @@ def _draw_exact(axes: Any, exact: ExactLoss) -> None:
     axes.axvline(budget.epsilon, color=ORANGE, linewidth=1.0, label=f"claimed epsilon = {budget.epsilon:.3g}")
     axes.set(yscale="log")
     axes.locator_params(axis="x", nbins=5)
-    finish(axes, f"Privacy profile: {exact.stage.name}", "epsilon", "delta", legend="lower left")
+    label_axes(axes, f"Privacy profile: {exact.stage.name}", "epsilon", "delta", legend="lower left")
 
 
 def _draw_box(axes: Any, box: BlackBox) -> None:
-    diagonal(axes)
+    draw_diagonal(axes)
     axes.plot(*zip(*box.claimed, strict=True), color="black", linestyle="--", label="claimed, at most", zorder=3)
     axes.plot(*zip(*box.rates, strict=True), color=BLUE, linewidth=1.8, label=f"{box.trials:,} trainings on each")
-    mark(axes, *box.chosen, _describe_proved(box))
+    draw_dot(axes, *box.chosen, _describe_proved(box))
     title = f"Attack: {box.stage.name}"
-    finish(axes, title, "false positive rate", "true positive rate", legend="lower right", shares=True)
+    label_axes(axes, title, "false positive rate", "true positive rate", legend="lower right", shares=True)
 
 
 def _list_points(exact: ExactLoss) -> tuple[Points, Points]:

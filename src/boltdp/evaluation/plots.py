@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from boltdp._charts import BLUE, GREY, ORANGE, diagonal, finish, mark, picture, plain
+from boltdp._charts import BLUE, GREY, ORANGE, draw_diagonal, draw_dot, label_axes, picture, plain
 from boltdp.evaluation.classification import ClassFigures, Evaluation
 from boltdp.evaluation.metrics import Curve
 
@@ -41,7 +41,7 @@ def _curves(evaluation: Evaluation) -> list[tuple[str, Curve, ClassFigures]]:
 
 
 def _draw_roc(axes: Any, evaluation: Evaluation) -> None:
-    diagonal(axes)
+    draw_diagonal(axes)
     for colour, curve, one in _curves(evaluation):
         points = np.concatenate([[0], 1 + curve.points(1000)])
         label = f"{plain(one.name)}: area {_value(one, 'area under the curve'):.3f}"
@@ -50,8 +50,8 @@ def _draw_roc(axes: Any, evaluation: Evaluation) -> None:
         _say(axes, "no curve is known")
     first, second = (_value(one, "recall") for one in evaluation.by_class[:2])
     if evaluation.two and math.isfinite(first + second):
-        mark(axes, 1.0 - first, second, _decision(evaluation))
-    finish(axes, "ROC curve", "false positive rate", "true positive rate", legend="lower right", shares=True)
+        draw_dot(axes, 1.0 - first, second, _decision(evaluation))
+    label_axes(axes, "ROC curve", "false positive rate", "true positive rate", legend="lower right", shares=True)
 
 
 def _draw_recall(axes: Any, evaluation: Evaluation) -> None:
@@ -70,8 +70,8 @@ def _draw_recall(axes: Any, evaluation: Evaluation) -> None:
         _say(axes, "no curve is known")
     across, up = (_value(evaluation.by_class[1], name) for name in ("recall", "precision"))
     if evaluation.two and curves and math.isfinite(across + up):
-        mark(axes, across, up, _decision(evaluation))
-    finish(axes, "Precision and recall", "recall", "precision", legend="lower left", shares=True)
+        draw_dot(axes, across, up, _decision(evaluation))
+    label_axes(axes, "Precision and recall", "recall", "precision", legend="lower left", shares=True)
 
 
 def _value(one: ClassFigures, name: str) -> float:
@@ -85,7 +85,7 @@ def _decision(evaluation: Evaluation) -> str:
 
 
 def _draw_calibration(axes: Any, evaluation: Evaluation) -> None:
-    diagonal(axes)
+    draw_diagonal(axes)
     bins = evaluation.calibration
     if not evaluation.probabilistic:
         _say(axes, "this loss gives no probabilities")
@@ -108,7 +108,7 @@ def _draw_calibration(axes: Any, evaluation: Evaluation) -> None:
         axes.errorbar(places, shares, reach, fmt="o", color=BLUE, markersize=4.5, elinewidth=1.0, zorder=4, label=label)
     of = plain(evaluation.classes[1]) if evaluation.two else "the likeliest class"
     up = "observed share (bars: share of rows)"
-    finish(axes, "Calibration", f"probability of {of}", up, legend="upper left", shares=True)
+    label_axes(axes, "Calibration", f"probability of {of}", up, legend="upper left", shares=True)
 
 
 def _draw_histogram(axes: Any, evaluation: Evaluation) -> None:
@@ -118,7 +118,7 @@ def _draw_histogram(axes: Any, evaluation: Evaluation) -> None:
     if not evaluation.probabilistic:
         names, label = (names[0] if evaluation.two else "other classes", last), f"margin of {last}"
     title = "Scores by true class" if evaluation.two else "Scores of right and wrong predictions"
-    finish(axes, title, plain(label, 60), "rows")
+    label_axes(axes, title, plain(label, 60), "rows")
     if scored is None:
         _say(axes, "only errors are known")
         return
@@ -152,7 +152,7 @@ def _draw_confusion(axes: Any, evaluation: Evaluation) -> None:
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
-    finish(axes, "Confusion matrix", "predicted class", "true class")
+    label_axes(axes, "Confusion matrix", "predicted class", "true class")
     if counts is None:
         axes.set(xticks=[], yticks=[])
         _say(axes, "only errors are known")
