@@ -52,14 +52,7 @@ def read_text(path: str | Path, *, most: int) -> str:
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary path whose file replaces `path` at the end; after an exception `path` stays as it was.
-
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with replacing(f"{folder}/model.json") as aside:
-    ...         _ = aside.write_text("new")
-    ...     os.listdir(folder)
-    ['model.json']
-    """
+    """Yield a temporary path whose file replaces `path` at the end; after an exception `path` stays as it was."""
     with _temporary_file(path) as (target, aside):
         yield aside
         with open(aside, "rb") as written:
@@ -70,12 +63,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 
 def check_writable(path: str | Path) -> None:
-    """Raise OutputError before a long job if its output cannot be written; nothing is left behind.
-
-    >>> check_writable("/no/such/folder/model.json")
-    Traceback (most recent call last):
-    boltdp._files.OutputError: the output '/no/such/folder/model.json' cannot be written: No such file or directory
-    """
+    """Raise OutputError before a long job if its output cannot be written; nothing is left behind."""
     with _temporary_file(path) as (_, aside):
         aside.touch()
 

@@ -140,11 +140,7 @@ class Neighbours:
 
 
 def log_ratio(mechanism: Mechanism, noise: Doubles, move: Doubles) -> Doubles:
-    """Return the log density ratio ln nu(q)/nu(q + v) of noise q and moves v.
-
-    >>> log_ratio(Mechanism("spherical", 2.0, 1), np.array([[3.0]]), np.array([[1.0]]))
-    array([0.5])
-    """
+    """Return the log density ratio ln nu(q)/nu(q + v) of noise q and moves v."""
     before, after = np.linalg.norm(noise, axis=1), np.linalg.norm(noise + move, axis=1)
     if mechanism.kind == "gaussian":
         return np.asarray((after**2 - before**2) / (2 * mechanism.scale**2))
@@ -152,14 +148,7 @@ def log_ratio(mechanism: Mechanism, noise: Doubles, move: Doubles) -> Doubles:
 
 
 def quadrature(mechanism: Mechanism, *, fine: int) -> tuple[Doubles, Doubles]:
-    """Return nodes and weights of a quadrature over q in two dimensions, finest along the first axis.
-
-    >>> for kind in ("gaussian", "spherical"):
-    ...     places, masses = quadrature(Mechanism(kind, 3.0, 2), fine=6)
-    ...     bool(abs(masses.sum() - 1.0) < 1e-6)
-    True
-    True
-    """
+    """Return nodes and weights of a quadrature over q in two dimensions, finest along the first axis."""
     if mechanism.kind == "gaussian":
         first, parts = _gauss_legendre(np.linspace(-9.0, 9.0, 4 * fine + 1))
         other, shares = np.polynomial.hermite_e.hermegauss(2 * fine)

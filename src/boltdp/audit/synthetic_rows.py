@@ -98,11 +98,6 @@ def pairs(schema: Schema, rows: int, *, seed: int, changed: int = 1) -> Iterator
     """Generate pairs of neighbouring tables without end: first those with the largest gradients, then random ones.
 
     The rows that differ are the last that are read in half of the first pairs, and at random positions in the others.
-
-    >>> from boltdp.schema.schema import Classes, Numeric
-    >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
-    >>> print(next(pairs(schema, 100, seed=1)))
-    high values, class 1 or high values, class 2, among rows of missing values, no class
     """
     random = np.random.default_rng(seed)
     last, nothing = len(schema.target.examples) - 1, Row("missing", None)

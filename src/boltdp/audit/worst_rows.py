@@ -103,13 +103,7 @@ def count_classes(problem: Problem) -> int:
 
 
 def make_opposed_pair(problem: Problem) -> OpposedPair:
-    """Return a pair with rows of the class of largest weight, as many as count of one person.
-
-    >>> from boltdp.losses import Logistic
-    >>> pair = make_opposed_pair(Problem(loss=Logistic(), dims=2, rows=9, class_weights=(1.0, 0.2), person_rows=3))
-    >>> pair.label, pair.rival, pair.count
-    (0, 1, 3)
-    """
+    """Return a pair with rows of the class of largest weight, as many as count of one person."""
     label, rival, *_ = _order_classes(problem)
     return OpposedPair(label=label, rival=rival, count=min(problem.person_rows or 1, problem.rows))
 
@@ -133,13 +127,7 @@ def find_worst_pair(
     also: Move | None = None,
     steps: int = STEPS,
 ) -> OpposedPair:
-    """Return a pair that maximizes `harm`, by hill climbing from the best start; `also` is one more kind of move.
-
-    >>> from boltdp.losses import Logistic
-    >>> problem = Problem(loss=Logistic(), dims=2, rows=9)
-    >>> round(find_worst_pair(lambda pair: -abs(pair.angle - 0.2), problem, random=np.random.default_rng(1)).angle, 1)
-    0.2
-    """
+    """Return a pair that maximizes `harm`, by hill climbing from the best start; `also` is one more kind of move."""
     first, (_, _, *more), several = make_opposed_pair(problem), _order_classes(problem), problem.loss.vectors > 1
     starts = [replace(first, angle=angle, length=length) for angle, length in STARTS]
     if also is tilt_others:

@@ -411,10 +411,6 @@ class Bins:
     With two classes, scores are probabilities of the second (or margins): `low` are the edges of the bins in which the
     first is predicted, `high` those of the other bins. With more classes, scores are probabilities of a row's true
     class: `low` are the edges of the bins of misclassified rows, `high` those of the others.
-
-    >>> bins = Bins(groups=1, classes=2, probabilistic=True, low=(0.0, 0.25, 0.5), high=(0.5, 0.75, 1.0))
-    >>> bins.shape, bins.cells
-    ((1, 2, 4), 9)
     """
 
     groups: int  #: subgroups, including that of rows without a declared category

@@ -38,11 +38,7 @@ class Score:
         return f"{self.low:.4f} to {self.high:.4f}"
 
     def describe(self, *, whole: bool = False) -> str:
-        """Return the value and half the width of its interval; `whole` is for counts.
-
-        >>> Score(0.75, 0.7, 0.8).describe(), Score(1200, 1200, 1200).describe(whole=True)
-        ('0.750 ± 0.050', '1,200')
-        """
+        """Return the value and half the width of its interval; `whole` is for counts."""
         half, digits = 0.5 * (self.high - self.low), ",.0f" if whole else ".3f"
         return f"{self.value:{digits}}" + (f" ± {half:{digits}}" if half or not whole else "")
 
@@ -61,10 +57,6 @@ class Counts:
 
     Methods take a mask `cells` that is broadcast to the table. A metric whose denominator is small compared to the
     noise is None.
-
-    >>> counts = Counts(np.array([[[3, 1], [0, 4]]]), rows=8)
-    >>> counts.mean(np.eye(2), np.ones((1, 1, 1))).describe(), counts.area(np.ones((1, 1, 1))).describe()
-    ('0.875 ± 0.177', '0.875 ± 0.169')
     """
 
     table: Doubles | Integers
@@ -171,12 +163,7 @@ class Curve:
 
     @classmethod
     def of(cls, counts: Doubles | Integers) -> Curve:
-        """Return the curve from negative and positive rows by bins; noisy counts below 0 are set to 0.
-
-        >>> curve = Curve.of(np.array([[1, 1, 0], [0, 1, 1]]))
-        >>> curve.bins.tolist(), curve.true_rate.tolist(), curve.false_rate.tolist()
-        ([2, 1, 0], [0.0, 0.5, 1.0, 1.0], [0.0, 0.0, 0.5, 1.0])
-        """
+        """Return the curve from negative and positive rows by bins; noisy counts below 0 are set to 0."""
         counts = np.maximum(counts, 0)
         bins = np.flatnonzero(counts.any(axis=0))[::-1]
         outside, inside = np.cumsum(counts[:, bins], axis=1, dtype=np.float64)
@@ -246,11 +233,6 @@ def calibrate(
 
     `edges` are the edges of the bins. `probabilities` are the sums of the probabilities in each bin, if known; then
     empty bins are omitted.
-
-    >>> rows = Counts(np.array([[[0, 1], [0, 3]]]), rows=4)
-    >>> [found] = calibrate(rows, (0.0, 0.5, 1.0), (0, 1, 2), np.array([0.0, 3.2]))
-    >>> found.low, found.rows.value, found.mean_probability, found.share.describe()
-    (0.5, 4.0, 0.8, '0.750 ± 0.337')
     """
     found = []
     for first, last in pairwise(places):

@@ -345,11 +345,7 @@ class Account:
 
 
 def open_ledger(address: str | Path | Ledger) -> Ledger:
-    """Return the ledger in a file, or in the PostgreSQL database of a URI, without checking that it exists.
-
-    >>> open_ledger("ledger.db").address
-    'ledger.db'
-    """
+    """Return the ledger in a file, or in the PostgreSQL database of a URI, without checking that it exists."""
     if isinstance(address, Ledger):
         return address
     if isinstance(address, str) and address.startswith(POSTGRES):

@@ -26,9 +26,6 @@ def find_account(
 
     A ledger is found in the directory of a file, as `.boltdp-ledger.db`, or in the PostgreSQL database of the data.
     Rows in memory (source None) have none. The default name of the dataset is that of the file or the table.
-
-    >>> find_account("patients.csv", ledger="ledger.db").dataset
-    'patients.csv'
     """
     if isinstance(blocks, str):
         raise ParameterError(f"blocks must be a list of names, got {blocks!r}")
@@ -51,11 +48,7 @@ def find_account(
 
 
 def named_ledger(address: str | Path) -> Ledger:
-    """Return the ledger at an address; a directory stands for its `.boltdp-ledger.db`.
-
-    >>> named_ledger("/").address
-    '/.boltdp-ledger.db'
-    """
+    """Return the ledger at an address; a directory stands for its `.boltdp-ledger.db`."""
     return open_ledger(_resolve_directory(address))
 
 

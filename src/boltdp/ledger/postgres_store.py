@@ -172,11 +172,7 @@ CREATE TRIGGER kept BEFORE INSERT OR DELETE OR TRUNCATE ON boltdp_ledger.head
 
 
 def script() -> str:
-    """Return the SQL that creates an empty ledger, which an administrator may run by hand.
-
-    >>> "CREATE SCHEMA boltdp_ledger" in script()
-    True
-    """
+    """Return the SQL that creates an empty ledger, which an administrator may run by hand."""
     functions = "".join(
         f"CREATE FUNCTION {SCHEMA}.{name}{takes} RETURNS {returns} LANGUAGE plpgsql {_FIXED} AS $body${body}$body$;\n"
         f"REVOKE ALL ON FUNCTION {SCHEMA}.{name} FROM PUBLIC;\n"
