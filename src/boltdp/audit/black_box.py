@@ -25,7 +25,6 @@ from boltdp.audit.worst_rows import (
     OpposedPair,
     count_classes,
     find_worst_pair,
-    make_certificate,
     make_opposed_pair,
     make_prepared_rows,
     move_places,
@@ -33,6 +32,7 @@ from boltdp.audit.worst_rows import (
 )
 from boltdp.context import Context
 from boltdp.errors import ParameterError
+from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import Training
 from boltdp.privacy.events.noisy_gradient_descent import NoisyGradients
 from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation
@@ -128,7 +128,7 @@ def _attack_outputs(stage: Stage, trials: int, random: np.random.Generator, done
     pair = find_worst_pair(
         lambda pair: output_distance(stage, event, pair), event.problem, random=random, also=move_places
     )
-    certificate = make_certificate(event, stage.budget)
+    certificate = Certificate(budget=stage.budget, spent=event)
     centres = [train_weights(rows, stage, event) for rows in pair.rows(event.problem.rows, dims=event.problem.dims)]
     centre, move = _project_weights(event, centres[0]), _project_weights(event, centres[0] - centres[1])
     tried = sample(event.noise, THRESHOLD_DRAWS, random)
@@ -192,7 +192,7 @@ def _attack_other_training(stage: Stage, trials: int, done: Progress) -> Attack:
 
 def _run_trainings(stage: Stage, event: Training, pair: OpposedPair, trials: int, done: Progress) -> list[Doubles]:
     """Return released weights, of shape (trials, vectors, dims), for each of the two datasets."""
-    certificate, algorithm = make_certificate(event, stage.budget), ALGORITHMS[event.algorithm]
+    certificate, algorithm = Certificate(budget=stage.budget, spent=event), ALGORITHMS[event.algorithm]
     classes, context, released = count_classes(event.problem), Context(seed=1, threads=1), []
     for which, rows in enumerate(pair.rows(event.problem.rows, dims=event.problem.dims)):
         found: list[Doubles] = []

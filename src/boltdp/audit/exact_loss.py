@@ -24,13 +24,13 @@ from boltdp.audit.worst_rows import (
     OpposedPair,
     count_classes,
     find_worst_pair,
-    make_certificate,
     make_prepared_rows,
     move_places,
     shrink_training,
     tilt_others,
 )
 from boltdp.context import Context
+from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import Event
 from boltdp.privacy.events.noisy_gradient_descent import NoisyGradients
 from boltdp.privacy.events.noisy_moments import NoisyMoments
@@ -133,7 +133,7 @@ def _make_exact_loss(
 
 def train_weights(rows: Floats, stage: Stage, event: OutputPerturbation) -> Doubles:
     """Return the weights before noise is added."""
-    job = Job(make_certificate(event, stage.budget), Randomness())
+    job = Job(Certificate(budget=stage.budget, spent=event), Randomness())
     with make_prepared_rows(rows) as held:
         context, classes = Context(seed=1, threads=1), count_classes(event.problem)
         (weights,) = ALGORITHMS[event.algorithm].run(held, [job], classes=classes, context=context)
@@ -188,7 +188,7 @@ class Descents:
 
 def run_descents(stage: Stage, event: NoisyGradients, pair: OpposedPair, *, count: int, lean: Doubles) -> Descents:
     """Run descents with noise shifted by `lean` in each scan; the neighbour's run gets the same releases."""
-    certificate = make_certificate(event, stage.budget)
+    certificate = Certificate(budget=stage.budget, spent=event)
     classes = count_classes(event.problem)
     draws: list[Draw] = []
     answers: list[Doubles] = []

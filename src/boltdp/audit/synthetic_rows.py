@@ -14,7 +14,6 @@ from boltdp.encoding.plan import (
     BoundedRule,
     NumberListRule,
     NumberRule,
-    Rule,
     RuleVisitor,
     TimePartRule,
     ValueRule,
@@ -74,7 +73,10 @@ class Pair:
             shared = [self.shared]
         kinds = [self.row, self.other, *shared]
         columns = {
-            rule.source: pa.array([_make_value(rule, row.kind, random) for row in kinds], rule.accept(_ArrowType()))
+            rule.source: pa.array(
+                [None if row.kind == "missing" else rule.accept(_ValueMaker(row.kind, random)) for row in kinds],
+                rule.accept(_ArrowType()),
+            )
             for rule in schema.encoding.rules
         }
         columns[schema.label] = pa.array(
@@ -138,10 +140,6 @@ class _ArrowType(RuleVisitor[Any]):
 
     def time_part(self, rule: TimePartRule) -> Any:
         return _arrow().timestamp("us")
-
-
-def _make_value(rule: Rule, kind: Kind, random: np.random.Generator) -> Any:
-    return None if kind == "missing" else rule.accept(_ValueMaker(kind, random))
 
 
 class _ValueMaker(RuleVisitor[Any]):

@@ -15,8 +15,6 @@ from boltdp.audit.objective_density import Row
 from boltdp.audit.synthetic_rows import ORDER
 from boltdp.context import Context
 from boltdp.engines.prepared_rows import PreparedRows
-from boltdp.privacy.budget import Budget
-from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import Training
 from boltdp.privacy.events.noisy_gradient_descent import NoisyGradients
 from boltdp.privacy.training_problem import Problem
@@ -188,21 +186,13 @@ def shrink_training(stage: Stage, *, rows: int, dims: int = 2, scans: int | None
     event = stage.event
     assert isinstance(event, Training)
     problem, step = event.problem, None
-    if isinstance(event, NoisyGradients) and gradient_norm_at_zero(problem) >= event.clip:
-        step = SHORT_STEP
+    if isinstance(event, NoisyGradients):
+        label = make_opposed_pair(problem).label
+        # Of a row of norm 1, at weights of zero.
+        gradient = problem.loss.slopes(np.zeros(problem.loss.vectors), label, positive=1)
+        step = SHORT_STEP if float(np.linalg.norm(gradient)) >= event.clip else None
     rows = max(rows, min(2 * (problem.person_rows or 1), problem.rows))
     return resize_training(event, stage.budget, rows=rows, dims=min(dims, problem.dims), scans=scans, step=step)
-
-
-def gradient_norm_at_zero(problem: Problem) -> float:
-    """Return the norm of the gradient of a row of norm 1 at weights of zero."""
-    pair = make_opposed_pair(problem)
-    return float(np.linalg.norm(problem.loss.slopes(np.zeros(problem.loss.vectors), pair.label, positive=1)))
-
-
-def make_certificate(event: Training, budget: Budget) -> Certificate:
-    """Return the certificate of a training alone."""
-    return Certificate(budget=budget, spent=event)
 
 
 def make_prepared_rows(rows: Floats) -> PreparedRows:
