@@ -118,7 +118,7 @@ class Evaluation(ABC):
 
     accuracy = _score_property("accuracy")
     balanced_accuracy = _score_property("balanced accuracy")
-    #: Of the second of two classes; of more, the mean over the classes that have one. So is the next.
+    #: This and the next are of the second of two classes; of more, the mean over the classes that have one.
     area_under_the_curve = _score_property("area under the curve")
     average_precision = _score_property("average precision")
     log_loss = _score_property("log loss")

@@ -37,7 +37,9 @@ def find_account(
                 hint="`boltdp ledger set-budget` makes one",
             )
         return None
-    name = dataset or _find_name(source, table=table, query=query)
+    name = dataset or table
+    if name is None and query is None and source is not None:
+        name = find_engine(source).dataset_name(source)
     if name is None:
         raise ParameterError(
             f"dataset must say what is charged to the ledger {found.address!r}; a query, a pattern or an object has no "
@@ -85,9 +87,3 @@ def _list_files(name: str) -> list[Path]:
     while PATTERN_CHARACTERS & set(str(folder)):
         folder = folder.parent
     return [folder, *map(Path, glob.glob(name, recursive=True))]
-
-
-def _find_name(source: Any, *, table: str | None, query: str | None) -> str | None:
-    if table is not None or query is not None:
-        return table
-    return None if source is None else find_engine(source).dataset_name(source)
