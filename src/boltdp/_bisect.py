@@ -1,4 +1,4 @@
-"""Search by halving, for a condition that is false below a number and true above it."""
+"""Bisection for a condition that is false below a number and true above it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from collections.abc import Callable
 def bisect(
     holds: Callable[[float], bool], low: float, high: float, *, tolerance: float = 0.0, steps: float = math.inf
 ) -> tuple[float, float]:
-    """Narrow an interval whose lower end does not hold and whose upper end does, neither of which is tried.
+    """Narrow an interval, at whose lower end the condition is false and at whose upper end it is true.
 
-    It ends after `steps`, where the interval is at most `tolerance` times its upper end, or where no number is between.
+    The ends are not tested. The search stops after `steps`, when the width is at most `tolerance` times the upper end,
+    or when no float is between the ends.
 
     >>> bisect(lambda number: number * number > 2, 1.0, 2.0)
     (1.414213562373095, 1.4142135623730951)
@@ -25,7 +26,7 @@ def bisect(
 
 
 def bisect_integers(holds: Callable[[int], bool], low: int, high: int) -> int:
-    """The smallest whole number above `low` that holds; `low` does not hold, `high` does, and neither is tried.
+    """Return the smallest integer for which the condition holds; it is false at `low` and true at `high`, untested.
 
     >>> bisect_integers(lambda number: number * number > 2, 0, 9)
     2

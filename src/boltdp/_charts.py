@@ -1,4 +1,4 @@
-"""How charts are drawn, for all that draw: pictures by matplotlib, which is optional, and inline SVG for HTML pages."""
+"""Helpers for charts: pictures by matplotlib, which is optional, and inline SVG for HTML pages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ENDINGS = (".png", ".svg", ".pdf")
-#: The first line, what is marked, lines of reference, and warnings.
+#: Colours of the first line, of marks, of reference lines, and of warnings.
 BLUE, ORANGE, GREY, RED = "#2563a8", "#d9822b", "#8a8f98", "#b00020"
 
 _STYLE: dict[Any, Any] = {
@@ -39,7 +39,7 @@ _STYLE: dict[Any, Any] = {
 
 
 def check_picture(path: str | Path) -> None:
-    """Refuse a picture that cannot be drawn; called before anything is computed for it."""
+    """Raise an error if a picture cannot be drawn; called before anything is computed for it."""
     if Path(path).suffix not in ENDINGS:
         raise ParameterError(f"a picture must end in {', '.join(ENDINGS)}, got {str(path)!r}")
     check_writable(str(path))
@@ -48,9 +48,9 @@ def check_picture(path: str | Path) -> None:
 
 @contextmanager
 def picture(path: str | Path, *, across: int, size: tuple[float, float], down: int = 1) -> Iterator[tuple[Figure, Any]]:
-    """A figure with `down` rows of `across` axes, which is saved at the end."""
+    """Yield a figure with `down` rows of `across` axes, which is saved at the end."""
     check_picture(path)
-    # Only here: it takes a second to import, and is optional.
+    # Imported late: it takes a second, and is optional.
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -58,13 +58,13 @@ def picture(path: str | Path, *, across: int, size: tuple[float, float], down: i
         figure = Figure(figsize=size, layout="constrained")
         yield figure, figure.subplots(down, across, squeeze=False)
         with replacing(path) as aside, warnings.catch_warnings():
-            # A character that the font does not have is drawn as a box.
+            # A character that is missing in the font is drawn as a box.
             warnings.simplefilter("ignore", UserWarning)
             figure.savefig(aside, dpi=150, format=Path(path).suffix[1:])
 
 
 def plain(text: str, longest: int = 24) -> str:
-    r"""A text of unknown origin as matplotlib draws it: no formula, whatever it looks like.
+    r"""Return untrusted text for matplotlib, without control characters and formulas.
 
     >>> print(plain("$a$"))
     \$a\$
@@ -72,8 +72,8 @@ def plain(text: str, longest: int = 24) -> str:
     return printable(text, longest=longest).replace("$", r"\$")
 
 
-def finish(axes: Any, title: str, across: str, up: str, *, legend: str | None = None, shares: bool = False) -> None:
-    """Give axes their texts, and their legend if something has a label; `shares` are from 0 to 1 both ways."""
+def label_axes(axes: Any, title: str, across: str, up: str, *, legend: str | None = None, shares: bool = False) -> None:
+    """Set the title, the labels and the legend of axes; with `shares`, both axes are from 0 to 1."""
     axes.set_title(title)
     axes.set(xlabel=across, ylabel=up)
     if shares:
@@ -82,39 +82,35 @@ def finish(axes: Any, title: str, across: str, up: str, *, legend: str | None = 
         axes.legend(loc=legend)
 
 
-def diagonal(axes: Any) -> None:
-    """Where two shares are equal."""
+def draw_diagonal(axes: Any) -> None:
+    """Draw the line on which two shares are equal."""
     axes.plot([0, 1], [0, 1], color=GREY, linewidth=0.9, linestyle="--")
 
 
-def mark(axes: Any, across: float, up: float, label: str) -> None:
-    """A dot."""
+def draw_dot(axes: Any, across: float, up: float, label: str) -> None:
+    """Mark a point."""
     axes.plot(across, up, "o", color=ORANGE, markersize=6.5, markeredgecolor="white", label=label, zorder=5)
 
 
-# ---- inline SVG; the classes of its parts are those of the style in export/html.py ----------------------------------
+# ---- inline SVG; export/html.py has the style of its classes --------------------------------------------------------
 
-#: Of a drawing, in units of the picture: its frame, and the room to its left and below it.
+#: Width and height of a chart's frame, and its left and bottom margins.
 WIDTH, HEIGHT, LEFT, BELOW = 240.0, 120.0, 44.0, 18.0
-#: The height of a bar with the room to the next, and the width of the names to its left.
+#: Height of a bar with its spacing, and width of the names to its left.
 BAR, NAMES = 18.0, 128.0
-#: Categories that are drawn, at most, and characters of the name of each.
+#: Maximum number of categories in a chart, and of characters of their names.
 MAX_BARS, MAX_NAME = 24, 18
 
 Points: TypeAlias = Iterable[tuple[float, float]]
 
 
 def escape_text(text: str, longest: int = 80) -> str:
-    """A text of unknown origin in HTML: escaped, and without control characters.
-
-    >>> escape_text("a < b")
-    'a &lt; b'
-    """
+    """Return untrusted text for HTML, escaped and without control characters."""
     return escape(printable(text, longest=longest))
 
 
 def format_number(value: float) -> str:
-    """A value of a column, in digits where these are few.
+    """Format a value of a column, without an exponent where it is short.
 
     >>> format_number(100_000.0), format_number(-0.25), format_number(3.2e9)
     ('100,000', '-0.25', '3.2e+09')
@@ -123,32 +119,28 @@ def format_number(value: float) -> str:
 
 
 def draw_svg(name: str, width: float, height: float, *parts: str) -> str:
-    """A drawing of parts that are SVG already."""
+    """Return an SVG element with the given parts."""
     return f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape_text(name)}">{"".join(parts)}</svg>'
 
 
 def draw_text(x: float, y: float, html: str, anchor: str = "start") -> str:
-    """A text that is HTML already; its place is that of its start, middle or end."""
+    """Return an SVG text from escaped HTML; `anchor` says whether x is its start, middle or end."""
     return f'<text x="{x:.4g}" y="{y:g}" text-anchor="{anchor}">{html}</text>'
 
 
 def draw_box(kind: str, one: float, other: float, top: float, height: float) -> str:
-    """A rectangle from one place to another.
-
-    >>> draw_box("bar", 2, 1, 0, 9)
-    '<rect class="bar" x="1.0" y="0.0" width="1.0" height="9.0"/>'
-    """
+    """Return an SVG rectangle between two horizontal positions."""
     left, width = min(one, other), abs(one - other)
     return f'<rect class="{kind}" x="{left:.1f}" y="{top:.1f}" width="{width:.1f}" height="{height:.1f}"/>'
 
 
 def draw_points(shape: str, kind: str, points: Points) -> str:
-    """A polyline or polygon."""
+    """Return an SVG polyline or polygon."""
     return f'<{shape} class="{kind}" points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in points)}"/>'
 
 
 def draw_figure(title: str, said: Iterable[str], drawing: str) -> str:
-    """A drawing with a title and lines below that."""
+    """Return an HTML figure with a title and lines of text above the drawing."""
     lines = "".join(f"<span>{escape_text(one, 1000)}</span>" for one in said)
     return f"<figure><figcaption>{escape_text(title)} {lines}</figcaption>{drawing}</figure>"
 
@@ -156,7 +148,7 @@ def draw_figure(title: str, said: Iterable[str], drawing: str) -> str:
 def draw_named_bars(
     name: str, rows: Sequence[tuple[str, str]], draw_row: Callable[[int, float], str], *below: str
 ) -> str:
-    """Rows with a name and what it says of itself, to whose right `draw_row` draws by their index and top."""
+    """Draw rows of a name with a tooltip; `draw_row` draws the bar of each from its index and top."""
     drawn = ""
     for index, (label, said) in enumerate(rows):
         title = f"{escape_text(label, MAX_NAME)}<title>{escape_text(label)}: {said}</title>"
@@ -171,7 +163,7 @@ def draw_lines(
     up: tuple[str, str, str],
     dot: tuple[float, float] | None = None,
 ) -> str:
-    """Lines of points from 0 to 1 in both directions, in a frame with a name and two ends at each side."""
+    """Draw lines of points in the unit square; `across` and `up` are the name and the two ends of each axis."""
     width, height, left, above = 300.0, 200.0, 54.0, 8.0
 
     def place(x: float, y: float) -> tuple[float, float]:

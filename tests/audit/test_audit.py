@@ -20,11 +20,11 @@ from boltdp._arrays import Doubles
 from boltdp.algorithms._base import Job
 from boltdp.algorithms.bolton import BoltOn
 from boltdp.audit import audit
-from boltdp.audit.audited_training import Subject, subject
+from boltdp.audit.audited_training import Subject, make_subject
 from boltdp.audit.black_box import BlackBox, black_box
 from boltdp.audit.confidence import rate_bounds
-from boltdp.audit.exact_loss import Exact, exact_loss
-from boltdp.audit.replay import Replay, replayed
+from boltdp.audit.exact_loss import ExactLoss, exact_loss
+from boltdp.audit.replay import Replay, replay_pairs
 from boltdp.audit.synthetic_rows import pairs
 from boltdp.cli import main
 from boltdp.context import Context
@@ -74,12 +74,12 @@ def planned(settings: Settings, schema: Schema, *, rows: int) -> tuple[Schema, C
 
 
 def audited(settings: Settings, schema: Schema = SCHEMA, *, rows: int = 500) -> Subject:
-    return subject(*planned(settings, schema, rows=rows))
+    return make_subject(*planned(settings, schema, rows=rows))
 
 
 def replay_of(made: Subject, *, count: int = 24, changed: int = 1) -> Replay:
     tables = list(islice(pairs(made.schema, made.rows, seed=1, changed=changed), count))
-    return replayed(made, tables, lambda _: None)
+    return replay_pairs(made, tables, lambda _: None)
 
 
 def faults(replay: Replay) -> list[str]:
@@ -90,7 +90,7 @@ def of_persons(schema: Schema, rows: int) -> Schema:
     return replace(schema, person_id="patient", max_rows_per_person=rows)
 
 
-def loss_of(settings: Settings, schema: Schema = SCHEMA, *, rows: int = 100_000) -> Exact:
+def loss_of(settings: Settings, schema: Schema = SCHEMA, *, rows: int = 100_000) -> ExactLoss:
     found = exact_loss(audited(settings, schema, rows=rows).stages[-1], None, random=np.random.default_rng(1))
     assert found is not None
     return found

@@ -225,6 +225,6 @@ def test_a_store_that_cannot_be_written_is_an_error_before_anything_is_released(
         other.execute("PRAGMA locking_mode = EXCLUSIVE")
         other.execute("BEGIN EXCLUSIVE")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("boltdp.ledger.sqlite_store.PATIENCE", 0.1)
+            patch.setattr("boltdp.ledger.sqlite_store.LOCK_TIMEOUT", 0.1)
             with pytest.raises(LedgerError, match="locked"):
                 ledger.reserve("visits", charge())

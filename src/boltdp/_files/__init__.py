@@ -1,4 +1,4 @@
-"""Writing a file so that what was there before is replaced whole, or not at all."""
+"""Read and write files: an output replaces the old file atomically, or not at all."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from boltdp import _interrupts
 from boltdp.errors import BoltdpError
 
-#: Of the directories in which files are written, beside the place where they will be.
+#: Prefix of the temporary directories of outputs, beside their targets.
 OUTPUT_PREFIX = ".boltdp-output-"
 
 #: The files that this process has replaced.
@@ -21,15 +21,15 @@ replaced: list[Path] = []
 
 
 class OutputError(BoltdpError):
-    """A file that cannot be written."""
+    """The file cannot be written."""
 
 
 class InputError(BoltdpError):
-    """A file that cannot be read as text; the message says only why."""
+    """The file cannot be read as text; the message says only why."""
 
 
 def read_text(path: str | Path, *, most: int) -> str:
-    """The text of a file of at most `most` bytes; of a longer one, or an endless one, no more is read.
+    """Return the text of a file of at most `most` bytes; a longer or endless file raises InputError.
 
     >>> read_text("/dev/zero", most=10)
     Traceback (most recent call last):
@@ -52,15 +52,8 @@ def read_text(path: str | Path, *, most: int) -> str:
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """A place to write to; what is there at the end becomes `path`, and on an error `path` stays as it was.
-
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with replacing(f"{folder}/model.json") as aside:
-    ...         _ = aside.write_text("new")
-    ...     os.listdir(folder)
-    ['model.json']
-    """
-    with _beside(path) as (target, aside):
+    """Yield a temporary path whose file replaces `path` at the end; after an exception `path` stays as it was."""
+    with _temporary_file(path) as (target, aside):
         yield aside
         with open(aside, "rb") as written:
             os.fsync(written.fileno())
@@ -70,19 +63,14 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 
 def check_writable(path: str | Path) -> None:
-    """Find out before a long job that its output could not be written; leaves everything as it was.
-
-    >>> check_writable("/no/such/folder/model.json")
-    Traceback (most recent call last):
-    boltdp._files.OutputError: the output '/no/such/folder/model.json' cannot be written: No such file or directory
-    """
-    with _beside(path) as (_, aside):
+    """Raise OutputError before a long job if its output cannot be written; nothing is left behind."""
+    with _temporary_file(path) as (_, aside):
         aside.touch()
 
 
 @contextmanager
-def _beside(path: str | Path) -> Iterator[tuple[Path, Path]]:
-    """The file that `path` means and one of the same name beside it, in a directory that is removed again."""
+def _temporary_file(path: str | Path) -> Iterator[tuple[Path, Path]]:
+    """Yield the resolved path and a path of the same name in a temporary directory beside it."""
     target = Path(path).resolve()
     if target.exists() and not target.is_file():
         raise OutputError(f"the output {str(path)!r} must be a plain file")
@@ -96,9 +84,9 @@ def _beside(path: str | Path) -> Iterator[tuple[Path, Path]]:
 
 @contextmanager
 def own_directory(parent: Path, *, prefix: str) -> Iterator[Path]:
-    """A new directory of this process, which is removed at the end; what killed processes left goes first.
+    """Yield a new directory that is removed at the end; first remove the stale ones of killed processes.
 
-    A process holds a lock on its directory for as long as it lives: one that can be locked belongs to nobody.
+    A process holds a lock on its directory while it runs: a directory that can be locked is stale.
 
     >>> with tempfile.TemporaryDirectory() as parent:
     ...     os.mkdir(f"{parent}/.mine-left")
@@ -108,15 +96,15 @@ def own_directory(parent: Path, *, prefix: str) -> Iterator[Path]:
     """
     held: list[tuple[Path, int | None]] = []
     try:
-        # Whole, or a signal between making it and noting it would leave it there.
+        # A signal between these two calls would leave the directory behind.
         with _interrupts.shield():
-            _remove_left(parent, prefix)
-            held.append(_locked_directory(parent, prefix))
+            _remove_stale(parent, prefix)
+            held.append(_make_locked_directory(parent, prefix))
         yield held[0][0]
     finally:
         try:
             _remove(held)
-        except KeyboardInterrupt:  # the signal came just now; while it is handled, no other does
+        except KeyboardInterrupt:  # no second signal arrives while this one is handled
             _remove(held)
             raise
 
@@ -131,22 +119,22 @@ def _remove(held: list[tuple[Path, int | None]]) -> None:
                 os.close(lock)
 
 
-def _locked_directory(parent: Path, prefix: str) -> tuple[Path, int | None]:
+def _make_locked_directory(parent: Path, prefix: str) -> tuple[Path, int | None]:
     while True:
         folder = Path(tempfile.mkdtemp(dir=parent, prefix=prefix))
         try:
             lock = _lock(folder)
         except (BlockingIOError, FileNotFoundError):
-            continue  # another process took it for a left one, before it was locked
+            continue  # another process has removed it as stale, before it was locked
         except OSError:
-            return folder, None  # no locks here, so nobody takes it for a left one
+            return folder, None  # no locks here, so nobody removes it as stale
         if folder.exists():
             return folder, lock
         os.close(lock)
 
 
-def _remove_left(parent: Path, prefix: str) -> None:
-    # An error: it is in use, or gone, or not ours.
+def _remove_stale(parent: Path, prefix: str) -> None:
+    # After an OSError: it is in use, removed, or of another user.
     with suppress(OSError):
         for folder in parent.glob(f"{prefix}*"):
             with suppress(OSError):
@@ -157,7 +145,7 @@ def _remove_left(parent: Path, prefix: str) -> None:
 
 
 def _lock(folder: Path) -> int:
-    """A lock on a directory, as the descriptor that holds it."""
+    """Lock a directory; return the descriptor that holds the lock."""
     held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)

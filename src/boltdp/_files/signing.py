@@ -1,7 +1,7 @@
-"""Signatures of model files by Ed25519: who says that a model was trained as its certificate states.
+"""Ed25519 signatures of model files: the signer attests that a model was trained as its certificate states.
 
-What is signed is the digest of the file (`sealed.py`), which covers everything in it but itself and the signature. The
-package `cryptography` does it; `pip install "boltdp[sign]"` brings it.
+The signature is of the digest of the file (`sealed.py`), which covers everything but itself and the signature. It needs
+the package `cryptography`: `pip install "boltdp[sign]"`.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from boltdp._files import InputError, OutputError, read_text, replacing
-from boltdp._files.sealed import ModelFileError, unsealed
+from boltdp._files.sealed import ModelFileError, check_seal
 from boltdp.errors import BoltdpError, require
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 ALGORITHM = "ed25519"
-#: What is signed begins with this, so that it is a signature of nothing else.
+#: Prefix of the signed message, so that the signature is valid for nothing else.
 CONTEXT = b"boltdp model, digest "
-#: Bytes of a key file, at most; one has about 120.
+#: Maximum size of a key file, which has about 120 bytes.
 MAX_BYTES = 10_000
 
 
 class SignatureError(BoltdpError):
-    """A key that cannot be used, or a signature that is not valid."""
+    """The key cannot be used, or the signature is not valid."""
 
 
 def make_keys(path: str | Path) -> tuple[Path, str]:
-    """Write a new private key and its public one, neither over a file that exists: its place and its fingerprint."""
+    """Write a new key pair, never over an existing file; return the path and the fingerprint of the public key."""
     require("sign", "a signature")
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
@@ -46,45 +46,45 @@ def make_keys(path: str | Path) -> tuple[Path, str]:
     shown = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     _write_new(private, secret, mode=0o600)
     _write_new(public, shown, mode=0o644)
-    return public, fingerprint(_raw(key.public_key()))
+    return public, fingerprint(_raw_bytes(key.public_key()))
 
 
 def read_private_key(path: str | Path) -> Ed25519PrivateKey:
-    """The private key in a PEM file."""
+    """Return the private key in a PEM file."""
     require("sign", "a signature")
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-    text = _key_text(path)
+    text = _read_key(path)
     try:
         key = load_pem_private_key(text, password=None)
-    except Exception:  # of several kinds, by the library's version; and none may quote a private key
-        _refuse(path, "a private Ed25519 key without a password")
+    except Exception:  # the type depends on the library's version, and no message may quote a private key
+        _reject_key(path, "a private Ed25519 key without a password")
     if not isinstance(key, Ed25519PrivateKey):
-        _refuse(path, "a private Ed25519 key without a password")
+        _reject_key(path, "a private Ed25519 key without a password")
     return key
 
 
 def read_public_key(path: str | Path) -> bytes:
-    """The 32 bytes of the public key in a PEM file."""
+    """Return the 32 bytes of the public key in a PEM file."""
     require("sign", "a signature")
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-    text = _key_text(path)
+    text = _read_key(path)
     try:
         key = load_pem_public_key(text)
     except Exception:  # as above
-        _refuse(path, "a public Ed25519 key")
+        _reject_key(path, "a public Ed25519 key")
     if not isinstance(key, Ed25519PublicKey):
-        _refuse(path, "a public Ed25519 key")
-    return _raw(key)
+        _reject_key(path, "a public Ed25519 key")
+    return _raw_bytes(key)
 
 
 def sign_file(path: str | Path, record: dict[str, Any], key: Ed25519PrivateKey) -> str:
-    """Sign the record of a file, whose digest is checked again, and write it back; the key's fingerprint."""
-    unsealed(record)
-    public = _raw(key.public_key())
+    """Sign the record of a file and write it back; return the fingerprint of the key."""
+    check_seal(record)
+    public = _raw_bytes(key.public_key())
     signature = {
         "algorithm": ALGORITHM,
         "public_key": base64.b64encode(public).decode(),
@@ -98,9 +98,9 @@ def sign_file(path: str | Path, record: dict[str, Any], key: Ed25519PrivateKey) 
 
 
 def check_signature(record: dict[str, Any], key: bytes | None) -> str | None:
-    """The fingerprint of the key that signed a record whose digest was checked; None if it is not signed.
+    """Verify the signature of a record whose digest was checked; return the fingerprint, None if it is not signed.
 
-    With a `key`, only its signature will do.
+    With a public `key`, any other signature, and none, raises SignatureError.
     """
     if "signature" not in record:
         if key is not None:
@@ -111,7 +111,7 @@ def check_signature(record: dict[str, Any], key: bytes | None) -> str | None:
         raise ModelFileError("the signature of the model must have an algorithm, a public key and a value")
     if signature["algorithm"] != ALGORITHM:
         raise ModelFileError(f"the signature of the model must be by {ALGORITHM}")
-    public, value = _decoded(signature["public_key"], 32), _decoded(signature["value"], 64)
+    public, value = _decode_base64(signature["public_key"], 32), _decode_base64(signature["value"], 64)
     if key is not None and public != key:
         raise SignatureError(f"the model is signed by another key: {fingerprint(public)}, not {fingerprint(key)}")
     require("sign", "a signature")
@@ -126,7 +126,7 @@ def check_signature(record: dict[str, Any], key: bytes | None) -> str | None:
 
 
 def fingerprint(public: bytes) -> str:
-    """A short name of a public key, by which two can be compared.
+    """Return the SHA-256 fingerprint of a public key.
 
     >>> fingerprint(bytes(32))
     'SHA256:Zmh6rfhivXdsj8GLjp+OIAiXFIVu4jOzkCpZHQ1fKSU'
@@ -138,15 +138,15 @@ def _message(record: dict[str, Any]) -> bytes:
     return CONTEXT + str(record["digest"]).encode()
 
 
-def _raw(key: Ed25519PublicKey) -> bytes:
+def _raw_bytes(key: Ed25519PublicKey) -> bytes:
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
     raw: bytes = key.public_bytes(Encoding.Raw, PublicFormat.Raw)
     return raw
 
 
-def _decoded(text: Any, length: int) -> bytes:
-    """Exactly `length` bytes, in the one way that base64 writes them."""
+def _decode_base64(text: Any, length: int) -> bytes:
+    """Decode canonical base64 of exactly `length` bytes."""
     try:
         found = base64.b64decode(text, validate=True) if isinstance(text, str) else b""
     except (binascii.Error, ValueError):
@@ -156,19 +156,19 @@ def _decoded(text: Any, length: int) -> bytes:
     return found
 
 
-def _key_text(path: str | Path) -> bytes:
+def _read_key(path: str | Path) -> bytes:
     try:
         return read_text(path, most=MAX_BYTES).encode()
     except InputError as fault:
         raise SignatureError(f"the key {str(path)!r} cannot be read: {fault}") from None
 
 
-def _refuse(path: str | Path, wanted: str) -> NoReturn:
+def _reject_key(path: str | Path, wanted: str) -> NoReturn:
     raise SignatureError(f"the key {str(path)!r} must be {wanted}") from None
 
 
 def _write_new(path: Path, content: bytes, *, mode: int) -> None:
-    """Write a file that was not there, with this mode from the beginning."""
+    """Create a file with this mode; raise OutputError if it exists."""
     try:
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
             file.write(content)

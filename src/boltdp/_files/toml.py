@@ -1,4 +1,4 @@
-"""Writing TOML, which Python only reads."""
+"""Write TOML, which the standard library only reads."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def toml_key(name: str) -> str:
-    """A name as a TOML key.
+    """Return a name as a TOML key.
 
     >>> toml_key("age"), toml_key("body mass")
     ('age', '"body mass"')
@@ -17,13 +17,13 @@ def toml_key(name: str) -> str:
 
 
 def toml_value(value: Any) -> str:
-    """A text, number, boolean, or a list or dictionary of them in TOML.
+    """Return a string, number, boolean, or a list or dictionary of them in TOML.
 
     >>> toml_value([0.5, 1.0, True, "a"])
     '[0.5, 1, true, "a"]'
     """
     if isinstance(value, str):
-        # A JSON string is a TOML basic string, but for DEL.
+        # A JSON string is a TOML basic string, except for DEL.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, bool):
         return "true" if value else "false"

@@ -1,10 +1,10 @@
-"""An audit that anyone can run, without private rows: what is claimed, attacked on rows that it makes itself.
+"""An audit that anyone can run without private rows: it attacks a claimed guarantee on synthetic rows.
 
-    `replay`      each release's inputs on neighbouring tables, beside the sensitivity that its noise is for
-    `exactloss`   the privacy loss of what is released, on the worst rows that an optimiser finds
-    `blackbox`    what thousands of trainings prove
+    `replay`       compares the inputs of each release on neighbouring tables with the claimed sensitivity
+    `exact_loss`   computes the privacy loss on the worst rows that an optimiser finds
+    `black_box`    proves a lower bound on epsilon from thousands of trainings
 
-Nothing that trains imports it: see the contract in pyproject.toml.
+No training code imports it: see the contract in pyproject.toml.
 """
 
 from boltdp.audit.report import Report, audit

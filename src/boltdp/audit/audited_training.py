@@ -1,4 +1,4 @@
-"""What is audited: a training as a certificate states it, on rows that the audit makes itself."""
+"""The training that is audited: as its certificate states it, on synthetic rows."""
 
 from __future__ import annotations
 
@@ -22,45 +22,42 @@ from boltdp.privacy.training_problem import Recipe
 from boltdp.schema.schema import Schema
 from boltdp.settings import Settings
 
-#: Rows of a replayed training, at most: a larger training is planned again for this many.
+#: Maximum number of rows of a replayed training: a larger training is planned again for this many.
 MAX_ROWS = 2000
 
-#: An event of which something can be audited.
-Audited: TypeAlias = NoisyMoments | Training
+AuditedEvent: TypeAlias = NoisyMoments | Training
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One release, or several alike, and the part of the budget that it was planned for."""
+    """One release, or several identical ones, and its share of the budget."""
 
-    event: Audited
+    event: AuditedEvent
     budget: Budget
     models: int = 1
 
     @property
     def name(self) -> str:
-        """In a report."""
         return self.event.kind + (f", each of {self.models}" if self.models > 1 else "")
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A training that can be run as it is: a schema, a certificate of as many rows as are made up, and its stages."""
+    """A training that can be run on synthetic rows: a schema, a certificate for that many rows, and its stages."""
 
     schema: Schema
     certificate: Certificate
-    replayed: tuple[Stage, ...]  #: of this certificate
-    stages: tuple[Stage, ...]  #: the same of all rows that were claimed
-    left_out: tuple[str, ...]  #: what was spent, too, and is not audited
+    replayed_stages: tuple[Stage, ...]  #: the stages of this certificate
+    stages: tuple[Stage, ...]  #: the stages of the audited certificate, with its number of rows
+    left_out: tuple[str, ...]  #: the parts of the audited certificate that are not audited
 
     @property
     def rows(self) -> int:
-        """Rows of a replayed training."""
         return self.certificate.problem.rows
 
 
-def subject(schema: Schema, certificate: Certificate) -> Subject:
-    """What to run for a certificate: the schema as it was before standardizing, and no more rows than are needed."""
+def make_subject(schema: Schema, certificate: Certificate) -> Subject:
+    """Return the training to run for a certificate: with the schema before standardization, and at most MAX_ROWS."""
     budget = certificate.budget
     if budget is None or certificate.seeded:
         raise ParameterError(
@@ -73,17 +70,17 @@ def subject(schema: Schema, certificate: Certificate) -> Subject:
         schema = replace(schema, standardization=None)
     if schema.spent is not None:
         schema = replace(schema, spent=None)
-    whole = _runnable(certificate.spent, budget, left_out, rows=None)
-    few = _runnable(certificate.spent, budget, [], rows=MAX_ROWS)
-    stages, replayed = tuple(_stages(whole, budget)), tuple(_stages(few, budget))
+    whole = _filter_event(certificate.spent, budget, left_out, rows=None)
+    few = _filter_event(certificate.spent, budget, [], rows=MAX_ROWS)
+    stages, replayed = tuple(_list_stages(whole, budget)), tuple(_list_stages(few, budget))
     return Subject(schema, replace(certificate, spent=few), replayed, stages, tuple(left_out))
 
 
-def _runnable(event: Event, budget: Budget, left_out: list[str], *, rows: int | None) -> Event:
-    """The same without what the audit does not run, and for no more than `rows` rows."""
+def _filter_event(event: Event, budget: Budget, left_out: list[str], *, rows: int | None) -> Event:
+    """Return the event without the parts that the audit does not run, and for at most `rows` rows."""
     match event:
         case NonPrivate():
-            return replace(event, spent=_runnable(event.spent, budget, left_out, rows=rows))
+            return replace(event, spent=_filter_event(event.spent, budget, left_out, rows=rows))
         case Composition():
             parts = []
             for part in event.parts:
@@ -91,40 +88,42 @@ def _runnable(event: Event, budget: Budget, left_out: list[str], *, rows: int | 
                     left_out.append("how the schema was found from the rows")
                 else:
                     share = budget if part.budget is None else part.budget
-                    parts.append(BudgetedEvent(share, _runnable(part.event, share, left_out, rows=rows)))
+                    parts.append(BudgetedEvent(share, _filter_event(part.event, share, left_out, rows=rows)))
             return parts[0].event if len(parts) == 1 else replace(event, parts=tuple(parts))
         case SelfComposition():
             share = event.part.budget or budget
-            return replace(event, part=BudgetedEvent(share, _runnable(event.part.event, share, left_out, rows=rows)))
+            return replace(
+                event, part=BudgetedEvent(share, _filter_event(event.part.event, share, left_out, rows=rows))
+            )
         case SelectionAmongTrained():
             left_out.append(f"the choice: {event.describe()}")
             chosen = event.trained[event.chosen]
-            return _runnable(chosen.event, chosen.budget or budget, left_out, rows=rows)
+            return _filter_event(chosen.event, chosen.budget or budget, left_out, rows=rows)
         case Selection():
-            # On public rows: it costs nothing.
-            return _runnable(event.children[0], budget, left_out, rows=rows)
+            # A selection on public rows costs nothing.
+            return _filter_event(event.children[0], budget, left_out, rows=rows)
         case Training():
-            return event if rows is None or event.problem.rows <= rows else resized(event, budget, rows=rows)
+            return event if rows is None or event.problem.rows <= rows else resize_training(event, budget, rows=rows)
         case NoisyMoments():
             return event
     raise ParameterError(f"an audit must be of events that it knows, got {event.kind!r}")
 
 
-def _stages(event: Event, budget: Budget) -> list[Stage]:
+def _list_stages(event: Event, budget: Budget) -> list[Stage]:
     match event:
         case NonPrivate():
-            return _stages(event.spent, budget)
+            return _list_stages(event.spent, budget)
         case Composition():
-            return [stage for part in event.parts for stage in _stages(part.event, part.budget or budget)]
+            return [stage for part in event.parts for stage in _list_stages(part.event, part.budget or budget)]
         case SelfComposition():
-            inner = _stages(event.part.event, event.part.budget or budget)
+            inner = _list_stages(event.part.event, event.part.budget or budget)
             return [replace(stage, models=event.count) for stage in inner]
         case NoisyMoments() | Training():
             return [Stage(event, budget)]
     return []
 
 
-def resized(
+def resize_training(
     event: Training,
     budget: Budget,
     *,
@@ -133,13 +132,13 @@ def resized(
     scans: int | None = None,
     step: float | None = None,
 ) -> Training:
-    """The same training for other numbers of rows and features, its noise made again for the same budget.
+    """Return the training for other numbers of rows and features, its noise calibrated again to the same budget.
 
-    Objective perturbation keeps m*Lambda, and so its noise.
+    Objective perturbation keeps m*Lambda, and therefore its noise.
 
     >>> from boltdp.workflows.plan import plan_certificate
     >>> event = plan_certificate(Settings(epsilon=1.0, algorithm="objective"), rows=10**6, dims=50, classes=2).training
-    >>> small = resized(event, Budget(1.0), rows=100, dims=50)
+    >>> small = resize_training(event, Budget(1.0), rows=100, dims=50)
     >>> small.training_noise.scale == event.training_noise.scale
     True
     """

@@ -1,9 +1,10 @@
-"""Black box: train many times on each of two neighbouring datasets, and prove how well the results tell them apart.
+"""Black box: train many times on each of two neighbouring datasets, and prove how well an attacker distinguishes them.
 
-What an attacker would do, who knows everything but which of the two it was: a score of what was released, and a
-threshold that is chosen beforehand where the density is known, else on one half of the trainings and judged on the
-other. Clopper and Pearson's bounds on both rates then prove an epsilon. Few rows and two features, so that thousands of
-trainings take seconds; noise that is added once, after training, is drawn again for the same weights.
+The attacker knows everything but which of the two datasets was used, scores each release, and compares the score with a
+threshold. The threshold follows from the density where that is known; else it is chosen on one half of the trainings
+and tested on the other. Clopper-Pearson bounds on both rates prove a lower bound on epsilon. There are few rows and two
+features, so that thousands of trainings take seconds; noise that is added once, after training, is drawn repeatedly for
+the same weights.
 """
 
 from __future__ import annotations
@@ -18,11 +19,20 @@ from boltdp._arrays import Doubles
 from boltdp.algorithms import ALGORITHMS, Job
 from boltdp.audit.audited_training import Stage
 from boltdp.audit.confidence import normal_quantile, rate_bounds
-from boltdp.audit.exact_loss import MAX_TRAINED, minimised, output_distance, trained
+from boltdp.audit.exact_loss import MAX_TRAINED, make_neighbours, output_distance, train_weights
 from boltdp.audit.objective_density import log_ratio, sample
-from boltdp.audit.worst_rows import Opposed, certified, classes_of, opposed, placed, prepared, small, worst
+from boltdp.audit.worst_rows import (
+    OpposedPair,
+    count_classes,
+    find_worst_pair,
+    make_opposed_pair,
+    make_prepared_rows,
+    move_places,
+    shrink_training,
+)
 from boltdp.context import Context
 from boltdp.errors import ParameterError
+from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import Training
 from boltdp.privacy.events.noisy_gradient_descent import NoisyGradients
 from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation
@@ -30,43 +40,41 @@ from boltdp.privacy.events.output_perturbation import OutputPerturbation
 from boltdp.privacy.mechanisms import gaussian_epsilon
 from boltdp.privacy.release import Randomness, release_weights
 
-#: With what confidence an epsilon is proved.
+#: Confidence levels at which an epsilon is proved.
 CONFIDENCES = (0.95, 0.999)
-#: Trainings on each of the two datasets, if nothing else is asked for: noise alone, descents, minimisers, others.
+#: Default number of trainings on each of the two datasets, by the kind of training.
 TRIALS = {OutputPerturbation: 50_000, NoisyGradients: 6_000, ObjectivePerturbation: 3_000}
 OTHER_TRIALS = 3_000
-#: Rows, where each of many trainings reads them, and scans of gradient descent.
+#: Rows of a training that is repeated, and scans of gradient descent.
 ROWS, SCANS = 2_000, 4
-#: Trainings at once, at most.
-AT_ONCE = 250
-#: Draws by which the worst rows are searched for, and then the threshold.
-SEARCHED, FINELY = 3_000, 30_000
-#: Thresholds that are tried.
+#: Maximum number of trainings that run together.
+BATCH = 250
+#: Draws of the noise in the search for the worst rows, and for the choice of the threshold.
+SEARCH_DRAWS, THRESHOLD_DRAWS = 3_000, 30_000
+#: Number of thresholds that are tried.
 THRESHOLDS = 99
 
 
 @dataclass(frozen=True)
 class BlackBox:
-    """What the trainings of a stage have proved."""
+    """The result of the attack on a stage."""
 
     stage: Stage
     trials: int  #: on each of the two datasets
-    epsilon: tuple[float, ...]  #: for each of the confidences, at the claimed delta
-    rates: tuple[tuple[float, float], ...]  #: false and true positive rates of all thresholds, on the second half
-    chosen: tuple[float, float]  #: those of the threshold that was chosen
-    claimed: tuple[tuple[float, float], ...]  #: the largest true positive rate that the claim allows at each false one
+    epsilon: tuple[float, ...]  #: the proved lower bound at each confidence level, at the claimed delta
+    rates: tuple[tuple[float, float], ...]  #: false and true positive rates of all thresholds
+    chosen: tuple[float, float]  #: false and true positive rate of the chosen threshold
+    claimed: tuple[tuple[float, float], ...]  #: the maximum true positive rate at each false positive rate
     pair: str
 
     @property
     def broken(self) -> bool:
-        """Whether more is proved, at the higher confidence, than was claimed."""
+        """Whether the epsilon that is proved at the higher confidence exceeds the claimed one."""
         return self.epsilon[-1] > self.stage.budget.epsilon * (1 + 1e-9)
 
 
-def black_box(
-    stage: Stage, *, trials: int | None, random: np.random.Generator, done: Callable[[int, int], None]
-) -> BlackBox:
-    """Attack a stage."""
+def black_box(stage: Stage, *, trials: int | None, random: np.random.Generator, done: Progress) -> BlackBox:
+    """Attack a stage by `trials` trainings on each of two neighbouring datasets."""
     event = stage.event
     assert isinstance(event, Training)
     if trials is None:
@@ -74,33 +82,34 @@ def black_box(
     if trials < 100:
         raise ParameterError(f"trials must be at least 100, got {trials}")
     if isinstance(event, OutputPerturbation):
-        scores, cut, pair, audited = _outputs(stage, trials, random, done)
+        scores, threshold, pair, audited = _attack_outputs(stage, trials, random, done)
     elif isinstance(event, ObjectivePerturbation):
-        scores, cut, pair, audited = _minimisers(stage, trials, random, done)
+        scores, threshold, pair, audited = _attack_minimisers(stage, trials, random, done)
     else:
-        scores, cut, pair, audited = _others(stage, trials, done)
+        scores, threshold, pair, audited = _attack_other_training(stage, trials, done)
     gaussian = audited.mu is not None
     judged = scores
-    if cut is None:
+    if threshold is None:
         half = trials // 2
-        cut = _threshold([one[:half] for one in scores], stage, gaussian=gaussian)
+        threshold = _choose_threshold([one[:half] for one in scores], stage, gaussian=gaussian)
         judged = [one[half:] for one in scores]
-    epsilon = tuple(_proved(judged, cut, stage, gaussian=gaussian, confidence=one) for one in CONFIDENCES)
-    cuts = np.quantile(np.concatenate(judged), np.linspace(0.0, 1.0, THRESHOLDS + 2))
-    rates = tuple((float(np.mean(judged[1] > one)), float(np.mean(judged[0] > one))) for one in cuts)
-    point = float(np.mean(judged[1] > cut)), float(np.mean(judged[0] > cut))
-    return BlackBox(stage, trials, epsilon, rates, point, _trade_off(audited, stage), str(pair))
+    epsilon = tuple(_prove_epsilon(judged, threshold, stage, gaussian=gaussian, confidence=one) for one in CONFIDENCES)
+    thresholds = np.quantile(np.concatenate(judged), np.linspace(0.0, 1.0, THRESHOLDS + 2))
+    rates = tuple((float(np.mean(judged[1] > one)), float(np.mean(judged[0] > one))) for one in thresholds)
+    point = float(np.mean(judged[1] > threshold)), float(np.mean(judged[0] > threshold))
+    return BlackBox(stage, trials, epsilon, rates, point, _compute_trade_off(audited, stage), str(pair))
 
 
-Scores = list[Doubles]  #: of what was released on each of the two datasets: higher on the first
-#: Scores, the threshold (None: one half of the scores must tell), the rows, and what was trained.
-Attacked = tuple[Scores, float | None, Opposed, Training]
+Progress = Callable[[int, int], None]  #: is called with the trainings done so far and all trainings
+Scores = list[Doubles]  #: the attacker's scores of the releases on each of the two datasets: higher on the first
+#: Scores, the threshold (None: it is chosen on one half of the scores), the rows, and the training.
+Attack = tuple[Scores, float | None, OpposedPair, Training]
 
 
-def expected(losses: Doubles, trials: int) -> tuple[float, float]:
-    """The epsilon that this many trainings are expected to prove by a threshold of the loss, and that threshold.
+def expect_epsilon(losses: Doubles, trials: int) -> tuple[float, float]:
+    """Return the epsilon that `trials` trainings are expected to prove by the best threshold, and that threshold.
 
-    `losses` are of draws on the first dataset. On the second, a draw with the loss l is e^-l times as likely.
+    `losses` are privacy losses of draws on the first dataset. A draw with loss l is e^-l times as likely on the second.
     """
     ordered = np.sort(losses)[::-1]
     count = np.arange(1, len(ordered) + 1)
@@ -112,16 +121,18 @@ def expected(losses: Doubles, trials: int) -> tuple[float, float]:
     return float(proved[best]), float(ordered[best])
 
 
-def _outputs(stage: Stage, trials: int, random: np.random.Generator, done: Callable[[int, int], None]) -> Attacked:
+def _attack_outputs(stage: Stage, trials: int, random: np.random.Generator, done: Progress) -> Attack:
     assert isinstance(stage.event, OutputPerturbation)
-    event = small(stage, rows=min(max(ROWS, stage.event.problem.rows), MAX_TRAINED))
+    event = shrink_training(stage, rows=min(max(ROWS, stage.event.problem.rows), MAX_TRAINED))
     assert isinstance(event, OutputPerturbation)
-    pair = worst(lambda pair: output_distance(stage, event, pair), event.problem, random=random, also=placed)
-    certificate = certified(event, stage.budget)
-    centres = [trained(rows, stage, event) for rows in pair.rows(event.problem.rows, dims=event.problem.dims)]
-    centre, move = _free(event, centres[0]), _free(event, centres[0] - centres[1])
-    tried = sample(event.noise, FINELY, random)
-    _, cut = expected(log_ratio(event.noise, tried, np.broadcast_to(move, tried.shape)), trials)
+    pair = find_worst_pair(
+        lambda pair: output_distance(stage, event, pair), event.problem, random=random, also=move_places
+    )
+    certificate = Certificate(budget=stage.budget, spent=event)
+    centres = [train_weights(rows, stage, event) for rows in pair.rows(event.problem.rows, dims=event.problem.dims)]
+    centre, move = _project_weights(event, centres[0]), _project_weights(event, centres[0] - centres[1])
+    tried = sample(event.noise, THRESHOLD_DRAWS, random)
+    _, threshold = expect_epsilon(log_ratio(event.noise, tried, np.broadcast_to(move, tried.shape)), trials)
     scores: Scores = []
     for which, weights in enumerate(centres):
         drawn = np.empty((trials, *weights.shape))
@@ -129,65 +140,65 @@ def _outputs(stage: Stage, trials: int, random: np.random.Generator, done: Calla
             drawn[number] = release_weights(weights, certificate, Randomness())
             if number % 1000 == 999:
                 done(which * trials + number + 1, 2 * trials)
-        noise = _free(event, drawn) - centre
+        noise = _project_weights(event, drawn) - centre
         scores.append(log_ratio(event.noise, noise, np.broadcast_to(move, noise.shape)))
-    return scores, cut, pair, event
+    return scores, threshold, pair, event
 
 
-def _minimisers(stage: Stage, trials: int, random: np.random.Generator, done: Callable[[int, int], None]) -> Attacked:
+def _attack_minimisers(stage: Stage, trials: int, random: np.random.Generator, done: Progress) -> Attack:
     assert isinstance(stage.event, ObjectivePerturbation)
-    # Noise in few dimensions hides least from so few trainings.
-    event = small(stage, rows=ROWS, dims=1 if stage.event.problem.loss.vectors > 2 else 2)
+    # The fewer dimensions the noise has, the more these trainings prove.
+    event = shrink_training(stage, rows=ROWS, dims=1 if stage.event.problem.loss.vectors > 2 else 2)
     assert isinstance(event, ObjectivePerturbation)
-    drawn = sample(event.linear, SEARCHED, random)
+    drawn = sample(event.linear, SEARCH_DRAWS, random)
 
-    def harm(pair: Opposed) -> float:
-        return expected(minimised(event, pair).losses(event.linear, drawn), trials)[0]
+    def harm(pair: OpposedPair) -> float:
+        return expect_epsilon(make_neighbours(event, pair).losses(event.linear, drawn), trials)[0]
 
-    pair = worst(harm, event.problem, random=random)
-    neighbours = minimised(event, pair)
-    _, cut = expected(neighbours.losses(event.linear, sample(event.linear, FINELY, random)), trials)
+    pair = find_worst_pair(harm, event.problem, random=random)
+    neighbours = make_neighbours(event, pair)
+    _, threshold = expect_epsilon(
+        neighbours.losses(event.linear, sample(event.linear, THRESHOLD_DRAWS, random)), trials
+    )
     scores: Scores = []
-    for released in _trainings(stage, event, pair, trials, done):
-        scores.append(neighbours.losses_at(event.linear, _free(event, released)))
-    return scores, cut, pair, event
+    for released in _run_trainings(stage, event, pair, trials, done):
+        scores.append(neighbours.losses_at(event.linear, _project_weights(event, released)))
+    return scores, threshold, pair, event
 
 
-def _free(event: Training, weights: Doubles) -> Doubles:
-    """Weights in the coordinates in which they can move: of each training, if there are several."""
+def _project_weights(event: Training, weights: Doubles) -> Doubles:
+    """Return weights in the coordinates in which they can move, one row per training."""
     basis, dimensions = event.problem.loss.basis, event.problem.dimensions
     return np.asarray(weights if basis is None else basis @ weights).reshape(-1, dimensions)
 
 
-def _others(stage: Stage, trials: int, done: Callable[[int, int], None]) -> Attacked:
+def _attack_other_training(stage: Stage, trials: int, done: Progress) -> Attack:
     if isinstance(stage.event, NoisyGradients):
-        event = small(stage, rows=10, scans=SCANS)
+        event = shrink_training(stage, rows=10, scans=SCANS)
     else:
-        event = small(stage, rows=4, dims=1)
-    pair = opposed(event.problem)
-    first, second = (released.reshape(trials, -1) for released in _trainings(stage, event, pair, trials, done))
+        event = shrink_training(stage, rows=4, dims=1)
+    pair = make_opposed_pair(event.problem)
+    first, second = (released.reshape(trials, -1) for released in _run_trainings(stage, event, pair, trials, done))
     if isinstance(event, NoisyGradients):
-        # The two datasets mirror each other: so do their weights, and the middle is 0.
+        # The two datasets mirror each other, and so do their weights: the threshold is 0.
         loss, dims = event.problem.loss, event.problem.dims
         towards = -np.outer(loss.slopes(np.zeros(loss.vectors), pair.label, positive=1), np.eye(dims)[0]).ravel()
         return [first @ towards, second @ towards], 0.0, pair, event
-    # Without a density the score is the projection on the line through both means, which the first halves tell.
+    # Without a density the score is the projection on the line through both means, estimated on the first halves.
     half = trials // 2
     towards = first[:half].mean(axis=0) - second[:half].mean(axis=0)
     return [first @ towards, second @ towards], None, pair, event
 
 
-def _trainings(
-    stage: Stage, event: Training, pair: Opposed, trials: int, done: Callable[[int, int], None]
-) -> list[Doubles]:
-    """Released weights, of shape (trials, vectors, dims), for each of the two datasets."""
-    certificate, algorithm = certified(event, stage.budget), ALGORITHMS[event.algorithm]
-    classes, context, released = classes_of(event.problem), Context(seed=1, threads=1), []
+def _run_trainings(stage: Stage, event: Training, pair: OpposedPair, trials: int, done: Progress) -> list[Doubles]:
+    """Return released weights, of shape (trials, vectors, dims), for each of the two datasets."""
+    certificate, algorithm = Certificate(budget=stage.budget, spent=event), ALGORITHMS[event.algorithm]
+    classes, context, released = count_classes(event.problem), Context(seed=1, threads=1), []
     for which, rows in enumerate(pair.rows(event.problem.rows, dims=event.problem.dims)):
         found: list[Doubles] = []
-        with prepared(rows) as held:
+        with make_prepared_rows(rows) as held:
             while len(found) < trials:
-                jobs = [Job(certificate, Randomness())] * min(AT_ONCE, trials - len(found))
+                jobs = [Job(certificate, Randomness())] * min(BATCH, trials - len(found))
                 for weights in algorithm.run(held, jobs, classes=classes, context=context):
                     found.append(release_weights(weights, certificate, Randomness())[0])
                 done(which * trials + len(found), 2 * trials)
@@ -195,20 +206,22 @@ def _trainings(
     return released
 
 
-def _threshold(scores: Scores, stage: Stage, *, gaussian: bool) -> float:
-    """The one that proves most on these."""
-    cuts = np.unique(np.quantile(np.concatenate(scores), np.linspace(0.005, 0.995, THRESHOLDS)))
+def _choose_threshold(scores: Scores, stage: Stage, *, gaussian: bool) -> float:
+    """Return the threshold that proves the largest epsilon on these scores."""
+    thresholds = np.unique(np.quantile(np.concatenate(scores), np.linspace(0.005, 0.995, THRESHOLDS)))
     if gaussian:
-        return float(np.median(np.concatenate(scores)))  # the best for two normals that are close
-    return float(max(cuts, key=lambda cut: _proved(scores, cut, stage, gaussian=False, confidence=CONFIDENCES[0])))
+        return float(np.median(np.concatenate(scores)))  # the best threshold for two close normal distributions
+    return float(
+        max(thresholds, key=lambda one: _prove_epsilon(scores, one, stage, gaussian=False, confidence=CONFIDENCES[0]))
+    )
 
 
-def _proved(scores: Scores, cut: float, stage: Stage, *, gaussian: bool, confidence: float) -> float:
-    """The epsilon that a threshold proves at the claimed delta: to each side of it, and by what one Gaussian allows."""
+def _prove_epsilon(scores: Scores, threshold: float, stage: Stage, *, gaussian: bool, confidence: float) -> float:
+    """Return the epsilon that a threshold proves at the claimed delta, by either side or by the Gaussian trade-off."""
     first, second = scores
     mistake, delta = (1.0 - confidence) / 2.0, stage.budget.delta
-    low, _ = rate_bounds(int(np.sum(first > cut)), len(first), mistake=mistake)
-    _, most = rate_bounds(int(np.sum(second > cut)), len(second), mistake=mistake)
+    low, _ = rate_bounds(int(np.sum(first > threshold)), len(first), mistake=mistake)
+    _, most = rate_bounds(int(np.sum(second > threshold)), len(second), mistake=mistake)
     proved = [0.0]
     for often, seldom in ((low, most), (1.0 - most, 1.0 - low)):
         if often - delta > seldom > 0:
@@ -218,8 +231,8 @@ def _proved(scores: Scores, cut: float, stage: Stage, *, gaussian: bool, confide
     return max(proved)
 
 
-def _trade_off(event: Training, stage: Stage) -> tuple[tuple[float, float], ...]:
-    """What the curve of the claim allows: at each rate of false positives, the largest of true ones."""
+def _compute_trade_off(event: Training, stage: Stage) -> tuple[tuple[float, float], ...]:
+    """Return the trade-off curve of the claim: at each false positive rate, the maximum true positive rate."""
     false = np.concatenate([np.geomspace(1e-4, 0.02, 12), np.linspace(0.03, 1.0, 60)])
     true = np.ones_like(false)
     for epsilon in np.linspace(0.0, 1.0, 17)[1:] * stage.budget.epsilon:

@@ -1,4 +1,4 @@
-"""What can be concluded from counts and samples, with a stated probability of being wrong."""
+"""Confidence bounds from counts and samples, each with a stated probability of error."""
 
 from __future__ import annotations
 
@@ -17,42 +17,37 @@ from boltdp.privacy.spherical_delta import spherical_bits, spherical_delta
 
 @lru_cache(maxsize=4096)
 def rate_bounds(hits: int, trials: int, *, mistake: float) -> tuple[float, float]:
-    """Clopper and Pearson's bounds on a rate, each of which is wrong with a probability of at most `mistake`.
-
-    >>> low, high = rate_bounds(50, 100, mistake=0.025)
-    >>> round(low, 4), round(high, 4)
-    (0.3983, 0.6017)
-    >>> rate_bounds(0, 100, mistake=0.025)[0], rate_bounds(100, 100, mistake=0.025)[1]
-    (0.0, 1.0)
-    """
-    low = 0.0 if hits == 0 else _root(lambda rate: _beta(rate, hits, trials - hits + 1) - mistake)
-    high = 1.0 if hits == trials else _root(lambda rate: _beta(rate, hits + 1, trials - hits) - (1.0 - mistake))
+    """Return Clopper-Pearson bounds on a rate, each of which is wrong with a probability of at most `mistake`."""
+    low = 0.0 if hits == 0 else _find_root(lambda rate: _beta_cdf(rate, hits, trials - hits + 1) - mistake)
+    high = (
+        1.0 if hits == trials else _find_root(lambda rate: _beta_cdf(rate, hits + 1, trials - hits) - (1.0 - mistake))
+    )
     return low, high
 
 
-def least_spent(noise: Mechanism, epsilon: float, *, distance: float) -> float:
-    """What noise spends of delta at least if one row moves what it hides by `distance`: the exact divergence.
+def exact_delta(noise: Mechanism, epsilon: float, *, distance: float) -> float:
+    """Return the exact delta at `epsilon` of noise that is added to a value which one row moves by `distance`.
 
-    >>> round(least_spent(Mechanism("gaussian", 1.0, 3), 1.0, distance=1.0), 6)
+    >>> round(exact_delta(Mechanism("gaussian", 1.0, 3), 1.0, distance=1.0), 6)
     0.126937
-    >>> least_spent(Mechanism("spherical", 1.0, 3), 1.0, distance=0.5)
+    >>> exact_delta(Mechanism("spherical", 1.0, 3), 1.0, distance=0.5)
     0.0
     """
     if distance == 0.0:
         return 0.0
-    if noise.kind == "gaussian":
-        with precision(256):
-            delta = gaussian_delta(arb(distance) / arb(noise.scale), arb(epsilon))
-            return max(0.0, float(delta.lower()))
-    with precision(spherical_bits(distance / noise.scale)):
-        delta = spherical_delta(arb(distance) / arb(noise.scale), arb(epsilon), noise.dimensions)
+    gaussian = noise.kind == "gaussian"
+    with precision(256 if gaussian else spherical_bits(distance / noise.scale)):
+        ratio = arb(distance) / arb(noise.scale)
+        delta = (
+            gaussian_delta(ratio, arb(epsilon)) if gaussian else spherical_delta(ratio, arb(epsilon), noise.dimensions)
+        )
         return max(0.0, float(delta.lower()))
 
 
 def largest_epsilon(spent: Callable[[float], float], *, delta: float, most: float) -> float:
-    """The largest epsilon, up to `most`, at which more than `delta` is spent: so much is proved, and no less holds.
+    """Return the largest epsilon, up to `most`, at which `spent` exceeds `delta`: a lower bound on the true epsilon.
 
-    `spent` falls with epsilon. 0 where it spends no more anywhere.
+    `spent` decreases with epsilon. The result is 0 where it exceeds `delta` nowhere.
 
     >>> round(largest_epsilon(lambda epsilon: math.exp(-epsilon), delta=0.25, most=8.0), 6)
     1.386294
@@ -65,22 +60,22 @@ def largest_epsilon(spent: Callable[[float], float], *, delta: float, most: floa
 
 
 def normal_quantile(rate: float) -> float:
-    """The inverse of the normal distribution function.
+    """Return a quantile of the standard normal distribution.
 
     >>> round(normal_quantile(0.975), 6)
     1.959964
     """
     if not 0 < rate < 1:
         return math.inf if rate >= 1 else -math.inf
-    return 12.0 * (2.0 * _root(lambda at: _normal(12.0 * (2.0 * at - 1.0)) - rate) - 1.0)
+    return 12.0 * (2.0 * _find_root(lambda at: _normal_cdf_at(12.0 * (2.0 * at - 1.0)) - rate) - 1.0)
 
 
-def too_far(sample: Doubles, distribution: Callable[[Doubles], Doubles], *, mistake: float) -> bool:
-    """Whether a sample is certainly not of a distribution, but for a probability of `mistake`: by Massart's inequality.
+def rejects_distribution(sample: Doubles, distribution: Callable[[Doubles], Doubles], *, mistake: float) -> bool:
+    """Whether a Kolmogorov-Smirnov test at level `mistake` rejects a distribution: by Massart's inequality.
 
     >>> normals = np.random.default_rng(1).standard_normal(1000)
-    >>> too_far(normals, normal, mistake=1e-3), too_far(normals / 2, normal, mistake=1e-3)
-    (False, True)
+    >>> [rejects_distribution(one, normal_cdf, mistake=1e-3) for one in (normals, normals / 2)]
+    [False, True]
     """
     ordered = np.sort(sample)
     shares = np.arange(len(ordered) + 1) / len(ordered)
@@ -89,15 +84,15 @@ def too_far(sample: Doubles, distribution: Callable[[Doubles], Doubles], *, mist
     return gap > math.sqrt(math.log(2.0 / mistake) / (2.0 * len(ordered)))
 
 
-def normal(at: Doubles) -> Doubles:
-    """The normal distribution function."""
-    return np.array([_normal(one) for one in at.tolist()])
+def normal_cdf(at: Doubles) -> Doubles:
+    """Return the standard normal distribution function at each of some points."""
+    return np.array([_normal_cdf_at(one) for one in at.tolist()])
 
 
-def gamma(shape: int) -> Callable[[Doubles], Doubles]:
-    """The distribution function of the norm of spherical noise of scale 1, in this many dimensions.
+def gamma_cdf(shape: int) -> Callable[[Doubles], Doubles]:
+    """Return the gamma distribution function: of the norm of spherical noise of scale 1 in `shape` dimensions.
 
-    >>> gamma(1)(np.array([math.log(2.0)])).round(6)
+    >>> gamma_cdf(1)(np.array([math.log(2.0)])).round(6)
     array([0.5])
     """
 
@@ -108,10 +103,10 @@ def gamma(shape: int) -> Callable[[Doubles], Doubles]:
     return function
 
 
-def _beta(at: float, a: int, b: int) -> float:
-    """The distribution function of the beta distribution, by its continued fraction, to ten digits."""
+def _beta_cdf(at: float, a: int, b: int) -> float:
+    """Return the beta distribution function, by its continued fraction, to ten digits."""
     if at > (a + 1.0) / (a + b + 2.0):
-        return 1.0 - _beta(1.0 - at, b, a)
+        return 1.0 - _beta_cdf(1.0 - at, b, a)
     if at <= 0.0:
         return 0.0
     lead = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(at) + b * math.log1p(-at)
@@ -130,10 +125,10 @@ def _beta(at: float, a: int, b: int) -> float:
     return math.exp(lead) * total / a
 
 
-def _normal(at: float) -> float:
+def _normal_cdf_at(at: float) -> float:
     return 0.5 * math.erfc(-at / math.sqrt(2.0))
 
 
-def _root(function: Callable[[float], float]) -> float:
-    """Of a growing function between 0 and 1, by halving."""
+def _find_root(function: Callable[[float], float]) -> float:
+    """Return the root of an increasing function between 0 and 1, by bisection."""
     return 0.5 * sum(bisect(lambda at: function(at) > 0, 0.0, 1.0, steps=60))

@@ -19,9 +19,9 @@ from boltdp.privacy.training_problem import Problem
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-#: Of Newton's method: until it converges, and where it need not.
+#: Maximum number of Newton steps where the method must converge, and in a search.
 MAX_STEPS, SEARCH_STEPS = 200, 25
-#: How often q is turned to where v is, which turns with it.
+#: Iterations that align q with v, which depends on q.
 TURNS = 4
 #: A row: the index of its class, and its features.
 Row = tuple[int, Doubles]
@@ -29,12 +29,11 @@ Row = tuple[int, Doubles]
 
 @dataclass(frozen=True)
 class Neighbours:
-    """Two datasets: their different rows, rows that they share with how often, and a linear pull on the weights.
+    """Two datasets: the row in which they differ, shared rows with their counts, and a linear pull on the weights.
 
-    A person may have the same row several `times`.
-
-    The pull is what rows do that are wrong by far, however the weights are: they have a slope and no curvature.
-    Weights are in the coordinates in which they can move, `Problem.dimensions` of them.
+    The row that differs occurs `times` times, as the rows of one person may. The pull is the gradient of rows that are
+    misclassified by a wide margin, whose loss has no curvature. Weights are in the coordinates in which they can move,
+    `Problem.dimensions` of them.
     """
 
     plan: Problem
@@ -46,12 +45,12 @@ class Neighbours:
 
     @cached_property
     def basis(self) -> Doubles:
-        """From these coordinates to the weights."""
+        """The matrix from these coordinates to the weights."""
         classes = self.plan.loss.basis
         return np.asarray(np.kron(np.eye(1) if classes is None else classes, np.eye(self.plan.dims)))
 
     def derivatives(self, row: Row, weights: Doubles) -> tuple[Doubles, Doubles]:
-        """Gradient and Hessian of a row's loss, at each of the weights."""
+        """Return gradient and Hessian of a row's loss at each of the weights."""
         (label, x), loss, basis = row, self.plan.loss, self.basis
         weight = 1.0 if self.plan.class_weights is None else self.plan.class_weights[label]
         scores = (weights @ basis).reshape(len(weights), loss.vectors, -1) @ x
@@ -62,7 +61,7 @@ class Neighbours:
         return weight * slopes @ turned, weight * turned.T @ bends @ turned
 
     def rest(self, weights: Doubles) -> tuple[Doubles, Doubles]:
-        """The same of all that both datasets have, the penalty included."""
+        """Return gradient and Hessian of the shared rows and the penalty."""
         free = weights.shape[1]
         strength = self.plan.rows * self.plan.regularization
         slope = strength * weights - (0.0 if self.pull is None else np.array(self.pull))
@@ -73,36 +72,36 @@ class Neighbours:
         return slope, bend
 
     def minimisers(self, noise: Doubles) -> Doubles:
-        """For each q, by Newton's method."""
-        weights, left = self._descended(noise, steps=MAX_STEPS)
-        assert left.max() < self._enough, "Newton's method must converge"
+        """Return the minimiser for each q, by Newton's method."""
+        weights, left = self._run_newton(noise, steps=MAX_STEPS)
+        assert left.max() < self._tolerance, "Newton's method must converge"
         return weights
 
     @property
-    def _enough(self) -> float:
-        """Of a gradient that is as good as 0."""
+    def _tolerance(self) -> float:
+        """The gradient norm below which Newton's method has converged."""
         return 1e-9 * max(1.0, 1e-3 * self.plan.rows)
 
-    def _descended(self, noise: Doubles, *, steps: int) -> tuple[Doubles, Doubles]:
-        """Weights for each q, by steps that are halved until the gradient gets shorter, and how long it is there."""
+    def _run_newton(self, noise: Doubles, *, steps: int) -> tuple[Doubles, Doubles]:
+        """Run Newton's method with a backtracking line search for each q; return weights and gradient norms."""
         strength = self.plan.rows * self.plan.regularization
         weights = np.zeros_like(noise) if self.pull is None else (np.array(self.pull) - noise) / strength
-        enough = self._enough
+        tolerance = self._tolerance
 
-        def slope_and_bend(weights: Doubles) -> tuple[Doubles, Doubles]:
+        def gradient_and_hessian(weights: Doubles) -> tuple[Doubles, Doubles]:
             (slope, bend), (gradient, hessian) = self.rest(weights), self.derivatives(self.row, weights)
             return slope + self.times * gradient + noise, bend + self.times * hessian
 
-        slope, bend = slope_and_bend(weights)
+        slope, bend = gradient_and_hessian(weights)
         for _ in range(steps):
             left = np.linalg.norm(slope, axis=1)
-            if left.max() < enough:
+            if left.max() < tolerance:
                 break
             step, share = np.linalg.solve(bend, slope[:, :, None])[:, :, 0], np.ones(len(noise))
             for _ in range(50):
                 ahead = weights - share[:, None] * step
-                slope, bend = slope_and_bend(ahead)
-                worse = np.linalg.norm(slope, axis=1) > (1 - share / 4) * left + 0.1 * enough
+                slope, bend = gradient_and_hessian(ahead)
+                worse = np.linalg.norm(slope, axis=1) > (1 - share / 4) * left + 0.1 * tolerance
                 if not worse.any():
                     break
                 share[worse] /= 2
@@ -110,24 +109,21 @@ class Neighbours:
         return weights, np.linalg.norm(slope, axis=1)
 
     def moves(self, weights: Doubles) -> Doubles:
-        """V: what is to be added to q for the other dataset to have the same weights."""
+        """Return v: the change of q with which the other dataset has the same minimiser."""
         (gradient, _), (others, _) = (self.derivatives(row, weights) for row in (self.row, self.other))
         return np.asarray(self.times * (gradient - others))
 
-    def aligned(self, lengths: Doubles) -> Doubles:
-        """Weights for q of about these lengths that point where v does: no others make the move likelier.
-
-        What the loss is at weights does not depend on how they were found.
-        """
+    def find_aligned_weights(self, lengths: Doubles) -> Doubles:
+        """Return minimisers for q of about these norms in the direction of v, which maximizes the loss."""
         weights = np.zeros((len(lengths), self.plan.dimensions))
         for _ in range(TURNS):
             moves = self.moves(weights)
             far = np.maximum(np.linalg.norm(moves, axis=1, keepdims=True), 1e-300)
-            weights, _ = self._descended(lengths[:, None] * moves / far, steps=SEARCH_STEPS)
+            weights, _ = self._run_newton(lengths[:, None] * moves / far, steps=SEARCH_STEPS)
         return weights
 
     def losses_at(self, mechanism: Mechanism, weights: Doubles) -> Doubles:
-        """The logarithm of how much likelier each of the weights are than with the other row."""
+        """Return the privacy loss at each of the weights: the log ratio of their densities."""
         slope, bend = self.rest(weights)
         (gradient, hessian), (others, other) = (self.derivatives(row, weights) for row in (self.row, self.other))
         moved = log_ratio(mechanism, -slope - self.times * gradient, self.times * (gradient - others))
@@ -144,11 +140,7 @@ class Neighbours:
 
 
 def log_ratio(mechanism: Mechanism, noise: Doubles, move: Doubles) -> Doubles:
-    """Ln nu(q)/nu(q + v).
-
-    >>> log_ratio(Mechanism("spherical", 2.0, 1), np.array([[3.0]]), np.array([[1.0]]))
-    array([0.5])
-    """
+    """Return the log density ratio ln nu(q)/nu(q + v) of noise q and moves v."""
     before, after = np.linalg.norm(noise, axis=1), np.linalg.norm(noise + move, axis=1)
     if mechanism.kind == "gaussian":
         return np.asarray((after**2 - before**2) / (2 * mechanism.scale**2))
@@ -156,22 +148,15 @@ def log_ratio(mechanism: Mechanism, noise: Doubles, move: Doubles) -> Doubles:
 
 
 def quadrature(mechanism: Mechanism, *, fine: int) -> tuple[Doubles, Doubles]:
-    """Places of q in two dimensions and what they weigh; finest along the first axis, to both sides.
-
-    >>> for kind in ("gaussian", "spherical"):
-    ...     places, masses = quadrature(Mechanism(kind, 3.0, 2), fine=6)
-    ...     bool(abs(masses.sum() - 1.0) < 1e-6)
-    True
-    True
-    """
+    """Return nodes and weights of a quadrature over q in two dimensions, finest along the first axis."""
     if mechanism.kind == "gaussian":
-        first, parts = _pieces(np.linspace(-9.0, 9.0, 4 * fine + 1))
+        first, parts = _gauss_legendre(np.linspace(-9.0, 9.0, 4 * fine + 1))
         other, shares = np.polynomial.hermite_e.hermegauss(2 * fine)
         masses = np.outer(parts * np.exp(-(first**2) / 2) / np.sqrt(2 * np.pi), shares / shares.sum()).ravel()
         places = np.stack(np.meshgrid(first, other, indexing="ij"), axis=-1).reshape(-1, 2)
         return mechanism.scale * places, masses
-    radii, parts = _pieces(np.concatenate([[0.0], np.geomspace(0.05, 40.0, 2 * fine)]))
-    angles, shares = _pieces(np.concatenate([[0.0], np.geomspace(1e-4, np.pi / 2, 2 * fine)]))
+    radii, parts = _gauss_legendre(np.concatenate([[0.0], np.geomspace(0.05, 40.0, 2 * fine)]))
+    angles, shares = _gauss_legendre(np.concatenate([[0.0], np.geomspace(1e-4, np.pi / 2, 2 * fine)]))
     angles = np.concatenate([angles, -angles, np.pi - angles, np.pi + angles])
     masses = np.outer(parts * radii * np.exp(-radii), np.tile(shares, 4) / (2 * np.pi)).ravel()
     circle = np.stack([np.cos(angles), np.sin(angles)], axis=1)
@@ -179,12 +164,7 @@ def quadrature(mechanism: Mechanism, *, fine: int) -> tuple[Doubles, Doubles]:
 
 
 def sample(mechanism: Mechanism, count: int, random: np.random.Generator) -> Doubles:
-    """Draws of q for an estimate, in doubles.
-
-    >>> lengths = np.linalg.norm(sample(Mechanism("spherical", 1.0, 3), 9999, np.random.default_rng(1)), axis=1)
-    >>> bool(abs(lengths.mean() - 3.0) < 0.1)
-    True
-    """
+    """Draw q in floating point, for estimates: never for a release."""
     normals = random.standard_normal((count, mechanism.dimensions))
     if mechanism.kind == "gaussian":
         return np.asarray(mechanism.scale * normals)
@@ -192,8 +172,8 @@ def sample(mechanism: Mechanism, count: int, random: np.random.Generator) -> Dou
     return np.asarray(lengths * normals / np.linalg.norm(normals, axis=1, keepdims=True))
 
 
-def _pieces(ends: Doubles) -> tuple[Doubles, Doubles]:
-    """Nodes and weights of Gauss and Legendre between each two of the ends."""
+def _gauss_legendre(ends: Doubles) -> tuple[Doubles, Doubles]:
+    """Return nodes and weights of Gauss-Legendre quadrature on each interval between successive ends."""
     places, weights = np.polynomial.legendre.leggauss(8)
     middle, half = (ends[1:] + ends[:-1])[:, None] / 2, (ends[1:] - ends[:-1])[:, None] / 2
     return (middle + half * places).ravel(), (half * weights).ravel()

@@ -1,4 +1,4 @@
-"""An audit as a picture, by matplotlib, which is optional, and as a page that needs nothing else."""
+"""Charts of an audit: as a picture by matplotlib, which is optional, and as an HTML page without dependencies."""
 
 from __future__ import annotations
 
@@ -7,21 +7,32 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from boltdp._charts import BLUE, ORANGE, RED, diagonal, draw_figure, draw_lines, escape_text, finish, mark, picture
+from boltdp._charts import (
+    BLUE,
+    ORANGE,
+    RED,
+    draw_diagonal,
+    draw_dot,
+    draw_figure,
+    draw_lines,
+    escape_text,
+    label_axes,
+    picture,
+)
 from boltdp.audit.black_box import CONFIDENCES, BlackBox
-from boltdp.audit.exact_loss import Exact
+from boltdp.audit.exact_loss import ExactLoss
 from boltdp.audit.report import Report
 from boltdp.errors import ParameterError
 from boltdp.export.html import document
 
-#: No delta below this is drawn.
+#: The smallest delta in a chart.
 MIN_DELTA = 1e-12
 
 Points: TypeAlias = Sequence[tuple[float, float]]
 
 
 def draw(report: Report, path: str | Path) -> None:
-    """Save a picture of what is claimed and what was found."""
+    """Save a picture of the claimed and the measured privacy."""
     count = len(report.exact) + len(report.black_boxes)
     if not count:
         raise ParameterError("a picture must have something to draw, and nothing could be audited")
@@ -33,8 +44,8 @@ def draw(report: Report, path: str | Path) -> None:
         figure.suptitle(report.verdict, color=RED if report.broken else "black", fontsize=11)
 
 
-def _draw_exact(axes: Any, exact: Exact) -> None:
-    claimed, found = _curves(exact)
+def _draw_exact(axes: Any, exact: ExactLoss) -> None:
+    claimed, found = _list_points(exact)
     axes.plot(*zip(*claimed, strict=True), color="black", linestyle="--", label="claimed, at most", zorder=3)
     if found:
         axes.plot(*zip(*found, strict=True), color=BLUE, linewidth=1.8, label="found on the worst rows")
@@ -42,30 +53,30 @@ def _draw_exact(axes: Any, exact: Exact) -> None:
     axes.axvline(budget.epsilon, color=ORANGE, linewidth=1.0, label=f"claimed epsilon = {budget.epsilon:.3g}")
     axes.set(yscale="log")
     axes.locator_params(axis="x", nbins=5)
-    finish(axes, f"Privacy profile: {exact.stage.name}", "epsilon", "delta", legend="lower left")
+    label_axes(axes, f"Privacy profile: {exact.stage.name}", "epsilon", "delta", legend="lower left")
 
 
 def _draw_box(axes: Any, box: BlackBox) -> None:
-    diagonal(axes)
+    draw_diagonal(axes)
     axes.plot(*zip(*box.claimed, strict=True), color="black", linestyle="--", label="claimed, at most", zorder=3)
     axes.plot(*zip(*box.rates, strict=True), color=BLUE, linewidth=1.8, label=f"{box.trials:,} trainings on each")
-    mark(axes, *box.chosen, _proved(box))
+    draw_dot(axes, *box.chosen, _describe_proved(box))
     title = f"Attack: {box.stage.name}"
-    finish(axes, title, "false positive rate", "true positive rate", legend="lower right", shares=True)
+    label_axes(axes, title, "false positive rate", "true positive rate", legend="lower right", shares=True)
 
 
-def _curves(exact: Exact) -> tuple[Points, Points]:
+def _list_points(exact: ExactLoss) -> tuple[Points, Points]:
     claimed = [(epsilon, max(delta, MIN_DELTA)) for epsilon, delta, _ in exact.curve if delta >= MIN_DELTA]
     found = [(epsilon, delta) for epsilon, _, delta in exact.curve if delta >= MIN_DELTA]
     return claimed or [(exact.stage.budget.epsilon, MIN_DELTA)], found
 
 
-def _proved(box: BlackBox) -> str:
+def _describe_proved(box: BlackBox) -> str:
     return f"epsilon = {box.epsilon[0]:.3g} proved at {CONFIDENCES[0]:.0%}"
 
 
 def page(report: Report, *, planned: bool = False) -> str:
-    """The report as a page: the findings, and the same drawings."""
+    """Return the report as an HTML page, with the findings and the same charts."""
     kind = "guarantee none" if report.broken else "guarantee"
     lines = "".join(
         f"<dt>{escape_text(one.method)}, {escape_text(one.what)}</dt><dd>{'<b>BROKEN</b>: ' if one.broken else ''}"
@@ -74,8 +85,11 @@ def page(report: Report, *, planned: bool = False) -> str:
     )
     notes = "".join(f"<p>{escape_text(note, 500)}</p>" for note in report.notes)
     figures = "".join(
-        draw_figure(f"Privacy profile: {one.stage.name}", [one.pair], _profile(one)) for one in report.exact
-    ) + "".join(draw_figure(f"Attack: {one.stage.name}", [_proved(one)], _trade_off(one)) for one in report.black_boxes)
+        draw_figure(f"Privacy profile: {one.stage.name}", [one.pair], _draw_profile(one)) for one in report.exact
+    ) + "".join(
+        draw_figure(f"Attack: {one.stage.name}", [_describe_proved(one)], _draw_trade_off(one))
+        for one in report.black_boxes
+    )
     legend = (
         "Blue: what was found. Dashed: the most that the claim allows. Orange: the epsilon that is claimed, and the "
         "threshold of the attack."
@@ -88,8 +102,8 @@ def page(report: Report, *, planned: bool = False) -> str:
     )
 
 
-def _profile(exact: Exact) -> str:
-    claimed, found = _curves(exact)
+def _draw_profile(exact: ExactLoss) -> str:
+    claimed, found = _list_points(exact)
     values = [math.log10(delta) for _, delta in [*claimed, *found]]
     low, high = math.floor(min(values)), math.ceil(max(values) + 1e-9)
     first, last = exact.curve[0][0], exact.curve[-1][0]
@@ -106,7 +120,7 @@ def _profile(exact: Exact) -> str:
     )
 
 
-def _trade_off(box: BlackBox) -> str:
+def _draw_trade_off(box: BlackBox) -> str:
     lines = [("axis", [(0.0, 0.0), (1.0, 1.0)]), ("bound", box.claimed), ("line", box.rates)]
     return draw_lines(
         lines, across=("false positive rate", "0", "1"), up=("true positive rate", "0", "1"), dot=box.chosen

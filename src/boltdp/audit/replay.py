@@ -1,16 +1,16 @@
-"""Replay: the training code on neighbouring tables, with everything random and everything released held fixed.
+"""Replay: the training code on neighbouring tables, with all randomness and all releases held fixed.
 
-A first run writes down what each release adds noise to, and what it releases. A second run, on the neighbouring table,
-is given the same releases, whatever it adds noise to. Then
-- what goes into a release differs by no more than the sensitivity that its noise is for, and
-- what comes out is the same to the last bit: a number that went around the releases would show.
+A first run records the input and the output of each release. A second run, on the neighbouring table, gets the same
+outputs, whatever its inputs are. Then
+- the inputs of each release must differ by at most the sensitivity that its noise is calibrated to, and
+- the trained models must be equal to the last bit: else a number bypasses the releases.
 
-That is adaptive composition as the proofs have it: each release is compared given all that were released before. The
-first release of objective perturbation is of no number: the term that leads the second run to the weights of the first
-is another one, which must be within the loss's reach of the first.
+This is adaptive composition as in the proofs: each release is compared given all earlier outputs. The first release of
+objective perturbation, its linear term, has no input: the term with which the second run finds the weights of the first
+run must be within the sensitivity of the first term.
 
-Shipped code has no place where noise could be switched off or written down: `watched` takes the place of the function
-that adds noise, in this process and thread, while rows are trained on that were made up here.
+Shipped code has no switch that disables or records noise: `intercept_noise` replaces the function that adds noise, in
+this process and thread, while the audit trains on synthetic rows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import numpy as np
 from boltdp._arrays import Doubles
 from boltdp.algorithms import get_algorithm
 from boltdp.audit.audited_training import Stage, Subject
-from boltdp.audit.confidence import gamma, normal, too_far
+from boltdp.audit.confidence import gamma_cdf, normal_cdf, rejects_distribution
 from boltdp.audit.synthetic_rows import ORDER, Pair
 from boltdp.context import Context
 from boltdp.privacy import release
@@ -47,22 +47,22 @@ if TYPE_CHECKING:
     from boltdp.model import Model
 
 AddNoise: TypeAlias = Callable[[Mechanism, Doubles, RandomBytes], Doubles]
-#: Differences are measured in doubles.
+#: Tolerance of ratios, for rounding.
 ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
 class Draw:
-    """What noise was added to, and what was released."""
+    """The input and the output of one release."""
 
     noise: Mechanism
-    given: Doubles
+    vector: Doubles
     released: Doubles
 
 
 @dataclass(frozen=True)
 class Limit:
-    """One kind of release of a stage: its noise, and how far one row may move what that is added to."""
+    """One kind of release of a stage, with its noise and its claimed sensitivity."""
 
     stage: Stage
     name: str
@@ -74,8 +74,8 @@ class Limit:
         return "one row" if self.stage.event.person_rows is None else "one person"
 
 
-def limits(stage: Stage) -> list[Limit]:
-    """Of each kind of release that a stage makes; none where noise is drawn inside the kernel."""
+def list_limits(stage: Stage) -> list[Limit]:
+    """List the kinds of releases of a stage; none where noise is drawn inside the kernel."""
     event = stage.event
     match event:
         case NoisyMoments():
@@ -97,14 +97,14 @@ def limits(stage: Stage) -> list[Limit]:
 
 
 @dataclass
-class Replayed:
-    """What many neighbours have shown of the releases of a stage."""
+class ReplayedRelease:
+    """The results of many neighbouring tables for one kind of release."""
 
     limit: Limit
     pairs: int = 0
-    ratio: float = 0.0  #: the largest distance, in sensitivities
+    ratio: float = 0.0  #: the largest distance of inputs, in sensitivities
     worst: Pair | None = None
-    noises: list[Doubles] = field(default_factory=list)  #: in scales
+    noises: list[Doubles] = field(default_factory=list)  #: in scales of the noise
 
     def faults(self, *, mistake: float) -> list[str]:
         noise, found = self.limit.noise, []
@@ -118,25 +118,25 @@ class Replayed:
         elif (np.abs(drawn).max(axis=0) < 1e-9).any():
             found.append("some of the numbers had no noise")
         elif noise.kind == "gaussian":
-            if too_far(drawn.ravel(), normal, mistake=mistake):
+            if rejects_distribution(drawn.ravel(), normal_cdf, mistake=mistake):
                 found.append("the noise is not as stated")
-        elif too_far(np.linalg.norm(drawn, axis=1), gamma(noise.dimensions), mistake=mistake):
+        elif rejects_distribution(np.linalg.norm(drawn, axis=1), gamma_cdf(noise.dimensions), mistake=mistake):
             found.append("the noise is not as long as stated")
         return found
 
 
 @dataclass
 class Replay:
-    """All stages, and how often something else than the releases showed which table it was."""
+    """The results of all releases."""
 
-    stages: list[Replayed]
-    leaks: int = 0
-    unstated: int = 0  #: releases that the certificate does not speak of
+    stages: list[ReplayedRelease]
+    leaks: int = 0  #: pairs of tables whose models differ in more than the releases
+    unstated: int = 0  #: releases that the certificate does not mention
 
 
-def replayed(subject: Subject, pairs: Sequence[Pair], done: Callable[[int], None]) -> Replay:
-    """Both runs for each of the pairs."""
-    found = Replay([Replayed(limit) for stage in subject.replayed for limit in limits(stage)])
+def replay_pairs(subject: Subject, pairs: Sequence[Pair], done: Callable[[int], None]) -> Replay:
+    """Train on both tables of each pair, and compare."""
+    found = Replay([ReplayedRelease(limit) for stage in subject.replayed_stages for limit in list_limits(stage)])
     by_noise = {one.limit.noise: one for one in found.stages}
     for number, pair in enumerate(pairs):
         _compare(subject, pair, found, by_noise)
@@ -144,10 +144,10 @@ def replayed(subject: Subject, pairs: Sequence[Pair], done: Callable[[int], None
     return found
 
 
-def _compare(subject: Subject, pair: Pair, found: Replay, by_noise: dict[Mechanism, Replayed]) -> None:
+def _compare(subject: Subject, pair: Pair, found: Replay, by_noise: dict[Mechanism, ReplayedRelease]) -> None:
     one, other = pair.tables(subject.schema, subject.rows)
-    first = _recorded(subject, one)
-    second = _answered(subject, other, first)
+    first = _record_run(subject, one)
+    second = _repeat_run(subject, other, first)
     same = len(first.draws) == len(second.draws) and all(
         before.noise == after.noise for before, after in zip(first.draws, second.draws, strict=True)
     )
@@ -158,10 +158,10 @@ def _compare(subject: Subject, pair: Pair, found: Replay, by_noise: dict[Mechani
         if stage is None:
             found.unstated += 1
             continue
-        ratio = float(np.linalg.norm(after.given - before.given)) / stage.limit.sensitivity
+        ratio = float(np.linalg.norm(after.vector - before.vector)) / stage.limit.sensitivity
         if ratio > stage.ratio or stage.worst is None:
             stage.ratio, stage.worst = max(ratio, stage.ratio), pair
-        stage.noises.append((before.released - before.given) / before.noise.scale)
+        stage.noises.append((before.released - before.vector) / before.noise.scale)
     for stage in by_noise.values():
         stage.pairs += 1
 
@@ -170,76 +170,74 @@ def _compare(subject: Subject, pair: Pair, found: Replay, by_noise: dict[Mechani
 class _Run:
     draws: list[Draw]
     model: Model
-    slopes: list[Doubles]  #: of objective perturbation: the gradient of all rows at the weights found
+    gradients: list[Doubles]  #: of objective perturbation: the sum over all rows at the weights
 
     @property
     def shown(self) -> str:
         return repr(self.model.to_dict())
 
 
-def _recorded(subject: Subject, table: pa.Table) -> _Run:
-    """The run, with what it adds noise to."""
+def _record_run(subject: Subject, table: pa.Table) -> _Run:
     draws: list[Draw] = []
 
-    def record(honest: AddNoise, noise: Mechanism, given: Doubles, random_bytes: RandomBytes) -> Doubles:
-        released = honest(noise, given, random_bytes)
-        draws.append(Draw(noise, given.copy(), released.copy()))
+    def record(honest: AddNoise, noise: Mechanism, vector: Doubles, random_bytes: RandomBytes) -> Doubles:
+        released = honest(noise, vector, random_bytes)
+        draws.append(Draw(noise, vector.copy(), released.copy()))
         return released
 
-    slopes: list[Doubles] = []
+    gradients: list[Doubles] = []
 
-    def look(prepared: PreparedRows) -> None:
-        slopes.extend(_slopes(subject, prepared, draws))
+    def sum_gradients(prepared: PreparedRows) -> None:
+        gradients.extend(_sum_gradients(subject, prepared, draws))
 
-    with watched(record):
-        model = _run(subject, table, after=look)
-    return _Run(draws, model, slopes)
+    with intercept_noise(record):
+        model = _run(subject, table, after=sum_gradients)
+    return _Run(draws, model, gradients)
 
 
-def _answered(subject: Subject, table: pa.Table, first: _Run) -> _Run:
-    """The run on the neighbour, given what the first one released."""
+def _repeat_run(subject: Subject, table: pa.Table, first: _Run) -> _Run:
+    """Run on the neighbouring table, with the outputs of the first run."""
     draws: list[Draw] = []
     event, moved = subject.certificate.training, list[Doubles]()
 
-    def answer(honest: AddNoise, noise: Mechanism, given: Doubles, random_bytes: RandomBytes) -> Doubles:
+    def answer(honest: AddNoise, noise: Mechanism, vector: Doubles, random_bytes: RandomBytes) -> Doubles:
         number = len(draws)
         if number >= len(first.draws) or first.draws[number].noise != noise:
-            draws.append(Draw(noise, given.copy(), given))
-            return honest(noise, given, random_bytes)
+            draws.append(Draw(noise, vector.copy(), vector))
+            return honest(noise, vector, random_bytes)
         released = first.draws[number].released
         if isinstance(event, ObjectivePerturbation) and noise == event.linear and moved:
-            # The term with which this table has the same minimiser; how far it is from the first one's is what counts.
+            # The term with which this table has the same minimiser: its distance from the first term is compared.
             move = moved.pop(0)
             draws.append(Draw(noise, move, released))
             return released + move
-        draws.append(Draw(noise, given.copy(), released))
+        draws.append(Draw(noise, vector.copy(), released))
         return released.copy()
 
-    def look(prepared: PreparedRows) -> None:
-        for ours, theirs in zip(first.slopes, _slopes(subject, prepared, first.draws), strict=True):
-            basis = event.problem.loss.basis
-            difference = ours - theirs
-            moved.append((difference if basis is None else basis @ difference).ravel())
+    def find_moves(prepared: PreparedRows) -> None:
+        basis = event.problem.loss.basis
+        for one, other in zip(first.gradients, _sum_gradients(subject, prepared, first.draws), strict=True):
+            moved.append((one - other if basis is None else basis @ (one - other)).ravel())
 
-    with watched(answer):
-        model = _run(subject, table, before=look)
+    with intercept_noise(answer):
+        model = _run(subject, table, before=find_moves)
     return _Run(draws, model, [])
 
 
-#: One audit at a time watches: each puts back what it found.
-_WATCHING = threading.Lock()
+#: Held while noise is intercepted: only one audit at a time may replace the function.
+_INTERCEPTING = threading.Lock()
 
 
 @contextmanager
-def watched(observe: Callable[[AddNoise, Mechanism, Doubles, RandomBytes], Doubles]) -> Iterator[None]:
-    """Let `observe` answer for the function that adds noise, in this thread alone; another audit waits for its turn."""
+def intercept_noise(observe: Callable[[AddNoise, Mechanism, Doubles, RandomBytes], Doubles]) -> Iterator[None]:
+    """Call `observe` whenever this thread adds noise; another audit waits until this one is done."""
     name, thread = "add_noise", threading.get_ident()
-    with _WATCHING:
+    with _INTERCEPTING:
         honest: AddNoise = getattr(release, name)
-        watching = True
+        active = True
 
         def add_noise(mechanism: Mechanism, vector: Doubles, random_bytes: RandomBytes) -> Doubles:
-            if not watching or threading.get_ident() != thread:
+            if not active or threading.get_ident() != thread:
                 return honest(mechanism, vector, random_bytes)
             return observe(honest, mechanism, vector, random_bytes)
 
@@ -247,7 +245,7 @@ def watched(observe: Callable[[AddNoise, Mechanism, Doubles, RandomBytes], Doubl
         try:
             yield
         finally:
-            watching = False
+            active = False
             setattr(release, name, honest)
 
 
@@ -258,7 +256,7 @@ def _run(
     before: Callable[[PreparedRows], None] | None = None,
     after: Callable[[PreparedRows], None] | None = None,
 ) -> Model:
-    """Train as `boltdp.train` does, with a look at the prepared rows before or after."""
+    """Train as `boltdp.train` does, and call `before` and `after` with the prepared rows."""
     from boltdp.engines.arrays import ArrayEngine
 
     context, certificate = Context(seed=ORDER, threads=1), subject.certificate
@@ -278,19 +276,19 @@ def _run(
     return model
 
 
-def _slopes(subject: Subject, prepared: PreparedRows, draws: Sequence[Draw]) -> list[Doubles]:
-    """Of each model of objective perturbation: the gradient of all rows at the weights that were found."""
+def _sum_gradients(subject: Subject, prepared: PreparedRows, draws: Sequence[Draw]) -> list[Doubles]:
+    """Return the gradient of all rows at the weights of each model of objective perturbation."""
     from boltdp.kernel.loss_derivatives import DerivativeSums
 
     event = subject.certificate.training
     if not isinstance(event, ObjectivePerturbation):
         return []
     problem, basis = event.problem, event.problem.loss.basis
-    found = [draw.given for draw in draws if draw.noise == event.end]
+    found = [draw.vector for draw in draws if draw.noise == event.end]
     if basis is None:
-        weights = [given.reshape(1, -1) for given in found]
+        weights = [vector.reshape(1, -1) for vector in found]
     else:
-        weights = [basis.T @ given.reshape(-1, problem.dims) for given in found]
+        weights = [basis.T @ vector.reshape(-1, problem.dims) for vector in found]
     sums = [
         DerivativeSums(
             problem.loss,

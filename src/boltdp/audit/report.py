@@ -1,4 +1,4 @@
-"""An audit as a whole: what was claimed, what was found, and whether the claim is broken."""
+"""The audit as a whole: what is claimed, what was found, and whether the claim is broken."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ from typing import Any
 
 import numpy as np
 
-from boltdp.audit.audited_training import Subject, subject
+from boltdp.audit.audited_training import Subject, make_subject
 from boltdp.audit.black_box import CONFIDENCES, BlackBox, black_box
-from boltdp.audit.exact_loss import Exact, exact_loss
-from boltdp.audit.replay import Replay, limits, replayed
+from boltdp.audit.exact_loss import ExactLoss, exact_loss
+from boltdp.audit.replay import Replay, list_limits, replay_pairs
 from boltdp.audit.synthetic_rows import pairs
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import Training
 from boltdp.schema.schema import Schema
 
-#: Neighbouring tables of a replay.
+#: Pairs of neighbouring tables in a replay.
 PAIRS = 48
-#: How likely it is, at most, that sound noise is taken for another: of all kinds of releases together.
+#: Maximum probability that a test rejects correct noise, over all kinds of releases together.
 MISTAKE = 1e-4
+#: Rows of the person in which neighbours differ, beyond those that count.
+UNCOUNTED = 2
 
 
 @dataclass(frozen=True)
@@ -37,17 +39,17 @@ class Finding:
 
 @dataclass(frozen=True)
 class Report:
-    """All that was found."""
+    """The findings of an audit."""
 
     certificate: Certificate
     audited: Subject
     replay: Replay
-    exact: tuple[Exact, ...]
+    exact: tuple[ExactLoss, ...]
     black_boxes: tuple[BlackBox, ...]
 
     @property
     def broken(self) -> bool:
-        """Whether anything that is claimed was shown to be false."""
+        """Whether the audit has disproved any part of the claim."""
         return any(finding.broken for finding in self.findings)
 
     @property
@@ -86,7 +88,7 @@ class Report:
         rows, claimed = self.audited.rows, self.certificate.problem.rows
         if rows < claimed and self.replay.stages:
             notes.append(f"Replayed with {rows:,} made-up rows instead of {claimed:,}, the noise planned again.")
-        if any(not limits(stage) for stage in self.audited.replayed):
+        if any(not list_limits(stage) for stage in self.audited.replayed_stages):
             notes.append("Noise that is drawn inside the kernel is audited as a black box only.")
         notes += [f"Not audited: {what}." for what in self.audited.left_out]
         return notes
@@ -154,10 +156,6 @@ class Report:
         }
 
 
-#: Rows of the person in which neighbours differ, beyond those that count.
-UNCOUNTED = 2
-
-
 def audit(
     schema: Schema,
     certificate: Certificate,
@@ -167,19 +165,19 @@ def audit(
     changed: int | None = None,
     progress: Callable[[str, int, int], None] = lambda *_: None,
 ) -> Report:
-    """Attack what a certificate claims: by replay, by its exact loss, and as a black box.
+    """Attack the claim of a certificate by replay, by its exact loss, and as a black box, on synthetic rows.
 
-    No rows are needed: they are made up. `seed` is of the made-up rows and of the search, never of the noise; `trials`
-    are trainings of the black box on each of two datasets. `changed` rows differ between neighbours of a replay: one,
-    or, where persons are protected, all rows of one who has more of them than count.
+    `seed` determines the synthetic rows and the search, never the noise; `trials` is the number of trainings of the
+    black box on each of two datasets. `changed` rows differ between neighbours of a replay: one, or, where persons are
+    protected, all rows of a person who has more than `max_rows_per_person`.
     """
-    audited, random = subject(schema, certificate), np.random.default_rng(seed)
+    audited, random = make_subject(schema, certificate), np.random.default_rng(seed)
     replay = Replay([])
     if changed is None:
         changed = 1 if schema.max_rows_per_person is None else min(schema.max_rows_per_person + UNCOUNTED, audited.rows)
-    if any(limits(stage) for stage in audited.replayed):
+    if any(list_limits(stage) for stage in audited.replayed_stages):
         tables = list(islice(pairs(audited.schema, audited.rows, seed=seed, changed=changed), PAIRS))
-        replay = replayed(audited, tables, lambda done: progress("replay", done, PAIRS))
+        replay = replay_pairs(audited, tables, lambda done: progress("replay", done, PAIRS))
     exact, boxes = [], []
     by_kind = {one.limit.stage.name: one for one in replay.stages}
     for number, stage in enumerate(audited.stages):

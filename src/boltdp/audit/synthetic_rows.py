@@ -1,4 +1,4 @@
-"""Made-up rows of any schema, for neighbouring tables: values at the ends of what is declared, and beyond it."""
+"""Synthetic rows of any schema, for neighbouring tables: values at the declared bounds, and beyond them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from boltdp.encoding.plan import (
     BoundedRule,
     NumberListRule,
     NumberRule,
-    Rule,
     RuleVisitor,
     TimePartRule,
     ValueRule,
@@ -25,21 +24,21 @@ from boltdp.schema.schema import Schema
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: What the values of a row are: at a bound of all columns, at one or the other, outside, not numbers, or not there.
+#: The values of a row: at the upper or lower bounds, at either at random, out of bounds, not finite, or missing.
 Kind = Literal["high", "low", "either", "outside", "broken", "missing"]
-#: Of the order in which rows are read, which is public: all runs of an audit have the same.
+#: Seed of the order in which rows are read, which is public: all runs of an audit have the same.
 ORDER = 1
-#: The year that times are of.
+#: Start of the year of all synthetic times.
 YEAR = datetime(2018, 1, 1)
-#: How far outside of the bounds, in their widths.
+#: Distance of values out of bounds, in widths of the bounds.
 OUTSIDE = 1e6
-#: Different rows among those that both tables have.
-SHARED = 12
+#: Number of distinct rows among those that both tables share.
+SHARED_ROWS = 12
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row: what its values are, and its class; None is no declared one."""
+    """The kind of the values of a row, and its class; None is no declared class."""
 
     kind: Kind
     label: int | None
@@ -50,12 +49,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Pair:
-    """Neighbouring tables: rows of one kind in one table, at the places where the other has those of another."""
+    """Neighbouring tables: at the same positions, one has `row` and the other has `other`."""
 
     row: Row
     other: Row
-    shared: Row | None  #: what all other rows are; None: of many kinds
-    places: tuple[int, ...]  #: one, or as many as a person has
+    shared: Row | None  #: all other rows; None: of many kinds
+    places: tuple[int, ...]  #: positions of the rows that differ: one, or all rows of a person
     seed: int
 
     def __str__(self) -> str:
@@ -63,19 +62,21 @@ class Pair:
         return f"{self.row} or {self.other}, among {among}"
 
     def tables(self, schema: Schema, rows: int) -> tuple[pa.Table, pa.Table]:
-        """Both of them."""
         import pyarrow as pa
 
         random = np.random.default_rng(self.seed)
         if self.shared is None:
             classes = len(schema.target.examples)
-            shared = [Row("either", int(random.integers(classes + 1)) % (classes + 1)) for _ in range(SHARED)]
+            shared = [Row("either", int(random.integers(classes + 1)) % (classes + 1)) for _ in range(SHARED_ROWS)]
             shared = [Row(row.kind, None) if row.label == classes else row for row in shared]
         else:
             shared = [self.shared]
         kinds = [self.row, self.other, *shared]
         columns = {
-            rule.source: pa.array([_make_value(rule, row.kind, random) for row in kinds], rule.accept(_ArrowType()))
+            rule.source: pa.array(
+                [None if row.kind == "missing" else rule.accept(_ValueMaker(row.kind, random)) for row in kinds],
+                rule.accept(_ArrowType()),
+            )
             for rule in schema.encoding.rules
         }
         columns[schema.label] = pa.array(
@@ -87,7 +88,7 @@ class Pair:
         for which in (0, 1):
             order[list(self.places)] = which
             table = distinct.take(pa.array(order))
-            if schema.person_id is not None:  # what differs are the rows of one person, and nobody else has several
+            if schema.person_id is not None:  # the rows that differ belong to one person, nobody else has several
                 ids = np.arange(rows)
                 ids[list(self.places)] = -1
                 table = table.append_column(schema.person_id, pa.array(ids))
@@ -96,14 +97,9 @@ class Pair:
 
 
 def pairs(schema: Schema, rows: int, *, seed: int, changed: int = 1) -> Iterator[Pair]:
-    """Neighbouring tables without end: first those that pull hardest, then any.
+    """Generate pairs of neighbouring tables without end: first those with the largest gradients, then random ones.
 
-    What differs is at the end of the order in which rows are read, as often as anywhere else.
-
-    >>> from boltdp.schema.schema import Classes, Numeric
-    >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
-    >>> print(next(pairs(schema, 100, seed=1)))
-    high values, class 1 or high values, class 2, among rows of missing values, no class
+    The rows that differ are the last that are read in half of the first pairs, and at random positions in the others.
     """
     random = np.random.default_rng(seed)
     last, nothing = len(schema.target.examples) - 1, Row("missing", None)
@@ -131,7 +127,7 @@ def pairs(schema: Schema, rows: int, *, seed: int, changed: int = 1) -> Iterator
 
 
 class _ArrowType(RuleVisitor[Any]):
-    """The type of made-up cells; None: the type of the values themselves."""
+    """The Arrow type of synthetic cells; None: the type of the values themselves."""
 
     def number(self, rule: NumberRule) -> Any:
         return _arrow().float64()
@@ -146,12 +142,8 @@ class _ArrowType(RuleVisitor[Any]):
         return _arrow().timestamp("us")
 
 
-def _make_value(rule: Rule, kind: Kind, random: np.random.Generator) -> Any:
-    return None if kind == "missing" else rule.accept(_MadeUp(kind, random))
-
-
-class _MadeUp(RuleVisitor[Any]):
-    """A made-up value of a kind, for each rule."""
+class _ValueMaker(RuleVisitor[Any]):
+    """Makes a synthetic value of a kind, for each rule."""
 
     def __init__(self, kind: Kind, random: np.random.Generator) -> None:
         self._kind, self._random = kind, random
@@ -184,6 +176,6 @@ class _MadeUp(RuleVisitor[Any]):
 
 
 def _arrow() -> Any:
-    import pyarrow as pa  # only here: whatever is done without rows must not wait for it
+    import pyarrow as pa  # imported late: an audit without a replay does not need it
 
     return pa

@@ -1,1 +1,1 @@
-"""How well a model predicts: exact metrics, or private ones by noisy counts."""
+"""Evaluation of models: exact metrics, or private ones from noisy counts."""

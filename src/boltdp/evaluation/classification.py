@@ -1,12 +1,12 @@
-"""How well a model predicts classes: what is counted of the rows, exactly or with noise, and the figures of it.
+"""Evaluation of classifiers: exact or noisy counts of the rows, and the metrics that follow from them.
 
-`ExactEvaluation` is computed from the rows without noise, so that no guarantee covers it. Its memory does not grow with
-the rows: scores are counted in up to 2^20 bins, and areas are exact up to `area_error`.
+`ExactEvaluation` is computed without noise, so that no guarantee covers it. Its memory does not grow with the number of
+rows: scores are counted in up to 2^20 bins, and areas are exact up to `area_error`.
 
-`NoisyEvaluation` knows of the rows only one released histogram: each row is in one bin, by its subgroup, its class and
-the interval that its score is in; the rows without a declared class are in one bin together. The bins follow from the
-model and public numbers. What bins and noise would bias is left out: the average precision and the calibration error,
-and of more than two classes the areas, the precisions and the confusion matrix.
+`NoisyEvaluation` is computed from one noisy histogram: each row is in one bin, by its subgroup, class and score;
+all rows without a declared class are in one bin. The bins depend only on the model and public numbers. Metrics that
+bins and noise would bias are omitted: the average precision and the calibration error, and with more than two classes
+the areas, the precisions and the confusion matrix.
 
 Proof: noisy_counts.md 6
 """
@@ -53,43 +53,40 @@ if TYPE_CHECKING:
 FORMAT = "boltdp-evaluation"
 FORMAT_VERSION = 2
 
-#: Bins of probabilities that are counted exactly, and the rows of the table that is made of them.
+#: Bins of exactly counted probabilities, and rows of the calibration table.
 CALIBRATION_BINS, TABLE_ROWS = 100, 10
-#: Bins of exactly counted scores: of all classes and subgroups together, and the most and fewest of one of them.
+#: Bins of exactly counted scores: in total, and maximum and minimum per class and subgroup.
 ALL_SCORE_BINS, MAX_SCORE_BINS, MIN_SCORE_BINS = 1 << 21, 1 << 20, 1 << 8
-#: Probabilities that are computed at a time, at most.
+#: Maximum number of probabilities that are computed at a time.
 MAX_CELLS = 1 << 20
-#: Noisy bins of scores on either side of where the prediction changes, at most.
+#: Maximum number of noisy bins of scores on either side of the decision threshold.
 MAX_NOISY_BINS = 20
-#: About how much bins change an area or a loss: this, divided by the square of their number.
+#: The error of an area or a loss from n bins is about BIN_ERROR / n^2.
 BIN_ERROR = 0.5
-#: The name of the subgroup of rows that have none of the declared categories.
+#: The name of the subgroup of rows without a declared category.
 NO_GROUP = "none declared"
 
 
 @dataclass(frozen=True, eq=False)
 class Statistics:
-    """What is known of the rows, exactly or with noise: every figure follows from it."""
+    """Exact or noisy counts, from which every metric follows."""
 
     decisions: Counts  #: rows by subgroup, class and outcome, which is a predicted class or a bin of scores
-    right: Doubles  #: 1 for each class and outcome that is a right prediction, else 0
-    predicted: Doubles | None  #: 1 for each predicted class and its outcomes, else 0; None if only errors are known
+    is_correct: Doubles  #: 1 for each class and outcome that is a correct prediction, else 0
+    is_predicted: Doubles | None  #: 1 for each predicted class and its outcomes, else 0; None if only errors are known
     losses: Mapping[str, tuple[Doubles, Doubles]]  #: mean and variance of each loss, by class and outcome
-    rankings: tuple[
-        Counts, ...
-    ]  #: by subgroup, others or class, and bins of scores: of the second of two classes, or each
-    lowest_scores: Doubles  #: the lower edges of these bins; of two classes, probabilities if there are any
-    scored: Counts | None  #: rows for which a probability (or margin) is false and true, by its bins
-    edges: Doubles  #: of these bins
-    calibration: tuple[
-        CalibrationBin, ...
-    ]  #: of the second of two classes, or of the likeliest class; empty if unknown
+    #: For the second of two classes, or each of more: rows by subgroup, negative or positive, and bin of scores.
+    rankings: tuple[Counts, ...]
+    lowest_scores: Doubles  #: the lower edges of these bins; probabilities, if the two classes have them
+    scored: Counts | None  #: negative and positive rows by bin of the probability or margin
+    edges: Doubles  #: the edges of these bins
+    calibration: tuple[CalibrationBin, ...]  #: of the second of two classes, or of the most likely; empty if unknown
     calibration_errors: tuple[float | None, ...]  #: of the probability of each class
 
 
 @dataclass(frozen=True, eq=False)
 class ClassFigures:
-    """One class against all others."""
+    """The metrics of one class against the rest."""
 
     name: str
     scores: Mapping[str, Score | None]  #: rows, precision, recall, area under the curve, average precision
@@ -101,7 +98,7 @@ class ClassFigures:
         return {"class": self.name, **figures, "calibration_error": self.calibration_error}
 
 
-def _value(name: str) -> property:
+def _score_property(name: str) -> property:
     def value(self: Evaluation) -> float | None:
         score = self.scores.get(name)
         return None if score is None else score.value
@@ -110,32 +107,32 @@ def _value(name: str) -> property:
 
 
 class Evaluation(ABC):
-    """How well a model predicts the classes of some rows."""
+    """The evaluation of a classifier on some rows."""
 
-    rows: int  #: all of them, also those without a declared class, which are left out of everything else
+    rows: int  #: including those without a declared class, which no metric includes
     classes: tuple[str, ...]
     threshold: float | None
     by: str | None  #: the column of the subgroups
-    groups: tuple[str, ...]  #: the category of each subgroup, then NO_GROUP; one of all rows has no name
+    groups: tuple[str, ...]  #: the category of each subgroup, then NO_GROUP; or one empty name
     probabilistic: bool
 
-    accuracy = _value("accuracy")
-    balanced_accuracy = _value("balanced accuracy")
-    #: Of the second of two classes; of more, the mean over those that have one, as the next.
-    area_under_the_curve = _value("area under the curve")
-    average_precision = _value("average precision")
-    log_loss = _value("log loss")
-    #: The mean square of probability minus truth; of more than two classes, summed over them.
-    brier_score = _value("Brier score")
+    accuracy = _score_property("accuracy")
+    balanced_accuracy = _score_property("balanced accuracy")
+    #: This and the next are of the second of two classes; of more, the mean over the classes that have one.
+    area_under_the_curve = _score_property("area under the curve")
+    average_precision = _score_property("average precision")
+    log_loss = _score_property("log loss")
+    #: The mean squared error of the probability; with more than two classes, summed over them.
+    brier_score = _score_property("Brier score")
 
     @cached_property
     @abstractmethod
     def statistics(self) -> Statistics:
-        """What is known of the rows."""
+        """The counts, from which every metric follows."""
 
     @abstractmethod
     def guarantee(self) -> str:
-        """Whether and how the figures are private, in plain words."""
+        """Return the privacy guarantee of the evaluation in words."""
 
     @property
     def two(self) -> bool:
@@ -143,67 +140,66 @@ class Evaluation(ABC):
 
     @property
     def exact(self) -> bool:
-        """Whether it is computed from the rows without noise."""
+        """Whether it is computed without noise."""
         return not self.statistics.decisions.noise
 
     @cached_property
     def scores(self) -> dict[str, Score | None]:
-        """The figures of all rows that have a declared class; None is one that there are too few rows for."""
+        """The metrics of all rows with a declared class; None where there are too few rows."""
         return self._scores(np.ones(len(self.groups)))
 
     @cached_property
     def by_class(self) -> tuple[ClassFigures, ...]:
-        """Each class against the others."""
+        """The metrics of each class against the rest."""
         return tuple(self._class_figures(place) for place in range(len(self.classes)))
 
     @cached_property
     def by_group(self) -> dict[str, dict[str, Score | None]]:
-        """The figures of each subgroup, if there are any, with its rows and the recall of each class."""
+        """The metrics of each subgroup, with its number of rows and the recall of each class."""
         masks = np.eye(len(self.groups))
         return {} if self.by is None else dict(zip(self.groups, map(self._group_scores, masks), strict=True))
 
     @property
     def calibration(self) -> tuple[CalibrationBin, ...]:
-        """Of the second of two classes; of more, of the likeliest class of each row; empty if it is unknown."""
+        """The calibration of the second of two classes, or of the most likely class; empty if unknown."""
         return self.statistics.calibration
 
     @property
     def calibration_error(self) -> float | None:
-        """The expected calibration error, in the bins of `calibration`; None of noisy counts."""
+        """The expected calibration error in the bins of `calibration`; None for noisy counts."""
         return expected_calibration_error(self.calibration)
 
     @cached_property
     def area_error(self) -> float | None:
-        """How far the area under the curve can be from that of scores without bins."""
+        """An upper bound on the error of the area under the curve from binning the scores."""
         errors = [error for counts in self.statistics.rankings if (error := counts.area_error()) is not None]
         return math.fsum(errors) / len(errors) if errors and self.area_under_the_curve is not None else None
 
     @property
     def rows_without_class(self) -> Score:
-        """How many rows have no declared class."""
+        """The number of rows without a declared class."""
         counted = self.statistics.decisions.total(np.ones((1, 1, 1)))
         value, low, high = (max(0.0, self.rows - one) for one in (counted.value, counted.high, counted.low))
         return Score(value, low, high)
 
     @cached_property
     def confusion(self) -> Doubles | Integers | None:
-        """Rows by true class, then by predicted class; None if only errors are known."""
-        if self.statistics.predicted is None:
+        """The confusion matrix: rows by true and predicted class; None if only errors are known."""
+        if self.statistics.is_predicted is None:
             return None
-        table: Doubles = self.statistics.decisions.table.sum(axis=0) @ self.statistics.predicted.T
+        table: Doubles = self.statistics.decisions.table.sum(axis=0) @ self.statistics.is_predicted.T
         return table.astype(np.int64) if self.exact else table
 
     def __repr__(self) -> str:
         known = ", ".join(f"{name}={score.value:.4g}" for name, score in self.scores.items() if score is not None)
         return f"{type(self).__name__}(rows={self.rows}, {known})"
 
-    def _own(self, place: int) -> Doubles:
-        """The cells of the rows of a class."""
+    def _class_cells(self, place: int) -> Doubles:
         cells: Doubles = np.eye(len(self.classes))[place][None, :, None]
         return cells
 
     def _ranking(self, place: int) -> Counts | None:
-        """How the rows of a class rank; those of the first of two classes are ranked as the second, backwards."""
+        """Return the ranking of a class; that of the first of two classes is that of the second, reversed."""
         rankings = self.statistics.rankings
         if not self.two or not rankings:
             return rankings[place] if rankings else None
@@ -212,22 +208,22 @@ class Evaluation(ABC):
     def _group_scores(self, mask: Doubles) -> dict[str, Score | None]:
         counts, cells = self.statistics.decisions, mask[:, None, None]
         recalls = {
-            f"recall of {name}": counts.mean(self.statistics.right, cells * self._own(place))
+            f"recall of {name}": counts.mean(self.statistics.is_correct, cells * self._class_cells(place))
             for place, name in enumerate(self.classes)
         }
         return {"rows": counts.total(cells), **self._scores(mask), **recalls}
 
     def _scores(self, mask: Doubles) -> dict[str, Score | None]:
         known, cells = self.statistics, mask[:, None, None]
-        counts, own = known.decisions, [cells * self._own(place) for place in range(len(self.classes))]
+        counts, own = known.decisions, [cells * self._class_cells(place) for place in range(len(self.classes))]
         largest = int(np.argmax([(one * counts.table).sum() for one in own]))
         scores = {
-            "accuracy": counts.mean(known.right, cells),
+            "accuracy": counts.mean(known.is_correct, cells),
             "commonest class always": counts.mean(own[largest], cells),
             "balanced accuracy": None,
         }
-        recalls = [one for each in own if (one := counts.linear(known.right, each)) is not None]
-        # A class that seems to have no rows may have some, where there is noise.
+        recalls = [one for each in own if (one := counts.linear(known.is_correct, each)) is not None]
+        # With noise, a class that seems to have no rows may have some.
         if len(recalls) == len(own) or (recalls and self.exact):
             value = math.fsum(value for value, _ in recalls) / len(recalls)
             scores["balanced accuracy"] = counts.score((value, np.mean([one for _, one in recalls], axis=0)))
@@ -241,20 +237,20 @@ class Evaluation(ABC):
         return scores
 
     def _class_figures(self, place: int) -> ClassFigures:
-        known, own, ranking = self.statistics, self._own(place), self._ranking(place)
-        counts, every = known.decisions, np.ones((1, 1, 1))
+        known, own, ranking = self.statistics, self._class_cells(place), self._ranking(place)
+        counts, predicted, every = known.decisions, known.is_predicted, np.ones((1, 1, 1))
         curve = None if ranking is None else Curve.of(ranking.table.sum(axis=0))
         scores = {
             "rows": counts.total(own),
-            "precision": None if known.predicted is None else counts.mean(own, known.predicted[place][None, None]),
-            "recall": counts.mean(known.right, own),
+            "precision": None if predicted is None else counts.mean(own, predicted[place][None, None]),
+            "recall": counts.mean(known.is_correct, own),
             "area under the curve": None if ranking is None else ranking.area(every),
             "average precision": curve.average_precision(counts.person_rows) if curve and self.exact else None,
         }
         return ClassFigures(self.classes[place], scores, known.calibration_errors[place], curve)
 
     def tables(self) -> list[tuple[tuple[str, ...], list[tuple[str, ...]]]]:
-        """Headings and lines in words, of each class and of each subgroup, without figures that none of them has."""
+        """Return headings and lines of a table of the classes and one of the subgroups, without unknown metrics."""
         found = []
         classes = {one.name: one.scores for one in self.by_class}
         for heading, parts in (("class against the others", classes), (str(self.by), self.by_group)):
@@ -270,7 +266,6 @@ class Evaluation(ABC):
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON-able values."""
         curved = self.by_class[1:] if self.two else self.by_class
         return {
             "rows": self.rows,
@@ -285,10 +280,10 @@ class Evaluation(ABC):
             "by_class": [one.to_dict() for one in self.by_class],
             "by_group": {name: to_records(scores) for name, scores in self.by_group.items()},
             "calibration": [one.to_dict() for one in self.calibration],
-            "curves": [self._curve(one.name, one.curve) for one in curved if one.curve is not None],
+            "curves": [self._describe_curve(one.name, one.curve) for one in curved if one.curve is not None],
         }
 
-    def _curve(self, name: str, curve: Curve) -> dict[str, Any]:
+    def _describe_curve(self, name: str, curve: Curve) -> dict[str, Any]:
         points = curve.points()
         thresholds = {"threshold": self.statistics.lowest_scores[curve.bins[points]].tolist()}
         return {
@@ -300,14 +295,14 @@ class Evaluation(ABC):
         }
 
     def plot(self, path: str | Path) -> None:
-        """Draw it: a .png, .svg or .pdf file. Needs `pip install 'boltdp[plot]'`."""
-        from boltdp.evaluation.plots import draw  # only here: matplotlib comes with it
+        """Save a chart as a .png, .svg or .pdf file. Needs `pip install 'boltdp[plot]'`."""
+        from boltdp.evaluation.plots import draw  # imported late: it needs matplotlib
 
         draw(self, path)
 
 
 class ExactEvaluation(Evaluation):
-    """Computed from the rows without noise, for non-sensitive data: no guarantee covers it."""
+    """An evaluation without noise, for non-sensitive data: no guarantee covers it."""
 
     def __init__(self, model: Model, by: str | None = None) -> None:
         self._model = model
@@ -322,17 +317,17 @@ class ExactEvaluation(Evaluation):
         self._decisions: Integers = np.zeros((groups, classes, classes), np.int64)
         #: The sum and the sum of squares of the log loss and of the Brier score.
         self._losses: Doubles = np.zeros((2, 2, groups, classes, classes))
-        #: By bins of the probability of each ranked class, and of the likeliest: rows for which it is false and true,
+        #: By bins of the probability of each ranked class, and of the most likely class: negative rows, positive rows,
         #: and the sum of the probabilities.
         self._calibration: Doubles = np.zeros((len(self._ranked) + 1, 3, CALIBRATION_BINS))
         bins = max(MIN_SCORE_BINS, min(MAX_SCORE_BINS, ALL_SCORE_BINS // (len(self._ranked) * groups)))
         self._rankings: Integers = np.zeros((len(self._ranked), groups, 2, bins), np.int64)
-        # No margin exceeds the norm of its weights, since no row has a norm above 1; and no log odds exceed this.
+        # No row has a norm above 1: margins are at most the norm of the weights, and log odds at most this bound.
         norm = float(np.linalg.norm(model.weights, axis=1).max())
         self._reach = (2.0 * norm + math.log(classes) + 1.0 if self.probabilistic and not self.two else norm) or 1.0
 
     def add(self, labels: npt.NDArray[Any], margins: Doubles, codes: npt.NDArray[Any] | None = None) -> None:
-        """Count rows by their class indices, NaN for none that is declared, their margins and subgroups."""
+        """Count rows by their class indices (NaN: no declared class), margins and subgroups."""
         codes = np.zeros(len(labels)) if codes is None else codes
         step = max(1, MAX_CELLS // len(self.classes))
         for at in range(0, len(labels), step):
@@ -385,7 +380,7 @@ class ExactEvaluation(Evaluation):
         if self.probabilistic:
             scored = counts(self._calibration[None, 0 if self.two else -1, :2])
             edges = np.arange(CALIBRATION_BINS + 1) / CALIBRATION_BINS
-            if self.two:  # only of the bins that have rows, as the ranking
+            if self.two:  # only of the bins that have rows, like the ranking
                 met = lowest[self._rankings[0].any(axis=(0, 1))]
                 lowest = self._model.probabilities(met[:, None])[:, 1]
             places = range(0, CALIBRATION_BINS + 1, CALIBRATION_BINS // TABLE_ROWS)
@@ -393,15 +388,15 @@ class ExactEvaluation(Evaluation):
         errors = [expected_calibration_error(one) for one in tables]
         return Statistics(
             decisions=counts(self._decisions),
-            right=np.eye(len(self.classes)),
-            predicted=np.eye(len(self.classes)),
+            is_correct=np.eye(len(self.classes)),
+            is_predicted=np.eye(len(self.classes)),
             losses=losses,
             rankings=tuple(counts(one[..., one.any(axis=(0, 1))]) for one in self._rankings),
             lowest_scores=lowest,
             scored=scored,
             edges=edges,
             calibration=tables[0 if self.two else -1],
-            # That of the first of two classes mirrors that of the second.
+            # The errors of two classes are equal.
             calibration_errors=tuple(errors[:1] * 2 if self.two else errors[:-1]),
         )
 
@@ -411,18 +406,14 @@ class ExactEvaluation(Evaluation):
 
 @dataclass(frozen=True)
 class Bins:
-    """Where the rows of a noisy evaluation are counted; all of it is public.
+    """The bins of a noisy evaluation, which are public.
 
-    Of two classes, scores are probabilities of the second (margins, where there are none): `low` are the edges of the
-    bins for which the first is predicted, `high` of the others. Of more classes, scores are probabilities of a row's
-    own class: `low` are the edges of the bins of rows that are predicted wrongly, `high` of the others.
-
-    >>> bins = Bins(groups=1, classes=2, probabilistic=True, low=(0.0, 0.25, 0.5), high=(0.5, 0.75, 1.0))
-    >>> bins.shape, bins.cells
-    ((1, 2, 4), 9)
+    With two classes, scores are probabilities of the second (or margins): `low` are the edges of the bins in which the
+    first is predicted, `high` those of the other bins. With more classes, scores are probabilities of a row's true
+    class: `low` are the edges of the bins of misclassified rows, `high` those of the others.
     """
 
-    groups: int  #: subgroups of rows, the one of those that have no declared category included
+    groups: int  #: subgroups, including that of rows without a declared category
     classes: int
     probabilistic: bool
     low: tuple[float, ...]
@@ -439,21 +430,20 @@ class Bins:
 
     @property
     def half(self) -> int:
-        """Bins on either side."""
+        """The number of bins on either side of the threshold."""
         return len(self.low) - 1
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Groups, classes, and bins of scores."""
         return self.groups, self.classes, 2 * self.half
 
     @property
     def cells(self) -> int:
-        """All bins, with the last one, which has the rows without a declared class."""
+        """The number of bins, including the last one for rows without a declared class."""
         return math.prod(self.shape) + 1
 
     def mean_losses(self, name: str) -> Doubles:
-        """For each class and bin: the mean "log loss" or "Brier score" of rows that are spread evenly in the bin."""
+        """Return the mean "log loss" or "Brier score" of rows uniform in each bin, by class and bin."""
         integrals: dict[str, Callable[[Doubles], Doubles]] = {
             "log loss": lambda p: p - p * np.log(np.maximum(p, np.finfo(np.float64).tiny)),
             "Brier score": lambda p: -((1.0 - p) ** 3) / 3.0,
@@ -467,7 +457,7 @@ class Bins:
         return np.array([first, second])
 
     def count(self, model: Model, packed: PackedRows, place: int | None) -> Integers:
-        """How many rows are in each bin; `place` is that of the cell with the subgroup."""
+        """Count the rows in each bin; `place` is the position of the cell with the subgroup."""
         labels = packed[:, 0]
         known = ~np.isnan(labels)
         own = labels[known].astype(np.intp)
@@ -477,7 +467,7 @@ class Bins:
             codes = packed[known, place].astype(np.intp)
             group = np.where(codes < 0, self.groups - 1, codes)
         if self.classes == 2:
-            bins = np.searchsorted(self._margins(model), margins[:, 0], side="left")
+            bins = np.searchsorted(self._margin_edges(model), margins[:, 0], side="left")
         else:
             right = model.choices(margins) == own
             bins = self.half * right
@@ -490,8 +480,8 @@ class Bins:
         counts[-1] = len(labels) - len(own)
         return counts
 
-    def _margins(self, model: Model) -> Doubles:
-        """The margins between the bins of two classes; the middle one is where the prediction changes."""
+    def _margin_edges(self, model: Model) -> Doubles:
+        """Return the margins between the bins of two classes; the middle one is the decision threshold."""
         edges = np.array([*self.low[1:], *self.high[1:-1]])
         if self.probabilistic:
             cut = model.certificate.problem.loss.cut
@@ -502,9 +492,9 @@ class Bins:
 
 @dataclass(frozen=True, repr=False)
 class NoisyEvaluation(Evaluation):
-    """Released counts of private rows, and what follows from them. All of it may be published."""
+    """An evaluation from noisy counts of private rows. All of it may be published."""
 
-    model: str  #: the digest of the model, whatever its threshold is
+    model: str  #: the digest of the model without its threshold
     rows: int
     classes: tuple[str, ...]
     threshold: float | None
@@ -529,7 +519,7 @@ class NoisyEvaluation(Evaluation):
 
     @property
     def person_rows(self) -> int | None:
-        """The most rows of one person that are counted, if persons are protected and not rows."""
+        """The maximum number of rows per person, if persons are protected; None: rows are."""
         return self.spent.person_rows
 
     @property
@@ -544,7 +534,7 @@ class NoisyEvaluation(Evaluation):
 
     @cached_property
     def reasons(self) -> tuple[str, ...]:
-        """Why it is not private; empty if it is."""
+        """Why the evaluation is not private; empty if it is."""
         return why_not_private(self.spent, self.budget)
 
     def guarantee(self) -> str:
@@ -565,7 +555,7 @@ class NoisyEvaluation(Evaluation):
 
     @cached_property
     def statistics(self) -> Statistics:
-        """The noise of the total, which is public, is divided among all counts.
+        """The counts, corrected by their total, which is public: its noise is divided among all counts.
 
         Proof: noisy_counts.md 6
         """
@@ -579,8 +569,8 @@ class NoisyEvaluation(Evaluation):
         names = ("log loss", "Brier score")[: 2 if self.two else 1] if bins.probabilistic else ()
         return Statistics(
             decisions=decisions,
-            right=np.array([low, high] if self.two else [high] * len(self.classes)),
-            predicted=np.array([low, high]) if self.two else None,
+            is_correct=np.array([low, high] if self.two else [high] * len(self.classes)),
+            is_predicted=np.array([low, high]) if self.two else None,
             losses={name: (losses := bins.mean_losses(name), np.zeros(losses.shape)) for name in names},
             rankings=(decisions,) if self.two else (),
             lowest_scores=edges[:-1],
@@ -601,12 +591,11 @@ class NoisyEvaluation(Evaluation):
         }
 
     def sealed(self) -> dict[str, Any]:
-        """The same with its digest, as files have it."""
         return sealed(self.to_dict())
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> NoisyEvaluation:
-        """Read what `to_dict` wrote; figures that do not follow from the counts are refused."""
+        """Read the result of `to_dict`; raise ModelFileError if metrics do not follow from the counts."""
         if record.get("format") != FORMAT or record.get("format_version") != FORMAT_VERSION:
             raise ModelFileError(
                 "this is not an evaluation that this boltdp can read",
@@ -624,15 +613,12 @@ class NoisyEvaluation(Evaluation):
 
     @classmethod
     def load(cls, path: str | Path) -> NoisyEvaluation:
-        """Read a file of `boltdp evaluate -o`; one that was changed after it was written is refused."""
+        """Read a file of `boltdp evaluate -o`; raise ModelFileError if it was changed after it was written."""
         return cls.from_dict({key: value for key, value in read_sealed(path).items() if key not in OUTSIDE})
 
 
 def plan_bins(model: Model, *, rows: int, groups: int, noise: float) -> Bins:
-    """The bins of a noisy evaluation, from the model and public numbers alone.
-
-    Their number balances what bins hide and the noise of all of them together.
-    """
+    """Choose the bins of a noisy evaluation from the model and public numbers; balance binning error and noise."""
     classes, loss = len(model.classes), model.certificate.problem.loss
 
     def error(half: int) -> float:
@@ -642,7 +628,7 @@ def plan_bins(model: Model, *, rows: int, groups: int, noise: float) -> Bins:
     if classes > 2:
         low, high = _probability_edges(0.0, 0.5, half), _probability_edges(1.0 / classes, 1.0, half)
         return Bins(groups, classes, loss.probabilistic, low, high)
-    # No margin exceeds the norm of the weights, since no row has a norm above 1.
+    # No row has a norm above 1, so that margins are at most the norm of the weights.
     reach = float(np.linalg.norm(model.weights)) or 1.0
     least, middle, most = -reach, model.cut, reach
     if loss.probabilistic:
@@ -652,31 +638,31 @@ def plan_bins(model: Model, *, rows: int, groups: int, noise: float) -> Bins:
         least = 0.0 if loss.probabilistic else middle - reach
     if not middle < most:
         most = 1.0 if loss.probabilistic else middle + reach
-    edges = _probability_edges if loss.probabilistic else _even_edges
+    edges = _probability_edges if loss.probabilistic else _uniform_edges
     return Bins(groups, classes, loss.probabilistic, edges(least, middle, half), edges(middle, most, half))
 
 
-def _even_edges(least: float, most: float, bins: int) -> tuple[float, ...]:
+def _uniform_edges(least: float, most: float, bins: int) -> tuple[float, ...]:
     return tuple(np.linspace(least, most, bins + 1).tolist())
 
 
 def _probability_edges(least: float, most: float, bins: int) -> tuple[float, ...]:
-    """Edges of bins of probabilities, closer to each other near 0 and 1: even on the scale of arcsin sqrt p.
+    """Return edges of bins of probabilities that are uniform on the scale of arcsin sqrt p: finer near 0 and 1.
 
     >>> [round(edge, 3) for edge in _probability_edges(0.0, 0.5, 4)]
     [0.0, 0.038, 0.146, 0.309, 0.5]
     """
-    inside = np.sin(_even_edges(math.asin(math.sqrt(least)), math.asin(math.sqrt(most)), bins)[1:-1]) ** 2
+    inside = np.sin(_uniform_edges(math.asin(math.sqrt(least)), math.asin(math.sqrt(most)), bins)[1:-1]) ** 2
     return (least, *inside.tolist(), most)
 
 
 def digest_of_model(model: Model) -> str:
-    """The digest by which an evaluation knows its model: of all of it but the threshold, which may be changed."""
+    """Return the digest by which an evaluation identifies its model: without the threshold, which may be changed."""
     return digest(replace(model, threshold=None).to_dict())
 
 
 def name_groups(schema: Schema, by: str | None) -> tuple[str, ...]:
-    """The names of the subgroups by a categorical column of the schema."""
+    """Return the names of the subgroups by a categorical column of the schema; one empty name without a column."""
     if by is None:
         return ("",)
     declared = [column for column in schema.columns if column.rule.values]

@@ -1,4 +1,4 @@
-"""Evaluate a model on rows: exactly, for non-sensitive data, or by noisy counts within a budget."""
+"""Evaluate a model on rows: exactly, for non-sensitive data, or with noisy counts within a budget."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 def evaluate(model: Model, engine: Engine, *, by: str | None = None, context: Context | None = None) -> ExactEvaluation:
     """Evaluate `model` without noise on the rows of `engine`, which must have the label and not be sensitive.
 
-    `by` is a categorical column of the schema, for the figures of each of its categories.
+    `by` is a categorical column of the schema, for metrics of each of its categories.
     """
-    from boltdp.engines.base import scan_rows  # only here: a model is read and checked without any rows
+    from boltdp.engines.base import scan_rows  # imported late: reading a model needs no engine
 
-    _check_weights(model)
+    _check_weight_vectors(model)
     found = ExactEvaluation(model, by)
     place = None if by is None else model.schema.encoding.locate_cell(by)
 
@@ -67,14 +67,14 @@ def evaluate_privately(
 ) -> NoisyEvaluation:
     """Evaluate `model` on the private rows of `engine`, which must have the label, within a budget.
 
-    A model that protects persons is evaluated on those of their rows that count, and the counts protect persons too.
+    If the model protects persons, at most `max_rows_per_person` rows of each count, and the counts protect persons too.
     `by` is as for `evaluate`. `account` is charged before a row is read.
     """
     from boltdp.context import Context
     from boltdp.engines.base import check_columns, scan_limited_rows
     from boltdp.engines.person_limit import check_person_id
 
-    _check_weights(model)
+    _check_weight_vectors(model)
     context = replace(Context() if context is None else context, on_bad_row="neutral")
     groups = name_groups(model.schema, by)
     check_columns(model.schema, engine.columns())
@@ -88,7 +88,7 @@ def evaluate_privately(
     def release() -> NoisyEvaluation:
         place = None if by is None else model.schema.encoding.locate_cell(by)
         counts, stage = np.zeros(bins.cells, np.int64), context.start_stage("counting", rows)
-        for block in scan_limited_rows(engine, model.schema, _Count(model, bins, place), context=context):
+        for block in scan_limited_rows(engine, model.schema, _CountBlock(model, bins, place), context=context):
             counts += block
             stage.report_rows(int(counts.sum()))
         if counts.sum() != rows:
@@ -116,15 +116,14 @@ def evaluate_privately(
     return found
 
 
-def _check_weights(model: Model) -> None:
-    """Refuse what no training makes: the score of two classes is one margin."""
+def _check_weight_vectors(model: Model) -> None:
     if len(model.classes) == 2 and len(model.weights) != 1:
         raise ParameterError(f"a model of two classes must have one weight vector, got {len(model.weights)}")
 
 
 @dataclass(frozen=True)
-class _Count:
-    """Counts a block of rows; it may be sent to where the rows are."""
+class _CountBlock:
+    """Counts a block of rows; engines may pickle it."""
 
     model: Model
     bins: Bins

@@ -1,4 +1,4 @@
-"""An evaluation as a picture: the same for exact and noisy counts, without what the latter cannot have."""
+"""Charts of an evaluation with exact or noisy counts, by matplotlib."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from boltdp._charts import BLUE, GREY, ORANGE, diagonal, finish, mark, picture, plain
+from boltdp._charts import BLUE, GREY, ORANGE, draw_diagonal, draw_dot, label_axes, picture, plain
 from boltdp.evaluation.classification import ClassFigures, Evaluation
 from boltdp.evaluation.metrics import Curve
 
-#: Curves in one drawing, and classes whose numbers are written in the confusion matrix, at most.
+#: Maximum number of curves in one chart, and of classes with numbers in the confusion matrix.
 MAX_CURVES, MAX_WRITTEN = 10, 12
 #: Bars of the histogram of exact counts.
 BARS = 50
@@ -30,32 +30,32 @@ def draw(evaluation: Evaluation, path: str | Path) -> None:
         _draw_confusion(confusion, evaluation)
 
 
-def _curves(evaluation: Evaluation) -> list[tuple[str, Curve, ClassFigures]]:
-    """Colour, curve and figures of the classes whose curves are drawn: the most frequent, in the order of all."""
+def _select_curves(evaluation: Evaluation) -> list[tuple[str, Curve, ClassFigures]]:
+    """Return colour, curve and metrics of the most frequent classes, in the order of the classes."""
     drawn = evaluation.by_class[1:] if evaluation.two else evaluation.by_class
-    there = [one for one in drawn if one.curve is not None and one.curve.both]
-    frequent = sorted(there, key=lambda one: -_value(one, "rows"))[:MAX_CURVES]
+    there = [one for one in drawn if one.curve is not None and one.curve.has_both]
+    frequent = sorted(there, key=lambda one: -_score_value(one, "rows"))[:MAX_CURVES]
     colours = [BLUE] if evaluation.two else [f"C{index}" for index in range(MAX_CURVES)]
     kept = [one for one in there if one in frequent]
     return [(colour, one.curve, one) for colour, one in zip(colours, kept, strict=False) if one.curve is not None]
 
 
 def _draw_roc(axes: Any, evaluation: Evaluation) -> None:
-    diagonal(axes)
-    for colour, curve, one in _curves(evaluation):
+    draw_diagonal(axes)
+    for colour, curve, one in _select_curves(evaluation):
         points = np.concatenate([[0], 1 + curve.points(1000)])
-        label = f"{plain(one.name)}: area {_value(one, 'area under the curve'):.3f}"
+        label = f"{plain(one.name)}: area {_score_value(one, 'area under the curve'):.3f}"
         axes.plot(curve.false_rate[points], curve.true_rate[points], color=colour, linewidth=1.8, label=label)
-    if not _curves(evaluation):
-        _say(axes, "no curve is known")
-    first, second = (_value(one, "recall") for one in evaluation.by_class[:2])
+    if not _select_curves(evaluation):
+        _write_note(axes, "no curve is known")
+    first, second = (_score_value(one, "recall") for one in evaluation.by_class[:2])
     if evaluation.two and math.isfinite(first + second):
-        mark(axes, 1.0 - first, second, _decision(evaluation))
-    finish(axes, "ROC curve", "false positive rate", "true positive rate", legend="lower right", shares=True)
+        draw_dot(axes, 1.0 - first, second, _describe_threshold(evaluation))
+    label_axes(axes, "ROC curve", "false positive rate", "true positive rate", legend="lower right", shares=True)
 
 
 def _draw_recall(axes: Any, evaluation: Evaluation) -> None:
-    curves = _curves(evaluation)
+    curves = _select_curves(evaluation)
     for colour, curve, one in curves:
         points = curve.points(1000)
         recall, precision = curve.true_rate[1:][points], curve.precision[points]
@@ -67,30 +67,30 @@ def _draw_recall(axes: Any, evaluation: Evaluation) -> None:
             share = curve.inside[-1] / (curve.inside[-1] + curve.outside[-1])
             axes.axhline(share, color=GREY, linewidth=0.9, linestyle="--")
     if not curves:
-        _say(axes, "no curve is known")
-    across, up = (_value(evaluation.by_class[1], name) for name in ("recall", "precision"))
+        _write_note(axes, "no curve is known")
+    across, up = (_score_value(evaluation.by_class[1], name) for name in ("recall", "precision"))
     if evaluation.two and curves and math.isfinite(across + up):
-        mark(axes, across, up, _decision(evaluation))
-    finish(axes, "Precision and recall", "recall", "precision", legend="lower left", shares=True)
+        draw_dot(axes, across, up, _describe_threshold(evaluation))
+    label_axes(axes, "Precision and recall", "recall", "precision", legend="lower left", shares=True)
 
 
-def _value(one: ClassFigures, name: str) -> float:
+def _score_value(one: ClassFigures, name: str) -> float:
     score = one.scores[name]
     return math.nan if score is None else score.value
 
 
-def _decision(evaluation: Evaluation) -> str:
+def _describe_threshold(evaluation: Evaluation) -> str:
     threshold = 0.5 if evaluation.threshold is None else evaluation.threshold
     return f"threshold {threshold:g}" if evaluation.probabilistic else "where it decides"
 
 
 def _draw_calibration(axes: Any, evaluation: Evaluation) -> None:
-    diagonal(axes)
+    draw_diagonal(axes)
     bins = evaluation.calibration
     if not evaluation.probabilistic:
-        _say(axes, "this loss gives no probabilities")
+        _write_note(axes, "this loss gives no probabilities")
     elif not bins:
-        _say(axes, "no calibration is known")
+        _write_note(axes, "no calibration is known")
     total = sum(one.rows.value for one in bins) or 1.0
     for one in bins:
         axes.bar(one.low, one.rows.value / total, width=one.high - one.low, align="edge", color="#dbe6f2", zorder=1)
@@ -108,7 +108,7 @@ def _draw_calibration(axes: Any, evaluation: Evaluation) -> None:
         axes.errorbar(places, shares, reach, fmt="o", color=BLUE, markersize=4.5, elinewidth=1.0, zorder=4, label=label)
     of = plain(evaluation.classes[1]) if evaluation.two else "the likeliest class"
     up = "observed share (bars: share of rows)"
-    finish(axes, "Calibration", f"probability of {of}", up, legend="upper left", shares=True)
+    label_axes(axes, "Calibration", f"probability of {of}", up, legend="upper left", shares=True)
 
 
 def _draw_histogram(axes: Any, evaluation: Evaluation) -> None:
@@ -118,9 +118,9 @@ def _draw_histogram(axes: Any, evaluation: Evaluation) -> None:
     if not evaluation.probabilistic:
         names, label = (names[0] if evaluation.two else "other classes", last), f"margin of {last}"
     title = "Scores by true class" if evaluation.two else "Scores of right and wrong predictions"
-    finish(axes, title, plain(label, 60), "rows")
+    label_axes(axes, title, plain(label, 60), "rows")
     if scored is None:
-        _say(axes, "only errors are known")
+        _write_note(axes, "only errors are known")
         return
     rows = np.maximum(scored.table.sum(axis=0), 0)
     if len(edges) > BARS + 1:
@@ -129,10 +129,10 @@ def _draw_histogram(axes: Any, evaluation: Evaluation) -> None:
             bars = np.linspace(edges[met[0]], edges[met[-1] + 1], BARS + 1)
         else:
             bars = np.linspace(edges[0], edges[-1], BARS + 1)
-        # An edge of a bin that is an edge of a bar belongs to the bar above it.
+        # By their middles, bins whose edge is the edge of a bar fall into one bar.
         middles = 0.5 * (edges[met] + edges[met + 1])
         rows, edges = np.array([np.histogram(middles, bars, weights=one[met])[0] for one in rows]), bars
-    # Where bins differ in width, their areas are the rows.
+    # The area of a bar is its number of rows, as bins may differ in width.
     widths = np.diff(edges)
     heights = rows * widths.mean() / widths
     for name, colour, height in zip(names, (ORANGE, BLUE), heights, strict=True):
@@ -142,7 +142,7 @@ def _draw_histogram(axes: Any, evaluation: Evaluation) -> None:
         if evaluation.two:
             axes.axvline(0.5 if evaluation.threshold is None else evaluation.threshold, color=GREY, linewidth=1.2)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    # Room for the names above the bars.
+    # Leave space for the legend above the bars.
     axes.set_ylim(0.0, 1.15 * max(1.0, float(heights.max())))
     axes.legend(loc="upper center", ncols=2)
 
@@ -152,10 +152,10 @@ def _draw_confusion(axes: Any, evaluation: Evaluation) -> None:
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
-    finish(axes, "Confusion matrix", "predicted class", "true class")
+    label_axes(axes, "Confusion matrix", "predicted class", "true class")
     if counts is None:
         axes.set(xticks=[], yticks=[])
-        _say(axes, "only errors are known")
+        _write_note(axes, "only errors are known")
         return
     shares = np.maximum(counts, 0) / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     axes.imshow(shares, cmap="Blues", vmin=0.0, vmax=1.0, aspect="auto")
@@ -186,5 +186,5 @@ def _write_figures(axes: Any, evaluation: Evaluation) -> None:
     axes.text(0.0, 0.0, said, transform=axes.transAxes, color=GREY, fontsize=8.5, va="bottom", wrap=True)
 
 
-def _say(axes: Any, said: str) -> None:
+def _write_note(axes: Any, said: str) -> None:
     axes.text(0.5, 0.5, said, ha="center", va="center", color=GREY, transform=axes.transAxes)

@@ -1,4 +1,4 @@
-"""A budget that cannot be overspent: every release about a dataset is charged before a row is read."""
+"""A budget that cannot be exceeded: every release from a dataset is charged before a row is read."""
 
 from boltdp.ledger.hash_chain import Entry, LedgerError
 from boltdp.ledger.ledger import Account, BudgetExceeded, DatasetReport, Ledger, Reservation, open_ledger

@@ -1,7 +1,7 @@
-"""The entries of a ledger: appended one after the other, each with the digest of the one before it.
+"""The entries of a ledger as a hash chain: each entry has the digest of the previous one.
 
-A digest has no secret: whoever may write to the store can recompute all of them. What the chain shows is damage, and
-entries that were changed, dropped or exchanged without doing so.
+The digests use no secret: whoever may write to the store can recompute all of them. The chain detects damage, and
+entries that were changed, removed or reordered without recomputing the digests.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from boltdp.privacy.serialization import from_record, to_record
 
 Kind = Literal["budget", "reserve", "release", "return"]
 
-#: What the first entry has for the digest of the one before it: the name of the format and its version.
+#: The previous digest of the first entry: the name of the format and its version.
 BEGINNING = "boltdp-ledger 1"
-#: Characters of a name, at most.
+#: Maximum number of characters of a name.
 MAX_NAME = 200
-#: Those that no name may have, since they are not seen or obeyed by a terminal: for a class of a regular expression, in
-#: Python and in PostgreSQL alike. What is printable would be decided by each version of Python for itself.
-UNSEEN = (
+#: Invisible and control characters, which no name may have: a character class of regular expressions in Python and
+#: PostgreSQL. Python's `str.isprintable` depends on its version.
+INVISIBLE = (
     r"\u0001-\u001f\u007f-\u00a0\u00ad\u061c\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ue000-\uf8ff"
     r"\ufeff\ufff0-\uffff\U000e0000-\U000e0fff"
 )
-_REFUSED = re.compile(f"[\\x00{UNSEEN}\\ud800-\\udfff]")  # PostgreSQL has no texts with these
+_FORBIDDEN = re.compile(f"[\\x00{INVISIBLE}\\ud800-\\udfff]")  # PostgreSQL strings cannot have the added ones
 
 
 class LedgerError(BoltdpError):
-    """A ledger that is missing, damaged, foreign or not ours to write: nothing may be released by it."""
+    """The ledger is missing, damaged, foreign or not writable: nothing may be released."""
 
 
 class Line(NamedTuple):
-    """An entry as it is stored."""
+    """A stored entry."""
 
     record: str
     digest: str
@@ -49,30 +49,23 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One entry; what does not belong to its kind is None.
-
-    >>> rule = {"budget": Budget(3.0, 1e-6), "composition": "curves", "not_private": False}
-    >>> who = {"when": "2026-01-31T12:00:00Z", "by": "ann", "dataset": "visits"}
-    >>> entry = Entry(number=1, kind="budget", previous=BEGINNING, **who, **rule)
-    >>> read_chain([entry.line])[0] == entry
-    True
-    """
+    """One entry; fields that do not belong to its kind are None."""
 
     number: int  #: from 1
-    kind: Kind  #: a budget was set, a charge reserved, what it paid for released, or the charge given back
+    kind: Kind  #: a budget is set, a charge is reserved, its result is released, or the charge is returned
     when: str  #: in UTC
     by: str
     dataset: str
-    blocks: tuple[str, ...] = ()  #: that a charge is for; none: the whole dataset
-    budget: Budget | None = None  #: that is set, or that the charge claims; None: nothing is claimed
-    composition: Rule | None = None  #: by which rule charges of the dataset add up
-    not_private: bool | None = None  #: whether releases that guarantee nothing are let through
+    blocks: tuple[str, ...] = ()  #: the blocks that are charged; empty: the whole dataset
+    budget: Budget | None = None  #: the budget that is set, or that the charge claims; None: it claims none
+    composition: Rule | None = None  #: how charges of the dataset compose
+    not_private: bool | None = None  #: whether non-private releases are allowed
     adjacency: Adjacency | None = None
-    event: Any = None  #: the tree of what is spent, as certificates have it
-    reasons: tuple[str, ...] = ()  #: why what is released is not private; none: it is
-    reserved: int | None = None  #: the number of the charge that is released or given back
-    released: str | None = None  #: the digest of what was released
-    previous: str = field()  #: the digest of the entry before
+    event: Any = None  #: the privacy event as JSON, as in certificates
+    reasons: tuple[str, ...] = ()  #: why the release is not private; empty: it is
+    reserved: int | None = None  #: the number of the charge that is released or returned
+    released: str | None = None  #: the digest of the release
+    previous: str = field()  #: the digest of the previous entry
 
     def __post_init__(self) -> None:
         check_name(self.dataset, "dataset")
@@ -99,13 +92,12 @@ class Entry:
 
     @property
     def line(self) -> Line:
-        """As it is stored."""
-        text = _written(to_record(self))
-        return Line(text, digest_of(text))
+        text = json.dumps(to_record(self), separators=(",", ":"), allow_nan=False)
+        return Line(text, compute_digest(text))
 
     @property
     def charge(self) -> Release:
-        """What was charged; an event that is not known is a LedgerError."""
+        """The charge of an entry; an event that cannot be read raises LedgerError."""
         assert self.adjacency is not None
         try:
             event: Event = from_record(Event, self.event)  # type: ignore[type-abstract]
@@ -114,30 +106,21 @@ class Entry:
         return Release(self.budget, event, self.adjacency)
 
 
-def digest_of(text: str) -> str:
-    """SHA-256 of the text of a record.
-
-    >>> digest_of("")[:15]
-    'sha256:e3b0c442'
-    """
+def compute_digest(text: str) -> str:
+    """Return the SHA-256 digest of the text of a record."""
     return "sha256:" + hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 
 def read_chain(lines: Iterable[Line]) -> list[Entry]:
-    """The entries of stored lines, if every one of them is as it was written and in its place; else a LedgerError.
-
-    >>> read_chain([Line("{}", digest_of("{ }"))])
-    Traceback (most recent call last):
-    boltdp.ledger.hash_chain.LedgerError: the ledger is damaged: entry 1 is not what was written
-    """
+    """Return the entries of stored lines; raise LedgerError if a digest does not match or an entry is misplaced."""
     entries: list[Entry] = []
     previous = BEGINNING
     for number, line in enumerate(lines, start=1):
         record, digest = line
-        if not isinstance(record, str) or digest_of(record) != digest:
+        if not isinstance(record, str) or compute_digest(record) != digest:
             raise LedgerError(f"the ledger is damaged: entry {number} is not what was written")
         try:
-            entry = _read(record)
+            entry = _parse_entry(record)
         except (BoltdpError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as fault:
             raise LedgerError(f"the ledger is damaged: entry {number} cannot be read: {fault}") from None
         if entry.number != number or entry.previous != previous:
@@ -148,26 +131,23 @@ def read_chain(lines: Iterable[Line]) -> list[Entry]:
 
 
 @lru_cache(maxsize=4096)
-def _read(record: str) -> Entry:
-    return from_record(Entry, json.loads(record, object_pairs_hook=_once, parse_constant=_no_number))
+def _parse_entry(record: str) -> Entry:
+    found = json.loads(record, object_pairs_hook=_reject_duplicate_keys, parse_constant=_reject_constant)
+    return from_record(Entry, found)
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found := dict(pairs)) < len(pairs):
         raise ValueError("a name stands twice in it")
     return found
 
 
-def _no_number(word: str) -> None:
+def _reject_constant(word: str) -> None:
     raise ValueError(f"{word} is not a number")
 
 
-def _written(record: Any) -> str:
-    return json.dumps(record, separators=(",", ":"), allow_nan=False)
-
-
 def check_name(name: object, what: str) -> str:
-    """A name of a dataset or a block, as it may be shown and stored.
+    """Return the name of a dataset or a block; raise ParameterError if it cannot be stored or shown.
 
     >>> check_name("", "dataset")
     Traceback (most recent call last):
@@ -177,7 +157,7 @@ def check_name(name: object, what: str) -> str:
         not isinstance(name, str)
         or not 0 < len(name) <= MAX_NAME
         or name != name.strip(" ")
-        or _REFUSED.search(name) is not None
+        or _FORBIDDEN.search(name) is not None
     ):
         raise ParameterError(f"{what} must be named by up to {MAX_NAME} printable characters, got {shown(name)}")
     return name
@@ -185,41 +165,33 @@ def check_name(name: object, what: str) -> str:
 
 @dataclass
 class Standing:
-    """What the entries say of one dataset."""
+    """The current state of one dataset: its budget and its charges."""
 
     budget: Budget
     composition: Rule
     not_private: bool
-    charges: dict[int, Entry] = field(default_factory=dict)  #: reserved or released, by number
-    open: set[int] = field(default_factory=set)  #: those that are reserved only
+    charges: dict[int, Entry] = field(default_factory=dict)  #: reserved or released charges, by number
+    open: set[int] = field(default_factory=set)  #: charges that are reserved and not yet released
 
-    def shares(self, blocks: Iterable[str] = ()) -> list[tuple[list[str | None], list[Entry]]]:
-        """Blocks whose rows have the same charges, with these: all blocks that were ever charged, and the given ones.
-
-        None, which is the first, is a block that was never named. Blocks may be many, of one charge even, and are
-        gone through once.
-        """
+    def group_blocks(self, blocks: Iterable[str] = ()) -> list[tuple[list[str | None], list[Entry]]]:
+        """Group the given blocks and all charged ones by their charges; the first, None, stands for any other block."""
         own: dict[str | None, list[int]] = {None: [], **{block: [] for block in blocks}}
         for number, entry in self.charges.items():
             for block in entry.blocks:
                 own.setdefault(block, []).append(number)
         alike: dict[tuple[int, ...], list[str | None]] = {}
-        for name, numbers in own.items():
-            alike.setdefault(tuple(numbers), []).append(name)
+        for name, own_numbers in own.items():
+            alike.setdefault(tuple(own_numbers), []).append(name)
         found = []
-        for those, names in alike.items():
-            theirs = set(those)
-            charges = [entry for number, entry in self.charges.items() if not entry.blocks or number in theirs]
+        for numbers, names in alike.items():
+            wanted = set(numbers)
+            charges = [entry for number, entry in self.charges.items() if not entry.blocks or number in wanted]
             found.append((names, charges))
         return found
 
 
 def read_standings(entries: Sequence[Entry]) -> dict[str, Standing]:
-    """By the name of the dataset; entries that do not fit together are a LedgerError.
-
-    >>> read_standings([])
-    {}
-    """
+    """Return the state of each dataset by name; entries that contradict each other raise LedgerError."""
     standings: dict[str, Standing] = {}
     for entry in entries:
         standing = standings.get(entry.dataset)

@@ -1,8 +1,8 @@
-"""The ledger itself: budgets, charges, and what is left, over any store.
+"""The ledger: budgets and charges of datasets, in any store.
 
-A charge is reserved, in a transaction of its own, before a row is read; what it paid for is released after. A process
-that dies in between leaves the charge, which counts as spent. It is given back only where nothing that depends on rows
-can have been seen.
+A charge is reserved, in a transaction of its own, before a row is read, and committed with the digest of the release.
+A process that dies in between leaves the charge, which counts as spent. A charge is returned only if nobody can have
+seen anything that depends on rows.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import CertificateError, compare_records
 from boltdp.privacy.serialization import to_record
 
-#: How the address of a ledger in PostgreSQL starts.
+#: Prefixes of the address of a ledger in PostgreSQL.
 POSTGRES = ("postgresql://", "postgres://")
 
-#: What makes the rule of composition true, in a sentence.
+#: The condition under which each rule of composition is valid.
 CONDITIONS = {
     "curves": "the epsilon, delta and settings of each release must not be chosen by what earlier releases from these "
     "rows showed; if they are, set the composition 'basic'",
@@ -46,7 +46,7 @@ CONDITIONS = {
 
 
 class BudgetExceeded(BoltdpError):  # noqa: N818 - a refusal, and not a fault
-    """A release that would exceed the budget of its dataset; nothing was read. All of it is public."""
+    """The release would exceed the budget of its dataset; no row was read. All attributes are public."""
 
     def __init__(self, dataset: str, block: str | None, *, asked: Budget, spent: Spent, budget: Budget) -> None:
         where = f"{dataset!r}" + (f", block {block!r}" if block is not None else "")
@@ -69,51 +69,50 @@ class BudgetExceeded(BoltdpError):  # noqa: N818 - a refusal, and not a fault
 
 @dataclass(frozen=True)
 class DatasetReport:
-    """What was spent of the budget of a dataset, or of the block of it that has spent the most."""
+    """The privacy spent of the budget of a dataset, in the block that has spent the most."""
 
     dataset: str
     budget: Budget
     composition: Rule
-    not_private: bool  #: whether releases that guarantee nothing are let through
+    not_private: bool  #: whether non-private releases are allowed
     spent: Spent
-    epsilon: float | None  #: that all keep at the budget's delta by their curves, if that was asked for and is known
-    unfinished: int  #: charges that were reserved and neither released nor given back
+    epsilon: float | None  #: of the composed privacy profiles at the budget's delta, if requested and known
+    unfinished: int  #: charges that were reserved and neither released nor returned
     blocks: dict[str, Spent]
 
 
 @dataclass(frozen=True)
 class Reservation:
-    """A charge that is in the ledger: it counts as spent unless it is given back."""
+    """A charge in the ledger: it counts as spent unless it is returned."""
 
     ledger: Ledger
     number: int
     dataset: str
     budget: Budget  #: of the dataset
-    spent: Spent  #: with this charge, where it is most
+    spent: Spent  #: with this charge, in the block that has spent the most
 
     def commit(self, released: str) -> None:
-        """Note the digest of what was released."""
+        """Record the digest of the release."""
         self.ledger._end(self, kind="release", released=released)
 
     def note(self, released: str) -> None:
-        """The same for what is released already: a warning where it fails, since it is paid for all the same."""
+        """Record the digest after the release; warn if that fails, since the charge counts as spent anyway."""
         try:
             self.commit(released)
         except BoltdpError as fault:
-            # What is only reserved counts as spent.
             warnings.warn(f"the ledger could not note the release: {fault}", UserWarning, stacklevel=3)
 
     def give_back(self) -> None:
-        """Undo the charge; only if nothing that depends on rows can have been seen by anybody."""
+        """Return the charge; only if nobody can have seen anything that depends on rows."""
         self.ledger._end(self, kind="return", released=None)
 
     def describe(self) -> str:
-        """What is spent of the budget now, in a line."""
+        """Return the privacy spent of the budget, in a line."""
         return f"{self.dataset}: {self.spent.describe(self.budget)}"
 
 
 class Ledger:
-    """The ledger at an address; it holds nothing open, so that it can be copied, pickled and used after a fork."""
+    """The ledger at an address; it holds no connection, so that it can be copied, pickled and used after a fork."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -134,10 +133,10 @@ class Ledger:
         allow_not_private: bool = False,
         by: str | None = None,
     ) -> None:
-        """Set the budget of a dataset, or of each of its blocks; makes the ledger if there is none.
+        """Set the budget of a dataset, or of each of its blocks; create the ledger if there is none.
 
-        It may be less than what is spent already: then nothing is released any more. `allow_not_private` lets through,
-        and notes, releases that guarantee nothing: no budget holds for these rows then.
+        If the budget is less than the privacy spent already, no further release is possible. `allow_not_private` allows
+        and records non-private releases, after which the budget no longer holds for these rows.
         """
         if composition not in get_args(Rule):
             raise ParameterError(f"composition must be one of {', '.join(get_args(Rule))}, got {composition!r}")
@@ -157,16 +156,16 @@ class Ledger:
         self._append(make, by)
 
     def allow(self, role: str) -> None:
-        """Let a role of PostgreSQL read the entries and append charges of its own."""
+        """Allow a PostgreSQL role to read the entries and append its own charges."""
         self._store.allow(role)
 
     def reserve(
         self, dataset: str, charge: Charge, *, blocks: Sequence[str] = (), by: str | None = None
     ) -> Reservation:
-        """Charge a release before a row is read; BudgetExceeded if the dataset, or a block of it, has not that much.
+        """Charge a release before a row is read; raise BudgetExceeded if the dataset, or a block, has too little left.
 
-        `charge` is a certificate, or a `Release` of an event and a budget that it keeps. `blocks` are those that the
-        rows of the release belong to, each row to one of them by something public; none: any of the dataset.
+        `charge` is a certificate, or a `Release` of an event and its budget. `blocks` are the blocks of the rows of the
+        release, each row in one of them by a public rule; empty: rows of the whole dataset.
         """
         check_charge(charge)
         if isinstance(blocks, str):
@@ -178,7 +177,7 @@ class Ledger:
         reserved: list[Reservation] = []
 
         def make(entries: list[Entry]) -> dict[str, Any]:
-            standing = self._standing(entries, dataset)
+            standing = self._find_standing(entries, dataset)
             if charge.reasons and not standing.not_private:
                 raise LedgerError(
                     f"the release is not private, which the budget of the dataset {dataset!r} does not allow: "
@@ -191,7 +190,7 @@ class Ledger:
                     f"the release is about {charge.adjacency.value}, and those before it about another relation; "
                     "what they spend does not add up"
                 )
-            spent = self._check(dataset, standing, charge, blocks)
+            spent = self._check_budget(dataset, standing, charge, blocks)
             reserved.append(Reservation(self, len(entries) + 1, dataset, standing.budget, spent))
             return {
                 "kind": "reserve",
@@ -206,30 +205,30 @@ class Ledger:
         self._append(make, by)
         return reserved[0]
 
-    def kept_open(self) -> AbstractContextManager[None]:
-        """Use one connection for what is done inside, where there are connections."""
-        return self._store.kept_open()
+    def keep_open(self) -> AbstractContextManager[None]:
+        """Use one connection inside the context, if the store has connections."""
+        return self._store.keep_open()
 
     def spent(self, dataset: str, *, whole_curves: bool = False) -> DatasetReport:
-        """What was spent of a budget; `whole_curves` computes what the curves say even if sums are within it."""
-        return self._report(dataset, self._standing(self.history(), dataset), whole_curves=whole_curves)
+        """Report the privacy spent of a budget; `whole_curves` composes profiles even if the sums are within it."""
+        return self._report(dataset, self._find_standing(self.history(), dataset), whole_curves=whole_curves)
 
     def show(self, *, whole_curves: bool = False) -> list[DatasetReport]:
         standings = read_standings(self.history())
         return [self._report(name, standing, whole_curves=whole_curves) for name, standing in standings.items()]
 
     def history(self, dataset: str | None = None) -> list[Entry]:
-        """All entries, or those of one dataset; damage anywhere is a LedgerError."""
+        """Return all entries, or those of one dataset; damage anywhere raises LedgerError."""
         entries = read_chain(self._store.read())
         if dataset is None:
             return entries
-        self._standing(entries, dataset)
+        self._find_standing(entries, dataset)
         return [entry for entry in entries if entry.dataset == dataset]
 
     def check(self) -> int:
-        """Recompute every digest, and that each charge follows from its events; how many entries there are.
+        """Verify every digest, and that each charge follows from its event; return the number of entries.
 
-        Anything that does not add up is a LedgerError.
+        Any mismatch raises LedgerError.
         """
         faults = self._store.faults()
         if faults:
@@ -249,7 +248,7 @@ class Ledger:
 
     def _end(self, reservation: Reservation, *, kind: str, released: str | None) -> None:
         def make(entries: list[Entry]) -> dict[str, Any]:
-            standing = self._standing(entries, reservation.dataset)
+            standing = self._find_standing(entries, reservation.dataset)
             if reservation.number not in standing.open:
                 raise LedgerError(f"charge {reservation.number} was released or given back already")
             return {
@@ -259,11 +258,11 @@ class Ledger:
                 "released": released,
             }
 
-        # Were this lost in a power failure, the charge would still be there, and count.
-        self._append(make, None, lasting=False)
+        # If a power failure loses this entry, the charge still counts as spent.
+        self._append(make, None, durable=False)
 
-    def _append(self, make: Callable[[list[Entry]], dict[str, Any]], by: str | None, *, lasting: bool = True) -> None:
-        """Append the entry whose fields `make` gives."""
+    def _append(self, make: Callable[[list[Entry]], dict[str, Any]], by: str | None, *, durable: bool = True) -> None:
+        """Append the entry whose fields `make` returns."""
 
         def line(lines: Sequence[Line], moment: Moment) -> Line:
             entries = read_chain(lines)
@@ -271,9 +270,9 @@ class Ledger:
             who = moment.by if by is None else check_name(by, "by")
             return Entry(number=len(lines) + 1, when=moment.when, by=who, previous=previous, **make(entries)).line
 
-        self._store.append(line, lasting=lasting)
+        self._store.append(line, durable=durable)
 
-    def _standing(self, entries: Sequence[Entry], dataset: str) -> Standing:
+    def _find_standing(self, entries: Sequence[Entry], dataset: str) -> Standing:
         standings = read_standings(entries)
         if check_name(dataset, "dataset") not in standings:
             known = ", ".join(map(repr, standings)) or "none"
@@ -283,27 +282,27 @@ class Ledger:
             )
         return standings[dataset]
 
-    def _check(self, dataset: str, standing: Standing, charge: Charge, blocks: Sequence[str]) -> Spent:
-        """What is spent with one more charge, in the block where it is most; refused if that is too much."""
+    def _check_budget(self, dataset: str, standing: Standing, charge: Charge, blocks: Sequence[str]) -> Spent:
+        """Return the privacy spent with one more charge, in the block with the most; raise BudgetExceeded."""
         after, wanted = [], set(blocks)
-        for names, entries in standing.shares(blocks):
+        for names, entries in standing.group_blocks(blocks):
             block = next((name for name in names if not wanted or name in wanted), None)
             if wanted and block is None:
                 continue
-            charges: list[Charge] = [*map(LateCharge, entries)]
+            charges: list[Charge] = [*map(LazyCharge, entries)]
             spent = spent_by([*charges, charge], standing.budget, rule=standing.composition)
             if charge.budget is not None and not spent.within(standing.budget):
                 before = spent_by(charges, standing.budget, rule=standing.composition)
                 raise BudgetExceeded(dataset, block, asked=charge.budget, spent=before, budget=standing.budget)
             after.append(spent)
-        return max(after, key=_size)
+        return max(after, key=_sort_key)
 
     def _report(self, dataset: str, standing: Standing, *, whole_curves: bool) -> DatasetReport:
         rule, shares = standing.composition, []
-        for names, entries in standing.shares():
-            charges: list[Charge] = [*map(LateCharge, entries)]
+        for names, entries in standing.group_blocks():
+            charges: list[Charge] = [*map(LazyCharge, entries)]
             shares.append((names, charges, spent_by(charges, standing.budget, rule=rule, whole_curves=whole_curves)))
-        _, most, spent = max(shares, key=lambda share: _size(share[2]))
+        _, most, spent = max(shares, key=lambda share: _sort_key(share[2]))
         by_block = {name: one for names, _, one in shares for name in names}
         blocks = dict.fromkeys(block for entry in standing.charges.values() for block in entry.blocks)
         epsilon = spent_epsilon(most, standing.budget) if whole_curves and rule == "curves" else None
@@ -321,7 +320,7 @@ class Ledger:
 
 @dataclass(frozen=True)
 class Account:
-    """What a run is charged to: a dataset of a ledger, and the blocks that its rows belong to."""
+    """The account of a run: a dataset of a ledger, and the blocks of its rows."""
 
     ledger: Ledger
     dataset: str
@@ -329,12 +328,12 @@ class Account:
 
     @contextmanager
     def charged(self, charge: Charge, *, drawn: Callable[[], bool]) -> Iterator[Reservation]:
-        """Charge what is done inside, which must `commit` what it releases.
+        """Charge the release that is made inside the context, which must `commit` it.
 
-        Where it is interrupted from outside before `drawn`, that is before any noise was drawn, the charge is given
-        back. It stays after any other fault: whether there is one may depend on a row.
+        A KeyboardInterrupt before any noise was `drawn` returns the charge. It stays after any other exception, which
+        may depend on a row.
         """
-        with self.ledger.kept_open():
+        with self.ledger.keep_open():
             reservation = self.ledger.reserve(self.dataset, charge, blocks=self.blocks)
             try:
                 yield reservation
@@ -346,11 +345,7 @@ class Account:
 
 
 def open_ledger(address: str | Path | Ledger) -> Ledger:
-    """The ledger in a file, or in the PostgreSQL database of a URI; whether there is one is not looked at yet.
-
-    >>> open_ledger("ledger.db").address
-    'ledger.db'
-    """
+    """Return the ledger in a file, or in the PostgreSQL database of a URI, without checking that it exists."""
     if isinstance(address, Ledger):
         return address
     if isinstance(address, str) and address.startswith(POSTGRES):
@@ -364,8 +359,8 @@ def open_ledger(address: str | Path | Ledger) -> Ledger:
     return Ledger(SQLiteStore(address))
 
 
-class LateCharge:
-    """The charge of an entry, whose tree of events is read only if it is asked for."""
+class LazyCharge:
+    """The charge of an entry, whose privacy event is parsed on first use."""
 
     def __init__(self, entry: Entry) -> None:
         assert entry.adjacency is not None
@@ -376,6 +371,6 @@ class LateCharge:
         return self._entry.charge.spent
 
 
-def _size(spent: Spent) -> tuple[float, float, float]:
-    """Which of two has spent more: curves count where sums are too large."""
+def _sort_key(spent: Spent) -> tuple[float, float, float]:
+    """Order by composed delta, which is known where sums exceed the budget, then by sums."""
     return (-1.0 if spent.composed is None else spent.composed, spent.epsilon, spent.delta)

@@ -1,8 +1,8 @@
 """A ledger in PostgreSQL, beside the data: plain SQL, append-only by the roles of the database.
 
-Its owner makes the schema `boltdp_ledger`. Whoever else trains may read the entries and call two functions: one that
-locks, and one that appends an entry that follows the last, in their own name. Nobody may change or delete one: triggers
-refuse it to the owner too, and to a superuser who has not switched them off.
+Its owner creates the schema `boltdp_ledger`. Other roles may read the entries and call two functions: `latch` locks the
+ledger, and `append` appends the next entry in the name of the role. Nobody may change or delete an entry: triggers
+forbid it to the owner as well, and to a superuser who has not disabled them.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from boltdp import _interrupts
-from boltdp.ledger.hash_chain import MAX_NAME, UNSEEN, Entry, LedgerError, Line
+from boltdp.ledger.hash_chain import INVISIBLE, MAX_NAME, Entry, LedgerError, Line
 from boltdp.ledger.store import Moment, Store
 
-#: Runs a statement with values and gives its rows.
+#: Runs a statement with parameters and returns its rows.
 Ask: TypeAlias = Callable[[Any, Sequence[Any]], list[Any]]
 
 SCHEMA = "boltdp_ledger"
 VERSION = 1
-#: How long a process waits for others, in milliseconds.
-PATIENCE = 120_000
+#: Milliseconds that a process waits for the locks of others.
+LOCK_TIMEOUT = 120_000
 
-#: Bytes of an entry, and values inside each other in it, at most: the events of hundreds of models take a part of that.
-MAX_RECORD, DEEPEST = 2**22, 50
-_UNSEEN = UNSEEN.replace("\\", "\\\\")  # as it is written in a text with escapes
+#: Maximum size of an entry in bytes, and depth of its JSON: the events of hundreds of models need less.
+MAX_RECORD, MAX_DEPTH = 2**22, 50
+_INVISIBLE = INVISIBLE.replace("\\", "\\\\")  # for a string literal with escapes
 
 _FIELDS = [field.name for field in fields(Entry)]
 
 _FIXED = "SECURITY DEFINER SET search_path = pg_catalog, pg_temp"
 
-#: The functions, by name: what they take and return, and their bodies.
+#: Parameters, return type and body of each function.
 FUNCTIONS = {
     "refuse": (
         "()",
@@ -93,12 +93,12 @@ BEGIN
       -- No number is longer than Python reads, or beyond its largest.
       regexp_replace(record, E'"([^"\\\\]|\\\\.)*"', '', 'g')
         !~ '[0-9]{{40}}|[eE][+]?0*([2-9][0-9]{{2}}|[1-9][0-9]{{3}})'
-      AND (SELECT bool_and(length(name) BETWEEN 1 AND {MAX_NAME} AND name = btrim(name) AND name !~ E'[{_UNSEEN}]')
+      AND (SELECT bool_and(length(name) BETWEEN 1 AND {MAX_NAME} AND name = btrim(name) AND name !~ E'[{_INVISIBLE}]')
         FROM unnest(blocks || ARRAY[entry->>'dataset', COALESCE(entry->'event'->>'kind', '-')]) AS name)
       AND cardinality(blocks) = (SELECT count(DISTINCT block) FROM unnest(blocks) AS block)
       AND NOT EXISTS (SELECT FROM json_array_elements(entry->'blocks') AS one WHERE json_typeof(one) <> 'string')
       AND NOT EXISTS (SELECT FROM json_array_elements(entry->'reasons') AS one
-        WHERE json_typeof(one) <> 'string' OR one#>>'{{}}' ~ E'[{_UNSEEN}]')
+        WHERE json_typeof(one) <> 'string' OR one#>>'{{}}' ~ E'[{_INVISIBLE}]')
       AND COALESCE(entry->>'composition', 'basic') IN ('basic', 'curves')
       AND COALESCE(json_typeof(entry->'event'->'kind'), '-') = CASE kind WHEN 'reserve' THEN 'string' ELSE '-' END
       AND COALESCE(entry->>'adjacency', 'replace-one') IN ('replace-one', 'replace-person')
@@ -115,8 +115,8 @@ BEGIN
             SELECT value FROM json_each(CASE json_typeof(part.value) WHEN 'object' THEN part.value END)
             UNION ALL
             SELECT value FROM json_array_elements(CASE json_typeof(part.value) WHEN 'array' THEN part.value END)
-          ) AS inside WHERE depth <= {DEEPEST})
-        SELECT FROM part WHERE depth > {DEEPEST} OR json_typeof(value) = 'object'
+          ) AS inside WHERE depth <= {MAX_DEPTH})
+        SELECT FROM part WHERE depth > {MAX_DEPTH} OR json_typeof(value) = 'object'
           AND (SELECT count(*) <> count(DISTINCT key) FROM json_each(value))), false) THEN
       RAISE EXCEPTION 'an entry must be one that can be read' USING ERRCODE = 'invalid_parameter_value';
     END IF;
@@ -172,11 +172,7 @@ CREATE TRIGGER kept BEFORE INSERT OR DELETE OR TRUNCATE ON boltdp_ledger.head
 
 
 def script() -> str:
-    """The SQL that makes an empty ledger; for an administrator who would rather run it by hand.
-
-    >>> "CREATE SCHEMA boltdp_ledger" in script()
-    True
-    """
+    """Return the SQL that creates an empty ledger, which an administrator may run by hand."""
     functions = "".join(
         f"CREATE FUNCTION {SCHEMA}.{name}{takes} RETURNS {returns} LANGUAGE plpgsql {_FIXED} AS $body${body}$body$;\n"
         f"REVOKE ALL ON FUNCTION {SCHEMA}.{name} FROM PUBLIC;\n"
@@ -185,8 +181,8 @@ def script() -> str:
     return _TABLES + functions + _TRIGGERS
 
 
-#: Whose schema it is, whether that role may be trusted, and its functions: who makes a schema of this name in somebody
-#: else's database could have their own functions run by whoever trains.
+#: The owner of the schema, whether that role is trusted, and its functions: an untrusted role that creates a schema of
+#: this name could have other roles run its functions.
 _OWNER = """
 SELECT pg_catalog.pg_get_userbyid(n.nspowner), r.rolsuper OR n.nspowner OPERATOR(pg_catalog.=) d.datdba
   OR r.rolname OPERATOR(pg_catalog.=) SESSION_USER,
@@ -200,7 +196,7 @@ JOIN pg_catalog.pg_database d ON d.datname OPERATOR(pg_catalog.=) pg_catalog.cur
 WHERE n.nspname OPERATOR(pg_catalog.=) 'boltdp_ledger'
 """
 
-#: Tables of the owner without row security, and triggers that fire.
+#: The owner's tables without row security, with the number of their enabled triggers.
 _RELATIONS = """
 SELECT c.relname::pg_catalog.text, (SELECT pg_catalog.count(*) FROM pg_catalog.pg_trigger t
     WHERE t.tgrelid OPERATOR(pg_catalog.=) c.oid AND NOT t.tgisinternal AND t.tgenabled OPERATOR(pg_catalog.=) 'O')
@@ -209,7 +205,7 @@ WHERE n.nspname OPERATOR(pg_catalog.=) 'boltdp_ledger' AND c.relkind OPERATOR(pg
 AND c.relowner OPERATOR(pg_catalog.=) n.nspowner AND NOT c.relrowsecurity ORDER BY c.relname
 """
 
-#: No name in a statement is looked for where others may have put theirs; a committed charge outlives a crash.
+#: Names resolve to system objects only; a committed charge survives a crash.
 _SESSION = """
 SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false),
   pg_catalog.set_config('synchronous_commit', 'on', false), pg_catalog.set_config('lock_timeout', $1, false)
@@ -217,12 +213,12 @@ SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false),
 
 
 class PostgresStore(Store):
-    """Every operation is a connection of its own, unless one is kept open."""
+    """Opens a connection for every operation, unless one is kept open."""
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
         self._spare = _Spare()
-        # As it may be shown: without a password.
+        # Without a password, since it is shown to users.
         self.address = re.sub(
             r"(?i)(?<=[?&])(ssl)?password=[^&]*&?", "", re.sub(r"(?<=://)([^:@/?]*):.*@", r"\1@", uri)
         ).rstrip("?&")
@@ -237,7 +233,7 @@ class PostgresStore(Store):
             if ask(query, [SCHEMA]):
                 return
             with _transaction(ask):
-                # One after the other, where two make it at once.
+                # Two processes may create it at the same time.
                 ask("SELECT pg_catalog.pg_advisory_xact_lock(7161962540101)", [])
                 if not ask(query, [SCHEMA]):
                     for statement in _statements(script()):
@@ -255,7 +251,7 @@ class PostgresStore(Store):
                     "GRANT EXECUTE ON FUNCTION boltdp_ledger.latch(), boltdp_ledger.append(pg_catalog.text) TO {}",
                 ):
                     ask(sql.SQL(statement).format(sql.Identifier(role)), [])
-            # Whoever may not grant gets a warning from PostgreSQL, and no error.
+            # Without the right to grant, PostgreSQL warns and raises no error.
             may = "SELECT pg_catalog.has_function_privilege($1, 'boltdp_ledger.append(text)', 'EXECUTE')"
             if ask(may, [role]) != [(True,)]:
                 raise LedgerError(f"permission denied: only the owner of the ledger in {self.address!r} may do that")
@@ -266,14 +262,14 @@ class PostgresStore(Store):
             with _transaction(ask, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"):
                 return self._lines(ask)
 
-    def append(self, make: Callable[[Sequence[Line], Moment], Line], *, lasting: bool = True) -> None:
+    def append(self, make: Callable[[Sequence[Line], Moment], Line], *, durable: bool = True) -> None:
         with self._session() as ask:
             self._check(ask)
             with _transaction(ask):
-                if not lasting:
+                if not durable:
                     ask("SET LOCAL synchronous_commit = off", [])
                 ((who, moment),) = ask("SELECT who, moment FROM boltdp_ledger.latch()", [])
-                # Another statement, and so another snapshot: it sees what was committed before the lock was had.
+                # A new statement has a new snapshot: it sees all that was committed before the lock was acquired.
                 record, _ = make(self._lines(ask), Moment(who, moment))
                 ask("SELECT boltdp_ledger.append($1)", [record])
 
@@ -284,7 +280,7 @@ class PostgresStore(Store):
         return [] if found == [("entries", 1), ("head", 1)] else ["its tables or triggers were changed"]
 
     def _check(self, ask: Ask) -> None:
-        """Refuse a ledger of somebody who could have others run their functions, and one that was changed."""
+        """Raise LedgerError for a ledger of an untrusted owner, or with other functions."""
         found = ask(_OWNER, [])
         if not found:
             raise LedgerError(
@@ -313,7 +309,7 @@ class PostgresStore(Store):
         return [Line(record, digest) for _, record, digest in stored]
 
     @contextmanager
-    def kept_open(self) -> Iterator[None]:
+    def keep_open(self) -> Iterator[None]:
         self._spare.wanted += 1
         try:
             yield
@@ -333,18 +329,18 @@ class PostgresStore(Store):
             ) from None
         try:
             with _interrupts.shield():
-                connection, ask = self._answering()
+                connection, ask = self._connect()
                 try:
                     yield ask
                 except BaseException:
-                    connection.close()  # which undoes what was not committed
+                    connection.close()  # rolls back
                     raise
                 if self._spare.wanted and self._spare.connection is None:
                     self._spare.connection = connection
                 else:
                     connection.close()
         except psycopg.Error as fault:
-            # Nothing here has to do with rows, so that the server may be quoted; but not the URI.
+            # No message here can contain data, so that the server may be quoted; but not the URI.
             from boltdp.engines.postgres.session import unreachable
 
             reason = fault.diag.message_primary or unreachable(fault)
@@ -352,8 +348,8 @@ class PostgresStore(Store):
             return
         raise LedgerError(f"the ledger in {self.address!r} cannot be used: {reason}")
 
-    def _answering(self) -> tuple[Any, Ask]:
-        """A connection that has just answered: the one that is spare, if it still does, or a new one."""
+    def _connect(self) -> tuple[Any, Ask]:
+        """Return a working connection: the spare one, if it still works, or a new one."""
         import psycopg
 
         spare, self._spare.connection = self._spare.connection, None
@@ -361,7 +357,7 @@ class PostgresStore(Store):
             connection = old or psycopg.connect(self.uri, autocommit=True, prepare_threshold=None)
             ask = partial(_ask, connection)
             try:
-                ask(_SESSION, [str(PATIENCE)])
+                ask(_SESSION, [str(LOCK_TIMEOUT)])
             except BaseException as fault:
                 connection.close()
                 if old is None or not isinstance(fault, psycopg.OperationalError):
@@ -372,7 +368,7 @@ class PostgresStore(Store):
 
 
 class _Spare(threading.local):
-    """The connection of a thread that waits to be used again, and whether it should."""
+    """The idle connection of a thread, and how many contexts keep it open."""
 
     wanted = 0
     connection: Any = None
@@ -388,14 +384,14 @@ def _ask(connection: Any, query: Any, values: Sequence[Any]) -> list[Any]:
 
 @contextmanager
 def _transaction(ask: Ask, begin: str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE") -> Iterator[None]:
-    """What is done inside is committed, or undone if it fails: a connection that is closed undoes it too."""
+    """Commit at the end; after an exception the session closes the connection, which rolls back."""
     ask(begin, [])
     yield
     ask("COMMIT", [])
 
 
 def _statements(text: str) -> Iterator[str]:
-    """The statements of a script; a body between $body$ has semicolons of its own."""
+    """Split a script into statements; the body of a function, between $body$, contains semicolons."""
     for index, part in enumerate(re.split(r"(CREATE FUNCTION .*?\$body\$.*?\$body\$);", text, flags=re.DOTALL)):
         if index % 2:
             yield part

@@ -15,14 +15,14 @@ from boltdp import _interrupts
 from boltdp.ledger.hash_chain import LedgerError, Line
 from boltdp.ledger.store import Moment, Store
 
-#: The name of a ledger that is found without being asked for, in the directory of a data file.
-BESIDE = ".boltdp-ledger.db"
-#: In the header of the file: whose it is, and of which version.
+#: The file name of a ledger that is found in the directory of a data file.
+DEFAULT_NAME = ".boltdp-ledger.db"
+#: Application ID and format version in the header of the file.
 APPLICATION, VERSION = 0x626F6C74, 1  # "bolt"
-#: Seconds that a process waits for others.
-PATIENCE = 120.0
+#: Seconds that a process waits for the locks of others.
+LOCK_TIMEOUT = 120.0
 
-#: `head` tells how many entries there are: the last ones cannot be dropped without a trace.
+#: `head` has the number of entries: the last ones cannot be removed unnoticed.
 TABLES = (
     "CREATE TABLE entries (number INTEGER PRIMARY KEY, record TEXT NOT NULL, digest TEXT NOT NULL)",
     "CREATE TABLE head (number INTEGER NOT NULL, digest TEXT NOT NULL)",
@@ -40,7 +40,7 @@ TABLES = (
 
 
 class SQLiteStore(Store):
-    """Every operation opens the file again: nothing is shared by processes that are forked from one another."""
+    """Opens the file for every operation: forked processes share no connection."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(os.path.abspath(path))
@@ -61,12 +61,12 @@ class SQLiteStore(Store):
                     connection.execute(f"PRAGMA user_version = {VERSION}")
                     for statement in (*TABLES, "INSERT INTO head VALUES (0, '')"):
                         connection.execute(statement)
-                # Another process may have made one just now: that one stays.
+                # If another process has just created one, that one stays.
                 with suppress(FileExistsError):
                     os.link(aside, self.path)
             finally:
                 os.unlink(aside)
-            _sync(self.path.parent)
+            _sync_directory(self.path.parent)
         except (OSError, sqlite3.Error) as fault:
             reason = getattr(fault, "strerror", None) or str(fault)
             raise LedgerError(f"the ledger {self.address!r} cannot be made: {reason}") from None
@@ -75,10 +75,10 @@ class SQLiteStore(Store):
         with self._transaction("BEGIN") as connection:
             return self._lines(connection)
 
-    def append(self, make: Callable[[Sequence[Line], Moment], Line], *, lasting: bool = True) -> None:
-        with self._transaction("BEGIN IMMEDIATE", lasting=lasting) as connection:
+    def append(self, make: Callable[[Sequence[Line], Moment], Line], *, durable: bool = True) -> None:
+        with self._transaction("BEGIN IMMEDIATE", durable=durable) as connection:
             lines = self._lines(connection)
-            record, digest = make(lines, Moment(_user(), datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")))
+            record, digest = make(lines, Moment(_get_user(), datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")))
             number = len(lines) + 1
             connection.execute("INSERT INTO entries VALUES (?, ?, ?)", (number, record, digest))
             connection.execute("UPDATE head SET number = ?, digest = ?", (number, digest))
@@ -89,21 +89,21 @@ class SQLiteStore(Store):
         return [] if found == ["ok"] else found
 
     @contextmanager
-    def _transaction(self, begin: str, *, lasting: bool = False) -> Iterator[sqlite3.Connection]:
-        """One transaction, whole or not at all; faults of the store become LedgerErrors."""
+    def _transaction(self, begin: str, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
+        """Run one transaction; errors of SQLite become LedgerErrors."""
         if not self.exists():
             raise LedgerError(
                 f"there is no ledger {self.address!r}", hint="`boltdp ledger set-budget` makes one; see its --help"
             )
         try:
-            # In this mode SQLite makes no file where there is none.
+            # In this mode SQLite does not create a missing file.
             address = f"{self.path.as_uri()}?mode=rw"
             with (
                 _interrupts.shield(),
-                closing(sqlite3.connect(address, uri=True, timeout=PATIENCE, isolation_level=None)) as connection,
+                closing(sqlite3.connect(address, uri=True, timeout=LOCK_TIMEOUT, isolation_level=None)) as connection,
             ):
-                # FULL: a power failure leaves a whole file. EXTRA: nor does it undo what was committed just before.
-                synchronous = f"synchronous = {'EXTRA' if lasting else 'FULL'}"
+                # FULL: a power failure leaves a consistent file. EXTRA: it does not undo the last commit either.
+                synchronous = f"synchronous = {'EXTRA' if durable else 'FULL'}"
                 for pragma in (synchronous, "trusted_schema = OFF", "cell_size_check = ON"):
                     connection.execute(f"PRAGMA {pragma}")
                 connection.execute(begin)
@@ -118,7 +118,7 @@ class SQLiteStore(Store):
             raise LedgerError(f"the ledger {self.address!r} cannot be used: {fault}") from None
 
     def _check(self, connection: sqlite3.Connection) -> None:
-        """Refuse a file that is no ledger, or one of another version, or with other tables."""
+        """Raise LedgerError for a file that is not a ledger, has another version or has other tables."""
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if application != APPLICATION:
@@ -138,14 +138,14 @@ class SQLiteStore(Store):
         return [Line(record, digest) for _, record, digest in stored]
 
 
-def _user() -> str:
+def _get_user() -> str:
     try:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):  # a user without a name, as in some containers
         return f"user {os.getuid()}"
 
 
-def _sync(folder: Path) -> None:
+def _sync_directory(folder: Path) -> None:
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,4 +1,4 @@
-"""Where entries are kept: what each store can do, and nothing about what the entries mean."""
+"""The interface of the stores of a ledger, which do not interpret its entries."""
 
 from __future__ import annotations
 
@@ -12,47 +12,46 @@ from boltdp.ledger.hash_chain import Line
 
 
 class Moment(NamedTuple):
-    """Who appends an entry, and when, as the store knows it."""
+    """Who appends an entry, and when, according to the store."""
 
     by: str
     when: str
 
 
 class Store(ABC):
-    """A place that lines are appended to, one after the other, and from which none is ever taken."""
+    """An append-only store of lines."""
 
-    address: str  #: as a user would write it
+    address: str  #: as the user specified it, without a password
 
     @abstractmethod
     def exists(self) -> bool:
-        """Whether there is a ledger, be it a damaged one."""
+        """Whether there is a ledger, possibly a damaged one."""
 
     @abstractmethod
     def create(self) -> None:
-        """Make an empty ledger where there is none; one that is there, whatever its state, stays as it is."""
+        """Create an empty ledger if there is none; an existing one stays as it is, even if it is damaged."""
 
     @abstractmethod
     def read(self) -> Sequence[Line]:
-        """All lines, in order; a LedgerError if any is missing, or if there is no ledger."""
+        """Return all lines in order; raise LedgerError if any is missing, or if there is no ledger."""
 
     @abstractmethod
-    def append(self, make: Callable[[Sequence[Line], Moment], Line], *, lasting: bool = True) -> None:
-        """Append the line that `make` makes of all there are, in one transaction.
+    def append(self, make: Callable[[Sequence[Line], Moment], Line], *, durable: bool = True) -> None:
+        """Append the line that `make` returns for the present lines, in one exclusive transaction.
 
-        Where it is to be `lasting`, it outlives a power failure from when this returns; else only a crash of ours.
-
-        Nobody else appends meanwhile. If `make` raises, nothing was appended.
+        If `make` raises, nothing is appended. A `durable` line survives a power failure, another one only a crash of
+        this process.
         """
 
     @contextmanager
-    def kept_open(self) -> Iterator[None]:
-        """What is done inside, in this thread, may use one connection, where there are connections."""
+    def keep_open(self) -> Iterator[None]:
+        """Use one connection of this thread inside the context, if the store has connections."""
         yield
 
     def allow(self, role: str) -> None:
-        """Let a role append charges, where there are roles."""
+        """Allow a role to append charges, if the store has roles."""
         raise ParameterError(f"a role must be given for a ledger in PostgreSQL only, got {role!r}")
 
     def faults(self) -> list[str]:
-        """What else is wrong with the store, beyond what reading it finds."""
+        """List faults of the store beyond those that `read` detects."""
         return []
