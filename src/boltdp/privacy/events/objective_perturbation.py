@@ -51,7 +51,7 @@ class Shares:
 
 @dataclass(frozen=True)
 class ObjectivePerturbation(Training):
-    """The approximate minimiser of an objective with a random linear term, with a little noise for the approximation."""
+    """The approximate minimiser of an objective with a random linear term, with noise that hides its error."""
 
     kind = "objective perturbation"
     algorithm = "objective"
