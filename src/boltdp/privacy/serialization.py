@@ -65,27 +65,27 @@ def _read(hint: Any, value: Any, where: str) -> Any:
         (hint,) = (one for one in get_args(hint) if one is not type(None))
         return _read(hint, value, where)
     if origin is Literal:
-        return _checked(value in get_args(hint) and isinstance(value, str), value, where, "a known word")
+        return _require(value in get_args(hint) and isinstance(value, str), value, where, "a known word")
     if origin is tuple:
-        _checked(isinstance(value, list), value, where, "a list")
+        _require(isinstance(value, list), value, where, "a list")
         return tuple(_read(get_args(hint)[0], one, f"an element of {where}") for one in value)
     if hint is float:
         if value is None:
             return math.inf
         return float(
-            _checked(isinstance(value, (int, float)) and not isinstance(value, bool), value, where, "a number")
+            _require(isinstance(value, (int, float)) and not isinstance(value, bool), value, where, "a number")
         )
     if hint is int:
-        return _checked(isinstance(value, int) and not isinstance(value, bool), value, where, "a whole number")
+        return _require(isinstance(value, int) and not isinstance(value, bool), value, where, "a whole number")
     if hint in (str, bool):
-        return _checked(isinstance(value, hint), value, where, "text" if hint is str else "true or false")
+        return _require(isinstance(value, hint), value, where, "text" if hint is str else "true or false")
     if isinstance(hint, type) and issubclass(hint, Enum):
         return hint(value)
     return _read_object(hint, value, where)
 
 
 def _read_object(hint: type[Any], value: Any, where: str) -> Any:
-    _checked(isinstance(value, dict), value, where, "an object")
+    _require(isinstance(value, dict), value, where, "an object")
     fields = {key: one for key, one in value.items() if key != "derived"}
     if issubclass(hint, Event):
         named, known, what = fields.pop("kind", None), known_events(), "event"
@@ -138,7 +138,7 @@ def _shape(kind: type[Any]) -> _Shape:
     return _SHAPES[kind]
 
 
-def _checked(holds: bool, value: Any, where: str, wanted: str) -> Any:
+def _require(holds: bool, value: Any, where: str, wanted: str) -> Any:
     if not holds:
         raise ValueError(f"{where} must be {wanted}")
     return value
