@@ -44,7 +44,7 @@ def add_noise(mechanism: Mechanism, vector: Doubles, random_bytes: RandomBytes) 
     draw = _spherical if mechanism.kind == "spherical" else _gaussian
     per_coordinate = 2 if mechanism.kind == "spherical" else 1
     uniforms = Uniforms(per_coordinate * (mechanism.dimensions + mechanism.dimensions % 2), random_bytes)
-    quick = _quick(mechanism, uniforms, vector)
+    quick = _add_noise_in_c(mechanism, uniforms, vector)
     if quick is not None:
         return quick
     exact, exponent = vector.tolist(), mechanism.grid
@@ -58,7 +58,7 @@ def add_noise(mechanism: Mechanism, vector: Doubles, random_bytes: RandomBytes) 
         uniforms.refine()
 
 
-def _quick(mechanism: Mechanism, uniforms: Uniforms, vector: Doubles) -> Doubles | None:
+def _add_noise_in_c(mechanism: Mechanism, uniforms: Uniforms, vector: Doubles) -> Doubles | None:
     """Return the result of `add_noise` computed in C, or None for the few draws where C is not certain."""
     given, out = np.ascontiguousarray(vector, dtype=np.float64), np.empty(mechanism.dimensions)
     draw = _library.exact_spherical if mechanism.kind == "spherical" else _library.exact_gaussian
