@@ -1,9 +1,9 @@
-"""The losses: one object each, with everything that the rest of the program asks of it.
+"""The losses: one class each, with all that the package needs of it.
 
-A loss is its number in the kernel, the kind of target that it is for, its slopes and curvature, its link to
-probabilities, and constants: L, beta and the loss at zero for sensitivities, the simplex of the slopes for objective
-perturbation. All hold for rows with norm at most 1, which the kernel enforces. There are no defaults: a class that does
-not state all of them cannot be defined or made. `kernel/losses.h` says the same of each loss in C.
+A loss has its number in the kernel, its kind of target, its slopes and curvature, its link to probabilities, and
+constants: L, beta and the loss at zero for sensitivities, and the simplex of the slopes for objective perturbation. All
+hold for rows with norm at most 1, which the kernel enforces. There are no defaults: a class must define all of them.
+`kernel/losses.h` defines each loss in C.
 
 Proof: sgd_sensitivity.md 1, 4
 Proof: objective_perturbation.md 2
@@ -25,22 +25,19 @@ from boltdp.errors import ParameterError, real_number, whole_number
 
 #: The largest margin b of `MarginLogistic`.
 MAX_MARGIN = 16.0
-#: `Loss.cut` looks for a margin between plus and minus this: beyond, probabilities are 0 or 1.
-MAX_CUT = 1000.0
+#: `Loss.cut` searches margins up to this absolute value, beyond which probabilities are 0 or 1.
+MAX_ABS_MARGIN = 1000.0
 
 
 @dataclass(frozen=True)
 class Simplex:
     """The regular simplex of a loss's slopes, with a vertex for each class, and a bound on its curvature.
 
-    A loss that states it guarantees that for every row z = (x, y) and all weights there are odds p of the classes, of
-    any origin, such that
+    A loss with a simplex guarantees that for every row z = (x, y) and all weights there are class probabilities p such
+    that
     - the gradient is (the mean of the vertices by p, minus the vertex of y) times x, and
-    - the Hessian adds no more directions than there are vertices but one for each of x, and its trace is at most
-      ||x||^2 times the variance of the vertices by p, which is edge_squared/2 * (1 - sum of p_k^2).
-
-    >>> Simplex(vertices=2, edge_squared=1.0).max_trace
-    0.25
+    - the rank of the Hessian is at most the number of vertices minus one, and its trace is at most ||x||^2 times the
+      variance of the vertices by p, which is edge_squared/2 * (1 - sum of p_k^2).
     """
 
     vertices: int
@@ -48,12 +45,12 @@ class Simplex:
 
     @property
     def directions(self) -> int:
-        """The rank of what one row adds to the Hessian, at most."""
+        """The maximum rank of one row's Hessian."""
         return self.vertices - 1
 
     @property
     def max_trace(self) -> float:
-        """The largest trace of what one row adds to the Hessian: where all classes are equally likely."""
+        """The maximum trace of one row's Hessian, reached where all classes are equally likely."""
         return self.edge_squared * self.directions / (2.0 * self.vertices)
 
 
@@ -90,45 +87,45 @@ class Loss(ABC):
     @property
     @abstractmethod
     def simplex(self) -> Simplex | None:
-        """The simplex of its slopes; None where the slope has kinks, for which objective perturbation is not proved."""
+        """The simplex of the slopes; None if the slope has kinks, for which objective perturbation is not proved."""
 
     @property
     @abstractmethod
     def vectors(self) -> int:
-        """Weight vectors of one model: 1, for one class against all others, or one for each class."""
+        """The weight vectors of one model: 1 for one class against all others, or one per class."""
 
     @property
     @abstractmethod
     def parameter(self) -> float:
-        """The number > 0 that shapes the loss in C; 1 where nothing does."""
+        """The parameter > 0 of the loss in C; 1 if it has none."""
 
     @abstractmethod
     def slopes(self, scores: Doubles, label: int, *, positive: int) -> Doubles:
-        """The derivative in each score <w_k, x>, for a row with this class index: (..., vectors), as the scores."""
+        """Return the derivative in each score <w_k, x> for a row with this class index; shape (..., vectors)."""
 
     @abstractmethod
     def hessians(self, scores: Doubles, label: int, *, positive: int) -> Doubles | None:
-        """The second derivatives in the scores, (..., vectors, vectors); None where the slope has kinks."""
+        """Return the second derivatives in the scores, (..., vectors, vectors); None if the slope has kinks."""
 
     @abstractmethod
     def probabilities(self, margins: Doubles) -> Doubles | None:
-        """The odds of each class that has a vector, from margins (rows, vectors); None if it gives no probabilities."""
+        """Return the odds of each class with a vector, from margins (rows, vectors); None without probabilities."""
 
     @abstractmethod
     def link(self, margin: str, number: Callable[[float], str]) -> str | None:
-        """The probability of the second of two classes as an expression of SQL, from that of the margin.
+        """Return the probability of the second of two classes as an SQL expression, from that of the margin.
 
-        `number` writes a constant; None: there is no such expression.
+        `number` formats a constant; None: there is no such expression.
         """
 
     @abstractmethod
     def joint(self, classes: int) -> Loss | None:
-        """The loss of one model for all of `classes` classes, instead of one model per class; None: there is none."""
+        """Return the loss of one model for all classes, instead of one model per class; None if there is none."""
 
     def cut(self, probability: float) -> float:
-        """The margin of one vector above which the probability of the second of two classes exceeds this one.
+        """Return the margin above which the probability of the second of two classes exceeds `probability`.
 
-        The inverse of `probabilities`, which must grow with the margin. Found by halving, unless a loss knows better.
+        This inverts `probabilities`, which must increase in the margin, by bisection; a loss may override it.
         """
         if self.vectors != 1 or not self.probabilistic:
             raise ParameterError(f"the loss {self.name!r} has no margin that stands for a probability")
@@ -137,27 +134,23 @@ class Loss(ABC):
             odds = self.probabilities(np.array([[margin]]))
             return odds is not None and bool(odds[0, 0] > probability)
 
-        low, high = -MAX_CUT, MAX_CUT
+        low, high = -MAX_ABS_MARGIN, MAX_ABS_MARGIN
         if exceeds(low) or not exceeds(high):
             raise ParameterError(f"the loss {self.name!r} has no margin with a probability of {probability:g}")
         return bisect(exceeds, low, high)[0]
 
     @property
     def probabilistic(self) -> bool:
-        """Whether it tells probabilities."""
         return self.probabilities(np.zeros((1, self.vectors))) is not None
 
     @property
     def directions(self) -> int:
-        """Weight vectors that are free, and need noise.
-
-        Several vectors sum to zero, since their gradients do, so the last follows from the others.
-        """
+        """The number of free weight vectors, which need noise: several vectors sum to zero, so one is not free."""
         return max(1, self.vectors - 1)
 
     @property
     def basis(self) -> Doubles | None:
-        """An orthonormal basis of the free vectors, one combination of the vectors per row; None: the vector itself."""
+        """An orthonormal basis of the free vectors, one combination of the vectors per row; None for one vector."""
         return None if self.vectors == 1 else contrasts(self.vectors)
 
 
@@ -211,13 +204,10 @@ class Logistic(Loss):
 
 @dataclass(frozen=True)
 class MarginLogistic(Logistic):
-    """Logistic loss that wants a margin: ln(1 + exp(b - y <w, x>)).
+    """Logistic loss with a margin: ln(1 + exp(b - y <w, x>)).
 
-    L, beta, the corners and the curvature are those of the logistic loss, which it is, moved by b. But a row that is
-    not decided yet, as all are at first, has a slope near L, not half of it: the noise, which pays for L, buys more.
-
-    >>> MarginLogistic().at_zero > Logistic().at_zero, MarginLogistic().lipschitz
-    (True, 1.0)
+    It is the logistic loss shifted by b, with the same L, beta, simplex and curvature. But at zero weights its slope is
+    near L instead of L/2, so that rows weigh more against noise that is calibrated to L.
     """
 
     margin: float = 2.0
@@ -240,7 +230,7 @@ class MarginLogistic(Logistic):
 
     @property
     def parameter(self) -> float:  # type: ignore[override]
-        """e^-b: the loss is that of this number, whatever its last bit is."""
+        """e^-b; the loss in C is defined by this rounded number."""
         return math.exp(-self.margin)
 
     def slopes(self, scores: Doubles, label: int, *, positive: int) -> Doubles:
@@ -251,7 +241,7 @@ class MarginLogistic(Logistic):
         return super().hessians(scores - _sign(label, positive) * self.margin, label, positive=positive)
 
     def probabilities(self, margins: Doubles) -> Doubles:
-        """The odds at which the loss is smallest in the mean: s(b + margin) to s(b - margin), s the logistic function.
+        """Return the odds that minimise the expected loss: s(b + margin) to s(b - margin), s the logistic function.
 
         A row of the positive class pulls the margin up by s(b - margin), one of the other class down by s(b + margin).
         """
@@ -260,23 +250,18 @@ class MarginLogistic(Logistic):
         return odds
 
     def link(self, margin: str, number: Callable[[float], str]) -> str:
-        """The same, by tanh."""
         half, one, two, b = (number(value) for value in (0.5, 1.0, 2.0, self.margin))
         up, down = (f"tanh({half} * ({b} {sign} ({margin})))" for sign in "+-")
         return f"({one} + {up}) / ({two} + {up} + {down})"
 
     def joint(self, classes: int) -> Multinomial:
-        """Softmax cross-entropy, whose slopes are near their L without a margin."""
+        """Return softmax cross-entropy, whose slopes are near L without a margin."""
         return Multinomial(classes)
 
 
 @dataclass(frozen=True)
 class HuberSVM(Loss):
-    """Hinge loss with its kink replaced by a parabola of half-width h around margin 1.
-
-    >>> HuberSVM(width=0.1).smoothness
-    5.0
-    """
+    """Hinge loss with its kink replaced by a parabola of half-width h around margin 1."""
 
     width: float = 0.1
 
@@ -329,11 +314,7 @@ class HuberSVM(Loss):
 
 @dataclass(frozen=True)
 class Multinomial(Loss):
-    """Softmax cross-entropy over K classes, with one weight vector per class.
-
-    >>> Multinomial(classes=10).lipschitz == math.sqrt(2)
-    True
-    """
+    """Softmax cross-entropy over K classes, with one weight vector per class."""
 
     classes: int
 
@@ -388,7 +369,6 @@ class Multinomial(Loss):
         """None: a model of two classes has one margin, and this loss two."""
 
     def joint(self, classes: int) -> Multinomial:
-        """The same for another number of classes."""
         return Multinomial(classes)
 
 
@@ -397,12 +377,7 @@ LOSSES: Mapping[str, type[Loss]] = {loss.name: loss for loss in (Logistic, Margi
 
 
 def contrasts(classes: int) -> Doubles:
-    """An orthonormal basis, one vector per row, of the vectors of length `classes` that sum to zero.
-
-    >>> np.round(contrasts(3) @ contrasts(3).T, 12)
-    array([[1., 0.],
-           [0., 1.]])
-    """
+    """Return an orthonormal basis, one vector per row, of the vectors of length `classes` that sum to zero."""
     rows = np.tril(np.ones((classes - 1, classes)))
     rows[np.arange(classes - 1), np.arange(1, classes)] = -np.arange(1, classes)
     basis: Doubles = rows / np.linalg.norm(rows, axis=1, keepdims=True)

@@ -20,9 +20,9 @@ from boltdp.errors import ParameterError
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.exact_sampling import (
     Uniforms,
+    _add_noise_in_c,
     _gaussian,
     _grid_points,
-    _quick,
     _spherical,
     add_noise,
     seeded_bytes,
@@ -288,7 +288,7 @@ def test_the_quick_way_gives_the_exact(
     uniforms = Uniforms(len(stream), lambda _: stream.astype(">u8").tobytes())
     mechanism = Mechanism(kind, scale, dimensions)
     weights = random.standard_normal(dimensions) * scale * size
-    quick = _quick(mechanism, uniforms, weights)
+    quick = _add_noise_in_c(mechanism, uniforms, weights)
     # A large quotient of length and norm, as with all of these extremes at once, puts more into doubt.
     assert quick is not None or (kind == "spherical" and leading > 1)
     if quick is None:
@@ -307,7 +307,7 @@ def test_what_the_quick_way_refuses_is_drawn_all_the_same(kind: Kind, first: int
     chunk = first.to_bytes(8, "big") + bytes(range(16 * count - 8))
     mechanism, weights = Mechanism(kind, 1.0, 1), np.array([weight])
     source, good = iter([chunk]), seeded_bytes(4)
-    assert _quick(mechanism, Uniforms(count, lambda _: chunk), weights) is None
+    assert _add_noise_in_c(mechanism, Uniforms(count, lambda _: chunk), weights) is None
     noisy = add_noise(mechanism, weights, lambda count: next(source, b"") or good(count))
     expected = exact(mechanism, weights, Uniforms(count, lambda _: chunk))
     assert np.isfinite(noisy[0])
@@ -325,7 +325,7 @@ def test_a_sum_beside_a_boundary_is_refused() -> None:
     # The nearest double puts the sum within 2^-93 of the boundary; the steps of the grid are 2^-39.
     for offset, answers in ((0.0, False), (2.0**-90, False), (2.0**-60, True), (-(2.0**-60), True)):
         weights = np.array([float(gap) + offset])
-        quick = _quick(mechanism, uniforms, weights)
+        quick = _add_noise_in_c(mechanism, uniforms, weights)
         assert (quick is not None) is answers
         expected = exact(mechanism, weights, uniforms)
         assert expected is not None
@@ -335,7 +335,7 @@ def test_a_sum_beside_a_boundary_is_refused() -> None:
 
 def test_more_dimensions_than_the_quick_way_has_room_for_are_drawn_all_the_same() -> None:
     mechanism, weights = Mechanism("spherical", 1.0, 1 << 14), np.zeros(1 << 14)
-    assert _quick(mechanism, Uniforms(2 << 14, seeded_bytes(2)), weights) is None
+    assert _add_noise_in_c(mechanism, Uniforms(2 << 14, seeded_bytes(2)), weights) is None
     length = np.linalg.norm(add_noise(mechanism, weights, seeded_bytes(2)))
     assert abs(length / mechanism.expected_norm - 1) < 0.05
 

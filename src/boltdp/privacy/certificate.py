@@ -1,4 +1,4 @@
-"""What was guaranteed: the tree of what was spent and a few public facts, from which everything else is derived."""
+"""The certificate of a release: its claimed budget and its tree of events, from which everything else is derived."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ from boltdp.privacy.mechanisms import Mechanism, gaussian_epsilon, gaussian_sigm
 from boltdp.privacy.serialization import from_record, to_record
 from boltdp.privacy.training_problem import Problem
 
-#: Why a certificate that claims less than its events spend is worth nothing.
+#: Reasons why a release is not private.
 OVERSPENT = "what was done spends more than the epsilon and delta that are claimed"
 UNCLAIMED = "no epsilon is claimed"
-#: Mathematical libraries differ between machines in the last digits: by no more than this part.
+#: The relative difference allowed between machines, whose mathematical libraries differ in the last digits.
 TOLERANCE = 1e-9
 
 
 class CertificateError(BoltdpError):
-    """A certificate does not add up."""
+    """A certificate cannot be verified."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Certificate:
-    """The record of one release; `certify` makes it."""
+    """The record of one release, made by `certify`."""
 
-    budget: Budget | None  #: what is claimed to be spent at most; None: nothing is claimed
+    budget: Budget | None  #: the claimed epsilon and delta; None: nothing is claimed
     spent: Event
     version: str = __version__
 
@@ -60,73 +60,70 @@ class Certificate:
 
     @cached_property
     def training(self) -> Training:
-        """How the released model, or each of several alike, was trained."""
+        """The training of the released model, or of each of several models."""
         assert isinstance(self.spent.released, Training)
         return self.spent.released
 
     @property
     def algorithm(self) -> str:
-        """The name of the algorithm that trained it."""
         return self.training.algorithm
 
     @property
     def problem(self) -> Problem:
-        """What it minimised."""
         return self.training.problem
 
     @cached_property
     def models(self) -> int:
-        """How many models were trained and released together."""
+        """The number of models that were trained and released together."""
         return self.spent.models
 
     @cached_property
     def selection(self) -> Selection | None:
-        """How it was chosen among candidates, if it was."""
+        """The selection among candidates, if there was one."""
         return next((event for event in self.spent.walk() if isinstance(event, Selection)), None)
 
     @cached_property
     def moments(self) -> NoisyMoments | None:
-        """What was released before training to centre the rows, if it was."""
+        """The noisy moments that centre the features, if they were released."""
         return next((event for event in self.spent.walk() if isinstance(event, NoisyMoments)), None)
 
     @cached_property
     def parts(self) -> tuple[BudgetedEvent, ...]:
-        """What the budget was divided into: first what came before training, if anything did."""
+        """The composed events with their budgets, in the order of their releases."""
         return tuple(part for event in self.spent.walk() if isinstance(event, Composition) for part in event.parts)
 
     @cached_property
     def draft(self) -> BudgetedEvent | None:
-        """What was spent on finding the schema, if it was found from the rows."""
+        """The private draft of the schema, if there was one."""
         return next((part for part in self.parts if is_draft(part.event)), None)
 
     @cached_property
     def training_noise(self) -> Mechanism | None:
-        """Noise before or inside the training of each model."""
+        """The noise before or inside the training of each model."""
         return self.training.training_noise
 
     @cached_property
     def release_noise(self) -> Mechanism | None:
-        """Noise added to the weights of each model at the end."""
+        """The noise added to the weights of each model at the end."""
         return self.training.release_noise
 
     @cached_property
     def sensitivity(self) -> Sensitivity | None:
-        """Of the weights that the release noise was added to."""
+        """The sensitivity of the weights that the release noise is added to."""
         return self.training.sensitivity
 
     @property
     def rows(self) -> int:
-        """How many private rows had a part in it."""
+        """The number of private rows."""
         return self.problem.rows if self.selection is None else self.selection.rows
 
     @property
     def person_rows(self) -> int | None:
-        """How many of a person's rows count, at most, if the guarantee is about persons; None: it is about rows."""
+        """The maximum number of rows per person, if the guarantee is about persons; None: it is about rows."""
         return self.problem.person_rows
 
     @cached_property
     def adjacency(self) -> Adjacency:
-        """Between which datasets the guarantee holds."""
         return Adjacency.of(self.person_rows)
 
     @cached_property
@@ -136,21 +133,20 @@ class Certificate:
 
     @cached_property
     def reasons(self) -> tuple[str, ...]:
-        """Why it is not private; empty if it is."""
+        """The reasons why the release is not private; empty if it is."""
         return why_not_private(self.spent, self.budget)
 
     @property
     def private(self) -> bool:
-        """Whether the privacy claim holds."""
         return not self.reasons
 
     def delta(self, epsilon: float) -> float:
-        """The curve: no more of delta was spent at any other epsilon; 1 where nothing is guaranteed."""
+        """Return the privacy profile: the delta at any epsilon, or 1 where nothing is guaranteed."""
         target = 1e-9 if self.budget is None or not self.budget.delta else self.budget.delta
         return self.spent.delta(Budget(epsilon).epsilon, target=target)
 
     def guarantee(self, *, planned: bool = False) -> str:
-        """The claim in plain words, or what it will be of a model that is only planned."""
+        """Return the guarantee in words, of a released model or of a `planned` one."""
         if not self.private or self.budget is None:
             return f"NOT PRIVATE: {'; '.join(self.reasons)}."
         epsilon, delta, rows = self.budget.epsilon, self.budget.delta, self.rows
@@ -172,14 +168,13 @@ class Certificate:
         return claim
 
     def _changed_rows(self, rows: int) -> str:
-        """The rows in which neighbouring datasets differ."""
         if self.person_rows is None:
             return f"any one of the {rows:,} rows"
         used = "one is used" if self.person_rows == 1 else f"at most {self.person_rows:,} are used"
         return f"the rows of any one person, of which {used},"
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON-able values; floats keep every bit."""
+        """Return the certificate as JSON values; floats keep every bit."""
         return {
             "private": self.private,
             "reasons": list(self.reasons),
@@ -195,7 +190,7 @@ class Certificate:
 
     @classmethod
     def from_dict(cls, record: dict[str, Any]) -> Certificate:
-        """Read what `to_dict` wrote; derived numbers that don't follow from the rest are refused."""
+        """Read the result of `to_dict`; raise CertificateError if derived numbers do not follow from the rest."""
         try:
             certificate = cls(
                 budget=None if record["epsilon"] is None else Budget(record["epsilon"], record["delta"]),
@@ -221,9 +216,9 @@ def certify(
     seeded: bool = False,
     reasons: tuple[str, ...] = (),
 ) -> Certificate:
-    """Certify a training that was planned for what the draft of its schema and `before` leave of a budget.
+    """Certify a training planned for the budget that remains after the draft of its schema and `before`.
 
-    `before` is what was released to standardize the features. `reasons` are why the guarantee does not hold that lie
+    `before` is the release that standardizes the features. `reasons` state why the guarantee does not hold, for causes
     outside the privacy core, such as classes read from the data.
 
     Proof: noisy_counts.md 5
@@ -241,16 +236,13 @@ def certify(
 
 
 def subtract_spent(whole: Budget, before: BudgetedEvent | None, training: Event | None = None) -> Budget:
-    """Return what remains of a budget for a training after a part of it was spent.
+    """Return the remaining budget for a training after a part of it was spent.
 
-    It follows from basic composition; but if both the part and the training, as planned for any budget, are Gaussian,
-    it is what fits the whole budget together with the part.
+    It follows from basic composition, unless both the part and the training (as planned for any budget) are Gaussian:
+    then their composition as Gaussian mechanisms uses the whole budget.
 
     Proof: noisy_moments.md 3
     Proof: noisy_gradient_descent.md 2
-
-    >>> subtract_spent(Budget(1.0), None)
-    Budget(epsilon=1.0, delta=0.0)
     """
     if before is None or before.budget is None:
         return whole
@@ -258,16 +250,16 @@ def subtract_spent(whole: Budget, before: BudgetedEvent | None, training: Event 
     if spent is None or training is None or training.mu is None:
         return left
     squared = ((1.0 - TOLERANCE) / gaussian_sigma(whole)) ** 2 - spent**2
-    if squared * gaussian_sigma(left) ** 2 <= 1.0:  # hardly anything is left, and rounding takes the gain
+    if squared * gaussian_sigma(left) ** 2 <= 1.0:  # almost nothing remains, and rounding exceeds the gain
         return left
     distance = math.sqrt(squared)
     if Mechanism("gaussian", 1.0, 1).delta(0.0, sensitivity=distance) <= whole.delta:
-        return left  # delta alone pays for more than this distance, so that no epsilon states it
+        return left  # delta alone covers this distance, so that it has no epsilon > 0
     return Budget(gaussian_epsilon(distance, whole.delta), whole.delta)
 
 
 def fits_budget(event: Event, budget: Budget) -> bool:
-    """Return whether an event spends no more than a budget, but for the last digits."""
+    """Return whether an event is within a budget, up to the relative `TOLERANCE`."""
     target = budget.delta or 1e-9
     if event.delta(budget.epsilon, target=target) <= budget.delta:
         return True
@@ -275,7 +267,7 @@ def fits_budget(event: Event, budget: Budget) -> bool:
 
 
 def why_not_private(event: Event, budget: Budget | None) -> tuple[str, ...]:
-    """Why a release that claims to spend no more than a budget is not private; empty if it is."""
+    """Return the reasons why a release that claims a budget is not private; empty if it is."""
     if event.non_private_reasons:
         return event.non_private_reasons
     if budget is None:
@@ -284,10 +276,10 @@ def why_not_private(event: Event, budget: Budget | None) -> tuple[str, ...]:
 
 
 def verify(certificate: Certificate) -> None:
-    """Recompute what the certificate claims from its public numbers; raise CertificateError if it does not follow.
+    """Recompute delta from the certificate's public numbers; raise CertificateError if it exceeds the claim.
 
-    Of a model that is not private for a reason that it states, the noise is checked all the same; but not of one whose
-    noise is as published, which is claimed by nobody here to be enough.
+    The noise of a model that states why it is not private is checked too, unless the noise is as published in a paper
+    or the stated reason lies in the events themselves.
     """
     event = certificate.spent
     while isinstance(event, NonPrivate):
@@ -304,7 +296,7 @@ def verify(certificate: Certificate) -> None:
 
 
 def check_within(certificate: Certificate, *, epsilon: float | None, delta: float | None) -> None:
-    """Refuse a certificate that claims nothing, or that spends more than a limit; None: no limit."""
+    """Raise CertificateError if a certificate claims no budget, or one above a limit; None: no limit."""
     limits = {"epsilon": epsilon, "delta": delta}
     for name, limit in limits.items():
         if limit is not None and not 0 <= limit < math.inf:
@@ -318,10 +310,7 @@ def check_within(certificate: Certificate, *, epsilon: float | None, delta: floa
 
 
 def compare_records(record: Any, expected: Any, where: str) -> None:
-    """Refuse what does not follow; floats may differ in the last digits, as mathematical libraries do.
-
-    >>> compare_records({"a": 1.0}, {"a": 1.0 + 1e-12}, "the record")
-    """
+    """Raise CertificateError if a record differs from the expected one; floats may differ by `TOLERANCE`."""
     if isinstance(expected, dict) and isinstance(record, dict):
         for key in record:
             if key not in expected:

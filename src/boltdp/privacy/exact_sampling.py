@@ -1,10 +1,10 @@
-"""Noise, drawn exactly; how much of it there must be is `mechanisms.py`. Only `release.py` may draw.
+"""Exact sampling of noise, which only `release.py` may use; `mechanisms.py` calibrates it.
 
 A textbook sampler rounds at each step and so leaks through the low bits of its result. Here the noise is a real
 number: every uniform is an interval given by the random bits read so far, all arithmetic is on intervals
 (python-flint), and more bits are read until each coordinate of vector + noise rounds to one point of a fixed grid.
-Rounding the exact sum is post-processing, so the guarantee is that of the real-valued mechanism. C
-(`kernel/exact_sampling.c`) does it in nearly all cases, and knows when it is not certain.
+Rounding the exact sum is post-processing, so the guarantee is that of the real-valued mechanism. Nearly all draws are
+computed in C (`kernel/exact_sampling.c`), which reports when its result is not certain.
 
 Proof: mechanisms.md 3
 """
@@ -31,24 +31,20 @@ RandomBytes: TypeAlias = Callable[[int], bytes]  #: count -> that many random by
 _DRAW = (c_int, [c_char_p, c_double, c_int, c_void_p, c_size_t, c_void_p])
 _library = load({"exact_gaussian": _DRAW, "exact_spherical": _DRAW})
 
-#: Bits of a uniform that are read at a time: flint is quickest with these, and exact_sampling.c has them.
+#: The bits of a uniform that are read at a time: the fastest number for flint, and that of exact_sampling.c.
 WORD_BITS = 62
 
 
 def add_noise(mechanism: Mechanism, vector: Doubles, random_bytes: RandomBytes) -> Doubles:
-    """`vector` plus one draw of the noise, each coordinate rounded to the grid.
-
-    >>> add_noise(Mechanism("gaussian", scale=1.0, dimensions=2), np.zeros(2), seeded_bytes(0)).shape
-    (2,)
-    """
+    """Return `vector` plus one draw of the noise, with each coordinate rounded to the grid."""
     if vector.shape != (mechanism.dimensions,):
         raise ParameterError(f"weights must be a vector of {mechanism.dimensions}, got shape {vector.shape}")
-    if not np.isfinite(vector).all():  # no number of bits would do
+    if not np.isfinite(vector).all():  # the loop below would never end
         raise ParameterError("weights must be finite, and one is not")
     draw = _spherical if mechanism.kind == "spherical" else _gaussian
     per_coordinate = 2 if mechanism.kind == "spherical" else 1
     uniforms = Uniforms(per_coordinate * (mechanism.dimensions + mechanism.dimensions % 2), random_bytes)
-    quick = _quick(mechanism, uniforms, vector)
+    quick = _add_noise_in_c(mechanism, uniforms, vector)
     if quick is not None:
         return quick
     exact, exponent = vector.tolist(), mechanism.grid
@@ -57,13 +53,13 @@ def add_noise(mechanism: Mechanism, vector: Doubles, random_bytes: RandomBytes) 
             noise = draw(uniforms.intervals(), mechanism.dimensions, arb(mechanism.scale))
             points = _grid_points([c + given for c, given in zip(noise, exact, strict=True)], exponent)
         if points is not None:
-            step = Fraction(2) ** -exponent  # a number of steps may be beyond all floats where the sum is not
+            step = Fraction(2) ** -exponent  # a grid index may overflow a float although the sum does not
             return np.array([float(point * step) for point in points])
         uniforms.refine()
 
 
-def _quick(mechanism: Mechanism, uniforms: Uniforms, vector: Doubles) -> Doubles | None:
-    """The same from C, which is certain of it for nearly all draws; else None."""
+def _add_noise_in_c(mechanism: Mechanism, uniforms: Uniforms, vector: Doubles) -> Doubles | None:
+    """Return the result of `add_noise` computed in C, or None for the few draws where C is not certain."""
     given, out = np.ascontiguousarray(vector, dtype=np.float64), np.empty(mechanism.dimensions)
     draw = _library.exact_spherical if mechanism.kind == "spherical" else _library.exact_gaussian
     sure = draw(
@@ -73,46 +69,39 @@ def _quick(mechanism: Mechanism, uniforms: Uniforms, vector: Doubles) -> Doubles
 
 
 def system_bytes(count: int) -> bytes:
-    """Random bytes of the operating system: the only source a private release may use.
-
-    >>> len(system_bytes(16))
-    16
-    """
+    """Return random bytes of the operating system, the only source that a private release may use."""
     return os.urandom(count)
 
 
 def seeded_bytes(seed: int | str) -> RandomBytes:
-    """A reproducible source, for tests and research: whoever knows the seed can subtract the noise.
+    """Return a reproducible source for tests and research: whoever knows the seed can subtract the noise.
 
-    A text gives a source that no number gives.
-
-    >>> seeded_bytes(1)(4) == seeded_bytes(1)(4)
-    True
+    The source of a string differs from that of any number.
     """
     return random.Random(seed).randbytes
 
 
 class Uniforms:
-    """Independent uniforms on [0, 1], each known to the bits read so far."""
+    """Independent uniforms on [0, 1], each known up to the bits read so far."""
 
     def __init__(self, count: int, random_bytes: RandomBytes) -> None:
         self._count, self._random_bytes = count, random_bytes
-        self.first = random_bytes(16 * count)  #: two words of 8 bytes for each, of which WORD_BITS count
-        if len(self.first) != 16 * count:  # C would read on
+        self.first = random_bytes(16 * count)  #: two words of 8 bytes for each, of which WORD_BITS are used
+        if len(self.first) != 16 * count:  # C would read beyond the end
             raise ParameterError(f"random_bytes must give {16 * count} bytes when asked for, got {len(self.first)}")
         self._streams = [self.first]
 
     @property
     def bits(self) -> int:
-        """Bits of each that are known."""
+        """The number of known bits of each uniform."""
         return WORD_BITS * (1 + len(self._streams))
 
     def refine(self) -> None:
-        """Read one more word of each."""
+        """Read one more word of each uniform."""
         self._streams.append(self._random_bytes(8 * self._count))
 
     def intervals(self) -> list[arb]:
-        """[k, k+1] / 2^bits, as midpoint and radius: the words are the digits of k."""
+        """Return the interval [k, k+1] / 2^bits of each uniform, where the words are the digits of k."""
         unit, intervals = arb((1, -WORD_BITS)), [arb(0.5, 0.5)] * self._count
         for stream in reversed(self._streams):
             words = np.frombuffer(stream, ">u8").reshape(self._count, -1) >> np.uint64(64 - WORD_BITS)
@@ -122,7 +111,7 @@ class Uniforms:
 
 
 def _gaussian(uniforms: list[arb], dimensions: int, scale: arb) -> list[arb]:
-    """Normals by the Box-Muller transform of pairs of uniforms."""
+    """Return normals by the Box-Muller transform of pairs of uniforms."""
     normals, minus_two = [], arb(-2)
     for u, v in zip(uniforms[0::2], uniforms[1::2], strict=True):
         length = (u.log() * minus_two).sqrt() * scale
@@ -133,7 +122,7 @@ def _gaussian(uniforms: list[arb], dimensions: int, scale: arb) -> list[arb]:
 
 
 def _spherical(uniforms: list[arb], dimensions: int, scale: arb) -> list[arb]:
-    """A uniform direction times a Gamma(dimensions, scale) length, which is a sum of exponentials -scale * ln U."""
+    """Return a uniform direction times a Gamma(dimensions, scale) norm, a sum of exponentials -scale * ln U."""
     half = len(uniforms) // 2
     normals = _gaussian(uniforms[:half], dimensions, arb(1))
     product = arb(1)
@@ -147,7 +136,7 @@ def _spherical(uniforms: list[arb], dimensions: int, scale: arb) -> list[arb]:
 
 
 def _grid_points(values: list[arb], exponent: int) -> list[int] | None:
-    """The grid index nearest to each value, or None when an interval touches two grid cells."""
+    """Return the grid index nearest to each value, or None if an interval touches two grid cells."""
     unit, half = arb((1, exponent)), arb(0.5)
     points = [(value * unit + half).floor().unique_fmpz() for value in values]
     return None if None in points else [int(point) for point in points]

@@ -1,4 +1,4 @@
-"""How much noise a quantity of known sensitivity needs, and of which kind. `exact_sampling.py` draws it."""
+"""Noise mechanisms and their calibration to a sensitivity and a budget. `exact_sampling.py` draws the noise."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from boltdp.errors import ParameterError, real_number, whole_number
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.spherical_delta import find_spherical_scale, spherical_bits, spherical_delta
 
-_ONE_AT_A_TIME = threading.Lock()
+_PRECISION_LOCK = threading.Lock()
 
 Kind = Literal["spherical", "gaussian"]
 
-#: Grid steps in one noise scale: 2^40, so that rounding changes the noise by nothing that matters.
+#: A noise scale has 2^40 grid steps, so that rounding to the grid hardly changes the noise.
 GRID_BITS = 40
 
 
@@ -29,11 +29,8 @@ GRID_BITS = 40
 class Mechanism:
     """The distribution of the noise.
 
-    `spherical`: a uniform direction times a Gamma(dimensions, scale) length: density ~ exp(-length / scale).
+    `spherical`: a uniform direction times a Gamma(dimensions, scale) norm: density ~ exp(-norm / scale).
     `gaussian`: independent normals of standard deviation `scale`.
-
-    >>> Mechanism("spherical", scale=0.5, dimensions=4).expected_norm
-    2.0
     """
 
     kind: Kind
@@ -49,7 +46,7 @@ class Mechanism:
 
     @property
     def expected_norm(self) -> float:
-        """The mean length of the noise vector."""
+        """The expected L2 norm of the noise."""
         if self.kind == "spherical":
             return self.scale * self.dimensions
         half = self.dimensions / 2
@@ -62,16 +59,13 @@ class Mechanism:
 
     @property
     def grid(self) -> int:
-        """Released numbers are whole multiples of 2 to the power of minus this."""
+        """The grid exponent: released numbers are multiples of 2^-grid."""
         return GRID_BITS - math.frexp(self.scale)[1]
 
     def delta(self, epsilon: float, *, sensitivity: float) -> float:
-        """What this noise spends of delta at an epsilon, added to a quantity of this L2-sensitivity; rounded up.
+        """Return the delta of this noise at an epsilon for a quantity of this L2-sensitivity, rounded up.
 
         Proof: mechanisms.md 1, 2, 6
-
-        >>> Mechanism("spherical", scale=0.5, dimensions=4).delta(2.0, sensitivity=1.0)
-        0.0
         """
         if self.kind == "gaussian":
             with precision(256):
@@ -81,9 +75,9 @@ class Mechanism:
 
 
 def calibrate(sensitivity: float, *, dimensions: int, budget: Budget) -> Mechanism:
-    """The noise of smallest expected length that makes a quantity of this L2-sensitivity (epsilon, delta)-private.
+    """Return the noise of smallest expected norm that makes a quantity of this L2-sensitivity (epsilon, delta)-private.
 
-    With delta > 0 it may be of either kind. The choice depends on public numbers only.
+    With delta > 0 it may be of either kind; the choice depends on public numbers only.
 
     Proof: mechanisms.md 1, 2, 6
 
@@ -104,20 +98,16 @@ def calibrate(sensitivity: float, *, dimensions: int, budget: Budget) -> Mechani
 
 
 def smallest_noise(*enough: Mechanism) -> Mechanism:
-    """The shortest, in the mean, of several noises that are each enough.
-
-    >>> smallest_noise(Mechanism("gaussian", 1.0, 50), Mechanism("spherical", 0.1, 50)).kind
-    'spherical'
-    """
+    """Return the mechanism with the smallest expected L2 norm of several that are each sufficient."""
     return min(enough, key=lambda noise: noise.expected_norm)
 
 
 @lru_cache(maxsize=1024)
 def spherical_scale(budget: Budget, *, dimensions: int) -> float:
-    """The smallest scale of spherical noise, to 10 digits, that makes sensitivity 1 (epsilon, delta)-private.
+    """Return the smallest scale of spherical noise, to 10 digits, that makes sensitivity 1 (epsilon, delta)-private.
 
-    The l2 mechanism of Joseph, Kulesza and Yu (2025), certified by interval arithmetic. At most the 1/epsilon of pure
-    privacy, which it is where nothing less can be certified.
+    This is the l2 mechanism of Joseph, Kulesza and Yu (2025), certified by interval arithmetic. The scale is 1/epsilon,
+    that of pure privacy, where no smaller one can be certified.
 
     Proof: mechanisms.md 6
 
@@ -134,10 +124,10 @@ def spherical_scale(budget: Budget, *, dimensions: int) -> float:
 
 @lru_cache(maxsize=1024)
 def gaussian_sigma(budget: Budget) -> float:
-    """The smallest standard deviation, to 12 digits, that makes sensitivity 1 (epsilon, delta)-private.
+    """Return the smallest standard deviation, to 12 digits, that makes sensitivity 1 (epsilon, delta)-private.
 
-    The analytic calibration of Balle and Wang (2018), valid for every epsilon. Interval arithmetic certifies that the
-    returned number satisfies the condition, whatever the rounding.
+    This is the analytic calibration of Balle and Wang (2018), valid for every epsilon and certified by interval
+    arithmetic.
 
     Proof: mechanisms.md 2
 
@@ -150,12 +140,9 @@ def gaussian_sigma(budget: Budget) -> float:
 
 
 def gaussian_epsilon(distance: float, delta: float) -> float:
-    """The smallest epsilon, to 12 digits, for which unit normals whose means are `distance` apart are private.
+    """Return the smallest epsilon, to 12 digits, of unit normals whose means are `distance` apart at this delta.
 
     Proof: mechanisms.md 2
-
-    >>> round(gaussian_epsilon(1 / gaussian_sigma(Budget(1.0, 1e-6)), 1e-6), 9)
-    1.0
     """
 
     def is_enough(epsilon: float) -> bool:
@@ -166,11 +153,7 @@ def gaussian_epsilon(distance: float, delta: float) -> float:
 
 
 def smallest_scale(is_enough: Callable[[float], bool]) -> float:
-    """The smallest number, to 12 digits, that `is_enough` accepts; it must accept all above that and none below.
-
-    >>> round(smallest_scale(lambda scale: scale * scale >= 2), 9)
-    1.414213562
-    """
+    """Return the smallest number, to 12 digits, that `is_enough` accepts; it must accept all larger numbers too."""
     high = 1.0
     while not is_enough(high):
         high *= 2
@@ -181,15 +164,11 @@ def smallest_scale(is_enough: Callable[[float], bool]) -> float:
 
 
 def gaussian_delta(distance: arb, epsilon: arb) -> arb:
-    """The smallest delta for which unit normals whose means are `distance` apart are (epsilon, delta)-close.
+    """Return an enclosure of the delta at an epsilon of unit normals whose means are `distance` apart.
 
-    Phi(d/2 - epsilon/d) - e^epsilon * Phi(-d/2 - epsilon/d): Balle and Wang (2018), Theorem 8.
+    It is Phi(d/2 - epsilon/d) - e^epsilon * Phi(-d/2 - epsilon/d): Balle and Wang (2018), Theorem 8.
 
     Proof: mechanisms.md 2
-
-    >>> with precision(64):
-    ...     round(float(gaussian_delta(arb(1), arb(1))), 6)
-    0.126937
     """
     root = arb(2).sqrt()
     upper = ((epsilon / distance - distance / 2) / root).erfc() / 2
@@ -198,29 +177,20 @@ def gaussian_delta(distance: arb, epsilon: arb) -> arb:
 
 
 def _gaussian_is_private(sigma: float, budget: Budget) -> bool:
-    """Whether this much noise is enough for sensitivity 1, for certain."""
+    """Return whether noise of this deviation is certainly sufficient for sensitivity 1."""
     with precision(256):
         return bool(gaussian_delta(1 / arb(sigma), arb(budget.epsilon)) <= arb(budget.delta))
 
 
 @contextmanager
 def precision(bits: int) -> Iterator[None]:
-    """Interval arithmetic with this many bits. The setting is global, so one thread at a time.
-
-    >>> with precision(128):
-    ...     str(arb(2).sqrt())[:12]
-    '[1.414213562'
-    """
-    with _ONE_AT_A_TIME, ctx.workprec(bits):
+    """Set the precision of interval arithmetic. The setting is global, so that a lock admits one thread at a time."""
+    with _PRECISION_LOCK, ctx.workprec(bits):
         yield
 
 
 def upper(delta: arb) -> float:
-    """A float no smaller than any number of an interval, at most 1, which is no guarantee at all.
-
-    >>> upper(arb(0.25))
-    0.25
-    """
+    """Return an upper bound on an enclosed delta as a float from 0 to 1."""
     if not delta.is_finite():
         return 1.0
     rounded = float(delta.upper())
@@ -228,5 +198,5 @@ def upper(delta: arb) -> float:
 
 
 def _divide_up(numerator: float, denominator: float) -> float:
-    """A float no smaller than the real quotient."""
+    """Return a float that is at least the real quotient."""
     return math.nextafter(numerator / denominator, math.inf)

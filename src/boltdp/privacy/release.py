@@ -1,15 +1,15 @@
-"""The one module where randomness meets private numbers, and the only way for what was computed from rows to leave.
+"""The only module that adds noise to private numbers: every result computed from rows is released here.
 
-    `release_counts`, `release_values`     noisy counts, of which a schema is drafted or a model measured
-    `release_moments`   noisy sums, which centre the rows
-    `draw_linear_terms`      noise before training
+    `release_counts`, `release_values`    noisy counts, to draft a schema or to evaluate a model
+    `release_moments`     noisy sums, to centre the features
+    `draw_linear_terms`   noise before training
     `release_gradient`    noise in the sum of a scan
-    `draw_update_keys`       keys of the noise that the kernel adds to updates, and `draw_sample_key` of its samples
-    `release_weights`   noise after training
-    `choose`, `release_count`, `draw_trials`, `pick`     the choice among candidates
+    `draw_update_keys`, `draw_sample_key`    keys of the kernel's noise in updates, and of its samples
+    `release_weights`     noise after training
+    `choose`, `release_count`, `draw_trials`, `draw_index`    selection among candidates
 
-What is drawn, and how much of it, was decided from public numbers before a row was read: it stands in the events of a
-certificate. A seed is accepted only where the certificate says so, which makes the result not private.
+The events of a certificate state the noise, which was calibrated from public numbers before any row was read. A seed is
+accepted only if the certificate states it, which makes the result non-private.
 """
 
 from __future__ import annotations
@@ -32,30 +32,26 @@ from boltdp.privacy.mechanisms import Mechanism, calibrate, precision
 
 V = TypeVar("V", bound=Hashable)
 
-#: Length of a key: of the noise inside training, and of a pass's samples.
+#: The length of the keys of the noise inside training and of the samples of a pass.
 KEY_BYTES = 32
 
 
 class Randomness:
-    """Where random bits come from: the operating system, or a seed, for tests and research.
-
-    >>> Randomness(7).stream()(4) == Randomness(7).stream()(4)
-    True
-    """
+    """A source of random bytes: the operating system, or a seed for tests and research."""
 
     def __init__(self, seed: int | None = None) -> None:
         self.seed = seed
-        self.drawn = False  #: whether anybody ever asked for random bytes
+        self.drawn = False  #: whether `stream` was ever called
 
     def stream(self, purpose: str = "") -> RandomBytes:
-        """Random bytes for one purpose; of a seed, each purpose has its own, which begins again each time."""
+        """Return the random bytes of one purpose; a seed has a stream per purpose, restarted by each call."""
         self.drawn = True
         if self.seed is None:
             return system_bytes
         return seeded_bytes(f"{purpose} {self.seed}" if purpose else self.seed)
 
     def spawn(self) -> Iterator[Randomness]:
-        """As many as are wanted, each independent of the others; of a seed, those of the seeds that follow it."""
+        """Yield independent sources without end; with a seed, those of the seed and the seeds after it."""
         number = 0
         while True:
             yield self if self.seed is None else Randomness(self.seed + number)
@@ -71,11 +67,11 @@ def release_weights(weights: Doubles, certificate: Certificate, randomness: Rand
     check_seed(certificate, randomness)
     if noise is None:
         return weights.copy()
-    return _noisy(weights, noise, certificate, randomness.stream())
+    return _add_noise_per_model(weights, noise, certificate, randomness.stream())
 
 
 def draw_linear_terms(certificate: Certificate, randomness: Randomness) -> Doubles:
-    """The linear terms q of objective perturbation, of shape (models, vectors, dims), drawn as `certificate` states.
+    """Draw the linear terms q of objective perturbation, of shape (models, vectors, dims), as `certificate` states.
 
     Proof: objective_perturbation.md 1, 4
     """
@@ -93,18 +89,19 @@ def draw_linear_terms(certificate: Certificate, randomness: Randomness) -> Doubl
 def release_gradient(sums: Doubles, certificate: Certificate, randomness: Randomness, *, scan: int) -> Doubles:
     """Add to the sums of one scan, of shape (models, vectors, dims), the noise that `certificate` states.
 
-    Each scan of a seed has its own noise.
+    With a seed, each scan has its own noise.
 
     Proof: noisy_gradient_descent.md 2
     """
     noise = certificate.training_noise
     assert noise is not None
     check_seed(certificate, randomness)
-    return _noisy(sums, noise, certificate, randomness.stream(f"scan {scan}"))
+    return _add_noise_per_model(sums, noise, certificate, randomness.stream(f"scan {scan}"))
 
 
-def _noisy(numbers: Doubles, noise: Mechanism, certificate: Certificate, random_bytes: RandomBytes) -> Doubles:
-    """Numbers of shape (models, vectors, dims) with noise in each model."""
+def _add_noise_per_model(
+    numbers: Doubles, noise: Mechanism, certificate: Certificate, random_bytes: RandomBytes
+) -> Doubles:
     problem = certificate.problem
     shape = (certificate.models, problem.loss.vectors, problem.dims)
     if numbers.shape != shape:
@@ -112,36 +109,27 @@ def _noisy(numbers: Doubles, noise: Mechanism, certificate: Certificate, random_
     basis = problem.loss.basis
     if basis is None:
         return np.stack([add_noise(noise, model.ravel(), random_bytes).reshape(model.shape) for model in numbers])
-    # Vectors that sum to zero: noise goes into the directions they can move in.
+    # The vectors sum to zero, so the noise is added in the basis of their free directions.
     turned = [add_noise(noise, (basis @ model).ravel(), random_bytes) for model in numbers]
     return np.stack([basis.T @ model.reshape(-1, problem.dims) for model in turned])
 
 
 def draw_update_keys(certificate: Certificate, random_bytes: RandomBytes) -> list[bytes | None]:
-    """A key for the noise inside the training of each model, all different; None where there is no such noise."""
+    """Draw a key for the noise inside the training of each model; None where there is no such noise."""
     return [None if certificate.training_noise is None else random_bytes(KEY_BYTES) for _ in range(certificate.models)]
 
 
 def draw_sample_key(random_bytes: RandomBytes) -> bytes:
-    """The key of one pass's samples: as secret as the rows.
-
-    >>> len(draw_sample_key(Randomness().stream()))
-    32
-    """
+    """Draw the key of the samples of one pass, which must stay as secret as the rows."""
     return random_bytes(KEY_BYTES)
 
 
 def release_moments(
     sums: Integers, event: NoisyMoments, randomness: Randomness, *, rows: int, numbers: Booleans
 ) -> ReleasedMoments:
-    """Add to `sums`, the two lines of `boltdp.kernel.feature_sums`, the noise that `event` states.
+    """Add the noise that `event` states to `sums`, the two rows of `boltdp.kernel.feature_sums`.
 
-    `numbers` says which features are numbers.
-
-    >>> event = NoisyMoments(moments="mean", features=2, numbers=2, clip_norm=1.0, noise=None)
-    >>> sums = np.array([[2**20, 0], [2**20, 0]])
-    >>> release_moments(sums, event, Randomness(), rows=2, numbers=np.array([True, True])).means
-    array([0.5, 0. ])
+    `numbers` is the mask of numeric features.
     """
     if sums.shape != (2, event.features) or numbers.shape != (event.features,) or numbers.sum() != event.numbers:
         raise ParameterError(f"sums must be of {event.features} features, {event.numbers} of them numbers")
@@ -161,19 +149,15 @@ def release_moments(
 
 
 def release_counts(counts: Sequence[int], event: NoisyCounts, random_bytes: RandomBytes) -> list[float]:
-    """The counts of public intervals, each with the noise that `event` states.
+    """Return the counts of public intervals, each with the noise that `event` states.
 
     Proof: noisy_counts.md 2
-
-    >>> from boltdp.privacy.events.noisy_counts import make_noisy_counts
-    >>> len(release_counts([900, 0, 100], make_noisy_counts(Budget(1.0), releases=1), Randomness().stream()))
-    3
     """
     return [float(add_noise(event.noise, np.array([float(count)]), random_bytes)[0]) for count in counts]
 
 
 def release_values(counts: Mapping[V, int], event: NoisyCounts, random_bytes: RandomBytes) -> dict[V, float]:
-    """Values that only rows know, with noisy counts: those above the threshold of `event`, the most frequent first.
+    """Return the private values whose noisy counts exceed the threshold of `event`, the most frequent first.
 
     Proof: noisy_counts.md 3
 
@@ -186,23 +170,20 @@ def release_values(counts: Mapping[V, int], event: NoisyCounts, random_bytes: Ra
         raise ParameterError("the event must have a threshold for values that only rows know")
     present = [value for value, count in counts.items() if count > 0]
     noisy = release_counts([counts[value] for value in present], event, random_bytes)
-    # In an order that what is released has, not that in which the rows have the values.
+    # The order depends only on released numbers, not on the order of the rows.
     above = [(count, value) for value, count in zip(present, noisy, strict=True) if count > event.threshold]
     return {value: count for count, value in sorted(above, key=lambda pair: (-pair[0], str(pair[1])))}
 
 
 def choose(errors: Sequence[int], *, epsilon: float, random_bytes: RandomBytes) -> int:
-    """The exponential mechanism: position i with probability ~ exp(-epsilon * errors[i] / 2).
+    """Draw index i with probability proportional to exp(-epsilon * errors[i] / 2): the exponential mechanism.
 
-    Exact: the smallest of ln(-ln U_i) + epsilon*errors[i]/2 has this distribution, and more bits of the uniforms are
-    read until one of them is the smallest for certain.
+    The draw is exact: the index of the smallest ln(-ln U_i) + epsilon*errors[i]/2 has this distribution, and more bits
+    of the uniforms are read until the smallest is certain.
 
     Proof: selection.md 1.1, 1.2
-
-    >>> choose([900, 10, 800], epsilon=1.0, random_bytes=Randomness(1).stream())
-    1
     """
-    Budget(epsilon)  # refuses what is no epsilon
+    Budget(epsilon)  # raises for an invalid epsilon
     if not errors:
         raise ParameterError("errors must have at least one count, got none")
     uniforms = Uniforms(len(errors), random_bytes)
@@ -217,26 +198,20 @@ def choose(errors: Sequence[int], *, epsilon: float, random_bytes: RandomBytes) 
 
 
 def release_count(count: int, *, epsilon: float, random_bytes: RandomBytes, changes: int = 1) -> float:
-    """A count that neighbours can change by so much, with Laplace noise of this over epsilon.
+    """Return a count of sensitivity `changes` with Laplace noise of scale `changes` / epsilon.
 
     Proof: mechanisms.md 1
     Proof: adjacency.md 5
-
-    >>> abs(release_count(1000, epsilon=1.0, random_bytes=Randomness(1).stream()) - 1000) < 30
-    True
     """
-    # In one dimension the spherical mechanism is Laplace's.
+    # In one dimension the spherical mechanism is the Laplace mechanism.
     mechanism = calibrate(float(changes), dimensions=1, budget=Budget(epsilon))
     return float(add_noise(mechanism, np.array([float(count)]), random_bytes)[0])
 
 
 def draw_trials(mean: float, random_bytes: RandomBytes) -> int:
-    """How many trials to make: geometric with this mean. It must stay secret.
+    """Draw the number of trials from the geometric distribution with this mean. It must stay secret.
 
     Proof: selection.md 2.3, 2.4
-
-    >>> draw_trials(100.0, Randomness(1).stream()) >= 1
-    True
     """
     uniforms = Uniforms(1, random_bytes)
     while True:
@@ -249,11 +224,7 @@ def draw_trials(mean: float, random_bytes: RandomBytes) -> int:
 
 
 def draw_index(count: int, random_bytes: RandomBytes) -> int:
-    """A number from 0 to count - 1, each equally likely.
-
-    >>> draw_index(3, Randomness(1).stream()) in (0, 1, 2)
-    True
-    """
+    """Draw a uniform integer from 0 to count - 1."""
     bits = (count - 1).bit_length()
     while True:
         drawn = int.from_bytes(random_bytes(8), "big") >> (64 - bits)
@@ -262,18 +233,18 @@ def draw_index(count: int, random_bytes: RandomBytes) -> int:
 
 
 def is_on_release_grid(weights: Doubles, certificate: Certificate) -> bool:
-    """Whether weights of shape (models, vectors, dims) lie on the grid that a release of this certificate rounds to.
+    """Return whether weights of shape (models, vectors, dims) are on the grid to which `release_weights` rounds.
 
-    It finds weights that replaced released ones, such as those from before the noise.
+    This detects weights that replaced the released ones, such as those before the noise was added.
     """
     noise, basis = certificate.release_noise, certificate.problem.loss.basis
     if noise is None:
         return True
     tolerance = np.float64(0.0)
-    # Weights too large to be counted in steps of the grid become infinite, and their differences no numbers.
+    # Weights too large for the grid overflow to infinity, and their differences to NaN.
     with np.errstate(over="ignore", invalid="ignore"):
         if basis is not None:
-            # Turning into the vectors and back rounds: that much is forgiven.
+            # The change of basis and back rounds by at most this.
             tolerance = 8.0 * basis.shape[1] * np.finfo(float).eps * np.abs(weights).max()
             if not np.abs(weights.sum(axis=1)).max() <= tolerance:
                 return False
@@ -283,7 +254,7 @@ def is_on_release_grid(weights: Doubles, certificate: Certificate) -> bool:
 
 
 def check_seed(certificate: Certificate, randomness: Randomness) -> None:
-    """Refuse a seed that the certificate does not speak of, and the lack of one that it does."""
+    """Raise ParameterError unless a seed is used exactly if the certificate states one."""
     if (randomness.seed is not None) != certificate.seeded:
         said = "seeded" if certificate.seeded else "not seeded"
         raise ParameterError(f"a certificate that says the noise is {said} must match the use of a seed")

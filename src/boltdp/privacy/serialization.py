@@ -1,7 +1,7 @@
-"""Frozen dataclasses as JSON and back, by their fields and types alone: what is not declared is refused.
+"""Conversion of frozen dataclasses to JSON and back by their fields and types; undeclared entries raise ValueError.
 
-A certificate is made of these. An event is known by its kind and a loss by its name, and both state, beside their
-fields, numbers that follow from them, under "derived".
+Certificates are stored this way. A record names an event by its kind and a loss by its name, and both have, beside
+their fields, numbers that follow from them, under "derived".
 """
 
 from __future__ import annotations
@@ -26,12 +26,7 @@ T = TypeVar("T")
 
 
 def to_record(value: Any) -> Any:
-    """As JSON-able values; floats keep every bit, and infinity, which JSON has not, is null.
-
-    >>> from boltdp.privacy.budget import Budget
-    >>> to_record(Budget(1.0))
-    {'epsilon': 1.0, 'delta': 0.0}
-    """
+    """Return a value as JSON values; floats keep every bit, and infinity, which JSON lacks, is null."""
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, tuple):
@@ -55,7 +50,7 @@ def to_record(value: Any) -> Any:
 
 
 def from_record(kind: type[T], record: Any) -> T:
-    """Read what `to_record` wrote; derived numbers are left for whoever compares both."""
+    """Read the result of `to_record`; derived numbers are ignored, and the caller has to compare them."""
     value: T = _read(kind, record, "the record")
     return value
 
@@ -70,34 +65,34 @@ def _read(hint: Any, value: Any, where: str) -> Any:
         (hint,) = (one for one in get_args(hint) if one is not type(None))
         return _read(hint, value, where)
     if origin is Literal:
-        return _checked(value in get_args(hint) and isinstance(value, str), value, where, "a known word")
+        return _require(value in get_args(hint) and isinstance(value, str), value, where, "a known word")
     if origin is tuple:
-        _checked(isinstance(value, list), value, where, "a list")
+        _require(isinstance(value, list), value, where, "a list")
         return tuple(_read(get_args(hint)[0], one, f"an element of {where}") for one in value)
     if hint is float:
         if value is None:
             return math.inf
         return float(
-            _checked(isinstance(value, (int, float)) and not isinstance(value, bool), value, where, "a number")
+            _require(isinstance(value, (int, float)) and not isinstance(value, bool), value, where, "a number")
         )
     if hint is int:
-        return _checked(isinstance(value, int) and not isinstance(value, bool), value, where, "a whole number")
+        return _require(isinstance(value, int) and not isinstance(value, bool), value, where, "a whole number")
     if hint in (str, bool):
-        return _checked(isinstance(value, hint), value, where, "text" if hint is str else "true or false")
+        return _require(isinstance(value, hint), value, where, "text" if hint is str else "true or false")
     if isinstance(hint, type) and issubclass(hint, Enum):
         return hint(value)
     return _read_object(hint, value, where)
 
 
 def _read_object(hint: type[Any], value: Any, where: str) -> Any:
-    _checked(isinstance(value, dict), value, where, "an object")
+    _require(isinstance(value, dict), value, where, "an object")
     fields = {key: one for key, one in value.items() if key != "derived"}
     if issubclass(hint, Event):
         named, known, what = fields.pop("kind", None), known_events(), "event"
     elif issubclass(hint, Loss):
         named, known, what = fields.pop("name", None), LOSSES, "loss"  # type: ignore[assignment]
     else:
-        # A problem with passes is a recipe: of a class and those made of it, the one that has these fields.
+        # The class or the subclass with these fields: a problem with passes is a recipe.
         fitting = [
             one for one in (hint, *hint.__subclasses__()) if _shape(one).required <= fields.keys() <= _shape(one).names
         ]
@@ -119,25 +114,19 @@ def _read_object(hint: type[Any], value: Any, where: str) -> Any:
 
 @cache
 def known_events() -> Mapping[str, type[Event]]:
-    """Every kind of event of this package, by its name; each mechanism's stands in a module of its own.
-
-    >>> "objective perturbation" in known_events()
-    True
-    """
+    """Return every event class of this package by its kind."""
     for module in pkgutil.iter_modules(privacy.__path__, f"{privacy.__name__}."):
         importlib.import_module(module.name)
     return Event.KINDS
 
 
 class _Shape(NamedTuple):
-    """What a class of records is made of."""
-
     names: frozenset[str]
     required: frozenset[str]
     hints: Mapping[str, Any]
 
 
-#: Of every class that was asked for: finding out takes longer than reading a record.
+#: A cache by class, as finding the shape takes longer than reading a record.
 _SHAPES: dict[Any, _Shape] = {}
 
 
@@ -149,7 +138,7 @@ def _shape(kind: type[Any]) -> _Shape:
     return _SHAPES[kind]
 
 
-def _checked(holds: bool, value: Any, where: str, wanted: str) -> Any:
+def _require(holds: bool, value: Any, where: str, wanted: str) -> Any:
     if not holds:
         raise ValueError(f"{where} must be {wanted}")
     return value

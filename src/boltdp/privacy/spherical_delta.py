@@ -1,8 +1,7 @@
-"""What spherical noise spends of delta when it is shorter than pure privacy needs. Proofs: `mechanisms.md`, section 6.
+"""The delta of spherical noise whose scale is too small for pure privacy. Proofs: `mechanisms.md`, section 6.
 
-Moved by a distance, the noise differs from itself by a loss whose distribution has a density in closed form, by
-Bessel functions; what it spends is one integral over that density, and a power series gives the integral with an
-error bound.
+The privacy loss between the noise and the noise shifted by a distance has a density in closed form, with Bessel
+functions. Delta is one integral over that density, and a power series computes it with an error bound.
 """
 
 from __future__ import annotations
@@ -12,28 +11,23 @@ from collections.abc import Callable
 
 from flint import arb, ctx
 
-#: Above these the series gets long for little: Gaussian noise is within 1 % in this many dimensions, and only an
-#: epsilon of dozens makes such a distance private.
+#: Above these limits the series is long and of little use: Gaussian noise is within 1 % in this many dimensions, and
+#: only an epsilon of dozens makes such a distance private.
 MAX_DISTANCE = 200.0
 MAX_DIMENSIONS = 1000
 
-#: A scale found spends all of delta but this part, or is longer than the best by this part.
-UNSPENT = 1e-11
-#: Noise that is shorter than pure noise by less than this part is not worth a search.
+#: The search stops when the unused part of delta, or the relative error of the scale, is at most this.
+TOLERANCE = 1e-11
+#: The smallest relative gain over pure noise for which the search is made.
 MIN_GAIN = 1e-9
 
 
 def spherical_delta(distance: arb, epsilon: arb, dimensions: int) -> arb:
-    """The smallest delta for which spherical noises of scale 1, `distance` apart, are (epsilon, delta)-close.
+    """Return an enclosure of the delta of spherical noise of scale 1 shifted by `distance`.
 
-    An enclosure, in the current precision; `spherical_bits` says which one makes it narrow.
+    It is computed in the current precision; `spherical_bits` returns one that makes it narrow.
 
     Proof: mechanisms.md 6
-
-    >>> from boltdp.privacy.mechanisms import precision
-    >>> with precision(spherical_bits(3.0)):
-    ...     round(float(spherical_delta(arb(3), arb(1), 2)), 6)
-    0.491934
     """
     if distance <= epsilon:
         return arb(0)
@@ -49,18 +43,15 @@ def spherical_delta(distance: arb, epsilon: arb, dimensions: int) -> arb:
 
 
 def spherical_bits(distance: float) -> int:
-    """A precision in which `spherical_delta` keeps 12 digits and more: the two sums of its series nearly cancel.
-
-    >>> spherical_bits(10.0)
-    210
-    """
+    """Return a precision for 12 or more correct digits of `spherical_delta`, whose series has much cancellation."""
     return 160 + int(5.0 * min(distance, MAX_DISTANCE))
 
 
 def find_spherical_scale(spent: Callable[[float], arb], *, delta: float, pure: float) -> float:
-    """The smallest scale, to 10 digits, that spends certainly no more than `delta`; at most `pure`, which spends none.
+    """Return the smallest scale, to 10 digits, that certainly has at most `delta`; never above `pure`, without delta.
 
-    `spent` encloses what a scale spends; it falls in the scale. Where it is too wide to tell, the scale is not taken.
+    `spent` returns an enclosure of the delta of a scale, decreasing in the scale. A scale with an enclosure too wide
+    to decide is rejected.
 
     Proof: mechanisms.md 6
 
@@ -72,20 +63,20 @@ def find_spherical_scale(spent: Callable[[float], arb], *, delta: float, pure: f
         return pure / (1.0 + math.exp(shortfall))
 
     def excess(shortfall: float) -> float:
-        """The logarithm of what is spent at most over what may be, rounded up; too much where it is no number."""
+        """Return the log ratio of the scale's delta to the allowed one, rounded up; 1 if it is not finite."""
         most = math.nextafter(float((spent(scale(shortfall)) / arb(delta)).upper().log().upper()), math.inf)
         return most if math.isfinite(most) else 1.0
 
-    # In the logarithm of how much shorter than pure noise it is, the excess is nearly straight.
+    # The excess is nearly linear in `shortfall`, the log of the relative gain over pure noise.
     low, high = math.log(MIN_GAIN), 0.0
     if not (below := excess(low)) <= 0:
         return pure
     while (above := excess(high)) <= 0:
         low, below, high = high, above, high + 2.0
-    # False position, the Illinois way: an end that stays where it is counts half the next time.
-    goal = -UNSPENT / 2
+    # Regula falsi, Illinois variant: the value at an end that is kept is halved.
+    goal = -TOLERANCE / 2
     left, right, stayed = below - goal, above - goal, ""
-    while below < -UNSPENT and scale(low) > scale(high) * (1.0 + UNSPENT):
+    while below < -TOLERANCE and scale(low) > scale(high) * (1.0 + TOLERANCE):
         middle = high - (high - low) * right / (right - left)
         value = excess(middle)
         if value <= 0:
@@ -98,9 +89,9 @@ def find_spherical_scale(spent: Callable[[float], arb], *, delta: float, pure: f
 
 
 def _integral(half: arb, epsilon: arb, dimensions: int, *, far: arb, near: arb) -> arb:
-    """Of (1 - v^2)^((n-3)/2) * (far + near*(1 - v^2)) * (e^(xv) - e^(epsilon-xv)), v from c = epsilon/(2x) to 1.
+    """Integrate (1 - v^2)^((n-3)/2) * (far + near*(1 - v^2)) * (e^(xv) - e^(epsilon-xv)) from c = epsilon/(2x) to 1.
 
-    By the power series of the exponentials in x, which is `half`, and the moments J_k: the integrals of
+    It uses the power series of the exponentials in x, which is `half`, and the moments J_k, the integrals of
     (1 - v^2)^((n-3)/2) * v^k.
 
     Proof: mechanisms.md 6
@@ -119,17 +110,17 @@ def _integral(half: arb, epsilon: arb, dimensions: int, *, far: arb, near: arb) 
         moment, following = following, second
         k += 1
         weight *= half / k
-    # No J_k is above J_0, and from here each weight is less than half the one before.
+    # The remainder: no J_k exceeds J_0, and from here each weight is less than half of the previous one.
     rest = 2 * weight * signs[1] * both * first
     return total + rest.union(-rest)
 
 
 def _first(room: arb, exponent: arb) -> arb:
-    """J_0, which is half of the incomplete beta function of `room`, `exponent` and 1/2.
+    """Return J_0, half of the incomplete beta function of `room`, `exponent` and 1/2.
 
     Proof: mechanisms.md 6
     """
-    # Here the library loses digits and needs 9 ms to find them again; the series needs less than one.
+    # In this range the library loses digits and takes 9 ms; the series takes less than 1 ms.
     if not (exponent > 100 and room > 0.75 and room < 0.92):
         return room.beta_lower(exponent, arb(0.5)) / 2
     total, term, k, tiny = arb(0), arb(1), 0, arb((1, -ctx.prec))

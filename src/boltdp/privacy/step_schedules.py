@@ -1,4 +1,4 @@
-"""Step sizes: every schedule is four numbers, so that the kernel and the analysis use the same bits.
+"""Step-size schedules: each is four numbers, so that the kernel and the analysis use the same bits.
 
     eta_t = min(cap, scale / (growth(t) + offset)),     growth(t) = 0, t or sqrt(t),   t = 1, 2, ... counts UPDATES
 
@@ -23,11 +23,7 @@ Growth = Literal["none", "linear", "sqrt"]
 
 @dataclass(frozen=True)
 class Schedule:
-    """A step size for each update.
-
-    >>> Schedule("linear", scale=8.0, offset=1.0).steps(1, 4)
-    array([4.        , 2.66666667, 2.        ])
-    """
+    """A step size for each update."""
 
     growth: Growth
     scale: float
@@ -49,7 +45,7 @@ class Schedule:
             raise ParameterError(f"cap must be > 0, got {self.cap}")
 
     def at(self, updates: npt.ArrayLike) -> Doubles:
-        """eta_t for the given t, to the bit as the kernel computes them."""
+        """Return eta_t for the given t, bit for bit as the kernel computes it."""
         t = np.array(updates, dtype=np.float64, ndmin=1)
         if self.growth == "none":
             return np.full_like(t, min(self.cap, self.scale))
@@ -60,59 +56,39 @@ class Schedule:
         return np.minimum(t, self.cap, out=t)
 
     def steps(self, start: int, stop: int) -> Doubles:
-        """eta_t for t = start, ..., stop - 1."""
+        """Return eta_t for t = start, ..., stop - 1."""
         return self.at(np.arange(start, stop))
 
     @property
     def largest(self) -> float:
-        """The first step: schedules never increase."""
+        """The largest step, which is the first, as schedules never increase."""
         return float(self.at(1)[0])
 
 
 def constant(step_size: float) -> Schedule:
-    """eta: the paper's convex default is 1/sqrt(m).
-
-    >>> constant(0.5).steps(1, 3)
-    array([0.5, 0.5])
-    """
+    """Return the schedule of a constant step; the paper's convex default is 1/sqrt(m)."""
     return Schedule("none", scale=step_size, offset=1.0)
 
 
 def decreasing(*, beta: float, rows: int, exponent: float = 0.5) -> Schedule:
-    """2 / (beta * (t + m^c)), with c in [0, 1).
-
-    >>> decreasing(beta=1.0, rows=100).steps(1, 2)
-    array([0.18181818])
-    """
+    """Return the schedule 2 / (beta * (t + m^c)), with c in [0, 1)."""
     return Schedule("linear", scale=2.0 / beta, offset=_power(rows, exponent))
 
 
 def square_root(*, beta: float, rows: int, exponent: float = 0.5) -> Schedule:
-    """2 / (beta * (sqrt(t) + m^c)), with c in [0, 1).
-
-    >>> square_root(beta=1.0, rows=100).steps(4, 5)
-    array([0.16666667])
-    """
+    """Return the schedule 2 / (beta * (sqrt(t) + m^c)), with c in [0, 1)."""
     return Schedule("sqrt", scale=2.0 / beta, offset=_power(rows, exponent))
 
 
 def strongly_convex(*, beta: float, gamma: float) -> Schedule:
-    """min(1/beta, 1/(gamma*t)).
-
-    >>> strongly_convex(beta=2.0, gamma=1.0).steps(1, 5)
-    array([0.5       , 0.5       , 0.33333333, 0.25      ])
-    """
+    """Return the schedule min(1/beta, 1/(gamma*t))."""
     if not gamma > 0:
         raise ParameterError(f"regularization must be > 0 for the strongly convex schedule, got {gamma}")
     return Schedule("linear", scale=1.0 / gamma, cap=1.0 / beta)
 
 
 def strongly_convex_constant(step_size: float, *, beta: float) -> Schedule:
-    """A constant step of at most 1/beta, for the strongly convex case.
-
-    >>> strongly_convex_constant(0.5, beta=2.0).largest
-    0.5
-    """
+    """Return the schedule of a constant step of at most 1/beta, for the strongly convex case."""
     if step_size > 1.0 / beta:
         raise ParameterError(f"step_size must be <= 1/beta = {1.0 / beta:.6g}, got {step_size:.6g}")
     return constant(step_size)

@@ -1,4 +1,4 @@
-"""What is trained, in public numbers only: the kernel's state and every sensitivity are derived from it."""
+"""The training problem in public numbers, from which the kernel's state and every sensitivity are derived."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from boltdp.errors import ParameterError, real_number, whole_number
 from boltdp.losses import Loss
 from boltdp.privacy.step_schedules import Schedule
 
-#: Far above any use, and few enough for a list of them.
+#: Far above any practical number, and small enough for a list.
 MAX_PASSES = 10_000_000
-#: Far above any use, and few enough for the rounding of their average to be small.
+#: Far above any practical number, and small enough for a small rounding error of the average.
 MAX_PARTITIONS = 1_000_000
-#: Far below any use, and far above the numbers that double precision cannot hold to full accuracy.
+#: Far below any practical step, and far above subnormal numbers.
 MIN_STEP = 1e-100
 
-#: How small a class weight may be beside the largest: beyond any use, and products with it keep full accuracy.
+#: The smallest class weight, where the largest is 1.
 MIN_CLASS_WEIGHT = 1e-4
 
-#: Of a person's rows that count, at most: far above any use, and exact in products with doubles.
+#: The largest maximum of rows per person: far above any practical number, and exact in products with doubles.
 MAX_PERSON_ROWS = 1_000_000
 
-#: Of a field that a record has only if it is not the default: it came later, and files without it stay what they are.
+#: The metadata of fields that are recorded only if not the default, which keeps older files valid.
 IF_GIVEN = {"record": "if given"}
 
 Averaging = Literal["last", "all", "tail"]
@@ -32,25 +32,20 @@ Permutation = Literal["once", "fresh"]
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """What one model minimises: the mean loss of the rows, plus (lambda/2)||w||^2.
+    """The objective of one model: the mean loss of the rows, plus (lambda/2)||w||^2.
 
-    With class weights, the loss of a row is multiplied by the weight of its class. The largest of them is 1, so that
-    every bound on the loss holds for the weighted one too.
+    Class weights multiply the loss of each row. The largest weight is 1, so that every bound on the loss holds for the
+    weighted loss too.
 
     Proof: sgd_sensitivity.md 7
-
-    >>> from boltdp.losses import Multinomial
-    >>> problem = Problem(loss=Multinomial(3), dims=50, rows=10_000)
-    >>> problem.weights, problem.dimensions
-    (150, 100)
     """
 
     loss: Loss
-    dims: int  #: features of a row, the constant one included
+    dims: int  #: the features of a row, including the constant feature
     rows: int  #: m
     regularization: float = 0.0  #: lambda
-    class_weights: tuple[float, ...] | None = field(default=None, metadata=IF_GIVEN)  #: one a class; None: all are 1
-    #: g: at most this many rows of each person count, and neighbours differ in a person; None: they differ in a row
+    class_weights: tuple[float, ...] | None = field(default=None, metadata=IF_GIVEN)  #: one per class; None: all are 1
+    #: g, the maximum number of rows per person, if neighbours differ in a person; None: they differ in a row
     person_rows: int | None = field(default=None, metadata=IF_GIVEN)
 
     def __post_init__(self) -> None:
@@ -66,11 +61,11 @@ class Problem:
         if not 0 <= self.regularization < math.inf:
             raise ParameterError(f"regularization must be a finite number >= 0, got {self.regularization}")
         if self.class_weights is not None:
-            object.__setattr__(self, "class_weights", self._checked_weights(self.class_weights))
+            object.__setattr__(self, "class_weights", self._validate_class_weights(self.class_weights))
         check_person_rows(self.person_rows)
 
-    def _checked_weights(self, given: tuple[float, ...]) -> tuple[float, ...]:
-        weights = tuple(real_number(weight, "each of the class_weights") for weight in given)
+    def _validate_class_weights(self, class_weights: tuple[float, ...]) -> tuple[float, ...]:
+        weights = tuple(real_number(weight, "each of the class_weights") for weight in class_weights)
         classes = self.loss.vectors if self.loss.vectors > 1 else max(2, len(weights))
         if len(weights) != classes:
             raise ParameterError(f"class_weights must be one for each of the {classes} classes, got {len(weights)}")
@@ -80,7 +75,7 @@ class Problem:
 
     @property
     def changed_rows(self) -> int:
-        """How many rows leave, at most, between neighbours, and how many come in.
+        """The maximum number of rows that are replaced between neighbours.
 
         Proof: adjacency.md 1
         """
@@ -98,36 +93,24 @@ class Problem:
 
     @property
     def weights(self) -> int:
-        """D, the numbers in one model."""
+        """D, the number of weights of one model."""
         return self.loss.vectors * self.dims
 
     @property
     def dimensions(self) -> int:
-        """Of the space in which the weights can move, and noise is needed."""
+        """The dimension of the space of possible weights, in which noise is added."""
         return self.loss.directions * self.dims
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe(Problem):
-    """How SGD goes about it: the batches, passes and steps of one model's run.
+    """The batches, passes and steps of one model's SGD run.
 
-    >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.step_schedules import constant
-    >>> r = Recipe(loss=Logistic(), dims=50, rows=10_001, batch_size=50, passes=2, schedule=constant(0.1))
-    >>> r.batches, r.updates, r.smallest_batch
-    (200, 400, 50)
-
-    With several partitions, each makes such a run over its own rows alone, from the same first weights, and the result
-    is the average of theirs, weighted by their rows. Batches and updates are then those of the largest partition.
-
-    >>> r = Recipe(loss=Logistic(), dims=50, rows=10_001, batch_size=50, passes=2, schedule=constant(0.1), partitions=4)
-    >>> [r.bounds(number) for number in range(4)]
-    [(0, 2500), (2500, 5000), (5000, 7500), (7500, 10001)]
-    >>> r.batches, r.updates
-    (50, 100)
+    With several partitions, each has its own run over its own rows, from the same initial weights, and the result is
+    the average of the runs weighted by their rows. Batches and updates are then those of the largest partition.
     """
 
-    batch_size: int  #: b, as asked for; the batches' real sizes differ by at most one
+    batch_size: int  #: b, as requested; the actual sizes of batches differ by at most one
     passes: int  #: k
     schedule: Schedule
     radius: float = math.inf  #: R: weights are projected on the ball of this radius after each update
@@ -160,37 +143,35 @@ class Recipe(Problem):
             raise ParameterError(f"the step of one row must be at least {MIN_STEP:g}, got {smallest:g}")
 
     def bounds(self, number: int) -> tuple[int, int]:
-        """Where a partition starts and stops: p is rows floor(p*m/P) to floor((p+1)*m/P) - 1 of the permuted ones."""
+        """Return the bounds of partition p: the permuted rows floor(p*m/P) to floor((p+1)*m/P) - 1."""
         return number * self.rows // self.partitions, (number + 1) * self.rows // self.partitions
 
     def of_partition(self, rows: int) -> Recipe:
-        """The run over a partition of `rows` rows."""
+        """Return the recipe of the run over a partition of `rows` rows."""
         return replace(self, rows=rows, partitions=1)
 
     @property
     def runs(self) -> tuple[Recipe, ...]:
-        """A run for each number of rows that a partition has, the largest last: there are at most two."""
+        """One run per distinct size of a partition, at most two, the largest last."""
         fewest, most = self.rows // self.partitions, self.partition_rows
         return tuple(self.of_partition(rows) for rows in (fewest, most)[fewest == most :])
 
     @property
     def partition_rows(self) -> int:
-        """Rows of the largest partition: of all rows, if there is one."""
+        """The rows of the largest partition."""
         return -(-self.rows // self.partitions)
 
     @property
     def batches(self) -> int:
-        """n, the updates of one pass: m rows are cut into round(m/b) batches whose sizes differ by at most one."""
+        """n, the updates of one pass: m rows are split into round(m/b) batches whose sizes differ by at most one."""
         return max(1, (2 * self.partition_rows + self.batch_size) // (2 * self.batch_size))
 
     @property
     def smallest_batch(self) -> int:
-        """Rows in the smallest batch."""
         return self.partition_rows // self.batches
 
     @property
     def largest_batch(self) -> int:
-        """Rows in the largest batch."""
         return -(-self.partition_rows // self.batches)
 
     @property
@@ -200,7 +181,7 @@ class Recipe(Problem):
 
     @property
     def averaged(self) -> int:
-        """How many of the last iterates the result averages."""
+        """The number of last iterates that are averaged."""
         if self.averaging == "last":
             return 1
         if self.averaging == "all":
@@ -209,23 +190,13 @@ class Recipe(Problem):
 
 
 def check_person_rows(person_rows: int | None) -> None:
-    """Refuse a number of rows of a person that is none.
-
-    >>> check_person_rows(0)
-    Traceback (most recent call last):
-    boltdp.errors.ParameterError: person_rows must be >= 1, got 0
-    """
+    """Raise ParameterError unless the number of rows per person is None or from 1 to MAX_PERSON_ROWS."""
     if person_rows is not None and whole_number(person_rows, "person_rows", least=1) > MAX_PERSON_ROWS:
         raise ParameterError(f"person_rows must be at most {MAX_PERSON_ROWS:,}, got {person_rows}")
 
 
 def check_single_rows(person_rows: int | None, what: str, *, hint: str | None = None) -> None:
-    """Refuse persons for what is proved for single rows only.
-
-    >>> check_single_rows(2, "a portion")
-    Traceback (most recent call last):
-    boltdp.errors.ParameterError: a person_id must not be given for a portion, which is proved for single rows only
-    """
+    """Raise ParameterError if neighbours differ in a person, where `what` is proved for single rows only."""
     if person_rows is not None:
         raise ParameterError(
             f"a person_id must not be given for {what}, which is proved for single rows only", hint=hint
@@ -233,6 +204,6 @@ def check_single_rows(person_rows: int | None, what: str, *, hint: str | None = 
 
 
 def check_undivided(recipe: Recipe, what: str) -> None:
-    """Refuse partitions for what knows of none."""
+    """Raise ParameterError for a recipe with several partitions, which `what` does not support."""
     if recipe.partitions > 1:
         raise ParameterError(f"partitions must be 1 for {what}, got {recipe.partitions}")

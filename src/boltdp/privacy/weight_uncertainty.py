@@ -1,6 +1,6 @@
-"""What the noise does to released weights, in public numbers: for whoever looks at a model, and for no guarantee.
+"""The standard deviation that noise causes in released weights, for reports; no guarantee depends on it.
 
-Nothing here is computed from rows. `weight_uncertainty.md` says what is meant, and proves it.
+It is computed from public numbers only. `weight_uncertainty.md` has the definitions and proofs.
 """
 
 from __future__ import annotations
@@ -16,22 +16,18 @@ from boltdp.privacy.mechanisms import Mechanism
 
 @dataclass(frozen=True)
 class WeightDeviation:
-    """How far noise spreads a combination <c, w> of the weights of one vector, over all its draws.
+    """The standard deviation, over the noise, of a linear combination <c, w> of the weights of one vector."""
 
-    >>> WeightDeviation(0.25, exact=True).deviation
-    0.25
-    """
-
-    deviation: float  #: the standard deviation, for each unit of the length of c
-    exact: bool  #: whether it is that, or only never more
+    deviation: float  #: per unit of the L2 norm of c
+    exact: bool  #: whether the deviation is exact or an upper bound
 
 
 def weight_deviation(training: Training) -> WeightDeviation | None:
-    """What the noise of a training does to its weights; None where only the rows could tell.
+    """Return the deviation of a training's weights due to its noise; None where it depends on the rows.
 
     Proof: weight_uncertainty.md 1, 2, 3
     """
-    # Of several vectors, which sum to zero, each has its part of the directions that the noise is drawn in.
+    # Several vectors sum to zero, so that each has its share of the free directions of the noise.
     part = math.sqrt(training.problem.loss.directions / training.problem.loss.vectors)
     if isinstance(training, Noiseless):
         return WeightDeviation(0.0, exact=True)
@@ -39,19 +35,16 @@ def weight_deviation(training: Training) -> WeightDeviation | None:
         return WeightDeviation(part * training.noise.deviation, exact=True)
     if isinstance(training, ObjectivePerturbation):
         strength = training.problem.rows * training.problem.regularization
-        stopped = training.sensitivity.total  # at least the way from the exact minimiser to where the solver stopped
+        stopped = training.sensitivity.total  # at least the distance from the exact minimiser to the computed weights
         moved = largest_deviation(training.linear) / strength + stopped
         return WeightDeviation(part * math.hypot(moved, training.end.deviation), exact=False)
     return None
 
 
 def largest_deviation(noise: Mechanism) -> float:
-    """The largest standard deviation of any function of the noise that nowhere changes faster than its argument.
+    """Return the largest standard deviation of any 1-Lipschitz function of the noise.
 
     Proof: weight_uncertainty.md 2
-
-    >>> largest_deviation(Mechanism("gaussian", 0.5, 9)), largest_deviation(Mechanism("spherical", 0.5, 1))
-    (0.5, 1.0)
     """
     if noise.kind == "gaussian":
         return noise.scale

@@ -1,1 +1,1 @@
-"""What several events spend together."""
+"""Composition of several events and releases."""

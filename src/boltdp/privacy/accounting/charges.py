@@ -1,4 +1,4 @@
-"""What several releases about the same rows spend together: by basic composition, and by composing their curves."""
+"""Composition of several releases about the same rows: basic composition, and composition of privacy profiles."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from boltdp._arrays import Doubles
 from boltdp._bisect import bisect_integers
 from boltdp.errors import ParameterError
 from boltdp.privacy.accounting.composition import (
-    CUT_OFF,
     MAX_EPSILON,
     RESOLUTION,
+    TRUNCATION_SHARE,
     PrivacyLossDistribution,
     delta_of_sum,
     interpolate_profile,
@@ -29,46 +29,46 @@ from boltdp.privacy.events.event import Event, NonPrivate, round_up
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.serialization import known_events
 
-#: How what several releases spend is added up.
+#: How the costs of several releases are composed.
 Rule = Literal["curves", "basic"]
 
-#: Sums of claimed epsilons and deltas may exceed a budget by this part, so that ten tenths are one.
-FORGIVEN = 1e-9
-#: Losses are multiples of no less than this: below it the differences of a profile have too few digits.
+#: Sums of claimed epsilons and deltas may exceed a budget by this part, so that ten tenths make one.
+SUM_TOLERANCE = 1e-9
+#: The smallest width of the loss grid: below it the differences of a profile have too few digits.
 MIN_WIDTH = 1e-5
-#: The delta near which a profile is asked for again where it gave up: the body of the curve, and not its tail.
-BODY = 1e-2
-#: Parts into which an epsilon of `spent_epsilon` is divided.
+#: Where a profile has no bound for a small target delta, it is evaluated again for this one.
+FALLBACK_TARGET = 1e-2
+#: `spent_epsilon` returns multiples of the budget's epsilon divided by this.
 EPSILON_STEPS = 1000
 
 
 class Charge(Protocol):
-    """What is asked for of a budget: a certificate is one, and so is a `Release`."""
+    """A release that a budget is charged for: a `Certificate` or a `Release`."""
 
     @property
     def budget(self) -> Budget | None:
-        """What is claimed to be spent at most; None: nothing is claimed."""
+        """The claimed epsilon and delta; None: nothing is claimed."""
         ...
 
     @property
     def spent(self) -> Event:
-        """What it follows from."""
+        """The event that the claim follows from."""
         ...
 
     @property
     def adjacency(self) -> Adjacency:
-        """Between which datasets it holds."""
+        """The neighbouring relation for which the claim holds."""
         ...
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why it is not private; empty if it is."""
+        """The reasons why it is not private; empty if it is."""
         ...
 
 
 @dataclass(frozen=True)
 class Release:
-    """A release that has no certificate, such as noisy counts."""
+    """A release without a certificate, such as noisy counts."""
 
     budget: Budget | None
     spent: Event
@@ -81,14 +81,14 @@ class Release:
 
 @dataclass(frozen=True)
 class OneOfSeveral(Event):
-    """One of several events, each within the same budget, that is chosen by public rows or what was released before."""
+    """One of several events, each within the same budget, chosen by public rows or by earlier releases."""
 
     kind = "one of several"
     epsilon: float  #: that each of them was planned for
     events: tuple[Event, ...]
 
     def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
-        """The largest delta at the epsilon they were planned for; below it nothing is guaranteed.
+        """Return the largest delta at the planned epsilon; below that epsilon nothing is guaranteed.
 
         Proof: composition.md 5
         """
@@ -103,7 +103,7 @@ class OneOfSeveral(Event):
 
 @dataclass(frozen=True)
 class Parallel(Event):
-    """Several events, each about rows of its own: a row belongs to one of them by something public."""
+    """Parallel composition: events about disjoint rows, where public information assigns each row to one of them."""
 
     kind = "parallel"
     events: tuple[Event, ...]
@@ -113,7 +113,7 @@ class Parallel(Event):
             raise ParameterError("parallel events must be at least one, got none")
 
     def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
-        """The largest delta of any of them: a row is in one.
+        """Return the largest delta of the events, since a row is in only one.
 
         Proof: composition.md 7
         """
@@ -126,30 +126,26 @@ class Parallel(Event):
 
 @dataclass(frozen=True)
 class Spent:
-    """What several releases spend together.
-
-    >>> Spent(releases=2, epsilon=1.5, delta=0.0, composed=None).within(Budget(1.0))
-    False
-    """
+    """The composed cost of several releases."""
 
     releases: int
-    epsilon: float  #: the sum of the claimed ones: basic composition
-    delta: float  #: their sum, too
-    composed: float | None  #: delta at the epsilon of the budget, by the whole curves; None: not computed
-    not_private: int = 0  #: how many of the releases are not private; those that claim nothing are in no sum
+    epsilon: float  #: the sum of the claimed epsilons, by basic composition
+    delta: float  #: the sum of the claimed deltas
+    composed: float | None  #: delta at the budget's epsilon, by composed privacy profiles; None: not computed
+    not_private: int = 0  #: the number of non-private releases; those without a claim are in no sum
 
     def within(self, budget: Budget) -> bool:
-        """Whether that is within a budget, by either account.
+        """Return whether the cost is within a budget, by basic composition or by composed profiles.
 
         Proof: composition.md 1, 3
         """
-        most = 1.0 + FORGIVEN
+        most = 1.0 + SUM_TOLERANCE
         if self.epsilon <= budget.epsilon * most and self.delta <= budget.delta * most:
             return True
         return self.composed is not None and self.composed <= budget.delta
 
     def describe(self, budget: Budget) -> str:
-        """In a line, beside the budget.
+        """Return a line that compares the cost with the budget.
 
         >>> Spent(releases=2, epsilon=1.5, delta=0.0, composed=None).describe(Budget(2.0))
         'epsilon 1.5 of 2 spent by 2 releases, by basic composition'
@@ -165,7 +161,7 @@ class Spent:
 
 
 def check_charge(charge: Charge) -> None:
-    """Refuse events of kinds that are not known: what they spend cannot be known."""
+    """Raise ParameterError for a charge with unknown kinds of events, or with an adjacency that is not theirs."""
     for event in charge.spent.walk():
         if known_events().get(getattr(event, "kind", "")) is not type(event):
             raise ParameterError(f"a release must be made of known events, got {type(event).__name__!r}")
@@ -175,14 +171,11 @@ def check_charge(charge: Charge) -> None:
 
 
 def spent_by(charges: Sequence[Charge], budget: Budget, *, rule: Rule, whole_curves: bool = False) -> Spent:
-    """What releases spend together; curves are composed if the rule allows it and sums exceed the budget.
+    """Compose the cost of releases; profiles are composed if the rule allows it and the sums exceed the budget.
 
-    `whole_curves` composes them in any case, where the rule allows it.
+    With `whole_curves`, profiles are composed whenever the rule allows it.
 
     Proof: composition.md 1, 3, 4
-
-    >>> spent_by([], Budget(1.0), rule="basic")
-    Spent(releases=0, epsilon=0.0, delta=0.0, composed=None, not_private=0)
     """
     claimed = [charge for charge in charges if charge.budget is not None]
     budgets = [charge.budget for charge in claimed if charge.budget is not None]
@@ -199,9 +192,9 @@ def spent_by(charges: Sequence[Charge], budget: Budget, *, rule: Rule, whole_cur
 
 
 def composed_delta(charges: Sequence[Charge], budget: Budget) -> float:
-    """An upper bound of what releases spend of delta together at the budget's epsilon, by their whole curves.
+    """Return an upper bound on the delta of all releases at the budget's epsilon, by composing their profiles.
 
-    Of Gaussian mechanisms alone it is exact. Releases that claim nothing must not be among them.
+    It is exact if all are Gaussian mechanisms. Every release must claim a budget.
 
     Proof: composition.md 3
     Proof: noisy_gradient_descent.md 2
@@ -211,14 +204,14 @@ def composed_delta(charges: Sequence[Charge], budget: Budget) -> float:
     known = [distance for distance in distances if distance is not None]
     if len(known) == len(events):
         return Mechanism("gaussian", 1.0, 1).delta(budget.epsilon, sensitivity=round_up(math.hypot(*known)))
-    parts = _parts(charges, budget)
+    parts = _discretise_charges(charges, budget)
     return 1.0 if parts is None else delta_of_sum(parts, budget)
 
 
 def spent_epsilon(charges: Sequence[Charge], budget: Budget) -> float | None:
-    """The smallest epsilon, in thousandths of the budget's, that all releases keep at the budget's delta by curves.
+    """Return the smallest epsilon of all releases at the budget's delta by composed profiles, in steps of 1/1000.
 
-    None where curves say nothing, or nothing below twice the budget.
+    None if the profiles cannot be composed, or if the result exceeds twice the budget.
 
     Proof: composition.md 3
     """
@@ -227,7 +220,7 @@ def spent_epsilon(charges: Sequence[Charge], budget: Budget) -> float | None:
         return None
     parts = None
     if any(_strip_non_private(charge.spent).mu is None for charge in claimed):
-        parts = _parts(claimed, budget)
+        parts = _discretise_charges(claimed, budget)
         if parts is None:
             return None
 
@@ -240,17 +233,17 @@ def spent_epsilon(charges: Sequence[Charge], budget: Budget) -> float | None:
     return budget.epsilon * bisect_integers(keeps, 0, 2 * EPSILON_STEPS) / EPSILON_STEPS
 
 
-def _parts(charges: Sequence[Charge], budget: Budget) -> list[tuple[PrivacyLossDistribution, int]] | None:
-    """The losses of each different release on one grid, and how often it was made; None where no grid is fit."""
+def _discretise_charges(charges: Sequence[Charge], budget: Budget) -> list[tuple[PrivacyLossDistribution, int]] | None:
+    """Return the loss distribution of each distinct release on one grid, with its count; None if no grid is fit."""
     width = budget.epsilon / (RESOLUTION * math.sqrt(len(charges)))
     if not width >= MIN_WIDTH or budget.epsilon > MAX_EPSILON:
         return None
-    allowed = CUT_OFF * budget.delta / len(charges)
+    allowed = TRUNCATION_SHARE * budget.delta / len(charges)
     counted = Counter((charge.budget, _strip_non_private(charge.spent)) for charge in charges)
     parts = []
     for (claimed, event), count in counted.items():
         assert claimed is not None
-        losses = _losses(event, claimed, width, allowed)
+        losses = _discretise_event(event, claimed, width, allowed)
         if losses is None:
             return None
         parts.append((losses, count))
@@ -258,12 +251,12 @@ def _parts(charges: Sequence[Charge], budget: Budget) -> list[tuple[PrivacyLossD
 
 
 @lru_cache(maxsize=256)
-def _losses(event: Event, claimed: Budget, width: float, allowed: float) -> PrivacyLossDistribution | None:
-    """The losses of one event; None where they are beyond all use."""
+def _discretise_event(event: Event, claimed: Budget, width: float, allowed: float) -> PrivacyLossDistribution | None:
+    """Return the loss distribution of one event; None if its losses are too large."""
 
     def delta(epsilon: float) -> float:
         found = event.delta(epsilon, target=max(allowed, 1e-100))
-        return found if found < 1.0 else min(found, event.delta(epsilon, target=BODY))
+        return found if found < 1.0 else min(found, event.delta(epsilon, target=FALLBACK_TARGET))
 
     def profile(epsilons: Doubles) -> Doubles:
         return np.array([delta(float(epsilon)) for epsilon in epsilons])
@@ -271,7 +264,7 @@ def _losses(event: Event, claimed: Budget, width: float, allowed: float) -> Priv
     longest = max(claimed.epsilon, width)
     while longest <= 2.0 * MAX_EPSILON and delta(longest) > allowed:
         if delta(1.25 * longest) > 0.99 * delta(longest):
-            break  # it falls no further
+            break  # delta has stopped decreasing
         longest *= 1.25
     if longest > 2.0 * MAX_EPSILON:
         return None
@@ -281,7 +274,7 @@ def _losses(event: Event, claimed: Budget, width: float, allowed: float) -> Priv
 
 
 def _strip_non_private(event: Event) -> Event:
-    """What was done, whatever else takes its guarantee away: it was spent all the same."""
+    """Return the event inside `NonPrivate`: its cost counts although its guarantee does not hold."""
     while isinstance(event, NonPrivate):
         event = event.spent
     return event

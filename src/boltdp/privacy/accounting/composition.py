@@ -1,9 +1,9 @@
-"""What many events spend together, and how much Gaussian noise each of many updates on random samples needs.
+"""Composition of privacy profiles, and the Gaussian noise that many updates on random samples need.
 
 A privacy profile is delta as a function of epsilon. The profile of one update has a closed form (`poisson_profile`,
 `fixed_size_profile`); that of T updates together is computed by composing privacy loss distributions, from a
-discretisation that can only overstate. Proofs: `noisy_sgd.md`, sections 3 to 5. Events of any kind are composed
-the same way from bounds of their profiles (`interpolated`). Proofs: `composition.md`.
+discretisation that can only overestimate. Proofs: `noisy_sgd.md`, sections 3 to 5. Events of any kind are composed
+the same way from upper bounds on their profiles (`interpolate_profile`). Proofs: `composition.md`.
 """
 
 from __future__ import annotations
@@ -21,88 +21,83 @@ from boltdp.errors import ParameterError
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.mechanisms import gaussian_sigma
 
-#: delta at each epsilon >= 0 of one update; at negative ones it follows by symmetry.
+#: The delta of one update at each epsilon >= 0; at negative epsilons it follows by symmetry.
 Profile: TypeAlias = Callable[[Doubles], Doubles]
 
-#: PrivacyLossDistribution are multiples of this part of epsilon / sqrt(T): their variance grows by a percent at most.
+#: The loss grid has this many steps per epsilon / sqrt(T), which increases the variance by at most 1 %.
 RESOLUTION = 40
-#: Positive losses of one update that are distinguished, at most.
+#: The maximum number of positive grid points of one update's losses.
 MAX_LOSSES = 1 << 16
-#: Epsilons at which a profile is asked, at most, where each answer may take a millisecond.
+#: The maximum number of epsilons at which a slow profile, up to a millisecond per value, is evaluated.
 MAX_POINTS = 96
-#: The part of delta that is given to what is cut off, twice.
-CUT_OFF = 1e-4
-#: Beyond any rounding in the transforms, as a part of the result.
+#: The share of delta for each of two truncations: of one update's losses, and of their sum.
+TRUNCATION_SHARE = 1e-4
+#: An upper bound on the relative rounding error of the Fourier transforms.
 ROUNDING = 1e-6
-#: Deviations are tried in steps of 2^(1/512), 0.14 %, so that machines that round differently find the same one.
+#: Deviations are tried in steps of a factor 2^(1/512), 0.14 %, so that machines that round differently agree.
 RUNGS_PER_DOUBLING = 512
-#: Chernoff's bound is never this many times too large: what it says of such a delta saves the transforms.
-FAR_ABOVE = 1e6
+#: Chernoff's bound exceeds delta by less than this factor, so a larger bound needs no Fourier transform.
+MAX_CHERNOFF_RATIO = 1e6
 MIN_DEVIATION = 2.0**-3
-#: More noise only spends less, and is taken for this much, which double precision can hold.
+#: A larger deviation is treated as this one, an upper bound on its cost that does not overflow.
 MAX_DEVIATION = 1e9
-#: Beyond this nothing is guaranteed, and double precision runs out.
+#: A larger epsilon guarantees nothing and would overflow.
 MAX_EPSILON = 100.0
 
 
 def poisson_profile(deviation: float, *, rate: float) -> Profile:
-    """A sum of vectors of length <= 1, each row in it with probability `rate`, one row replaced, with Gaussian noise.
+    """Return the profile of the Poisson-subsampled Gaussian mechanism on a sum of vectors of norm <= 1, replace-one.
 
-    Section 3: (1 - q)*N(0, s^2) + q*N(1, s^2) against (1 - q)*N(0, s^2) + q*N(-1, s^2) is the worst pair.
+    The worst-case pair is (1 - q)*N(0, s^2) + q*N(1, s^2) and (1 - q)*N(0, s^2) + q*N(-1, s^2).
 
     Proof: noisy_sgd.md 3
-
-    >>> poisson_profile(2.0, rate=1.0)(np.zeros(1)).round(4)
-    array([0.3829])
     """
     deviation = min(deviation, MAX_DEVIATION)
     shift = 1.0 / deviation
     c = rate * math.exp(-0.5 * shift**2)
-    if c == 0.0:  # so little noise that nothing is hidden
+    if c == 0.0:  # the noise is too small to hide anything
         return np.ones_like
 
     def profile(epsilon: Doubles) -> Doubles:
         # Where the likelihood ratio is a = e^epsilon, y = e^(x/s^2) solves c*y^2 - (1 - q)*(a - 1)*y - c*a = 0.
         ratio, excess = np.exp(epsilon), (1.0 - rate) * np.expm1(epsilon)
         edge = deviation * np.log((excess + np.hypot(excess, 2.0 * c * np.sqrt(ratio))) / (2.0 * c))
-        delta: Doubles = rate * (_below(shift - edge) - ratio * _below(-shift - edge)) - excess * _below(-edge)
+        moved: Doubles = _normal_cdf(shift - edge) - ratio * _normal_cdf(-shift - edge)
+        delta: Doubles = rate * moved - excess * _normal_cdf(-edge)
         return np.maximum(delta, 0.0)
 
     return profile
 
 
 def fixed_size_profile(deviation: float, *, rate: float) -> Profile:
-    """A function of sensitivity 1 of a uniform sample of fixed size, `rate` of the rows, with Gaussian noise.
+    """Return the profile of the Gaussian mechanism of sensitivity 1 on a uniform sample of fixed size.
 
-    Section 4: q times the profile of the Gaussian noise alone, at ln(1 + (e^epsilon - 1)/q).
+    It is q times the profile without sampling at ln(1 + (e^epsilon - 1)/q), where q is `rate`, the sampled share.
 
     Proof: noisy_sgd.md 4
-
-    >>> fixed_size_profile(1.0, rate=0.5)(np.zeros(1)).round(4)
-    array([0.1915])
     """
     deviation = min(deviation, MAX_DEVIATION)
     half = 0.5 / deviation
 
     def profile(epsilon: Doubles) -> Doubles:
         inner = np.log1p(np.expm1(epsilon) / rate)
-        delta: Doubles = _below(half - inner * deviation) - np.exp(inner) * _below(-half - inner * deviation)
+        delta: Doubles = _normal_cdf(half - inner * deviation) - np.exp(inner) * _normal_cdf(-half - inner * deviation)
         return rate * np.maximum(delta, 0.0)
 
     return profile
 
 
-def _below(x: Doubles) -> Doubles:
-    """The probability that a standard normal variable is below x: relatively precise in the lower tail too.
+def _normal_cdf(x: Doubles) -> Doubles:
+    """Return the standard normal distribution function, with a small relative error in the lower tail too.
 
-    >>> _below(np.array([-37.5, 0.0, 9.0]))
+    >>> _normal_cdf(np.array([-37.5, 0.0, 9.0]))
     array([4.60535301e-308, 5.00000000e-001, 1.00000000e+000])
     """
     return 0.5 * np.fromiter(map(math.erfc, (-math.sqrt(0.5) * x).tolist()), np.float64, len(x))
 
 
 def _fast_length(least: int) -> int:
-    """The smallest number >= least without prime factors above 5: a transform of such a length is quick.
+    """Return the smallest number >= least without prime factors above 5: a fast length of a Fourier transform.
 
     >>> _fast_length(7), _fast_length(65_537), _fast_length(10**6)
     (8, 65610, 1000000)
@@ -113,16 +108,16 @@ def _fast_length(least: int) -> int:
 
 @dataclass(frozen=True)
 class PrivacyLossDistribution:
-    """The privacy loss of one event: multiples of `width` with their probabilities, and that of an infinite loss."""
+    """The privacy loss of one event: `masses` at multiples `places` of `width`, and the mass at infinity."""
 
     width: float
     places: Integers
     masses: Doubles
     infinite: float
 
-    def tilted(self, tilt: float) -> tuple[float, Doubles]:
-        """Give ln E e^(tilt * loss) of the finite losses, and their probabilities weighted by it."""
-        # Far tails underflow to 0, whose logarithm is minus infinity, which is right.
+    def tilt_masses(self, tilt: float) -> tuple[float, Doubles]:
+        """Return ln E e^(tilt * loss) over the finite losses, and their exponentially tilted probabilities."""
+        # Far tails underflow to 0, whose logarithm is correctly minus infinity.
         with np.errstate(divide="ignore"):
             exponents = np.log(self.masses) + tilt * self.width * self.places
         top = float(exponents.max())
@@ -130,77 +125,69 @@ class PrivacyLossDistribution:
         total = float(weights.sum())
         return top + math.log(total), weights / total
 
-    def level(self, tilt: float) -> float:
-        """Give ln E e^(tilt * loss) of the finite losses."""
-        return self.tilted(tilt)[0]
+    def log_moment(self, tilt: float) -> float:
+        """Return ln E e^(tilt * loss) over the finite losses."""
+        return self.tilt_masses(tilt)[0]
 
-    def mean(self, tilt: float) -> float:
-        """The mean of the loss, weighted so."""
-        return self.width * float(self.places @ self.tilted(tilt)[1])
+    def tilted_mean(self, tilt: float) -> float:
+        """Return the mean of the finite losses under the tilted probabilities."""
+        return self.width * float(self.places @ self.tilt_masses(tilt)[1])
 
 
 def composed_delta(profile: Profile, *, updates: int, budget: Budget) -> float:
-    """An upper bound of delta at `budget.epsilon` after this many updates of this profile: section 5.
+    """Return an upper bound on delta at `budget.epsilon` after this many updates with this profile.
 
-    It is close where it is near `budget.delta`; far above it may be 1.
+    The bound is tight near `budget.delta`; far above it, it may be 1.
 
     Proof: noisy_sgd.md 5
-
-    >>> gaussian = poisson_profile(2 * 4.224679 * 10, rate=1.0)
-    >>> 1e-6 < composed_delta(gaussian, updates=100, budget=Budget(1.0, 1e-6)) < 1.05e-6
-    True
     """
-    losses = _discretise(profile, updates=updates, epsilon=budget.epsilon, allowed=CUT_OFF * budget.delta)
+    losses = _discretise(profile, updates=updates, epsilon=budget.epsilon, allowed=TRUNCATION_SHARE * budget.delta)
     return 1.0 if losses is None else delta_of_sum([(losses, updates)], budget)
 
 
 def delta_of_sum(parts: Sequence[tuple[PrivacyLossDistribution, int]], budget: Budget) -> float:
-    """An upper bound of delta at `budget.epsilon`, if each of these losses is suffered as often as stated.
+    """Return an upper bound on delta at `budget.epsilon` of composed loss distributions, each repeated by its count.
 
-    Their widths must be the same. It is close where it is near `budget.delta`; far above it may be 1.
+    Their widths must be the same. The bound is tight near `budget.delta`; far above it, it may be 1.
 
     Proof: noisy_sgd.md 5
     Proof: composition.md 3
-
-    >>> guess = interpolate_profile(lambda epsilons: np.where(epsilons < 1.0, 1.0, 0.0), width=0.25, longest=1.0)
-    >>> delta_of_sum([(guess, 2)], Budget(1.75, 1e-6)) < 0.2
-    True
     """
 
     def mean(tilt: float) -> float:
-        return math.fsum(count * losses.mean(tilt) for losses, count in parts)
+        return math.fsum(count * losses.tilted_mean(tilt) for losses, count in parts)
 
-    def level(tilt: float) -> float:
-        return math.fsum(count * losses.level(tilt) for losses, count in parts)
+    def log_moment(tilt: float) -> float:
+        return math.fsum(count * losses.log_moment(tilt) for losses, count in parts)
 
-    epsilon, allowed, width = budget.epsilon, CUT_OFF * budget.delta, parts[0][0].width
+    epsilon, allowed, width = budget.epsilon, TRUNCATION_SHARE * budget.delta, parts[0][0].width
     infinite = math.fsum(count * losses.infinite for losses, count in parts)
     if infinite >= 1.0 or not mean(0.0) < epsilon:
         return 1.0
-    # Under the measure tilted so that the sum of all losses has the mean epsilon, nothing of interest is a far tail.
+    # The tilt gives the sum of all losses the mean epsilon, so that the relevant losses are not in a far tail.
     low, high = 0.0, math.log(1.0 / budget.delta) / epsilon
     while mean(high) < epsilon:
         low, high = high, 2.0 * high
-        chernoff = math.exp(min(0.0, level(low) - low * epsilon))
+        chernoff = math.exp(min(0.0, log_moment(low) - low * epsilon))
         if chernoff < 0.5 * budget.delta:
             return min(1.0, chernoff + infinite)
     tilt, _ = bisect(lambda tilt: not mean(tilt) < epsilon, low, high, tolerance=0.05)
-    tilted = level(tilt)
-    if tilted - tilt * epsilon > math.log(FAR_ABOVE * budget.delta):
+    tilted = log_moment(tilt)
+    if tilted - tilt * epsilon > math.log(MAX_CHERNOFF_RATIO * budget.delta):
         return 1.0
     top = min(
-        (level(steeper) - math.log(allowed)) / steeper
+        (log_moment(steeper) - math.log(allowed)) / steeper
         for steeper in (tilt * factor for factor in (1.01, 1.03, 1.1, 1.3, 2.0))
     )
     bottom = max(
-        (math.log(1e-12) + tilted - level(flatter)) / (tilt - flatter)
+        (math.log(1e-12) + tilted - log_moment(flatter)) / (tilt - flatter)
         for flatter in (tilt * factor for factor in (0.9, 0.5, 0.0))
     )
     first = math.floor(min(bottom, 0.5 * epsilon) / width)
     size = _fast_length(math.ceil(max(top, 2.0 * epsilon) / width) - first + 1)
     product: Any = 1.0
     for losses, count in parts:
-        weights = losses.tilted(tilt)[1]
+        weights = losses.tilt_masses(tilt)[1]
         product = product * np.fft.rfft(np.bincount(losses.places % size, weights=weights, minlength=size)) ** count
     probabilities = np.roll(np.maximum(np.fft.irfft(product, size), 0.0), -(first % size))
     sums = np.arange(first, first + size) * width
@@ -210,16 +197,12 @@ def delta_of_sum(parts: Sequence[tuple[PrivacyLossDistribution, int]], budget: B
 
 
 def interpolate_profile(profile: Profile, *, width: float, longest: float) -> PrivacyLossDistribution:
-    """PrivacyLossDistribution, multiples of `width`, of a pair whose profile is nowhere below a mechanism's.
+    """Return the losses, multiples of `width`, of a pair of distributions whose profile dominates a mechanism's.
 
-    `profile` is any upper bound of the mechanism's profile, at positive epsilons up to `longest`; it need not be
-    convex. It is asked at MAX_POINTS of them at most.
+    `profile` is any upper bound on the mechanism's profile at positive epsilons up to `longest`; it need not be
+    convex. It is evaluated at MAX_POINTS epsilons at most.
 
     Proof: composition.md 2
-
-    >>> losses = interpolate_profile(lambda epsilons: np.where(epsilons < 1.0, 1.0, 0.0), width=1.0, longest=1.0)
-    >>> losses.places, losses.masses.round(3), losses.infinite
-    (array([-1,  0,  1]), array([0.269, 0.   , 0.731]), 0.0)
     """
     stride = max(1, math.ceil(longest / (MAX_POINTS * width)))
     places = stride * np.arange(1, max(1, math.ceil(longest / (stride * width))) + 1)
@@ -237,7 +220,7 @@ def interpolate_profile(profile: Profile, *, width: float, longest: float) -> Pr
             slope = _slope(hull[-1], point)
         hull.append(point)
         slopes.append(slope)
-    bends = np.maximum(np.diff([*slopes, 0.0]), 0.0)  # the second of the pair's masses, at ratios above 1
+    bends = np.maximum(np.diff([*slopes, 0.0]), 0.0)  # the masses of the second distribution at ratios above 1
     corners = np.array([place for place, _, _ in hull[1:]])
     at_one = max(0.0, 2.0 * slopes[0] + 1.0 - middle)
     masses = np.concatenate([bends[::-1], [at_one], bends * np.exp(width * corners)])
@@ -249,17 +232,9 @@ def _slope(left: tuple[int, float, float], right: tuple[int, float, float]) -> f
 
 
 def smallest_deviation(profile: Callable[[float], Profile], *, updates: int, budget: Budget) -> float:
-    """The smallest standard deviation, on a fixed ladder, at which this many updates keep the budget.
+    """Return the smallest standard deviation, on a geometric grid, at which this many updates stay within the budget.
 
     Proof: noisy_sgd.md 5
-
-    >>> budget = Budget(1.0, 1e-6)
-    >>> once, often = (
-    ...     smallest_deviation(lambda one: poisson_profile(one, rate=0.01), updates=updates, budget=budget)
-    ...     for updates in (1, 100)
-    ... )
-    >>> 0.5 < once < often < 2.0
-    True
     """
     if budget.epsilon > MAX_EPSILON:
         raise ParameterError(f"epsilon must be <= {MAX_EPSILON:g} where rows are sampled, got {budget.epsilon:g}")
@@ -270,7 +245,7 @@ def smallest_deviation(profile: Callable[[float], Profile], *, updates: int, bud
     def keeps(rung: int) -> bool:
         return composed_delta(profile(deviation(rung)), updates=updates, budget=budget) <= budget.delta
 
-    # With all rows in every update it would be this, and a few rungs more for what the discretisation overstates.
+    # Without sampling it would be `whole`, and a few rungs more as the discretisation overestimates.
     whole = 2.0 * math.sqrt(updates) * gaussian_sigma(budget)
     low, high = -1, max(0, math.ceil(RUNGS_PER_DOUBLING * math.log2(whole / MIN_DEVIATION)))
     while not keeps(high):
@@ -279,9 +254,9 @@ def smallest_deviation(profile: Callable[[float], Profile], *, updates: int, bud
 
 
 def _discretise(profile: Profile, *, updates: int, epsilon: float, allowed: float) -> PrivacyLossDistribution | None:
-    """The losses of a pair whose profile is nowhere below the given one; None where they are too large to be of use.
+    """Return the losses of a pair whose profile dominates the given one; None if they are too large.
 
-    As a function of e^epsilon the profile is convex; the pair's is its interpolation at the multiples of the width.
+    The profile is convex in e^epsilon; the pair's profile is its linear interpolation at multiples of the width.
 
     Proof: noisy_sgd.md 5
     """

@@ -1,10 +1,8 @@
-"""What was spent, as a tree of frozen events; epsilon, delta and whether it is private are derived from it.
+"""Privacy events as a tree of frozen dataclasses, from which epsilon, delta and privacy are derived.
 
-An event is something that was computed from private rows and let out, described in public numbers from which its
-privacy profile follows: delta as a function of epsilon. The event of each mechanism has a module of its own in this
-package, with its analysis and its proof.
-
-Here is what joins them. An event without a profile cannot be made, and one that is not known cannot be read.
+An event describes a release computed from private rows by public numbers, from which its privacy profile follows: delta
+as a function of epsilon. The event of each mechanism has its own module in this package, with its analysis and proof;
+this module has the base classes and compositions. An event must define a profile, and only known events can be read.
 """
 
 from __future__ import annotations
@@ -21,19 +19,19 @@ from boltdp.privacy.events.sgd_sensitivity import Sensitivity
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.training_problem import Problem, Recipe
 
-#: Why a model made in a certain way has no privacy guarantee.
+#: Reasons why a model has no privacy guarantee.
 SEEDED = "the noise came from a seed, so that whoever knows it can take the noise away"
 NOISELESS = "no noise was added"
 
-#: Planned and asked-for epsilons that differ by no more are the same: rounding in how a budget was divided.
+#: Planned and requested epsilons with at most this relative difference, from rounding, are the same.
 EPSILON_TOLERANCE = 1e-12
 
 
 class Event(ABC):
-    """Something that was computed from private rows and let out."""
+    """A release computed from private rows."""
 
     kind: ClassVar[str]  #: its name in a certificate
-    KINDS: ClassVar[dict[str, type[Event]]] = {}  #: all that can be read
+    KINDS: ClassVar[dict[str, type[Event]]] = {}  #: all known events by kind
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -42,63 +40,59 @@ class Event(ABC):
 
     @abstractmethod
     def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
-        """The privacy profile: no larger delta is spent at this epsilon; 1 where nothing is guaranteed.
+        """Return the privacy profile: an upper bound on delta at this epsilon, or 1 where nothing is guaranteed.
 
-        `target` is the delta near which the bound should be close, for profiles that are computed on a grid.
+        `target` is the delta near which the bound should be tight, for profiles that are computed on a grid.
         """
 
     @property
     def mu(self) -> float | None:
-        """If it spends no more than one Gaussian mechanism does: the sensitivity of that, in deviations, rounded up."""
+        """The mu of mu-GDP, rounded up, if a Gaussian mechanism dominates the event; else None."""
         return None
 
     @property
     def non_private_reasons(self) -> tuple[str, ...]:
-        """Why nothing is guaranteed after all, in plain words; empty if something is."""
+        """The reasons why nothing is guaranteed, in words; empty if the event is private."""
         return tuple(dict.fromkeys(fault for child in self.children for fault in child.non_private_reasons))
 
     @property
     def published(self) -> bool:
-        """Whether its noise, or that of an event it is made of, is as published: it may not keep its budget."""
+        """Whether its noise, or that of a child, is as published in a paper, which may exceed its budget."""
         return any(child.published for child in self.children)
 
     @property
     def children(self) -> tuple[Event, ...]:
-        """The events that it is made of."""
         return ()
 
     @property
     def released(self) -> Event:
-        """The one of them that the released weights came from."""
+        """The event in the tree that the released weights came from."""
         return self
 
     @property
     def models(self) -> int:
-        """How many times that one was done, with fresh noise: the number of released models."""
+        """The number of released models, each with fresh noise."""
         return 1
 
     @property
     def derived(self) -> dict[str, Any]:
-        """Numbers that follow from the event and are worth stating beside it."""
+        """Numbers that follow from the event and are recorded beside it."""
         return {}
 
     @property
     def person_rows(self) -> int | None:
-        """How many of a person's rows count, if neighbours differ in a person; None: in a row.
-
-        All that an event is made of must have the same.
-        """
+        """The maximum number of rows per person, equal in all children; None: neighbours differ in one row."""
         return self.children[0].person_rows if self.children else None
 
     def walk(self) -> Iterator[Event]:
-        """Itself and all that it is made of, whatever the depth."""
+        """Yield the event and all its descendants."""
         yield self
         for child in self.children:
             yield from child.walk()
 
 
 class Training(Event):
-    """The training of one model, up to weights that may be shown."""
+    """The training of one model, up to the released weights."""
 
     problem: Problem
 
@@ -109,7 +103,7 @@ class Training(Event):
     @property
     @abstractmethod
     def algorithm(self) -> str:
-        """The name of the algorithm whose training this is."""
+        """The name of the training algorithm."""
 
     @property
     def training_noise(self) -> Mechanism | None:
@@ -123,13 +117,13 @@ class Training(Event):
 
     @property
     def sensitivity(self) -> Sensitivity | None:
-        """How far one row can move the weights that the release noise is added to."""
+        """The sensitivity of the weights that the release noise is added to."""
         return None
 
 
 @dataclass(frozen=True)
 class Noiseless(Training):
-    """Training without noise: nothing is guaranteed."""
+    """Training without noise, which guarantees nothing."""
 
     kind = "training without noise"
     problem: Problem
@@ -139,7 +133,6 @@ class Noiseless(Training):
 
     @property
     def algorithm(self) -> str:
-        """Passes of SGD are the bolt-on's; without passes the minimum itself was looked for."""
         return "bolton" if isinstance(self.problem, Recipe) else "objective"
 
     @property
@@ -149,13 +142,13 @@ class Noiseless(Training):
 
 @dataclass(frozen=True)
 class BudgetedEvent:
-    """One of several events, and the part of the budget that it was planned for."""
+    """An event and the budget that it was planned for."""
 
     budget: Budget | None  #: None: noiseless
     event: Event
 
     def delta(self, epsilon: float, *, target: float) -> float:
-        """The event's profile, taken exactly where it was planned for if that is what is asked."""
+        """Return the event's profile, evaluated exactly at the planned epsilon if that is the requested one."""
         if self.budget is not None and math.isclose(epsilon, self.budget.epsilon, rel_tol=EPSILON_TOLERANCE):
             return self.event.delta(self.budget.epsilon, target=self.budget.delta or target)
         return self.event.delta(epsilon, target=target) if epsilon > 0 else 1.0
@@ -163,14 +156,9 @@ class BudgetedEvent:
 
 @dataclass(frozen=True)
 class Composition(Event):
-    """Several events about the same rows, one after the other: their epsilons and deltas add up.
+    """Sequential composition of events about the same rows: their epsilons and deltas add up.
 
-    Of Gaussian mechanisms alone the squares of the distances add up, which is less.
-
-    >>> from boltdp.losses import Logistic
-    >>> Composition(())
-    Traceback (most recent call last):
-    boltdp.errors.ParameterError: a composition must have at least one event, got none
+    If all are Gaussian mechanisms, the squares of their mu add up, which is less.
     """
 
     kind = "composition"
@@ -181,7 +169,7 @@ class Composition(Event):
             raise ParameterError("a composition must have at least one event, got none")
 
     def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
-        """One Gaussian, if all are; else basic composition, with epsilon divided as it was planned.
+        """Return the profile of one Gaussian if all are, else of basic composition with epsilon split as planned.
 
         Proof: noisy_gradient_descent.md 2
         """
@@ -199,7 +187,7 @@ class Composition(Event):
 
     @property
     def mu(self) -> float | None:
-        """That of all Gaussians together, if there is nothing else.
+        """The mu of the composition if all events are Gaussian, else None.
 
         Proof: noisy_gradient_descent.md 2
         """
@@ -213,7 +201,6 @@ class Composition(Event):
 
     @property
     def released(self) -> Event:
-        """The last one: what comes before prepares it."""
         return self.parts[-1].event.released
 
     @property
@@ -223,7 +210,7 @@ class Composition(Event):
 
 @dataclass(frozen=True)
 class SelfComposition(Event):
-    """The same kind of event several times, with fresh noise: one-vs-all models of several classes."""
+    """The same event repeated with fresh noise, as for the one-vs-all models of several classes."""
 
     kind = "repetition"
     part: BudgetedEvent
@@ -233,7 +220,7 @@ class SelfComposition(Event):
         whole_number(self.count, "count", least=1)
 
     def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
-        """Basic composition.
+        """Return the profile of basic composition.
 
         Proof: mechanisms.md 4
         """
@@ -254,14 +241,14 @@ class SelfComposition(Event):
 
 @dataclass(frozen=True)
 class NonPrivate(Event):
-    """An event of which something outside the privacy analysis takes the guarantee away."""
+    """An event whose guarantee is lost for reasons outside the privacy analysis."""
 
     kind = "non-private"
     reasons: tuple[str, ...]
     spent: Event
 
     def __post_init__(self) -> None:
-        # Printable: a terminal must show them, and not obey them.
+        # Reasons must be printable, so that they hold no control sequences for a terminal.
         if not self.reasons or not all(
             isinstance(reason, str) and reason and reason.isprintable() for reason in self.reasons
         ):
@@ -288,31 +275,15 @@ class NonPrivate(Event):
 
 
 def round_up(distance: float) -> float:
-    """A distance that was computed by a few operations, at least as large as it is.
-
-    >>> round_up(1.0) > 1.0
-    True
-    """
+    """Return an upper bound on the exact value of a distance that was computed by a few operations."""
     return distance * (1.0 + 2.0**-48)
 
 
 def compose(*parts: BudgetedEvent) -> Event:
-    """Several events as one; a single one is itself.
-
-    >>> from boltdp.losses import Logistic
-    >>> alone = Noiseless(Problem(loss=Logistic(), dims=2, rows=10))
-    >>> compose(BudgetedEvent(Budget(1.0), alone)) is alone
-    True
-    """
+    """Return the composition of events, or the event itself if there is only one."""
     return parts[0].event if len(parts) == 1 else Composition(parts)
 
 
 def mark_non_private(event: Event, reasons: tuple[str, ...]) -> Event:
-    """The event with reasons why it is not private, if there are any.
-
-    >>> from boltdp.losses import Logistic
-    >>> noiseless = Noiseless(Problem(loss=Logistic(), dims=2, rows=10))
-    >>> mark_non_private(noiseless, (SEEDED,)).non_private_reasons == (SEEDED, NOISELESS)
-    True
-    """
+    """Return the event marked as non-private if there are reasons, else the event itself."""
     return NonPrivate(reasons, event) if reasons else event

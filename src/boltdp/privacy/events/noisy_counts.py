@@ -1,7 +1,7 @@
-"""Noisy counts of rows: of values in columns, of which a schema is drafted, or of a model's errors.
+"""Noisy counts of rows: of values in columns, to draft a schema, or of a model's errors.
 
-In each release a row adds 1 to one count at most: that of the interval its number is in, or that of its value.
-Intervals are public; values are not, and one is released only if its noisy count exceeds a threshold.
+In each release a row adds 1 to at most one count: that of the interval of its number, or that of its value. Intervals
+are public; values are not, and a value is released only if its noisy count exceeds a threshold.
 """
 
 from __future__ import annotations
@@ -20,24 +20,19 @@ from boltdp.privacy.events.output_perturbation import check_dimensions
 from boltdp.privacy.mechanisms import Mechanism, calibrate, gaussian_sigma, precision, upper
 from boltdp.privacy.training_problem import IF_GIVEN, check_person_rows, check_single_rows
 
-#: Of two noises that are enough, the one is taken that exceeds less with this probability.
-RARE = 1e-6
+#: Of two sufficient noises, the one with the smaller upper quantile at this probability is used.
+TAIL_PROBABILITY = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoisyCounts(Event):
-    """Several releases of counts, each count with noise of its own.
-
-    >>> event = make_noisy_counts(Budget(0.5, 1e-6), releases=3, unknown=1)
-    >>> event.delta(0.5) <= 1e-6, event.threshold
-    (True, 105)
-    """
+    """Several releases of counts with independent noise in each count."""
 
     kind = "noisy counts"
-    noise: Mechanism  #: of each count: normal, or Laplace's, which the spherical mechanism is in one dimension
+    noise: Mechanism  #: of each count: Gaussian, or Laplace, which is spherical noise in one dimension
     releases: int  #: k
-    unknown: int  #: u: of these, how many tell values that only rows know
-    #: Such a value is let out if its noisy count is above this
+    unknown: int  #: u: the number of these releases that reveal private values
+    #: A private value is released if its noisy count is above this
     threshold: int | None = field(default=None, metadata=IF_GIVEN)
     person_rows: int | None = field(default=None, metadata=IF_GIVEN)  #: g, as `Problem` has it
 
@@ -56,16 +51,16 @@ class NoisyCounts(Event):
 
     @property
     def sensitivity(self) -> float:
-        """How far one row, or person, can move all counts of all releases: in L1 for Laplace's noise, else in L2.
+        """The sensitivity of all counts of all releases to one row, or person: in L1 for Laplace noise, else in L2.
 
         Proof: noisy_counts.md 1
         Proof: adjacency.md 2
         """
-        in_l1, in_l2 = _moved(self.releases, self.person_rows)
+        in_l1, in_l2 = _sensitivities(self.releases, self.person_rows)
         return in_l1 if self.noise.kind == "spherical" else in_l2
 
     def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
-        """What the noise spends, and the probability that the value of a single row is released.
+        """Return the delta of the noise plus the probability that the value of a single row is released.
 
         Proof: noisy_counts.md 2, 3, 4
         """
@@ -78,7 +73,7 @@ class NoisyCounts(Event):
                 whole, asked = self.sensitivity / scale, arb(epsilon)
                 spent = arb(0) if asked >= whole else (1 - (asked - whole).exp()) / (1 + (-whole).exp())
             if self.threshold is not None:
-                # But for the row itself, and for what rounding to the grid may lift a noisy count.
+                # Less the row itself, and the most that rounding to the grid can add to a noisy count.
                 least = self.threshold - 1 - arb(2) ** -noise.grid
                 if not least >= 0:
                     return 1.0
@@ -89,7 +84,7 @@ class NoisyCounts(Event):
 
     @property
     def mu(self) -> float | None:
-        """The sensitivity in deviations, if the noise is normal and no value is released.
+        """The mu of mu-GDP, if the noise is Gaussian and no value is released.
 
         Proof: noisy_counts.md 2
         """
@@ -102,8 +97,8 @@ class NoisyCounts(Event):
         return {"sensitivity": self.sensitivity}
 
 
-def _moved(releases: int, person_rows: int | None) -> tuple[float, float]:
-    """How far all counts together move, in L1 and in L2."""
+def _sensitivities(releases: int, person_rows: int | None) -> tuple[float, float]:
+    """Return the sensitivity of all counts in L1 and in L2."""
     rows = 1 if person_rows is None else person_rows
     return 2.0 * rows * releases, round_up(rows * round_up(math.sqrt(2.0 * releases)))
 
@@ -111,49 +106,37 @@ def _moved(releases: int, person_rows: int | None) -> tuple[float, float]:
 def make_noisy_counts(
     budget: Budget, *, releases: int, unknown: int = 0, summed: bool = False, person_rows: int | None = None
 ) -> NoisyCounts:
-    """The event of `releases` releases that keep a budget; `unknown` of them release values, which needs a delta.
+    """Return the event of `releases` releases within a budget; `unknown` of them release values, which needs a delta.
 
-    Of two noises that are enough, the one with the shorter tail is taken; if counts will be `summed`, the one with the
-    smaller deviation.
+    Of Laplace and Gaussian noise, the one with the shorter tail is used, or if counts will be `summed`, the one with
+    the smaller deviation.
 
     Proof: noisy_counts.md 2, 3
-
-    >>> make_noisy_counts(Budget(1.0), releases=1, unknown=1)
-    Traceback (most recent call last):
-    boltdp.errors.ParameterError: delta must be > 0 to tell values that only rows know, got 0.0
     """
-    in_l1, in_l2 = _moved(releases, person_rows)
+    in_l1, in_l2 = _sensitivities(releases, person_rows)
     noise = calibrate(in_l1, dimensions=1, budget=Budget(budget.epsilon))
     if budget.delta:
         sigma = gaussian_sigma(Budget(budget.epsilon, budget.delta / 2 if unknown else budget.delta))
         gaussian = Mechanism("gaussian", round_up(in_l2 * sigma), 1)
-        # In one dimension `deviation` is that of Laplace's noise too.
-        noise = min(noise, gaussian, key=lambda one: one.deviation if summed else upper_quantile(one, RARE))
+        # In one dimension `deviation` is that of Laplace noise too.
+        noise = min(noise, gaussian, key=lambda one: one.deviation if summed else upper_quantile(one, TAIL_PROBABILITY))
     if not unknown:
         return NoisyCounts(noise=noise, releases=releases, unknown=0, person_rows=person_rows)
     if not budget.delta > 0:
         raise ParameterError(f"delta must be > 0 to tell values that only rows know, got {budget.delta}")
-    # Half of delta, for either of two directions; one more, for the rounding of this line.
+    # Half of delta is for the threshold, in each of two directions; 1 is added for the rounding of this line.
     least = 1 + 2.0**-noise.grid + upper_quantile(noise, budget.delta / (4 * unknown))
     threshold = math.ceil(least) + 1
     return NoisyCounts(noise=noise, releases=releases, unknown=unknown, threshold=threshold, person_rows=person_rows)
 
 
 def upper_quantile(noise: Mechanism, probability: float) -> float:
-    """What one draw of noise exceeds with a probability below a half.
-
-    >>> round(upper_quantile(Mechanism("gaussian", 2.0, 1), 0.025), 2)
-    3.92
-    """
+    """Return the value that one draw of noise exceeds with this probability, which must be below 1/2."""
     if noise.kind == "gaussian":
         return -noise.scale * NormalDist().inv_cdf(probability)
     return -noise.scale * math.log(2 * probability)
 
 
 def is_draft(event: Event) -> bool:
-    """Whether an event is made of counts alone.
-
-    >>> is_draft(make_noisy_counts(Budget(1.0), releases=1))
-    True
-    """
+    """Return whether an event consists of noisy counts only, as the draft of a schema does."""
     return all(isinstance(one, NoisyCounts) for one in event.walk() if not one.children)

@@ -1,8 +1,7 @@
 """Noisy gradient descent: every scan releases the sum of all rows' clipped gradients, with noise.
 
-The weights are made of these sums and of public numbers alone, so they need no noise of their own.
-`noisy_gradient_descent.md` proves how far one row can move a sum, rounding included (section 1), and what all scans
-spend together (section 2).
+The weights depend on these sums and on public numbers only, so they need no further noise. `noisy_gradient_descent.md`
+proves the sensitivity of a sum, rounding included (section 1), and the composition of all scans (section 2).
 """
 
 from __future__ import annotations
@@ -23,23 +22,16 @@ from boltdp.privacy.training_problem import MAX_PASSES, Problem
 
 @dataclass(frozen=True, kw_only=True)
 class NoisyGradients(Training):
-    """Gradient descent on all rows, with noise in the sum of each scan.
-
-    >>> from boltdp.losses import Logistic
-    >>> problem = Problem(loss=Logistic(), dims=9, rows=1000)
-    >>> event = make_noisy_gradients(problem, Budget(1.0, 1e-6), clip=0.5, scans=40, step=1.0, momentum=0.8)
-    >>> event.delta(1.0) <= 1e-6, event.delta(0.9) <= 1e-6
-    (True, False)
-    """
+    """Gradient descent on all rows, with noise in the sum of each scan."""
 
     kind = "noisy gradients"
     algorithm = "noisy-gd"
     problem: Problem
-    clip: float  #: C: a row's gradient that is longer is shortened to this
+    clip: float  #: C, the clip norm of a row's gradient
     scans: int  #: T
-    noise: Mechanism  #: of each sum, in the directions in which the weights can move
+    noise: Mechanism  #: of each sum, in the free directions of the weights
     step: float  #: eta, of the mean gradient
-    momentum: float  #: the share of the last step's direction that is kept
+    momentum: float
 
     def __post_init__(self) -> None:
         check_summable(self.problem)
@@ -61,7 +53,7 @@ class NoisyGradients(Training):
             )
 
     def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
-        """All scans together are one Gaussian.
+        """Return the profile of one Gaussian, to which all scans compose.
 
         Proof: noisy_gradient_descent.md 2
         """
@@ -70,7 +62,7 @@ class NoisyGradients(Training):
 
     @property
     def mu(self) -> float:
-        """All scans together are one Gaussian.
+        """The mu of the composition of all scans.
 
         Proof: noisy_gradient_descent.md 2
         """
@@ -89,15 +81,9 @@ class NoisyGradients(Training):
 def make_noisy_gradients(
     problem: Problem, budget: Budget, *, clip: float, scans: int, step: float, momentum: float
 ) -> NoisyGradients:
-    """The event of a training whose noise keeps a budget.
+    """Return the event of a training with noise calibrated to a budget.
 
     Proof: noisy_gradient_descent.md 2
-
-    >>> from boltdp.losses import Logistic
-    >>> problem = Problem(loss=Logistic(), dims=9, rows=1000)
-    >>> make_noisy_gradients(problem, Budget(1.0), clip=0.5, scans=40, step=1.0, momentum=0.8)
-    Traceback (most recent call last):
-    boltdp.errors.ParameterError: delta must be > 0 for noisy gradient descent, got 0.0
     """
     return NoisyGradients(
         problem=problem,
@@ -110,46 +96,33 @@ def make_noisy_gradients(
 
 
 def gradient_noise(problem: Problem, budget: Budget, *, clip: float, scans: int) -> Mechanism:
-    """The Gaussian noise of each sum that makes all scans together keep a budget.
+    """Return the Gaussian noise of each sum with which the composition of all scans is within a budget.
 
     Proof: noisy_gradient_descent.md 2
-
-    >>> from boltdp.losses import Logistic
-    >>> problem = Problem(loss=Logistic(), dims=9, rows=1000)
-    >>> one, four = (gradient_noise(problem, Budget(1.0, 1e-6), clip=0.5, scans=n).scale for n in (1, 4))
-    >>> round(four / one, 9)
-    2.0
     """
     if budget.delta == 0:
         raise ParameterError(f"delta must be > 0 for noisy gradient descent, got {budget.delta}")
     together = math.sqrt(scans) * sum_sensitivity(problem, clip).total
-    # A hair more than the profile is asked about, so that its own rounding up is within the budget.
+    # Slightly more than needed, so that the profile, which rounds up, stays within the budget.
     return Mechanism("gaussian", gaussian_sigma(budget) * together * (1.0 + 32.0 * UNIT), problem.dimensions)
 
 
 def diverging_step(regularization: float, momentum: float) -> float:
-    """The shortest step with which the penalty throws the weights farther away in every scan.
+    """Return the smallest step at which gradient descent on the penalty alone diverges.
 
-    Whether numbers overflow, an error that is seen, is then nothing that a trial which is not released could tell.
+    Below it, no overflow error can reveal anything about a trial that is not released.
 
     Proof: noisy_gradient_descent.md 3
-
-    >>> round(diverging_step(0.01, 0.75), 9), diverging_step(0.0, 0.75)
-    (560.0, inf)
     """
     pull = (1.0 - momentum) * (1.0 + 2.0 * momentum) * regularization
     return 2.0 * (1.0 + momentum) / pull if pull > 0 else math.inf
 
 
 def sum_sensitivity(problem: Problem, clip: float) -> Sensitivity:
-    """How far one row, or one person, can move the computed sum of clipped gradients.
+    """Return the sensitivity of the computed sum of clipped gradients to one row, or one person.
 
     Proof: noisy_gradient_descent.md 1
     Proof: adjacency.md 2
-
-    >>> from boltdp.losses import Logistic
-    >>> round(sum_sensitivity(Problem(loss=Logistic(), dims=50, rows=10**6), 0.5).total, 6)
-    1.0
     """
     vectors, rows = problem.loss.vectors, problem.rows
     changed = problem.changed_rows

@@ -1,10 +1,10 @@
 """Noisy moments of the features, which centre and scale them before training.
 
-Here are their sensitivity, their noise and what they spend; `release.py` draws, and `workflows/standardize.py` makes
-centres and scales of them.
+This module has their sensitivity, noise and privacy profile; `release.py` draws the noise, and
+`workflows/standardize.py` computes centres and scales from them.
 
 A row x is encoded, without the intercept and before any division: |x_j| <= 1, and ||x|| <= r, the clip norm.
-Released is one vector with one draw of noise. It is, by `moments`,
+The release is one vector with one draw of noise. Its contents depend on `moments`:
 
 `squares`   the sums of all x_j, and those of x_j^2 where the feature is a number (of a category or a step x_j^2 = x_j)
 `mean`      the sums of all x_j, and that of ||x||^2, times a public weight
@@ -26,20 +26,15 @@ from boltdp.privacy.training_problem import IF_GIVEN, check_person_rows
 
 Moments = Literal["squares", "mean"]
 
-#: Each row's terms are rounded to whole multiples of this, so that the sums are exact: `boltdp.kernel.feature_sums`.
+#: Each row's terms are rounded to multiples of this, which makes the sums exact: `boltdp.kernel.feature_sums`.
 UNIT = 2.0**-20
-#: Above this many rows times r^2 the sums would not fit in a double.
-MOST = 2.0**33
+#: The maximum of rows times r^2: above it the sums would not fit in a double.
+MAX_SUM = 2.0**33
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoisyMoments(Event):
-    """One release of moments.
-
-    >>> event = make_noisy_moments(moments="mean", features=9, numbers=9, clip_norm=3.0, budget=Budget(0.1))
-    >>> round(event.sensitivity, 4), event.dimensions, event.delta(0.1)
-    (6.0, 10, 0.0)
-    """
+    """One release of moments."""
 
     kind = "noisy moments"
     moments: Moments
@@ -55,7 +50,7 @@ class NoisyMoments(Event):
         whole_number(self.features, "features", least=1)
         if whole_number(self.numbers, "numbers", least=0) > self.features:
             raise ParameterError(f"numbers must be at most the {self.features} features, got {self.numbers}")
-        # No row is longer than the square root of its number of features; the last digit may be rounded.
+        # The norm of a row is at most the square root of its number of features, up to rounding.
         if not 1e-9 <= real_number(self.clip_norm, "clip_norm") <= math.sqrt(self.features) * (1 + 1e-9):
             raise ParameterError(
                 f"the clip norm of {self.features} features must be at least 1e-9 and at most their square root, "
@@ -67,17 +62,17 @@ class NoisyMoments(Event):
 
     @property
     def dimensions(self) -> int:
-        """How many numbers are released."""
+        """The number of released numbers."""
         return self.features + (self.numbers if self.moments == "squares" else 1)
 
     @property
     def norm_weight(self) -> float:
-        """What ||x||^2 is multiplied by: at most 1/r, for section 2; a power of two, so that the product is exact."""
+        """The factor of ||x||^2: at most 1/r, and a power of two, so that the product is exact."""
         return 2.0 ** -math.ceil(math.log2(self.clip_norm))
 
     @property
     def sensitivity(self) -> float:
-        """How far one row, or one person, can move the released vector, in L2, rounding included.
+        """The L2-sensitivity of the released vector to one row, or one person, rounding included.
 
         Proof: noisy_moments.md 1, 2, 4
         Proof: adjacency.md 2
@@ -86,10 +81,10 @@ class NoisyMoments(Event):
         if self.moments == "squares":
             bound, rounding = self.clip_norm * math.sqrt(14 / 3), UNIT * math.sqrt(self.dimensions)
         else:
-            # The squares are rounded one by one: their sum is off by as many halves of a unit as there are features.
+            # Each square is rounded, so their sum has an error of up to half a unit per feature.
             bound = 2.0 * self.clip_norm
             rounding = UNIT * math.sqrt(self.features + (self.features * self.norm_weight) ** 2)
-        # Rounding of doubles: in the length that a row is clipped to, in its squares, and in this formula.
+        # Rounding of doubles: in the clipped norm of a row, in its squares, and in this formula.
         return rows * (bound * (1.0 + (self.features + 16) * 2.0**-50) + rounding * (1.0 + 2.0**-20))
 
     @property
@@ -116,7 +111,7 @@ class NoisyMoments(Event):
 
 @dataclass(frozen=True)
 class ReleasedMoments:
-    """Moments that may be shown: means over all rows, with noise."""
+    """Released moments: noisy means over all rows."""
 
     means: Doubles  #: of each feature
     squares: Doubles | None  #: of the squares of those features that are numbers
@@ -134,11 +129,7 @@ def make_noisy_moments(
     gaussian: bool = False,
     person_rows: int | None = None,
 ) -> NoisyMoments:
-    """The event of moments whose noise keeps a budget: the shortest one, or Gaussian noise in any case.
-
-    >>> make_noisy_moments(moments="squares", features=2, numbers=1, clip_norm=1.0, budget=Budget(0.1)).dimensions
-    3
-    """
+    """Return the event of moments with the smallest noise within a budget, which is Gaussian if `gaussian` is set."""
     event = NoisyMoments(
         moments=moments, features=features, numbers=numbers, clip_norm=clip_norm, noise=None, person_rows=person_rows
     )
@@ -153,13 +144,11 @@ def make_noisy_moments(
 
 
 def check_rows(rows: int, *, clip_norm: float) -> None:
-    """Refuse more rows than the sums are exact for.
+    """Raise ParameterError for more rows than the sums are exact for.
 
     Proof: noisy_moments.md 4
-
-    >>> check_rows(10**9, clip_norm=1.0)
     """
-    if rows * max(1.0, clip_norm**2) > MOST:
+    if rows * max(1.0, clip_norm**2) > MAX_SUM:
         raise ParameterError(
-            f"standardization must be of at most {int(MOST / max(1.0, clip_norm**2)):,} such rows, got {rows:,}"
+            f"standardization must be of at most {int(MAX_SUM / max(1.0, clip_norm**2)):,} such rows, got {rows:,}"
         )

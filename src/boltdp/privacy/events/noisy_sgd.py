@@ -1,7 +1,7 @@
-"""The noise of the white-box algorithms, which add some to every update: SCS13, BST14 and DP-SGD.
+"""The noise of the white-box algorithms SCS13, BST14 and DP-SGD, which add noise to every update.
 
-Each in its best form that is proved, and SCS13 and BST14 as published besides. The noise is for a batch's averaged
-gradient, with one row replaced. Proofs, and what holds of the published forms: `noisy_sgd.md`.
+Each has the smallest noise that is proved here; SCS13 and BST14 have the published noise too. The noise is for the
+averaged gradient of a batch, with one row replaced. Proofs, also about the published forms: `noisy_sgd.md`.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from boltdp.privacy.training_problem import Recipe, check_single_rows, check_und
 Sampling = Literal["permutation", "fixed size", "poisson"]
 ALGORITHMS: Mapping[Sampling, str] = {"permutation": "scs13", "fixed size": "bst14", "poisson": "dpsgd"}
 
-#: Why a published form gives no guarantee.
+#: The reason why published BST14 is not private.
 BST14_PUBLISHED = "its published argument takes sums of gradients to differ by 1, where they can differ by twice L"
 
-#: What to take for persons.
-INSTEAD = (
+#: The hint of the error for person-level privacy.
+PERSON_HINT = (
     "take the algorithm objective, noisy-gd or bolton; bst14 and dpsgd take a person_id with max_rows_per_person = 1"
 )
 
-#: What rounding in the few operations of a formula below can take away, given back.
-_UP = 1.0 + 2.0**-48
+#: A factor larger than the rounding error of the few operations of a formula below.
+_ROUND_UP = 1.0 + 2.0**-48
 
 
 @dataclass(frozen=True)
@@ -61,30 +61,30 @@ class NoisyUpdates(Training):
         check_dimensions(self.noise, self.problem.dimensions)
         check_undivided(self.problem, "noise in every update")
         if self.sampling == "permutation" or self.problem.changed_rows > 1:
-            check_single_rows(self.problem.person_rows, "noise in every update", hint=INSTEAD)
+            check_single_rows(self.problem.person_rows, "noise in every update", hint=PERSON_HINT)
         if self.sampling not in get_args(Sampling):
             raise ParameterError(f"sampling must be one of {', '.join(get_args(Sampling))}, got {self.sampling!r}")
         if self.sampling != "permutation" and self.noise.kind != "gaussian":
             raise ParameterError(f"the noise of random samples must be gaussian, got {self.noise.kind!r}")
 
     def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
-        """By what was proved, whatever the noise was calibrated to.
+        """Return the proved profile, also if the noise was calibrated to published bounds.
 
         Proof: noisy_sgd.md 2, 3, 4, 5
         """
         recipe, updates = self.problem, self.problem.updates
         if self.sampling == "permutation":
-            passes, reach = recipe.passes, _reach(recipe)
+            passes, reach = recipe.passes, _gradient_sensitivity(recipe)
             if self.noise.kind == "gaussian":
                 return self.noise.delta(epsilon, sensitivity=reach * math.sqrt(passes))
             return min(1.0, passes * self.noise.delta(epsilon / passes, sensitivity=reach))
         if epsilon > MAX_EPSILON:
             return self.delta(MAX_EPSILON, target=target)
         if self.sampling == "fixed size":
-            deviation = self.noise.scale / (_reach(recipe) * _UP)
+            deviation = self.noise.scale / (_gradient_sensitivity(recipe) * _ROUND_UP)
             profile = fixed_size_profile(deviation, rate=recipe.largest_batch / recipe.rows)
         else:
-            deviation = self.noise.scale / (recipe.loss.lipschitz * recipe.batches / recipe.rows * _UP)
+            deviation = self.noise.scale / (recipe.loss.lipschitz * recipe.batches / recipe.rows * _ROUND_UP)
             profile = poisson_profile(deviation, rate=1.0 / recipe.batches)
         return composed_delta(profile, updates=updates, budget=Budget(epsilon, target or 1e-9))
 
@@ -94,7 +94,6 @@ class NoisyUpdates(Training):
 
     @property
     def algorithm(self) -> str:
-        """Each has its own way to choose the rows of an update."""
         return ALGORITHMS[self.sampling]
 
     @property
@@ -107,11 +106,11 @@ class NoisyUpdates(Training):
 
 
 def scs13_noise(recipe: Recipe, budget: Budget) -> Mechanism:
-    """A row is in one batch of each pass, so k updates see it, each with sensitivity 2L/b.
+    """Return the noise of SCS13: a row is in one batch of each of k passes, each update with sensitivity 2L/b.
 
     Proof: noisy_sgd.md 2
     """
-    reach = _reach(recipe) * _UP
+    reach = _gradient_sensitivity(recipe) * _ROUND_UP
     spherical = Mechanism("spherical", reach * recipe.passes / budget.epsilon, recipe.dimensions)
     if budget.delta == 0:
         return spherical
@@ -121,7 +120,7 @@ def scs13_noise(recipe: Recipe, budget: Budget) -> Mechanism:
 
 
 def scs13_published(recipe: Recipe, budget: Budget) -> Mechanism:
-    """SCS13 in k passes as the paper has it: (epsilon/k, delta/k) for each, by the classical Gaussian bound.
+    """Return the paper's noise of SCS13 in k passes: (epsilon/k, delta/k) each, by the classical Gaussian bound.
 
     That bound holds only for epsilon/k < 1.
 
@@ -130,22 +129,23 @@ def scs13_published(recipe: Recipe, budget: Budget) -> Mechanism:
     if budget.delta == 0:
         return scs13_noise(recipe, budget)
     share = budget.split(recipe.passes)
-    return Mechanism("gaussian", _reach(recipe) * _UP * _classical_sigma(share), recipe.dimensions)
+    sigma = _gradient_sensitivity(recipe) * _ROUND_UP * _classical_sigma(share)
+    return Mechanism("gaussian", sigma, recipe.dimensions)
 
 
 def bst14_noise(recipe: Recipe, budget: Budget) -> Mechanism:
-    """Batches are uniform samples of fixed size, and the noise is what their composition needs.
+    """Return the noise of BST14 by composing updates on uniform samples of fixed size.
 
     Proof: noisy_sgd.md 4, 5
     """
-    _needs_delta("bst14", budget)
+    _require_delta("bst14", budget)
     deviation = _fixed_size_deviation(recipe.largest_batch, recipe.rows, recipe.updates, budget)
-    return Mechanism("gaussian", _reach(recipe) * _UP * deviation, recipe.dimensions)
+    return Mechanism("gaussian", _gradient_sensitivity(recipe) * _ROUND_UP * deviation, recipe.dimensions)
 
 
 def bst14_published(recipe: Recipe, budget: Budget) -> Mechanism:
-    """The paper's Algorithms 4 and 5 with iota = 1. NOT proved: a row moves the sum of gradients by up to 2L."""
-    _needs_delta("bst14", budget)
+    """Return the noise of the paper's Algorithms 4 and 5 with iota = 1. NOT proved: a row moves the sum by up to 2L."""
+    _require_delta("bst14", budget)
     updates, share = recipe.updates, budget.delta / recipe.updates
     spread = math.sqrt(2.0 * updates * math.log(1.0 / share))
 
@@ -159,18 +159,18 @@ def bst14_published(recipe: Recipe, budget: Budget) -> Mechanism:
 
 
 def dpsgd_noise(recipe: Recipe, budget: Budget) -> Mechanism:
-    """Each row is in a batch with probability 1/n; sums of gradients are divided by the expected size m/n.
+    """Return the noise of DP-SGD: Poisson sampling at rate 1/n, and sums divided by the expected batch size m/n.
 
     Proof: noisy_sgd.md 3, 5
     """
-    _needs_delta("dpsgd", budget)
+    _require_delta("dpsgd", budget)
     deviation = _poisson_deviation(recipe.batches, recipe.updates, budget)
-    scale = recipe.loss.lipschitz * recipe.batches / recipe.rows * _UP * deviation
+    scale = recipe.loss.lipschitz * recipe.batches / recipe.rows * _ROUND_UP * deviation
     return Mechanism("gaussian", scale, recipe.dimensions)
 
 
-def _reach(recipe: Recipe) -> float:
-    """How far one replaced row can move the averaged gradient of its batch."""
+def _gradient_sensitivity(recipe: Recipe) -> float:
+    """Return the sensitivity of the averaged gradient of a batch."""
     return 2.0 * recipe.loss.lipschitz / recipe.smallest_batch
 
 
@@ -178,7 +178,7 @@ def _classical_sigma(budget: Budget) -> float:
     return math.sqrt(2.0 * math.log(1.25 / budget.delta)) / budget.epsilon
 
 
-def _needs_delta(algorithm: str, budget: Budget) -> None:
+def _require_delta(algorithm: str, budget: Budget) -> None:
     if budget.delta == 0:
         raise ParameterError(
             f"delta must be > 0 for {algorithm}, got 0",
@@ -186,7 +186,7 @@ def _needs_delta(algorithm: str, budget: Budget) -> None:
         )
 
 
-# Planning asks twice, verifying once more, and a comparison for every repeat.
+# Cached: planning computes it twice, verification once more, and a comparison for every repeat.
 @lru_cache(maxsize=1024)
 def _fixed_size_deviation(size: int, rows: int, updates: int, budget: Budget) -> float:
     rate = size / rows

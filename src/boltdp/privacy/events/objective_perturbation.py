@@ -1,10 +1,10 @@
-"""Noise before training: how much of it makes the minimiser of a perturbed objective private.
+"""Objective perturbation: the noise added before training that makes the minimiser of the objective private.
 
 The engine minimises F(w) = sum of phi(w; z_i) + (m*Lambda/2)*||w||^2 + <q, w> with q drawn once.
-`objective_perturbation.md` proves, in this order: what one row can do to the density of the minimiser (section 2) and
-the noise that follows (section 3), both computed in `objective_corners.py`; why an approximate minimiser with a
-little more noise will do (section 4); how precise a computed gradient is (section 5); and for which Lambda the
-minimum is found whatever the rows are (section 6).
+`objective_perturbation.md` proves, in this order: how one row changes the density of the minimiser (section 2) and
+the noise that follows (section 3), both computed in `objective_corners.py`; why an approximate minimiser with a little
+more noise is private too (section 4); the error of a computed gradient (section 5); and for which Lambda the solver
+finds the minimum for any rows (section 6).
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from boltdp.privacy.mechanisms import Mechanism, calibrate, precision, smallest_
 from boltdp.privacy.spherical_delta import find_spherical_scale
 from boltdp.privacy.training_problem import Problem, Recipe
 
-#: The part of epsilon that pays for stopping before the exact minimum; all of delta stays with q.
+#: The share of epsilon for stopping before the exact minimum; all of delta is for q.
 STOPPING_SHARE = 0.01
-#: How far from zero the gradient may stay, in units of L: the noise that hides it is then 10^-4 of that of q.
+#: The largest norm of the gradient at the end, in units of L: the noise that hides it is then 10^-4 of that of q.
 STOPPING_GRADIENT = 2.0**-20
-#: The kernel rounds every number that a row adds to a sum to a multiple of this; such sums are exact.
+#: The kernel rounds every term of a sum over rows to a multiple of this, which makes the sums exact.
 SUM_GRID = 2.0**-50
-#: Sums of up to this many rows are exact, and no more are taken.
+#: The maximum number of rows: sums of more rows would not be exact.
 MAX_SUMMED = 2**33
 #: The norm of q exceeds this many times its mean with a probability below 10^-20, in any number of dimensions.
 MAX_NOISE = 64.0
-#: The share of Newton's step below which the solver gives up: a quarter of it is what doubles near 1 differ by.
+#: The line search stops below this fraction of Newton's step; a quarter of it is the spacing of doubles near 1.
 MIN_STEP = 2.0**-50
 
 
@@ -51,14 +51,7 @@ class Shares:
 
 @dataclass(frozen=True)
 class ObjectivePerturbation(Training):
-    """The minimiser of an objective with a random linear term, hidden by a little noise as it is not exact.
-
-    >>> from boltdp.losses import Logistic
-    >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
-    >>> event = make_objective_perturbation(problem, Budget(1.0))
-    >>> event.linear.kind, event.delta(1.0), event.delta(0.5) > 0
-    ('spherical', 0.0, True)
-    """
+    """The approximate minimiser of an objective with a random linear term, with noise that hides its error."""
 
     kind = "objective perturbation"
     algorithm = "objective"
@@ -75,7 +68,7 @@ class ObjectivePerturbation(Training):
             raise ParameterError(f"the noise at the end must be spherical, got {self.end.kind!r}")
 
     def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
-        """What q spends of what the end leaves, which is pure.
+        """Return the delta of q at the epsilon that remains after the noise at the end, which has no delta.
 
         Proof: objective_perturbation.md 4
         """
@@ -93,7 +86,7 @@ class ObjectivePerturbation(Training):
 
     @property
     def sensitivity(self) -> Sensitivity:
-        """Of the weights where the solver stopped, given the exact minimiser."""
+        """The sensitivity of the weights where the solver stopped, given the exact minimiser."""
         return stopping_sensitivity(self.problem, self.linear)
 
     @property
@@ -102,13 +95,7 @@ class ObjectivePerturbation(Training):
 
 
 def make_objective_perturbation(problem: Problem, budget: Budget) -> ObjectivePerturbation:
-    """The event of a training whose noise keeps a budget.
-
-    >>> from boltdp.losses import Logistic
-    >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
-    >>> make_objective_perturbation(problem, Budget(1.0)).end.kind
-    'spherical'
-    """
+    """Return the event of a training with noise calibrated to a budget."""
     parts = shares(budget)
     noise = objective_noise(problem, parts.noise)
     distance = stopping_sensitivity(problem, noise)
@@ -117,26 +104,18 @@ def make_objective_perturbation(problem: Problem, budget: Budget) -> ObjectivePe
 
 
 def shares(budget: Budget) -> Shares:
-    """Divide a budget; the parts together never exceed it.
+    """Split a budget between q and early stopping; the sum never exceeds it.
 
     Proof: objective_perturbation.md 4
-
-    >>> shares(Budget(1.0, 1e-6)).stopping
-    Budget(epsilon=0.01, delta=0.0)
     """
     stopping = STOPPING_SHARE * budget.epsilon
     return Shares(Budget(math.nextafter(budget.epsilon - stopping, 0.0), budget.delta), Budget(stopping))
 
 
 def check_objective(problem: Problem) -> None:
-    """Refuse what the proof does not cover.
+    """Raise ParameterError for a problem that the proof does not cover.
 
     Proof: objective_perturbation.md 1
-
-    >>> from boltdp.losses import Logistic
-    >>> check_objective(Problem(loss=Logistic(), dims=9, rows=9))
-    Traceback (most recent call last):
-    boltdp.errors.ParameterError: regularization must be > 0 for objective perturbation, got 0.0
     """
     loss = problem.loss
     if loss.simplex is None:
@@ -154,32 +133,24 @@ def check_objective(problem: Problem) -> None:
 
 
 def check_summable(problem: Problem) -> None:
-    """Refuse more rows than sums are exact for: how many of them are neutral, and not summed, must not matter.
+    """Raise ParameterError for more rows than sums are exact for, whether or not all of them are summed.
 
     Proof: objective_perturbation.md 5
-
-    >>> from boltdp.losses import Logistic
-    >>> check_summable(Problem(loss=Logistic(), dims=9, rows=10**9))
     """
     if problem.rows > MAX_SUMMED:
         raise ParameterError(f"the data must have at most {MAX_SUMMED:,} rows to be summed, got {problem.rows:,}")
 
 
 def check_solvable(problem: Problem, noise: Mechanism | None) -> None:
-    """Refuse a Lambda so small that whether the minimum is found in double precision could depend on the rows.
+    """Raise ParameterError for a Lambda so small that the rows decide whether the solver finds the minimum.
 
-    An error would then tell something about them; this one depends on public numbers only.
+    An error of the solver would reveal something about the rows; this error depends on public numbers only.
 
     Proof: objective_perturbation.md 6
-
-    >>> from boltdp.losses import Logistic
-    >>> check_solvable(Problem(loss=Logistic(), dims=9, rows=10, regularization=4.7e-13), None)
-    Traceback (most recent call last):
-    boltdp.errors.ParameterError: regularization must be at least 5.43e-10 for objective perturbation, got 4.7e-13
     """
     least = least_solvable(problem, noise)
     if problem.regularization < least:
-        # Rounded up, so that the number in the message is enough.
+        # Rounded up, so that the number in the message is large enough.
         enough = float(f"{1.005 * least:.2e}")
         raise ParameterError(
             f"regularization must be at least {enough:g} for objective perturbation, got {problem.regularization:g}",
@@ -188,16 +159,11 @@ def check_solvable(problem: Problem, noise: Mechanism | None) -> None:
 
 
 def least_solvable(problem: Problem, noise: Mechanism | None) -> float:
-    """The smallest Lambda for which the solver needs no step shorter than `MIN_STEP`, whatever the rows are.
+    """Return the smallest Lambda for which the line search never goes below `MIN_STEP`, for any rows.
 
-    The problem's own Lambda has no part in it.
+    It does not depend on the problem's own Lambda.
 
     Proof: objective_perturbation.md 6
-
-    >>> from boltdp.losses import Logistic
-    >>> problem = Problem(loss=Logistic(), dims=9, rows=10)
-    >>> least_solvable(problem, Mechanism("gaussian", 100.0, 9)) > least_solvable(problem, None)
-    True
     """
     loss = problem.loss
     longest = 0.0 if noise is None else MAX_NOISE * noise.expected_norm
@@ -206,7 +172,7 @@ def least_solvable(problem: Problem, noise: Mechanism | None) -> float:
 
 
 def objective_noise(problem: Problem, budget: Budget) -> Mechanism:
-    """The noise q of smallest expected length that makes the exact minimiser private.
+    """Return the noise q of smallest expected L2 norm that makes the exact minimiser private.
 
     Proof: objective_perturbation.md 2, 3
 
@@ -225,23 +191,18 @@ def objective_noise(problem: Problem, budget: Budget) -> Mechanism:
 
 
 def minimiser_delta(problem: Problem, noise: Mechanism, epsilon: float) -> float:
-    """What the exact minimiser spends of delta at an epsilon, if q has this noise; rounded up.
+    """Return the delta of the exact minimiser at an epsilon, if q has this noise, rounded up.
 
     Proof: objective_perturbation.md 2, 3
-
-    >>> from boltdp.losses import Logistic
-    >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
-    >>> minimiser_delta(problem, objective_noise(problem, Budget(1.0)), 1.0)
-    0.0
     """
-    proved = _proved(problem)
-    if noise.kind == "spherical" and _keeps(proved, noise.scale, epsilon):
+    inputs = _noise_inputs(problem)
+    if noise.kind == "spherical" and _keeps(inputs, noise.scale, epsilon):
         return 0.0
-    return upper(_spent(proved, noise, epsilon))
+    return upper(_spent(inputs, noise, epsilon))
 
 
 def spherical_scale(problem: Problem, budget: Budget) -> float:
-    """Of spherical q, the smallest that can be certified: for pure privacy 2*L/epsilon, if Lambda is ample.
+    """Return the smallest certified scale of spherical q: for pure privacy 2*L/epsilon, if Lambda is large enough.
 
     Proof: objective_perturbation.md 3
 
@@ -253,29 +214,24 @@ def spherical_scale(problem: Problem, budget: Budget) -> float:
     1.8648
     """
     check_volume(problem, budget.epsilon)
-    return _spherical_scale(_proved(problem), budget, problem.dimensions)
+    return _spherical_scale(_noise_inputs(problem), budget, problem.dimensions)
 
 
 def gaussian_scale(problem: Problem, budget: Budget) -> float:
-    """The smallest standard deviation of Gaussian q, to 12 digits, certified by interval arithmetic.
+    """Return the smallest standard deviation of Gaussian q, to 12 digits, certified by interval arithmetic.
 
     Proof: objective_perturbation.md 3
-
-    >>> from boltdp.losses import Logistic
-    >>> problem = Problem(loss=Logistic(), dims=9, rows=10**6, regularization=1.0)
-    >>> round(gaussian_scale(problem, Budget(1.0, 1e-6)), 3)
-    8.449
     """
     check_volume(problem, budget.epsilon)
-    return _gaussian_scale(_proved(problem), budget)
+    return _gaussian_scale(_noise_inputs(problem), budget)
 
 
 def check_volume(problem: Problem, epsilon: float) -> None:
-    """Refuse an epsilon that the volumes alone can spend.
+    """Raise ParameterError if the volume term alone can use up epsilon.
 
     Proof: objective_perturbation.md 3
     """
-    # A difference that has lost its leading digits is of no use.
+    # A difference below this is dominated by cancellation.
     if not epsilon - volume_bound(problem) > 1e-6 * epsilon:
         raise ParameterError(
             f"regularization must be above {least_regularization(problem, epsilon):.3g} for epsilon ="
@@ -284,23 +240,18 @@ def check_volume(problem: Problem, epsilon: float) -> None:
 
 
 def volume_bound(problem: Problem) -> float:
-    """a: the logarithm of how much one row, or one person, can stretch the map from minimisers to noise, at most.
+    """Return a, an upper bound on the log volume change that one row, or one person, causes in the minimiser map.
 
     Proof: objective_perturbation.md 2
     Proof: adjacency.md 4
-
-    >>> from boltdp.losses import Logistic
-    >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
-    >>> round(volume_bound(problem), 6)
-    0.024693
     """
-    simplex, (rows, regularization), changed = _proved(problem)
+    simplex, (rows, regularization), changed = _noise_inputs(problem)
     mean = simplex.max_trace / simplex.directions
     return changed * simplex.directions * math.log1p(mean / (rows * regularization)) * (1.0 + 16.0 * UNIT)
 
 
 def least_regularization(problem: Problem, volume: float) -> float:
-    """The Lambda at which `volume_bound` is `volume`: above it there is noise that keeps an epsilon of this.
+    """Return the Lambda at which `volume_bound` equals `volume`; above it some noise achieves this epsilon.
 
     Proof: objective_perturbation.md 2
 
@@ -309,13 +260,13 @@ def least_regularization(problem: Problem, volume: float) -> float:
     >>> round(least_regularization(problem, 0.024693), 6)
     0.01
     """
-    simplex, (rows, _), changed = _proved(problem)
+    simplex, (rows, _), changed = _noise_inputs(problem)
     share = volume / (changed * simplex.directions)
     return simplex.max_trace / simplex.directions / (rows * math.expm1(share)) if share < 700 else 0.0
 
 
 def ample_regularization(problem: Problem, epsilon: float) -> float:
-    """The Lambda from which on pure noise is as short as with any larger one: the volumes then cost it nothing.
+    """Return the smallest Lambda at which the volume term costs pure noise nothing: a larger one saves no noise.
 
     Proof: objective_perturbation.md 3
 
@@ -323,77 +274,56 @@ def ample_regularization(problem: Problem, epsilon: float) -> float:
     >>> round(ample_regularization(Problem(loss=Logistic(), dims=9, rows=1000), 0.5), 9)
     0.004
     """
-    simplex, (rows, _), changed = _proved(problem)
+    simplex, (rows, _), changed = _noise_inputs(problem)
     factor = changed * (2.0 if simplex.vertices == 2 else 4.0)
     return factor * simplex.edge_squared / (epsilon * rows) * (1.0 + 8 * UNIT)
 
 
 def gradient_rounding(problem: Problem, *, weights: float, noise: float) -> float:
-    """A bound on the error of the computed gradient of F at weights of this norm, with q of this norm: section 5.
+    """Return an upper bound on the error of the computed gradient of F, given the norms of the weights and of q.
 
     Proof: objective_perturbation.md 5
-
-    >>> from boltdp.losses import Logistic
-    >>> problem = Problem(loss=Logistic(), dims=50, rows=10**6, regularization=1e-4)
-    >>> gradient_rounding(problem, weights=10.0, noise=100.0) < 1e-7
-    True
     """
     loss, root = problem.loss, math.sqrt(problem.loss.vectors)
     scores = (problem.dims + 6.0 + 6.0 * root) * weights + 4.0 * root
     row = loss.smoothness * scores + loss.vectors + 6.0 + loss.lipschitz * gathering(problem.dims)
     row += term_rounding(problem) / UNIT
-    # The release turns the weights into the directions they can move in, which rounds too.
+    # The release maps the weights to the basis of free directions, which rounds too.
     turned = 8.0 * loss.vectors**2
     whole = (4.0 + turned) * problem.rows * problem.regularization * weights + turned * noise
     return 1.01 * UNIT * (problem.rows * row + whole)
 
 
 def term_rounding(problem: Problem) -> float:
-    """How far all that one row adds to a sum is moved, at most, by being rounded to the grid.
+    """Return an upper bound on the L2 norm of the rounding of one row's terms to the grid.
 
     Proof: objective_perturbation.md 5
-
-    >>> from boltdp.losses import Logistic
-    >>> term_rounding(Problem(loss=Logistic(), dims=16, rows=10)) == 2 * SUM_GRID
-    True
     """
     return math.sqrt(problem.dims * problem.loss.vectors) * SUM_GRID / 2.0
 
 
 def gathering(dims: int) -> float:
-    """What making features of the sums of slots errs by, at most, in units of u times the rows' lengths together.
+    """Bound the error of turning sums of slots into sums of features, in units of u times the sum of the row norms.
 
     Proof: objective_perturbation.md 5
-
-    >>> gathering(50)
-    58.0
     """
     return dims + 8.0
 
 
 def drawing_error(noise: Mechanism | None) -> float:
-    """How far the drawn q, which lies on a grid, can be from the real-valued one.
+    """Return an upper bound on the distance between the drawn q, which is on a grid, and the real-valued one.
 
     Proof: objective_perturbation.md 4
-
-    >>> round(math.log2(drawing_error(Mechanism("gaussian", scale=1.0, dimensions=4))), 9)
-    -39.0
     """
     return 0.0 if noise is None else math.sqrt(noise.dimensions) * math.ldexp(1.0, -noise.grid - 1) * (1.0 + 8 * UNIT)
 
 
 def tolerance(problem: Problem, noise: Mechanism | None) -> float:
-    """tau: training ends when the gradient of F is certainly no longer than this.
+    """Return tau: training ends when the norm of the gradient of F is certainly at most this.
 
-    It is far above what rounding can do to the gradient at any weights that can be the minimiser, so that it is
-    always reached.
+    It is far above the rounding error of the gradient at any possible minimiser, so it is always reached.
 
     Proof: objective_perturbation.md 4, 5
-
-    >>> from boltdp.losses import Logistic
-    >>> problem = Problem(loss=Logistic(), dims=50, rows=10**6, regularization=1e-4)
-    >>> tolerance(problem, None) < 3e-6
-    True
     """
     longest = 0.0 if noise is None else MAX_NOISE * noise.expected_norm
     strength = problem.rows * problem.regularization
@@ -403,49 +333,42 @@ def tolerance(problem: Problem, noise: Mechanism | None) -> float:
 
 
 def stopping_sensitivity(problem: Problem, noise: Mechanism) -> Sensitivity:
-    """How far apart neighbours' weights can be found when their exact minimisers agree: section 4.
+    """Return the sensitivity of the computed weights, given that the exact minimisers of neighbours agree.
 
     Proof: objective_perturbation.md 4
-
-    >>> from boltdp.losses import Logistic
-    >>> problem = Problem(loss=Logistic(), dims=50, rows=10**6, regularization=1e-4)
-    >>> stopping_sensitivity(problem, Mechanism("gaussian", 8.0, 50)).total < 1e-7
-    True
     """
     bound = 2.0 * tolerance(problem, noise) / (problem.rows * problem.regularization)
     return Sensitivity(bound, 8.0 * UNIT * bound, "gradient at the end")
 
 
-class _Proved(NamedTuple):
-    """What the noise depends on."""
-
+class _NoiseInputs(NamedTuple):
     simplex: Simplex  #: of the loss
     strength: tuple[int, float]  #: m and Lambda
-    changed: int  #: how many rows leave and come in
+    changed: int  #: the number of replaced rows
 
 
-def _proved(problem: Problem) -> _Proved:
+def _noise_inputs(problem: Problem) -> _NoiseInputs:
     assert problem.loss.simplex is not None
-    return _Proved(problem.loss.simplex, (problem.rows, problem.regularization), problem.changed_rows)
+    return _NoiseInputs(problem.loss.simplex, (problem.rows, problem.regularization), problem.changed_rows)
 
 
-def _keeps(proved: _Proved, scale: float, epsilon: float) -> bool:
-    """Whether spherical noise of this scale is pure at an epsilon, for certain.
+def _keeps(inputs: _NoiseInputs, scale: float, epsilon: float) -> bool:
+    """Return whether spherical noise of this scale is certainly epsilon-private without a delta.
 
     Proof: objective_perturbation.md 3
     Proof: adjacency.md 4
     """
-    simplex, strength, changed = proved
+    simplex, strength, changed = inputs
     with precision(128):
         return bool(changed * most_loss(simplex, arb(strength[0]) * arb(strength[1]), arb(scale)) <= arb(epsilon))
 
 
-def _spent(proved: _Proved, noise: Mechanism, epsilon: float) -> arb:
-    """By the corners of all rows that leave and come in, or by those of one after another, whichever is less.
+def _spent(inputs: _NoiseInputs, noise: Mechanism, epsilon: float) -> arb:
+    """Return the smaller bound on delta: from the corners of all replaced rows together, or one row after another.
 
     Proof: adjacency.md 4
     """
-    simplex, strength, changed = proved
+    simplex, strength, changed = inputs
     tilt = best_tilt(simplex, strength, noise, epsilon, changed)
     together = corners_delta(simplex, strength, noise, epsilon, tilt, changed)
     if changed == 1:
@@ -453,32 +376,32 @@ def _spent(proved: _Proved, noise: Mechanism, epsilon: float) -> arb:
     share = math.nextafter(epsilon / changed, 0.0)
     each = corners_delta(simplex, strength, noise, share, best_tilt(simplex, strength, noise, share))
     with precision(256):
-        # 1 + e^share + ... + e^((g-1)*share), each share that comes later counted by those before it.
+        # Group privacy: the deltas of g rows add up with the factors 1, e^share, ..., e^((g-1)*share).
         growth = arb(share).exp()
         return together.min(each * (growth**changed - 1) / (growth - 1))
 
 
 @lru_cache(maxsize=1024)
-def _spherical_scale(proved: _Proved, budget: Budget, dimensions: int) -> float:
+def _spherical_scale(inputs: _NoiseInputs, budget: Budget, dimensions: int) -> float:
     if budget.delta == 0:
-        # 2gL/epsilon, rounded up, is the least for any strength.
-        longest = 2.0 * proved.changed * math.sqrt(proved.simplex.edge_squared)
+        # 2gL/epsilon, rounded up, is a lower bound for any strength.
+        longest = 2.0 * inputs.changed * math.sqrt(inputs.simplex.edge_squared)
         least = math.nextafter(longest / budget.epsilon, math.inf)
-        if _keeps(proved, least, budget.epsilon):
+        if _keeps(inputs, least, budget.epsilon):
             return least
-        return smallest_scale(lambda scale: _keeps(proved, scale, budget.epsilon))
+        return smallest_scale(lambda scale: _keeps(inputs, scale, budget.epsilon))
 
     def spent(scale: float) -> arb:
-        return _spent(proved, Mechanism("spherical", scale, dimensions), budget.epsilon)
+        return _spent(inputs, Mechanism("spherical", scale, dimensions), budget.epsilon)
 
-    pure = _spherical_scale(proved, Budget(budget.epsilon), dimensions)
+    pure = _spherical_scale(inputs, Budget(budget.epsilon), dimensions)
     return find_spherical_scale(spent, delta=budget.delta, pure=pure)
 
 
 @lru_cache(maxsize=1024)
-def _gaussian_scale(proved: _Proved, budget: Budget) -> float:
+def _gaussian_scale(inputs: _NoiseInputs, budget: Budget) -> float:
     def is_enough(sigma: float) -> bool:
-        # The number of dimensions has no part in what Gaussian noise spends.
-        return bool(_spent(proved, Mechanism("gaussian", sigma, 1), budget.epsilon) <= arb(budget.delta))
+        # The delta of Gaussian noise does not depend on the number of dimensions.
+        return bool(_spent(inputs, Mechanism("gaussian", sigma, 1), budget.epsilon) <= arb(budget.delta))
 
     return smallest_scale(is_enough)

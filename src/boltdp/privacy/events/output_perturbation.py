@@ -1,4 +1,4 @@
-"""Noise after training: the weights of an SGD run get noise for as far as one row could have moved them."""
+"""Output perturbation: noise added to the weights after SGD, calibrated to their sensitivity."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from boltdp.privacy.events.sgd_sensitivity import Sensitivity, check_steps, publ
 from boltdp.privacy.mechanisms import Mechanism, calibrate
 from boltdp.privacy.training_problem import Recipe, check_single_rows, check_undivided
 
-#: Whether noise is what was proved here to be enough, or as published.
+#: Whether the noise is calibrated to a bound proved here, or to a published one.
 Analysis = Literal["proved", "paper"]
 
-#: Why the paper's own bounds give no guarantee.
+#: The reason why the paper's own bounds are not private.
 PUBLISHED = "the sensitivity is the paper's published one, which is too small for some settings"
 
 
 @dataclass(frozen=True)
 class OutputPerturbation(Training):
-    """An SGD run as without privacy, whose weights got noise once."""
+    """An ordinary SGD run with noise added once to its weights."""
 
     kind = "output perturbation"
     algorithm = "bolton"
@@ -38,7 +38,7 @@ class OutputPerturbation(Training):
             check_single_rows(self.problem.person_rows, "the published bounds")
 
     def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
-        """By the proved sensitivity, whatever the noise was calibrated to."""
+        """Return the profile by the proved sensitivity, also if the noise was calibrated to the published one."""
         return self.noise.delta(epsilon, sensitivity=sensitivity(self.problem).total)
 
     @property
@@ -55,7 +55,7 @@ class OutputPerturbation(Training):
 
     @property
     def sensitivity(self) -> Sensitivity:
-        """What the noise was calibrated to."""
+        """The sensitivity that the noise was calibrated to."""
         return sensitivity(self.problem) if self.analysis == "proved" else published_sensitivity(self.problem)
 
     @property
@@ -69,7 +69,7 @@ class OutputPerturbation(Training):
 
 
 def make_output_perturbation(recipe: Recipe, budget: Budget, *, analysis: Analysis = "proved") -> OutputPerturbation:
-    """The event of a run whose noise keeps a budget."""
+    """Return the event of a run with noise calibrated to a budget."""
     check_steps(recipe)
     check_analysis(analysis)
     distance = sensitivity(recipe) if analysis == "proved" else published_sensitivity(recipe)
@@ -78,22 +78,12 @@ def make_output_perturbation(recipe: Recipe, budget: Budget, *, analysis: Analys
 
 
 def check_analysis(analysis: str) -> None:
-    """Refuse a word that is none of the two.
-
-    >>> check_analysis("guessed")
-    Traceback (most recent call last):
-    boltdp.errors.ParameterError: analysis must be one of proved, paper, got 'guessed'
-    """
+    """Raise ParameterError unless the analysis is "proved" or "paper"."""
     if analysis not in get_args(Analysis):
         raise ParameterError(f"analysis must be one of {', '.join(get_args(Analysis))}, got {analysis!r}")
 
 
 def check_dimensions(noise: Mechanism, dimensions: int) -> None:
-    """Refuse noise that is not of the space it must hide.
-
-    >>> check_dimensions(Mechanism("gaussian", 1.0, 3), 4)
-    Traceback (most recent call last):
-    boltdp.errors.ParameterError: the noise must have 4 dimensions, got 3
-    """
+    """Raise ParameterError unless the noise has this number of dimensions."""
     if noise.dimensions != dimensions:
         raise ParameterError(f"the noise must have {dimensions} dimensions, got {noise.dimensions}")

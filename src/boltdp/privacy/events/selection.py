@@ -1,10 +1,10 @@
-"""Choosing among candidates: what each way costs. The random choices themselves are drawn in `release.py`.
+"""Events of selection among candidates. `release.py` draws the random choices.
 
-One of three events stands in the certificate of a tuned model, around those of its candidates:
+The certificate of a tuned model has one of three events, around those of its candidates:
 
-`PortionSelection`   the paper's Algorithm 3: each candidate is trained on rows of its own, the last rows choose
+`PortionSelection`   the paper's Algorithm 3: each candidate is trained on its own rows, and the last rows choose
 `TrialSelection`     a random number of trials on all rows, each a random candidate with a noisy score; the best is kept
-`PublicSelection`    rows that are declared public chose, and the private ones were used only once
+`PublicSelection`    public rows choose, and the private rows are used only once
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import BudgetedEvent, Event, Training
 from boltdp.privacy.training_problem import check_single_rows
 
-#: One part in this many of a trial's epsilon pays for its score: a count of errors bears noise better than weights do.
+#: A trial's score gets 1/8 of its epsilon, as a count of errors tolerates more noise than weights do.
 SCORE_SHARE = 8
 
 
@@ -28,20 +28,20 @@ class Selection(Event):
 
     method: ClassVar[str]
     chosen: int  #: from 0
-    rows: int  #: that were used, private ones
+    rows: int  #: the private rows
 
     @property
     @abstractmethod
     def candidates(self) -> int:
-        """How many there were."""
+        """The number of candidates."""
 
     @abstractmethod
     def describe(self) -> str:
-        """How the model was chosen, in plain words."""
+        """Return how the model was chosen, in words."""
 
 
 class SelectionAmongTrained(Selection):
-    """All candidates were trained on private rows, and the chosen one is released."""
+    """Selection among candidates that were all trained on private rows."""
 
     trained: tuple[BudgetedEvent, ...]  #: the training of each candidate
 
@@ -63,12 +63,9 @@ class SelectionAmongTrained(Selection):
 
 
 def portion_bounds(portion: int, *, rows: int, candidates: int) -> tuple[int, int]:
-    """Where a portion of the rows starts and stops: that of each candidate, then the one that chooses.
+    """Return the first row of a portion and the row after its last; the portion after all candidates' chooses.
 
-    Their sizes differ by at most one.
-
-    >>> portion_bounds(2, rows=10, candidates=2)
-    (6, 10)
+    The sizes of portions differ by at most one.
     """
     if rows < 2 * (candidates + 1):
         raise ParameterError(
@@ -80,7 +77,7 @@ def portion_bounds(portion: int, *, rows: int, candidates: int) -> tuple[int, in
 
 @dataclass(frozen=True, kw_only=True)
 class PortionSelection(SelectionAmongTrained):
-    """Algorithm 3: each candidate has a portion of the rows, and the exponential mechanism chooses on another."""
+    """Algorithm 3: each candidate is trained on a portion of the rows; the exponential mechanism chooses on another."""
 
     kind = "selection on portions of the rows"
     method = "portions"
@@ -90,17 +87,17 @@ class PortionSelection(SelectionAmongTrained):
     epsilon: float | None  #: of the choice; None: noiseless
 
     def __post_init__(self) -> None:
-        _check(self)
+        _check_selection(self)
         for event in self.children:
             check_single_rows(event.released.person_rows, "portions", hint="choose by trials, or on public rows")
         if self.epsilon is not None:
-            Budget(self.epsilon)  # refuses what is no epsilon
+            Budget(self.epsilon)  # raises for an invalid epsilon
         for number, part in enumerate(self.trained):
             start, stop = portion_bounds(number, rows=self.rows, candidates=self.candidates)
             _check_trained(part, stop - start)
 
     def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
-        """Portions are disjoint, so that a row matters to one candidate, or to the choice.
+        """Return the largest delta: portions are disjoint, so a row affects one candidate, or the choice.
 
         Proof: selection.md 1
         """
@@ -128,14 +125,14 @@ class TrialSelection(SelectionAmongTrained):
     score_epsilon: float  #: of the noisy score of a trial
 
     def __post_init__(self) -> None:
-        _check(self)
+        _check_selection(self)
         check_trials(self.mean)
         Budget(self.score_epsilon)
         for part in self.trained:
             _check_trained(part, self.rows)
 
     def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
-        """(e, d) of a trial, its score included, are (3e, mean*d) of the whole.
+        """Return the composed delta: if a trial and its score are (e, d)-private, the whole is (3e, mean*d)-private.
 
         Proof: selection.md 2.1, 2.2
         """
@@ -153,7 +150,7 @@ class TrialSelection(SelectionAmongTrained):
 
 @dataclass(frozen=True, kw_only=True)
 class PublicSelection(Selection):
-    """Candidates were compared in the open, on rows declared public; private rows had no part in it."""
+    """Selection on rows declared public, without private rows."""
 
     kind = "selection on public rows"
     method = "public"
@@ -165,12 +162,12 @@ class PublicSelection(Selection):
 
     def __post_init__(self) -> None:
         whole_number(self.compared, "compared", least=1)
-        _check(self)
+        _check_selection(self)
         whole_number(self.public_rows, "public_rows", least=1)
         _check_trained(self.trained, self.rows)
 
     def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
-        """Choosing cost nothing.
+        """Return the delta of the training, as the choice costs nothing.
 
         Proof: selection.md 3
         """
@@ -200,13 +197,9 @@ class PublicSelection(Selection):
 
 
 def trial_budgets(whole: Budget, *, mean: float) -> tuple[Budget, Budget]:
-    """What a trial may spend on its model and on its score, such that all trials together keep the whole.
+    """Return the budgets of a trial's model and of its score with which all trials together are within the whole.
 
     Proof: selection.md 2.1, 2.2
-
-    >>> model, score = trial_budgets(Budget(2.4), mean=100.0)
-    >>> round(model.epsilon, 6), round(score.epsilon, 6)
-    (0.7, 0.1)
     """
     check_trials(mean)
     score = Budget(whole.split(3 * SCORE_SHARE).epsilon)
@@ -215,16 +208,13 @@ def trial_budgets(whole: Budget, *, mean: float) -> tuple[Budget, Budget]:
 
 
 def check_trials(mean: float) -> None:
-    """Refuse a mean number of trials that is of no use.
-
-    >>> check_trials(100.0)
-    """
+    """Raise ParameterError unless the mean number of trials is above 1 and at most 1,000,000."""
     if not 1 < real_number(mean, "mean") <= 1e6:
         raise ParameterError(f"the mean number of trials must be above 1 and at most 1000000, got {mean}")
 
 
 def _pure_delta(spent: float, epsilon: float) -> float:
-    """What anything that is `spent`-private without delta can spend of delta at a smaller epsilon."""
+    """Return the delta at `epsilon` of any mechanism that is `spent`-private without delta."""
     return 0.0 if spent <= epsilon else min(1.0, -math.expm1(epsilon - spent) * (1.0 + 1e-15))
 
 
@@ -234,7 +224,7 @@ def _check_trained(part: BudgetedEvent, rows: int) -> None:
         raise ParameterError(f"a candidate chosen so must be trained on {rows} rows")
 
 
-def _check(selection: Selection) -> None:
+def _check_selection(selection: Selection) -> None:
     whole_number(selection.candidates, "candidates", least=1)
     whole_number(selection.rows, "rows", least=2)
     if whole_number(selection.chosen, "chosen", least=0) >= selection.candidates:

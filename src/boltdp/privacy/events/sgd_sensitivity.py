@@ -1,4 +1,4 @@
-"""How far apart one replaced row can bring two runs of SGD.
+"""The L2-sensitivity of SGD: an upper bound on the distance between two runs that differ in one replaced row.
 
 `sgd_sensitivity.md` proves, in this order: the recursion (section 2), its closed forms (section 3), the bound on the
 weights (section 4), the rounding margin (section 5) and the average of several partitions (section 8).
@@ -21,10 +21,10 @@ from boltdp.privacy.training_problem import Recipe, check_undivided
 
 UNIT = 2.0**-53  #: u, the relative error of one rounding
 
-#: Beyond this many updates the recursion gives way to a bound that needs no loop over them.
+#: Above this many updates a looser bound without a loop over the updates replaces the recursion.
 MAX_RECURSION = 50_000_000
 
-#: Updates handled at once; their arrays stay in the processor's cache.
+#: Updates per chunk, chosen so that their arrays stay in the processor's cache.
 _CHUNK = 1 << 16
 
 _library = load({"recur_sensitivity": (None, [c_void_p, c_void_p, c_double, c_size_t, c_void_p])})
@@ -61,7 +61,7 @@ def sensitivity(recipe: Recipe) -> Sensitivity:
 
 
 def _moved(recipe: Recipe) -> tuple[float, str]:
-    """How far the rows in which neighbours differ move a run, by their visits, and how that was found.
+    """Return an upper bound on how far the replaced rows move a run, and the name of its derivation.
 
     Proof: sgd_sensitivity.md 2, 3
     Proof: adjacency.md 3
@@ -73,29 +73,29 @@ def _moved(recipe: Recipe) -> tuple[float, str]:
         bound, derivation = _recursion(recipe), "recursion"
     else:
         bound, derivation = _first_steps(recipe), "first steps"
-    # The computation of the bound rounds too, and rho may exceed 1 by its own rounding where a closed form takes 1.
+    # Computing the bound rounds too, and the rounded rho may exceed 1 where a closed form uses exactly 1.
     rounding = 1.0 + (8 * recipe.updates + 8 * recipe.passes + 16) * UNIT
     return bound * recipe.changed_rows * rounding, derivation
 
 
 def _sensitivity_of_average(recipe: Recipe) -> Sensitivity:
-    """A row lives in one partition, and moves the average by that one's share of how far it moves the run there.
+    """Bound the sensitivity of the average: a row is in one partition, whose run has that partition's share in it.
 
-    A person's rows may live in several.
+    A person's rows may be in several partitions.
 
     Proof: sgd_sensitivity.md 8
     Proof: adjacency.md 3
     """
     bounds, margins = [], []
-    longest = max(_longest_computed(run) for run in recipe.runs)
-    # The rounding of the average, and of the rotation of the release after it: of the whole, and no partition's share.
+    longest = max(_largest_computed_norm(run) for run in recipe.runs)
+    # Rounding of the average, and of the change of basis in the release: of the whole model, not of one partition.
     rounded = 2.0 * (recipe.partitions + recipe.weights + 9) * UNIT * longest * (1.0 + 2.0**-10)
     people = recipe.person_rows is not None
     for run in recipe.runs:
         alone, share = sensitivity(run), run.rows / recipe.rows
         moved, derivation = _moved(run) if people else (alone.bound, alone.derivation)
         bounds.append((moved * share * (1.0 + 4 * UNIT), derivation))
-        # As many partitions err as there are rows that leave or come in.
+        # The rounding errors of at most as many partitions differ as there are removed and added rows.
         erring = min(1.0, 2.0 * recipe.changed_rows * share) if people else share
         margins.append(alone.margin * erring * (1.0 + 4 * UNIT) + rounded)
     bound, derivation = max(bounds)
@@ -106,7 +106,7 @@ def _sensitivity_of_average(recipe: Recipe) -> Sensitivity:
 
 
 def check_steps(recipe: Recipe) -> None:
-    """Refuse steps that can expand distances: each must be at most 2/beta.
+    """Raise ParameterError if a step exceeds 2/beta, so that it can expand distances.
 
     Proof: sgd_sensitivity.md 2
     """
@@ -118,10 +118,10 @@ def check_steps(recipe: Recipe) -> None:
 
 
 def _recursion(recipe: Recipe) -> float:
-    """One loop backward over the updates.
+    """Compute the bound by one backward loop over the updates.
 
-    A row met at update t ends at most (2*L*eta_t/|B_t|) * A_t away, where A_t is what is left in the (averaged) result
-    of a unit of distance made at update t: A_t = alpha_t + rho_{t+1} * A_{t+1}.
+    A row in the batch of update t moves the result by at most (2*L*eta_t/|B_t|) * A_t, where A_t is the distance in the
+    (averaged) result per unit of distance at update t: A_t = alpha_t + rho_{t+1} * A_{t+1}.
 
     Proof: sgd_sensitivity.md 2
     """
@@ -130,7 +130,7 @@ def _recursion(recipe: Recipe) -> float:
     first_averaged = last - recipe.averaged + 1
     fresh = recipe.permutation == "fresh"
     summed = np.zeros(1 if fresh else n)
-    rest, rho_next = 0.0, 1.0  # A_{t+1} and rho_{t+1}; beyond the last update nothing is left
+    rest, rho_next = 0.0, 1.0  # A_{t+1} and rho_{t+1}; A is 0 after the last update
     for p in reversed(range(recipe.passes)):
         worst_in_pass = 0.0
         for start in reversed(range(0, n, _CHUNK)):
@@ -171,7 +171,7 @@ def _contraction(eta: Doubles, recipe: Recipe) -> Doubles:
 
 
 def _batch_sizes(recipe: Recipe) -> Callable[[int, int], Doubles]:
-    """The sizes of the batches start, ..., stop - 1 of a pass: batch j is rows floor(j*m/n) to floor((j+1)*m/n) - 1."""
+    """Return a function for the sizes of batches start, ..., stop - 1; batch j ends before row floor((j+1)*m/n)."""
     size, extra = divmod(recipe.rows, recipe.batches)
 
     def sizes(start: int, stop: int) -> Doubles:
@@ -182,7 +182,7 @@ def _batch_sizes(recipe: Recipe) -> Callable[[int, int], Doubles]:
 
 
 def _closed_form(recipe: Recipe) -> float | None:
-    """What the recursion gives for the last iterate, without a loop, where there is such a form.
+    """Return the value of the recursion for the last iterate where it has a closed form, else None.
 
     Proof: sgd_sensitivity.md 3
     """
@@ -199,14 +199,14 @@ def _closed_form(recipe: Recipe) -> float | None:
         and math.isclose(schedule.scale * gamma, 1.0, rel_tol=4 * UNIT)
         and schedule.largest * recipe.beta <= 1.0 + 4 * UNIT
     )
-    capped = schedule.scale / schedule.cap  # updates before the steps begin to fall
+    capped = schedule.scale / schedule.cap  # updates before the steps start to decrease
     if harmonic and n > capped + _spacing_of_small_batches(recipe):
         return 2.0 * recipe.loss.lipschitz * schedule.scale / (float(n) * recipe.smallest_batch)
     return None
 
 
 def _first_steps(recipe: Recipe) -> float:
-    """No row counts for more than one in a smallest batch at the first step of every pass, undamped.
+    """Bound every row by one that is in a smallest batch at the first step of each pass, without contraction.
 
     Proof: sgd_sensitivity.md 3.1
     """
@@ -215,7 +215,7 @@ def _first_steps(recipe: Recipe) -> float:
 
 
 def _constant_step(recipe: Recipe) -> float:
-    """The latest batch of each size is the worst of its size, so two candidates suffice.
+    """Return the closed form for a constant step; the last batch of each size is the worst of its size.
 
     Proof: sgd_sensitivity.md 3.2
     """
@@ -224,19 +224,19 @@ def _constant_step(recipe: Recipe) -> float:
     n = recipe.batches
     visits = sum(rho ** (p * n) for p in range(recipe.passes))
     latest = {recipe.smallest_batch: n + 1 - _spacing_of_small_batches(recipe)}
-    latest[recipe.largest_batch] = n  # the last batch is one of the largest; all are alike if the sizes are
+    latest[recipe.largest_batch] = n  # the last batch is one of the largest
     reach = 2.0 * recipe.loss.lipschitz * float(eta[0]) * visits
     return max(reach / size * rho ** (n - j) for size, j in latest.items())
 
 
 def _spacing_of_small_batches(recipe: Recipe) -> int:
-    """Small batches are spread evenly: at least one in this many batches is small."""
+    """Return the number of consecutive batches that always contain a small one."""
     n = recipe.batches
     return -(-n // (n - recipe.rows % n))
 
 
 def largest_norm(recipe: Recipe) -> float:
-    """No iterate, in real arithmetic, is longer than this.
+    """Return an upper bound on the norm of every iterate in real arithmetic.
 
     Proof: sgd_sensitivity.md 4
     """
@@ -249,16 +249,16 @@ def largest_norm(recipe: Recipe) -> float:
 
 
 def rounding_margin(recipe: Recipe) -> float:
-    """What the rounding of two runs in double precision can add to their distance.
+    """Return an upper bound on what rounding to double precision adds to the distance between two runs.
 
     Proof: sgd_sensitivity.md 5
     """
     relative, absolute = _rounding(recipe)
-    return 2.0 * (relative * _longest_computed(recipe) + absolute) * (1.0 + 2.0**-10)
+    return 2.0 * (relative * _largest_computed_norm(recipe) + absolute) * (1.0 + 2.0**-10)
 
 
 def _rounding(recipe: Recipe) -> tuple[float, float]:
-    """How far the rounding of a run can bring it off: the first times the longest computed iterate, plus the second.
+    """Bound the rounding error of a run: a factor of the largest norm of a computed iterate, and an absolute term.
 
     Proof: sgd_sensitivity.md 5
     """
@@ -270,8 +270,8 @@ def _rounding(recipe: Recipe) -> tuple[float, float]:
     return relative, absolute
 
 
-def _longest_computed(recipe: Recipe) -> float:
-    """V: no iterate, as it is computed, is longer than this.
+def _largest_computed_norm(recipe: Recipe) -> float:
+    """Return V, an upper bound on the norm of every iterate as computed in double precision.
 
     Proof: sgd_sensitivity.md 5
     """
@@ -280,7 +280,7 @@ def _longest_computed(recipe: Recipe) -> float:
 
 
 def _step_sums(recipe: Recipe) -> tuple[float, float]:
-    """Upper bounds of the sums of eta_t and of eta_t^2: a non-increasing step is at most the first of its chunk."""
+    """Return upper bounds on the sums of eta_t and of eta_t^2, with each step replaced by the first of its chunk."""
     updates = recipe.updates
     edges = np.unique(np.geomspace(1, updates + 1, num=4096).astype(np.int64))
     edges[-1] = updates + 1
@@ -290,13 +290,13 @@ def _step_sums(recipe: Recipe) -> tuple[float, float]:
 
 
 def published_sensitivity(recipe: Recipe) -> Sensitivity:
-    """The paper's bounds, as printed, for drawing its figures. NOT a bound for batches of a strongly convex run.
+    """Return the paper's bounds as printed, to draw its figures. NOT a bound for batches of a strongly convex run.
 
     Proof: sgd_sensitivity.md 6
     """
     check_undivided(recipe, "the published bounds")
     m, k, gamma, schedule = recipe.rows, recipe.passes, recipe.gamma, recipe.schedule
-    # The paper counts the regulariser into L, with its radius R = 1/lambda.
+    # The paper includes the regulariser in L, with its radius R = 1/lambda.
     lipschitz = recipe.loss.lipschitz
     if gamma:
         lipschitz += gamma * min(recipe.radius, 1.0 / gamma)
