@@ -10,8 +10,9 @@ from boltdp.cli._terminal import emit
 
 HEAD = """# The command line
 
-This page is what the commands themselves say, by `--help`; of `plan`, `train`, `tune` and `compare`, which show only
-the usual options so, by `--help-all`. It is put together by `python -m website.cli_reference > docs/cli.md`.
+This page is what the commands themselves say, by `--help`; of `plan`, `train`, `tune` and
+`compare`, which show only the usual options so, by `--help-all`. It is put together by `python -m
+website.cli_reference > docs/cli.md`.
 """
 
 

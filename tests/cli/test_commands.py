@@ -195,7 +195,7 @@ def leave_reasons_out(certificate: dict[str, Any]) -> None:
 @pytest.mark.parametrize(("change", "named"), [(claim_privacy, "private"), (leave_reasons_out, "reasons")])
 def test_verify_catches_a_model_that_claims_to_be_private(run: Run, model: Path, change: Any, named: str) -> None:
     record = json.loads(model.read_text())
-    assert record["format_version"] == 3
+    assert record["format_version"] == 4
     change(record["certificate"])
     record["private"] = record["certificate"]["private"]
     model.write_text(json.dumps(sealed(record)))
