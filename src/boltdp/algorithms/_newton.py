@@ -13,7 +13,6 @@ The number of scans depends on the rows, as the run time does, which is outside 
 Proof: objective_perturbation.md 6
 """
 
-
 import math
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack

@@ -93,7 +93,9 @@ def declare(
     unclassed = known[label].kind != "bool" and known[label].values is None
     nothing = bounds is None and categories is None and timestamps is None
     if unclassed or not (features or parts) or (usable and nothing):
-        _raise_undeclared(columns, label if unclassed else None, usable if not (numeric or categorical or parts) else [])
+        _raise_undeclared(
+            columns, label if unclassed else None, usable if not (numeric or categorical or parts) else []
+        )
     schema = Schema(Classes(label, known[label].values or (False, True)), (*features.values(), *parts))
     return schema, tuple(name for name in undeclared if not columns[name].key)
 
