@@ -263,12 +263,7 @@ class _Curvature:
 
 
 def choose_sample(problem: Problem, feature_map: FeatureMap | None = None) -> float:
-    """Return the share of the rows that approximates the Hessian well; 0 if scans are faster than factoring it.
-
-    >>> from boltdp.losses import Logistic
-    >>> round(choose_sample(Problem(loss=Logistic(), dims=50, rows=10**6)), 3)
-    0.042
-    """
+    """Return the share of the rows that approximates the Hessian well; 0 if scans are faster than factoring it."""
     slots = problem.dims if feature_map is None else feature_map.slots
     if problem.dims > MAX_FACTORED or slots > MAX_HESSIAN_SLOTS or problem.loss.vectors * slots**2 > MAX_NUMBERS:
         return 0.0

@@ -278,9 +278,6 @@ def average_partitions(weights: Sequence[Doubles], shares: Sequence[float]) -> D
     """Average the weights of all partitions by their shares of the rows, in their order.
 
     Proof: sgd_sensitivity.md 8
-
-    >>> average_partitions([np.array([1.0, 2.0]), np.array([3.0, 6.0])], [0.25, 0.75])
-    array([2.5, 5. ])
     """
     total = shares[0] * weights[0]
     for share, of_partition in zip(shares[1:], weights[1:], strict=True):

@@ -156,11 +156,6 @@ def default_regularization(problem: Problem, budget: Budget | None) -> float:
     A larger Lambda costs Lambda/2 * ||w*||^2, a smaller one lets q move the weights further. The best one follows a
     power of ||q||/m; docs/accuracy.md says on which data it was fitted and on which it was checked. It is large enough
     for pure noise to be as small as possible, and for the minimum to be found.
-
-    >>> from boltdp.losses import Logistic
-    >>> problem = Problem(loss=Logistic(), dims=50, rows=10**6)
-    >>> default_regularization(problem, Budget(10.0)) < default_regularization(problem, Budget(1.0))
-    True
     """
     if budget is None:
         return max(1.0 / problem.rows, 1.01 * least_solvable(problem, None))

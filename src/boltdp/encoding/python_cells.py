@@ -28,11 +28,7 @@ _TEXT_TYPES, _NA = (str, float, type(None)), "NAType"
 
 
 def number(cell: Any) -> float:
-    """Convert a number or a numeric text to a float, anything else to NaN.
-
-    >>> [number(cell) for cell in (1, True, "2.5", "old", None, [1])]
-    [1.0, 1.0, 2.5, nan, nan, nan]
-    """
+    """Convert a number or a numeric text to a float, anything else to NaN."""
     # DuckDB, which reads CSV files, does not parse digits and blanks of other scripts either.
     if not isinstance(cell, (*_NUMBERS, str)) or (isinstance(cell, str) and not cell.isascii()):
         return math.nan
@@ -105,11 +101,7 @@ def moment(cell: Any) -> str | None:
 
 
 def vector(cell: Any) -> list[float] | Doubles | None:
-    """Convert a list to numbers, with NaN for elements that are not numbers, anything else to None.
-
-    >>> vector([1, "x"]), vector("x")
-    ([1.0, nan], None)
-    """
+    """Convert a list to numbers, with NaN for elements that are not numbers, anything else to None."""
     if isinstance(cell, np.ndarray):
         if cell.ndim != 1:
             return None
@@ -127,9 +119,6 @@ def column(cells: Any, kind: str | None) -> pa.Array:
     """Convert cells to an Arrow column of the declared kind: "number", "list", or texts, such as those of timestamps.
 
     The kind "kept" is for identifiers. Cells may be a list, an array of objects, or an array of pandas.
-
-    >>> column([1, "x", 2.5], "number").to_pylist()
-    [1.0, None, 2.5]
     """
     if hasattr(cells, "categories"):
         return _convert_categories(cells, kind)

@@ -41,11 +41,7 @@ FIRST_DAY, LAST_DAY = -719_162, 2_932_896
 
 
 def part_codes(part: Part, days: npt.NDArray[Any], hours: npt.NDArray[Any]) -> PartCodes:
-    """Return the code of a part for days since 1970-01-01 and their hours; -1 for an hour -1 or an invalid day.
-
-    >>> [part_codes(part, np.array([0, -1]), np.array([7, 23])).tolist() for part in PARTS]
-    [[7, 23], [3, 2], [0, 11], [0, 30]]
-    """
+    """Return the code of a part for days since 1970-01-01 and their hours; -1 for an hour -1 or an invalid day."""
     within = (days >= FIRST_DAY) & (days <= LAST_DAY)
     days = np.where(within, days, 0)
     if part == "hour":

@@ -78,12 +78,6 @@ def add_curves(schema: Schema, count: int) -> Schema:
     Numbers within [-1, 1] have none: they are indicators or already scaled. Wide ranges from or around 0 have the
     spacing "log", and ranges of few whole numbers at most one place between two neighbours. A schema with a projection
     or a standardization is returned unchanged.
-
-    >>> from boltdp.schema.schema import Classes, Numeric, Schema
-    >>> columns = (Numeric("age", 0, 100), Numeric("rooms", 1, 3), Numeric("smokes", 0, 1))
-    >>> schema = Schema(Classes("sick", (0, 1)), columns)
-    >>> [column.curve for column in add_curves(schema, 4).columns]
-    [(20.0, 40.0, 60.0, 80.0), (1.5, 2.5), ()]
     """
     if count == 0 or schema.projection is not None or schema.standardization is not None:
         return schema

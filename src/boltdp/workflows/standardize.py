@@ -181,11 +181,6 @@ def derive_standardization(schema: Schema, released: ReleasedMoments) -> Standar
 
     If the noise is larger than a moment, the centre is shrunk towards a prior: the middle of a number's bounds, equal
     shares of all categories, and equal shares between the places of a curve.
-
-    >>> from boltdp.schema.schema import Classes, Numeric
-    >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
-    >>> derive_standardization(schema, ReleasedMoments(np.array([0.5]), np.array([0.26]), None, 0.0)).centers
-    (0.5,)
     """
     numbers, prior = _find_numbers(schema), np.concatenate([rule.expected_means for rule in schema.encoding.rules])
     steps, half = _find_steps(schema), STEP_HEIGHT / 2.0
