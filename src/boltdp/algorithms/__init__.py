@@ -1,4 +1,4 @@
-"""The algorithms, one module each; what several of them share is in modules with an underscore."""
+"""The algorithms, one module each; modules with an underscore are shared by several of them."""
 
 from __future__ import annotations
 
@@ -27,11 +27,7 @@ AUTO = tuple(ALGORITHMS[kind.name] for kind in (NoisyGD, Objective, BoltOn))
 
 
 def get_algorithm(name: str) -> Algorithm:
-    """Return the algorithm of a name, such as that of a certificate.
-
-    >>> get_algorithm("bolton").noise_place
-    'noise'
-    """
+    """Return the algorithm with a name, such as that of a certificate."""
     if name not in ALGORITHMS:
         raise ParameterError(f"algorithm must be one of auto, {', '.join(ALGORITHMS)}, got {name!r}")
     return ALGORITHMS[name]
@@ -41,8 +37,8 @@ def choose_algorithm(settings: Sequence[Settings], loss: Loss, budget: Budget | 
     """Return the algorithm that all of `settings` ask for; for "auto", the first of `AUTO` that fits all of them.
 
     Objective perturbation needs the least noise for the same guarantee wherever its proof holds. It has no passes, and
-    some losses are not smooth enough for it. For many classes at once, clipped gradients tell more than the noise of
-    the objective leaves; that needs a delta. Which is better where was measured: docs/accuracy.md.
+    some losses are not smooth enough for it. For many classes at once, noisy gradient descent is more accurate; it
+    needs a delta. docs/accuracy.md has the measurements.
 
     >>> from boltdp.losses import HuberSVM, Logistic
     >>> settings, budget = [Settings(epsilon=1.0)], Budget(1.0)

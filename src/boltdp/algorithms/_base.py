@@ -1,9 +1,9 @@
-"""What an algorithm answers, so that nothing else compares its name.
+"""The interface of all algorithms.
 
-takes, check, fits    what it takes of the settings, and what it refuses
-plan                  from public numbers and a budget to the event of its training
-run                   over prepared rows, to weights that are as private as the rows until they are released
-describe_..., forecast   how it describes itself
+takes, check, fits       which settings it accepts
+plan                     from public numbers and a budget to the event of its training
+run                      over prepared rows, to weights that are as private as the rows until they are released
+describe_..., forecast   its lines of reports
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ TYPICAL_NORM = 5.0
 
 @dataclass(frozen=True)
 class Job:
-    """One of several trainings over the same rows: what is to run, and where its random bits come from."""
+    """One of several trainings over the same rows: its certificate and its source of random bits."""
 
     certificate: Certificate
     randomness: Randomness
 
     @property
     def positives(self) -> Sequence[int]:
-        """A single model of two classes takes the second one as positive, one-vs-all models each their own."""
+        """The positive class of each model: the second of two classes, or each class of one-vs-all models."""
         return [1] if self.certificate.models == 1 else range(self.certificate.models)
 
 
@@ -49,16 +49,16 @@ class Algorithm(ABC):
 
     name: ClassVar[str]
     about: ClassVar[str]  #: for --help: where it adds noise
-    takes: ClassVar[frozenset[str]]  #: of what only some algorithms have
+    takes: ClassVar[frozenset[str]]  #: the optional settings that it accepts
     noise_place: ClassVar[str]  #: where its main noise is
-    columns: ClassVar[Mapping[str, tuple[str, str]]]  #: of a table of forecasts: heading and format of each entry
+    columns: ClassVar[Mapping[str, tuple[str, str]]]  #: the heading and format of each column of a table of forecasts
     explanation: ClassVar[str]  #: of that table
-    gaussian: ClassVar[bool] = False  #: whether its noise is one Gaussian, with which one before it can be accounted
+    gaussian: ClassVar[bool] = False  #: whether its noise is one Gaussian, which composes exactly with an earlier one
     ordered: ClassVar[bool] = True  #: whether it needs rows in a random order; False: it only sums over them
     fixed_scans: ClassVar[bool] = True  #: whether public numbers alone decide how often it scans the rows
 
     def check(self, settings: Settings, loss: Loss, budget: Budget | None) -> None:
-        """Raise a ParameterError for what it cannot do; subclasses add their own conditions."""
+        """Raise a ParameterError for settings that it does not accept; subclasses add their own conditions."""
         del loss, budget
         for name in settings.given:
             if name not in self.takes:
@@ -69,7 +69,7 @@ class Algorithm(ABC):
                 )
 
     def fits(self, settings: Settings, loss: Loss, budget: Budget | None) -> bool:
-        """Return whether it can do what is asked for."""
+        """Return whether `check` raises no error."""
         try:
             self.check(settings, loss, budget)
         except ParameterError:
@@ -77,35 +77,35 @@ class Algorithm(ABC):
         return True
 
     def fits_auto(self, settings: Settings, loss: Loss, budget: Budget | None) -> bool:
-        """Return whether "auto" may choose it; an algorithm adds where another was measured to be better."""
+        """Return whether "auto" may choose it; subclasses exclude cases where another was measured to be better."""
         return self.fits(settings, loss, budget)
 
     @property
     def has_paper(self) -> bool:
-        """Whether it can be calibrated as published, too."""
+        """Whether it can also be calibrated as published."""
         return "analysis" in self.takes
 
     @abstractmethod
     def plan(self, settings: Settings, problem: Problem, budget: Budget | None) -> Training:
-        """The training of one model within a budget, from public numbers; without a budget, noiseless.
+        """Plan the training of one model within a budget, from public numbers; without a budget, noiseless.
 
-        `problem` has the loss, the rows and the dims; its regularization is the algorithm's to choose.
+        `problem` has the loss, the rows and the dims; the algorithm chooses its regularization.
         """
 
     @abstractmethod
     def run(self, prepared: PreparedRows, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
-        """Weights of shape (models, vectors, dims) for each job, from as few scans of the rows as all need together.
+        """Train all jobs in shared scans of the rows, and return weights of shape (models, vectors, dims) for each.
 
         They are as private as the rows until they are released.
         """
 
     def rescale(self, training: Training, *, rows: int) -> Training:
-        """Return the same training, with the same noise, on fewer rows: to try it out on public ones."""
+        """Return the same training, with the same noise, for fewer rows, to try it out on public ones."""
         return replace_problem(training, replace(training.problem, rows=rows))
 
     @abstractmethod
     def describe_cost(self, certificate: Certificate) -> list[tuple[str, str]]:
-        """Describe what the guarantee costs: names and values of a table."""
+        """Describe the noise that the guarantee costs: names and values of a table."""
 
     @abstractmethod
     def describe_run(self, certificate: Certificate) -> str:
@@ -125,40 +125,40 @@ class Algorithm(ABC):
 
 
 def check_rows(prepared: PreparedRows, planned: int) -> None:
-    """Refuse rows that are not as many as were planned for."""
+    """Raise a DataError if the number of rows differs from the planned one."""
     if prepared.rows != planned:
         raise DataError("the data changed while it was read: its number of rows is not what it was")
 
 
 def replace_problem(training: Training, problem: Problem) -> Training:
-    """The same training with the same noise, of another problem."""
+    """Return the same training, with the same noise, for another problem."""
     changed: Any = training
     made: Training = replace(changed, problem=problem)
     return made
 
 
 def main_noise(certificate: Certificate) -> Mechanism:
-    """Return the noise, wherever it is added; that of the release is negligible if there is any before it."""
+    """Return the noise of the training, or of the release if the training has none."""
     noise = certificate.training_noise or certificate.release_noise
     assert noise is not None
     return noise
 
 
 def noise_per_weight(certificate: Certificate) -> float | None:
-    """Return the noise of a weight, or of its gradient in an update: the expected L2 norm, divided evenly."""
+    """Return the expected L2 norm of the noise, divided evenly among the weights; None without noise."""
     if certificate.training_noise is None and certificate.release_noise is None:
         return None
     return main_noise(certificate).expected_norm / math.sqrt(certificate.problem.weights)
 
 
 def describe_noise(certificate: Certificate) -> str:
-    """Return the kind and size of the noise, wherever it is added."""
+    """Return the kind and size of the main noise."""
     noise = main_noise(certificate)
     return f"{noise.kind}, scale {noise.scale:.3g}, expected L2 norm {noise.expected_norm:.3g}"
 
 
 def describe_kind(certificate: Certificate, settings: Settings) -> str:
-    """Say of what kind the noise is, and why."""
+    """Return the kind of the noise and the reason for it."""
     noise = main_noise(certificate)
     if settings.delta:
         return f"{noise.kind}: the smaller of the two valid ones in {noise.dimensions:,} dimensions"
@@ -174,5 +174,5 @@ def describe_loss(certificate: Certificate) -> str:
 
 
 def in_each_model(certificate: Certificate) -> str:
-    """Return words for what every one of several models has."""
+    """Return " in each of N models"; empty for a single model."""
     return f" in each of {certificate.models} models" if certificate.models > 1 else ""

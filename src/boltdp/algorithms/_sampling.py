@@ -16,18 +16,13 @@ from boltdp.errors import ParameterError
 from boltdp.kernel.sgd import _library
 from boltdp.privacy.release import RandomBytes, draw_sample_key
 
-#: Positions drawn in one call, about.
+#: The approximate number of positions drawn in one call.
 CHUNK = 1 << 14
 
 
 def fixed_size_batches(*, rows: int, batches: int, random_bytes: RandomBytes) -> Iterator[Integers]:
-    """One pass of BST14: batch j has as many rows as in a permutation, uniform among all sets of this size.
-
-    >>> from boltdp.privacy.exact_sampling import seeded_bytes
-    >>> [len(chunk) for chunk in fixed_size_batches(rows=10, batches=3, random_bytes=seeded_bytes(1))]
-    [10]
-    """
-    _check(rows, batches)
+    """Draw one pass of BST14: batch j has as many rows as in a permutation, uniform among all sets of this size."""
+    _check_batches(rows, batches)
     key = draw_sample_key(random_bytes)
     largest = -(-rows // batches)
     at_once = max(1, CHUNK // largest)
@@ -42,14 +37,8 @@ def fixed_size_batches(*, rows: int, batches: int, random_bytes: RandomBytes) ->
 
 
 def poisson_batches(*, rows: int, batches: int, random_bytes: RandomBytes) -> Iterator[Integers]:
-    """One pass of DP-SGD: every row is in every batch with probability 1/batches; `BATCH_END` ends a batch.
-
-    >>> from boltdp.privacy.exact_sampling import seeded_bytes
-    >>> chunks = list(poisson_batches(rows=1000, batches=10, random_bytes=seeded_bytes(1)))
-    >>> int(sum((chunk == -1).sum() for chunk in chunks))
-    10
-    """
-    _check(rows, batches)
+    """Draw one pass of DP-SGD: every row is in every batch with probability 1/batches; `BATCH_END` ends a batch."""
+    _check_batches(rows, batches)
     key, number = draw_sample_key(random_bytes), 0
     gap = -1.0 / math.log1p(-1.0 / batches) if batches > 1 else 0.0
     progress = np.zeros(2, np.uint64)
@@ -62,7 +51,7 @@ def poisson_batches(*, rows: int, batches: int, random_bytes: RandomBytes) -> It
         yield drawn[:used]
 
 
-def _check(rows: int, batches: int) -> None:
-    """C has room for as many ends of batches at once as there can be if no batch is expected to be empty."""
+def _check_batches(rows: int, batches: int) -> None:
+    # The C buffer has room for the ends of batches only if each batch has at least one row on average.
     if not 1 <= batches <= rows:
         raise ParameterError(f"batches must be from 1 to the number of rows, {rows}, got {batches}")

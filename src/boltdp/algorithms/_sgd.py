@@ -1,4 +1,4 @@
-"""What all algorithms that make passes over the rows share: the recipe, its steps, and the passes themselves."""
+"""The base of all algorithms that make passes of SGD over the rows."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ from boltdp.privacy.step_schedules import (
 from boltdp.privacy.training_problem import Problem, Recipe
 from boltdp.settings import OPTIONAL, Settings
 
-#: The defaults of the settings that have these names.
+#: The defaults of the settings with these names.
 PASSES, BATCH_SIZE, EXPONENT = 10, 50, 0.5
-#: A guess at the mean of phi'' * ||x||^2, the curvature that the noise meets.
+#: A guess at the mean of phi'' * ||x||^2, the curvature in the direction of the noise.
 TYPICAL_CURVATURE = 0.2
 
-#: From rows, batches and random bytes to the positions of one pass, a -1 at the end of each batch where it says so.
+#: Draws the positions of one pass from rows, batches and random bytes; a -1 ends each batch if `marked` is set.
 Sampler: TypeAlias = Callable[..., Iterator[Integers]]
 
 
@@ -58,29 +58,28 @@ class PassesOfSGD(Algorithm):
     """An algorithm that makes passes of SGD over the rows."""
 
     takes = frozenset(OPTIONAL) - {"partitions"}
-    sampler: ClassVar[Sampler | None] = None  #: how the rows of a pass are drawn, where they are not fed in order
-    marked: ClassVar[bool] = False  #: whether the positions that are drawn say where batches end
-    typical_norm: ClassVar[float] = 1.0  #: what a forecast compares the noise with
+    sampler: ClassVar[Sampler | None] = None  #: draws the rows of a pass; None: they are read in order
+    marked: ClassVar[bool] = False  #: whether the drawn positions mark the ends of batches
+    typical_norm: ClassVar[float] = 1.0  #: the norm with which a forecast compares the noise
     columns: ClassVar[Mapping[str, tuple[str, str]]] = {
         "noise_per_weight": ("noise per weight", "{:.3g}"),
         "noise_to_weights": ("noise / weights", "{:.2g}"),
     }
 
     @abstractmethod
-    def noise_inside(self, recipe: Recipe, settings: Settings, budget: Budget) -> Mechanism | None:
-        """The noise of every update, which does not depend on the steps, but good steps on it."""
+    def calibrate_updates(self, recipe: Recipe, settings: Settings, budget: Budget) -> Mechanism | None:
+        """Calibrate the noise of every update, which must not depend on the steps."""
 
     @abstractmethod
     def event(self, recipe: Recipe, settings: Settings, budget: Budget) -> Training:
-        """What a run of the recipe spends."""
+        """Return the event of a run of the recipe."""
 
-    def radius(self, settings: Settings, loss: Loss) -> float:
-        """R, as asked for; without it, none."""
+    def choose_radius(self, settings: Settings, loss: Loss) -> float:
         del loss
         return math.inf if settings.radius is None else settings.radius
 
-    def chosen_schedule(self, recipe: Recipe, noise: Mechanism | None) -> Schedule | None:
-        """The algorithm's own steps, where neither a schedule nor a step is asked for; None: the usual ones."""
+    def default_schedule(self, recipe: Recipe, noise: Mechanism | None) -> Schedule | None:
+        """Return the steps if the settings have neither a schedule nor a step; None for the common default."""
         del recipe, noise
         return None
 
@@ -94,31 +93,30 @@ class PassesOfSGD(Algorithm):
             rows=problem.rows,
             batch_size=min(BATCH_SIZE, fewest) if settings.batch_size is None else settings.batch_size,
             passes=PASSES if settings.passes is None else settings.passes,
-            # Until the schedule is chosen, which needs the rest of the recipe, a step that is always allowed.
+            # A step that is always allowed, until the schedule is chosen, which needs the rest of the recipe.
             schedule=constant(1.0 / (problem.loss.smoothness + max(regularization, 0.0))),
             regularization=regularization,
             class_weights=problem.class_weights,
             person_rows=problem.person_rows,
-            radius=self.radius(settings, problem.loss),
+            radius=self.choose_radius(settings, problem.loss),
             averaging=settings.averaging or "last",
             permutation=settings.permutation or "once",
             partitions=partitions,
         )
-        recipe = replace(recipe, schedule=self.schedule(recipe, settings, budget))
+        recipe = replace(recipe, schedule=self._choose_schedule(recipe, settings, budget))
         if budget is None:
             check_steps(recipe)
             return Noiseless(recipe)
         return self.event(recipe, settings, budget)
 
-    def schedule(self, recipe: Recipe, settings: Settings, budget: Budget | None) -> Schedule:
-        """The steps: as asked for, else the algorithm's own, else by what is public."""
+    def _choose_schedule(self, recipe: Recipe, settings: Settings, budget: Budget | None) -> Schedule:
         beta, name = recipe.beta, settings.schedule
         exponent = EXPONENT if settings.exponent is None else settings.exponent
-        noise = None if budget is None else self.noise_inside(recipe, settings, budget)
+        noise = None if budget is None else self.calibrate_updates(recipe, settings, budget)
         if name == "auto" and settings.step_size is None:
-            own = self.chosen_schedule(recipe, noise)
-            if own is not None:
-                return own
+            default = self.default_schedule(recipe, noise)
+            if default is not None:
+                return default
             name = "strongly-convex" if recipe.regularization > 0 else "constant"
         if settings.step_size is not None and name not in ("auto", "constant", "strongly-convex-constant"):
             raise ParameterError(f"step_size is for the constant schedules, got schedule {name!r}")
@@ -140,14 +138,14 @@ class PassesOfSGD(Algorithm):
         return constant(step())
 
     def run(self, prepared: PreparedRows, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
-        """All passes of all jobs; those that read the rows in order share every scan."""
+        """Make all passes of all jobs; jobs that read the rows in order share every scan."""
         streams = [job.randomness.stream() for job in jobs]
         recipes = [_recipe(job.certificate) for job in jobs]
         (rows,) = {recipe.rows for recipe in recipes}
         (partitions,) = {recipe.partitions for recipe in recipes}
         check_rows(prepared, rows)
         bounds = [recipes[0].bounds(number) for number in range(partitions)]
-        # Of each partition, of each job, a state for each model.
+        # By partition, then by job, a state for each model.
         states = [
             [
                 self._states(job, stream, classes, prepared.feature_map, rows=stop - start)
@@ -178,7 +176,7 @@ class PassesOfSGD(Algorithm):
         streams: Sequence[RandomBytes],
         context: Context,
     ) -> None:
-        """All passes over rows that are drawn: a sample for each model, as the randomness of each must be its own."""
+        """Make all passes over drawn rows: each model has a sample of its own, since they must be independent."""
         assert self.sampler is not None
         passes = max(recipe.passes for recipe in recipes)
         for number in range(1, passes + 1):
@@ -235,11 +233,11 @@ class PassesOfSGD(Algorithm):
         if settings.step_size is not None or settings.schedule not in ("auto", "constant", "strongly-convex-constant"):
             why = "as asked for"
         else:
-            why = self.why_these_steps(recipe, settings)
+            why = self.explain_steps(recipe, settings)
         return [
-            ("mechanism", self.why_this_noise(certificate, settings)),
+            ("mechanism", self.explain_noise(certificate, settings)),
             ("loss", describe_loss(certificate)),
-            *([] if recipe.partitions == 1 else [("partitions", _cut(recipe))]),
+            *([] if recipe.partitions == 1 else [("partitions", _describe_partitions(recipe))]),
             ("passes", f"{recipe.passes} over {recipe.batches:,} batches of about {recipe.batch_size} rows"),
             ("steps", f"{steps}: {why}"),
         ]
@@ -248,14 +246,13 @@ class PassesOfSGD(Algorithm):
         noise_to_weights = main_noise(certificate).expected_norm / self.typical_norm
         return {"noise_per_weight": noise_per_weight(certificate), "noise_to_weights": noise_to_weights}
 
-    def why_these_steps(self, recipe: Recipe, settings: Settings) -> str:
-        """Why the steps are what they are, if they were not asked for."""
+    def explain_steps(self, recipe: Recipe, settings: Settings) -> str:
+        """Explain steps that the settings leave to the algorithm."""
         if settings.schedule == "auto" and recipe.regularization > 0:
             return "the steps that fit the regularization"
         return "where going further would add more noise than it would gain"
 
-    def why_this_noise(self, certificate: Certificate, settings: Settings) -> str:
-        """Why the noise is of its kind."""
+    def explain_noise(self, certificate: Certificate, settings: Settings) -> str:
         return describe_kind(certificate, settings)
 
 
@@ -264,14 +261,13 @@ def _recipe(certificate: Certificate) -> Recipe:
     return certificate.problem
 
 
-def _cut(recipe: Recipe) -> str:
-    """Into what the rows are cut."""
+def _describe_partitions(recipe: Recipe) -> str:
     sizes = " or ".join(f"{run.rows:,}" for run in recipe.runs)
     return f"{recipe.partitions:,} of {sizes} rows, each trained on alone; their weights are averaged"
 
 
 def _shuffle_seeds(recipes: Sequence[Recipe], context: Context) -> Iterator[list[int | None]]:
-    """By what seed each partition is reshuffled before each pass, None where it is not: each has seeds of its own."""
+    """Yield for each partition its own seeds, by which it is reshuffled before each pass; None for no reshuffling."""
     passes = max(recipe.passes for recipe in recipes)
     fresh = max((recipe.passes for recipe in recipes if recipe.permutation == "fresh"), default=0)
     for first in range(0, passes * recipes[0].partitions, passes):
@@ -282,9 +278,6 @@ def average_partitions(weights: Sequence[Doubles], shares: Sequence[float]) -> D
     """Average the weights of all partitions by their shares of the rows, in their order.
 
     Proof: sgd_sensitivity.md 8
-
-    >>> average_partitions([np.array([1.0, 2.0]), np.array([3.0, 6.0])], [0.25, 0.75])
-    array([2.5, 5. ])
     """
     total = shares[0] * weights[0]
     for share, of_partition in zip(shares[1:], weights[1:], strict=True):
@@ -295,30 +288,28 @@ def average_partitions(weights: Sequence[Doubles], shares: Sequence[float]) -> D
 def default_step(recipe: Recipe, share: Budget | None) -> float:
     """Return a constant step such that the sum of all steps is good.
 
-    For a constant step the sensitivity is 2*L*tau/m, tau the sum of all steps, whatever the batches and passes; and, if
-    they are the steps of one of several partitions, whatever their number.
-    A longer way gets closer to the optimum w*, as ||w*||^2 / (2*tau), and needs more noise, whose loss is about
-    curvature/2 * E||noise||^2 / D. The tau that minimises the sum of the two is returned, divided by the updates.
+    For a constant step the sensitivity is 2*L*tau/m, where tau is the sum of all steps, whatever the batches, passes
+    and partitions. A larger tau gets closer to the optimum w*, as ||w*||^2 / (2*tau), and needs more noise, whose loss
+    is about curvature/2 * E||noise||^2 / D. The tau that minimises their sum is divided by the number of updates.
 
     >>> from boltdp.losses import Logistic
     >>> recipe = Recipe(loss=Logistic(), dims=50, rows=10**6, batch_size=50, passes=10, schedule=constant(1.0))
     >>> default_step(recipe, Budget(1.0)) < default_step(recipe, Budget(10.0)) <= 1 / recipe.beta
     True
     """
-    longest = recipe.updates / recipe.beta
     if share is None:
-        # No noise to pay for: long enough to converge, short enough for the steps to average out.
-        length = 100.0 * math.sqrt(recipe.updates)
+        # Without noise: large enough to converge, small enough for the steps to average out.
+        tau = 100.0 * math.sqrt(recipe.updates)
     else:
-        # The sensitivity of a way of length 1.
-        per_unit = 2.0 * recipe.changed_rows * recipe.loss.lipschitz / recipe.rows
-        noise = per_unit * calibrate(1.0, dimensions=recipe.dimensions, budget=share).expected_norm
-        length = (TYPICAL_NORM**2 * recipe.dimensions / (2.0 * TYPICAL_CURVATURE * noise**2)) ** (1 / 3)
-    return min(length, longest) / recipe.updates
+        # The sensitivity for tau = 1.
+        sensitivity = 2.0 * recipe.changed_rows * recipe.loss.lipschitz / recipe.rows
+        noise = sensitivity * calibrate(1.0, dimensions=recipe.dimensions, budget=share).expected_norm
+        tau = (TYPICAL_NORM**2 * recipe.dimensions / (2.0 * TYPICAL_CURVATURE * noise**2)) ** (1 / 3)
+    return min(tau, recipe.updates / recipe.beta) / recipe.updates
 
 
 def noisy_step(recipe: Recipe, noise: Mechanism) -> float:
-    """A constant step for updates with this noise: R / (G*sqrt(T)), the best for a way of length R by the usual bound.
+    """Return a constant step for updates with this noise: R / (G*sqrt(T)), which minimises the usual bound.
 
     >>> from boltdp.losses import Logistic
     >>> recipe = Recipe(loss=Logistic(), dims=50, rows=10**6, batch_size=50, passes=10, schedule=constant(1.0))
@@ -330,6 +321,6 @@ def noisy_step(recipe: Recipe, noise: Mechanism) -> float:
 
 
 def gradient_norm(recipe: Recipe, noise: Mechanism) -> float:
-    """G: the root of the mean square length of a gradient with its noise, at most."""
+    """Return G: an upper bound on the root mean square norm of a gradient with its noise."""
     spread = noise.dimensions * (noise.dimensions + 1 if noise.kind == "spherical" else 1)
     return math.sqrt(recipe.loss.lipschitz**2 + spread * noise.scale**2)

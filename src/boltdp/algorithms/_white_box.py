@@ -1,4 +1,4 @@
-"""What the white-box algorithms share: they add noise to every update, and none to the result."""
+"""The base of the white-box algorithms, which add noise to every update and none to the result."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ class WhiteBox(PassesOfSGD):
     explanation = "The noise is that of the averaged gradient of each update; the last column compares it with 1."
 
     @abstractmethod
-    def noise_inside(self, recipe: Recipe, settings: Settings, budget: Budget) -> Mechanism:
-        """Return the noise of every update, proved or as published."""
+    def calibrate_updates(self, recipe: Recipe, settings: Settings, budget: Budget) -> Mechanism: ...
 
     def check(self, settings: Settings, loss: Loss, budget: Budget | None) -> None:
         super().check(settings, loss, budget)
@@ -34,7 +33,7 @@ class WhiteBox(PassesOfSGD):
             raise ParameterError(f"epsilon must be given for the algorithm {self.name}, got None")
 
     def event(self, recipe: Recipe, settings: Settings, budget: Budget) -> NoisyUpdates:
-        noise = self.noise_inside(recipe, settings, budget)
+        noise = self.calibrate_updates(recipe, settings, budget)
         return NoisyUpdates(recipe, noise, self.sampling, settings.analysis)
 
     def describe_cost(self, certificate: Certificate) -> list[tuple[str, str]]:
@@ -42,11 +41,11 @@ class WhiteBox(PassesOfSGD):
         noise = f"{noise_per_weight(certificate):.3g} per weight in each of {certificate.problem.updates:,} updates"
         return [("algorithm", self.name), ("noise", f"{noise} ({describe_noise(certificate)})")]
 
-    def why_these_steps(self, recipe: Recipe, settings: Settings) -> str:
+    def explain_steps(self, recipe: Recipe, settings: Settings) -> str:
         del recipe, settings
         return f"those of {self.name}"
 
-    def why_this_noise(self, certificate: Certificate, settings: Settings) -> str:
+    def explain_noise(self, certificate: Certificate, settings: Settings) -> str:
         if self.sampler is None:
-            return super().why_this_noise(certificate, settings)
+            return super().explain_noise(certificate, settings)
         return "gaussian: the analysis of random samples is for no other"

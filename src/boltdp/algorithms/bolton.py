@@ -1,4 +1,4 @@
-"""Bolt-on SGD: train as without privacy, then add noise once, for as far as one row can have moved the weights."""
+"""Bolt-on SGD: train as without privacy, then add noise once, in proportion to the sensitivity of the weights."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from boltdp.settings import OPTIONAL, Settings
 
 
 class BoltOn(PassesOfSGD):
-    """The paper's algorithm, with a sensitivity that holds."""
+    """The paper's algorithm, with a sensitivity that is proved."""
 
     name = "bolton"
     about = "once, to the result"
@@ -25,7 +25,7 @@ class BoltOn(PassesOfSGD):
         "\nMore rows, fewer features (a projection), a larger epsilon or some delta make the noise smaller."
     )
 
-    def noise_inside(self, recipe: Recipe, settings: Settings, budget: Budget) -> None:
+    def calibrate_updates(self, recipe: Recipe, settings: Settings, budget: Budget) -> None:
         """Return None: all noise is added to the result."""
 
     def event(self, recipe: Recipe, settings: Settings, budget: Budget) -> OutputPerturbation:

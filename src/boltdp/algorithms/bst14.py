@@ -19,7 +19,7 @@ from boltdp.settings import Settings
 
 
 class BST14(WhiteBox):
-    """Every update has a uniform sample of fixed size."""
+    """Every update uses a uniform sample of fixed size."""
 
     name = "bst14"
     about = "to every update"
@@ -27,19 +27,19 @@ class BST14(WhiteBox):
     sampling = "fixed size"
     sampler = staticmethod(fixed_size_batches)
 
-    def noise_inside(self, recipe: Recipe, settings: Settings, budget: Budget) -> Mechanism:
+    def calibrate_updates(self, recipe: Recipe, settings: Settings, budget: Budget) -> Mechanism:
         return (bst14_noise if settings.analysis == "proved" else bst14_published)(recipe, budget)
 
-    def radius(self, settings: Settings, loss: Loss) -> float:
-        """As asked for; it needs one: that of the optimum with regularization, else a typical one."""
+    def choose_radius(self, settings: Settings, loss: Loss) -> float:
+        """Return the radius of the settings; else that of the optimum with regularization, else a typical one."""
         if settings.radius is not None:
             if settings.radius == math.inf:
                 raise ParameterError("radius must be finite for the algorithm bst14, got inf")
             return settings.radius
         return loss.lipschitz / settings.regularization if settings.regularization else TYPICAL_NORM
 
-    def chosen_schedule(self, recipe: Recipe, noise: Mechanism | None) -> Schedule:
-        """2R/(G*sqrt(t)), or 1/(lambda*t) with regularization, as published."""
+    def default_schedule(self, recipe: Recipe, noise: Mechanism | None) -> Schedule:
+        """Return steps 2R/(G*sqrt(t)), or 1/(lambda*t) with regularization, as published."""
         assert noise is not None
         if recipe.gamma > 0:
             return Schedule("linear", scale=1.0 / recipe.gamma)

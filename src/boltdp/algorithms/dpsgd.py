@@ -1,4 +1,4 @@
-"""DP-SGD as it is used today: noise in every update, on Poisson samples."""
+"""DP-SGD: noise in every update, on Poisson samples."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class DPSGD(WhiteBox):
     sampler = staticmethod(poisson_batches)
     marked = True
 
-    def noise_inside(self, recipe: Recipe, settings: Settings, budget: Budget) -> Mechanism:
+    def calibrate_updates(self, recipe: Recipe, settings: Settings, budget: Budget) -> Mechanism:
         del settings
         return dpsgd_noise(recipe, budget)
 
-    def chosen_schedule(self, recipe: Recipe, noise: Mechanism | None) -> Schedule:
-        """A constant step by public numbers, or the strongly convex ones with regularization."""
+    def default_schedule(self, recipe: Recipe, noise: Mechanism | None) -> Schedule:
+        """Return a constant step from public numbers, or the strongly convex schedule with regularization."""
         assert noise is not None
         if recipe.gamma > 0:
             return strongly_convex(beta=recipe.beta, gamma=recipe.gamma)

@@ -34,20 +34,19 @@ if TYPE_CHECKING:
 
 #: The default number of scans.
 SCANS = 26
-#: The part of a step's direction that the next one keeps.
 MOMENTUM = 0.7
 #: The default clip norm of gradients for one weight vector, and for one of each class.
 CLIP, JOINT_CLIP = 0.5, 0.4
 #: The sum of all steps times the noise per row, for one weight vector, and for one of each class: see `default_step`.
 REACH, JOINT_REACH = 24.0, 66.0
-#: The largest step, in units of the features over the smoothness.
+#: The largest step, in units of the number of features over the smoothness.
 MAX_STEP = 12.0
 #: The largest sum of all steps times Lambda.
 MAX_PENALTY_REACH = 2.0
 
 
 class NoisyGD(Algorithm):
-    """Noise in the sum of every scan; any loss will do."""
+    """Gradient descent with noise in the gradient of every scan, for any loss."""
 
     name = "noisy-gd"
     about = "to the gradient of every scan"
@@ -71,9 +70,9 @@ class NoisyGD(Algorithm):
             raise ParameterError(f"delta must be > 0 for noisy gradient descent, got {budget.delta}")
 
     def fits_auto(self, settings: Settings, loss: Loss, budget: Budget | None) -> bool:
-        """For several classes at once, where nothing is asked for about how to train."""
-        free = not settings.given and settings.regularization is None
-        return loss.vectors > 1 and free and super().fits_auto(settings, loss, budget)
+        """Return True only for joint models of several classes without any settings of the training."""
+        unset = not settings.given and settings.regularization is None
+        return loss.vectors > 1 and unset and super().fits_auto(settings, loss, budget)
 
     def plan(self, settings: Settings, problem: Problem, budget: Budget | None) -> NoisyGradients:
         assert budget is not None
@@ -93,24 +92,24 @@ class NoisyGD(Algorithm):
         scans = max(descent.event.scans for descent in descents)
         stage = context.start_stage("descending", scans * prepared.rows)
         for scan in range(scans):
-            going = [descent for descent in descents if scan < descent.event.scans]
-            sums = [descent.sums() for descent in going]
+            active = [descent for descent in descents if scan < descent.event.scans]
+            sums = [descent.make_sums() for descent in active]
             prepared.sum([one for several in sums for one in several])
-            for descent, several in zip(going, sums, strict=True):
-                descent.move(several)
+            for descent, several in zip(active, sums, strict=True):
+                descent.make_step(several)
             stage.report_rows((scan + 1) * prepared.rows)
         return [descent.weights for descent in descents]
 
     def describe_cost(self, certificate: Certificate) -> list[tuple[str, str]]:
-        scans = f"in each of {_event(certificate).scans} scans{in_each_model(certificate)}"
+        scans = f"in each of {_noisy_gradients(certificate).scans} scans{in_each_model(certificate)}"
         return [("algorithm", self.name), ("noise", f"added {scans} ({describe_noise(certificate)})")]
 
     def describe_run(self, certificate: Certificate) -> str:
-        event = _event(certificate)
+        event = _noisy_gradients(certificate)
         return f"{event.problem.rows:,} rows, {event.scans} scans, gradients clipped to {event.clip:g}"
 
     def describe_choices(self, certificate: Certificate, settings: Settings) -> list[tuple[str, str]]:
-        event = _event(certificate)
+        event = _noisy_gradients(certificate)
 
         def why(asked: object, chosen: str = "as fitted on public datasets (docs/accuracy.md)") -> str:
             return "as asked for" if asked is not None else chosen
@@ -124,18 +123,17 @@ class NoisyGD(Algorithm):
         ]
 
     def forecast(self, certificate: Certificate) -> dict[str, Any]:
-        event = _event(certificate)
+        event = _noisy_gradients(certificate)
         return {"noise_per_row": main_noise(certificate).expected_norm / event.problem.rows, "step": event.step}
 
 
 def default_step(problem: Problem, budget: Budget, *, clip: float, scans: int) -> float:
-    """Return a step by public numbers: all scans' steps together reach as far as the noise lets them be of use.
+    """Return a step from public numbers, such that the sum of all steps is inversely proportional to the noise.
 
-    Noise of relative norm nu per row would move the weights by nu times the steps' sum, so that this sum is a
-    constant over nu; docs/accuracy.md says on which data it was fitted and on which it was checked. With a
-    penalty, all steps together are at most twice what would take the weights to 0, were there no rows; and no step
-    is much longer than what the curvature allows if rows are alike in all directions: longer ones swing from side to
-    side.
+    Noise of relative norm nu per row moves the weights by nu times the sum of the steps, so this sum is a constant
+    over nu; docs/accuracy.md says on which data it was fitted and on which it was checked. With regularization, the
+    sum is at most twice what would shrink the weights to 0 without any rows. No step is much larger than the curvature
+    of isotropic rows allows: larger ones oscillate.
 
     >>> from boltdp.losses import Logistic
     >>> problem = Problem(loss=Logistic(), dims=50, rows=10**5)
@@ -156,16 +154,15 @@ class _Descent:
 
     def __init__(self, job: Job, classes: int, feature_map: FeatureMap | None) -> None:
         self._job, self._classes, self._feature_map = job, classes, feature_map
-        self.event = _event(job.certificate)
+        self.event = _noisy_gradients(job.certificate)
         problem = self.event.problem
         self.weights = np.zeros((job.certificate.models, problem.loss.vectors, problem.dims))
         self._direction = np.zeros_like(self.weights)
-        # Where the next scan is: a look ahead, to where the last direction alone would go (Nesterov's momentum).
-        self._ahead = self.weights
+        self._ahead = self.weights  # the look-ahead point of Nesterov's momentum, where the next gradient is taken
         self._scan = 0
 
-    def sums(self) -> list[DerivativeSums]:
-        """What the next scan is to sum, one for each model."""
+    def make_sums(self) -> list[DerivativeSums]:
+        """Make the gradient sums of the next scan, one for each model."""
         from boltdp.kernel.loss_derivatives import DerivativeSums  # only here: commands that read no rows need none
 
         problem, clip, classes = self.event.problem, self.event.clip, self._classes
@@ -182,8 +179,8 @@ class _Descent:
             for weights, positive in zip(self._ahead, self._job.positives, strict=True)
         ]
 
-    def move(self, sums: Sequence[DerivativeSums]) -> None:
-        """Go a step, by sums that have noise from here on."""
+    def make_step(self, sums: Sequence[DerivativeSums]) -> None:
+        """Add noise to the summed gradients and make a step."""
         event, problem = self.event, self.event.problem
         summed = np.stack([one.value for one in sums])
         noisy = release_gradient(summed, self._job.certificate, self._job.randomness, scan=self._scan)
@@ -194,7 +191,7 @@ class _Descent:
         self._scan += 1
 
 
-def _event(certificate: Certificate) -> NoisyGradients:
+def _noisy_gradients(certificate: Certificate) -> NoisyGradients:
     event = certificate.training
     assert isinstance(event, NoisyGradients)
     return event

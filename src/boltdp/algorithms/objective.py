@@ -1,4 +1,4 @@
-"""Objective perturbation: add a random linear term to the objective, minimise it, and hide that this is not exact."""
+"""Objective perturbation: add a random linear term to the objective, minimise it, and add noise for the inexactness."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from boltdp.settings import Settings
 if TYPE_CHECKING:
     from boltdp.algorithms._newton import Solver
 
-#: The largest number of minimisers that share scans.
+#: The largest number of solvers that share scans.
 MAX_AT_ONCE = 64
 #: Lambda is REGULARIZATION times this power of the noise per row; see `default_regularization`.
 REGULARIZATION, REGULARIZATION_POWER = 0.12, 1.35
@@ -52,7 +52,7 @@ ACCURACY_LOSS = 2.0
 
 
 class Objective(Algorithm):
-    """Noise before training; it has no passes, and needs a loss whose slope is smooth."""
+    """Noise before training; it has no passes, and needs a loss with a smooth derivative."""
 
     name = "objective"
     about = "once, before training"
@@ -79,7 +79,7 @@ class Objective(Algorithm):
         check_objective(Problem(loss=loss, dims=1, rows=2, regularization=1.0))
 
     def fits_auto(self, settings: Settings, loss: Loss, budget: Budget | None) -> bool:
-        """Without noise it has no advantage over passes of SGD."""
+        # Without noise it has no advantage over passes of SGD.
         return budget is not None and super().fits_auto(settings, loss, budget)
 
     def plan(self, settings: Settings, problem: Problem, budget: Budget | None) -> Training:
@@ -100,7 +100,7 @@ class Objective(Algorithm):
         stage.report_rows(0)
         problem = jobs[0].certificate.problem
         together = min(MAX_AT_ONCE, max(1, MAX_NUMBERS // (problem.loss.vectors * problem.dims**2)))
-        solvers = (solver for job in jobs for solver in _solvers(job, classes, prepared.feature_map))
+        solvers = (solver for job in jobs for solver in _make_solvers(job, classes, prepared.feature_map))
         minimisers: list[Doubles] = []
         while group := list(islice(solvers, together)):
             minimisers += solve(prepared, group)
@@ -135,7 +135,7 @@ class Objective(Algorithm):
         }
 
 
-def _solvers(job: Job, classes: int, feature_map: FeatureMap | None) -> Iterator[Solver]:
+def _make_solvers(job: Job, classes: int, feature_map: FeatureMap | None) -> Iterator[Solver]:
     from boltdp.algorithms._newton import minimise
 
     certificate = job.certificate
@@ -151,16 +151,11 @@ def _solvers(job: Job, classes: int, feature_map: FeatureMap | None) -> Iterator
 
 
 def default_regularization(problem: Problem, budget: Budget | None) -> float:
-    """Return a Lambda for objective perturbation, by the expected norm of its noise q per row.
+    """Return a Lambda for objective perturbation, from the expected norm of its noise q per row.
 
-    A larger one costs Lambda/2 * ||w*||^2, a smaller one lets q move the weights further. What is best between
-    the two follows a power of ||q||/m; docs/accuracy.md says on which data it was fitted and on which it was checked.
-    It is at least as large as makes pure noise as small as any larger one, and lets the minimum be found.
-
-    >>> from boltdp.losses import Logistic
-    >>> problem = Problem(loss=Logistic(), dims=50, rows=10**6)
-    >>> default_regularization(problem, Budget(10.0)) < default_regularization(problem, Budget(1.0))
-    True
+    A larger Lambda costs Lambda/2 * ||w*||^2, a smaller one lets q move the weights further. The best one follows a
+    power of ||q||/m; docs/accuracy.md says on which data it was fitted and on which it was checked. It is large enough
+    for pure noise to be as small as possible, and for the minimum to be found.
     """
     if budget is None:
         return max(1.0 / problem.rows, 1.01 * least_solvable(problem, None))
@@ -173,9 +168,9 @@ def default_regularization(problem: Problem, budget: Budget | None) -> float:
 
 
 def expected_accuracy_loss(certificate: Certificate) -> float:
-    """Return what objective perturbation costs in accuracy, at most, by the noise per row.
+    """Return an empirical upper bound on the accuracy that objective perturbation loses, from the noise per row.
 
-    Measured, not proved: nineteen of twenty measurements on public datasets lost no more, and many gained, against a
-    model without noise and without curves; docs/accuracy.md.
+    In nineteen of twenty measurements on public datasets the loss against a noiseless model without curves was smaller
+    (docs/accuracy.md).
     """
     return min(ACCURACY_LOSS * main_noise(certificate).expected_norm / certificate.problem.rows, 0.5)

@@ -15,22 +15,22 @@ from boltdp.settings import Settings
 
 
 class SCS13(WhiteBox):
-    """Batches are cut from one order of the rows."""
+    """Batches are consecutive rows of one permutation."""
 
     name = "scs13"
     about = "to every update"
     sampling = "permutation"
 
-    def noise_inside(self, recipe: Recipe, settings: Settings, budget: Budget) -> Mechanism:
+    def calibrate_updates(self, recipe: Recipe, settings: Settings, budget: Budget) -> Mechanism:
         return (scs13_noise if settings.analysis == "proved" else scs13_published)(recipe, budget)
 
-    def radius(self, settings: Settings, loss: Loss) -> float:
-        """As asked for; with regularization, else, the ball of the optimum."""
+    def choose_radius(self, settings: Settings, loss: Loss) -> float:
+        """Return the radius of the settings; else that of the optimum with regularization, else none."""
         if settings.radius is None and settings.regularization is not None and settings.regularization > 0:
             return loss.lipschitz / settings.regularization
         return math.inf if settings.radius is None else settings.radius
 
-    def chosen_schedule(self, recipe: Recipe, noise: Mechanism | None) -> Schedule:
-        """1/sqrt(t), as published."""
+    def default_schedule(self, recipe: Recipe, noise: Mechanism | None) -> Schedule:
+        """Return steps 1/sqrt(t), as published."""
         del recipe, noise
         return Schedule("sqrt", scale=1.0)

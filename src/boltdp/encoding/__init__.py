@@ -1,1 +1,1 @@
-"""From cells to features: the encoding plan and what runs it."""
+"""Encoding of cells as features."""

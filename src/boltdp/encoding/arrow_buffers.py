@@ -1,7 +1,7 @@
-"""NumPy arrays from Arrow's buffers and back, without Arrow's own conversions.
+"""Conversions between NumPy arrays and Arrow buffers, without Arrow's own conversions.
 
-Those (`to_numpy`, `pa.array`, `pa.scalar`, `pc.fill_null`) import pandas when they are first used, if it is there, and
-an interrupt during that import is swallowed: the run would go on as if nobody had asked it to stop.
+Those (`to_numpy`, `pa.array`, `pa.scalar`, `pc.fill_null`) import pandas on first use, if it is installed, and an
+interrupt during that import is swallowed: the run would not stop.
 """
 
 from __future__ import annotations
@@ -16,27 +16,25 @@ import pyarrow as pa
 from boltdp._arrays import Booleans
 from boltdp.kernel.packing import TYPES, Values
 
-#: Of the types whose cells are numbers of a fixed width, in the order of Arrow's names.
-_KINDS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")
-_DTYPES = {kind: np.dtype(kind) for kind in _KINDS}
-#: Arrow's types that the kernel reads, and the size of a value.
+#: The types that the kernel reads, by Arrow type, and the size of their values.
 _PACKED = {pa.bool_() if name == "bool" else getattr(pa, name)(): place for place, name in enumerate(TYPES)}
 _SIZES = [np.dtype(name).itemsize for name in TYPES]
 _BITS = TYPES.index("bool")
+#: Arrow's names of types that NumPy names differently.
 _NAMES = {"halffloat": "float16", "float": "float32", "double": "float64"}
 
 
 def dtype_of(kind: pa.DataType) -> np.dtype[Any]:
-    """NumPy's type of the cells of an Arrow type.
+    """Return the NumPy type of an Arrow type of numbers or booleans.
 
     >>> dtype_of(pa.float64()), dtype_of(pa.bool_())
     (dtype('float64'), dtype('bool'))
     """
-    return np.dtype(bool) if pa.types.is_boolean(kind) else _DTYPES[_NAMES.get(str(kind), str(kind))]
+    return np.dtype(_NAMES.get(str(kind), str(kind)))
 
 
 def values(cells: pa.Array) -> npt.NDArray[Any]:
-    """Numbers or booleans as they stand in the buffer, not copied if they are numbers; anything where one is missing.
+    """Return the numbers or booleans of a buffer, arbitrary ones for missing cells; numbers are not copied.
 
     >>> values(pa.array([7, 8, 9], pa.int16()).slice(1)), values(pa.array([False, True, True]).slice(1))
     (array([8, 9], dtype=int16), array([ True,  True]))
@@ -45,14 +43,14 @@ def values(cells: pa.Array) -> npt.NDArray[Any]:
     if buffer is None or not len(cells):
         return np.zeros(len(cells), dtype)
     if dtype.kind == "b":
-        return _bits(buffer, cells.offset, len(cells))
+        return _unpack_bits(buffer, cells.offset, len(cells))
     return np.frombuffer(buffer, dtype, len(cells), cells.offset * dtype.itemsize)
 
 
-def where(cells: pa.Array) -> Values | None:
-    """Where the numbers or booleans of a column are, for the kernel; None for types that it does not read.
+def locate_values(cells: pa.Array) -> Values | None:
+    """Return the buffers of numbers or booleans for the kernel; None for types that it does not read.
 
-    >>> where(pa.array([7, 8, 9], pa.int16()).slice(1)).offset, where(pa.array(["a"]))
+    >>> locate_values(pa.array([7, 8, 9], pa.int16()).slice(1)).offset, locate_values(pa.array(["a"]))
     (1, None)
     """
     kind = _PACKED.get(cells.type)
@@ -60,7 +58,7 @@ def where(cells: pa.Array) -> Values | None:
         return None
     bitmap, buffer = cells.buffers()
     size, last = _SIZES[kind], cells.offset + len(cells)
-    # Arrow's buffers are aligned, but those of other libraries need not be.
+    # Buffers of other libraries need not be aligned.
     if buffer is None or buffer.address % size or buffer.size < (last * size if kind < _BITS else (last + 7) // 8):
         return None
     validity = bitmap.address if bitmap is not None and cells.null_count else 0
@@ -68,7 +66,7 @@ def where(cells: pa.Array) -> Values | None:
 
 
 def missing(cells: pa.Array) -> Booleans | None:
-    """Where a cell is missing; None if nowhere.
+    """Return the mask of missing cells; None if no cell is missing.
 
     >>> missing(pa.array([1, None, 3])), missing(pa.array([1, None, 3]).slice(2))
     (array([False,  True, False]), None)
@@ -76,24 +74,20 @@ def missing(cells: pa.Array) -> Booleans | None:
     if not cells.null_count:
         return None
     bitmap = cells.buffers()[0]
-    if bitmap is None:  # of the null type, which has none
+    if bitmap is None:  # the null type has no bitmap
         return np.ones(len(cells), bool)
-    return ~_bits(bitmap, cells.offset, len(cells))
+    return ~_unpack_bits(bitmap, cells.offset, len(cells))
 
 
 def text_array(texts: Sequence[str]) -> pa.Array:
-    """Arrow's array of some texts.
-
-    >>> text_array(["no", "", "ja"]).to_pylist()
-    ['no', '', 'ja']
-    """
+    """Return an Arrow array of strings."""
     encoded = [text.encode() for text in texts]
     ends = np.cumsum([0, *map(len, encoded)]).astype(np.int32)
     return pa.Array.from_buffers(pa.string(), len(texts), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))])
 
 
 def plain_array(values: npt.NDArray[Any]) -> pa.Array:
-    """Numbers, booleans or texts as Arrow's: pa.array would import pandas, and swallow an interrupt meanwhile.
+    """Return an Arrow array of numbers, booleans or strings.
 
     >>> [plain_array(np.array(some)).to_pylist() for some in ([0.5, 1.0], [True, False], ["no", "yes"])]
     [[0.5, 1.0], [True, False], ['no', 'yes']]
@@ -106,8 +100,7 @@ def plain_array(values: npt.NDArray[Any]) -> pa.Array:
     return pa.Array.from_buffers(pa.from_numpy_dtype(numbers.dtype), len(numbers), [None, pa.py_buffer(numbers)])
 
 
-def _bits(buffer: pa.Buffer, start: int, count: int) -> Booleans:
-    """Some bits of a buffer, of which each byte has the lowest first."""
+def _unpack_bits(buffer: pa.Buffer, start: int, count: int) -> Booleans:
     first = start // 8
     packed = np.frombuffer(buffer, np.uint8, (start + count + 7) // 8 - first, first)
     bits: Booleans = np.unpackbits(packed, bitorder="little")[start % 8 : start % 8 + count].view(bool)

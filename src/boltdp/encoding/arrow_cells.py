@@ -1,4 +1,4 @@
-"""From Arrow's cells to the values that the packer reads: numbers, lists of numbers, codes of declared values.
+"""Convert Arrow cells to the values that the packer reads: numbers, lists of numbers, codes of declared values.
 
 Each rule of the encoding plan has its reader. A cell's result depends on that cell alone.
 """
@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from boltdp._arrays import Booleans, Floats
-from boltdp.encoding.arrow_buffers import dtype_of, missing, text_array, values, where
+from boltdp.encoding.arrow_buffers import dtype_of, locate_values, missing, text_array, values
 from boltdp.encoding.declared_values import Matcher, Value
 from boltdp.encoding.plan import NumberListRule, NumberRule, RuleVisitor, TimePartRule, ValueRule
 from boltdp.encoding.timestamps import HOUR_AT, LAST_DAY, PATTERN, Part, PartCodes, part_codes
@@ -24,35 +24,34 @@ from boltdp.kernel.packing import Values
 
 Table: TypeAlias = npt.NDArray[np.int32]
 
-#: Declared whole numbers are looked up in a table if the largest is at most this far from the smallest.
+#: The largest lookup table of declared whole numbers.
 MAX_TABLE = 1 << 16
-#: What an infinite timestamp of DuckDB is in Arrow, which in nanoseconds would be one of the year 2262.
+#: The value of DuckDB's infinite timestamp in Arrow.
 _INFINITE = 2**63 - 1
-#: A day in each of Arrow's units.
+#: The length of a day in each unit of Arrow's timestamps.
 _DAYS = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 
 
 @dataclass(frozen=True)
 class Cells:
-    """The cells of a source column in one batch, and what several rules find in them."""
+    """The cells of a source column in one batch, with their timestamps, which several rules share."""
 
     array: pa.Array
 
     @cached_property
-    def moments(self) -> _Moments:
-        return _Moments.of(self.array)
+    def timestamps(self) -> _Timestamps:
+        return _Timestamps.of(self.array)
 
 
 Reader: TypeAlias = Callable[[Cells], Values]
 
 
 class Readers(RuleVisitor[Reader]):
-    """What reads the cells of each rule; several threads may share a reader."""
+    """Makes the reader of each rule; several threads may share a reader."""
 
     def number(self, rule: NumberRule) -> Reader:
         def read(cells: Cells) -> Values:
-            # Where they are, or, of other types, as doubles.
-            found = where(cells.array)
+            found = locate_values(cells.array)
             return Values.of(numbers_of(cells.array)) if found is None else found
 
         return read
@@ -65,19 +64,19 @@ class Readers(RuleVisitor[Reader]):
         return lambda cells: coder.values(cells.array)
 
     def time_part(self, rule: TimePartRule) -> Reader:
-        return lambda cells: Values.of(cells.moments.codes(rule.part))
+        return lambda cells: Values.of(cells.timestamps.codes(rule.part))
 
 
-class _Moments(NamedTuple):
-    """The days of cells since 1970-01-01, and the hours of these, -1 where there is none; and which are missing."""
+class _Timestamps(NamedTuple):
+    """The days of cells since 1970-01-01, their hours, -1 for dates, and the mask of missing cells."""
 
     days: npt.NDArray[np.int64]
     hours: npt.NDArray[np.int64]
     gaps: Booleans | None
 
     @classmethod
-    def of(cls, cells: pa.Array) -> _Moments:
-        """From timestamps, which Arrow has in UTC if they have a zone, dates or texts."""
+    def of(cls, cells: pa.Array) -> _Timestamps:
+        """Read timestamps (in UTC if they have a zone), dates or texts."""
         kind = cells.type
         if pa.types.is_dictionary(kind):
             return cls.of(cells.dictionary_decode())
@@ -104,7 +103,7 @@ class _Moments(NamedTuple):
         return cls(days, hours, ~known)
 
     def codes(self, part: Part) -> PartCodes:
-        """The code of a part of each cell, -1 where it is missing."""
+        """Return the code of a part of each cell, -1 if it is missing."""
         codes = part_codes(part, self.days, self.hours)
         if self.gaps is not None:
             codes[self.gaps] = -1
@@ -112,11 +111,7 @@ class _Moments(NamedTuple):
 
 
 def numbers_of(cells: pa.Array) -> Floats:
-    """Cells as floats, a missing one as NaN.
-
-    >>> numbers_of(pa.array([1, None, 3]))
-    array([ 1., nan,  3.])
-    """
+    """Return cells as floats, NaN for missing ones."""
     if pa.types.is_dictionary(cells.type):
         cells = cells.dictionary_decode()
     if not (pa.types.is_float32(cells.type) or pa.types.is_float64(cells.type)):
@@ -127,7 +122,7 @@ def numbers_of(cells: pa.Array) -> Floats:
 
 
 def vectors_of(cells: pa.Array, length: int) -> Floats:
-    """Lists of numbers end to end, a missing one, or one of another length, as NaN.
+    """Return the concatenated lists of numbers, NaN for missing lists and those of another length.
 
     >>> vectors_of(pa.array([[1.0, 2.0], [3.0]]), 2)
     array([ 1.,  2., nan, nan])
@@ -166,104 +161,99 @@ class Coder:
     def __init__(self, declared: Sequence[Value]) -> None:
         self._matcher = Matcher.of(declared)
         self._texts = text_array(list(self._matcher.texts))
-        self._of_text = np.array([*self._matcher.texts.values()], np.int32)
+        self._text_codes = np.array([*self._matcher.texts.values()], np.int32)
         self._tables: dict[str, tuple[int, Table] | None] = {}
         self._last: tuple[Any, pa.Array, Table] | None = None
 
     def values(self, cells: pa.Array) -> Values:
-        """What the packer makes codes of."""
+        """Return the values from which the packer computes codes."""
         kind = cells.type
         if pa.types.is_dictionary(kind):
-            found = where(cells.indices)
+            found = locate_values(cells.indices)
             assert found is not None  # indices are whole numbers
-            return found._replace(table=self._of_dictionary(cells.dictionary))
+            return found._replace(table=self._code_dictionary(cells.dictionary))
         if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
-            found, table = where(cells), self._of_whole_numbers(kind)
+            found, table = locate_values(cells), self._make_table(kind)
             if found is not None and table is not None:
                 return found._replace(base=table[0], table=table[1])
         elif not (pa.types.is_floating(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind)):
-            found = where(pc.index_in(cells.cast(pa.string()), value_set=self._texts))
+            found = locate_values(pc.index_in(cells.cast(pa.string()), value_set=self._texts))
             assert found is not None
-            return found._replace(table=self._of_text)
+            return found._replace(table=self._text_codes)
         return Values.of(self.codes(cells))
 
     def codes(self, cells: pa.Array) -> Table:
-        """The code of each cell, an array of them."""
+        """Return the code of each cell."""
         kind = cells.type
         if pa.types.is_boolean(kind):
             codes = np.array([self._matcher.match_boolean(False), self._matcher.match_boolean(True)], np.int32)[
                 values(cells).view(np.uint8)
             ]
         elif pa.types.is_integer(kind):
-            exact = self._exact(kind)
-            codes = _search(values(cells), [*exact], [*exact.values()])
+            integers = self._find_integers(kind)
+            codes = _look_up(values(cells), [*integers], [*integers.values()])
         elif pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-            codes = _search(numbers_of(cells), [*self._matcher.numbers], [*self._matcher.numbers.values()])
+            codes = _look_up(numbers_of(cells), [*self._matcher.numbers], [*self._matcher.numbers.values()])
         elif pa.types.is_null(kind):
             return np.full(len(cells), -1, np.int32)
         else:
             cells = pc.index_in(cells.cast(pa.string()), value_set=self._texts)
-            # What stands where one is missing need not be a position.
-            places = np.minimum(values(cells).view(np.uint32), len(self._of_text))
-            codes = np.append(self._of_text, np.int32(-1))[places]
+            # Values of missing cells are arbitrary.
+            places = np.minimum(values(cells).view(np.uint32), len(self._text_codes))
+            codes = np.append(self._text_codes, np.int32(-1))[places]
         gaps = missing(cells)
         if gaps is not None:
             codes[gaps] = -1
         return codes
 
-    def _exact(self, kind: pa.DataType) -> dict[int, int]:
-        """The declared whole numbers that an integer type has."""
+    def _find_integers(self, kind: pa.DataType) -> dict[int, int]:
+        """Return the codes of the declared whole numbers in the range of an integer type."""
         limits = np.iinfo(dtype_of(kind))
         numbers = self._matcher.numbers.items()
         return {int(n): code for n, code in numbers if n == int(n) and limits.min <= n <= limits.max}
 
-    def _of_whole_numbers(self, kind: pa.DataType) -> tuple[int, Table] | None:
-        """The least whole number that has a code, and the codes from there on; None if they are too far apart."""
+    def _make_table(self, kind: pa.DataType) -> tuple[int, Table] | None:
+        """Return the smallest whole number with a code, and the codes from there on; None if they are too far apart."""
         name = str(kind)
         if name not in self._tables:
-            exact = {0: self._matcher.match_boolean(False), 1: self._matcher.match_boolean(True)}
+            numbers = {0: self._matcher.match_boolean(False), 1: self._matcher.match_boolean(True)}
             if not pa.types.is_boolean(kind):
-                exact = self._exact(kind) or {0: -1}
-            base, span = min(exact), max(exact) - min(exact) + 1
+                numbers = self._find_integers(kind) or {0: -1}
+            base, span = min(numbers), max(numbers) - min(numbers) + 1
             table = np.full(min(span, MAX_TABLE), -1, np.int32)
             if span <= MAX_TABLE:
-                for number, code in exact.items():
+                for number, code in numbers.items():
                     table[number - base] = code
             self._tables[name] = (base, table) if span <= MAX_TABLE else None
         return self._tables[name]
 
-    def _of_dictionary(self, dictionary: pa.Array) -> Table:
-        """The codes of a dictionary's values, which batch after batch may share."""
-        same = [buffer and (buffer.address, buffer.size) for buffer in dictionary.buffers()], dictionary.offset
-        last = self._last  # taken once: another thread may have one of its own
-        if last is not None and last[0] == same and len(last[2]) == len(dictionary):
+    def _code_dictionary(self, dictionary: pa.Array) -> Table:
+        """Return the codes of a dictionary's values; those of the last dictionary are cached."""
+        key = [buffer and (buffer.address, buffer.size) for buffer in dictionary.buffers()], dictionary.offset
+        last = self._last  # read once: another thread may replace it
+        if last is not None and last[0] == key and len(last[2]) == len(dictionary):
             return last[2]
         codes = self.codes(dictionary)
-        self._last = same, dictionary, codes
+        self._last = key, dictionary, codes
         return codes
 
 
 @dataclass(frozen=True)
 class PartCoder:
-    """Finds the code of a part of each cell, as `Coder` does of declared values.
-
-    >>> PartCoder("weekday").codes(pa.array(["2024-05-07", "x"])).tolist()
-    [1, -1]
-    """
+    """Finds the code of a part of each timestamp, as `Coder` does of declared values."""
 
     part: Part
 
     def codes(self, cells: pa.Array) -> PartCodes:
-        """The code of each cell, -1 where the part is missing."""
-        return _Moments.of(cells).codes(self.part)
+        return _Timestamps.of(cells).codes(self.part)
 
 
-def _search(cells: npt.NDArray[Any], numbers: Sequence[int | float], codes: Sequence[int]) -> npt.NDArray[np.int32]:
-    """Code of the number each cell equals, -1 where it equals none."""
-    # In the cells' own type, so that the float32 nearest to 0.1 is met by the declared 0.1.
+def _look_up(cells: npt.NDArray[Any], numbers: Sequence[int | float], codes: Sequence[int]) -> npt.NDArray[np.int32]:
+    """Return the code of the number that each cell equals, -1 if there is none."""
+    # In the cells' own type, so that the float32 nearest to 0.1 matches the declared 0.1.
     with np.errstate(over="ignore"):
         sought = np.array(numbers).astype(cells.dtype)
-    # One that is too large for the type becomes an infinity there, which must not meet an infinite cell.
+    # A number that is too large for the type becomes infinite, and must not match an infinite cell.
     order = np.argsort(sought, kind="stable")
     order = order[np.isfinite(sought[order])]
     if not len(order):

@@ -11,20 +11,19 @@ import numpy as np
 from boltdp.errors import ParameterError, shown
 
 Value: TypeAlias = str | int | float | bool
-#: What becomes of a missing or undeclared value: "error" is for data that is not private.
+#: The treatment of missing and undeclared values; "error" is for data that is not private.
 OnBadRow = Literal["neutral", "error"]
 
-#: How False and True are written, which are 0 and 1.
+#: The spellings of False and True, which match 0 and 1.
 _BOOLEANS = (("false", "False", "FALSE"), ("true", "True", "TRUE"))
 
 
 def list_texts(value: Value) -> tuple[str, ...]:
     """List the texts that match a declared value, the one it is shown as first.
 
-    A cell matches if its text is one of these, whatever type carries it: a column's type may be inferred from all
-    its values, and one odd cell among them must not change what the others match. So the class 1 is matched by the
-    integer 1, the float 1.0, the texts "1" and "1.0", True, and "true" as booleans are written. Other texts are
-    compared as they are: case and blanks count, and the code "01" is not the number 1.
+    A cell matches if its text is one of these, whatever its type: a column's type may be inferred from all its values,
+    and one odd cell must not change what the others match. So the class 1 is matched by the integer 1, the float 1.0,
+    the texts "1" and "1.0", True, and "true". Other texts must be equal, including case and blanks: "01" is not 1.
 
     >>> list_texts(7), list_texts("F"), list_texts(1e16)
     (('7', '7.0'), ('F',), ('10000000000000000', '10000000000000000.0', '1e+16'))
@@ -40,17 +39,13 @@ def list_texts(value: Value) -> tuple[str, ...]:
 
 
 def format_value(value: Value) -> str:
-    """Format a declared value for display.
-
-    >>> format_value(7.0), format_value(True)
-    ('7', 'true')
-    """
+    """Format a declared value for display."""
     return list_texts(value)[0]
 
 
 @dataclass(frozen=True)
 class Matcher:
-    """Which declared value a cell is: its position among `values`, by text or by number.
+    """The positions of declared values, by the texts and numbers of the cells that match them.
 
     >>> Matcher.of((0, 1)).texts["1"], Matcher.of(("no", "yes")).numbers
     (1, {})
@@ -63,7 +58,7 @@ class Matcher:
 
     @classmethod
     def of(cls, values: Sequence[Value]) -> Matcher:
-        """Refuse two values that one cell could match."""
+        """Make a matcher; raise a ParameterError if one cell could match two values."""
         texts: dict[str, int] = {}
         numbers: dict[int | float, int] = {}
         for index, value in enumerate(values):
@@ -76,16 +71,12 @@ class Matcher:
         return cls(texts, numbers)
 
     def match_boolean(self, cell: bool) -> int:
-        """Position of the value that a boolean cell matches, -1 if none does."""
+        """Return the position of the value that a boolean cell matches, -1 if there is none."""
         return self.numbers.get(int(cell), -1)
 
 
 def check_values(values: Iterable[Any], *, what: str) -> tuple[Value, ...]:
-    """Return plain Python values; refuse those that cannot be declared together.
-
-    >>> check_values([np.int64(3), "a"], what="classes")
-    (3, 'a')
-    """
+    """Return the values as Python types; raise a ParameterError if they cannot be declared together."""
     plain = tuple(value.item() if isinstance(value, np.generic) else value for value in values)
     for value in plain:
         if not isinstance(value, (str, int, float)):
@@ -100,19 +91,19 @@ def check_values(values: Iterable[Any], *, what: str) -> tuple[Value, ...]:
 
 
 def check_int(value: Any, what: str, *, least: int) -> None:
-    """Refuse what is no whole number, or too small."""
+    """Raise a ParameterError if `value` is not a whole number of at least `least`."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ParameterError(f"{what} must be a whole number >= {least}, got {shown(value)}")
 
 
 def check_count(values: Any, most: int, what: str) -> None:
-    """Refuse more values than `most`; what has no length is counted later."""
+    """Raise a ParameterError for more than `most` values; iterators without a length pass."""
     if hasattr(values, "__len__") and len(values) > most:
         raise ParameterError(f"{what} must be at most {most:,} values, got {len(values):,}")
 
 
 def check_number(value: Any, what: str) -> float:
-    """Return a number of Python's or NumPy's as a float; refuse anything else."""
+    """Return a Python or NumPy number as a float; raise a ParameterError for anything else."""
     if isinstance(value, np.generic):
         value = value.item()
     if not isinstance(value, (int, float)) or isinstance(value, bool):
@@ -124,12 +115,12 @@ def check_number(value: Any, what: str) -> float:
 
 
 def _format_number(number: int | float) -> tuple[str, ...]:
-    """List all texts that a number is written as, our own first."""
+    """List all spellings of a number, the one for display first."""
     if number != int(number):
         return (repr(number),)
     whole = int(number)
     texts = [str(whole)]
-    if float(whole) == whole:  # else it is no float, and that text would be another number
+    if float(whole) == whole:  # otherwise no float equals it
         texts += [f"{whole}.0", repr(float(whole))]
     if whole in (0, 1):
         texts += _BOOLEANS[whole]
@@ -139,13 +130,13 @@ def _format_number(number: int | float) -> tuple[str, ...]:
 
 
 def _parse_number(text: str) -> int | float | None:
-    """Parse a text that is written as numbers are: the code "01" is a text, not the number 1."""
+    """Parse a text that is a spelling of a number; "01" is not one."""
     for number, words in enumerate(_BOOLEANS):
         if text in words:
             return number
     try:
         parsed = int(text) if text.lstrip("-").isdecimal() else float(text)
         small = abs(parsed) < 2**63
-    except ValueError:  # no number, or one of thousands of digits
+    except ValueError:  # not a number, or one with thousands of digits
         return None
     return parsed if small and text in _format_number(parsed) else None

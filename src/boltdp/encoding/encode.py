@@ -1,4 +1,4 @@
-"""Encode Arrow batches as packed rows, by an encoding plan."""
+"""Encode Arrow batches as packed rows."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from boltdp.kernel.packing import Packer
 
 
 class Encoder:
-    """Encodes batches of the columns of a plan; several threads may share one.
+    """Encodes batches by an encoding plan; several threads may share one.
 
-    With `on_bad_row="error"`, for data that is not private, a missing or undeclared value is an error instead.
+    With `on_bad_row="error"`, for data that is not private, missing and undeclared values raise a DataError.
 
     >>> from boltdp.schema.schema import Numeric, Classes, Schema
     >>> schema = Schema(Classes("y", ("no", "yes")), (Numeric("age", 0, 100),), intercept=False)
@@ -43,7 +43,7 @@ class Encoder:
         self._packer = Packer([*label, *(part for rule in plan.rules for part in rule.list_packing())])
 
     def encode(self, batch: pa.RecordBatch, out: PackedRows | None = None) -> PackedRows:
-        """Return packed rows of a batch, in `out` if it is given; without a label (for prediction) it is NaN."""
+        """Return the packed rows of a batch, in `out` if it is given; a missing label column becomes NaN."""
         out = np.empty((batch.num_rows, self.width), np.float32) if out is None else out
         if self.plan.matrix is None:
             self._pack(batch, out)
@@ -58,23 +58,23 @@ class Encoder:
         if not count:
             return
         labelled = label in batch.schema.names
-        given = [self._read_label(Cells(batch.column(label) if labelled else pa.nulls(count)))]
+        columns = [self._read_label(Cells(batch.column(label) if labelled else pa.nulls(count)))]
         sources = {rule.source: Cells(batch.column(rule.source)) for rule in self.plan.rules}
         for rule, read, parts in self._columns:
-            given += [read(sources[rule.source])] * parts
-        self._packer.pack(given, out)
+            columns += [read(sources[rule.source])] * parts
+        self._packer.pack(columns, out)
         if self._strict:
-            self._refuse_missing(out, labelled=labelled)
+            self._check_complete(out, labelled=labelled)
 
-    def _refuse_missing(self, out: PackedRows, *, labelled: bool) -> None:
+    def _check_complete(self, out: PackedRows, *, labelled: bool) -> None:
         if labelled and np.isnan(out[:, 0]).any():
-            raise _incomplete(self.plan.label.source, "one that is not declared")
+            raise _incomplete_column(self.plan.label.source, "one that is not declared")
         place = 1
         for rule in self.plan.rules:
             if rule.has_missing(out[:, place : place + rule.cells]):
-                raise _incomplete(rule.source, rule.bad_cell)
+                raise _incomplete_column(rule.source, rule.bad_cell)
             place += rule.cells
 
 
-def _incomplete(name: str, what: str) -> DataError:
+def _incomplete_column(name: str, what: str) -> DataError:
     return DataError(f"column {name!r} must be complete, got a missing value or {what}")

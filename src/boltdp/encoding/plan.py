@@ -1,17 +1,15 @@
-"""The encoding plan of a schema: by which rule each column becomes cells, and its cells become features.
+"""The encoding plan of a schema: the rules by which columns become packed cells, and cells become features.
 
 A packed row is the class index, then the cells, as float32: numbers are clipped to their bounds and scaled to [-1, 1],
-followed by how many places of their curve they have reached; a category is its index. All of it is in public units, so
-that rows are encoded once: the centres and scales that are found later are part of the feature map, as are the steps,
-the one-hot categories, the intercept and the division by the row norm.
+followed by the number of places of their curve that they have reached; a category is its index. Rows are encoded once:
+the centres and scales that are found later are part of the feature map, as are the steps, the one-hot categories, the
+intercept and the division by the row norm.
 
-Nothing is learned from the values. What is missing or undeclared is neutral: a number becomes NaN, its steps and a
-category -1, which the feature map makes 0 or no category; a label NaN, which the kernel counts as a row without a
-gradient.
+Nothing is learned from the values. A missing or undeclared number becomes NaN, its steps and a category -1, which the
+feature map makes 0 or no category; a label NaN, for which the kernel adds no gradient.
 
-A rule says how the cells of one column are found. There are four, and every kind of column compiles to one of them.
-Whatever treats rules differently (Arrow batches, PostgreSQL's plan, SQL) derives from `RuleVisitor`, and cannot be
-instantiated unless it knows all of them.
+Every kind of column compiles to one of four rules. Code that treats them differently (Arrow batches, PostgreSQL's
+plan, SQL) derives from `RuleVisitor`, which is abstract until all of them are handled.
 """
 
 from __future__ import annotations
@@ -33,13 +31,13 @@ from boltdp.kernel.packing import Codes, Numbers, Steps
 
 T = TypeVar("T")
 
-#: From below a place of a curve to above it.
+#: The difference between the values of a step below and above its place.
 STEP_HEIGHT = 0.5
 
 
 @dataclass(frozen=True)
 class Rule(ABC):
-    """How the cells and features of one column are found: numbers, then steps of a curve, then categories.
+    """The encoding of one column: numbers, then steps of a curve, then categories.
 
     >>> rule = NumberRule("age", "age", 0, 100, places=(18.0, 65.0))
     >>> rule.features, rule.cells, rule.indicators, rule.squared_norm
@@ -47,17 +45,17 @@ class Rule(ABC):
     """
 
     column: str  #: the declared column
-    source: str  #: the column of the data that it is read from
+    source: str  #: the column of the data
 
     @property
     @abstractmethod
     def numbers(self) -> int:
-        """How many of the features are numbers."""
+        """The number of features that are numbers."""
 
     @property
     @abstractmethod
     def bounds(self) -> tuple[float, float]:
-        """The bounds of the numbers; -1 and 1 if there are none."""
+        """The bounds of the numbers; -1 and 1 without numbers."""
 
     @property
     @abstractmethod
@@ -77,7 +75,7 @@ class Rule(ABC):
     @property
     @abstractmethod
     def bad_cell(self) -> str:
-        """What a cell that counts as missing may hold, in words."""
+        """A description of invalid cells, for error messages."""
 
     @abstractmethod
     def accept(self, visitor: RuleVisitor[T]) -> T:
@@ -85,7 +83,7 @@ class Rule(ABC):
 
     @property
     def indicators(self) -> int:
-        """How many of the features, the last ones, are 0 or 1: steps and categories."""
+        """The number of features that are indicators, the last ones: steps and categories."""
         return len(self.places) + len(self.values)
 
     @property
@@ -98,18 +96,18 @@ class Rule(ABC):
 
     @property
     def squared_norm(self) -> float:
-        """The most that the features can add to the squared norm of an encoded row."""
+        """An upper bound on the squared norm of the features."""
         return self.numbers + len(self.places) * (STEP_HEIGHT / 2.0) ** 2 + bool(self.values)
 
     @property
     def expected_means(self) -> Doubles:
-        """The means of the features before anything is known: of evenly spread places and equally likely categories."""
+        """The prior means of the features, for evenly spread numbers and equally likely categories."""
         steps = STEP_HEIGHT * (0.5 - np.arange(1, 1 + len(self.places)) / (1 + len(self.places)))
         categories = [1.0 / len(self.values) for _ in self.values]
         return np.concatenate([np.zeros(self.numbers), steps, categories])
 
     def list_packing(self, *, missing: float = -1.0) -> Iterator[Numbers | Steps | Codes]:
-        """List what the packer makes of a value, cell by cell; a missing code is `missing`, a missing number NaN."""
+        """Yield the packing of each cell; a missing code is `missing`, a missing number NaN."""
         if self.numbers:
             yield Numbers(*self.bounds, self.numbers)
         if self.places:
@@ -118,7 +116,7 @@ class Rule(ABC):
             yield Codes(missing)
 
     def has_missing(self, cells: PackedRows) -> bool:
-        """Whether a value is missing in packed cells of this column."""
+        """Return whether a value is missing in packed cells of this column."""
         return bool((np.isnan(cells[:, : self.numbers]) if self.numbers else cells[:, :1] < 0).any())
 
 
@@ -236,7 +234,7 @@ class TimePartRule(CategoryRule):
 
 
 class RuleVisitor(ABC, Generic[T]):
-    """What is done with a rule, for each of them."""
+    """An operation with one method for each rule."""
 
     @abstractmethod
     def number(self, rule: NumberRule) -> T: ...
@@ -253,7 +251,7 @@ class RuleVisitor(ABC, Generic[T]):
 
 @dataclass(frozen=True, eq=False)
 class ScaledRule:
-    """A rule with the centre of each feature and the factor that it is multiplied by after centring."""
+    """A rule with the centre of each feature and its factor after centring."""
 
     rule: Rule
     centers: Doubles
@@ -261,9 +259,9 @@ class ScaledRule:
 
     @cached_property
     def original_units(self) -> tuple[Doubles, Doubles]:
-        """The middles and factors of the features, which are (value - middle) * factor.
+        """The middles and factors of the features (value - middle) * factor in the units of the data.
 
-        The value is that of the data, clipped to its bounds, or 0 or 1 for a category or a step.
+        The value is clipped to its bounds; it is 0 or 1 for a category or a step.
 
         >>> ScaledRule(NumberRule("age", "age", 0, 100), np.zeros(1), np.ones(1)).original_units
         (array([50.]), array([0.02]))
@@ -271,7 +269,7 @@ class ScaledRule:
         (low, high), count = self.rule.bounds, self.rule.numbers
         middle, half = (low + high) / 2.0, (high - low) / 2.0
         middles, factors = self.centers.copy(), self.factors.copy()
-        # Rounding must not put it outside, where a missing number would not become 0 in SQL.
+        # Clipped against rounding: outside the bounds a missing number would not become 0 in SQL.
         middles[:count] = np.clip(middle + half * self.centers[:count], low, high)
         factors[:count] /= half
         steps = slice(count, count + len(self.rule.places))
@@ -281,12 +279,12 @@ class ScaledRule:
 
     @cached_property
     def indicator_values(self) -> tuple[Doubles, Doubles]:
-        """The values of the features that are steps or categories where they are absent, and where they are present."""
+        """The values of absent and of present steps and categories."""
         middles, factors = (numbers[self.rule.numbers :] for numbers in self.original_units)
         return (0.0 - middles) * factors, (1.0 - middles) * factors
 
     def list_segments(self) -> Iterator[Segment]:
-        """List the segments of the feature map."""
+        """Yield the segments of the feature map."""
         numbers, steps, (absent, present) = self.rule.numbers, len(self.rule.places), self.indicator_values
         if numbers:
             yield Segment("numbers", self.centers[:numbers], self.factors[:numbers])
@@ -298,7 +296,7 @@ class ScaledRule:
 
 @dataclass(frozen=True, eq=False)
 class EncodingPlan:
-    """All rules of a schema, the label's and those of its columns; use `Schema.encoding`.
+    """The rules of the label and the columns of a schema; use `Schema.encoding`.
 
     >>> rules = (NumberRule("age", "age", 0, 100, (18,)), ValueRule("sex", "sex", ("F", "M")))
     >>> plan = EncodingPlan(ValueRule("sick", "sick", (0, 1)), rules, np.zeros(4), np.ones(4), 1.0, None)
@@ -315,24 +313,24 @@ class EncodingPlan:
 
     @cached_property
     def scaled(self) -> tuple[ScaledRule, ...]:
-        """The rules, each with the centres and factors of its features."""
+        """The rules with the centres and factors of their features."""
         ends = np.cumsum([rule.features for rule in self.rules])[:-1]
         parts = zip(self.rules, np.split(self.centers, ends), np.split(self.factors, ends), strict=True)
         return tuple(ScaledRule(*part) for part in parts)
 
     @property
     def dims(self) -> int:
-        """How many features there are before the projection, with the intercept."""
+        """The number of features before the projection, including the intercept."""
         return len(self.centers) + (self.constant is not None)
 
     @property
     def cells(self) -> int:
-        """How many cells a packed row has; of projected rows they are the features."""
+        """The number of cells of a packed row; the cells of projected rows are the features."""
         return sum(rule.cells for rule in self.rules) if self.projection is None else self.projection.dims
 
     @cached_property
     def unprojected_map(self) -> FeatureMap:
-        """The map from cells to features, before they are projected."""
+        """The map from cells to features before the projection."""
         segments = [segment for scaled in self.scaled for segment in scaled.list_segments()]
         if self.constant is not None:
             segments.append(Segment("constant", np.array([self.constant]), np.zeros(1)))
@@ -340,20 +338,20 @@ class EncodingPlan:
 
     @property
     def feature_map(self) -> FeatureMap | None:
-        """The map from the cells of packed rows to features; None if rows are projected: their cells are features."""
+        """The map from the cells of packed rows to features; None for projected rows, whose cells are features."""
         return self.unprojected_map if self.projection is None else None
 
     @cached_property
     def matrix(self) -> Doubles | None:
-        """The matrix that projects encoded rows, if they are projected."""
+        """The projection matrix, if there is a projection."""
         return None if self.projection is None else self.projection.make_matrix(self.dims)
 
     def read_features(self, packed: PackedRows) -> Doubles:
-        """Read the labels and features of packed rows: (rows, 1 + dims)."""
+        """Return the labels and features of packed rows, of shape (rows, 1 + dims)."""
         return packed.astype(np.float64) if self.feature_map is None else self.feature_map.features(packed)
 
     def locate_cell(self, column: str) -> int:
-        """Find the place of a column's first cell in unprojected packed rows; the label has place 0."""
+        """Return the index of a column's first cell in unprojected packed rows; the label has index 0."""
         place = 1
         for rule in self.rules:
             if rule.column == column:

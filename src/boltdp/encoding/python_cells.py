@@ -1,8 +1,7 @@
-"""Python objects as columns, each cell by itself.
+"""Convert columns of Python objects to Arrow, each cell by itself.
 
-NumPy, pandas and Arrow infer one type from all the values they are given, and raise on a mixture: one row would
-then decide what the others become, or whether there is an error at all. Here a cell's result depends on that cell
-alone, and what it should be and is not is missing.
+NumPy, pandas and Arrow infer one type from all values and raise an error for a mixture: one row would decide what the
+others become. Here the result of a cell depends on that cell alone, and a cell that cannot be converted is missing.
 """
 
 from __future__ import annotations
@@ -24,27 +23,23 @@ from boltdp._arrays import Doubles
 from boltdp.errors import DataError
 
 _NUMBERS = (float, int, np.bool_, Real, Decimal)
-#: What cells of a column of texts are: also where they are missing, but for pandas' NA, which has a type of that name.
-_TEXTS, _NA = (str, float, type(None)), "NAType"
+#: The types of cells in a column of texts, missing ones included, and the name of the type of pandas' NA.
+_TEXT_TYPES, _NA = (str, float, type(None)), "NAType"
 
 
 def number(cell: Any) -> float:
-    """A cell as a float: a number, or a text that writes one, else NaN.
-
-    >>> [number(cell) for cell in (1, True, "2.5", "old", None, [1])]
-    [1.0, 1.0, 2.5, nan, nan, nan]
-    """
-    # Digits and blanks of other scripts are none to DuckDB either, which reads CSV files.
+    """Convert a number or a numeric text to a float, anything else to NaN."""
+    # DuckDB, which reads CSV files, does not parse digits and blanks of other scripts either.
     if not isinstance(cell, (*_NUMBERS, str)) or (isinstance(cell, str) and not cell.isascii()):
         return math.nan
     try:
         return float(cell)
-    except Exception:  # whatever a type of somebody else's raises
+    except Exception:  # third-party types may raise anything
         return math.nan
 
 
 def text(cell: Any) -> str | None:
-    """A cell as `boltdp.encoding.declared_values.list_texts` writes it: a text, a number or a boolean, else None.
+    """Convert a text, a number or a boolean to a text as in `declared_values.list_texts`, anything else to None.
 
     >>> [text(cell) for cell in ("F", 1, 1.0, True, float("nan"), [1])]
     ['F', '1', '1.0', 'true', None, None]
@@ -58,17 +53,17 @@ def text(cell: Any) -> str | None:
         if isinstance(cell, Integral):
             return str(int(cell))
         if isinstance(cell, _NUMBERS) and math.isfinite(cell):
-            # The shortest digits of its own type, so that the float32 nearest to 0.1 is written so.
+            # The shortest digits of its own type, so that the float32 nearest to 0.1 becomes "0.1".
             return str(cell) if isinstance(cell, (np.float16, np.float32)) else repr(float(cell))
-    except Exception:  # whatever a type of somebody else's raises
+    except Exception:  # third-party types may raise anything
         return None
     return None
 
 
-def printed(cell: Any) -> str | None:
-    """A cell as it prints, so that different ones differ: what `text` makes of it, or a decimal, a date, an id.
+def identifier(cell: Any) -> str | None:
+    """Convert a cell to a text such that different cells have different texts: also decimals, dates, UUIDs and bytes.
 
-    >>> [printed(cell) for cell in ("F", 7, Decimal("0.10"), UUID(int=7), date(2024, 2, 29), b"id")]
+    >>> [identifier(cell) for cell in ("F", 7, Decimal("0.10"), UUID(int=7), date(2024, 2, 29), b"id")]
     ['F', '7', '0.10', '00000000-0000-0000-0000-000000000007', '2024-02-29', '6964']
     """
     try:
@@ -78,13 +73,13 @@ def printed(cell: Any) -> str | None:
             return cell.hex()
         if isinstance(cell, (date, UUID)):
             return str(cell)
-    except Exception:  # whatever a type of somebody else's raises
+    except Exception:  # third-party types may raise anything
         return None
     return text(cell)
 
 
 def moment(cell: Any) -> str | None:
-    """A timestamp or a date as its text in ISO 8601, in UTC if it has a zone; a text as it is, else None.
+    """Convert a timestamp or a date to ISO 8601, in UTC if it has a zone; keep a text; anything else becomes None.
 
     >>> from datetime import date, datetime, timedelta, timezone
     >>> east = datetime(2026, 1, 1, 1, 30, tzinfo=timezone(timedelta(hours=2)))
@@ -101,16 +96,12 @@ def moment(cell: Any) -> str | None:
             plain = cell if cell.tzinfo is None else cell.astimezone(timezone.utc).replace(tzinfo=None)
             return plain.isoformat(" ")
         return cell.isoformat() if isinstance(cell, date) else None
-    except Exception:  # whatever a type of somebody else's raises
+    except Exception:  # third-party types may raise anything
         return None
 
 
 def vector(cell: Any) -> list[float] | Doubles | None:
-    """A cell that is a list of numbers, with NaN for those that are none, else None.
-
-    >>> vector([1, "x"]), vector("x")
-    ([1.0, nan], None)
-    """
+    """Convert a list to numbers, with NaN for elements that are not numbers, anything else to None."""
     if isinstance(cell, np.ndarray):
         if cell.ndim != 1:
             return None
@@ -120,34 +111,31 @@ def vector(cell: Any) -> list[float] | Doubles | None:
         return None
     try:
         return [number(element) for element in cell]
-    except Exception:  # whatever a type of somebody else's raises
+    except Exception:  # third-party types may raise anything
         return None
 
 
 def column(cells: Any, kind: str | None) -> pa.Array:
-    """Cells as an Arrow column of the declared kind: "number", "list", or texts, also those of timestamps.
+    """Convert cells to an Arrow column of the declared kind: "number", "list", or texts, such as those of timestamps.
 
-    Those that are "kept" are texts as they print. They may be a list, an array of objects, or one of pandas' own.
-
-    >>> column([1, "x", 2.5], "number").to_pylist()
-    [1.0, None, 2.5]
+    The kind "kept" is for identifiers. Cells may be a list, an array of objects, or an array of pandas.
     """
     if hasattr(cells, "categories"):
-        return _categories(cells, kind)
-    storage = getattr(getattr(cells, "dtype", None), "storage", None)  # of a column that pandas knows to be of texts
+        return _convert_categories(cells, kind)
+    storage = getattr(getattr(cells, "dtype", None), "storage", None)  # of pandas' column of strings
     if storage is not None and storage.startswith("pyarrow"):
         texts = pa.chunked_array(cells.__arrow_array__()).combine_chunks()
     else:
         cells = np.asarray(cells, object) if storage is not None else cells
         cells = cells if isinstance(cells, np.ndarray) else list(cells)
-        texts = None if kind == "list" else _texts(cells)
+        texts = None if kind == "list" else _convert_texts(cells)
     if texts is None or kind == "list":
         return _each(cells, kind)
     return numbers(texts) if kind == "number" else texts.cast(pa.string())
 
 
 def numbers(texts: pa.Array) -> pa.Array:
-    """Texts as numbers, each by itself; the same one is looked at once.
+    """Convert texts to numbers; each distinct text is parsed once.
 
     >>> numbers(pa.array(["1.5", "x", None, "1.5"])).to_pylist()
     [1.5, None, None, 1.5]
@@ -159,8 +147,8 @@ def numbers(texts: pa.Array) -> pa.Array:
     return _each(texts.dictionary.to_pylist(), "number").take(texts.indices)
 
 
-def _categories(cells: Any, kind: str | None) -> pa.Array:
-    """A column of categories: each is looked at once, and not for every row that has it; texts stay a dictionary."""
+def _convert_categories(cells: Any, kind: str | None) -> pa.Array:
+    """Convert a categorical column of pandas; each category is converted once, and texts stay a dictionary."""
     texts = kind not in ("number", "list")
     if len(cells.categories) > len(cells):
         found = _each(cells, kind)
@@ -169,10 +157,10 @@ def _categories(cells: Any, kind: str | None) -> pa.Array:
     return pa.DictionaryArray.from_arrays(places, found) if texts else found.take(places)
 
 
-def _texts(cells: Sequence[Any] | npt.NDArray[np.object_]) -> pa.Array | None:
-    """Cells that are all texts or missing; None if Arrow could make something else of one than `text` does."""
+def _convert_texts(cells: Sequence[Any] | npt.NDArray[np.object_]) -> pa.Array | None:
+    """Convert cells that are all texts or missing; None if Arrow could convert one differently from `text`."""
     kinds = set(map(type, cells))
-    if str not in kinds or any(kind not in _TEXTS and kind.__name__ != _NA for kind in kinds):
+    if str not in kinds or any(kind not in _TEXT_TYPES and kind.__name__ != _NA for kind in kinds):
         return None
     try:
         return pa.array(cells, pa.string(), from_pandas=True)
@@ -181,28 +169,23 @@ def _texts(cells: Sequence[Any] | npt.NDArray[np.object_]) -> pa.Array | None:
 
 
 def _each(cells: Iterable[Any], kind: str | None) -> pa.Array:
-    """Each cell by itself."""
     if kind == "number":
         return pa.array(np.fromiter(map(number, cells), np.float64), from_pandas=True)
     if kind == "list":
         return pa.array(list(map(vector, cells)), pa.list_(pa.float64()))
-    of_kind = {"timestamp": moment, "kept": printed}
-    return pa.array(list(map(of_kind.get(kind or "", text), cells)), pa.string())
+    convert = {"timestamp": moment, "kept": identifier}.get(kind or "", text)
+    return pa.array(list(map(convert, cells)), pa.string())
 
 
 def objects(values: Sequence[Any]) -> npt.NDArray[np.object_]:
-    """A list as an array whose elements are the list's, untouched.
-
-    >>> objects([True, "x", [1, 2]]).shape
-    (3,)
-    """
+    """Return an array of objects with the elements of a list."""
     return np.fromiter(values, np.dtype(object), len(values))
 
 
 def matrix(X: Any) -> npt.NDArray[Any]:
-    """Rows by features: an array of numbers as it is, objects and lists of rows as floats.
+    """Return a matrix of rows by features: an array of numbers unchanged, objects and lists of rows as floats.
 
-    A list is as wide as most of its rows; a row of another length is missing.
+    The number of features is the most frequent length of a row; rows of another length are missing.
 
     >>> matrix([[1, 2], [3, "x"], [4]])
     array([[ 1.,  2.],
@@ -211,13 +194,13 @@ def matrix(X: Any) -> npt.NDArray[Any]:
     """
     values: npt.NDArray[Any] = objects(X) if isinstance(X, (list, tuple)) else np.asarray(X)
     if values.dtype == object and values.ndim == 1:
-        return _stack(values)
+        return _stack_rows(values)
     if values.dtype == object:
         return np.fromiter(map(number, values.flat), np.float64, values.size).reshape(values.shape)
     return values if values.dtype.kind != "f" or values.dtype in (np.float32, np.float64) else _as_doubles(values)
 
 
-def _stack(rows: npt.NDArray[np.object_]) -> Doubles:
+def _stack_rows(rows: npt.NDArray[np.object_]) -> Doubles:
     vectors = [vector(row) for row in rows]
     counts = Counter(None if row is None else len(row) for row in vectors)
     width = max(counts, key=lambda length: (counts[length], length or 0), default=None)
@@ -233,6 +216,6 @@ def _stack(rows: npt.NDArray[np.object_]) -> Doubles:
 
 
 def _as_doubles(values: npt.NDArray[Any]) -> Doubles:
-    # What is too large becomes infinite, and a warning about it would tell that there is such a value.
+    # Too large values become infinite, and a warning would reveal that there is one.
     with np.errstate(over="ignore"):
         return values.astype(np.float64)

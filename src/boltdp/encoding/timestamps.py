@@ -1,8 +1,7 @@
-"""Timestamps: which of their parts are categories, and the one rule by which a cell has them.
+"""The parts of timestamps that can be categories, and the texts that are timestamps.
 
-A timestamp without a zone is taken as it stands, and one with a zone in UTC. The rule is about its text in ISO 8601,
-whatever type carries it: `PATTERN` says which texts are timestamps, and so which years there are, 0001 to 9999. All
-other cells are missing, and a date has no hour.
+A timestamp with a zone is converted to UTC. Whatever its type, a cell is a timestamp if its text in ISO 8601 matches
+`PATTERN`, with years from 0001 to 9999. All other cells are missing, and a date has no hour.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import numpy.typing as npt
 from boltdp.encoding.declared_values import Value
 
 Part = Literal["hour", "weekday", "month", "day"]
-#: Codes of the parts of cells, -1 where one is missing.
+#: Codes of the parts of cells, -1 for missing ones.
 PartCodes: TypeAlias = npt.NDArray[np.int32]
 
 #: The categories of each part, in the order of their codes.
@@ -27,27 +26,22 @@ PARTS: dict[Part, tuple[Value, ...]] = {
 }
 
 _YEAR = "([1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"
-_FOURTH = "(0[48]|[2468][048]|[13579][26])"  # what follows a century in a leap year, and centuries of leap years
+_FOURTH = "(0[48]|[2468][048]|[13579][26])"  # the multiples of 4: years of a century, or centuries, with leap days
 _DAY = "((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))"
 _TIME = "[T ]([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9]([.][0-9]{1,9})?)?(Z|[+]00(:?00)?)?"
-#: A whole text that is a day of the calendar, maybe with a time of it, maybe said to be UTC. It is of what all engines
-#: read alike: no backslash, no lookahead.
+#: A calendar day, optionally with a time in UTC; without backslashes and lookaheads, which engines read differently.
 PATTERN = f"({_YEAR}-{_DAY}|([0-9]{{2}}{_FOURTH}|{_FOURTH}00)-02-29)({_TIME})?"
-#: Characters of such a text, at most.
+#: The length of the longest such text.
 MAX_CHARACTERS = 35
-#: Where in such a text the digits of the hour begin, from 1; a date is shorter.
+#: The position of the hour in such a text, counted from 1; a date is shorter.
 HOUR_AT = 12
 
-#: The first and the last day of the pattern, counted from 1970-01-01.
+#: The first and the last day that match the pattern, counted from 1970-01-01.
 FIRST_DAY, LAST_DAY = -719_162, 2_932_896
 
 
 def part_codes(part: Part, days: npt.NDArray[Any], hours: npt.NDArray[Any]) -> PartCodes:
-    """The code of a part for days since 1970-01-01 and hours of them; -1 for an hour that is -1, or a day outside.
-
-    >>> [part_codes(part, np.array([0, -1]), np.array([7, 23])).tolist() for part in PARTS]
-    [[7, 23], [3, 2], [0, 11], [0, 30]]
-    """
+    """Return the code of a part for days since 1970-01-01 and their hours; -1 for an hour -1 or an invalid day."""
     within = (days >= FIRST_DAY) & (days <= LAST_DAY)
     days = np.where(within, days, 0)
     if part == "hour":

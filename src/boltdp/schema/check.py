@@ -1,6 +1,6 @@
-"""Compare summaries of non-sensitive rows with a schema: what would be missing, clipped or undeclared in a training.
+"""Compare non-sensitive rows with a schema: which cells would be missing, clipped or undeclared in a training.
 
-Nothing here is private: counts, values and pictures are those of the rows.
+Nothing here is private: counts and values are exact.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ RULE = (
     "if more than half of a column's cells (of all labels, and of the features that are not missing) do not parse, are "
     "clipped or are not declared"
 )
-#: The share of a column's cells that may differ from what is declared, at most.
+#: The largest share of a column's cells that may differ from the declaration.
 MAX_WRONG = 0.5
-#: Values of a column that are shown, at most.
+#: The largest number of values of a column that are shown.
 MAX_SHOWN = 10
-#: The similarity of two texts, from 0 to 1, above which one is taken for a misspelling of the other.
+#: The similarity, from 0 to 1, above which one text is taken for a misspelling of another.
 MIN_SIMILARITY = 0.8
 
 #: A number with a decimal comma.
@@ -42,11 +42,7 @@ _COMMA = re.compile(r"\s*[+-]?[0-9]*,[0-9]+\s*")
 
 @dataclass(frozen=True)
 class UnexpectedValue:
-    """A value that is not as declared, how often it occurs, and the declared one that it may be meant for.
-
-    >>> UnexpectedValue("Yes", 3, "yes").describe()
-    "'Yes' (3, looks like 'yes')"
-    """
+    """A value that is not declared, its count, and the declared value that is similar, if any."""
 
     value: str
     count: int
@@ -59,7 +55,7 @@ class UnexpectedValue:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedColumn:
-    """What became of the cells of one column; of a vector each number of a list is a cell."""
+    """Counts of the cells of one column, compared with its declaration; each number of a vector is a cell."""
 
     name: str
     role: str  #: "label", or the table of the schema that declares it
@@ -73,7 +69,7 @@ class CheckedColumn:
     above: int = 0
     smallest: float | None = None
     largest: float | None = None
-    bars: tuple[int, ...] = ()  #: how many numbers are in each of equal intervals between the bounds
+    bars: tuple[int, ...] = ()  #: the histogram of the numbers in equal intervals between the bounds
     counts: tuple[tuple[str, int], ...] = ()  #: of each declared value
     undeclared: int = 0
     undeclared_values: tuple[UnexpectedValue, ...] = ()  #: the most frequent ones
@@ -82,7 +78,7 @@ class CheckedColumn:
 
     @classmethod
     def of(cls, name: str, role: str, cells: int, summary: Summary) -> CheckedColumn:
-        """Compare the summary of a column with what is declared."""
+        """Compare the summary of a column with its declaration."""
         met = {value: summary.values[value] for value in summary.declared}
         others = _list_most_frequent({v: n for v, n in summary.values.items() if v not in met}, summary.declared)
         checked = cls(name=name, role=role, cells=cells, missing=summary.missing, unparsed=summary.unparsed)
@@ -106,17 +102,17 @@ class CheckedColumn:
 
     @property
     def wrong(self) -> int:
-        """Cells that are present but not as declared."""
+        """The number of cells that are present but not as declared."""
         return self.unparsed + self.below + self.above + self.undeclared
 
     @property
     def never(self) -> tuple[str, ...]:
-        """Declared values that no cell has."""
+        """The declared values that do not occur."""
         return tuple(name for name, count in self.counts if not count)
 
     @property
     def problem(self) -> str | None:
-        """Why training would learn garbage from it; None if it would not."""
+        """Why a model could not learn from the column; None if it could."""
         if self.fault is not None:
             return self.fault
         present = self.cells - self.missing
@@ -128,16 +124,16 @@ class CheckedColumn:
                 return f"no row has a class other than {_quote(met[0])}" if met else "no row has a declared class"
             present = self.cells
         wrong = self.wrong + (self.missing if self.role == "label" else 0)
-        return f"{_share(wrong, present)} of the cells are not as declared" if wrong > MAX_WRONG * present else None
+        return f"{_percent(wrong, present)} of the cells are not as declared" if wrong > MAX_WRONG * present else None
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What is worth knowing of it, in words."""
+        """Descriptions of all deviations from the declaration."""
         present, remarks = max(self.cells - self.missing, 1), []
         if self.unparsed:
             what = "no lists of the declared length" if self.role == "vector" else "no numbers"
             remarks.append(
-                f"{_share(self.unparsed, present)} are {what}, and count as missing{_list(self.unparsed_values)}"
+                f"{_percent(self.unparsed, present)} are {what}, and count as missing{_list(self.unparsed_values)}"
             )
         if (
             2 * sum(unexpected.count for unexpected in self.unparsed_values if _COMMA.fullmatch(unexpected.value))
@@ -150,14 +146,14 @@ class CheckedColumn:
             ("above", self.above, self.high, self.largest),
         ):
             if count:
-                remarks.append(f"{_share(count, present)} are {side} {bound:g} and clipped to it, as far as {end:g}")
+                remarks.append(f"{_percent(count, present)} are {side} {bound:g} and clipped to it, as far as {end:g}")
         if self.undeclared:
             what = "are ignored" if self.role == "label" else "count as no category"
             remarks.append(
-                f"{_share(self.undeclared, present)} are not declared, and {what}{_list(self.undeclared_values)}"
+                f"{_percent(self.undeclared, present)} are not declared, and {what}{_list(self.undeclared_values)}"
             )
         if self.missing:
-            remarks.append(f"{_share(self.missing, self.cells)} are missing")
+            remarks.append(f"{_percent(self.missing, self.cells)} are missing")
         if self.never:
             kind = "classes" if self.role == "label" else "categories"
             listed = ", ".join(_quote(name) for name in self.never[:MAX_SHOWN])
@@ -184,7 +180,7 @@ class Report:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Why training would learn garbage; empty if it would not."""
+        """Why a model could not learn from rows like these; empty if it could."""
         if not self.rows:
             return ("there are no rows",)
         return tuple(
@@ -214,7 +210,7 @@ class Report:
 
 
 def check_source(source: Source, schema: Schema, *, progress: Callable[[int], object] | None = None) -> Report:
-    """Compare all rows of a source with a schema; `progress` is called with the number of rows that were read."""
+    """Compare all rows of a source with a schema; `progress` is called with the number of rows read so far."""
     columns = source.columns()
     declared = (schema.target.as_column(), *schema.columns)
     faults = {column.name: _find_fault(columns, column) for column in declared}
@@ -230,7 +226,7 @@ def check_source(source: Source, schema: Schema, *, progress: Callable[[int], ob
         rows += batch.num_rows
     unparsed = {name: np.concatenate(masks) for name, masks in gaps.items()}
     unparsed = {name: mask for name, mask in unparsed.items() if mask.any()}
-    # The text of a cell that does not parse is known only where it is read as text: a second time, in the same order.
+    # Texts that do not parse are read in a second scan, as texts, in the same order.
     at = 0
     for batch in scan_rows(source, [*unparsed]):
         for name, mask in unparsed.items():
@@ -248,7 +244,7 @@ def check_source(source: Source, schema: Schema, *, progress: Callable[[int], ob
 
 
 def find_similar(value: str, declared: Sequence[str]) -> str | None:
-    """The declared value that another spelling may be meant for: other case, blanks or signs, or a letter or two.
+    """Return the declared value that differs only in case, blanks or punctuation, or by a letter or two.
 
     >>> [find_similar(value, ["yes", "no", "unknown"]) for value in (" Yes", "NO", "unknwon", "maybe")]
     ['yes', 'no', 'unknown', None]
@@ -260,7 +256,7 @@ def find_similar(value: str, declared: Sequence[str]) -> str | None:
 
 
 def _simplify(text: str) -> str:
-    """A text without what often differs between two spellings of it."""
+    """Normalize a number, or keep only the letters and digits of a text, in lower case."""
     try:
         return f"{float(text):g}"
     except ValueError:
@@ -268,7 +264,7 @@ def _simplify(text: str) -> str:
 
 
 def _find_fault(columns: Mapping[str, ColumnType], column: Column) -> str | None:
-    """Why a declared column cannot be read at all; None if it can."""
+    """Return why a declared column cannot be read; None if it can."""
     if column.source in columns:
         fault = column.find_type_fault(columns[column.source])
         return None if fault is None else f"it {fault}"
@@ -277,12 +273,11 @@ def _find_fault(columns: Mapping[str, ColumnType], column: Column) -> str | None
 
 
 def _has_texts(name: str, columns: Mapping[str, ColumnType], parse: Mapping[str, Kind]) -> bool:
-    """Whether cells of a column are texts that may not parse; those of timestamps come as the texts that they are."""
+    """Return whether cells of a column are texts that may not parse; timestamps are not parsed."""
     return parse[name] != "timestamp" and (columns[name].kind == "untyped" or columns[name].parsed)
 
 
 def _explain_unused(column: ColumnType) -> str:
-    """Why a column is not in a schema."""
     if column.kind in ("timestamp", "date"):
         return f"a {column.kind}, whose parts a schema can declare"
     if column.kind == "other":
@@ -304,13 +299,13 @@ def _quote(text: str) -> str:
     return f"'{printable(text, longest=40)}'"
 
 
-def _share(count: int, of: int) -> str:
-    """A share in percent, never 0 or 100 unless it is.
+def _percent(count: int, total: int) -> str:
+    """Format a share in percent; it is rounded neither to 0 nor to 100.
 
-    >>> _share(1, 100_000), _share(1, 3), _share(3, 3)
+    >>> _percent(1, 100_000), _percent(1, 3), _percent(3, 3)
     ('under 0.1 %', '33.3 %', '100 %')
     """
-    if count == of:
+    if count == total:
         return "100 %"
-    share = min(100 * count / of, 99.9)
+    share = min(100 * count / total, 99.9)
     return "under 0.1 %" if share < 0.1 else f"{share:.1f} %"

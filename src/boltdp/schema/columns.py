@@ -1,7 +1,7 @@
-"""The kinds of columns that a schema declares: one class each, which states everything about its kind.
+"""The kinds of columns that a schema declares, one class each.
 
-A column says which values it may have, how it stands in a schema file, which types of the data it is read from, and by
-which rule of the encoding plan it becomes features. All else follows from the rule: see `boltdp.encoding.plan`.
+A column has its values, its entry in a schema file, the types of data that it accepts, and its rule of the encoding
+plan, from which its features follow: see `boltdp.encoding.plan`.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from boltdp.schema.source_columns import ColumnType, Kind
     from boltdp.schema.summary import Summary
 
-#: Features of an encoded row, at most, and so columns, categories of one and numbers of a vector: a schema of a few
-#: bytes must not ask for more memory than there is.
+#: The largest number of features, and so of columns, of categories and of the numbers of a vector: a short schema must
+#: not exhaust the memory.
 MAX_FEATURES = 100_000
-#: Digits of a number in a brace range, at most.
+#: The largest number of digits in a brace range.
 MAX_RANGE_DIGITS = 18
-#: Categories that a description lists, at most.
+#: The largest number of categories in a description.
 MAX_LISTED = 12
 
 _RANGE = re.compile(r"\{([0-9]+)\.\.([0-9]+)\}")
@@ -39,7 +39,7 @@ _RANGE = re.compile(r"\{([0-9]+)\.\.([0-9]+)\}")
 
 @dataclass(frozen=True)
 class Draft:
-    """What a drafted schema says of a column: its entry in a table, as TOML has it, and a comment.
+    """The drafted TOML entry of a column, and a comment.
 
     >>> Draft("numeric", [0, 1], "a guess").write("age"), Draft("vector", [], "a key", used=False).write("x")
     ('age = [0, 1]  # a guess', '# x = []  # a key')
@@ -48,22 +48,22 @@ class Draft:
     table: str
     entry: Any
     comment: str = ""
-    used: bool = True  #: else it is a comment as a whole
+    used: bool = True  #: False: the entry is commented out
 
     def write(self, name: str) -> str:
-        """Its line in the file."""
+        """Return the line of the file."""
         comment = f"  # {self.comment}" if self.comment else ""
         return f"{'' if self.used else '# '}{toml_key(name)} = {toml_value(self.entry)}{comment}"
 
 
 class Column(ABC):
-    """A declared column. A kind must state everything here, and be listed in `COLUMN_KINDS`."""
+    """A declared column. Each kind must define everything here, and be listed in `COLUMN_KINDS`."""
 
     name: str
     table: ClassVar[str]  #: the table of a schema file that declares such columns
-    accepts: ClassVar[tuple[Kind, ...]]  #: the types of the data that it is read from
-    expected: ClassVar[str]  #: the same in words
-    parsed_as: ClassVar[Kind | None]  #: what cells without a type are parsed as; None: they stay texts
+    accepts: ClassVar[tuple[Kind, ...]]  #: the types of data that it accepts
+    expected: ClassVar[str]  #: a description of these types
+    parsed_as: ClassVar[Kind | None]  #: the type that untyped cells are parsed as; None: they stay texts
 
     def __init_subclass__(cls) -> None:
         for fact in ("table", "accepts", "expected", "parsed_as"):
@@ -72,13 +72,13 @@ class Column(ABC):
 
     @property
     def source(self) -> str:
-        """The column of the data that it is read from."""
+        """The column of the data."""
         return self.rule.source
 
     @property
     @abstractmethod
     def rule(self) -> Rule:
-        """The rule of the encoding plan by which it becomes features."""
+        """The rule of the encoding plan."""
 
     @property
     @abstractmethod
@@ -93,7 +93,7 @@ class Column(ABC):
     @property
     @abstractmethod
     def entry(self) -> Any:
-        """What a schema file says of it."""
+        """The entry of a schema file."""
 
     def add_declaration(self, table: dict[str, Any]) -> None:
         """Write the column into the schema file's table."""
@@ -102,33 +102,33 @@ class Column(ABC):
     @classmethod
     @abstractmethod
     def from_type(cls, name: str, column: ColumnType) -> Column | None:
-        """Make the column that the source declares by its type and constraints; None if they are not enough for one."""
+        """Make the column that the type and constraints of the source declare; None if they are not enough."""
 
     @classmethod
     @abstractmethod
     def infer(cls, name: str, column: ColumnType, summary: Summary | None) -> Draft | None:
-        """Draft what a schema says of a column of the data; None if it is of another kind."""
+        """Draft the entry of a column of the data; None if it is of another kind."""
 
     @abstractmethod
     def start_summary(self) -> Summary:
-        """Start an empty summary that counts what the column is checked for."""
+        """Make an empty summary for checking the column."""
 
     @abstractmethod
     def add_curve(self, count: int) -> Column:
-        """Return the column with a curve of at most `count` steps if it has none and is of a kind that may have one."""
+        """Return the column with a curve of at most `count` steps, unless it has one or cannot have one."""
 
     @abstractmethod
     def describe(self) -> str:
-        """Say which values it may have."""
+        """Describe the declared values."""
 
     def find_type_fault(self, given: ColumnType) -> str | None:
-        """Find why cells of this type cannot be read, in words that follow "it"; None if they can."""
+        """Return why cells of this type cannot be read, in words that follow "it"; None if they can."""
         if given.kind in self.accepts or ("number" in self.accepts and given.parsed):
             return None
         return f"must have {self.expected}, its type is {given.kind!r}"
 
     def suggest_type(self, given: ColumnType) -> str | None:
-        """Suggest what to do about a type that cannot be read."""
+        """Return a hint for a type that cannot be read."""
         if given.kind == "text" and "number" in self.accepts:
             quoted = '"' + self.source.replace('"', '""') + '"'
             numbers = f"TRY_CAST({quoted} AS DOUBLE) AS {quoted}"
@@ -138,7 +138,7 @@ class Column(ABC):
         return None
 
     def check_type(self, given: ColumnType) -> None:
-        """Refuse a type of the data that cannot hold such a column."""
+        """Raise a DataError if the column cannot be read from data of this type."""
         fault = self.find_type_fault(given)
         if fault is not None:
             raise DataError(f"column {self.source!r} {fault}", hint=self.suggest_type(given))
@@ -148,8 +148,8 @@ class Column(ABC):
 class Numeric(Column):
     """A column of numbers with public bounds; encoded to [-1, 1].
 
-    A curve has a step at each of its places, beside the number itself: a feature that is lower below it and higher from
-    there on, by half of what a category is worth, since there are many of them; around 0, so that norms stay small.
+    A curve adds a step function at each of its places, as a feature beside the number itself. Steps are centred at 0
+    and half as high as a category, to keep norms small.
 
     >>> Numeric("age", 0, 100).names
     ('age',)
@@ -174,7 +174,7 @@ class Numeric(Column):
         if not isinstance(self.curve, (list, tuple)):
             raise ParameterError(f"{what} must be a list of places, got {shown(self.curve)}")
         check_count(self.curve, MAX_PLACES, what)
-        # Adding 0 makes a 0 of -0.
+        # Adding 0 turns -0 into 0.
         places = tuple(check_number(place, f"each place of {what}") + 0.0 for place in self.curve)
         if not all(before < after for before, after in pairwise((self.low, *places, self.high))):
             raise ParameterError(
@@ -362,8 +362,7 @@ class TimePart(Column):
 
     @classmethod
     def from_type(cls, name: str, column: ColumnType) -> None:
-        """No source declares which parts to use."""
-        return
+        return  # no source declares which parts to use
 
     @classmethod
     def infer(cls, name: str, column: ColumnType, summary: Summary | None) -> Draft | None:
@@ -475,12 +474,12 @@ class Vector(Column):
             )
 
 
-#: All kinds, in the order of their tables in a schema file, and so of their features.
+#: All kinds, in the order of their tables in a schema file and of their features.
 COLUMN_KINDS: tuple[type[Column], ...] = (Numeric, Categorical, TimePart, Vector)
 
 
 def expand_range(pattern: str) -> Iterator[str]:
-    """Yield the columns that a brace range stands for; the width of a leading zero is kept.
+    """Yield the column names of a brace range; leading zeros are kept.
 
     >>> list(expand_range("f{08..10}"))
     ['f08', 'f09', 'f10']
@@ -515,7 +514,7 @@ def list_values(values: Sequence[Value]) -> str:
 
 
 def check_name(name: Any, *, what: str = "the name of a column") -> None:
-    """Refuse what is no name, or stands for several."""
+    """Raise a ParameterError for an invalid column name."""
     if not isinstance(name, str) or not name:
         raise ParameterError(f"{what} must be a text that is not empty, got {shown(name)}")
     if _RANGE.search(name):
@@ -528,14 +527,14 @@ def check_name(name: Any, *, what: str = "the name of a column") -> None:
 
 
 def check_list(value: Any, what: str) -> tuple[Any, ...]:
-    """Return a list of a schema file as a tuple; refuse anything else."""
+    """Return a list of a schema file as a tuple; raise a ParameterError for anything else."""
     if not isinstance(value, (list, tuple)):
         raise ParameterError(f"{what} must be a list, got {shown(value)}")
     return tuple(value)
 
 
 def check_pair(bounds: Any, name: str) -> tuple[Any, Any]:
-    """Return the bounds of a column; refuse what is no pair."""
+    """Return the bounds of a column; raise a ParameterError if they are not a pair."""
     if not isinstance(bounds, (list, tuple)) or len(bounds) != 2:
         raise ParameterError(
             f"the bounds of {name!r} must be [low, high], got {shown(bounds)}",
@@ -545,7 +544,7 @@ def check_pair(bounds: Any, name: str) -> tuple[Any, Any]:
 
 
 def check_keys(table: Any, *, required: Sequence[str] = (), optional: Sequence[str] = (), what: str) -> None:
-    """Refuse a table of a schema file that lacks a key, or has one that is unknown."""
+    """Raise a ParameterError if a table of a schema file has missing or unknown keys."""
     if not isinstance(table, Mapping):
         keys = f" with {', '.join(required)}" if required else ""
         raise ParameterError(f"{what} must be a table{keys}, got {shown(table)}")
@@ -566,7 +565,7 @@ def check_keys(table: Any, *, required: Sequence[str] = (), optional: Sequence[s
 
 def _set_bounds(column: Numeric | Vector) -> None:
     low, high = (check_number(bound, f"each bound of {column.name!r}") for bound in (column.low, column.high))
-    # The width must be finite too, or the scale of the column would be 0.
+    # The width must also be finite, or the scale of the column would be 0.
     if not (math.isfinite(high - low) and low < high):
         raise ParameterError(f"the bounds of {column.name!r} must be finite with low < high, got [{low:g}, {high:g}]")
     object.__setattr__(column, "low", low)

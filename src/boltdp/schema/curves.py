@@ -1,6 +1,6 @@
-"""Where the steps of a curve are: at public places, spread over the bounds of a column.
+"""Curves: step functions of a number at public places between its bounds.
 
-A linear model of a number and of its steps is a curve of the number: it may rise, fall and jump at every place.
+A linear model of a number and its steps is a piecewise linear curve that can jump at every place.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from boltdp.schema.columns import Numeric
     from boltdp.schema.schema import Schema
 
-#: "even": as far from each other; "log": the closer, the nearer to the lower bound, or to 0.
+#: "even": equal distances; "log": distances that grow exponentially from the lower bound, or from 0.
 Spacing = Literal["even", "log"]
 
-#: Places of a curve, at most.
+#: The largest number of places of a curve.
 MAX_PLACES = 64
-#: How many times as far as at the lower end (or at 0) places spaced by "log" are from each other at the upper end.
+#: The ratio of the largest to the smallest distance for the spacing "log".
 BASE = 1000.0
-#: Of the distance of a place from where its range begins.
+#: The number of significant digits of the distance of a place from the start of its range.
 PLACE_DIGITS = 3
-#: A range this wide, from or around 0, has curves spaced by "log", unless its curve is declared.
-WIDE = 1000.0
+#: Automatic curves of ranges at least this wide, from or around 0, have the spacing "log".
+MIN_LOG_WIDTH = 1000.0
 
 
 def curve_places(column: Numeric, count: Any, spacing: Any = "even") -> tuple[float, ...]:
-    """Space the places of a curve of `count` steps, by the bounds of a column alone.
+    """Return the places of a curve of `count` steps, from the bounds of a column alone.
 
     >>> from boltdp.schema.columns import Numeric
     >>> curve_places(Numeric("age", 0, 100), 4)
@@ -63,11 +63,11 @@ def curve_places(column: Numeric, count: Any, spacing: Any = "even") -> tuple[fl
 
 
 def _add_rounded(start: float, distance: float) -> float:
-    """Add a distance to a start, rounded to a few digits of it, for names that can be read."""
+    """Add a distance to a start, rounded to a few digits of the distance, for readable names."""
     if not 0 < abs(distance) < math.inf:
         return start + distance
     digits = PLACE_DIGITS - 1 - math.floor(math.log10(abs(distance)))
-    # Where doubles are no finer than that, it is left as it is.
+    # Not rounded if doubles are too coarse for it.
     short = round(start + distance, digits)
     return short if abs(short - start - distance) <= 0.01 * abs(distance) else start + distance
 
@@ -75,15 +75,9 @@ def _add_rounded(start: float, distance: float) -> float:
 def add_curves(schema: Schema, count: int) -> Schema:
     """Return the schema with curves of at most `count` steps, chosen by its bounds alone, where none is declared.
 
-    Numbers within [-1, 1] get none: they are indicators or scaled already. Those of wide ranges from or around 0 get
-    places spaced by "log", and those of few whole numbers at most one place between two neighbours. A schema with a
-    projection, or with a standardization, which counts the features, is returned as it is.
-
-    >>> from boltdp.schema.schema import Classes, Numeric, Schema
-    >>> columns = (Numeric("age", 0, 100), Numeric("rooms", 1, 3), Numeric("smokes", 0, 1))
-    >>> schema = Schema(Classes("sick", (0, 1)), columns)
-    >>> [column.curve for column in add_curves(schema, 4).columns]
-    [(20.0, 40.0, 60.0, 80.0), (1.5, 2.5), ()]
+    Numbers within [-1, 1] have none: they are indicators or already scaled. Wide ranges from or around 0 have the
+    spacing "log", and ranges of few whole numbers at most one place between two neighbours. A schema with a projection
+    or a standardization is returned unchanged.
     """
     if count == 0 or schema.projection is not None or schema.standardization is not None:
         return schema
@@ -91,7 +85,7 @@ def add_curves(schema: Schema, count: int) -> Schema:
 
 
 def choose_places(column: Numeric, count: int) -> tuple[float, ...]:
-    """Choose the places of a curve of at most `count` steps, by the bounds of a column alone."""
+    """Choose the places of an automatic curve of at most `count` steps, from the bounds of a column alone."""
     low, high = column.low, column.high
     width = high - low
     if low >= -1 and high <= 1:
@@ -100,10 +94,10 @@ def choose_places(column: Numeric, count: int) -> tuple[float, ...]:
         gaps, taken = int(width), min(int(width), count)
         places = tuple(low + (2 * step + 1) * gaps // (2 * taken) + 0.5 for step in range(taken))
     else:
-        # Amounts and distances from 0 on; what is far from 0 already, as years and heights are, is as fine everywhere.
-        wide = low in (0.0, -high) and width >= WIDE
+        # Ranges from or around 0 are mostly amounts; others, such as years and heights, are evenly spaced.
+        wide = low in (0.0, -high) and width >= MIN_LOG_WIDTH
         places = curve_places(column, count, "log" if wide else "even")
-    # Where the bounds are as close to each other, or as far, as doubles can be, not every place is one.
+    # If the bounds are extremely close or far apart, rounding can move places outside.
     return tuple(sorted({place for place in places if low < place < high}))
 
 

@@ -1,4 +1,4 @@
-"""A schema from what a call declares by column, and from what the source of the rows declares itself."""
+"""Make a schema from the arguments of a call and from the declarations of the source."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from boltdp.schema.infer import NO_FEATURES, declared_column
 from boltdp.schema.schema import Classes, Schema, TimePart
 from boltdp.schema.source_columns import ColumnType, suggest_columns
 
-#: What cannot have bounds.
+#: The kinds of columns that cannot have bounds.
 _UNFIT = {
     "text": "texts",
     "timestamp": "timestamps",
@@ -37,21 +37,20 @@ def declare(
     classes: Any = None,
     timestamps: Any = None,
 ) -> tuple[Schema, tuple[str, ...]]:
-    """The schema of a table with these columns, and the names of those that it does not use. No row is read.
+    """Return the schema of a table with these columns, and the names of the unused ones. No row is read.
 
-    A feature is every column that is declared: in `bounds` by (low, high), in `categories` by a list, in `timestamps`
-    by a list of the parts that are categories, such as "hour", or by the source itself, as booleans are by their type
-    and a database's columns by enum types and constraints. The others are left out, if there are bounds, categories or
-    timestamps at all; else they are refused, by name. A pair of numbers as bounds is
-    for all columns of numbers. Classes are those of `classes`, unless the label's type has them.
+    Every declared column is a feature: in `bounds` by (low, high), in `categories` by a list of values, in `timestamps`
+    by a list of parts, such as "hour", or by the source itself: by a boolean type, an enum type or constraints. Others
+    are left out; without any bounds, categories and timestamps they raise an error. A pair of numbers as `bounds` is
+    for all columns of numbers. The default of `classes` are those of the label's type.
 
     >>> columns = {"age": ColumnType("number"), "smokes": ColumnType("bool"), "name": ColumnType("text")}
     >>> schema, unused = declare(columns | {"sick": ColumnType("bool")}, "sick", bounds={"age": (0, 110)})
     >>> schema.feature_names, schema.classes, unused
     (('age', 'smokes', 'intercept'), (False, True), ('name',))
     """
-    numeric, categorical = _numeric(columns, label, bounds), _by_name(categories, "categories", '["F", "M"]')
-    moments = _by_name(timestamps, "timestamps", '["hour", "weekday"]')
+    numeric, categorical = _read_bounds(columns, label, bounds), _read_dict(categories, "categories", '["F", "M"]')
+    moments = _read_dict(timestamps, "timestamps", '["hour", "weekday"]')
     if label not in columns:
         raise DataError(
             f"the data must have the column {shown(label)} for the label",
@@ -78,12 +77,14 @@ def declare(
             )
         known[name] = replace(columns[name], kind=kind if kind == "list" else "number", bounds=pair, values=None)
     for name, values in categorical.items():
-        declared = _values(values, f"the categories of {name!r}")
+        declared = _read_values(values, f"the categories of {name!r}")
         known[name] = replace(columns[name], kind="text", bounds=None, values=declared)
     if classes is not None:
-        known[label] = replace(columns[label], kind="text", values=_values(classes, "classes"))
+        known[label] = replace(columns[label], kind="text", values=_read_values(classes, "classes"))
     parts = [
-        TimePart(name, part) for name, listed in moments.items() for part in _values(listed, f"the parts of {name!r}")
+        TimePart(name, part)
+        for name, listed in moments.items()
+        for part in _read_values(listed, f"the parts of {name!r}")
     ]
     features = {name: feature for name, one in known.items() if (feature := declared_column(name, one)) is not None}
     features = {name: one for name, one in features.items() if name not in (label, *moments)}
@@ -92,13 +93,15 @@ def declare(
     unclassed = known[label].kind != "bool" and known[label].values is None
     nothing = bounds is None and categories is None and timestamps is None
     if unclassed or not (features or parts) or (usable and nothing):
-        _refuse(columns, label if unclassed else None, usable if not (numeric or categorical or parts) else [])
+        _raise_undeclared(
+            columns, label if unclassed else None, usable if not (numeric or categorical or parts) else []
+        )
     schema = Schema(Classes(label, known[label].values or (False, True)), (*features.values(), *parts))
     return schema, tuple(name for name in undeclared if not columns[name].key)
 
 
-def _refuse(columns: Mapping[str, ColumnType], label: str | None, undeclared: Sequence[str]) -> None:
-    """Say what is not declared, and which arguments would declare it."""
+def _raise_undeclared(columns: Mapping[str, ColumnType], label: str | None, undeclared: Sequence[str]) -> None:
+    """Raise an error with a hint of the arguments that would declare the columns."""
     numbers = [name for name in undeclared if columns[name].kind in ("number", "list")]
     texts = [name for name in undeclared if name not in numbers]
     faults, lines = [], []
@@ -120,17 +123,16 @@ def _refuse(columns: Mapping[str, ColumnType], label: str | None, undeclared: Se
     )
 
 
-def _numeric(columns: Mapping[str, ColumnType], label: str, bounds: Any) -> dict[str, tuple[Any, Any]]:
-    """The pair of each column that has bounds."""
+def _read_bounds(columns: Mapping[str, ColumnType], label: str, bounds: Any) -> dict[str, tuple[Any, Any]]:
     if bounds is None or isinstance(bounds, Mapping):
-        by_name = _by_name(bounds, "bounds", "(0, 110)")
-        return {name: _pair(pair, f"the bounds of {name!r}") for name, pair in by_name.items()}
-    pair = _pair(bounds, "bounds")
+        by_name = _read_dict(bounds, "bounds", "(0, 110)")
+        return {name: _read_pair(pair, f"the bounds of {name!r}") for name, pair in by_name.items()}
+    pair = _read_pair(bounds, "bounds")
     return {name: pair for name, one in columns.items() if name != label and one.kind in ("number", "list")}
 
 
-def _by_name(given: Any, what: str, example: str) -> dict[str, Any]:
-    """A dictionary by names of columns, which are texts: numbers that a data frame has for names are written out."""
+def _read_dict(given: Any, what: str, example: str) -> dict[str, Any]:
+    """Return a dictionary by names of columns, as texts: a data frame may have numbers for names."""
     if given is None:
         return {}
     if not isinstance(given, Mapping):
@@ -152,7 +154,7 @@ def _check_names(columns: Mapping[str, ColumnType], label: str, given: Mapping[s
         )
 
 
-def _pair(pair: Any, what: str) -> tuple[Any, Any]:
+def _read_pair(pair: Any, what: str) -> tuple[Any, Any]:
     if isinstance(pair, np.ndarray) and pair.shape == (2,):
         pair = tuple(pair.tolist())
     if not isinstance(pair, (list, tuple)) or len(pair) != 2:
@@ -162,8 +164,8 @@ def _pair(pair: Any, what: str) -> tuple[Any, Any]:
     return pair[0], pair[1]
 
 
-def _values(values: Any, what: str) -> tuple[Any, ...]:
-    """A list of values; its own order, but for a set, which has none."""
+def _read_values(values: Any, what: str) -> tuple[Any, ...]:
+    """Return a list of different values in its order; a set is sorted."""
     if isinstance(values, (set, frozenset)):
         values = sorted(values, key=lambda value: (isinstance(value, str), value))
     elif (isinstance(values, np.ndarray) and values.ndim == 1) or hasattr(values, "get_indexer"):  # a pandas Index
@@ -171,7 +173,7 @@ def _values(values: Any, what: str) -> tuple[Any, ...]:
     if not isinstance(values, (list, tuple, range)):
         raise ParameterError(f"{what} must be a list of values, got {described(values)}")
     if len(set(map(repr, values))) < len(values):
-        # None is quoted: they may be the labels of all rows, by mistake.
+        # No value is quoted: they may be the labels of all rows, by mistake.
         raise ParameterError(
             f"{what} must be different values, got some of them more than once",
             hint="name each value there can be once, from public knowledge",

@@ -1,6 +1,6 @@
-"""Infer a schema: from the names and types of columns, from what a database declares of them, or from summaries.
+"""Infer a schema from the names and types of columns, from constraints of a database, or from summaries.
 
-What a column is drafted as is answered by the column kinds; a draft is completed by the user.
+The column kinds draft their entries; the user completes the draft.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from boltdp.schema.summary import MAX_CATEGORIES, MIN_DIFFERENT_NUMBERS, Summary
 
 #: A column of at most this many cells is not taken for an id, even if all its values differ.
 MAX_CELLS_WITHOUT_ID = 20
-#: The share of the cells without a number that have commas, at least, where commas are the reason.
+#: The smallest share of numbers with commas among texts for which a query is suggested.
 MIN_COMMAS = 0.8
-#: Kinds of source columns that are no feature as they are.
+#: Kinds of source columns that are not features without further declaration.
 NO_FEATURES = ("timestamp", "date", "other")
 
 NOT_SIGNIFICANT = "nothing stood out of the noise"
@@ -43,21 +43,16 @@ _UNDECIDED = (
 
 
 def check_label(columns: Mapping[str, ColumnType], label: str, *, public: bool = False) -> None:
-    """Refuse a label that is no column; similar names are quoted if they cannot be values, or are public.
-
-    >>> check_label({"late": ColumnType("bool")}, "Late")
-    Traceback (most recent call last):
-    boltdp.errors.DataError: the data must have the column 'Late' for the label
-    """
+    """Raise a DataError if the label is not a column; the hint has similar names only if these cannot be values."""
     if label not in columns:
         hint = near(label, columns) if public else suggest_columns(columns, (), label)
         raise DataError(f"the data must have the column {label!r} for the label", hint=hint)
 
 
 def declared_schema(columns: Mapping[str, ColumnType], label: str) -> Schema:
-    """The schema of a source that declares all of it itself: by types and, in a database, by constraints.
+    """Return the schema of a source whose types and constraints declare everything. No row is read.
 
-    No row is read. Every column is a feature but keys that declare nothing, and those of types that cannot be one.
+    Every column is a feature, except undeclared keys and types that cannot be features.
 
     >>> columns = {"sick": ColumnType("bool"), "age": ColumnType("number", bounds=(0.0, 120.0))}
     >>> declared_schema(columns, "sick").columns
@@ -83,17 +78,13 @@ def declared_schema(columns: Mapping[str, ColumnType], label: str) -> Schema:
 
 
 def declared_column(name: str, column: ColumnType) -> Column | None:
-    """The feature that a column is by what is declared of it, if that is enough.
-
-    >>> declared_column("member", ColumnType("bool"))
-    Numeric(name='member', low=0.0, high=1.0, curve=())
-    """
+    """Return the feature that the type and constraints of a column declare; None if they are not enough."""
     found = (kind.from_type(name, column) for kind in COLUMN_KINDS)
     return next((feature for feature in found if feature is not None), None)
 
 
 def declared_classes(column: ColumnType) -> tuple[Value, ...]:
-    """The classes that the type of a label declares, if any."""
+    """Return the classes that the type of a label declares, if any."""
     return (False, True) if column.kind == "bool" else column.values or ()
 
 
@@ -106,9 +97,9 @@ def write_draft(
     spent: BudgetedEvent | None = None,
     comments: Sequence[str] = (),
 ) -> str:
-    """TOML text of a schema, from the types of columns and from summaries of them, exact or noisy.
+    """Return TOML text of a schema, from the types of columns and from exact or noisy summaries.
 
-    What they do not tell is left as `[]`, which `Schema.load` refuses. `unused` says of other columns why they are
+    Unknown entries are `[]`, for which `Schema.load` raises an error. `unused` has the reasons why columns are
     commented out.
 
     >>> print(write_draft({"age": ColumnType("number"), "sick": ColumnType("bool")}, "sick", {}))
@@ -163,7 +154,7 @@ def write_draft(
 
 
 def draft_column(name: str, column: ColumnType, summary: Summary | None, unused: str = "") -> Draft | None:
-    """What a draft says of a column; None if its type is unknown, or none of a feature."""
+    """Draft the entry of a column; None if its type is unknown or cannot be a feature."""
     declared = declared_column(name, column)
     if declared is not None:
         return Draft(declared.table, declared.entry)
@@ -188,7 +179,7 @@ def _draft_classes(name: str, column: ColumnType, summary: Summary | None, unuse
 
 
 def explain_unused(name: str, column: ColumnType, summary: Summary, *, label: bool = False) -> str:
-    """Why a summary gives no feature, or no classes; empty if it does."""
+    """Return why a summary gives no feature, or no classes; empty if it does."""
     values, numeric = summary.values, summary.numeric
     if summary.noise is not None:
         if not label and (numeric or values):
@@ -207,7 +198,7 @@ def explain_unused(name: str, column: ColumnType, summary: Summary, *, label: bo
         what = "numbers with a decimal comma" if point else "numbers with commas between thousands"
         query = _describe_query(name, f"replace({_quote(name)}, ',', '{point}')")
         return f"{what}: {query}"
-    # Numbers with digits after the point often all differ, and are no ids.
+    # Fractional numbers often all differ without being ids.
     differ = len(values) > MAX_CELLS_WITHOUT_ID and max(values.values()) == 1
     if differ and (summary.whole or not numeric) and not summary.timestamps:
         return "every value differs: an id?"
@@ -221,10 +212,9 @@ def _count_matches(counts: Mapping[Value, int], pattern: re.Pattern[str]) -> int
 
 
 def _describe_query(name: str, text: str) -> str:
-    """How a query makes numbers of texts."""
     return f"--query \"SELECT * REPLACE (TRY_CAST({text} AS DOUBLE) AS {_quote(name)}) FROM 'FILE'\" makes them plain"
 
 
 def _quote(name: str) -> str:
-    """A name in SQL within the double quotes of a shell."""
+    """Quote a name for SQL within the double quotes of a shell."""
     return name if name.isidentifier() else '\\"' + name.replace('"', '\\"\\"') + '\\"'

@@ -1,7 +1,7 @@
-"""Summaries of private columns: counts of their cells, which are released with noise, and what they show through it.
+"""Summaries of private columns from noisy counts of their cells.
 
 Numbers are counted twice: in wide intervals, ten for each power of ten and sign, and then in narrow ones within the
-wide ones in which numbers were found. Values are counted once. What is computed from released counts costs nothing.
+significant wide ones. Values are counted once. Post-processing of released counts costs nothing.
 
 Proof: noisy_counts.md 5
 """
@@ -24,41 +24,41 @@ from boltdp.schema.summary import Histogram, Summary, count_values, read_largest
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: The edges of wide intervals: a number beyond all of them is counted in the first or the last.
+#: The edges of wide intervals; numbers beyond all edges are counted in the first or the last interval.
 DIGITS = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
 POSITIVE_EDGES: Doubles = np.array([float(f"{digit}e{power}") for power in range(-6, 15) for digit in DIGITS])
 WIDE_EDGES: Doubles = np.concatenate([-POSITIVE_EDGES[::-1], [0.0], POSITIVE_EDGES])
-#: Narrow intervals between the bounds that the wide ones give, about.
+#: The approximate number of narrow intervals.
 NARROW_INTERVALS = 100
 #: If the interval next to a bound has less than this share of the count at the bound, numbers lie on the bound.
 MIN_NEIGHBOUR = 0.25
 #: The share of the numbers that may lie beyond each bound.
 TAIL = 0.005
-#: The probability that noise alone makes one of all intervals of a column significant, or one of all runs of a length.
+#: The probability that an empty column has a significant interval, or a significant run of a length.
 MISTAKE_PROBABILITY = 1e-4
-#: Standard deviations of noise that sums of empty intervals from one end on rarely reach anywhere.
+#: The threshold for cumulative sums of empty intervals from one end, in standard deviations of the noise.
 MAX_TAIL_DEVIATIONS = 3.5
-#: Standard deviations of noise that a single sum rarely exceeds.
+#: The threshold for a single sum, in standard deviations of the noise.
 MAX_SUM_DEVIATIONS = 2.0
 
-#: What is counted of a column: its numbers, its values, or, where it has no type, both.
+#: The counted cells of a column: its numbers, its values, or, if it is untyped, both.
 Counted = Literal["numbers", "values", "either"]
 
 
 class PrivateCounts:
-    """The counts of one column, which are private until they are released."""
+    """The counts of one column, which are as private as the rows until they are released."""
 
     def __init__(self, counted: Counted, kind: Kind, event: NoisyCounts) -> None:
         self._counted, self._kind, self._event = counted, kind, event
         self.wide = Histogram(WIDE_EDGES)
         self.values: Counter[Value] = Counter()
-        self.texts = 0  #: cells that are no numbers, where their values cannot be released
-        self.narrow: Histogram | None = None  #: within the range that the wide intervals give
+        self.texts = 0  #: cells that are not numbers, if their values cannot be released
+        self.narrow: Histogram | None = None  #: within the range of the significant wide intervals
         self._released = Summary(noise=event)
-        self._beyond = (math.inf, math.inf)  # numbers below and above the range, at most about
+        self._beyond = (math.inf, math.inf)  # upper bounds on the counts of numbers below and above the range
 
     def add(self, cells: pa.Array) -> None:
-        """Count cells: each once, by its number or by its value."""
+        """Count each cell once, by its number or by its value."""
         if self._counted == "values":
             self.values.update(count_values(cells))
             return
@@ -70,13 +70,13 @@ class PrivateCounts:
             self.texts += texts.total()
 
     def _split(self, cells: pa.Array) -> tuple[Doubles, Counter[Value]]:
-        """The numbers, and counts of what there is instead of them; a list counts by its number farthest from 0."""
+        """Return the numbers, and the counts of other values; of a list the number with the largest absolute value."""
         if self._counted == "either":
             return split_numbers(count_values(cells))
         return read_largest_numbers(cells) if self._kind == "list" else read_numbers(cells), Counter()
 
     def release(self, random_bytes: RandomBytes) -> None:
-        """Release the counts, and decide by them whether and where numbers are counted again."""
+        """Release the counts, and start narrow intervals where numbers are significant."""
         event = self._event
         if event.threshold is not None:
             self._released.values = Counter(release_values(self.values, event, random_bytes))
@@ -89,7 +89,7 @@ class PrivateCounts:
             return
         low, high = WIDE_EDGES[max(found.start - 1, 0)], WIDE_EDGES[min(found.stop - 1, len(WIDE_EDGES) - 1)]
         if max(-low, high) <= POSITIVE_EDGES[0]:
-            self._set_range(0.0, 1.0)  # nearly all are 0, and noise hides the others
+            self._set_range(0.0, 1.0)  # nearly all numbers are 0
             return
         noise = event.noise.deviation
         self._beyond = bound_count(counts[: found.start], noise=noise), bound_count(counts[found.stop :], noise=noise)
@@ -102,19 +102,19 @@ class PrivateCounts:
         self._released.low, self._released.high = low, high
 
     def count_within(self, low: float, high: float) -> None:
-        """Count numbers in narrow intervals around the multiples of a step between these bounds from now on."""
+        """Start narrow intervals around the multiples of a step between these bounds."""
         step = choose_step(high - low)
         first, last = round(low / step), round(high / step)
         self._step, self._first = step, first
         self.narrow = Histogram(np.arange(first + 0.5, last) * step)
 
     def add_narrow(self, cells: pa.Array) -> None:
-        """Count the numbers among cells in the narrow intervals, those beyond them in the first or the last."""
+        """Count numbers in the narrow intervals, those beyond them in the first or the last."""
         assert self.narrow is not None
         self.narrow.add(self._split(cells)[0])
 
     def summarize(self, random_bytes: RandomBytes) -> Summary:
-        """The summary, from released counts alone."""
+        """Release the narrow counts and return the summary, from released counts alone."""
         summary = self._released
         if self.narrow is None:
             return summary
@@ -122,10 +122,10 @@ class PrivateCounts:
         noise = self._event.noise.deviation
         first, last = trim_tails(counts, noise=noise, alone=min_significant(self._event, intervals=len(counts)))
         if first == last:
-            # All in one place, as far as can be seen: what the wide intervals could not exclude stays.
+            # Only one interval is significant: keep the range of the wide intervals.
             first, last = 0, len(counts) - 1
         low, high = summary.low, summary.high
-        # What lies beyond the wide range was counted in the first and the last interval.
+        # Numbers beyond the wide range were counted in the first and the last interval.
         below, above = (
             min(bound_count(end, noise=noise), beyond)
             for end, beyond in zip((counts[:1], counts[-1:]), self._beyond, strict=True)
@@ -145,7 +145,7 @@ class PrivateCounts:
 
 
 def find_significant(counts: Doubles, event: NoisyCounts) -> slice | None:
-    """From the first to the last interval that stands out of the noise, alone or in a run with its neighbours."""
+    """Return the range from the first to the last significant interval, alone or in a run with its neighbours."""
     found: slice | None = None
     length = 1
     while length <= len(counts):
@@ -153,7 +153,7 @@ def find_significant(counts: Doubles, event: NoisyCounts) -> slice | None:
         sums = np.convolve(counts, np.ones(length), mode="valid")
         while True:
             if found is not None:
-                # A run with what was found already would say nothing of its other intervals.
+                # Runs that overlap significant intervals are no evidence for the others.
                 sums[max(found.start - length + 1, 0) : found.stop] = -np.inf
             start = int(np.argmax(sums))
             if not sums[start] > least:
@@ -165,10 +165,10 @@ def find_significant(counts: Doubles, event: NoisyCounts) -> slice | None:
 
 
 def min_significant(event: NoisyCounts, *, intervals: int, run: int = 1) -> float:
-    """What no noisy count of some empty intervals, or no sum of a run of them, exceeds but for a small probability.
+    """Return the significance threshold for noisy counts of intervals, or for sums of runs of them.
 
     For Laplace noise of scale s the sum of n is above s(2√(nL) + L) with a probability of at most exp(-L): its moment
-    generating function is 1/(1 - s²t²)^n, of which the logarithm is at most ns²t²/(1 - st).
+    generating function is 1/(1 - s²t²)^n, whose logarithm is at most ns²t²/(1 - st).
     """
     noise, probability = event.noise, MISTAKE_PROBABILITY / intervals
     if run == 1 or noise.kind == "gaussian":
@@ -178,7 +178,7 @@ def min_significant(event: NoisyCounts, *, intervals: int, run: int = 1) -> floa
 
 
 def choose_step(width: float) -> float:
-    """The width of narrow intervals: 1, 2 or 5 times a power of ten.
+    """Return the width of narrow intervals: 1, 2 or 5 times a power of ten.
 
     >>> choose_step(100.0), choose_step(90.0), choose_step(0.7)
     (1.0, 1.0, 0.01)
@@ -189,27 +189,27 @@ def choose_step(width: float) -> float:
 
 
 def trim_tails(counts: Doubles, *, noise: float, alone: float = math.inf) -> tuple[int, int]:
-    """The first and the last interval that remain once the tails, or what may be noise, are cut from both ends.
+    """Return the first and the last interval after the tails, and noise, are trimmed from both ends.
 
-    A single count above `alone` is not noise.
+    A single count above `alone` is significant.
 
     >>> trim_tails(np.array([0, 1, 2000, 3000, -1, 0]), noise=1.0), trim_tails(np.array([0, 0, 1000]), noise=1.0)
     ((2, 3), (2, 2))
     """
     allowed = TAIL * max(float(counts.sum()), 0.0)
 
-    def cut(ordered: Doubles) -> int:
+    def find_first(ordered: Doubles) -> int:
         sums = np.cumsum(ordered)
         largest = np.maximum(allowed, MAX_TAIL_DEVIATIONS * noise * np.sqrt(np.arange(1, len(sums) + 1)))
         return int(np.argmax((sums > largest) | (ordered > max(alone, allowed))))
 
-    return cut(counts), len(counts) - 1 - cut(counts[::-1])
+    return find_first(counts), len(counts) - 1 - find_first(counts[::-1])
 
 
 def widen_bound(counts: Doubles) -> float:
-    """How far a bound is moved outwards from the multiple that numbers near it were rounded to, in steps.
+    """Return how far a bound is moved outwards from the centre of its interval, in steps.
 
-    Not at all if the next interval inwards has few: then the numbers are not spread but lie where they were counted.
+    It is not moved if the next interval inwards has few numbers: then they lie on the bound.
 
     >>> widen_bound(np.array([80.0, 90.0])), widen_bound(np.array([800.0, 3.0]))
     (0.5, 0.0)
@@ -218,7 +218,7 @@ def widen_bound(counts: Doubles) -> float:
 
 
 def bound_count(counts: Doubles, *, noise: float) -> float:
-    """An upper bound, with high probability, on the true sum of noisy counts.
+    """Return an upper bound, with high probability, on the true sum of noisy counts.
 
     >>> bound_count(np.array([10.0, -2.0, 4.0, 4.0]), noise=1.0)
     20.0

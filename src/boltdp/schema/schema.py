@@ -106,11 +106,11 @@ __all__ = [
 
 Source = Literal["declared", "private"]
 
-#: Weights of all classes together, at most: a model file with more would be too long to be read.
+#: The largest number of weights of all classes together, which limits the size of a model file.
 MAX_WEIGHTS = 8_000_000
-#: Numbers of the matrix of a projection, at most: 800 MB.
+#: The largest number of entries of a projection matrix: 800 MB.
 MAX_PROJECTED = 100_000_000
-#: Bytes of a schema file, at most: more than the largest schema takes.
+#: The largest size of a schema file in bytes.
 MAX_BYTES = 16 * 2**20
 
 
@@ -118,18 +118,15 @@ MAX_BYTES = 16 * 2**20
 class Standardization:
     """Public numbers that centre and scale each feature but the intercept: ((x - center) / scale) / clip_norm.
 
-    x is what the columns are encoded to: from -1 to 1 for numbers, 0 or 1 for categories and steps. A missing number
-    becomes 0 after centring, and so do its steps.
-
-    >>> Standardization(centers=(0.5,), scales=(0.1,), clip_norm=2.0).intercept
-    1.0
+    x is the encoded value: from -1 to 1 for numbers, 0 or 1 for categories and steps. A missing number and its steps
+    become 0 after centring.
     """
 
     centers: tuple[float, ...]
     scales: tuple[float, ...]
     clip_norm: float
     intercept: float = 1.0  #: the constant feature before it is divided by the clip norm
-    source: Source = "declared"  #: "private": found from rows within the budget of one model
+    source: Source = "declared"  #: "private": computed from rows within the budget of one model
 
     def __post_init__(self) -> None:
         if self.source not in get_args(Source):
@@ -158,7 +155,7 @@ class Standardization:
 
 @dataclass(frozen=True)
 class Schema:
-    """What is public: the label and its classes, the columns used with their bounds or categories.
+    """The public declarations: the label and its classes, and the columns with their bounds or categories.
 
     >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100), Categorical("sex", ("F", "M"))))
     >>> schema.feature_names, schema.dims
@@ -255,36 +252,27 @@ class Schema:
 
     @property
     def classes(self) -> tuple[Value, ...]:
-        """The declared classes; refused where the target is not classes."""
+        """The declared classes; raises a ParameterError for other targets."""
         return self.target.as_classes().values
 
     @property
     def of_rows(self) -> Schema:
-        """The same without a person_id, for rows that are all used: public ones, for example.
-
-        >>> schema = Schema(Classes("y", (0, 1)), (Numeric("age", 0, 1),), person_id="id", max_rows_per_person=2)
-        >>> schema.of_rows.person_id is None
-        True
-        """
+        """The schema without a person_id, which uses all rows, such as public ones."""
         return replace(self, person_id=None, max_rows_per_person=None)
 
     @property
     def dims(self) -> int:
-        """Features of a row that the model sees: after the projection, the intercept included."""
+        """The number of features of the model: after the projection, including the intercept."""
         return self.encoded_dims if self.projection is None else self.projection.dims
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The columns of the data that are read, each once, without the label.
-
-        >>> Schema(Classes("y", (0, 1)), (TimePart("admitted", "hour"), TimePart("admitted", "month"))).sources
-        ('admitted',)
-        """
+        """The columns of the data that are read, each once, without the label."""
         return tuple(dict.fromkeys(column.source for column in self.columns))
 
     @property
     def feature_names(self) -> tuple[str, ...]:
-        """Names of the features the model sees."""
+        """The names of the features of the model."""
         if self.projection is not None:
             return tuple(f"projected[{i}]" for i in range(self.projection.dims))
         names = [name for column in self.columns for name in column.names]
@@ -297,14 +285,14 @@ class Schema:
 
     @property
     def row_norm(self) -> float:
-        """Encoded rows are divided by this; those longer than 1 after it are shortened to 1."""
+        """The divisor of encoded rows, which are then clipped to norm 1."""
         if self.standardization is not None:
             return self.standardization.clip_norm
         return self.largest_norm if self.clip_norm is None else self.clip_norm
 
     @property
     def feature_clip_norm(self) -> float:
-        """The longest that encoded features can be without the intercept, before any division: rows are cut to it.
+        """The clip norm of the encoded features without the intercept, before any division.
 
         >>> Schema(Classes("y", (0, 1)), (Numeric("a", 0, 1), Numeric("b", 0, 1)), clip_norm=1.25).feature_clip_norm
         0.75
@@ -317,22 +305,17 @@ class Schema:
 
     @property
     def numbers(self) -> int:
-        """How many features are numbers, not categories or steps."""
+        """The number of features that are numbers, not categories or steps."""
         return sum(column.rule.numbers for column in self.columns)
 
     @property
     def constant(self) -> float:
-        """What the intercept's feature is in an encoded row."""
+        """The value of the intercept's feature in an encoded row."""
         return (1.0 if self.standardization is None else self.standardization.intercept) / self.row_norm
 
     @property
     def encoding(self) -> EncodingPlan:
-        """The plan by which rows are encoded.
-
-        >>> schema = Schema(Classes("y", (0, 1)), (Numeric("age", 0, 100),), intercept=False, clip_norm=2.0)
-        >>> schema.encoding.factors
-        array([0.5])
-        """
+        """The encoding plan of the rows."""
         rules = tuple(column.rule for column in self.columns)
         features, unit = self.encoded_dims - self.intercept, 1.0 / self.row_norm
         centers, factors = np.zeros(features), np.full(features, unit)
@@ -343,19 +326,11 @@ class Schema:
 
     @property
     def unscaled(self) -> Schema:
-        """The same without scaling and intercept, whose features are those that moments are taken of.
-
-        >>> Schema(Classes("y", (0, 1)), (Numeric("age", 0, 1),)).unscaled.feature_names
-        ('age',)
-        """
+        """The schema without scaling, projection and intercept, whose features have their moments released."""
         return replace(self, clip_norm=1.0, intercept=False, projection=None, standardization=None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain dictionaries and lists in the shape of the TOML file. The order of keys is the order of features.
-
-        >>> Schema(Classes("y", (0, 1)), (Numeric("age", 0, 100),)).to_dict()["numeric"]
-        {'age': [0.0, 100.0]}
-        """
+        """Return dictionaries and lists in the shape of the TOML file. The order of keys is the order of features."""
         tables: dict[str, dict[str, Any]] = {kind.table: {} for kind in COLUMN_KINDS}
         for column in self.columns:
             column.add_declaration(tables[column.table])
@@ -402,7 +377,7 @@ class Schema:
             for name, entry in _list_entries(declared, kind.table):
                 columns += (made := kind.from_declaration(name, entry))
                 features += sum(column.rule.features for column in made)
-                check_size(features=features, classes=1)  # before there are too many to be kept
+                check_size(features=features, classes=1)  # before they exhaust the memory
         projection = declared.get("projection")
         if projection is not None:
             check_keys(projection, required=("dims", "seed"), what="the projection")
@@ -419,25 +394,21 @@ class Schema:
             clip_norm=declared.get("clip_norm"),
             projection=projection,
             standardization=standardization,
-            spent=_spent(declared.get("spent")),
+            spent=_read_spent(declared.get("spent")),
             person_id=declared.get("person_id"),
             max_rows_per_person=declared.get("max_rows_per_person"),
         )
 
     @classmethod
     def of(cls, declared: Schema | Mapping[str, Any] | str | Path) -> Schema:
-        """A schema as it may be given: itself, the path of a TOML file, or a dictionary in the shape of one.
-
-        >>> Schema.of({"label": "y", "classes": [0, 1], "numeric": {"age": (0, 110)}}).feature_names
-        ('age', 'intercept')
-        """
+        """Return a schema from a schema, the path of a TOML file, or a dictionary in the shape of one."""
         if isinstance(declared, Schema):
             return declared
         if isinstance(declared, Mapping):
             return cls.from_dict(declared)
         if isinstance(declared, (str, Path)):
             return cls.load(declared)
-        # Not what it is: it may be data, by mistake.
+        # Its value is not shown: it may be data, by mistake.
         raise ParameterError(
             "a schema must be a Schema, the path of a TOML file or a dictionary in the shape of one, "
             f"got {described(declared)}"
@@ -474,17 +445,7 @@ class Schema:
         Path(path).write_text(self.to_toml(), "utf-8")
 
     def to_toml(self) -> str:
-        """TOML text that `from_toml` reads back as the same schema.
-
-        >>> print(Schema(Classes("y", (0, 1)), (Numeric("age", 0, 100),)).to_toml())
-        label = "y"
-        classes = [0, 1]
-        intercept = true
-        <BLANKLINE>
-        [numeric]
-        age = [0, 100]
-        <BLANKLINE>
-        """
+        """Return TOML text that `from_toml` reads back as the same schema."""
         lines = []
         for key, value in self.to_dict().items():
             if isinstance(value, dict):
@@ -511,12 +472,7 @@ _UNDECIDED_HINT = (
 
 
 def check_size(*, features: int, classes: int) -> None:
-    """Refuse more features, classes or weights than a schema may declare.
-
-    >>> check_size(features=10**11, classes=2)
-    Traceback (most recent call last):
-    boltdp.errors.ParameterError: the features must be at most 100,000, got 100000000000
-    """
+    """Raise a ParameterError for more features, classes or weights than a schema may declare."""
     for what, count, most in (
         ("features", features, MAX_FEATURES),
         ("classes", classes, MAX_CLASSES),
@@ -529,10 +485,10 @@ def check_size(*, features: int, classes: int) -> None:
 def array_schema(
     *, dims: int, classes: Sequence[Value], clip_norm: float = 1.0, intercept: bool = False, name: str = "x"
 ) -> Schema:
-    """The schema of a plain array of features whose rows have a norm of at most `clip_norm`.
+    """Return the schema of an array of features whose rows are clipped to `clip_norm`.
 
-    The array is one vector column; its rows are divided by that norm, and those that are longer are shortened
-    to it. With an intercept the constant 1 joins the divided row.
+    The array is one vector column; its rows are divided by that norm. With an intercept the constant 1 is added to the
+    divided row.
 
     >>> array_schema(dims=3, classes=(0, 1), clip_norm=2.0).columns
     (Vector(name='x', length=3, low=-2.0, high=2.0),)
@@ -545,8 +501,8 @@ def array_schema(
     )
 
 
-def _spent(record: Any) -> BudgetedEvent | None:
-    """What the table says was spent, which is read as strictly as a certificate is."""
+def _read_spent(record: Any) -> BudgetedEvent | None:
+    """Read the table [spent] as strictly as a certificate."""
     if record is None:
         return None
     try:

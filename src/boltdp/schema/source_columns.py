@@ -1,4 +1,4 @@
-"""What is known of data without looking at its values: the names and types of its columns."""
+"""The names and types of the columns of a source, which are known without reading values."""
 
 from __future__ import annotations
 
@@ -13,44 +13,36 @@ from boltdp.errors import near, quoted
 
 Kind = Literal["number", "text", "bool", "list", "timestamp", "date", "untyped", "other"]
 
-#: Rows of a batch, at most.
+#: The largest number of rows of a batch.
 MAX_BATCH_ROWS = 32768
-#: The same for rows with lists, or that are made one by one.
+#: The same for rows with lists, or that are converted one by one.
 BATCH_ROWS = 8192
-#: Cells of a batch, at most.
+#: The largest number of cells of a batch.
 BATCH_CELLS = 1 << 21
-#: Cells of the batches of all threads together, at most.
+#: The largest number of cells of the batches of all threads together.
 ALL_CELLS = 1 << 23
 
 
 @dataclass(frozen=True)
 class ColumnType:
-    """What is known of a column without looking at its values; columns of CSV files and of objects are "untyped".
-
-    >>> ColumnType("list", length=64).length
-    64
-    """
+    """The type and constraints of a column; columns of CSV files and of objects are "untyped"."""
 
     kind: Kind
     length: int | None = None  #: of every list, where the type fixes it
     bounds: tuple[float, float] | None = None  #: of every number, where a constraint declares them
     values: tuple[Value, ...] | None = None  #: all that there may be, where the type or a constraint declares them
-    key: bool = False  #: it tells rows apart, and so is no feature
+    key: bool = False  #: it identifies rows, and so is not a feature
     parsed: bool = field(default=False, compare=False)  #: texts become numbers, cell by cell, where they are declared
     called: str | None = field(default=None, compare=False)  #: what the source calls the type, where it is another
 
     @classmethod
     def of(cls, arrow: Any) -> ColumnType:
-        """From an Arrow type.
-
-        >>> ColumnType.of(pa.int8()).kind
-        'number'
-        """
+        """Return the column type of an Arrow type."""
         types = pa.types
         if types.is_dictionary(arrow):
             return cls.of(arrow.value_type)
         lists = types.is_list(arrow) or types.is_large_list(arrow) or types.is_fixed_size_list(arrow)
-        # Lists that are all empty have no type of element.
+        # Lists that are all empty have no element type.
         if lists and cls.of(arrow.value_type).kind in ("number", "untyped"):
             return cls("list", arrow.list_size if types.is_fixed_size_list(arrow) else None)
         tests: dict[Kind, Callable[[Any], bool]] = {
@@ -66,14 +58,14 @@ class ColumnType:
 
 
 def suggest_columns(columns: Mapping[str, ColumnType], declared: Iterable[str], missing: str | None = None) -> str:
-    """Which columns there are, or one that may be meant by a name that is missing.
+    """Return a hint with a name similar to the missing one, or with all columns.
 
     >>> suggest_columns({"age": ColumnType("number")}, [], "Age"), suggest_columns({"age": ColumnType("number")}, [])
     ("did you mean 'age'?", "it has 'age'")
     >>> suggest_columns({"4711": ColumnType("untyped")}, ["age"])
     'none of these columns is there: is there a header that spells them so, and is it the right file?'
     """
-    # A file without a header has values in its place: unless something declared is there, they are not named.
+    # The first line of a file without a header has values: names are quoted only if a declared one is among them.
     untyped = all(column.kind == "untyped" for column in columns.values())
     if untyped and not any(name in columns for name in declared):
         return "none of these columns is there: is there a header that spells them so, and is it the right file?"
@@ -81,7 +73,7 @@ def suggest_columns(columns: Mapping[str, ColumnType], declared: Iterable[str], 
 
 
 def batch_rows(columns: int, *, lists: bool, threads: int = 1) -> int:
-    """How many rows a batch has: enough to be worth it, and few enough for a batch of each thread to fit in memory.
+    """Return the number of rows of a batch, such that the batches of all threads fit in memory.
 
     >>> batch_rows(50, lists=False), batch_rows(784, lists=False), batch_rows(1, lists=True)
     (32768, 2674, 8192)
@@ -91,16 +83,16 @@ def batch_rows(columns: int, *, lists: bool, threads: int = 1) -> int:
 
 
 class Source(Protocol):
-    """Columns and rows, wherever they are; every engine is one."""
+    """A source of columns and rows; every engine is one."""
 
     def columns(self) -> dict[str, ColumnType]:
-        """Names and types of the columns; nothing about their values."""
+        """Return the names and types of the columns."""
         ...
 
     def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
-        """All rows in a stable order, at most MAX_BATCH_ROWS at a time.
+        """Yield all rows in a stable order, at most MAX_BATCH_ROWS at a time.
 
-        Untyped columns come as text, but those that `parse` declares "number" or "list" come as that, and a
-        cell that does not parse as missing. One that is declared "timestamp" comes as text in ISO 8601.
+        Untyped columns are texts, unless `parse` declares them "number" or "list": then cells that do not parse are
+        missing. Columns that it declares "timestamp" are texts in ISO 8601.
         """
         ...

@@ -1,7 +1,6 @@
 """Summaries of columns: statistics of their cells, from which a schema is inferred, or a declared one is checked.
 
-They are exact here, for non-sensitive data; `boltdp.schema.noisy_summary` makes the same of private cells.
-No cell changes what another is counted as.
+They are exact here, for non-sensitive data; `boltdp.schema.noisy_summary` has noisy ones for private data.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ if TYPE_CHECKING:
 
 #: A column with more different values than this is not drafted as a categorical one.
 MAX_CATEGORIES = 100
-#: A column of more different values than this is one of numbers if at least this share of its cells are.
+#: A column with more different values than this is numeric if at least this share of its cells are numbers.
 MIN_DIFFERENT_NUMBERS, MIN_NUMBERS = 20, 0.8
-#: Different values of a column that are counted, at most.
+#: The largest number of different values of a column that are counted.
 MAX_DISTINCT = 100_000
-#: Cells that are no numbers which a draft quotes, at most.
+#: The largest number of non-numeric cells that a draft quotes.
 MAX_EXAMPLES = 3
-#: Intervals between the declared bounds.
+#: The number of intervals between the declared bounds.
 BARS = 24
 
 _NUMBER = r"^\s*[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?\s*$"
@@ -49,7 +48,7 @@ _TIMESTAMP = re.compile(PATTERN)
 
 
 class Histogram:
-    """How many numbers are below the first edge, from each edge to the next, and from the last edge on.
+    """Counts of numbers below the first edge, from each edge to the next, and from the last edge on.
 
     >>> histogram = Histogram(np.array([0.0, 10.0]))
     >>> histogram.add(np.array([-1.0, 0.0, 9.9, 10.0, np.inf]))
@@ -63,13 +62,12 @@ class Histogram:
 
     @classmethod
     def between(cls, low: float, high: float) -> Histogram:
-        """Equal intervals between declared bounds, which both are inside."""
+        """Make equal intervals between declared bounds, which are both included."""
         edges = np.linspace(low, high, BARS + 1)
         edges[-1] = np.nextafter(high, math.inf)
         return cls(edges)
 
     def add(self, numbers: Doubles) -> None:
-        """Count some more numbers."""
         self.counts += np.bincount(np.searchsorted(self.edges, numbers, side="right"), minlength=len(self.counts))
 
 
@@ -110,7 +108,7 @@ class Summary:
 
     @cached_property
     def numeric(self) -> bool:
-        """Whether the column is one of numbers; the summary must be complete."""
+        """Whether the column is numeric; the summary must be complete."""
         if self.noise is not None:
             return self.low <= self.high
         several = len(self.values) > MIN_DIFFERENT_NUMBERS
@@ -131,7 +129,7 @@ class Summary:
 
     @property
     def bounds_comment(self) -> str:
-        """What is to be said of the bounds, if anything."""
+        """A comment on the bounds, if needed."""
         if self.noise is not None and self.inside is None:
             return "a guess: nearly all are 0, and noise hides the others"
         if self.noise is not None and self.inside is not None:
@@ -145,7 +143,7 @@ class Summary:
 
     @cached_property
     def categories(self) -> tuple[Value, ...]:
-        """Values to declare, numbers first, none if exact ones are too many; of two spellings of one the first."""
+        """Values to declare, numbers first, each in one spelling; empty if there are too many exact ones."""
         kept: list[Value] = []
         for value in () if self.many and self.noise is None else self.values:
             with suppress(ParameterError):
@@ -157,14 +155,14 @@ class Summary:
 
     @cached_property
     def timestamps(self) -> str:
-        """What all cells are, if that is "timestamps" or "dates" as `boltdp.encoding.timestamps` reads texts."""
+        """The kind of all texts, "timestamps" or "dates"; empty if some text is neither."""
         texts = [value for value in self.values if isinstance(value, str) and self.noise is None]
         if not texts or not all(map(_TIMESTAMP.fullmatch, texts)):
             return ""
         return "dates" if max(map(len, texts)) < HOUR_AT else "timestamps"
 
     def add(self, cells: pa.Array) -> None:
-        """Count cells of a column of which nothing is declared."""
+        """Count cells of an undeclared column."""
         cells = _plain(cells)
         kind = ColumnType.of(cells.type).kind
         if kind == "list":
@@ -187,7 +185,7 @@ class Summary:
             self._add_values(count_values(cells))
 
     def add_declared(self, cells: pa.Array) -> None:
-        """Count cells as the declared column has them encoded."""
+        """Count cells as the declared column encodes them."""
         cells = _plain(cells)
         gaps, length = find_missing(cells), 1 if self.length is None else self.length
         if self.declared:
@@ -203,7 +201,7 @@ class Summary:
             self._add_present(vectors_of(cells, length).reshape(-1, length)[fits].reshape(-1).astype(np.float64))
 
     def add_unparsed(self, texts: pa.Array) -> None:
-        """Count texts again that were missing once they were parsed."""
+        """Count texts that did not parse, and were counted as missing, as unparsed."""
         texts = texts.filter(pa.array(~(find_missing(texts) | _blank(texts))))
         count = len(texts) * (1 if self.length is None else self.length)
         self.missing -= count
@@ -252,7 +250,7 @@ def scan_rows(
     parse: Mapping[str, Kind] | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """All rows of some columns; `progress` is called with the number of rows that were read, which is public."""
+    """Yield all rows of some columns; `progress` is called with the number of rows read so far, which is public."""
     done = 0
     for batch in source.batches(names, parse=parse) if names else ():
         yield batch
@@ -262,11 +260,7 @@ def scan_rows(
 
 
 def count_values(cells: pa.Array) -> Counter[Value]:
-    """How often each value occurs that a schema can declare: texts that are not blank, finite numbers, booleans.
-
-    >>> count_values(pa.array([1.0, 2.5, 1.0, None]))
-    Counter({1: 2, 2.5: 1})
-    """
+    """Count the values that a schema can declare: texts that are not blank, finite numbers, booleans."""
     cells = _plain(cells)
     if ColumnType.of(cells.type).kind == "text":
         cells = cells.cast(pa.large_binary())  # some texts of Arrow cannot be decoded, and are none to declare
@@ -280,7 +274,7 @@ def count_values(cells: pa.Array) -> Counter[Value]:
 
 
 def split_numbers(counts: Mapping[Value, int]) -> tuple[Doubles, Counter[Value]]:
-    """The numbers that counted texts write, each as often as it occurs, and the counts of the other texts.
+    """Return the numbers among counted texts, each as often as it occurs, and the counts of the other texts.
 
     >>> split_numbers(Counter({"1.5": 2, "x": 3, "nan": 1}))
     (array([1.5, 1.5]), Counter({'x': 3, 'nan': 1}))
@@ -292,7 +286,7 @@ def split_numbers(counts: Mapping[Value, int]) -> tuple[Doubles, Counter[Value]]
 
 
 def read_numbers(cells: pa.Array) -> Doubles:
-    """The finite numbers among cells of numbers."""
+    """Return the finite numbers of a numeric column."""
     if pa.types.is_null(cells.type):
         return np.zeros(0)
     numbers: Doubles = numbers_of(cells).astype(np.float64)
@@ -300,7 +294,7 @@ def read_numbers(cells: pa.Array) -> Doubles:
 
 
 def read_largest_numbers(cells: pa.Array) -> Doubles:
-    """Of each list the finite number that is farthest from 0; nothing of a list that has none.
+    """Return the finite number with the largest absolute value of each list that has one.
 
     >>> read_largest_numbers(pa.array([[1.0, -3.0], [], None, [2.0, float("nan")]]))
     array([-3.,  2.])
@@ -344,12 +338,12 @@ def _plain(cells: pa.Array) -> pa.Array:
 
 
 def find_missing(cells: pa.Array) -> Booleans:
-    """Which cells are missing."""
+    """Return the mask of missing cells."""
     gaps = missing(cells)
     return np.zeros(len(cells), bool) if gaps is None else gaps
 
 
 def _blank(cells: pa.Array) -> Booleans:
-    """Which texts are nothing but blanks."""
+    """Return the mask of blank texts."""
     found: Booleans = values(pc.equal(pc.utf8_trim_whitespace(cells.cast(pa.string())), ""))
     return found

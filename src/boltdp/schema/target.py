@@ -1,7 +1,6 @@
-"""What a model predicts: a column, the values that it may have, and what a model's scores become.
+"""The target of a model: a column, its values, and the conversion of scores to predictions.
 
-`Target` says what the other rooms ask of it, and `TARGETS` lists the kinds. Only a kind knows itself: what it cannot
-do is refused with its own words, and a schema file that declares no known kind is refused.
+`Target` is the interface, and `TARGETS` lists its kinds. Methods that a kind does not support raise a ParameterError.
 """
 
 from __future__ import annotations
@@ -25,17 +24,17 @@ from boltdp.schema.columns import Categorical, Column, check_list, check_name, l
 
 #: A probability of the second of two classes, or "prior": that class's share in the schema.
 Threshold: TypeAlias = float | Literal["prior"]
-#: By class, or in the order of the classes; "balanced" is 1 over the share of each class that the schema declares.
+#: Weights by class, or in the order of the classes; "balanced" is the inverse of the schema's prior.
 ClassWeights: TypeAlias = Literal["balanced"] | Mapping[Any, float] | Sequence[float]
 
 #: The largest number of classes.
 MAX_CLASSES = 10_000
-#: How far from 1 the sum of a prior may be.
+#: The largest difference of the sum of a prior from 1.
 PRIOR_TOLERANCE = 1e-6
 
 
 class SqlWriter(Protocol):
-    """What a target needs of a dialect of SQL."""
+    """The expressions of a dialect of SQL that a target needs."""
 
     def literal(self, value: Value) -> str: ...
 
@@ -46,11 +45,11 @@ class SqlWriter(Protocol):
 
 @dataclass(frozen=True)
 class Target(ABC):
-    """What a model predicts. A kind is a frozen dataclass that answers everything asked here."""
+    """The column that a model predicts. Each kind is a frozen dataclass with all methods of this interface."""
 
-    kind: ClassVar[str]  #: its name, by which a loss says what it is for
-    task: ClassVar[str]  #: what predicting it is called
-    predictor: ClassVar[str]  #: what a linear model of it is called
+    kind: ClassVar[str]  #: its name, to which losses refer
+    task: ClassVar[str]  #: the name of the task, such as classification
+    predictor: ClassVar[str]  #: the name of a linear model of it
     key: ClassVar[str]  #: the key of a schema file that names the column
     other_keys: ClassVar[tuple[str, ...]]  #: the other keys that declare it
 
@@ -63,46 +62,46 @@ class Target(ABC):
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
-        """The keys of a schema file that declare it."""
+        """Return the keys of a schema file that declare it."""
 
     @abstractmethod
     def as_column(self) -> Column:
-        """The column whose encoding is the number that the kernel reads as a row's label; NaN where it is missing."""
+        """Return the column that encodes a row's label as a number for the kernel, NaN for a missing one."""
 
     @property
     @abstractmethod
     def label_count(self) -> int:
-        """How many different labels the kernel may read."""
+        """The number of different encoded labels."""
 
     @property
     @abstractmethod
     def examples(self) -> tuple[Value, ...]:
-        """Cells that an audit puts into its rows: the most different ones."""
+        """Extreme values, for the rows of an audit."""
 
     @property
     @abstractmethod
     def summary(self) -> str:
-        """What is declared about the column, in a few words."""
+        """A short description of the declared values."""
 
     def describe(self) -> str:
-        """The column and what is declared about it, in words."""
+        """Describe the column and its declared values."""
         return f"the {self.key} {self.column!r} with {self.summary}"
 
     @abstractmethod
     def describe_known(self, limit: int) -> str:
-        """Which cells are used in training, in words, of which no more than `limit` are values."""
+        """Describe the cells that are used in training, with at most `limit` values."""
 
     @abstractmethod
     def describe_values(self) -> str:
-        """What a cell can be, in words."""
+        """List the declared values."""
 
     @abstractmethod
     def default_loss(self, *, plain: bool) -> str:
-        """The name of the loss "auto" stands for; `plain` asks for one without a margin."""
+        """Return the name of the loss that "auto" chooses; `plain` requests one without a margin."""
 
     @abstractmethod
     def adapt_loss(self, loss: Loss, *, joint: bool) -> Loss:
-        """The loss of one model of this target; `joint` prefers one model of all values to one model for each."""
+        """Return the loss of one model; `joint` prefers one model of all values to one model for each."""
 
     @abstractmethod
     def count_vectors(self, loss: Loss) -> int:
@@ -110,51 +109,51 @@ class Target(ABC):
 
     @abstractmethod
     def name_vectors(self, loss: Loss) -> tuple[str, ...]:
-        """What a high score of each weight vector speaks for."""
+        """Return the value that a high score of each weight vector predicts."""
 
     @abstractmethod
     def describe_scores(self, loss: Loss) -> str:
-        """What the scores of a model with this loss are, in words."""
+        """Describe the scores of a model with this loss."""
 
     def count_models(self, loss: Loss) -> int:
         """Count the models that this loss needs."""
         return self.count_vectors(loss) // loss.vectors
 
     def check_loss(self, loss: Loss) -> None:
-        """Refuse a loss that is for another kind of target."""
+        """Raise a ParameterError if the loss is for another kind of target."""
         if loss.target != self.kind:
             raise ParameterError(f"the loss {loss.name!r} must be used for {loss.target}, got {self.describe()}")
 
     @abstractmethod
     def predict(self, scores: Doubles, cut: float) -> npt.NDArray[Any]:
-        """The prediction for each row of scores."""
+        """Return the prediction for each row of scores; `cut` is the decision threshold of a single score."""
 
     @abstractmethod
     def depends_on_size(self, cut: float) -> bool:
-        """Whether a prediction can change if all scores of a row are divided by the same number above 1."""
+        """Return whether dividing all scores of a row by the same number above 1 can change the prediction."""
 
     @abstractmethod
     def write_prediction(self, scores: Sequence[str], cut: float, sql: SqlWriter) -> str:
-        """The prediction as an expression of SQL, from those of the scores."""
+        """Return the SQL expression of the prediction, from those of the scores."""
 
     def probabilities(self, scores: Doubles, loss: Loss) -> Doubles:
-        """The probability of each class for each row of scores."""
+        """Return the probability of each class for each row of scores."""
         self._refuse("probabilities")
 
     def resolve_class_weights(self, asked: ClassWeights) -> tuple[float, ...]:
-        """The weight of each class, the largest of them 1."""
+        """Return the weight of each class, scaled to a maximum of 1."""
         self._refuse("class_weights")
 
     def resolve_threshold(self, threshold: Threshold, loss: Loss) -> float:
-        """The threshold as a probability, for a model with this loss."""
+        """Return the threshold as a probability, for a model with this loss."""
         self._refuse("a threshold")
 
     def describe_threshold(self, threshold: float) -> str:
-        """What a model with this threshold predicts, in words."""
+        """Describe the predictions with this threshold."""
         self._refuse("a threshold")
 
     def as_classes(self) -> Classes:
-        """The target as classes, for what only classes can do."""
+        """Return the target if it has classes; raise a ParameterError otherwise."""
         self._refuse("classes")
 
     def _refuse(self, what: str) -> NoReturn:
@@ -171,7 +170,7 @@ class Classes(Target):
     """
 
     values: tuple[Value, ...]
-    prior: tuple[float, ...] | None = None  #: the share of each class among rows to come, if that is public
+    prior: tuple[float, ...] | None = None  #: the share of each class in future rows, if it is public
 
     kind = "classes"
     task = "classification"
@@ -225,7 +224,7 @@ class Classes(Target):
 
     @property
     def is_binary(self) -> bool:
-        """Whether there are two classes, which one weight vector tells apart."""
+        """Whether there are two classes, for which one weight vector is enough."""
         return len(self.values) == 2
 
     @property
@@ -274,7 +273,7 @@ class Classes(Target):
         return predicted
 
     def choose(self, scores: Doubles, cut: float) -> npt.NDArray[np.intp]:
-        """The index of the predicted class for each row of scores; `cut` is the score above which it is the second."""
+        """Return the index of the predicted class for each row of scores; `cut` is the threshold for the second."""
         chosen: npt.NDArray[np.intp] = np.argmax(scores, axis=1)
         return (scores[:, 0] > cut).astype(np.intp) if scores.shape[1] == 1 else chosen
 
@@ -285,7 +284,7 @@ class Classes(Target):
         names = [sql.literal(value) for value in np.array(self.values).tolist()]
         if len(scores) == 1:
             return f"CASE WHEN {scores[0]} > {sql.constant(cut) if cut else 0}\nTHEN {names[1]} ELSE {names[0]} END"
-        # The first of the classes that reach the greatest score, as numpy.argmax has it.
+        # The first class with the largest score, as numpy.argmax.
         cases = " ".join(f"WHEN {score} THEN {name}" for score, name in zip(scores, names, strict=True))
         return f"CASE {sql.maximum(scores)} {cases} END"
 
@@ -295,15 +294,15 @@ class Classes(Target):
             raise ParameterError(f"a model with the loss {loss.name!r} gives no probabilities; use its margins")
         if odds.shape[1] == 1:
             odds = np.hstack([1.0 - odds, odds])
-        # Where every one-vs-all model is sure of "no", all classes are equally likely.
+        # If all one-vs-all probabilities are 0, all classes are equally likely.
         odds[odds.sum(axis=1) == 0] = 1.0
         shares: Doubles = odds / odds.sum(axis=1, keepdims=True)
         return shares
 
     def resolve_class_weights(self, asked: ClassWeights) -> tuple[float, ...]:
-        """The weight of each class, the largest of them 1: only their ratios count.
+        """Return the weight of each class, scaled to a maximum of 1, since only their ratios matter.
 
-        A class that a mapping leaves out has the weight 1. Rows are not counted: "balanced" needs the prior.
+        Classes missing in a mapping have the weight 1. Rows are not counted: "balanced" needs the prior.
 
         >>> target = Classes("sick", ("no", "yes"), prior=(0.8, 0.2))
         >>> target.resolve_class_weights("balanced"), target.resolve_class_weights({"yes": 8})
@@ -343,7 +342,7 @@ class Classes(Target):
         return asked
 
     def resolve_threshold(self, threshold: Threshold, loss: Loss) -> float:
-        """The threshold as a probability; refused where a model with this loss could not decide by it.
+        """Return the threshold as a probability; raise a ParameterError if the loss cannot use it.
 
         >>> from boltdp.losses import Logistic
         >>> Classes("sick", (False, True), prior=(0.89, 0.11)).resolve_threshold("prior", Logistic())
@@ -366,7 +365,7 @@ class Classes(Target):
         probability = real_number(threshold, "threshold")
         if not 0 < probability < 1:
             raise ParameterError(f"threshold must be between 0 and 1, without these, got {probability:g}")
-        loss.cut(probability)  # refuses one that the loss does not reach
+        loss.cut(probability)  # raises an error if the loss cannot reach it
         return probability
 
     def describe_threshold(self, threshold: float) -> str:
@@ -376,22 +375,18 @@ class Classes(Target):
         return self
 
     def sort(self) -> Classes:
-        """The same with its classes, and the prior with them, in increasing order, as scikit-learn has them."""
+        """Return the target with its classes and prior in increasing order of the classes, as in scikit-learn."""
         order = np.unique(np.array(self.values), return_index=True)[1]
         prior = None if self.prior is None else tuple(self.prior[index] for index in order)
         return replace(self, values=tuple(self.values[index] for index in order), prior=prior)
 
 
-#: The kinds of targets that a schema file may declare.
+#: All kinds of targets.
 TARGETS: tuple[type[Target], ...] = (Classes,)
 
 
 def read_target(declared: Mapping[str, Any]) -> Target:
-    """The target that a schema file declares by the key of its kind.
-
-    >>> read_target({"label": "sick", "classes": [0, 1]})
-    Classes(column='sick', values=(0, 1), prior=None)
-    """
+    """Return the target that a schema file declares by the key of its kind."""
     kinds = [kind for kind in TARGETS if kind.key in declared]
     if len(kinds) != 1:
         keys = " or ".join(repr(kind.key) for kind in TARGETS)

@@ -1,1 +1,1 @@
-"""What happens in which order, over algorithms and engines: plan, train, tune, compare."""
+"""Workflows over algorithms and engines: plan, train, tune, compare."""

@@ -1,4 +1,4 @@
-"""Algorithms side by side, on non-sensitive data: accuracies and run times are measured without noise."""
+"""Compare algorithms on non-sensitive data: accuracies and run times are measured without noise."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 FORMAT = "boltdp-comparison"
 
-#: The part of the rows that is used for testing, where no test data is given.
+#: The share of the rows that is used for testing if no test data is given.
 TEST_SHARE = 0.2
 
-#: What is compared, by name: each algorithm, its published form if it has one, "auto" and training without noise.
+#: The names that can be compared: training without noise, "auto", each algorithm, and its published form if any.
 ALGORITHMS = (
     "noiseless",
     "auto",
@@ -45,42 +45,36 @@ ALGORITHMS = (
 
 
 def settings_of(name: str, common: Settings, epsilon: float) -> Settings:
-    """The settings of one of those compared at an epsilon, made of those that all have in common.
-
-    What an algorithm does not take is left out for it.
-
-    >>> settings_of("objective", Settings(epsilon=None, passes=5), 1.0).given
-    ()
-    """
+    """Return the common settings for one name and epsilon, without those that its algorithm does not accept."""
     if name == "noiseless":
         return replace(common, epsilon=None, delta=0.0, noise_seed=None, algorithm="auto")
     if name == "auto":
         return replace(common, epsilon=epsilon, algorithm=name)
     algorithm = algorithms.get_algorithm(name.removesuffix("-paper"))
     analysis: Analysis = "paper" if name.endswith("-paper") else "proved"
-    own = replace(common, epsilon=epsilon, algorithm=algorithm.name, analysis=analysis)
-    return own.without(*(name for name in own.given if name not in algorithm.takes))
+    settings = replace(common, epsilon=epsilon, algorithm=algorithm.name, analysis=analysis)
+    return settings.without(*(name for name in settings.given if name not in algorithm.takes))
 
 
 class ComparisonFileError(BoltdpError):
-    """A file of results that cannot be read, or is about something else."""
+    """Raised for a file of results that cannot be read, or that is about other data or settings."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """One training and what came of it."""
+    """The result of one training."""
 
     algorithm: str
     epsilon: float | None  #: None: noiseless
     repeat: int
     accuracy: float
-    seconds: float  #: of the passes and the release; preparing the rows is the same for all
-    private: bool  #: whether the algorithm's claim holds
+    seconds: float  #: of training and release, without preparing the rows
+    private: bool  #: whether the guarantee holds
 
 
 @dataclass(frozen=True)
 class Summary:
-    """All repeats of one algorithm at one epsilon: means, and standard deviations between the repeats."""
+    """Means and standard deviations over the repeats of one algorithm at one epsilon."""
 
     algorithm: str
     epsilon: float | None
@@ -94,13 +88,13 @@ class Summary:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What was compared, in public numbers, and the runs so far."""
+    """The subject of a comparison, in public numbers, and the runs so far."""
 
     about: Mapping[str, Any]
     runs: tuple[Run, ...] = ()
 
     def summaries(self) -> list[Summary]:
-        """One for each algorithm and epsilon, in the order in which they first came."""
+        """Summarize each algorithm and epsilon, in the order of their first runs."""
         cells: dict[tuple[str, float | None], list[Run]] = {}
         for run in self.runs:
             cells.setdefault((run.algorithm, run.epsilon), []).append(run)
@@ -117,7 +111,6 @@ class Comparison:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON-able values."""
         return {
             "format": FORMAT,
             "note": "measured without noise: not private",
@@ -127,7 +120,7 @@ class Comparison:
         }
 
     def save(self, path: str | Path) -> None:
-        """Write the file aside, then rename it: an interruption loses nothing."""
+        """Replace the file atomically."""
         with replacing(path) as aside:
             aside.write_text(json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n", "utf-8")
 
@@ -144,7 +137,7 @@ class Comparison:
 
 
 def subject(engine: Engine, schema: Schema, settings: Settings, *, test: Engine | None = None) -> dict[str, Any]:
-    """What a comparison is about: results are kept together only if all of this is the same."""
+    """Return the subject of a comparison; results are added to a file only if it has the same subject."""
     public = dataclasses.asdict(
         replace(settings.resolve_class_weights(schema.target), epsilon=None, seed=None, noise_seed=None)
     )
@@ -173,8 +166,8 @@ def compare(
 ) -> Comparison:
     """Train every algorithm at every epsilon, `repeats` times, on the same rows with the same settings.
 
-    Runs that are in `before` are not made again; `keep` gets the results after each run. Each repeat has an order of
-    the rows and noise of its own. The result tells accuracies: it is for non-sensitive data.
+    Runs in `before` are not repeated; `keep` is called with the results after each run. Each repeat has its own order
+    of the rows and its own noise. The result has exact accuracies: it is for non-sensitive data.
     """
     for name in names:
         if name not in ALGORITHMS:
@@ -184,8 +177,7 @@ def compare(
             f"there must be an algorithm, an epsilon and a repeat, got {len(names)}, {len(epsilons)} and {repeats}"
         )
     settings = settings.resolve_class_weights(schema.target)
-    # What a draft has cost does not count for public rows. Curves are the same for all: those that are asked for, and
-    # none that "auto" would add.
+    # The cost of a draft does not count for public rows. All algorithms have the same curves, without automatic ones.
     steps = 0 if settings.curves is None else whole_number(settings.curves, "curves", least=0)
     schema = add_curves(replace(schema, spent=None), steps)
     rows, about = engine.count(), subject(engine, schema, settings, test=test)
@@ -194,10 +186,10 @@ def compare(
             "the results so far are of other data or settings", hint="choose another output file, or remove it"
         )
     cut = rows if test is not None else rows - round(TEST_SHARE * rows)
-    # Noiseless training has no epsilon, so that it is one cell.
+    # Noiseless training has no epsilon, and so only one cell.
     chosen = [(name, settings_of(name, settings, epsilon)) for name in names for epsilon in epsilons]
     cells = {(name, one.epsilon): one for name, one in chosen}
-    # Planned first, so that a fault of the last cell shows before the first is trained.
+    # All plans are made first, so that an error in the last one is raised before the first training.
     plans = {cell: make_plan(schema, cut, replace(one, curves=0)) for cell, one in cells.items()}
     made = Comparison(about) if before is None else before
     done = {(run.algorithm, run.epsilon, run.repeat) for run in made.runs}
@@ -207,12 +199,12 @@ def compare(
     context = settings.context() if context is None else context
 
     def prepare(stack: ExitStack, schema: Schema) -> tuple[PreparedRows, PreparedRows]:
-        """The rows for training and those for testing."""
+        """Return the rows for training and those for testing."""
         prepared = stack.enter_context(engine.prepare(schema, context.start_stage("preparing", rows)))
         if test is not None:
             return prepared, stack.enter_context(test.prepare(schema.of_rows, context.mute()))
         whole = prepared
-        if schema.person_id is not None:  # in the same order; all rows are tested, those too that do not count
+        if schema.person_id is not None:  # in the same order, without the limit of rows per person
             whole = stack.enter_context(engine.prepare(schema.of_rows, context.mute()))
         return prepared.portion(0, cut), whole.portion(cut, rows)
 
@@ -233,7 +225,7 @@ def compare(
             with ExitStack() as briefly:
                 used, (training, testing) = schema, shared
                 if certificate.moments is not None:
-                    # Each run standardizes with noise of its own, which the same rows are read by, but projected ones.
+                    # Each run standardizes with its own noise; only projected rows must be prepared again for it.
                     assert sums is not None
                     used = apply_moments(sums, schema, certificate.moments, own.randomness, rows=cut)
                     if schema.projection is not None:
@@ -254,7 +246,7 @@ def compare(
 
 
 def draw(comparison: Comparison, path: str | Path) -> None:
-    """Save a picture of accuracy and run time against epsilon, with a standard deviation to each side."""
+    """Save a plot of accuracy and run time against epsilon, with error bars of one standard deviation."""
     summaries = comparison.summaries()
     with picture(path, across=2, size=(10, 4.5)) as (figure, ((*axes,),)):
         for algorithm in dict.fromkeys(summary.algorithm for summary in summaries):

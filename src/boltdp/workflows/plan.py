@@ -1,4 +1,4 @@
-"""The plan of a training: made from public numbers alone, before any row is read."""
+"""Plans of trainings, made from public numbers alone, before any row is read."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from boltdp.schema.target import Target
 from boltdp.settings import Settings
 from boltdp.workflows.standardize import plan_standardization
 
-#: Steps of each automatic curve, by the largest number of columns that get one; with more columns there are none.
+#: The steps of each automatic curve, by the largest number of columns with curves; with more columns there are none.
 CURVE_STEPS = {5: 8, 8: 4, 30: 2}
-#: Curves are added in any case if the noise per row stays below this.
+#: Curves are always added if the noise per row stays below this.
 SMALL_NOISE_PER_ROW = 0.01
 #: Curves are dropped if they raise the noise per row above this.
 MAX_NOISE_PER_ROW = 0.15
 #: Curves are dropped if they multiply the noise per row by more than this.
 MAX_NOISE_GROWTH = 2.75
 
-#: Plans one candidate: from its number, its rows and its budget to its event.
+#: Plans the event of one candidate from its number, its rows and its budget.
 PlanCandidate = Callable[[int, int, "Budget | None"], Event]
 
 
@@ -39,12 +39,11 @@ class Plan:
     """A training as it will run; `boltdp plan` shows it, and every training, tuning and comparison follows one."""
 
     schema: Schema  #: with its curves
-    settings: Settings  #: with class weights as numbers, and the budget that the draft of the schema leaves
-    certificate: Certificate  #: with all events, standardizing and the draft of the schema included
+    settings: Settings  #: with class weights as numbers, and the budget that remains after the draft of the schema
+    certificate: Certificate  #: of all events, including standardization and the draft of the schema
 
     @property
     def algorithm(self) -> Algorithm:
-        """The algorithm that runs it."""
         return get_algorithm(self.certificate.algorithm)
 
 
@@ -53,8 +52,8 @@ def make_plan(
 ) -> Plan:
     """Plan a training on `rows` rows of `schema`.
 
-    `dims` replaces the number of features that follows from the schema. `reasons` are why the result will not be
-    private, if the caller knows any.
+    `dims` overrides the number of features of the schema. `reasons` are why the result will not be private, if the
+    caller knows any.
 
     >>> from boltdp.schema.schema import Numeric
     >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
@@ -83,16 +82,16 @@ def make_plans(
     plan_selection: Callable[[PlanCandidate, Budget | None], Sequence[Event]],
     reasons: tuple[str, ...] = (),
 ) -> list[Plan]:
-    """Plan a choice among candidates that share a budget: a plan for each, as it will be if it is chosen.
+    """Plan a selection among candidates that share a budget, schema and standardization.
 
-    They have one schema and one standardization. `plan_selection` makes the event of each choice.
+    Each candidate has a plan for the case that it is selected; `plan_selection` makes its event.
     """
     resolved = [resolve_settings(each, schema) for each in candidates]
     first, target = resolved[0], schema.target
     schema, standardization = add_auto_curves(first, schema, rows=rows)
     left = None if first.budget is None else subtract_spent(first.budget, standardization)
     first.check()
-    # The same algorithm for all: one that can do what any of them asks for.
+    # The same algorithm for all: one that accepts the settings of each.
     name = choose_algorithm(resolved, first.choose_loss(target)[0], left).name
     resolved = [replace(each, algorithm=name) for each in resolved]
 
@@ -123,7 +122,7 @@ def plan_certificate(
     reasons: tuple[str, ...] = (),
     person_rows: int | None = None,
 ) -> Certificate:
-    """Plan a training of which only the numbers are known, without a schema.
+    """Plan a training without a schema, from the numbers of rows, features and classes.
 
     >>> plan_certificate(Settings(epsilon=1.0), rows=60_000, dims=50, classes=10).problem.loss
     Multinomial(classes=10)
@@ -173,18 +172,15 @@ def subtract_schema_cost(settings: Settings, schema: Schema) -> Settings:
 
 
 def add_auto_curves(settings: Settings, schema: Schema, *, rows: int) -> tuple[Schema, BudgetedEvent | None]:
-    """Return the schema with its curves, and what standardizing its features takes of the budget.
+    """Return the schema with its curves, and the event and budget of standardizing its features.
 
-    Curves are those that `settings` ask for. Without a number, the algorithm "auto" adds some where their noise is
-    small: a curve follows what a line cannot, and each of its steps is one more weight that noise is added to. The
-    more columns there are, the fewer steps each gets.
+    If `settings` do not set the number of steps, the algorithm "auto" adds curves where the noise is small: each step
+    is one more weight that noise is added to. The more columns there are, the fewer steps each has.
 
     >>> from boltdp.schema.schema import Numeric
     >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100), Numeric("pulse", 0, 250)))
     >>> [len(column.curve) for column in add_auto_curves(Settings(epsilon=1.0), schema, rows=10_000)[0].columns]
     [8, 8]
-    >>> add_auto_curves(Settings(epsilon=1.0), schema, rows=100)[0] == schema
-    True
     """
     if settings.curves is not None:
         schema = add_curves(schema, whole_number(settings.curves, "curves", least=0))
@@ -192,25 +188,25 @@ def add_auto_curves(settings: Settings, schema: Schema, *, rows: int) -> tuple[S
         columns = sum(new != old for new, old in zip(add_curves(schema, 1).columns, schema.columns, strict=True))
         steps = next((steps for most, steps in CURVE_STEPS.items() if columns <= most), 0)
         if columns and steps:
-            wanted = add_curves(schema, steps)
-            planned = plan_standardization(settings, wanted, rows=rows)
-            noise = _noise_per_row(settings.budget, wanted, planned, rows=rows)
-            if noise <= SMALL_NOISE_PER_ROW:
-                return wanted, planned
-            plain = plan_standardization(settings, schema, rows=rows)
-            if noise <= MAX_NOISE_PER_ROW:
-                usual = _noise_per_row(settings.budget, schema, plain, rows=rows)
-                if noise <= MAX_NOISE_GROWTH * usual:
-                    return wanted, planned
-            return schema, plain
+            curved = add_curves(schema, steps)
+            curved_standardization = plan_standardization(settings, curved, rows=rows)
+            curved_noise = _noise_per_row(settings.budget, curved, curved_standardization, rows=rows)
+            if curved_noise <= SMALL_NOISE_PER_ROW:
+                return curved, curved_standardization
+            standardization = plan_standardization(settings, schema, rows=rows)
+            if curved_noise <= MAX_NOISE_PER_ROW:
+                noise = _noise_per_row(settings.budget, schema, standardization, rows=rows)
+                if curved_noise <= MAX_NOISE_GROWTH * noise:
+                    return curved, curved_standardization
+            return schema, standardization
     return schema, plan_standardization(settings, schema, rows=rows)
 
 
 def _noise_per_row(budget: Budget, schema: Schema, standardization: BudgetedEvent | None, *, rows: int) -> float:
-    """Return the noise of objective perturbation after standardizing; infinite where standardizing does not pay."""
+    """Return the noise of objective perturbation after standardization; infinite without standardization."""
     if standardization is None:
         return math.inf
-    # As if for two classes; Lambda as large as makes it of no account.
+    # For two classes, with a Lambda so large that it does not affect the noise.
     problem = Problem(loss=Logistic(), dims=schema.dims, rows=rows, person_rows=schema.max_rows_per_person)
     problem = replace(problem, regularization=problem.changed_rows * (1.0 + 8.0 / budget.epsilon))
     return objective_noise(problem, subtract_spent(budget, standardization)).expected_norm / rows
@@ -225,12 +221,12 @@ def plan_training(
     standardization: BudgetedEvent | None = None,
     person_rows: int | None = None,
 ) -> Event:
-    """Plan the training of all models within what standardizing leaves of the budget."""
+    """Plan the training of all models within the budget that remains after standardization."""
     budget = settings.budget
     plan_within = partial(plan_models, settings, rows=rows, dims=dims, target=target, person_rows=person_rows)
     left = None if budget is None else subtract_spent(budget, standardization)
     event = plan_within(budget=left)
-    # Gaussian events leave more than basic composition counts.
+    # Gaussian events compose more tightly than basic composition, which leaves more of the budget.
     if budget is not None and (more := subtract_spent(budget, standardization, event)) != left:
         event = plan_within(budget=more)
     return event
@@ -239,12 +235,7 @@ def plan_training(
 def plan_models(
     settings: Settings, *, rows: int, dims: int, target: Target, budget: Budget | None, person_rows: int | None = None
 ) -> Event:
-    """Plan the training of all models within `budget`, by the algorithm that is asked for or chosen.
-
-    >>> target = Classes("ward", ("north", "south", "west"))
-    >>> plan_models(Settings(epsilon=1.0, loss="huber"), rows=100, dims=5, target=target, budget=Budget(1.0)).count
-    3
-    """
+    """Plan the training of all models within `budget`, by the algorithm of the settings or the one "auto" chooses."""
     settings.check()
     if settings.epsilon is None and settings.noise_seed is not None:
         raise ParameterError("noise_seed must not be given without epsilon: there is no noise")

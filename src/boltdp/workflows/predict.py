@@ -32,7 +32,7 @@ def predict(model: Model, source: Any, context: Context | None = None, **options
 
 
 def predict_proba(model: Model, source: Any, context: Context | None = None, **options: Any) -> Doubles:
-    """The probability of each class for each row, in the order of the classes."""
+    """Predict the probability of each class for each row, in the order of the classes."""
     return model.probabilities(_score(model, source, context, options))
 
 

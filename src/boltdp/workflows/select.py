@@ -1,12 +1,12 @@
-"""Choosing among candidates inside the guarantee: each way is planned from public numbers, and run over prepared rows.
+"""Private selection among candidates: each method is planned from public numbers and runs over prepared rows.
 
 `portions`  the paper's Algorithm 3. Each candidate is trained on rows of its own, so that all of them together read
-            the rows as often as one candidate alone would; other rows choose, by the exponential mechanism
-`trials`    every candidate is trained on all rows; a random number of trials releases a random one, with fresh noise,
-            and measures it with noise; the best trial is kept
-`public`    candidates are compared in the open on rows declared public, and the best is trained on the private rows
+            the rows as often as one candidate alone would; other rows select one by the exponential mechanism
+`trials`    every candidate is trained on all rows; each of a random number of trials releases a random candidate with
+            fresh noise and a noisy count of its errors; the best trial is kept
+`public`    candidates are compared without noise on public rows, and the best is trained on the private rows
 
-Weights and counts of errors are as private as the rows, and stay here; what comes out is released.
+Weights and counts of errors are as private as the rows; only released ones are returned.
 """
 
 from __future__ import annotations
@@ -41,26 +41,26 @@ from boltdp.workflows.plan import PlanCandidate
 if TYPE_CHECKING:
     from boltdp.engines.base import Engine, PreparedRows
 
-#: Trials in the mean. More cost no epsilon, only time and a little of delta.
+#: The mean number of trials. More cost no epsilon, only time and a little of delta.
 TRIALS = 100.0
-#: Weight vectors that are scored in one scan of the rows.
+#: The number of weight vectors that are scored in one scan of the rows.
 VECTORS_AT_ONCE = 512
-#: The part of the public rows that candidates are trained on; the rest compares them.
+#: The share of the public rows that candidates are trained on; they are compared on the rest.
 PUBLIC_TRAINING = 0.75
-#: How often a candidate's noise is drawn in the open, so that its luck averages out.
+#: The number of noise draws per candidate on public rows, to average out the noise.
 REHEARSALS = 5
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """The candidate that was chosen, and its released weights, of shape (models, vectors, dims)."""
+    """The number of the selected candidate, and its released weights, of shape (models, vectors, dims)."""
 
     number: int
     weights: Doubles
 
 
 def plan_portions(plan_one: PlanCandidate, budget: Budget | None, *, candidates: int, rows: int) -> list[Selection]:
-    """For each candidate the event that it will be if it is chosen: Algorithm 3."""
+    """Plan Algorithm 3: for each candidate the event of the case that it is selected."""
     bounds = [portion_bounds(i, rows=rows, candidates=candidates) for i in range(candidates)]
     trained = tuple(BudgetedEvent(budget, plan_one(i, stop - start, budget)) for i, (start, stop) in enumerate(bounds))
     epsilon = None if budget is None else budget.epsilon
@@ -70,7 +70,7 @@ def plan_portions(plan_one: PlanCandidate, budget: Budget | None, *, candidates:
 def plan_trials(
     plan_one: PlanCandidate, budget: Budget | None, *, candidates: int, rows: int, mean: float
 ) -> list[Selection]:
-    """The same for a random number of trials."""
+    """Plan a random number of trials: for each candidate the event of the case that it is selected."""
     if budget is None:
         raise ParameterError(
             "epsilon must be given for trials, got None", hint="compare noiseless candidates by portions"
@@ -86,7 +86,7 @@ def plan_trials(
 def plan_public(
     plan_one: PlanCandidate, budget: Budget | None, *, candidates: int, rows: int, public_rows: int
 ) -> list[Selection]:
-    """The same for a comparison on public rows."""
+    """Plan a comparison on public rows: for each candidate the event of the case that it is selected."""
     parts = [BudgetedEvent(budget, plan_one(i, rows, budget)) for i in range(candidates)]
     return [
         PublicSelection(trained=part, compared=candidates, chosen=i, rows=rows, public_rows=public_rows)
@@ -97,7 +97,7 @@ def plan_public(
 def choose_by_portions(
     prepared: PreparedRows, certificates: Sequence[Certificate], *, classes: int, context: Context
 ) -> Chosen:
-    """Algorithm 3: the portions of all candidates together are one scan a pass."""
+    """Select by Algorithm 3; each pass reads every row at most once, for all candidates together."""
     selection, forks, count = certificates[0].selection, context.randomness.spawn(), len(certificates)
     assert isinstance(selection, PortionSelection)
     check_rows(prepared, selection.rows)
@@ -105,9 +105,9 @@ def choose_by_portions(
     released = []
     for i, certificate in enumerate(certificates):
         fork = next(forks)
-        own = context.prefix_stages(f"candidate {i + 1} of {count}, ")
+        candidate_context = context.prefix_stages(f"candidate {i + 1} of {count}, ")
         (weights,) = get_algorithm(certificate.algorithm).run(
-            prepared.portion(*bounds[i]), [Job(certificate, fork)], classes=classes, context=own
+            prepared.portion(*bounds[i]), [Job(certificate, fork)], classes=classes, context=candidate_context
         )
         released.append(release_weights(weights, certificate, fork))
     errors = count_errors(released, prepared.portion(*bounds[count]), classes=classes)
@@ -121,18 +121,18 @@ def choose_by_portions(
 def choose_by_trials(
     prepared: PreparedRows, certificates: Sequence[Certificate], *, classes: int, context: Context
 ) -> Chosen:
-    """A trial releases one of the candidates. How many trials were made stays secret."""
+    """Select the best of a random number of trials, which stays secret; each releases a random candidate."""
     forks, selection = context.randomness.spawn(), certificates[0].selection
     assert isinstance(selection, TrialSelection)
     check_rows(prepared, selection.rows)
     candidates = Candidates(prepared, certificates, classes=classes, context=context)
     random_bytes = next(forks).stream()
-    left = draw_trials(selection.mean, random_bytes)
+    remaining = draw_trials(selection.mean, random_bytes)
     at_once = max(1, VECTORS_AT_ONCE // max(certificates[0].models, certificates[0].problem.loss.vectors))
     best, fewest = None, np.inf
-    while left > 0:
-        numbers = [draw_index(len(certificates), random_bytes) for _ in range(min(left, at_once))]
-        left -= len(numbers)
+    while remaining > 0:
+        numbers = [draw_index(len(certificates), random_bytes) for _ in range(min(remaining, at_once))]
+        remaining -= len(numbers)
         released = candidates.release(numbers, forks)
         for number, weights, errors in zip(
             numbers, released, count_errors(released, prepared, classes=classes), strict=True
@@ -148,7 +148,7 @@ def choose_by_trials(
 def choose_in_public(
     public: Engine, schema: Schema, certificates: Sequence[Certificate], forks: Iterator[Randomness], context: Context
 ) -> int:
-    """Which candidate does best on public rows, with as many updates and as much noise as on the private ones."""
+    """Return the candidate with the fewest errors on public rows, with the updates and the noise of the private run."""
     rows, count = public.count(), len(certificates)
     cut = round(PUBLIC_TRAINING * rows)
     if not 2 <= cut < rows:
@@ -162,15 +162,14 @@ def choose_in_public(
         numbers = [number for number in range(count) for _ in range(REHEARSALS)]
         released = candidates.release(numbers, forks)
         errors = count_errors(released, prepared.portion(cut, rows), classes=schema.target.label_count)
-    totals = np.bincount(numbers, weights=errors)
-    return int(np.argmin(totals))
+    return int(np.argmin(np.bincount(numbers, weights=errors)))
 
 
 class Candidates:
-    """Trainings over the same rows, of which releases can be made that are independent given the rows.
+    """Trainings over the same rows, whose releases are independent given the rows.
 
-    Where all noise is added at the release, every candidate is trained once, all of them in the same scans. Noise
-    inside training is drawn again for each release, without a word: progress would tell how many there are.
+    If all noise is added at the release, every candidate is trained once, all of them in the same scans. Otherwise
+    each release trains again, without reporting progress, which would reveal the number of trials.
 
     Proof: selection.md 2.3
     """
@@ -186,7 +185,7 @@ class Candidates:
             self._trained = self._run(jobs, context.prefix_stages(f"{len(jobs)} candidates, "))
 
     def release(self, numbers: Sequence[int], forks: Iterator[Randomness]) -> list[Doubles]:
-        """Released weights of the candidates with these numbers, each with noise of its own."""
+        """Release weights of the candidates with these numbers, each with its own noise."""
         jobs = [Job(self._certificates[number], next(forks)) for number in numbers]
         if self._trained is None:
             weights = self._run(jobs, self._context.mute())
@@ -201,10 +200,10 @@ class Candidates:
 
 
 def count_errors(released: Sequence[Doubles], prepared: PreparedRows, *, classes: int) -> list[int]:
-    """How many rows each model gets wrong, in one scan, where the rows are; rows without a declared class count too.
+    """Count the rows that each model misclassifies, in one scan; rows without a declared class are errors.
 
-    One row changes each count by at most 1, a person by at most as many as count of theirs. The counts are as private
-    as the rows.
+    One row changes each count by at most 1, a person by at most `max_rows_per_person`. The counts are as private as
+    the rows.
 
     Proof: adjacency.md 5
     """
@@ -215,7 +214,7 @@ def count_errors(released: Sequence[Doubles], prepared: PreparedRows, *, classes
 
 
 def _rehearsal(certificate: Certificate, *, rows: int) -> Certificate:
-    """The same training on public rows, one of several models alike at a time; its claim is about no private row."""
+    """Return the certificate of the same training on fewer, public rows."""
     training = get_algorithm(certificate.algorithm).rescale(certificate.training, rows=rows)
     models = certificate.models
     event = training if models == 1 else SelfComposition(BudgetedEvent(None, training), models)

@@ -1,6 +1,6 @@
-"""Standardizing privately: one scan, noisy moments, and the centres, scales and clip norm that follow from them.
+"""Private standardization: one scan, noisy moments, and the centres, scales and clip norm derived from them.
 
-What is computed from released moments and public numbers alone costs no privacy: the rule below may be changed freely.
+Post-processing of the released moments costs no privacy: the rule below may be changed freely.
 """
 
 from __future__ import annotations
@@ -32,32 +32,31 @@ from boltdp.settings import Settings
 if TYPE_CHECKING:
     from boltdp.engines.base import Engine
 
-#: Of the budget, at least and at most, for centring; and its noise, wanted and tolerated, in lengths of a row.
+#: The smallest and the largest share of the budget for standardization.
 SHARES = (0.05, 0.25)
+#: The desired and the largest norm of the noise of the means, relative to the norm of a row.
 CENTRE_NOISE, MAX_CENTRE_NOISE = 0.35, 0.7
-#: Before noisy gradient descent, whose noise is Gaussian too: this many times that share, which costs the scans little.
+#: The factor of that share before noisy gradient descent, whose Gaussian noise composes with that of the moments.
 GAUSSIAN_SHARE = 2.0
-#: The clip norm, in root mean square norms of standardized rows: longer rows are shortened.
+#: The clip norm of standardized rows, in units of their root mean square norm.
 CLIP_NORM = 1.0
 #: The intercept's feature, in the same unit.
 INTERCEPT = 0.3
-#: No feature is taken to vary less than this: what hardly varies is mostly noise once it is scaled up.
+#: The smallest scale of a feature: a smaller one would mostly scale up noise.
 MIN_SCALE = 0.1
-#: Nor is a row as a whole, in square roots of the number of features.
+#: The smallest root mean square norm of a row, in square roots of the number of features.
 MIN_NORM = 0.1
 
 
 def plan_standardization(settings: Settings, schema: Schema, *, rows: int) -> BudgetedEvent | None:
-    """Plan what standardizing the features of `schema` takes of the budget; None if it is not done.
+    """Plan the standardization of the features of `schema`: its event and budget; None if there is none.
 
-    "auto" does it for algorithm "auto" where it pays: where the noise of the means is small beside a row.
+    "auto" standardizes for the algorithm "auto" if the noise of the means is small relative to a row.
 
     >>> from boltdp.schema.schema import Classes, Numeric
     >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
     >>> plan_standardization(Settings(epsilon=1.0), schema, rows=10_000).budget
     Budget(epsilon=0.05, delta=0.0)
-    >>> plan_standardization(Settings(epsilon=1.0), schema, rows=10) is None
-    True
     """
     if schema.standardization is not None and schema.standardization.source == "private":
         raise ParameterError(
@@ -68,7 +67,7 @@ def plan_standardization(settings: Settings, schema: Schema, *, rows: int) -> Bu
     if settings.standardize == "none":
         return None
     budget, features = settings.budget, schema.encoded_dims - schema.intercept
-    rows = max(rows, 1)  # none at all are refused by the plan
+    rows = max(rows, 1)  # the plan raises an error for 0 rows
     share = (
         SHARES[0]
         if budget is None
@@ -79,7 +78,7 @@ def plan_standardization(settings: Settings, schema: Schema, *, rows: int) -> Bu
             return None
     elif schema.standardization is not None:
         raise ParameterError("standardize must be 'none' for a schema that has a standardization already")
-    gaussian = budget is not None and budget.delta > 0 and _before_gaussian(settings, schema, budget)
+    gaussian = budget is not None and budget.delta > 0 and _trains_with_gaussian(settings, schema, budget)
     if gaussian and share is not None:
         share *= GAUSSIAN_SHARE
     if settings.standardize_share is not None:
@@ -99,14 +98,14 @@ def plan_standardization(settings: Settings, schema: Schema, *, rows: int) -> Bu
     return BudgetedEvent(taken, event)
 
 
-def _before_gaussian(settings: Settings, schema: Schema, budget: Budget) -> bool:
-    """Whether the noise of the training is Gaussian too, so that both compose as one: noisy_gradient_descent.md 2."""
+def _trains_with_gaussian(settings: Settings, schema: Schema, budget: Budget) -> bool:
+    """Return whether the training has Gaussian noise, so that both compose as one: noisy_gradient_descent.md 2."""
     loss, models = settings.choose_loss(schema.target)
     return models == 1 and choose_algorithm([settings], loss, budget).gaussian
 
 
 def describe_moments(certificate: Certificate) -> list[str]:
-    """What was released before training, and for how much of the budget; nothing if nothing was."""
+    """Describe the moments that were released before training, and their budget; empty if there were none."""
     return [
         part.event.describe() + ("" if part.budget is None else f", for {part.budget.describe()}")
         for part in certificate.parts
@@ -115,14 +114,13 @@ def describe_moments(certificate: Certificate) -> list[str]:
 
 
 def choose_share(budget: Budget, *, features: int, rows: int, changed: int = 1) -> float | None:
-    """The part of a budget that buys centring: as much as leaves the noise of the means a third of a row's length.
+    """Return the share of a budget for which the noise of the means has about a third of the norm of a row.
 
-    None where even a quarter of the budget would leave too much. `changed` is how many rows neighbours differ in.
+    Return None if even the largest share leaves too much noise. `changed` is the number of rows in which neighbouring
+    datasets differ.
 
     >>> choose_share(Budget(1.0), features=50, rows=60_000)
     0.05
-    >>> choose_share(Budget(0.01), features=784, rows=10_000) is None
-    True
     """
     noise = calibrate(2.0 * changed / rows, dimensions=features + 1, budget=budget).expected_norm
     least, most = SHARES
@@ -135,10 +133,10 @@ def choose_share(budget: Budget, *, features: int, rows: int, changed: int = 1) 
 def prepare_rows(
     engine: Engine, schema: Schema, event: NoisyMoments | None, context: Context, *, rows: int, ordered: bool
 ) -> Iterator[tuple[PreparedRows, Schema]]:
-    """Prepare as many rows as were planned for, and give them with the schema, standardized if there is an event.
+    """Prepare the planned number of rows, and yield them with the schema, standardized if there is an event.
 
-    Rows are encoded once: standardizing changes how cells are read as features. Only a projection, which follows it,
-    needs rows that are encoded again.
+    Rows are encoded once: standardization only changes the feature map. With a projection, which follows it, rows are
+    encoded twice.
     """
     if event is not None:
         check_rows(rows, clip_norm=event.clip_norm)
@@ -155,7 +153,7 @@ def prepare_rows(
 def standardize_schema(
     prepared: PreparedRows, schema: Schema, event: NoisyMoments | None, randomness: Randomness, *, rows: int
 ) -> Schema:
-    """Return the schema standardized by noisy moments of the rows; unchanged without an event, or if it already is."""
+    """Return the schema standardized by noisy moments of the rows; unchanged without an event or if it already is."""
     if event is None or schema.standardization is not None:
         return schema
     check_count(prepared, rows)
@@ -163,9 +161,9 @@ def standardize_schema(
 
 
 def sum_moments(prepared: PreparedRows, schema: Schema) -> Integers:
-    """Sum the encoded features, of rows clipped to the clip norm, and their squares, exactly: `kernel.moments`.
+    """Sum the features of clipped rows and their squares exactly, before any scaling or projection.
 
-    Before any division, standardization or projection, and without the intercept. The sums are as private as the rows.
+    The intercept is left out. The sums are as private as the rows.
     """
     sums = FeatureSums(schema.unscaled.encoding.feature_map, clip_norm=schema.feature_clip_norm)
     prepared.sum([sums])
@@ -173,27 +171,22 @@ def sum_moments(prepared: PreparedRows, schema: Schema) -> Integers:
 
 
 def apply_moments(sums: Integers, schema: Schema, event: NoisyMoments, randomness: Randomness, *, rows: int) -> Schema:
-    """Return the schema with the standardization that follows from `sums` of `sum_moments`, noise added."""
-    released = release_moments(sums, event, randomness, rows=rows, numbers=_numbers(schema))
+    """Add noise to the `sums` of `sum_moments`, and return the schema with the standardization derived from them."""
+    released = release_moments(sums, event, randomness, rows=rows, numbers=_find_numbers(schema))
     return replace(schema, standardization=derive_standardization(schema, released))
 
 
 def derive_standardization(schema: Schema, released: ReleasedMoments) -> Standardization:
     """Derive centres, scales and the clip norm from released moments.
 
-    Where the noise is larger than a moment, centres are shrunk towards what would be guessed without looking: the
-    middle of a number's bounds, equally many of each category and between each two places of a curve.
-
-    >>> from boltdp.schema.schema import Classes, Numeric
-    >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
-    >>> derive_standardization(schema, ReleasedMoments(np.array([0.5]), np.array([0.26]), None, 0.0)).centers
-    (0.5,)
+    If the noise is larger than a moment, the centre is shrunk towards a prior: the middle of a number's bounds, equal
+    shares of all categories, and equal shares between the places of a curve.
     """
-    numbers, prior = _numbers(schema), np.concatenate([rule.expected_means for rule in schema.encoding.rules])
-    steps, half = _steps(schema), STEP_HEIGHT / 2.0
+    numbers, prior = _find_numbers(schema), np.concatenate([rule.expected_means for rule in schema.encoding.rules])
+    steps, half = _find_steps(schema), STEP_HEIGHT / 2.0
     lowest, highest = np.where(numbers, -1.0, np.where(steps, -half, 0.0)), np.where(steps, half, 1.0)
     means = np.clip(released.means, lowest, highest)
-    centers = prior + _shrunk(means - prior, released.deviation)
+    centers = prior + _shrink(means - prior, released.deviation)
     if released.squares is not None:
         squares = np.where(steps, half**2, means)  # of a category x = x^2
         squares[numbers] = np.clip(released.squares, 0.0, 1.0)
@@ -204,8 +197,7 @@ def derive_standardization(schema: Schema, released: ReleasedMoments) -> Standar
         assert released.squared_norm is not None
         scales = np.ones(len(centers))
         squared_norm = released.squared_norm - float(np.sum(centers * (2.0 * means - centers)))
-    least = MIN_NORM**2 * len(centers)
-    norm = float(np.sqrt(np.clip(squared_norm, least, len(centers))))
+    norm = float(np.sqrt(np.clip(squared_norm, MIN_NORM**2 * len(centers), len(centers))))
     return Standardization(
         centers=tuple(np.clip(centers, -1.0, 1.0).tolist()),
         scales=tuple(scales.tolist()),
@@ -215,22 +207,19 @@ def derive_standardization(schema: Schema, released: ReleasedMoments) -> Standar
     )
 
 
-def _numbers(schema: Schema) -> Booleans:
-    """Which features are numbers, not categories or steps."""
+def _find_numbers(schema: Schema) -> Booleans:
+    """Return the mask of the features that are numbers, not categories or steps."""
     return np.concatenate([np.arange(rule.features) < rule.numbers for rule in schema.encoding.rules])
 
 
-def _steps(schema: Schema) -> Booleans:
-    """Which features are the steps of a curve."""
-    return np.concatenate(
-        [
-            np.repeat([False, True, False], [rule.numbers, len(rule.places), len(rule.values)])
-            for rule in schema.encoding.rules
-        ]
-    )
+def _find_steps(schema: Schema) -> Booleans:
+    """Return the mask of the features that are steps of a curve."""
+    rules = schema.encoding.rules
+    counts = [count for rule in rules for count in (rule.numbers, len(rule.places), len(rule.values))]
+    return np.repeat([False, True, False] * len(rules), counts)
 
 
-def _shrunk(offsets: Doubles, deviation: float) -> Doubles:
-    """James and Stein's positive part, each coordinate by itself: an offset that noise alone could make becomes 0."""
+def _shrink(offsets: Doubles, deviation: float) -> Doubles:
+    """Apply the positive-part James-Stein estimator to each coordinate: an offset below the noise becomes 0."""
     sizes = np.maximum(offsets**2, 1e-300)
     return offsets * np.maximum(0.0, 1.0 - deviation**2 / sizes)

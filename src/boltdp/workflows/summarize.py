@@ -1,7 +1,7 @@
 """Summarize the rows of an engine: to draft a schema for them, within a budget if they are private, or to check one.
 
-What is counted of private rows, and what that costs, follows from names and types alone: `plan_private_draft`. What is
-made of the released counts costs nothing more.
+The counts of private rows, and their cost, depend on names and types alone: `plan_private_draft`. Post-processing of
+the released counts costs nothing.
 
 Proof: noisy_counts.md 5
 """
@@ -39,8 +39,8 @@ SEEDED_DRAFT = "the noise in the draft of the schema came from a seed"
 def check(source: Any, schema: Schema | str | Path, *, table: str | None = None, query: str | None = None) -> Report:
     """Compare non-sensitive rows, such as a sample or last year's public file, with `schema`.
 
-    `source` is an engine, or whatever `open_source` takes; `schema` may be the name of a TOML file. The report is
-    computed from the rows without noise: it is not private.
+    `source` is an engine, or a source for `open_source`; `schema` may be the name of a TOML file. The report is
+    computed without noise: it is not private.
     """
     from boltdp.engines.base import Engine
     from boltdp.schema.check import check_source
@@ -53,10 +53,10 @@ def check(source: Any, schema: Schema | str | Path, *, table: str | None = None,
 
 
 def draft_schema(engine: Engine, label: str, *, public: bool = False) -> str:
-    """TOML text of a schema for the rows, to be completed by hand before it can be loaded.
+    """Return TOML text of a schema for the rows, to be completed by hand before it can be loaded.
 
-    Only names and types of columns are read, and what a database declares of them. With `public=True`, for
-    non-sensitive data, bounds, categories and classes are taken from the values.
+    Only names, types and declared constraints of columns are read. With `public=True`, for non-sensitive data, bounds,
+    categories and classes are taken from the values.
 
     >>> import pyarrow as pa
     >>> text = draft_schema(open_source(pa.table({"age": [30, 40], "sick": [True, False]})), "sick", public=True)
@@ -78,16 +78,16 @@ def draft_schema(engine: Engine, label: str, *, public: bool = False) -> str:
 
 @dataclass(frozen=True)
 class PrivateDraftPlan:
-    """What will be counted of private rows, and all that this spends; from public facts alone."""
+    """The counts of private rows to release, and their event and budget."""
 
     budget: Budget
     event: NoisyCounts
-    counted: dict[str, Counted]  #: what is counted, by columns
-    without_delta: tuple[str, ...]  #: columns that are not counted, since there is no delta
+    counted: dict[str, Counted]  #: what is counted, by column
+    without_delta: tuple[str, ...]  #: columns that are not counted because they need a delta
 
 
 def plan_private_draft(columns: Mapping[str, ColumnType], label: str, budget: Budget) -> PrivateDraftPlan:
-    """Plan how columns whose types alone give neither bounds nor values are counted within a budget. No row is read.
+    """Plan counts, within a budget, of the columns whose types declare neither bounds nor values. No row is read.
 
     >>> from boltdp.schema.source_columns import ColumnType
     >>> columns = {"age": ColumnType("number"), "ward": ColumnType("text"), "sick": ColumnType("bool")}
@@ -120,7 +120,7 @@ def plan_private_draft(columns: Mapping[str, ColumnType], label: str, budget: Bu
             "there is nothing to find from the rows for this budget: the types of the columns give the rest",
             hint="without --epsilon the draft costs nothing; texts and classes can be released only with a --delta",
         )
-    # Values are counted once; numbers, and what may be numbers, twice.
+    # Values are counted once; numbers and untyped cells twice.
     releases = sum(1 if what == "values" else 2 for what in counted.values())
     unknown = sum(what != "numbers" for what in counted.values()) if budget.delta else 0
     event = make_noisy_counts(budget, releases=releases, unknown=unknown)
@@ -135,10 +135,9 @@ def draft_private_schema(
     context: Context | None = None,
     account: Account | None = None,
 ) -> str:
-    """TOML text of a schema whose bounds, categories and classes were found within a budget, which it states.
+    """Return TOML text of a schema with privately found bounds, categories and classes, and with their cost.
 
-    What does not stand out of the noise is left out, in a comment. `account` is what it is charged to, before a row is
-    read.
+    Columns whose counts are not significant are commented out. `account` is charged before a row is read.
     """
     context = Context() if context is None else context
     plan = plan_private_draft(engine.columns(), label, budget)
@@ -184,7 +183,7 @@ def _draft_planned(engine: Engine, label: str, plan: PrivateDraftPlan, rows: int
 
 
 def _check_budget(plan: PrivateDraftPlan, rows: int) -> None:
-    """Refuse a budget with which nothing could stand out, before a row is read: what is spent is not given back."""
+    """Raise a ParameterError, before a row is read, if no count could be significant with this budget."""
     from boltdp.schema.noisy_summary import WIDE_EDGES, min_significant
 
     needed = max(plan.event.threshold or 0, min_significant(plan.event, intervals=len(WIDE_EDGES) + 1))

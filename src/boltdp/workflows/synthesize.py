@@ -1,8 +1,8 @@
-"""The synthesizer: classification data of any size, streamed to Parquet, or a table of DuckDB or PostgreSQL.
+"""Synthetic classification data of any size, streamed to Parquet, or to a table of DuckDB or PostgreSQL.
 
-Two classes are Gaussian clouds around +w and -w for a random direction w, more than two around random directions of
-their own; rows are then shortened into the unit ball. Row i depends on the seed and on i alone, so the first rows of a
-large dataset are a small one.
+Two classes are Gaussians around +w and -w for a random direction w; each of more classes has a random direction of its
+own. Rows are then clipped to the unit ball. Row i depends on the seed and on i alone, so a smaller dataset is a prefix
+of a larger one.
 """
 
 from __future__ import annotations
@@ -22,19 +22,15 @@ from boltdp.schema.schema import Classes, Numeric, Schema
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Rows drawn from one seed: fixed, since it decides what the rows are.
+#: The number of rows drawn from one seed; changing it would change the rows.
 BLOCK_ROWS = 8192
-#: Norm of a row around its centre, small enough for few rows to leave the unit ball.
+#: The norm of a row around its centre, small enough for few rows to be clipped.
 SPREAD = 0.7
 TABLE = "rows"
 
 
 def synthetic_schema(*, dims: int, classes: int = 2) -> Schema:
-    """The schema of what the synthesizer writes.
-
-    >>> synthetic_schema(dims=2).feature_names
-    ('f0', 'f1')
-    """
+    """Return the schema of synthetic data."""
     columns = tuple(Numeric(f"f{i}", -1.0, 1.0) for i in range(dims))
     return Schema(Classes("label", tuple(range(classes))), columns, intercept=False, clip_norm=1.0)
 
@@ -42,23 +38,20 @@ def synthetic_schema(*, dims: int, classes: int = 2) -> Schema:
 def synthetic_blocks(
     *, rows: int, dims: int, classes: int = 2, separation: float = 1.5, seed: int = 0
 ) -> Iterator[tuple[PackedRows, npt.NDArray[np.int32]]]:
-    """Features and labels, a block at a time.
+    """Yield blocks of features and labels.
 
     `separation` is the distance of each class's centre from the middle in standard deviations of a feature: with two
-    classes, the best classifier is right on Phi(separation) of the rows, 93 % at 1.5.
-
-    >>> [x.shape for x, y in synthetic_blocks(rows=10_000, dims=3)]
-    [(8192, 3), (1808, 3)]
+    classes, the best classifier has an accuracy of Phi(separation), 93 % at 1.5.
     """
     for name, value, least in (("rows", rows, 1), ("dims", dims, 1), ("classes", classes, 2), ("seed", seed, 0)):
         if value < least:
             raise ParameterError(f"{name} must be >= {least}, got {value}")
     if not 0 <= separation < np.inf:
         raise ParameterError(f"separation must be a finite number >= 0, got {separation}")
-    return _draw(rows=rows, dims=dims, classes=classes, separation=separation, seed=seed)
+    return _draw_blocks(rows=rows, dims=dims, classes=classes, separation=separation, seed=seed)
 
 
-def _draw(
+def _draw_blocks(
     *, rows: int, dims: int, classes: int, separation: float, seed: int
 ) -> Iterator[tuple[PackedRows, npt.NDArray[np.int32]]]:
     centres = np.random.default_rng([seed]).standard_normal((1 if classes == 2 else classes, dims))
@@ -89,14 +82,9 @@ def synthesize(
     table: str = TABLE,
     progress: Callable[[int], None] | None = None,
 ) -> Schema:
-    """Write a Parquet file, a table of a new DuckDB file or of a database, and return the fitting schema.
+    """Write a Parquet file, or a table of a new DuckDB file or of a database, and return its schema.
 
-    `progress` is called with the number of rows done so far.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     synthesize(f"{folder}/small.parquet", rows=100, dims=5).dims
-    5
+    `progress` is called with the number of rows written so far.
     """
     drawn = synthetic_blocks(rows=rows, dims=dims, classes=classes, separation=separation, seed=seed)
     engine = find_engine(output)
@@ -135,7 +123,7 @@ def _write_parquet(path: Path, batches: Iterator[pa.RecordBatch], schema: pa.Sch
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    # Random floats do not compress, and a dictionary of them is larger than they are.
+    # Random floats do not compress, and dictionary encoding would make them larger.
     with pq.ParquetWriter(path, schema, compression="none", use_dictionary=False) as writer:
         group: list[pa.RecordBatch] = []
         for batch in batches:

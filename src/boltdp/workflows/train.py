@@ -1,4 +1,4 @@
-"""The one way to train: plan, standardize, prepare, run, release. Estimators and commands are layers over it."""
+"""Train a model: plan, standardize, prepare, run, release. Estimators and commands are layers over it."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ def train(
 ) -> Model:
     """Train a model on the rows of `engine` and release it.
 
-    `reasons` are why the caller knows the result not to be private, such as classes that were read from the data.
-    The context is that of the settings, unless one is given. `account` is what it is charged to, before a row is read.
+    `reasons` are why the result is not private, such as classes that were read from the data. The default context is
+    that of the settings. `account` is charged before a row is read.
     """
     context = settings.context() if context is None else context
-    resolve_settings(settings, schema)  # what is wrong with them is an error before rows are counted
+    resolve_settings(settings, schema)  # raises errors in the settings before rows are counted
     plan = make_plan(schema, engine.count(), settings, reasons=list_reasons(reasons, context))
     with charge_account(account, plan.certificate, engine, plan.schema, context) as commit:
         return commit(run_plan(engine, plan, context))
 
 
 def run_plan(engine: Engine, plan: Plan, context: Context) -> Model:
-    """Train as planned on the rows of `engine`, and release the result; nothing is charged here."""
+    """Train as planned on the rows of `engine` and release the result, without charging an account."""
     certificate, ordered = plan.certificate, plan.algorithm.ordered
     with prepare_rows(engine, plan.schema, certificate.moments, context, rows=certificate.rows, ordered=ordered) as (
         prepared,
@@ -64,14 +64,14 @@ def run_plan(engine: Engine, plan: Plan, context: Context) -> Model:
 def charge_account(
     account: Account | None, charge: Charge, engine: Engine, schema: Schema, context: Context
 ) -> Iterator[Callable[[Model], Model]]:
-    """Charge what is done inside to an account, if there is one, and give a function that notes the released model.
+    """Charge `account`, if there is one, for the body, and yield a function that records the released model.
 
-    What can be known to be wrong without reading a row is an error before it costs anything.
+    Missing or unfit columns raise an error before anything is charged.
     """
     if account is None:
         yield lambda model: model
         return
-    from boltdp.engines.base import check_columns  # it reads rows, which a plan does not
+    from boltdp.engines.base import check_columns  # only here: plans do not need the engines
     from boltdp.engines.person_limit import check_person_id
 
     check_columns(schema, engine.columns())
@@ -86,7 +86,7 @@ def charge_account(
 
 
 def train_prepared(prepared: PreparedRows, schema: Schema, certificate: Certificate, context: Context) -> Model:
-    """Train as `certificate` plans on rows that are prepared already, and release the result."""
+    """Train as `certificate` plans on prepared rows, and release the result."""
     check_rows(prepared, certificate.problem.rows)
     algorithm = get_algorithm(certificate.algorithm)
     job = Job(certificate, context.randomness)
@@ -96,9 +96,5 @@ def train_prepared(prepared: PreparedRows, schema: Schema, certificate: Certific
 
 
 def list_reasons(reasons: tuple[str, ...], context: Context) -> tuple[str, ...]:
-    """Return why the result is not private: `reasons`, and what follows from the context.
-
-    >>> list_reasons((), Context(on_bad_row="error")) == (BAD_ROWS_SHOWN,)
-    True
-    """
+    """Return why the result is not private: `reasons`, and those of the context."""
     return (*reasons, BAD_ROWS_SHOWN) if context.on_bad_row == "error" else reasons

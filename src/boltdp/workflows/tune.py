@@ -1,4 +1,4 @@
-"""Choosing among candidate settings without spending privacy that the certificate does not show."""
+"""Private tuning: selection among candidate settings within one budget."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ Method = Literal["trials", "portions", "public"]
 def candidates(
     settings: Settings, grid: Mapping[str, Sequence[Any]], *, inverse_radius: bool = False
 ) -> tuple[Settings, ...]:
-    """The settings of every combination of the values in `grid`, in order, the last name changing fastest.
+    """Return the settings of every combination of the values in `grid`; the last name changes fastest.
 
-    `inverse_radius` keeps weights in the ball of radius 1/regularization, as the paper does.
+    `inverse_radius` projects weights to the ball of radius 1/regularization, as the paper does.
 
     >>> grid = {"passes": [5, 10], "regularization": [0.0, 0.01]}
     >>> [(c.passes, c.radius) for c in candidates(Settings(epsilon=1.0), grid, inverse_radius=True)]
@@ -70,10 +70,10 @@ def tune(
     context: Context | None = None,
     account: Account | None = None,
 ) -> Model:
-    """Train candidates, choose one and release it; all within the epsilon and delta that they share.
+    """Train candidates, select one and release it, all within the epsilon and delta that they share.
 
-    `certificate.selection` of the result says which one was chosen, and how. `public` has the rows for "public";
-    `trials` is the mean number for "trials". `account` is what all of it is charged to, before a row is read.
+    `certificate.selection` of the result describes the selection. `public` has the rows for the method "public";
+    `trials` is the mean number of trials for "trials". `account` is charged before a row is read.
     """
     if method not in get_args(Method):
         raise ParameterError(f"method must be one of {', '.join(get_args(Method))}, got {method!r}")
@@ -81,21 +81,22 @@ def tune(
         raise ParameterError(f"public rows must be given for the method 'public' and no other, got method {method!r}")
     _check_candidates(candidates)
     for each in candidates:
-        resolve_settings(each, schema)  # what is wrong with them is an error before rows are counted
+        resolve_settings(each, schema)  # raises errors in the settings before rows are counted
     context = candidates[0].context() if context is None else context
     rows, count = engine.count(), len(candidates)
-    ways: dict[Method, Callable[[PlanCandidate, Budget | None], Sequence[Event]]] = {
+    planners: dict[Method, Callable[[PlanCandidate, Budget | None], Sequence[Event]]] = {
         "trials": partial(select.plan_trials, candidates=count, rows=rows, mean=trials),
         "portions": partial(select.plan_portions, candidates=count, rows=rows),
         "public": partial(
             select.plan_public, candidates=count, rows=rows, public_rows=0 if public is None else public.count()
         ),
     }
-    plans = make_plans(schema, rows, candidates, plan_selection=ways[method], reasons=list_reasons(reasons, context))
+    reasons = list_reasons(reasons, context)
+    plans = make_plans(schema, rows, candidates, plan_selection=planners[method], reasons=reasons)
     certificates, schema = [plan.certificate for plan in plans], plans[0].schema
     moments = certificates[0].moments
-    with charge_account(account, _charge(certificates, method), engine, schema, context) as commit:
-        # Moments once, on all rows, for all candidates: their share of the budget is spent before any of them trains.
+    with charge_account(account, _make_charge(certificates, method), engine, schema, context) as commit:
+        # Moments are released once, on all rows, for all candidates, before any of them is trained.
         with prepare_rows(engine, schema, moments, context, rows=rows, ordered=True) as (prepared, standardized):
             if public is not None:
                 forks = context.randomness.spawn()
@@ -109,10 +110,10 @@ def tune(
         return commit(replace(model, trained_where=engine.where))
 
 
-def _charge(certificates: Sequence[Certificate], method: Method) -> Charge:
-    """What is charged before it is known which candidate will be chosen.
+def _make_charge(certificates: Sequence[Certificate], method: Method) -> Charge:
+    """Return the charge before the selected candidate is known.
 
-    Where all are trained on private rows it is the same whichever is chosen: its number in the tree says nothing.
+    If all candidates are trained on private rows, the cost does not depend on the selected one.
     """
     first = certificates[0]
     if method != "public" or first.budget is None:
