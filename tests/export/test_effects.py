@@ -135,8 +135,8 @@ def test_the_noise_of_an_effect_is_that_of_its_weights(name: str, classes: int) 
 def test_steps_are_drawn_where_a_number_has_a_curve() -> None:
     rule = Numeric("age", 0, 100, curve=(18.0, 65.0)).rule
     scaled = ScaledRule(rule, np.array([0.0, -0.25, 0.0]), np.array([1.0, 2.0, 4.0]))
-    no_noise = effects_module._Noise(None, None)
-    places, features = effects_module._EffectOf(scaled, np.zeros(3), no_noise)._trace_line(rule)
+    no_noise = effects_module._NoiseDeviation(None, None)
+    places, features = effects_module._EffectVisitor(scaled, np.zeros(3), no_noise)._trace_line(rule)
     at = {place: features[index] for index, place in enumerate(places)}
     assert at[0.0].tolist() == pytest.approx([-1.0, 0.0, -1.0])
     assert at[100.0].tolist() == pytest.approx([1.0, 1.0, 1.0])
