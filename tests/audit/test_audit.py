@@ -232,7 +232,7 @@ def test_half_the_noise_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) ->
     assert "the noise is not as" in " ".join(faults(replay_of(made, count=48)))
 
 
-@pytest.mark.parametrize(("settings", "trials"), [(HUBER, 3_000), (SCANS, 3_000)], ids=["bolton", "noisy-gd"])
+@pytest.mark.parametrize(("settings", "trials"), [(HUBER, 3_000), (SCANS, 12_000)], ids=["bolton", "noisy-gd"])
 def test_half_the_noise_is_caught_by_a_black_box(
     settings: Settings, trials: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

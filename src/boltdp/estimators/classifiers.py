@@ -172,7 +172,8 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Predict the class of each row."""
-        predicted: npt.NDArray[Any] = self.classes_[self.model_.choices(self._compute_margins(X))]
+        margins = self._compute_margins(X)  # first, since it raises NotFittedError
+        predicted: npt.NDArray[Any] = self.classes_[self.model_.choices(margins)]
         return predicted
 
     def __sklearn_tags__(self) -> Any:
@@ -377,7 +378,8 @@ class PrivateLogisticRegression(_PrivateClassifier):
 
     def predict_proba(self, X: Any) -> Doubles:
         """Compute the probability of each class for each row."""
-        return self.model_.probabilities(self._compute_margins(X))
+        margins = self._compute_margins(X)  # first, since it raises NotFittedError
+        return self.model_.probabilities(margins)
 
     def predict_log_proba(self, X: Any) -> Doubles:
         """Compute the logarithm of `predict_proba`."""
