@@ -113,9 +113,16 @@ def test_what_makes_no_weights_is_refused_before_a_row_is_read(asked: Any, messa
         compare(unreadable, PLAIN, settings, names=["bolton"], epsilons=[1.0], repeats=1)
 
 
-@pytest.mark.parametrize("asked", ["balanced", {"no": 1, "yes": 9}, (1.0, 0.5, 0.5)])
-def test_a_plan_of_numbers_alone_knows_no_prior_and_no_class(asked: Any) -> None:
-    with pytest.raises(ParameterError, match="class_weights"):
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ("balanced", "class_weights 'balanced' must follow from the schema's prior"),
+        ({"no": 1, "yes": 9}, "class_weights must be of declared classes, got 'no'"),
+        ((1.0, 0.5, 0.5), "class_weights must be one for each of the 2 classes, got 3"),
+    ],
+)
+def test_a_plan_of_numbers_alone_knows_no_prior_and_no_class(asked: Any, message: str) -> None:
+    with pytest.raises(ParameterError, match=message):
         plan_certificate(Settings(epsilon=1.0, class_weights=asked), rows=100, dims=3, classes=2)
 
 
