@@ -20,7 +20,7 @@ from boltdp.engines import open_source
 from boltdp.errors import MissingPackageError, ParameterError, printable
 from boltdp.export import effects as effects_module
 from boltdp.export.effects import Effect, Effects, Panel, effects
-from boltdp.export.html import page
+from boltdp.export.html import write_model_page
 from boltdp.export.plots import draw
 from boltdp.privacy.release import Randomness, release_weights
 from boltdp.privacy.weight_uncertainty import weight_deviation
@@ -196,7 +196,7 @@ def test_of_many_classes_the_first_are_shown(monkeypatch: pytest.MonkeyPatch) ->
     model = made(Settings(epsilon=1.0), 3)
     found = effects(model)
     assert ([panel.favours for panel in found.panels], found.left_out) == (["0", "1"], 1)
-    assert "1 classes more are not shown" in page(model, found, [], top=5)
+    assert "1 classes more are not shown" in write_model_page(model, found, [], top=5)
 
 
 def test_large_columns_need_no_square_of_their_size() -> None:
@@ -207,7 +207,7 @@ def test_large_columns_need_no_square_of_their_size() -> None:
     model = Model(schema, np.ones((1, schema.dims)), certificate)
     found = effects(model)
     assert sorted(len(effect.effects) for effect in found.panels[0].effects) == [1, 20_000]
-    text = page(model, found, [], top=5)
+    text = write_model_page(model, found, [], top=5)
     assert f"{20_000 - MAX_BARS:,} categories with smaller effects are not drawn" in text
     assert len(text) < 50_000
 
@@ -270,7 +270,7 @@ TAGS = {
 @pytest.mark.parametrize("algorithm", ["auto", "bolton", "scs13"])
 def test_the_page_is_whole_and_loads_nothing(classes: int, algorithm: str) -> None:
     model = made(Settings(epsilon=1.0, algorithm=algorithm), classes)
-    text = page(model, effects(model), [("rows", "10,000")], top=3)
+    text = write_model_page(model, effects(model), [("rows", "10,000")], top=3)
     reader = read(text)
     assert reader.tags <= TAGS
     assert "(ε = 1)-differentially private:" in reader.text
@@ -290,7 +290,7 @@ def drawn(*columns: Any) -> str:
     schema = Schema(Classes("y", (0, 1)), columns)
     certificate = plan_certificate(Settings(epsilon=1.0), rows=10_000, dims=schema.dims, classes=2)
     model = Model(schema, np.ones((1, schema.dims)), certificate)
-    return page(model, effects(model), [], top=9)
+    return write_model_page(model, effects(model), [], top=9)
 
 
 def test_long_names_of_categories_are_cut_and_told_in_full_beside() -> None:
@@ -328,7 +328,7 @@ def test_one_category_is_compared_with_none() -> None:
 
 def test_a_page_of_a_model_that_is_not_private_says_so_loudly() -> None:
     model = made(Settings(epsilon=None))
-    reader = read(page(model, effects(model), [], top=9))
+    reader = read(write_model_page(model, effects(model), [], top=9))
     assert ("class", "guarantee none") in reader.attributes
     assert "NOT PRIVATE: no noise was added." in reader.text
 
@@ -347,7 +347,7 @@ def forged(settings: Settings = Settings(epsilon=1.0)) -> Model:  # noqa: B008
 
 def test_texts_of_a_file_are_no_markup() -> None:
     model = forged()
-    text = page(model, effects(model), [("trained", FORGED)], top=9)
+    text = write_model_page(model, effects(model), [("trained", FORGED)], top=9)
     reader = read(text)
     assert reader.tags <= TAGS
     assert "<script>alert(1)" in reader.text

@@ -13,7 +13,7 @@ import pytest
 
 import boltdp
 from boltdp.engines import open_source
-from boltdp.export.check_html import write_page
+from boltdp.export.html import write_check_page
 from boltdp.schema.check import CheckedColumn, Report, UnexpectedValue, check_source
 from boltdp.schema.schema import Categorical, Classes, Column, Numeric, Schema, Vector
 
@@ -166,7 +166,7 @@ def test_page_escapes_what_cells_say() -> None:
         undeclared=1,
         undeclared_values=(UnexpectedValue("<script>", 1),),
     )
-    text = write_page(Report(rows=2, columns=(column,), unused=(("<u>", "why"),)), "<a>")
+    text = write_check_page(Report(rows=2, columns=(column,), unused=(("<u>", "why"),)), "<a>")
     for tag in ("<b>", "<i>", "<script>", "<u>", "<a>"):
         assert tag not in text
     assert "NOT PRIVATE" in text

@@ -26,7 +26,7 @@ from boltdp.engines.postgres.local_server import Server
 from boltdp.errors import BoltdpError, DataError
 from boltdp.export.card import markdown
 from boltdp.export.effects import effects
-from boltdp.export.html import page
+from boltdp.export.html import write_model_page
 from boltdp.export.original_units import to_sklearn
 from boltdp.export.postgres_models import store_model
 from boltdp.export.sql import probability_expression, scoring_expression
@@ -276,7 +276,7 @@ def test_card_and_page_show_it(case: Case) -> None:
     (panel,) = effects(model).panels
     (effect,) = panel.effects
     assert (effect.name, effect.importance > 0) == (case.column.name, True)
-    assert case.column.name in page(model, effects(model), [], top=5)
+    assert case.column.name in write_model_page(model, effects(model), [], top=5)
 
 
 @every_case

@@ -62,10 +62,10 @@ def check(
         rows = engine.count()
         report = check_source(engine, schema, progress=lambda done: bar("checking", done, rows))
     if html is not None:
-        from boltdp.export.check_html import write_page
+        from boltdp.export.html import write_check_page
 
         with replacing(html) as aside:
-            aside.write_text(write_page(report, schema_path), "utf-8")
+            aside.write_text(write_check_page(report, schema_path), "utf-8")
     if as_json:
         emit_json(report.to_dict())
     else:

@@ -13,7 +13,7 @@ from boltdp.cli._report import describe_decision
 from boltdp.cli._terminal import emit, emit_guarantee, emit_json, emit_table, examples
 from boltdp.errors import printable
 from boltdp.export.effects import Effect, Effects, Panel, effects
-from boltdp.export.html import page
+from boltdp.export.html import write_model_page
 from boltdp.export.plots import draw
 from boltdp.model import Model
 
@@ -55,7 +55,7 @@ def show(model_path: str, *, html: str | None, picture: str | None, top: int, as
     model.verify()
     found = effects(model)
     if html is not None:
-        text = page(model, found, list_facts(model, found), top=top)
+        text = write_model_page(model, found, list_facts(model, found), top=top)
         with replacing(html) as aside:
             aside.write_text(text, "utf-8")
     if picture is not None:

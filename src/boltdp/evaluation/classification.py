@@ -16,10 +16,10 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -34,9 +34,11 @@ from boltdp.evaluation.metrics import (
     Counts,
     Curve,
     Score,
+    Table,
     average,
     calibrate,
     expected_calibration_error,
+    tabulate,
     to_records,
 )
 from boltdp.privacy.adjacency import Adjacency
@@ -49,6 +51,8 @@ from boltdp.schema.schema import Schema
 
 if TYPE_CHECKING:
     from boltdp.model import Model
+
+Indices: TypeAlias = npt.NDArray[np.intp]
 
 FORMAT = "boltdp-evaluation"
 FORMAT_VERSION = 2
@@ -166,7 +170,6 @@ class Evaluation(ABC):
 
     @property
     def calibration_error(self) -> float | None:
-        """The expected calibration error in the bins of `calibration`; None for noisy counts."""
         return expected_calibration_error(self.calibration)
 
     @cached_property
@@ -194,9 +197,10 @@ class Evaluation(ABC):
         known = ", ".join(f"{name}={score.value:.4g}" for name, score in self.scores.items() if score is not None)
         return f"{type(self).__name__}(rows={self.rows}, {known})"
 
-    def _class_cells(self, place: int) -> Doubles:
-        cells: Doubles = np.eye(len(self.classes))[place][None, :, None]
-        return cells
+    @property
+    def _class_cells(self) -> Doubles:
+        """For each class the mask of its cells."""
+        return np.eye(len(self.classes))[:, None, :, None]
 
     def _ranking(self, place: int) -> Counts | None:
         """Return the ranking of a class; that of the first of two classes is that of the second, reversed."""
@@ -208,14 +212,14 @@ class Evaluation(ABC):
     def _group_scores(self, mask: Doubles) -> dict[str, Score | None]:
         counts, cells = self.statistics.decisions, mask[:, None, None]
         recalls = {
-            f"recall of {name}": counts.mean(self.statistics.is_correct, cells * self._class_cells(place))
-            for place, name in enumerate(self.classes)
+            f"recall of {name}": counts.mean(self.statistics.is_correct, cells * own)
+            for name, own in zip(self.classes, self._class_cells, strict=True)
         }
         return {"rows": counts.total(cells), **self._scores(mask), **recalls}
 
     def _scores(self, mask: Doubles) -> dict[str, Score | None]:
         known, cells = self.statistics, mask[:, None, None]
-        counts, own = known.decisions, [cells * self._class_cells(place) for place in range(len(self.classes))]
+        counts, own = known.decisions, cells * self._class_cells
         largest = int(np.argmax([(one * counts.table).sum() for one in own]))
         scores = {
             "accuracy": counts.mean(known.is_correct, cells),
@@ -237,7 +241,7 @@ class Evaluation(ABC):
         return scores
 
     def _class_figures(self, place: int) -> ClassFigures:
-        known, own, ranking = self.statistics, self._class_cells(place), self._ranking(place)
+        known, own, ranking = self.statistics, self._class_cells[place], self._ranking(place)
         counts, predicted, every = known.decisions, known.is_predicted, np.ones((1, 1, 1))
         curve = None if ranking is None else Curve.of(ranking.table.sum(axis=0))
         scores = {
@@ -249,27 +253,17 @@ class Evaluation(ABC):
         }
         return ClassFigures(self.classes[place], scores, known.calibration_errors[place], curve)
 
-    def tables(self) -> list[tuple[tuple[str, ...], list[tuple[str, ...]]]]:
-        """Return headings and lines of a table of the classes and one of the subgroups, without unknown metrics."""
-        found = []
+    def tables(self) -> list[Table]:
+        """Return a table of the classes and one of the subgroups, without unknown metrics."""
         classes = {one.name: one.scores for one in self.by_class}
-        for heading, parts in (("class against the others", classes), (str(self.by), self.by_group)):
-            names = [name for name in (*parts.values(), {})[0] if any(one[name] is not None for one in parts.values())]
-            lines = [
-                (
-                    part,
-                    *("-" if (one := scores[name]) is None else one.describe(whole=name == "rows") for name in names),
-                )
-                for part, scores in parts.items()
-            ]
-            found += [((heading, *names), lines)] if lines else []
-        return found
+        groups = [] if self.by is None else [tabulate(self.by, self.by_group)]
+        return [tabulate("class against the others", classes), *groups]
 
     def to_dict(self) -> dict[str, Any]:
         curved = self.by_class[1:] if self.two else self.by_class
         return {
             "rows": self.rows,
-            "rows_without_class": self.rows_without_class.to_dict(),
+            "rows_without_class": asdict(self.rows_without_class),
             "classes": list(self.classes),
             "threshold": self.threshold,
             "by": self.by,
@@ -328,16 +322,13 @@ class ExactEvaluation(Evaluation):
 
     def add(self, labels: npt.NDArray[Any], margins: Doubles, codes: npt.NDArray[Any] | None = None) -> None:
         """Count rows by their class indices (NaN: no declared class), margins and subgroups."""
-        codes = np.zeros(len(labels)) if codes is None else codes
-        step = max(1, MAX_CELLS // len(self.classes))
-        for at in range(0, len(labels), step):
-            self._add(labels[at : at + step], margins[at : at + step], codes[at : at + step])
-
-    def _add(self, labels: npt.NDArray[Any], margins: Doubles, codes: npt.NDArray[Any]) -> None:
         self.rows += len(labels)
-        known = ~np.isnan(labels)
-        own, scores, groups = labels[known].astype(np.intp), margins[known], codes[known].astype(np.intp)
-        groups = np.where(groups < 0, len(self.groups) - 1, groups)
+        known, own, groups = _index_rows(labels, codes, len(self.groups))
+        scores, step = margins[known], max(1, MAX_CELLS // len(self.classes))
+        for part in (slice(at, at + step) for at in range(0, len(own), step)):
+            self._add(own[part], scores[part], groups[part])
+
+    def _add(self, own: Indices, scores: Doubles, groups: Indices) -> None:
         cells = (groups, own, self._model.choices(scores))
         np.add.at(self._decisions, cells, 1)
         if self.probabilistic:
@@ -458,14 +449,8 @@ class Bins:
 
     def count(self, model: Model, packed: PackedRows, place: int | None) -> Integers:
         """Count the rows in each bin; `place` is the position of the cell with the subgroup."""
-        labels = packed[:, 0]
-        known = ~np.isnan(labels)
-        own = labels[known].astype(np.intp)
+        known, own, group = _index_rows(packed[:, 0], None if place is None else packed[:, place], self.groups)
         margins = model.margins(packed)[known]
-        group = np.zeros(len(own), np.intp)
-        if place is not None:
-            codes = packed[known, place].astype(np.intp)
-            group = np.where(codes < 0, self.groups - 1, codes)
         if self.classes == 2:
             bins = np.searchsorted(self._margin_edges(model), margins[:, 0], side="left")
         else:
@@ -477,7 +462,7 @@ class Bins:
                 bins += np.where(right, high, low)
         cells = (group * self.classes + own) * 2 * self.half + bins
         counts: Integers = np.bincount(cells, minlength=self.cells).astype(np.int64)
-        counts[-1] = len(labels) - len(own)
+        counts[-1] = len(packed) - len(own)
         return counts
 
     def _margin_edges(self, model: Model) -> Doubles:
@@ -601,9 +586,8 @@ class NoisyEvaluation(Evaluation):
                 "this is not an evaluation that this boltdp can read",
                 hint="`boltdp evaluate MODEL SOURCE --epsilon E -o evaluation.json` writes one",
             )
-        names = {name for name in cls.__dataclass_fields__ if name in record}
         try:
-            found = from_record(cls, {name: record[name] for name in names})
+            found = from_record(cls, {name: record[name] for name in cls.__dataclass_fields__ if name in record})
             compare_records(dict(record), found.to_dict(), "the evaluation")
         except CertificateError as fault:
             raise ModelFileError(str(fault)) from None
@@ -615,6 +599,16 @@ class NoisyEvaluation(Evaluation):
     def load(cls, path: str | Path) -> NoisyEvaluation:
         """Read a file of `boltdp evaluate -o`; raise ModelFileError if it was changed after it was written."""
         return cls.from_dict({key: value for key, value in read_sealed(path).items() if key not in OUTSIDE})
+
+
+def _index_rows(
+    labels: npt.NDArray[Any], codes: npt.NDArray[Any] | None, groups: int
+) -> tuple[npt.NDArray[np.bool_], Indices, Indices]:
+    """Return which rows have a declared class, and the indices of their classes and subgroups."""
+    known = ~np.isnan(labels)
+    own = labels[known].astype(np.intp)
+    group = np.zeros(len(own), np.intp) if codes is None else codes[known].astype(np.intp)
+    return known, own, np.where(group < 0, groups - 1, group)
 
 
 def plan_bins(model: Model, *, rows: int, groups: int, noise: float) -> Bins:

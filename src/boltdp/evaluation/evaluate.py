@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from boltdp._arrays import Doubles, Integers, PackedRows
+from boltdp._arrays import Doubles, PackedRows
 from boltdp.encoding.declared_values import format_value
 from boltdp.errors import DataError, ParameterError
 from boltdp.evaluation.classification import (
-    Bins,
     ExactEvaluation,
     NoisyEvaluation,
     digest_of_model,
@@ -87,8 +87,9 @@ def evaluate_privately(
 
     def release() -> NoisyEvaluation:
         place = None if by is None else model.schema.encoding.locate_cell(by)
+        count = partial(bins.count, model, place=place)  # not a lambda: engines may pickle it
         counts, stage = np.zeros(bins.cells, np.int64), context.start_stage("counting", rows)
-        for block in scan_limited_rows(engine, model.schema, _CountBlock(model, bins, place), context=context):
+        for block in scan_limited_rows(engine, model.schema, count, context=context):
             counts += block
             stage.report_rows(int(counts.sum()))
         if counts.sum() != rows:
@@ -119,15 +120,3 @@ def evaluate_privately(
 def _check_weight_vectors(model: Model) -> None:
     if len(model.classes) == 2 and len(model.weights) != 1:
         raise ParameterError(f"a model of two classes must have one weight vector, got {len(model.weights)}")
-
-
-@dataclass(frozen=True)
-class _CountBlock:
-    """Counts a block of rows; engines may pickle it."""
-
-    model: Model
-    bins: Bins
-    place: int | None
-
-    def __call__(self, packed: PackedRows) -> Integers:
-        return self.bins.count(self.model, packed, self.place)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,13 @@ MIN_DEVIATIONS = 4.0
 NORMAL_QUANTILE = 1.959964
 #: Maximum number of points of a curve in JSON.
 MAX_POINTS = 200
+
+
+class Table(NamedTuple):
+    """A table of texts."""
+
+    headings: tuple[str, ...]
+    lines: list[tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -42,13 +49,20 @@ class Score:
         half, digits = 0.5 * (self.high - self.low), ",.0f" if whole else ".3f"
         return f"{self.value:{digits}}" + (f" ± {half:{digits}}" if half or not whole else "")
 
-    def to_dict(self) -> dict[str, float]:
-        return {"value": self.value, "low": self.low, "high": self.high}
-
 
 def to_records(scores: Mapping[str, Score | None]) -> dict[str, dict[str, float] | None]:
     """Return scores as JSON values."""
-    return {name: None if score is None else score.to_dict() for name, score in scores.items()}
+    return {name: None if score is None else asdict(score) for name, score in scores.items()}
+
+
+def tabulate(heading: str, parts: Mapping[str, Mapping[str, Score | None]]) -> Table:
+    """Return a table with a line for each part of the rows, without metrics that no part has."""
+    names = [name for name in next(iter(parts.values())) if any(scores[name] for scores in parts.values())]
+    lines = []
+    for part, scores in parts.items():
+        cells = ("-" if (one := scores[name]) is None else one.describe(whole=name == "rows") for name in names)
+        lines.append((part, *cells))
+    return Table((heading, *names), lines)
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,12 +253,11 @@ def calibrate(
         cells = np.zeros((1, 1, counts.table.shape[2]))
         cells[..., first:last] = 1.0
         rows, share = counts.total(cells), counts.mean(np.array([[0.0], [1.0]]), cells)
-        mean = None
-        if probabilities is not None:
-            if not rows.value:
-                continue
+        if probabilities is None:
+            found.append(CalibrationBin(edges[first], edges[last], rows, share))
+        elif rows.value:
             mean = float(probabilities[first:last].sum()) / rows.value
-        found.append(CalibrationBin(edges[first], edges[last], rows, share, mean))
+            found.append(CalibrationBin(edges[first], edges[last], rows, share, mean))
     return tuple(found)
 
 

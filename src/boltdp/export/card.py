@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from boltdp._charts import escape_text
 from boltdp.errors import ParameterError, printable
-from boltdp.export.html import document
+from boltdp.evaluation.metrics import Table
+from boltdp.export.html import document, guarantee_class, write_facts
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.noisy_sgd import NoisyUpdates
@@ -78,14 +79,6 @@ Owner = Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class Table:
-    """A table of texts."""
-
-    headings: tuple[str, ...]
-    lines: tuple[tuple[str, ...], ...]
-
-
-@dataclass(frozen=True)
 class Section:
     """A section of a card, as plain texts."""
 
@@ -98,7 +91,7 @@ class Section:
 
 def sections(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> list[Section]:
     """Make all sections of the card."""
-    certificate, schema = model.certificate, model.schema
+    certificate = model.certificate
     return [
         Section(
             "The model",
@@ -107,7 +100,7 @@ def sections(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> 
                 *_list_owner_facts(owner, "name", "curator", "contact", "use", "region", "date", "author"),
                 *([] if model.threshold is None else [("threshold", f"{model.threshold:g}")]),
             ),
-            (_tabulate_columns(schema.columns),),
+            (_tabulate_columns(model.schema.columns),),
         ),
         Section(GUARANTEE, (certificate.guarantee(),)),
         Section("The unit of privacy", _describe_unit(certificate), _list_owner_facts(owner, "persons")),
@@ -121,7 +114,7 @@ def sections(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> 
             (*_list_parameters(certificate), *_list_owner_facts(owner, "justification")),
             _tabulate_curve(certificate),
         ),
-        Section("The mechanism", _describe_implementation(certificate), tuple(_list_mechanisms(certificate))),
+        Section("The mechanism", _describe_implementation(certificate), _list_mechanisms(certificate)),
         Section("The threat model", (*ACTORS, *ASSUMPTIONS), _list_owner_facts(owner, "access")),
         Section(
             "What is not covered",
@@ -142,27 +135,16 @@ def sections(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> 
 
 def markdown(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> str:
     """Write the card as Markdown, with a metadata header for model hubs."""
-    task = model.schema.target.task
-    lines = [
-        "---",
-        "library_name: boltdp",
-        f"pipeline_tag: tabular-{task}",
-        "tags:",
-        "- differential-privacy",
-        f"- tabular-{task}",
-        "---",
-        "",
-        f"# Model card: {_escape_markdown(_choose_title(model, owner))}",
-    ]
+    task = f"tabular-{model.schema.target.task}"
+    header = ("library_name: boltdp", f"pipeline_tag: {task}", "tags:", "- differential-privacy", f"- {task}")
+    lines = ["---", *header, "---", "", f"# Model card: {_escape_markdown(_choose_title(model, owner))}"]
     for section in sections(model, owner, evaluation):
         lines += ["", f"## {_escape_markdown(section.title)}"]
         for text in section.text:
             lines += ["", _escape_markdown(text)]
         if section.facts:
-            lines += [
-                "",
-                *(f"- **{_escape_markdown(name)}**: {_escape_markdown(value)}" for name, value in section.facts),
-            ]
+            facts = (tuple(map(_escape_markdown, fact)) for fact in section.facts)
+            lines += ["", *(f"- **{name}**: {text}" for name, text in facts)]
         for table in section.tables:
             rule = "|---" * len(table.headings) + "|"
             lines += ["", _write_table_row(table.headings), rule, *map(_write_table_row, table.lines)]
@@ -175,17 +157,10 @@ def html(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> str:
     """Write the card as a self-contained HTML page."""
     body = ""
     for section in sections(model, owner, evaluation):
+        kind = f' class="{guarantee_class(model)}"' if section.title == GUARANTEE else ""
         body += f"<h2>{escape_text(section.title)}</h2>"
-        kind = ""
-        if section.title == GUARANTEE:
-            kind = ' class="guarantee"' if model.certificate.private else ' class="guarantee none"'
         body += "".join(f"<p{kind}>{escape_text(text, MAX_LENGTH)}</p>" for text in section.text)
-        if section.facts:
-            facts = (
-                f"<dt>{escape_text(name)}</dt><dd>{escape_text(value, MAX_LENGTH)}</dd>"
-                for name, value in section.facts
-            )
-            body += f"<dl>{''.join(facts)}</dl>"
+        body += write_facts(section.facts, MAX_LENGTH)
         for table in section.tables:
             head = "".join(f"<th>{escape_text(cell)}</th>" for cell in table.headings)
             rows = ("".join(f"<td>{escape_text(cell, MAX_LENGTH)}</td>" for cell in line) for line in table.lines)
@@ -223,23 +198,22 @@ def registry(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> 
             f"a model for the registry must be private, and this one is not: {'; '.join(certificate.reasons)}"
         )
     budget, target = certificate.budget, model.schema.target
-    slug = re.sub(r"[^a-z0-9]+", "-", " ".join(owner.get(name, "") for name in ("name", "curator")).lower()).strip("-")
+    stated = {name: owner.get(name) or _Blank(name) for name in OWNER}
+    slug = re.sub(r"[^a-z0-9]+", "-", f"{stated['name']} {stated['curator']}".lower()).strip("-")
     basic = {
-        "name": owner.get("name", ""),
-        "data_curators": [
-            {"data_curator_name": owner.get("curator", ""), "data_curator_type": owner.get("curator-type", "")}
-        ],
+        "name": stated["name"],
+        "data_curators": [{"data_curator_name": stated["curator"], "data_curator_type": stated["curator-type"]}],
         "description": _describe_model(model),
-        "intended_use": owner.get("use", ""),
+        "intended_use": stated["use"],
         "data_product_type": "Machine learning model",
-        "data_product_region": owner.get("region", ""),
-        "data_product_sector": owner.get("sector", ""),
-        "publication_date": owner.get("date", ""),
+        "data_product_region": stated["region"],
+        "data_product_sector": stated["sector"],
+        "publication_date": stated["date"],
     }
     curve = _tabulate_curve(certificate)
     points = [f"delta = {delta} at epsilon = {epsilon}" for epsilon, delta in curve[0].lines] if curve else []
-    persons = [f"Rows of a person: {owner['persons']}"] if owner.get("persons") else []
-    access = [f"Access to the rows: {owner['access']}"] if owner.get("access") else []
+    persons = [f"Rows of a person: {stated['persons']}"] if stated["persons"] else []
+    access = [f"Access to the rows: {stated['access']}"] if stated["access"] else []
     mechanisms = [f"{name}: {value}" for name, value in _list_mechanisms(certificate)]
     spent = [f"{name}: {value}" for name, value in _list_parameters(certificate) if name.startswith("spent")]
     utility = _describe_utility(certificate, evaluation)
@@ -250,7 +224,7 @@ def registry(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> 
         for line in table.lines
     ]
     return {
-        "url_slug": slug,
+        "url_slug": slug or _Blank("name"),
         "deployment": {
             "basic": basic,
             "dp_variant": {
@@ -275,8 +249,8 @@ def registry(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> 
                 "trust_assumptions": _write_list(ASSUMPTIONS, access),
                 "actors": _write_list(ACTORS),
                 "release_type": "One release",
-                "release_type_details": owner.get("other-releases", ""),
-                "data_source_type": owner.get("data-source", ""),
+                "release_type_details": stated["other-releases"],
+                "data_source_type": stated["data-source"],
                 "access_type": "Non-interactive",
                 "access_type_details": "The model is published as it is; nobody queries the rows.",
             },
@@ -287,34 +261,28 @@ def registry(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> 
                 "post_processing": "None."
                 if model.threshold is None
                 else f"A threshold of {model.threshold:g}, which changes no weight.",
-                "justification": owner.get("justification", ""),
+                "justification": stated["justification"],
                 "utility": _write_list(utility.text, scores, groups),
                 "additional_information": "The model file has a certificate; `boltdp verify` recomputes the claim.",
             },
             "administrative": {
                 "status": "Draft",
-                "registry_authors": [owner.get("author", "")],
-                "tier": 3 if owner.get("justification") else 2,
+                "registry_authors": [stated["author"]],
+                "tier": 3 if stated["justification"] else 2,
             },
         },
     }
 
 
-#: The option for each key of the registry's record that may be blank.
-_OPTION_OF_KEY = {
-    "url_slug": "name",
-    "name": "name",
-    "data_curator_name": "curator",
-    "data_curator_type": "curator-type",
-    "intended_use": "use",
-    "data_product_region": "region",
-    "data_product_sector": "sector",
-    "publication_date": "date",
-    "release_type_details": "other-releases",
-    "data_source_type": "data-source",
-    "justification": "justification",
-    "registry_authors": "author",
-}
+class _Blank(str):
+    """An empty text in place of a fact that the owner has not stated."""
+
+    option: str  #: by which the owner states it
+
+    def __new__(cls, option: str) -> _Blank:
+        blank = super().__new__(cls)
+        blank.option = option
+        return blank
 
 
 def yaml(record: Mapping[str, Any]) -> str:
@@ -335,12 +303,12 @@ def _write_yaml(record: Mapping[str, Any], indent: str = "") -> Iterator[str]:
                     yield f"{indent}- {first.removeprefix(indent + '  ')}"
                     yield from others
                 else:
-                    yield f"{indent}- {_write_scalar(one)}{_write_blank_comment(key, one)}"
+                    yield f"{indent}- {_write_scalar(one)}"
         elif isinstance(value, str) and "\n" in value:
             yield f"{indent}{key}: |"
             yield from (f"{indent}  {line}".rstrip() for line in value.split("\n"))
         else:
-            yield f"{indent}{key}: {_write_scalar(value)}{_write_blank_comment(key, value)}"
+            yield f"{indent}{key}: {_write_scalar(value)}"
 
 
 def _write_scalar(value: Any) -> str:
@@ -348,14 +316,10 @@ def _write_scalar(value: Any) -> str:
         # YAML parsers read a number with an exponent but no point as a text.
         text = repr(value)
         return text if "e" not in text or "." in text else text.replace("e", ".0e")
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _write_blank_comment(key: str, value: Any) -> str:
-    if value != "" or key not in _OPTION_OF_KEY:
-        return ""
-    name = _OPTION_OF_KEY[key]
-    return f"  # to be stated by the owner (--{name}): {OWNER[name]}"
+    comment = ""
+    if isinstance(value, _Blank):
+        comment = f"  # to be stated by the owner (--{value.option}): {OWNER[value.option]}"
+    return json.dumps(value, ensure_ascii=False) + comment
 
 
 def _write_list(*parts: Sequence[str]) -> str:
@@ -384,11 +348,11 @@ def _describe_model(model: Model) -> str:
 
 
 def _tabulate_columns(columns: Sequence[Column]) -> Table:
-    lines = [(column.name, column.describe()) for column in columns[:MAX_COLUMNS]]
+    lines: list[tuple[str, ...]] = [(column.name, column.describe()) for column in columns[:MAX_COLUMNS]]
     more = len(columns) - MAX_COLUMNS
     if more > 0:
         lines.append((f"{more:,} more", ""))
-    return Table(("column", "what it can be, which is public"), tuple(lines))
+    return Table(("column", "what it can be, which is public"), lines)
 
 
 def _describe_unit(certificate: Certificate) -> tuple[str, ...]:
@@ -416,36 +380,35 @@ def _tabulate_curve(certificate: Certificate) -> tuple[Table, ...]:
     if not certificate.private or certificate.budget is None:
         return ()
     claimed = certificate.budget
-    lines = []
-    for part in CURVE_FRACTIONS:
-        epsilon = part * claimed.epsilon
+    lines: list[tuple[str, ...]] = []
+    for epsilon in (part * claimed.epsilon for part in CURVE_FRACTIONS):
         # At larger epsilons the claimed delta may be a tighter bound than the discretized profile.
-        delta = min(certificate.delta(epsilon), claimed.delta) if part >= 1 else certificate.delta(epsilon)
+        delta = min(certificate.delta(epsilon), claimed.delta if epsilon >= claimed.epsilon else 1.0)
         lines.append((f"{epsilon:g}", f"{delta:.3g}"))
-    return (Table(("epsilon", "delta, at most"), tuple(lines)),)
+    return (Table(("epsilon", "delta, at most"), lines),)
 
 
-def _describe_noise(noise: Mechanism) -> str:
+def _describe_noise(noise: Mechanism | None) -> str | None:
+    if noise is None:
+        return None
     kind = "normal noise" if noise.kind == "gaussian" else "spherical noise, density ~ exp(-length / scale),"
     return f"{kind} of scale {noise.scale:.6g} in {noise.dimensions:,} dimensions"
 
 
-def _list_mechanisms(certificate: Certificate) -> Iterator[tuple[str, str]]:
-    yield "algorithm", certificate.algorithm
-    if certificate.draft is not None:
-        yield "schema", "found from the rows, by noisy counts"
-    if certificate.moments is not None:
-        yield "standardizing", certificate.moments.describe()
-    if certificate.selection is not None:
-        yield "chosen", certificate.selection.describe()
-    if certificate.training_noise is not None:
-        yield "noise in training", _describe_noise(certificate.training_noise)
-    if certificate.release_noise is not None:
-        yield "noise of the weights", _describe_noise(certificate.release_noise)
-    if certificate.sensitivity is not None:
-        yield "sensitivity of the weights", f"{certificate.sensitivity.total:.6g}"
-    if certificate.models > 1:
-        yield "models", f"{certificate.models}, one per class, each with noise of its own"
+def _list_mechanisms(certificate: Certificate) -> tuple[tuple[str, str], ...]:
+    moments, selection, sensitivity = certificate.moments, certificate.selection, certificate.sensitivity
+    separate = f"{certificate.models}, one per class, each with noise of its own"
+    facts = {
+        "algorithm": certificate.algorithm,
+        "schema": None if certificate.draft is None else "found from the rows, by noisy counts",
+        "standardizing": None if moments is None else moments.describe(),
+        "chosen": None if selection is None else selection.describe(),
+        "noise in training": _describe_noise(certificate.training_noise),
+        "noise of the weights": _describe_noise(certificate.release_noise),
+        "sensitivity of the weights": None if sensitivity is None else f"{sensitivity.total:.6g}",
+        "models": separate if certificate.models > 1 else None,
+    }
+    return tuple((name, text) for name, text in facts.items() if text)
 
 
 def _describe_implementation(certificate: Certificate) -> tuple[str, ...]:
@@ -489,23 +452,21 @@ def _describe_utility(certificate: Certificate, evaluation: NoisyEvaluation | No
             command="boltdp evaluate model.json SOURCE --epsilon 0.1 --by COLUMN -o evaluation.json",
         )
     together = ""
-    if certificate.budget is not None and not evaluation.reasons:
-        epsilons, deltas = zip(
-            *((one.epsilon, one.delta) for one in (certificate.budget, evaluation.budget)), strict=True
-        )
-        both = Budget(sum(epsilons), min(sum(deltas), 0.999)).describe()
+    if (first := certificate.budget) is not None and not evaluation.reasons:
+        second = evaluation.budget
+        both = Budget(first.epsilon + second.epsilon, min(first.delta + second.delta, 0.999)).describe()
         together = f" If these rows are those of the training, both together spend at most {both}."
     text = (
         f"{evaluation.guarantee()}{together}",
         "Intervals of 95 % are for the noise and for the rows as a sample of others like them.",
     )
-    scores = [
+    scores: list[tuple[str, ...]] = [
         (name, "-", "too few rows for the noise") if score is None else (name, f"{score.value:.4f}", score.interval)
         for name, score in evaluation.scores.items()
     ]
-    tables = [Table(("all rows", "with noise", "95 % interval"), tuple(scores))]
-    tables += [Table(headings, tuple(lines)) for headings, lines in evaluation.tables()]
-    return Section(title, text, tables=tuple(tables))
+    return Section(
+        title, text, tables=(Table(("all rows", "with noise", "95 % interval"), scores), *evaluation.tables())
+    )
 
 
 def _write_table_row(cells: Sequence[str]) -> str:

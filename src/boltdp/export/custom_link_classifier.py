@@ -22,7 +22,3 @@ class LinkedLogisticRegression(LogisticRegression):  # type: ignore[misc]
         second = self.loss.probabilities(self.decision_function(X)[:, np.newaxis])
         assert second is not None
         return np.hstack([1.0 - second, second])
-
-    def predict_log_proba(self, X: Any) -> Doubles:
-        logarithms: Doubles = np.log(self.predict_proba(X))
-        return logarithms

@@ -19,8 +19,6 @@ from boltdp.encoding.plan import (
     NumberRule,
     RuleVisitor,
     ScaledRule,
-    TimePartRule,
-    ValueRule,
 )
 from boltdp.export.original_units import encoded_weights
 from boltdp.privacy.weight_uncertainty import WeightDeviation, weight_deviation
@@ -184,12 +182,6 @@ class _EffectVisitor(RuleVisitor[Effect]):
             float(np.ptp(values)),
         )
 
-    def value(self, rule: ValueRule) -> Effect:
-        return self._compare_categories(rule)
-
-    def time_part(self, rule: TimePartRule) -> Effect:
-        return self._compare_categories(rule)
-
     def number_list(self, rule: NumberListRule) -> Effect:
         weights = self.weights
         length, each = float(np.linalg.norm(weights)), self.noise.feature_deviations(np.ones(len(weights)))
@@ -199,7 +191,7 @@ class _EffectVisitor(RuleVisitor[Effect]):
         deviations = None if deviation is None else (deviation,)
         return Effect(rule.column, "vector", (), (), (length,), deviations, length, deviation, widest)
 
-    def _compare_categories(self, rule: CategoryRule) -> Effect:
+    def value(self, rule: CategoryRule) -> Effect:
         labels, values = tuple(map(format_value, rule.values)), self.factors * self.weights
         # A single category is compared with a missing value, several with each other.
         direction = np.zeros(len(values))
@@ -217,6 +209,8 @@ class _EffectVisitor(RuleVisitor[Effect]):
             self.noise.deviation(direction),
             abs(difference),
         )
+
+    time_part = value
 
     def _trace_line(self, rule: NumberRule) -> tuple[tuple[float, ...], Doubles]:
         """Return the places of a number's line and its encoded features there; a step has two: below it and at it."""

@@ -1,4 +1,4 @@
-"""A model as a self-contained HTML page, in which all texts of the model file are escaped."""
+"""Self-contained HTML pages of a model and of the report of `boltdp check`, in which all texts are escaped."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from boltdp.export.effects import Effect, Effects, Panel
 
 if TYPE_CHECKING:
     from boltdp.model import Model
+    from boltdp.schema.check import CheckedColumn, Report
 
 #: The maximum extent of a drawing's axis, as a multiple of the largest effect.
 MAX_REACH = 1.5
@@ -35,6 +36,8 @@ MAX_REACH = 1.5
 MAX_GAP_RATIO = 8.0
 #: The maximum number of tick labels between the ends of an axis.
 MAX_PLACES = 2
+#: The gap between the bars of a histogram within the bounds and those beyond them.
+GAP = 6.0
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1c1c1c; --soft: #6a6a6a; --paper: #ffffff; --rule: #d8d8d8; --line: #1f5fbf;
@@ -67,21 +70,26 @@ svg text { fill: var(--soft); font-size: 11px; }
 """
 
 
-def page(model: Model, effects: Effects, facts: Sequence[tuple[str, str]], *, top: int) -> str:
+def write_model_page(model: Model, effects: Effects, facts: Sequence[tuple[str, str]], *, top: int) -> str:
     """Write the page, with `facts` below the guarantee and drawings of the `top` columns for each class."""
-    certificate = model.certificate
-    kind = "guarantee" if certificate.private else "guarantee none"
     title = f"What a model says of {escape_text(model.schema.label)}"
-    lines = "".join(f"<dt>{escape_text(name)}</dt><dd>{escape_text(value, 2000)}</dd>" for name, value in facts)
     panels = "".join(_draw_panel(panel, top, effects) for panel in effects.panels)
     if effects.left_out:
         panels += f"<p>{effects.left_out:,} classes more are not shown.</p>"
     bands = "most" if effects.at_most else "exact"
-    return document(
-        title,
-        f'<p class="{kind}">{escape_text(certificate.guarantee(), 5000)}</p><dl>{lines}</dl>'
-        f'<div class="{bands}">{panels}</div>',
-    )
+    guarantee = f'<p class="{guarantee_class(model)}">{escape_text(model.certificate.guarantee(), 5000)}</p>'
+    return document(title, f'{guarantee}{write_facts(facts, 2000)}<div class="{bands}">{panels}</div>')
+
+
+def guarantee_class(model: Model) -> str:
+    """Return the CSS class of the paragraph with the guarantee."""
+    return "guarantee" if model.certificate.private else "guarantee none"
+
+
+def write_facts(facts: Iterable[tuple[str, str]], longest: int = 80) -> str:
+    """Write names and texts as an HTML list; nothing if there are none."""
+    lines = "".join(f"<dt>{escape_text(name)}</dt><dd>{escape_text(text, longest)}</dd>" for name, text in facts)
+    return f"<dl>{lines}</dl>" if lines else ""
 
 
 def document(title: str, body: str) -> str:
@@ -235,3 +243,67 @@ def _draw_whisker(name: str, one: float, other: float, middle: float, height: fl
 
 def _format_noise(deviation: float | None, *, at_most: bool) -> str:
     return "" if not deviation else f" ± {deviation:.2g} of noise{' at most' if at_most else ''}"
+
+
+def write_check_page(report: Report, schema: str) -> str:
+    """Write the page of a `boltdp check` report; `schema` is the name of the schema file."""
+    from boltdp.schema.check import NOT_PRIVATE, RULE
+
+    title = f"{report.rows:,} rows compared with {escape_text(schema)}"
+    lines = "".join(f"<li>{escape_text(problem, 1000)}</li>" for problem in report.problems)
+    verdict = (
+        f"<p>Training would learn garbage:</p><ul>{lines}</ul>"
+        if lines
+        else "<p>Training can learn from such rows.</p>"
+    )
+    unused = write_facts(report.unused)
+    figures = "".join(_draw_column(column) for column in report.columns)
+    return document(
+        title,
+        f'<p class="guarantee none">{escape_text(NOT_PRIVATE, 1000)}.</p>{verdict}'
+        f'<p class="legend">{escape_text(RULE, 1000)}.</p>'
+        f'<div class="drawings">{figures}</div>' + (f"<h2>Columns that are not used</h2>{unused}" if unused else ""),
+    )
+
+
+def _draw_column(column: CheckedColumn) -> str:
+    drawing = "" if column.fault is not None else _draw_histogram(column) if column.bars else _draw_value_counts(column)
+    return draw_figure(column.name, (column.role, *column.findings), drawing)
+
+
+def _draw_histogram(column: CheckedColumn) -> str:
+    """Draw a histogram of the numbers within the bounds, which are lines, and beyond them."""
+    assert column.low is not None
+    assert column.high is not None
+    largest, wide = max(*column.bars, column.below, column.above, 1), (WIDTH - 2 * GAP) / (len(column.bars) + 2)
+
+    def bar(kind: str, left: float, count: int) -> str:
+        tall = HEIGHT * count / largest
+        return draw_box(kind, left, left + 0.9 * wide, HEIGHT - tall, tall)
+
+    inner = wide + GAP
+    drawn = bar("one", 0.0, column.below) + bar("one", WIDTH - wide, column.above)
+    drawn += "".join(bar("bar", inner + place * wide, count) for place, count in enumerate(column.bars))
+    low, high = inner - GAP / 2, WIDTH - inner + GAP / 2
+    return draw_svg(
+        column.name,
+        LEFT + WIDTH,
+        HEIGHT + BELOW,
+        drawn,
+        f'<path class="axis" d="M{low:g} 0V{HEIGHT:g}M{high:g} 0V{HEIGHT:g}M0 {HEIGHT:g}H{WIDTH:g}"/>',
+        draw_text(low, HEIGHT + BELOW - 4, format_number(column.low)),
+        draw_text(high, HEIGHT + BELOW - 4, format_number(column.high), "end"),
+    )
+
+
+def _draw_value_counts(column: CheckedColumn) -> str:
+    """Draw a bar for the count of each declared value, of undeclared ones and of missing ones."""
+    counts = [*column.counts[:MAX_BARS], ("not declared", column.undeclared), ("missing", column.missing)]
+    largest, left = max(1, *(count for _, count in counts)), len(column.counts) - MAX_BARS
+
+    def draw_row(row: int, top: float) -> str:
+        kind = "bar" if row < len(counts) - 2 else "one"
+        return draw_box(kind, NAMES, NAMES + (LEFT + WIDTH - NAMES) * counts[row][1] / largest, top + 4, BAR - 8)
+
+    more = f"<p>{left:,} more are not drawn.</p>" if left > 0 else ""
+    return draw_named_bars(column.name, [(name, f"{count:,}") for name, count in counts], draw_row) + more

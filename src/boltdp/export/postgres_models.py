@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from boltdp.model import Model
 
 _MISSING = "CREATE EXTENSION boltdp makes the table, once the extension is installed"
-_HINTS = {"42P01": _MISSING, "3F000": _MISSING}
 
 
 class ModelStoreError(BoltdpError):
@@ -100,17 +99,14 @@ def store_model(uri: str, name: str, model: Model, *, replace: bool = False) -> 
             _check_table(connection, name)
             if replace:
                 connection.execute("DELETE FROM boltdp.models WHERE name OPERATOR(pg_catalog.=) %s", [name])
-            done = connection.execute(insertion(row) + sql.SQL(" ON CONFLICT (name) DO NOTHING"), row)
-            stored = done.rowcount == 1
+            inserted = connection.execute(insertion(row) + sql.SQL(" ON CONFLICT (name) DO NOTHING"), row).rowcount
     except psycopg.Error as error:
         # Models are public, so the server's message about them is too.
         said = error.diag.message_primary or str(error).strip().splitlines()[0]
-        hint = _HINTS.get(error.sqlstate or "")
-    else:
-        if stored:
-            return
+        hint = _MISSING if error.sqlstate in ("42P01", "3F000") else None
+        raise ModelStoreError(f"the model {name!r} cannot be stored: {said}", hint=hint) from None
+    if not inserted:
         raise ModelStoreError(f"boltdp.models has a model {name!r} already", hint="--replace takes its place")
-    raise ModelStoreError(f"the model {name!r} cannot be stored: {said}", hint=hint)
 
 
 def _check_table(connection: psycopg.Connection[Any], name: str) -> None:

@@ -76,11 +76,7 @@ def probability_expression(model: Model, dialect: str, *, of: Value | None = Non
     if of is not None and of not in classes:
         raise ParameterError(f"the class must be one of {', '.join(map(str, classes))}, got {of!r}")
     if len(model.weights) == 1:
-
-        def second(margins: Sequence[str]) -> str:
-            return _write_link(model, margins[0], sql)
-
-        expression = _clip_row(model, sql, second)
+        expression = _clip_row(model, sql, lambda margins: _write_link(model, margins[0], sql))
         return expression if of in (None, classes[1]) else f"{sql.constant(1.0)} - ({expression})"
     every = _clip_row(model, sql, lambda margins: _write_shares(model, margins, sql))
     return every if of is None else sql.element(f"({every})", classes.index(of))
@@ -97,7 +93,7 @@ def _write_shares(model: Model, margins: Sequence[str], sql: Dialect) -> str:
     """Write the probability of each class from the margins: its odds over their sum."""
     one, count = sql.constant(1.0), len(margins)
     # The minimum is e^-700, since underflow is an error in PostgreSQL.
-    odds = sql.exponential.format(sql.maximum(["v - top", sql.constant(-700.0)]))
+    odds = f"exp({sql.maximum(['v - top', sql.constant(-700.0)])})"
     if model.certificate.problem.loss.vectors == 1:
         odds = _write_link(model, "v", sql)  # one-vs-all
     total = sql.dot.format("odds", sql.constants([1.0] * count))
@@ -129,7 +125,7 @@ def _divide_by_norm(
 ) -> str:
     """Write `body` of the products of an array and weights, over the norm of the array if that exceeds 1."""
     products = [f"{sql.dot.format(name, sql.constants(row))} / {length}" for row in weights]
-    value = sql.maximum([sql.constant(1.0), sql.root.format(sql.dot.format(name, name))])
+    value = sql.maximum([sql.constant(1.0), f"sqrt({sql.dot.format(name, name)})"])
     return sql.bind(length, value, body(products))
 
 
@@ -138,14 +134,10 @@ def _write_margin(schema: Schema, weights: Doubles, sql: Dialect) -> str:
     columns = _list_columns(schema, sql)
     if sum(column.terms for column in columns) + schema.intercept > MAX_TERMS:
         return sql.dot.format(_write_row(schema, sql), sql.constants(weights))
-    terms: list[str] = []
-    at = 0
-    for column in columns:
-        width = column.scaled.rule.features
-        terms += column.list_terms(weights[at : at + width])
-        at += width
+    *parts, _ = np.split(weights, np.cumsum([column.scaled.rule.features for column in columns]))
+    terms = [term for column, part in zip(columns, parts, strict=True) for term in column.list_terms(part)]
     if schema.intercept:
-        terms.append(f"{sql.constant(schema.constant)} * {sql.constant(weights[at])}")
+        terms.append(f"{sql.constant(schema.constant)} * {sql.constant(weights[-1])}")
     return "\n+ ".join(terms)
 
 
@@ -155,7 +147,7 @@ def _write_row(schema: Schema, sql: Dialect) -> str:
     arrays = [first.make_array([first, *others]) for first, *others in (list(run) for _, run in runs)]
     if schema.intercept:
         arrays.append(sql.join([sql.constant(schema.constant)]))
-    return sql.concat.join(arrays)
+    return "\n|| ".join(arrays)
 
 
 def _list_columns(schema: Schema, sql: Dialect) -> list[_ColumnSql]:
@@ -171,9 +163,9 @@ class _ColumnSql(ABC):
         self.cell = self.source  #: a cell, cast to the type from which features are computed
 
     @property
-    @abstractmethod
     def terms(self) -> int:
         """The number of terms that the column adds to a margin."""
+        return self.scaled.rule.features
 
     def list_terms(self, weights: Doubles) -> Iterable[str]:
         """List the terms that the features add to the margin."""
@@ -205,7 +197,7 @@ class _BoundedSql(_ColumnSql):
         sql, center, factor = self.sql, self.centers[place], self.factors[place]
         half = (self.rule.high - self.rule.low) / 2.0
         middle = sql.constant((self.rule.low + self.rule.high) / 2.0)
-        known = double if center else f"coalesce(nullif({double}, {sql.nan}), {middle})"
+        known = double if center else f"coalesce(nullif({double}, {sql.special('NaN')}), {middle})"
         offset = f"{sql.clamp(known, self.rule.low, self.rule.high)} - {middle}"
         if sql.underflow:
             # Rounds values that underflow a float32 to 0; others change by at most a rounding error of a double.
@@ -215,7 +207,7 @@ class _BoundedSql(_ColumnSql):
         if not center:
             return f"{scaled} * {sql.constant(factor)}"
         centred = f"({scaled} - {sql.constant(center)}) * {sql.constant(factor)}"
-        return f"CASE WHEN {double} <= {sql.infinity} THEN {centred} ELSE {sql.constant(0.0)} END"
+        return f"CASE WHEN {double} <= {sql.special('Infinity')} THEN {centred} ELSE {sql.constant(0.0)} END"
 
 
 class _NumberSql(_BoundedSql):
@@ -255,17 +247,13 @@ class _NumberSql(_BoundedSql):
         """Write the first value below the first place, and another from each place on; 0 for NULL and NaN."""
         sql = self.sql
         name = "number" if len(self.cell) > MAX_REPEATED else self.cell
-        ends = [*(f"{name} < {sql.constant(place)}" for place in places), f"{name} <= {sql.infinity}"]
+        ends = [*(f"{name} < {sql.constant(place)}" for place in places), f"{name} <= {sql.special('Infinity')}"]
         cases = " ".join(f"WHEN {end} THEN {sql.constant(value)}" for end, value in zip(ends, values, strict=True))
         steps = f"CASE {cases} ELSE {sql.constant(0.0)} END"
         return steps if name == self.cell else sql.bind(name, self.cell, steps)
 
 
 class _NumberListSql(_BoundedSql):
-    @property
-    def terms(self) -> int:
-        return self.rule.numbers
-
     def list_features(self) -> Iterator[str]:
         for index in range(self.rule.numbers):
             cell = f"CASE WHEN {self._has_length} THEN {self.sql.element(self.source, index)} END"
@@ -287,10 +275,6 @@ class _NumberListSql(_BoundedSql):
 
 
 class _ValueSql(_ColumnSql):
-    @property
-    def terms(self) -> int:
-        return len(self.scaled.rule.values)
-
     def list_features(self) -> Iterator[str]:
         for condition, absent, present in zip(self._list_matches(), *self.scaled.indicator_values, strict=True):
             yield f"CASE WHEN {condition} THEN {self.sql.constant(present)} ELSE {self.sql.constant(absent)} END"
@@ -317,7 +301,7 @@ class _ValueSql(_ColumnSql):
                     (sql.reals, sql.real, np.finfo(np.float32).max),
                     (sql.doubles, sql.double, np.finfo(np.float64).max),
                 ):
-                    equal = sql.boolean[False]
+                    equal = "FALSE"
                     if number is not None and abs(number) <= largest:
                         parsed = sql.parse.format(self.source, kind=type_name)
                         equal = f"{parsed} = CAST({sql.constant(number)} AS {type_name})"
@@ -331,7 +315,7 @@ class _ValueSql(_ColumnSql):
 
     def _is_one_of(self, operand: str, texts: Sequence[str]) -> str:
         if not texts:
-            return self.sql.boolean[False]
+            return "FALSE"
         return f"{operand} IN ({', '.join(map(self.sql.literal, texts))})"
 
 
@@ -386,10 +370,10 @@ class _Writer(RuleVisitor[_ColumnSql]):
 def _write_part_code(rule: TimePartRule, sql: Dialect) -> str:
     """Write the code of a part by the rule of `boltdp.encoding.timestamps`, NULL where it is missing."""
     digits, first = {"hour": (HOUR_AT, 0), "month": (6, 1), "day": (9, 1), "weekday": (1, 0)}[rule.part]
-    code = f"{sql.whole.format(sql.substring.format('moment', digits, 2))} - {first}"
+    code = f"CAST(substr(moment, {digits}, 2) AS int) - {first}"
     if rule.part == "weekday":
-        code = sql.weekday.format(sql.substring.format("moment", 1, 10))
-    fits = f"{sql.fits.format('moment', PATTERN)} AND {sql.characters.format('moment')} > {digits}"
+        code = sql.weekday.format("substr(moment, 1, 10)")
+    fits = f"{sql.fits.format('moment', PATTERN)} AND length(moment) > {digits}"
     timestamp = sql.moment.format(sql.quote_column(rule.source))
     return sql.bind("moment", timestamp, f"CASE WHEN {fits} THEN {code} END")
 

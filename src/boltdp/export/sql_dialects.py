@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -22,28 +21,17 @@ def _number_pattern(blanks: str) -> str:
 
 @dataclass(frozen=True)
 class Dialect:
-    """The templates in which dialects differ; a new dialect must define all. `{}` stands for an operand."""
+    """The templates in which dialects differ. `{}` stands for an operand."""
 
-    quotes: str  #: around identifiers
     double: str
     real: str
     text: str
-    number: str  #: a literal that is a double wherever doubles are used
     array: str
-    first: int  #: the index of an array's first element
     length: str
     map: str  #: the array of `{body}` for each element `{name}` of the array `{value}`
     nulls: str  #: an array of `{}` NULLs
     dot: str  #: the sum of the products of the elements of two arrays
-    concat: str  #: between arrays
     let: str  #: `{body}`, in which `{name}` stands for `{value}`
-    smaller: str  #: the minimum of two numbers that are not NULL; NaN is the largest
-    greater: str  #: the maximum of numbers that are not NULL; NaN is the largest
-    root: str
-    exponential: str
-    nan: str  #: a double that equals itself
-    infinity: str
-    boolean: tuple[str, str]  #: FALSE and TRUE
     type_name: str
     parse: str  #: a number of any type, or a text where the branch is not taken, as `{kind}`
     booleans: str  #: the type names of each kind of cell; all others are texts
@@ -51,15 +39,16 @@ class Dialect:
     doubles: str
     integers: str
     moment: str  #: a timestamp, date or text as ISO 8601, in UTC if its type has a zone
-    substring: str  #: of a text, a position, counted from 1, and a number of characters
-    characters: str  #: the length of a text
-    whole: str  #: a text of digits as an integer
     fits: str  #: whether a whole text matches a pattern without backslashes
     weekday: str  #: of a text that is a date, counted from Monday, which is 0
-    backslashes: bool  #: whether a backslash in a literal is an escape
-    underflow: bool  #: whether a product or a cast that underflows is an error
     cell: str  #: a column as a double: a text as in CSV files, NULL if it is not a number
     flag: str  #: the same of a column with the bounds 0 and 1, which may be boolean
+    quotes: str = '"'  #: around identifiers
+    #: A literal that is a double beside doubles, as numerics of PostgreSQL are too.
+    number: str = "{}"
+    first: int = 1  #: the index of an array's first element
+    backslashes: bool = False  #: whether a backslash in a literal is an escape
+    underflow: bool = False  #: whether a product or a cast that underflows is an error
 
     def quote_column(self, name: str) -> str:
         return self.quotes + name.replace(self.quotes, 2 * self.quotes) + self.quotes
@@ -67,7 +56,7 @@ class Dialect:
     def literal(self, value: Value) -> str:
         """Write a class or a text as an SQL literal."""
         if isinstance(value, bool):
-            return self.boolean[value]
+            return str(value).upper()
         if isinstance(value, int):
             return str(value)
         if isinstance(value, float):
@@ -83,11 +72,16 @@ class Dialect:
         digits = repr(float(value))
         return self.number.format(digits if "e" in digits else digits + "e0")
 
+    def special(self, name: str) -> str:
+        """Write a double that has no digits: "NaN", which equals itself in SQL, or "Infinity"."""
+        return f"CAST('{name}' AS {self.double})"
+
     def maximum(self, expressions: Iterable[str]) -> str:
-        return self.greater.format(", ".join(expressions))
+        """Write the maximum of numbers that are not NULL; NaN is the largest."""
+        return f"greatest({', '.join(expressions)})"
 
     def clamp(self, expression: str, low: float, high: float) -> str:
-        return self.smaller.format(self.maximum([expression, self.constant(low)]), self.constant(high))
+        return f"least({self.maximum([expression, self.constant(low)])}, {self.constant(high)})"
 
     def bind(self, name: str, value: str, body: str) -> str:
         """Write `body`, in which `name` stands for `value`."""
@@ -126,31 +120,12 @@ _SPARK_NUMBER = (
     " THEN try_cast(replace(CAST({0} AS STRING), '_', '') AS DOUBLE) END"
 )
 
-#: The templates that all three dialects share.
-_COMMON: dict[str, Any] = {
-    "concat": "\n|| ",
-    "smaller": "least({}, {})",
-    "greater": "greatest({})",
-    "root": "sqrt({})",
-    "exponential": "exp({})",
-    "boolean": ("FALSE", "TRUE"),
-    "substring": "substr({}, {}, {})",
-    "characters": "length({})",
-    "whole": "CAST({} AS int)",
-}
-
 DIALECTS: dict[str, Dialect] = {
     "duckdb": Dialect(
-        **_COMMON,
-        quotes='"',
         double="DOUBLE",
-        nan="CAST('NaN' AS DOUBLE)",
-        infinity="CAST('Infinity' AS DOUBLE)",
         real="FLOAT",
         text="VARCHAR",
-        number="{}",
         array="[{}]",
-        first=1,
         length="len({})",
         map="list_transform({value}, lambda {name}: {body})",
         nulls="list_resize(CAST([] AS DOUBLE[]), {})",
@@ -167,23 +142,14 @@ DIALECTS: dict[str, Dialect] = {
         "TRY_CAST({0} AS TIMESTAMPTZ))) AS VARCHAR) ELSE CAST({0} AS VARCHAR) END",
         fits="regexp_full_match({}, '{}')",
         weekday="isodow(TRY_CAST({} AS DATE)) - 1",
-        backslashes=False,
-        underflow=False,
         cell="TRY_CAST({} AS DOUBLE)",
         flag="TRY_CAST({} AS DOUBLE)",
     ),
     "postgres": Dialect(
-        **_COMMON,
-        quotes='"',
         double="double precision",
-        nan="CAST('NaN' AS double precision)",
-        infinity="CAST('Infinity' AS double precision)",
         real="real",
         text="text",
-        # Constants are numeric, and become double precision beside one.
-        number="{}",
         array="CAST(ARRAY[{}] AS double precision[])",
-        first=1,
         length="cardinality({})",
         map="ARRAY(SELECT {body} FROM unnest({value}) WITH ORDINALITY AS cell({name}, place) ORDER BY place)",
         nulls="array_fill(CAST(NULL AS double precision), ARRAY[{}])",
@@ -204,7 +170,6 @@ DIALECTS: dict[str, Dialect] = {
         " WHEN 'character' THEN to_jsonb(CAST({0} AS text)) ELSE to_jsonb({0}) END #>> '{{}}'",
         fits="{} ~ '^({})$'",
         weekday="CAST(extract(isodow FROM CAST({} AS date)) AS int) - 1",
-        backslashes=False,
         underflow=True,
         cell=_cast_in_postgres("ELSE {0}::float8"),
         # There is no cast from boolean to double precision, and one by way of text must know a real.
@@ -214,11 +179,8 @@ DIALECTS: dict[str, Dialect] = {
         ),
     ),
     "spark": Dialect(
-        **_COMMON,
         quotes="`",
         double="DOUBLE",
-        nan="CAST('NaN' AS DOUBLE)",
-        infinity="CAST('Infinity' AS DOUBLE)",
         real="FLOAT",
         text="STRING",
         number="{}D",
@@ -244,7 +206,6 @@ DIALECTS: dict[str, Dialect] = {
         fits="{} RLIKE '(?s)^({})(?!.)'",
         weekday="weekday(try_cast({} AS DATE))",
         backslashes=True,
-        underflow=False,
         cell=_SPARK_NUMBER,
         flag=_SPARK_NUMBER,
     ),
