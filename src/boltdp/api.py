@@ -14,10 +14,9 @@ import numpy.typing as npt
 
 from boltdp._arrays import Doubles
 from boltdp.engines import use_source
-from boltdp.errors import ParameterError, PrivacyWarning, described, hints_shown, near, quoted
+from boltdp.errors import ParameterError, PrivacyWarning, described, hints_shown, near, quoted, require
 from boltdp.evaluation.classification import ExactEvaluation, NoisyEvaluation
 from boltdp.evaluation.evaluate import evaluate, evaluate_privately
-from boltdp.export.original_units import to_sklearn
 from boltdp.ledger import Ledger, find_account
 from boltdp.model import Model as ReleasedModel
 from boltdp.privacy.budget import Budget
@@ -125,6 +124,9 @@ class Model(ReleasedModel):
         step and category, the entries of a vector. Predictions equal those of `predict` for values within the bounds;
         for rows whose norm exceeds the clip norm, probabilities and decisions by a threshold are more extreme.
         """
+        require("sklearn", "a model of scikit-learn")
+        from boltdp.export.sklearn_estimators import to_sklearn
+
         return to_sklearn(self)
 
 

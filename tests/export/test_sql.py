@@ -19,7 +19,7 @@ from boltdp.encoding.declared_values import Value
 from boltdp.engines import open_source
 from boltdp.engines.base import encode_rows
 from boltdp.errors import ParameterError
-from boltdp.export.original_units import raw_weights
+from boltdp.export.original_units import convert_to_original_units
 from boltdp.export.sql import _write_row, probability_expression, scoring_expression
 from boltdp.export.sql_dialects import DIALECTS
 from boltdp.schema.schema import Categorical, Classes, Column, Numeric, Projection, Schema, Standardization, Vector
@@ -504,7 +504,7 @@ def test_to_sklearn_has_the_models_probabilities_for_rows_within_the_clip_norm()
 def test_raw_weights_reproduce_the_margins() -> None:
     schema = Schema(Classes("y", (0, 1)), COLUMNS)
     model = make_model(schema)
-    coefficients, constants = raw_weights(schema, model.weights)
+    coefficients, constants = convert_to_original_units(schema, model.weights)
     table = pa.table({"age": [30.0], "pay": [5e4], "sex": ["M"]})
     margin = next(model.score_batches(open_source(table)))
     np.testing.assert_allclose(coefficients @ [30.0, 5e4, 0.0, 1.0] + constants, margin[0], rtol=1e-6)
@@ -521,6 +521,6 @@ def test_to_sklearn_takes_the_steps_of_numbers_by_name(classes: tuple[Value, ...
     frame = pa.table(dict(zip(names, (age, age >= 18, age >= 65.5, 1 - sex, sex), strict=True))).to_pandas()
     table = pa.table({"age": age, "sex": np.array(["F", "M"])[sex]})
     assert estimator.predict(frame).tolist() == model.predict(open_source(table)).tolist()
-    coefficients, constants = raw_weights(schema, model.weights)
+    coefficients, constants = convert_to_original_units(schema, model.weights)
     margins = np.concatenate(list(model.score_batches(open_source(table))))
     np.testing.assert_allclose(frame.to_numpy(float) @ coefficients.T + constants, margins, rtol=1e-5, atol=1e-6)

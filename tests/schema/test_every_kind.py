@@ -27,8 +27,8 @@ from boltdp.errors import BoltdpError, DataError
 from boltdp.export.card import markdown
 from boltdp.export.effects import effects
 from boltdp.export.html import write_model_page
-from boltdp.export.original_units import to_sklearn
 from boltdp.export.postgres_models import store_model
+from boltdp.export.sklearn_estimators import to_sklearn
 from boltdp.export.sql import probability_expression, scoring_expression
 from boltdp.export.sql_dialects import DIALECTS
 from boltdp.schema.check import check_source

@@ -20,7 +20,8 @@ from boltdp.context import Context
 from boltdp.engines import ArrayEngine, Engine, open_source
 from boltdp.engines.base import Slice, encode_rows
 from boltdp.errors import DataError, ParameterError
-from boltdp.export.original_units import raw_weights, to_sklearn
+from boltdp.export.original_units import convert_to_original_units
+from boltdp.export.sklearn_estimators import to_sklearn
 from boltdp.export.sql import probability_expression, scoring_expression
 from boltdp.export.sql_dialects import DIALECTS
 from boltdp.kernel.feature_sums import FeatureSums
@@ -445,7 +446,7 @@ def test_raw_weights_are_in_the_units_of_the_columns() -> None:
     model = random_model(schema)
     table = people().filter(pa.array([i % 50 != 0 and i % 31 != 0 for i in range(ROWS)]))
     X = np.column_stack([table["age"].to_numpy(), np.array(table["scan"].to_pylist())])
-    coefficients, constants = raw_weights(schema, model.weights)
+    coefficients, constants = convert_to_original_units(schema, model.weights)
     packed = read(open_source(table), schema, label=False)
     np.testing.assert_allclose(X @ coefficients.T + constants, packed[:, 1:] @ model.weights.T, atol=1e-5)
     predicted = to_sklearn(model).predict(X)

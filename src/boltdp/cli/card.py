@@ -92,9 +92,9 @@ def card(model_path: str, *, output: str | None, evaluation: str | None, **state
 def _load_evaluation(model: Model, path: str | None) -> Any:
     if path is None:
         return None
-    from boltdp.evaluation.classification import NoisyEvaluation, digest_of_model
+    from boltdp.evaluation.classification import NoisyEvaluation, digest_model
 
     found = NoisyEvaluation.load(path)
-    if found.model != digest_of_model(model):
+    if found.model != digest_model(model):
         raise ParameterError(f"the evaluation {path!r} must be of this model, and it is of another one")
     return found

@@ -34,7 +34,7 @@ from boltdp.encoding import python_cells
 from boltdp.engines._data_frames import is_table
 from boltdp.engines.arrays import ArrayEngine, arrow_table, check_names, rows_of
 from boltdp.errors import DataError, ParameterError, described, hints_shown, real_number
-from boltdp.export.original_units import raw_weights
+from boltdp.export.original_units import convert_to_original_units
 from boltdp.ledger import Account, Ledger, find_account
 from boltdp.model import Model as ReleasedModel
 from boltdp.schema.curves import curve_places
@@ -158,7 +158,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Set the fitted attributes; warn if epsilon is given and the model is not private."""
         self.model_, self.certificate_ = Model.of(model).with_threshold(self.threshold), model.certificate
         self.classes_ = np.array(model.classes)
-        self.coef_, self.intercept_ = raw_weights(model.schema, model.weights)
+        self.coef_, self.intercept_ = convert_to_original_units(model.schema, model.weights)
         warn_if_not_private(self.certificate_, self.epsilon, stacklevel=4)
         return self
 

@@ -650,7 +650,7 @@ def _probability_edges(least: float, most: float, bins: int) -> tuple[float, ...
     return (least, *inside.tolist(), most)
 
 
-def digest_of_model(model: Model) -> str:
+def digest_model(model: Model) -> str:
     """Return the digest by which an evaluation identifies its model: without the threshold, which may be changed."""
     return digest(replace(model, threshold=None).to_dict())
 

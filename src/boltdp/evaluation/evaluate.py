@@ -14,7 +14,7 @@ from boltdp.errors import DataError, ParameterError
 from boltdp.evaluation.classification import (
     ExactEvaluation,
     NoisyEvaluation,
-    digest_of_model,
+    digest_model,
     name_groups,
     plan_bins,
 )
@@ -96,7 +96,7 @@ def evaluate_privately(
             raise DataError(f"the data must not change while it is read: it had {rows:,} rows before")
         noisy = release_counts(counts.tolist(), event, context.randomness.stream("evaluation"))
         return NoisyEvaluation(
-            model=digest_of_model(model),
+            model=digest_model(model),
             rows=rows,
             classes=tuple(format_value(value) for value in model.classes),
             threshold=model.threshold,

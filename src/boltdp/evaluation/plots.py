@@ -125,8 +125,8 @@ def _draw_histogram(axes: Any, evaluation: Evaluation) -> None:
     rows = np.maximum(scored.table.sum(axis=0), 0)
     if len(edges) > BARS + 1:
         met = np.flatnonzero(rows.any(axis=0))
-        ends = (0, -1) if evaluation.probabilistic else (met[0], met[-1] + 1)
-        bars = np.linspace(*edges[list(ends)], BARS + 1)
+        first, last = (0, -1) if evaluation.probabilistic else (met[0], met[-1] + 1)
+        bars = np.linspace(edges[first], edges[last], BARS + 1)
         # By their middles, bins whose edge is the edge of a bar fall into one bar.
         middles = 0.5 * (edges[met] + edges[met + 1])
         rows, edges = np.array([np.histogram(middles, bars, weights=one[met])[0] for one in rows]), bars

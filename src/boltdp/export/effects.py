@@ -20,7 +20,7 @@ from boltdp.encoding.plan import (
     RuleVisitor,
     ScaledRule,
 )
-from boltdp.export.original_units import encoded_weights
+from boltdp.export.original_units import unproject_weights
 from boltdp.privacy.weight_uncertainty import WeightDeviation, weight_deviation
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def effects(model: Model) -> Effects:
     spread = weight_deviation(model.certificate.training)
     matrix = schema.encoding.matrix
     panels = []
-    for favours, weights in zip(names[:MAX_PANELS], encoded_weights(schema, model.weights[:MAX_PANELS]), strict=True):
+    for favours, weights in zip(names[:MAX_PANELS], unproject_weights(schema, model.weights[:MAX_PANELS]), strict=True):
         at, found = 0, []
         for scaled in schema.encoding.scaled:
             part = slice(at, at + scaled.rule.features)

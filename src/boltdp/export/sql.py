@@ -33,7 +33,7 @@ from boltdp.encoding.plan import (
 )
 from boltdp.encoding.timestamps import HOUR_AT, PATTERN
 from boltdp.errors import ParameterError
-from boltdp.export.original_units import encoded_weights
+from boltdp.export.original_units import unproject_weights
 from boltdp.export.sql_dialects import Dialect, find_dialect
 from boltdp.schema.schema import Schema
 
@@ -49,7 +49,7 @@ MAX_REPEATED = 200
 def scoring_expression(model: Model, dialect: str) -> str:
     """Write an SQL expression over the columns of the schema for the class that `model` predicts."""
     sql = find_dialect(dialect)
-    weights = encoded_weights(model.schema, model.weights)
+    weights = unproject_weights(model.schema, model.weights)
     target = model.schema.target
 
     def predict(scores: Sequence[str]) -> str:

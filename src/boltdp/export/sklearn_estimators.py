@@ -1,0 +1,73 @@
+"""A model as scikit-learn estimators. Importing scikit-learn is slow, so this module is imported where it is used."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import FixedThresholdClassifier
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.svm import LinearSVC
+
+from boltdp._arrays import Doubles
+from boltdp.export.original_units import convert_to_original_units
+from boltdp.losses import Loss
+from boltdp.model import Model
+
+
+class LinkedLogisticRegression(LogisticRegression):  # type: ignore[misc]
+    """A linear binary classifier whose probabilities follow from the link of its loss."""
+
+    def __init__(self, loss: Loss) -> None:
+        super().__init__()
+        self.loss = loss
+
+    def predict_proba(self, X: Any) -> Doubles:
+        second = self.loss.probabilities(self.decision_function(X)[:, np.newaxis])
+        assert second is not None
+        return np.hstack([1.0 - second, second])
+
+
+def to_sklearn(model: Model) -> Any:
+    """Convert a model to a scikit-learn estimator; see `Model.to_sklearn`."""
+    schema, classes = model.schema, np.array(model.classes)
+    coefficients, constants = convert_to_original_units(schema, model.weights)
+    loss = model.certificate.problem.loss
+
+    def set_weights(estimator: Any, rows: slice, classes: npt.NDArray[Any]) -> Any:
+        estimator.coef_, estimator.intercept_, estimator.classes_ = coefficients[rows], constants[rows], classes
+        return set_names(estimator)
+
+    def set_names(estimator: Any) -> Any:
+        estimator.n_features_in_ = coefficients.shape[1]
+        # The entries of a vector have no names, so X must be an array.
+        if not any(column.rule.reads_lists for column in schema.columns):
+            names = replace(schema, projection=None, intercept=False).feature_names
+            estimator.feature_names_in_ = np.array(names, dtype=object)
+        return estimator
+
+    every = slice(None)
+    if not loss.probabilistic:
+        return set_weights(LinearSVC(), every, classes)
+    estimator = LogisticRegression() if loss.softmax else LinkedLogisticRegression(loss)
+    if loss.vectors > 1 or model.schema.target.as_classes().is_binary:
+        plain = set_weights(estimator, every, classes)
+        if not model.cut:
+            return plain
+        # FixedThresholdClassifier predicts the second class at the threshold too, the model only above it.
+        above = float(np.nextafter(model.cut, math.inf))
+        decided = FixedThresholdClassifier(FrozenEstimator(plain), threshold=above, response_method="decision_function")
+        decided.estimator_ = decided.estimator
+        return decided
+    # Fitted on dummy rows to set its classes, which it sorts; then its estimators are replaced.
+    ensemble = OneVsRestClassifier(LogisticRegression()).fit(np.zeros((len(classes), coefficients.shape[1])), classes)
+    ensemble.estimators_ = [
+        set_weights(clone(estimator), slice(index, index + 1), np.array([0, 1])) for index in np.argsort(classes)
+    ]
+    return set_names(ensemble)
