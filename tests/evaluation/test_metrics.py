@@ -228,7 +228,7 @@ def test_the_points_of_a_curve_are_few_and_reach_its_end() -> None:
     generator = np.random.default_rng(0)
     counts = generator.integers(0, 3, (2, 100_000))
     curve = Curve.of(counts)
-    points = curve.points()
+    points = curve.select_points()
     assert len(points) <= 200
     assert points[-1] == len(curve.bins) - 1
     assert np.diff(curve.true_rate[1:][points]).max() < 0.02

@@ -16,7 +16,15 @@ from boltdp.engines import open_source
 from boltdp.errors import ParameterError
 from boltdp.evaluation.classification import NoisyEvaluation
 from boltdp.evaluation.evaluate import evaluate_privately
-from boltdp.export.card import OWNER, html, markdown, registry, sections, to_dict, yaml
+from boltdp.export.card import (
+    OWNER,
+    make_registry_record,
+    make_sections,
+    to_dict,
+    write_html,
+    write_markdown,
+    write_yaml,
+)
 from boltdp.model import Model
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.release import Randomness
@@ -133,11 +141,11 @@ def evaluation(model: Model, rows: pa.Table) -> NoisyEvaluation:
 
 
 def fact(model: Model, title: str, name: str) -> str:
-    return dict(next(one for one in sections(model, {}, None) if one.title == title).facts)[name]
+    return dict(next(one for one in make_sections(model, {}, None) if one.title == title).facts)[name]
 
 
 def test_the_points_of_the_guideline_are_there(model: Model, evaluation: NoisyEvaluation) -> None:
-    text = markdown(model, {}, evaluation)
+    text = write_markdown(model, {}, evaluation)
     for point in (
         "## The unit of privacy",
         "one row, at its position, is replaced by any other",
@@ -155,7 +163,7 @@ def test_the_points_of_the_guideline_are_there(model: Model, evaluation: NoisyEv
 
 
 def test_the_curve_falls_from_below_the_claim_to_the_claimed_delta(model: Model) -> None:
-    (curve,) = next(one for one in sections(model, {}, None) if one.title == "Privacy parameters").tables
+    (curve,) = next(one for one in make_sections(model, {}, None) if one.title == "Privacy parameters").tables
     points = [(float(epsilon), float(delta)) for epsilon, delta in curve.lines]
     deltas = [delta for _, delta in points]
     assert deltas == sorted(deltas, reverse=True)
@@ -164,15 +172,15 @@ def test_the_curve_falls_from_below_the_claim_to_the_claimed_delta(model: Model)
 
 
 def test_what_only_the_owner_knows_is_a_visible_blank(model: Model) -> None:
-    text = markdown(model, {}, None)
+    text = write_markdown(model, {}, None)
     assert text.count("to be stated by the owner") == len(OWNER) - 3  # the others are the registry's
-    stated = markdown(model, {**STATED, "curator": "A hospital"}, None)
+    stated = write_markdown(model, {**STATED, "curator": "A hospital"}, None)
     assert "to be stated by the owner" not in stated
     assert "- **curator**: A hospital" in stated
 
 
 def test_without_an_evaluation_no_figure_is_told(model: Model) -> None:
-    (utility,) = (one for one in sections(model, {}, None) if one.title == "Utility")
+    (utility,) = (one for one in make_sections(model, {}, None) if one.title == "Utility")
     assert not utility.tables
     assert "Not measured" in utility.text[0]
     assert utility.command is not None
@@ -191,8 +199,8 @@ def test_names_are_never_markup() -> None:
             del attrs
             assert tag != "script"
 
-    Tags().feed(html(model, STATED, None))
-    text = markdown(model, STATED, None)
+    Tags().feed(write_html(model, STATED, None))
+    text = write_markdown(model, STATED, None)
     assert "<script>" not in text
     assert re.search(r"(?<!\\)[`*\[]x?\]?\(y\)", text) is None
     assert "2 numbers from -1 to 1" in text
@@ -207,8 +215,8 @@ def test_the_record_has_the_registrys_form(
 ) -> None:
     if not delta:
         model = train(open_source(rows), SCHEMA, Settings(epsilon=0.5))
-    record = registry(model, STATED, evaluation if measured else None)
-    read = reader.safe_load(yaml(record))
+    record = make_registry_record(model, STATED, evaluation if measured else None)
+    read = reader.safe_load(write_yaml(record))
     assert {**read, "deployment": None} == {**record, "deployment": None}
     validator.validate(read, form())
     loss = read["deployment"]["privacy_loss"]
@@ -224,7 +232,7 @@ def test_the_record_has_the_registrys_form(
 
 
 def test_a_record_with_blanks_says_so_and_is_refused_by_the_form(model: Model) -> None:
-    text = yaml(registry(model, {}, None))
+    text = write_yaml(make_registry_record(model, {}, None))
     assert text.count("# to be stated by the owner (--") == 12
     with pytest.raises(validator.ValidationError):
         validator.validate(reader.safe_load(text), form())
@@ -233,15 +241,15 @@ def test_a_record_with_blanks_says_so_and_is_refused_by_the_form(model: Model) -
 
 def test_a_model_that_is_not_private_has_a_card_that_says_so_and_no_record(rows: pa.Table) -> None:
     model = train(open_source(rows), SCHEMA, Settings(epsilon=None))
-    assert "NOT PRIVATE: no noise was added." in markdown(model, {}, None)
-    assert 'class="guarantee none"' in html(model, {}, None)
+    assert "NOT PRIVATE: no noise was added." in write_markdown(model, {}, None)
+    assert 'class="guarantee none"' in write_html(model, {}, None)
     with pytest.raises(ParameterError, match="no noise was added"):
-        registry(model, {}, None)
+        make_registry_record(model, {}, None)
 
 
 def test_an_evaluation_that_is_not_private_says_so(model: Model, rows: pa.Table) -> None:
     seeded = evaluate_privately(model, open_source(rows), Budget(0.25), context=Context(randomness=Randomness(1)))
-    assert "NOT PRIVATE: the noise came from a seed" in markdown(model, {}, seeded)
+    assert "NOT PRIVATE: the noise came from a seed" in write_markdown(model, {}, seeded)
 
 
 def test_data_has_the_certificate_and_the_evaluation(model: Model, evaluation: NoisyEvaluation) -> None:
@@ -258,7 +266,7 @@ def test_all_that_was_spent_is_told(rows: pa.Table) -> None:
     assert model.certificate.selection is not None
     assert fact(model, "The mechanism", "chosen") == model.certificate.selection.describe()
     whitebox = train(open_source(rows), SCHEMA, Settings(epsilon=1.0, delta=1e-6, algorithm="dpsgd", passes=1))
-    assert "drawn in floating point" in markdown(whitebox, {}, None)
+    assert "drawn in floating point" in write_markdown(whitebox, {}, None)
     private = train(open_source(rows), SCHEMA, Settings(epsilon=1.0, standardize="private"))
     assert fact(private, "Privacy parameters", "spent 1").startswith("noisy moments, epsilon = ")
 
@@ -269,6 +277,6 @@ def test_many_columns_categories_and_classes_are_shortened(numbers: int, told: s
     columns.append(Categorical("c", tuple(range(30))))
     schema = Schema(Classes("y", tuple(range(20))), tuple(columns))
     certificate = plan_certificate(Settings(epsilon=1.0), rows=100, dims=schema.dims, classes=20)
-    text = markdown(Model(schema, np.zeros((20, schema.dims)), certificate), {}, None)
+    text = write_markdown(Model(schema, np.zeros((20, schema.dims)), certificate), {}, None)
     assert "and 8 more" in text
     assert told in text

@@ -19,7 +19,7 @@ from boltdp.encoding.plan import ScaledRule
 from boltdp.engines import open_source
 from boltdp.errors import MissingPackageError, ParameterError, printable
 from boltdp.export import effects as effects_module
-from boltdp.export.effects import Effect, Effects, Panel, effects
+from boltdp.export.effects import Effect, Effects, Panel, compute_effects
 from boltdp.export.html import write_model_page
 from boltdp.export.plots import draw
 from boltdp.privacy.release import Randomness, release_weights
@@ -72,7 +72,7 @@ def column(found: Effects, name: str, panel: int = 0) -> Effect:
 )
 def test_an_effect_is_what_a_value_does_to_the_margin(name: str, classes: int, settings: Settings) -> None:
     model = made(settings, classes, **SCHEMAS[name])
-    found, nothing = effects(model), margins(model)
+    found, nothing = compute_effects(model), margins(model)
     rounding = 1e-6 * float(np.abs(model.weights).sum())  # of cells, which are single floats
     assert [panel.favours for panel in found.panels] == ([*"012"] if classes == 3 else ["1"])
     for index, panel in enumerate(found.panels):
@@ -96,7 +96,7 @@ def test_an_effect_is_what_a_value_does_to_the_margin(name: str, classes: int, s
 
 def test_the_length_of_a_vector_s_weights_is_told() -> None:
     model = made(Settings(epsilon=1.0, algorithm="bolton"))
-    effect = column(effects(model), "v")
+    effect = column(compute_effects(model), "v")
     spread = weight_deviation(model.certificate.training)
     assert spread is not None
     assert list(effect.effects) == pytest.approx([np.linalg.norm(model.weights[0, 5:7])])
@@ -110,7 +110,7 @@ def test_the_noise_of_an_effect_is_that_of_its_weights(name: str, classes: int) 
     model = made(Settings(epsilon=1.0, algorithm="bolton"), classes, **SCHEMAS[name])
     zero = np.zeros((1, model.certificate.problem.loss.vectors, model.schema.dims))
     many = [
-        effects(
+        compute_effects(
             Model.of_release(model.schema, release_weights(zero, model.certificate, Randomness()), model.certificate)
         )
         for _ in range(1500)
@@ -162,7 +162,7 @@ def test_steps_are_drawn_where_a_number_has_a_curve() -> None:
     ],
 )
 def test_what_is_drawn_of_noise_is_said(settings: Settings, said: str, at_most: bool) -> None:
-    found = effects(made(settings))
+    found = compute_effects(made(settings))
     assert found.noise.startswith(said)
     assert found.at_most == at_most
     assert (found.spread is None) == ("not known" in found.noise)
@@ -172,10 +172,12 @@ def test_what_is_drawn_of_noise_is_said(settings: Settings, said: str, at_most: 
 
 
 def test_only_log_odds_are_called_so() -> None:
-    assert effects(made(Settings(epsilon=1.0))).unit == "margin of '1' against '0'"
-    assert effects(made(Settings(epsilon=1.0, loss="huber"))).unit == "margin of '1' against '0'"
-    assert effects(made(Settings(epsilon=1.0, loss="huber"), 3)).unit == "margin of each class against all others"
-    assert effects(made(Settings(epsilon=1.0), 3)).unit == "log odds of each class against the average of all"
+    assert compute_effects(made(Settings(epsilon=1.0))).unit == "margin of '1' against '0'"
+    assert compute_effects(made(Settings(epsilon=1.0, loss="huber"))).unit == "margin of '1' against '0'"
+    assert (
+        compute_effects(made(Settings(epsilon=1.0, loss="huber"), 3)).unit == "margin of each class against all others"
+    )
+    assert compute_effects(made(Settings(epsilon=1.0), 3)).unit == "log odds of each class against the average of all"
 
 
 def test_bands_that_are_much_wider_than_effects_are_cut() -> None:
@@ -183,18 +185,18 @@ def test_bands_that_are_much_wider_than_effects_are_cut() -> None:
         told = None if deviation is None else (deviation, deviation)
         effect = Effect("c", "categories", (), ("a", "b"), (-2.0, 1.0), told, 3.0, deviation, 3.0)
         vector = Effect("v", "vector", (), (), (99.0,), None, 99.0, None, 99.0)
-        return Panel("yes", None, None, (effect, vector)).reach(9)
+        return Panel("yes", None, None, (effect, vector)).compute_reach(9)
 
     assert reach(None) == 2.0
     assert reach(0.25) == 2.5
     assert reach(10.0) == 5.0
-    assert Panel("yes", None, None, ()).reach(9) == 1.0
+    assert Panel("yes", None, None, ()).compute_reach(9) == 1.0
 
 
 def test_of_many_classes_the_first_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(effects_module, "MAX_PANELS", 2)
     model = made(Settings(epsilon=1.0), 3)
-    found = effects(model)
+    found = compute_effects(model)
     assert ([panel.favours for panel in found.panels], found.left_out) == (["0", "1"], 1)
     assert "1 classes more are not shown" in write_model_page(model, found, [], top=5)
 
@@ -205,7 +207,7 @@ def test_large_columns_need_no_square_of_their_size() -> None:
     schema = Schema(Classes("y", (0, 1)), columns)
     certificate = plan_certificate(Settings(epsilon=1.0), rows=10_000, dims=schema.dims, classes=2)
     model = Model(schema, np.ones((1, schema.dims)), certificate)
-    found = effects(model)
+    found = compute_effects(model)
     assert sorted(len(effect.effects) for effect in found.panels[0].effects) == [1, 20_000]
     text = write_model_page(model, found, [], top=5)
     assert f"{20_000 - MAX_BARS:,} categories with smaller effects are not drawn" in text
@@ -270,7 +272,7 @@ TAGS = {
 @pytest.mark.parametrize("algorithm", ["auto", "bolton", "scs13"])
 def test_the_page_is_whole_and_loads_nothing(classes: int, algorithm: str) -> None:
     model = made(Settings(epsilon=1.0, algorithm=algorithm), classes)
-    text = write_model_page(model, effects(model), [("rows", "10,000")], top=3)
+    text = write_model_page(model, compute_effects(model), [("rows", "10,000")], top=3)
     reader = read(text)
     assert reader.tags <= TAGS
     assert "(ε = 1)-differentially private:" in reader.text
@@ -290,7 +292,7 @@ def drawn(*columns: Any) -> str:
     schema = Schema(Classes("y", (0, 1)), columns)
     certificate = plan_certificate(Settings(epsilon=1.0), rows=10_000, dims=schema.dims, classes=2)
     model = Model(schema, np.ones((1, schema.dims)), certificate)
-    return write_model_page(model, effects(model), [], top=9)
+    return write_model_page(model, compute_effects(model), [], top=9)
 
 
 def test_long_names_of_categories_are_cut_and_told_in_full_beside() -> None:
@@ -328,7 +330,7 @@ def test_one_category_is_compared_with_none() -> None:
 
 def test_a_page_of_a_model_that_is_not_private_says_so_loudly() -> None:
     model = made(Settings(epsilon=None))
-    reader = read(write_model_page(model, effects(model), [], top=9))
+    reader = read(write_model_page(model, compute_effects(model), [], top=9))
     assert ("class", "guarantee none") in reader.attributes
     assert "NOT PRIVATE: no noise was added." in reader.text
 
@@ -347,7 +349,7 @@ def forged(settings: Settings = Settings(epsilon=1.0)) -> Model:  # noqa: B008
 
 def test_texts_of_a_file_are_no_markup() -> None:
     model = forged()
-    text = write_model_page(model, effects(model), [("trained", FORGED)], top=9)
+    text = write_model_page(model, compute_effects(model), [("trained", FORGED)], top=9)
     reader = read(text)
     assert reader.tags <= TAGS
     assert "<script>alert(1)" in reader.text
@@ -361,7 +363,7 @@ def test_texts_of_a_file_are_no_markup() -> None:
 )
 def test_a_picture_is_written(tmp_path: Path, ending: str, model: Model) -> None:
     path = tmp_path / f"model.{ending}"
-    draw(model, effects(model), path, top=4)
+    draw(model, compute_effects(model), path, top=4)
     begin = path.read_bytes()[:200]
     if ending == "png":
         assert begin.startswith(b"\x89PNG")
@@ -374,12 +376,12 @@ def test_a_picture_is_written(tmp_path: Path, ending: str, model: Model) -> None
 def test_a_picture_that_cannot_be_drawn_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = made(Settings(epsilon=1.0))
     with pytest.raises(ParameterError, match=r"^a picture must end in \.png, \.svg, \.pdf, got '.*model\.bmp'$"):
-        draw(model, effects(model), tmp_path / "model.bmp", top=4)
+        draw(model, compute_effects(model), tmp_path / "model.bmp", top=4)
     monkeypatch.setattr("boltdp.export.plots.MAX_DRAWINGS", 3)
     with pytest.raises(ParameterError, match=r"^a picture must have at most 3 drawings, got 4$"):
-        draw(model, effects(model), tmp_path / "model.png", top=4)
+        draw(model, compute_effects(model), tmp_path / "model.png", top=4)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingPackageError, match=r"^a picture needs matplotlib, which is not installed$") as caught:
-        draw(model, effects(model), tmp_path / "model.png", top=4)
+        draw(model, compute_effects(model), tmp_path / "model.png", top=4)
     assert caught.value.hint == "pip install 'boltdp[plot]'"
     assert list(tmp_path.iterdir()) == []

@@ -20,7 +20,7 @@ from boltdp.engines import open_source
 from boltdp.engines.base import encode_rows
 from boltdp.errors import ParameterError
 from boltdp.export.original_units import convert_to_original_units
-from boltdp.export.sql import _write_row, probability_expression, scoring_expression
+from boltdp.export.sql import _write_row, write_probability_expression, write_scoring_expression
 from boltdp.export.sql_dialects import DIALECTS
 from boltdp.schema.schema import Categorical, Classes, Column, Numeric, Projection, Schema, Standardization, Vector
 from boltdp.settings import Multiclass, Settings
@@ -57,7 +57,7 @@ def in_duckdb(table: pa.Table, expression: str) -> list[Any]:
 
 
 def assert_same(model: Model, table: pa.Table) -> None:
-    assert in_duckdb(table, scoring_expression(model, "duckdb")) == model.predict(open_source(table)).tolist()
+    assert in_duckdb(table, write_scoring_expression(model, "duckdb")) == model.predict(open_source(table)).tolist()
 
 
 def random_floats(generator: np.random.Generator, count: int) -> list[float | None]:
@@ -109,10 +109,12 @@ def test_sql_decides_by_the_threshold(classes: tuple[Value, ...], threshold: flo
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_threshold_of_a_half_is_the_expression_without_one(dialect: str) -> None:
     model = make_model(Schema(Classes("label", (0, 1)), (Numeric("x", -20, 50),)))
-    plain = scoring_expression(model, dialect)
-    assert scoring_expression(model.with_threshold(0.5), dialect) == plain
-    assert scoring_expression(model.with_threshold(0.4), dialect) != plain
-    assert probability_expression(model.with_threshold(0.4), dialect) == probability_expression(model, dialect)
+    plain = write_scoring_expression(model, dialect)
+    assert write_scoring_expression(model.with_threshold(0.5), dialect) == plain
+    assert write_scoring_expression(model.with_threshold(0.4), dialect) != plain
+    assert write_probability_expression(model.with_threshold(0.4), dialect) == write_probability_expression(
+        model, dialect
+    )
 
 
 def test_a_threshold_is_compared_after_the_projection() -> None:
@@ -285,7 +287,7 @@ def test_steps_in_sql_have_the_bits_of_the_encoder(standardized: bool) -> None:
 def test_probability_is_that_of_a_model_with_curves() -> None:
     model = make_model(curved_schema(standardized=True))
     margins = np.concatenate(list(model.score_batches(open_source(curved_rows()))))
-    found = in_duckdb(curved_rows(), probability_expression(model, "duckdb"))
+    found = in_duckdb(curved_rows(), write_probability_expression(model, "duckdb"))
     np.testing.assert_allclose(found, model.probabilities(margins)[:, 1], rtol=1e-12)
 
 
@@ -296,7 +298,7 @@ def test_the_steps_of_a_number_are_one_term() -> None:
     )
     model = make_model(schema)
     for dialect, sql in DIALECTS.items():
-        expression = scoring_expression(model, dialect)
+        expression = write_scoring_expression(model, dialect)
         # A number, its steps, and the choice between the classes; none is read or clipped more than once.
         cells = 20 * (64 + 2) if dialect == "duckdb" else 2 * 20
         assert expression.count("CASE") == 20 + 1 + cells * sql.cell.count("CASE")
@@ -305,7 +307,7 @@ def test_the_steps_of_a_number_are_one_term() -> None:
     generator = np.random.default_rng(5)
     assert_same(model, pa.table({f"x{i}": generator.uniform(-5, 105, 200) for i in range(20)}))
     many = Schema(Classes("label", (0, 1)), tuple(Numeric(f"x{i}", 0, 100, curve=places[::8]) for i in range(51)))
-    assert "\n+ " not in scoring_expression(make_model(many), "duckdb")
+    assert "\n+ " not in write_scoring_expression(make_model(many), "duckdb")
     assert_same(make_model(many), pa.table({f"x{i}": generator.uniform(-5, 105, 200) for i in range(51)}))
 
 
@@ -338,16 +340,16 @@ def test_texts_that_are_declared_numbers_are_read_as_predict_reads_them(many: bo
     model = make_model(schema, seed=2)
     assert len(set(model.predict(open_source(rows)).tolist())) > 1
     assert_same(model, rows)
-    assert in_duckdb(rows, probability_expression(model, "duckdb")) is not None
+    assert in_duckdb(rows, write_probability_expression(model, "duckdb")) is not None
 
 
 def test_exact_ties_go_to_the_first_class() -> None:
     schema = Schema(Classes("label", ("first", "second")), (Numeric("x", -1, 1),), intercept=False)
     table = pa.table({"x": [0.0, None, NAN, 1e-60]})
-    expression = scoring_expression(make_model(schema, weights=np.ones((1, 1))), "duckdb")
+    expression = write_scoring_expression(make_model(schema, weights=np.ones((1, 1))), "duckdb")
     assert in_duckdb(table, expression) == ["first"] * 4
     three = replace(schema, target=Classes(schema.label, ("first", "second", "third")))
-    expression = scoring_expression(make_model(three, weights=np.array([[-1.0], [1.0], [1.0]])), "duckdb")
+    expression = write_scoring_expression(make_model(three, weights=np.array([[-1.0], [1.0], [1.0]])), "duckdb")
     assert in_duckdb(pa.table({"x": [0.0, 1.0, -1.0]}), expression) == ["first", "second", "first"]
 
 
@@ -377,7 +379,7 @@ def test_many_columns_and_classes_stay_of_sane_size() -> None:
     model = make_model(Schema(Classes("label", tuple(range(10))), pixels, clip_norm=9.0))
     table = pa.table({column.name: generator.integers(0, 256, 50).astype(np.float32) for column in pixels})
     for dialect in DIALECTS:
-        assert len(scoring_expression(model, dialect)) < 600_000
+        assert len(write_scoring_expression(model, dialect)) < 600_000
     assert_same(model, table)
 
 
@@ -389,7 +391,7 @@ def test_probability_is_that_of_the_model_for_long_rows_too() -> None:
     expected = np.concatenate(
         [model.probabilities(margins)[:, 1] for margins in model.score_batches(open_source(table))]
     )
-    found = in_duckdb(table, probability_expression(model, "duckdb"))
+    found = in_duckdb(table, write_probability_expression(model, "duckdb"))
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
@@ -413,19 +415,19 @@ def test_probabilities_of_all_classes_are_those_of_the_model(
     model = make_model(schema, loss=loss, multiclass=multiclass)
     model = replace(model, weights=longer * model.weights)
     expected = np.concatenate([model.probabilities(margins) for margins in model.score_batches(open_source(table))])
-    found = np.array(in_duckdb(table, probability_expression(model, "duckdb")))
+    found = np.array(in_duckdb(table, write_probability_expression(model, "duckdb")))
     # The encoder rounds a projected row to float32.
     near = 1e-12 if projection is None else 1e-7 * longer
     np.testing.assert_allclose(found, expected[:, 1] if len(classes) == 2 else expected, rtol=0, atol=near)
     for place, name in enumerate(classes):
-        found = np.array(in_duckdb(table, probability_expression(model, "duckdb", of=name)))
+        found = np.array(in_duckdb(table, write_probability_expression(model, "duckdb", of=name)))
         np.testing.assert_allclose(found, expected[:, place], rtol=0, atol=near)
 
 
 def test_a_model_that_is_sure_of_no_class_has_all_equally_likely_in_sql_too() -> None:
     schema = Schema(Classes("label", (0, 1, 2)), (Numeric("x", -1, 1),), intercept=False)
     model = make_model(schema, multiclass="one-vs-all", weights=np.full((3, 1), -1000.0))
-    assert in_duckdb(pa.table({"x": [1.0]}), probability_expression(model, "duckdb")) == [[1 / 3] * 3]
+    assert in_duckdb(pa.table({"x": [1.0]}), write_probability_expression(model, "duckdb")) == [[1 / 3] * 3]
 
 
 def test_a_probability_that_there_is_not_is_refused() -> None:
@@ -433,21 +435,21 @@ def test_a_probability_that_there_is_not_is_refused() -> None:
     with pytest.raises(
         ParameterError, match=r"^a probability must be that of a model that gives some, got the loss 'hu"
     ):
-        probability_expression(make_model(schema, loss="huber"), "duckdb")
+        write_probability_expression(make_model(schema, loss="huber"), "duckdb")
     with pytest.raises(ParameterError, match=r"^the class must be one of 0, 1, 2, got 3"):
-        probability_expression(make_model(schema), "duckdb", of=3)
+        write_probability_expression(make_model(schema), "duckdb", of=3)
 
 
 def test_an_unknown_dialect_is_refused() -> None:
     schema = Schema(Classes("y", (0, 1)), (Numeric("x", 0, 1),))
     with pytest.raises(ParameterError, match="dialect must be one of duckdb, postgres, spark, got 'oracle'"):
-        scoring_expression(make_model(schema), "oracle")
+        write_scoring_expression(make_model(schema), "oracle")
 
 
 @pytest.mark.parametrize("dialect", ["postgres", "spark"])
 def test_other_dialects_quote_as_they_must(dialect: str) -> None:
     schema = Schema(Classes("y", ("it's", "a\\b")), (Categorical('co"l`umn', ("x'y\\z",)), Numeric("n", 0, 1)))
-    expression = scoring_expression(make_model(schema), dialect)
+    expression = write_scoring_expression(make_model(schema), dialect)
     if dialect == "postgres":
         assert "CAST(\"co\"\"l`umn\" AS text) IN ('x''y\\z')" in expression
         assert "THEN 'a\\b' ELSE 'it''s' END" in expression

@@ -15,13 +15,13 @@ from boltdp import Model
 from boltdp.encoding.timestamps import PARTS
 from boltdp.engines import Engine, open_source
 from boltdp.engines.base import encode_rows
-from boltdp.export.effects import effects
+from boltdp.export.effects import compute_effects
 from boltdp.export.sql import (
     MAX_TERMS,
     _write_part_code,
     _write_row,
-    probability_expression,
-    scoring_expression,
+    write_probability_expression,
+    write_scoring_expression,
 )
 from boltdp.export.sql_dialects import DIALECTS
 from boltdp.schema.schema import Classes, Numeric, Schema, Standardization, TimePart
@@ -56,8 +56,8 @@ def check_sql(run: Run, engine: Engine, dialect: str, columns: tuple[TimePart, .
     packed = np.vstack([*encode_rows(engine, Schema(Classes("sick", (0, 1)), columns), label=False)])
     of_two, of_three, decided = models(columns)
     expressions = [_write_part_code(column.rule, DIALECTS[dialect]) for column in columns]
-    expressions += [scoring_expression(model, dialect) for model in (of_two, of_three, decided)]
-    found = [*zip(*run([*expressions, probability_expression(decided, dialect)]), strict=True)]
+    expressions += [write_scoring_expression(model, dialect) for model in (of_two, of_three, decided)]
+    found = [*zip(*run([*expressions, write_probability_expression(decided, dialect)]), strict=True)]
     for place, column in enumerate(columns):
         codes = [-1 if code is None else code for code in found[place]]
         assert codes == packed[:, 1 + place].tolist(), column
@@ -122,14 +122,14 @@ def test_the_row_in_sql_has_the_bits_of_the_encoder() -> None:
 def test_a_part_is_found_once_for_all_its_categories(dialect: str) -> None:
     model = next(models())
     assert model.schema.dims > MAX_TERMS
-    expression = scoring_expression(model, dialect)
+    expression = write_scoring_expression(model, dialect)
     assert "\n+ " in expression  # a sum that a reader can follow
     assert expression.count("[13579][26]") == 2 * len(COLUMNS)
     assert len(expression) < 40_000
 
 
 def test_effects_are_those_of_each_part() -> None:
-    (panel,) = effects(next(models())).panels
+    (panel,) = compute_effects(next(models())).panels
     hours = next(one for one in panel.effects if one.name == "admitted.hour")
     assert hours.kind == "categories"
     assert hours.labels == tuple(map(str, range(24)))

@@ -20,7 +20,7 @@ from boltdp.engines import open_source
 from boltdp.engines.postgres import PostgresEngine
 from boltdp.engines.postgres.local_server import Server
 from boltdp.export.postgres_models import ModelStoreError, store_model
-from boltdp.export.sql import probability_expression, scoring_expression
+from boltdp.export.sql import write_probability_expression, write_scoring_expression
 from boltdp.model import FORMAT, FORMAT_VERSION, Model
 from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, TimePart, Vector, array_schema
 from boltdp.settings import Settings
@@ -343,12 +343,12 @@ def test_expression_of_boltdp_sql_gives_what_predict_gives(
         likely = Model(schema=schema, weights=longer * weights, certificate=certificate)
         with PostgresEngine(server.uri, table=cells) as engine:
             odds = np.concatenate([likely.probabilities(margins) for margins in score_batches(likely, engine)])
-        expression = probability_expression(likely, "postgres")
+        expression = write_probability_expression(likely, "postgres")
         found = [row[0] for row in admin.execute(f"SELECT {expression} FROM {cells}".encode()).fetchall()]
         # A projected row is rounded to float32 in training.
         near = 1e-12 if schema.projection is None else 1e-7 * longer
         np.testing.assert_allclose(found, odds[:, 1] if len(model.classes) == 2 else odds, rtol=0, atol=near)
-        first = probability_expression(likely, "postgres", of=model.classes[0])
+        first = write_probability_expression(likely, "postgres", of=model.classes[0])
         found = [row[0] for row in admin.execute(f"SELECT {first} FROM {cells}".encode()).fetchall()]
         np.testing.assert_allclose(found, odds[:, 0], rtol=0, atol=near)
     if len(model.classes) == 2:
@@ -369,7 +369,7 @@ def test_texts_that_are_declared_numbers_are_scored_as_predict_reads_them(admin:
     for classes in [(0, 1), ("a", "b", "c")]:
         model = make_model(replace(texts_schema(), target=Classes(texts_schema().label, classes)), seed=2)
         expected = model.predict(open_source(rows)).tolist()
-        found = admin.execute(f"SELECT {scoring_expression(model, 'postgres')} FROM told ORDER BY id".encode())
+        found = admin.execute(f"SELECT {write_scoring_expression(model, 'postgres')} FROM told ORDER BY id".encode())
         assert [(row, one) for row, (one,) in zip(rows.to_pylist(), found.fetchall(), strict=True)] == [
             *zip(rows.to_pylist(), expected, strict=True)
         ]

@@ -24,12 +24,12 @@ from boltdp.engines.base import check_columns, encode_rows
 from boltdp.engines.postgres import PostgresEngine
 from boltdp.engines.postgres.local_server import Server
 from boltdp.errors import BoltdpError, DataError
-from boltdp.export.card import markdown
-from boltdp.export.effects import effects
+from boltdp.export.card import write_markdown
+from boltdp.export.effects import compute_effects
 from boltdp.export.html import write_model_page
 from boltdp.export.postgres_models import store_model
 from boltdp.export.sklearn_estimators import to_sklearn
-from boltdp.export.sql import probability_expression, scoring_expression
+from boltdp.export.sql import write_probability_expression, write_scoring_expression
 from boltdp.export.sql_dialects import DIALECTS
 from boltdp.schema.check import check_source
 from boltdp.schema.columns import COLUMN_KINDS, Categorical, Column, Numeric, TimePart, Vector
@@ -221,10 +221,10 @@ def test_duckdb_predicts_what_the_model_predicts(case: Case, seed: int) -> None:
         decided = predict(scored, open_source(rows)).tolist()
         with duckdb.connect() as connection:
             connection.register("private", rows)
-            found = connection.execute(f"SELECT {scoring_expression(scored, 'duckdb')} FROM private").fetchall()
+            found = connection.execute(f"SELECT {write_scoring_expression(scored, 'duckdb')} FROM private").fetchall()
         assert [one for (one,) in found] == decided
     for dialect in DIALECTS:
-        assert probability_expression(model, dialect)
+        assert write_probability_expression(model, dialect)
     features = np.array([case.features(cell) for cell in case.cells], float)
     named = features if case.column.rule.reads_lists else pd.DataFrame(features, columns=case.column.names)
     assert to_sklearn(model).predict(named).tolist() == expected[:-1]
@@ -240,7 +240,7 @@ def test_postgres_encodes_and_predicts_as_this_process_does(case: Case, server: 
         for place, row in enumerate(rows.to_pylist()):
             connection.execute("INSERT INTO every_kind VALUES (%s, %s, %s)", [place, row["a"], row["y"]])
         expected = predict(model, open_source(rows)).tolist()
-        expression = scoring_expression(model, "postgres")
+        expression = write_scoring_expression(model, "postgres")
         found = connection.execute(f"SELECT {expression} FROM every_kind ORDER BY id".encode()).fetchall()
         assert [one for (one,) in found] == expected
         store_model(server.uri, "every kind", model, replace=True)
@@ -261,22 +261,22 @@ def test_postgres_encodes_and_predicts_as_this_process_does(case: Case, server: 
 @pytest.mark.slow
 @every_case
 def test_spark_predicts_what_the_model_predicts(case: Case, request: pytest.FixtureRequest) -> None:
-    from boltdp.export.spark_scoring import predicted
+    from boltdp.export.spark_scoring import add_predictions
 
     model, rows = make_model(case.schema, seed=2), case.rows
     frame = request.getfixturevalue("spark").createDataFrame(rows).coalesce(1)
-    found = [row["prediction"] for row in predicted(model, frame).select("prediction").collect()]
+    found = [row["prediction"] for row in add_predictions(model, frame).select("prediction").collect()]
     assert found == predict(model, open_source(rows)).tolist()
 
 
 @every_case
 def test_card_and_page_show_it(case: Case) -> None:
     model = make_model(case.schema)
-    assert case.column.describe() in markdown(model, {}, None).replace("\\", "")
-    (panel,) = effects(model).panels
+    assert case.column.describe() in write_markdown(model, {}, None).replace("\\", "")
+    (panel,) = compute_effects(model).panels
     (effect,) = panel.effects
     assert (effect.name, effect.importance > 0) == (case.column.name, True)
-    assert case.column.name in write_model_page(model, effects(model), [], top=5)
+    assert case.column.name in write_model_page(model, compute_effects(model), [], top=5)
 
 
 @every_case

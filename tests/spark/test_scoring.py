@@ -14,7 +14,7 @@ from boltdp import Model
 from boltdp.encoding.declared_values import Value
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
-from boltdp.export.spark_scoring import predicted
+from boltdp.export.spark_scoring import add_predictions
 from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, Standardization, Vector
 from tests.engines.sources import SCHEMA, table
 from tests.export.test_sql import CELLS, HOSTILE_NAMES, make_model, random_floats, rows_of_texts, texts_schema
@@ -25,7 +25,7 @@ ROWS = 400
 
 
 def in_spark(spark: Any, model: Model, rows: pa.Table) -> list[Any]:
-    frame = predicted(model, spark.createDataFrame(rows).coalesce(1))
+    frame = add_predictions(model, spark.createDataFrame(rows).coalesce(1))
     return [one["prediction"] for one in frame.select("prediction").collect()]
 
 
@@ -89,15 +89,15 @@ def test_projections_thresholds_and_probabilities(spark: Any) -> None:
     model = make_model(Schema(Classes("y", (False, True)), columns, clip_norm=1.1)).with_threshold(0.3)
     assert_same(spark, model, rows)
     frame = spark.createDataFrame(rows).coalesce(1)
-    found = [one["chance"] for one in predicted(model, frame, probability="chance").select("chance").collect()]
+    found = [one["chance"] for one in add_predictions(model, frame, probability="chance").select("chance").collect()]
     margins = np.concatenate([*model.score_batches(open_source(rows))])
     np.testing.assert_allclose(found, model.probabilities(margins)[:, 1], rtol=1e-12)
     many = make_model(Schema(Classes("y", ("a", "b", "c")), columns, clip_norm=1.1))
-    found = [one["p"] for one in predicted(many, frame, probability="p").select("p").collect()]
+    found = [one["p"] for one in add_predictions(many, frame, probability="p").select("p").collect()]
     margins = np.concatenate([*many.score_batches(open_source(rows))])
     np.testing.assert_allclose(found, many.probabilities(margins), rtol=1e-12)
     with pytest.raises(ParameterError, match=r"^the new column must have a name of its own, got 'f1', which exists"):
-        predicted(model, frame, column="f1")
+        add_predictions(model, frame, column="f1")
 
 
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])

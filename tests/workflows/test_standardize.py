@@ -22,7 +22,7 @@ from boltdp.engines.base import Slice, encode_rows
 from boltdp.errors import DataError, ParameterError
 from boltdp.export.original_units import convert_to_original_units
 from boltdp.export.sklearn_estimators import to_sklearn
-from boltdp.export.sql import probability_expression, scoring_expression
+from boltdp.export.sql import write_probability_expression, write_scoring_expression
 from boltdp.export.sql_dialects import DIALECTS
 from boltdp.kernel.feature_sums import FeatureSums
 from boltdp.model import Model
@@ -419,17 +419,17 @@ def test_sql_scores_standardized_rows_as_predict_does(classes: Any, projection: 
     model = random_model(
         replace(with_standardization(), target=Classes(with_standardization().label, classes), projection=projection)
     )
-    scored = in_duckdb(people(), scoring_expression(model, "duckdb"))
+    scored = in_duckdb(people(), write_scoring_expression(model, "duckdb"))
     assert scored == predict(model, open_source(people())).tolist()
     assert len(set(scored)) > 1
     for dialect in DIALECTS:
-        assert scoring_expression(model, dialect)
+        assert write_scoring_expression(model, dialect)
 
 
 def test_sql_probabilities_are_those_of_the_model() -> None:
     model = random_model(with_standardization())
     (margins,) = score_batches(model, open_source(people()))
-    scored = in_duckdb(people(), probability_expression(model, "duckdb"))
+    scored = in_duckdb(people(), write_probability_expression(model, "duckdb"))
     np.testing.assert_allclose(scored, model.probabilities(margins)[:, 1], rtol=1e-6)
 
 
@@ -438,7 +438,7 @@ def test_columns_that_are_encoded_alike_are_still_told_apart() -> None:
     schema = with_standardization(Schema(Classes("y", ("a", "b", "c")), columns))
     table = pa.table({f"x{i}": np.random.default_rng(i).uniform(0, 1, 200) for i in range(4)})
     model = random_model(schema)
-    assert in_duckdb(table, scoring_expression(model, "duckdb")) == predict(model, open_source(table)).tolist()
+    assert in_duckdb(table, write_scoring_expression(model, "duckdb")) == predict(model, open_source(table)).tolist()
 
 
 def test_raw_weights_are_in_the_units_of_the_columns() -> None:

@@ -23,7 +23,7 @@ from boltdp.audit.black_box import CONFIDENCES, BlackBox
 from boltdp.audit.exact_loss import ExactLoss
 from boltdp.audit.report import Report
 from boltdp.errors import ParameterError
-from boltdp.export.html import document
+from boltdp.export.html import write_document
 
 #: The smallest delta in a chart.
 MIN_DELTA = 1e-12
@@ -94,7 +94,7 @@ def page(report: Report, *, planned: bool = False) -> str:
         "Blue: what was found. Dashed: the most that the claim allows. Orange: the epsilon that is claimed, and the "
         "threshold of the attack."
     )
-    return document(
+    return write_document(
         "An audit of a claim",
         f"<p>{escape_text(report.certificate.guarantee(planned=planned), 5000)}</p>"
         f'<p class="{kind}">{escape_text(report.verdict)}</p><dl>{lines}</dl>{notes}'

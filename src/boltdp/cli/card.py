@@ -72,13 +72,13 @@ def card(model_path: str, *, output: str | None, evaluation: str | None, **state
     owner = {name.replace("_", "-"): " ".join(text.split()) for name, text in stated.items() if text and text.strip()}
     found = _load_evaluation(model, evaluation)
     if ending == ".md":
-        text = cards.markdown(model, owner, found)
+        text = cards.write_markdown(model, owner, found)
     elif ending == ".html":
-        text = cards.html(model, owner, found)
+        text = cards.write_html(model, owner, found)
     elif ending == ".json":
         text = json.dumps(cards.to_dict(model, owner, found), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     else:
-        text = cards.yaml(cards.registry(model, owner, found))
+        text = cards.write_yaml(cards.make_registry_record(model, owner, found))
     if output is None:
         emit(text, newline=False)
     else:

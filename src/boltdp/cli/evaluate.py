@@ -172,7 +172,7 @@ def _report(found: Evaluation) -> None:
             header=("true class, predicted as:", *found.classes),
             numbers=True,
         )
-    for header, described in found.tables():
+    for header, described in found.make_tables():
         emit("")
         emit_table(described, header=header, numbers=True)
     if found.calibration:

@@ -97,13 +97,13 @@ def check(uri: str | None, *, pg_config: str) -> None:
 def store(model_path: str, uri: str, *, name: str | None, replace: bool, threshold: Threshold | None) -> None:
     """Put a released MODEL into the table boltdp.models of the database at URI, to be scored there."""
     require("postgres", "PostgreSQL")
-    from boltdp.export.postgres_models import quoted, store_model
+    from boltdp.export.postgres_models import quote_literal, store_model
 
     model = load_model(model_path, threshold)
     model.verify()
     name = name or Path(model_path).stem
     store_model(uri, name, model, replace=replace)
-    emit(f"stored as {name!r}: SELECT boltdp.predict({quoted(name)}, x) FROM ...")
+    emit(f"stored as {name!r}: SELECT boltdp.predict({quote_literal(name)}, x) FROM ...")
 
 
 @postgres.command(

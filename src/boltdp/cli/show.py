@@ -12,7 +12,7 @@ from boltdp.cli._options import FILE, json_option
 from boltdp.cli._report import describe_decision
 from boltdp.cli._terminal import emit, emit_guarantee, emit_json, emit_table, examples
 from boltdp.errors import printable
-from boltdp.export.effects import Effect, Effects, Panel, effects
+from boltdp.export.effects import Effect, Effects, Panel, compute_effects
 from boltdp.export.html import write_model_page
 from boltdp.export.plots import draw
 from boltdp.model import Model
@@ -53,7 +53,7 @@ def show(model_path: str, *, html: str | None, picture: str | None, top: int, as
     """
     model = Model.load(model_path)
     model.verify()
-    found = effects(model)
+    found = compute_effects(model)
     if html is not None:
         text = write_model_page(model, found, list_facts(model, found), top=top)
         with replacing(html) as aside:
@@ -95,7 +95,7 @@ def list_facts(model: Model, found: Effects) -> list[tuple[str, str]]:
 
 
 def _emit_panel(panel: Panel, top: int, *, at_most: bool) -> None:
-    reach, characters = panel.reach(top), _choose_characters(at_most=at_most)
+    reach, characters = panel.compute_reach(top), _choose_characters(at_most=at_most)
     lines: list[tuple[str, ...]] = []
     for effect in panel.effects[:top]:
         name = printable(effect.name, longest=40)

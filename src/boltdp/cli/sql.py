@@ -7,7 +7,7 @@ import click
 from boltdp.cli._options import FILE, MAX_SHOWN_CLASSES, json_option, load_model, scoring_threshold_option
 from boltdp.cli._terminal import emit, emit_json, examples, note
 from boltdp.errors import ParameterError
-from boltdp.export.sql import probability_expression, scoring_expression
+from boltdp.export.sql import write_probability_expression, write_scoring_expression
 from boltdp.export.sql_dialects import DIALECTS
 from boltdp.model import Threshold
 
@@ -40,7 +40,7 @@ def sql(
         raise ParameterError("--class is for probabilities, and must be given with --proba")
     model = load_model(model_path, threshold)
     if not proba:
-        expression = scoring_expression(model, dialect)
+        expression = write_scoring_expression(model, dialect)
         if as_json:
             emit_json({"dialect": dialect, "expression": expression})
         else:
@@ -50,7 +50,7 @@ def sql(
     if of is not None and of not in classes.names:
         raise ParameterError(f"--class must be one of {', '.join(classes.names)}, got {of!r}")
     value = None if of is None else classes.values[classes.names.index(of)]
-    expression = probability_expression(model, dialect, of=value)
+    expression = write_probability_expression(model, dialect, of=value)
     every = of is None and not classes.is_binary
     if as_json:
         emit_json(

@@ -253,7 +253,7 @@ class Evaluation(ABC):
         }
         return ClassFigures(self.classes[place], scores, known.calibration_errors[place], curve)
 
-    def tables(self) -> list[Table]:
+    def make_tables(self) -> list[Table]:
         """Return a table of the classes and one of the subgroups, without unknown metrics."""
         classes = {one.name: one.scores for one in self.by_class}
         groups = [] if self.by is None else [tabulate(self.by, self.by_group)]
@@ -278,7 +278,7 @@ class Evaluation(ABC):
         }
 
     def _describe_curve(self, name: str, curve: Curve) -> dict[str, Any]:
-        points = curve.points()
+        points = curve.select_points()
         thresholds = {"threshold": self.statistics.lowest_scores[curve.bins[points]].tolist()}
         return {
             "class": name,

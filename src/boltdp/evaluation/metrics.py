@@ -216,7 +216,7 @@ class Curve:
         variance = inside @ ((self.precision + gained - value) / members) ** 2 + outside @ (lost / members) ** 2
         return make_score(value, person_rows * float(variance))
 
-    def points(self, most: int = MAX_POINTS) -> npt.NDArray[np.intp]:
+    def select_points(self, most: int = MAX_POINTS) -> npt.NDArray[np.intp]:
         """Return the indices of at most `most` points, about equidistant along the curve."""
         along = np.abs(np.diff(self.true_rate)) + np.abs(np.diff(self.false_rate))
         steps = np.floor(np.cumsum(along) * (most - 1) / 2.0 - 1e-9)

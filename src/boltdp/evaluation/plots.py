@@ -43,7 +43,7 @@ def _select_curves(evaluation: Evaluation) -> list[tuple[str, Curve, ClassFigure
 def _draw_roc(axes: Any, evaluation: Evaluation) -> None:
     draw_diagonal(axes)
     for colour, curve, one in _select_curves(evaluation):
-        points = np.concatenate([[0], 1 + curve.points(1000)])
+        points = np.concatenate([[0], 1 + curve.select_points(1000)])
         label = f"{plain(one.name)}: area {_score_value(one, 'area under the curve'):.3f}"
         axes.plot(curve.false_rate[points], curve.true_rate[points], color=colour, linewidth=1.8, label=label)
     if not _select_curves(evaluation):
@@ -57,7 +57,7 @@ def _draw_roc(axes: Any, evaluation: Evaluation) -> None:
 def _draw_recall(axes: Any, evaluation: Evaluation) -> None:
     curves = _select_curves(evaluation)
     for colour, curve, one in curves:
-        points = curve.points(1000)
+        points = curve.select_points(1000)
         recall, precision = curve.true_rate[1:][points], curve.precision[points]
         precise = one.scores["average precision"]
         known = "" if precise is None else f": average precision {precise.value:.3f}"
@@ -125,8 +125,8 @@ def _draw_histogram(axes: Any, evaluation: Evaluation) -> None:
     rows = np.maximum(scored.table.sum(axis=0), 0)
     if len(edges) > BARS + 1:
         met = np.flatnonzero(rows.any(axis=0))
-        first, last = (0, -1) if evaluation.probabilistic else (met[0], met[-1] + 1)
-        bars = np.linspace(edges[first], edges[last], BARS + 1)
+        start, stop = (0, -1) if evaluation.probabilistic else (met[0], met[-1] + 1)
+        bars = np.linspace(edges[start], edges[stop], BARS + 1)
         # By their middles, bins whose edge is the edge of a bar fall into one bar.
         middles = 0.5 * (edges[met] + edges[met + 1])
         rows, edges = np.array([np.histogram(middles, bars, weights=one[met])[0] for one in rows]), bars

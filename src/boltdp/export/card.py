@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from boltdp._charts import escape_text
 from boltdp.errors import ParameterError, printable
 from boltdp.evaluation.metrics import Table
-from boltdp.export.html import document, guarantee_class, write_facts
+from boltdp.export.html import choose_guarantee_class, write_document, write_facts
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.noisy_sgd import NoisyUpdates
@@ -89,7 +89,7 @@ class Section:
     command: str | None = None
 
 
-def sections(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> list[Section]:
+def make_sections(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> list[Section]:
     """Make all sections of the card."""
     certificate = model.certificate
     return [
@@ -133,12 +133,12 @@ def sections(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> 
     ]
 
 
-def markdown(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> str:
+def write_markdown(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> str:
     """Write the card as Markdown, with a metadata header for model hubs."""
     task = f"tabular-{model.schema.target.task}"
     header = ("library_name: boltdp", f"pipeline_tag: {task}", "tags:", "- differential-privacy", f"- {task}")
     lines = ["---", *header, "---", "", f"# Model card: {_escape_markdown(_choose_title(model, owner))}"]
-    for section in sections(model, owner, evaluation):
+    for section in make_sections(model, owner, evaluation):
         lines += ["", f"## {_escape_markdown(section.title)}"]
         for text in section.text:
             lines += ["", _escape_markdown(text)]
@@ -153,11 +153,11 @@ def markdown(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> 
     return "\n".join(lines) + "\n"
 
 
-def html(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> str:
+def write_html(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> str:
     """Write the card as a self-contained HTML page."""
     body = ""
-    for section in sections(model, owner, evaluation):
-        kind = f' class="{guarantee_class(model)}"' if section.title == GUARANTEE else ""
+    for section in make_sections(model, owner, evaluation):
+        kind = f' class="{choose_guarantee_class(model)}"' if section.title == GUARANTEE else ""
         body += f"<h2>{escape_text(section.title)}</h2>"
         body += "".join(f"<p{kind}>{escape_text(text, MAX_LENGTH)}</p>" for text in section.text)
         body += write_facts(section.facts, MAX_LENGTH)
@@ -167,7 +167,7 @@ def html(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> str:
             body += f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
         if section.command is not None:
             body += f"<pre>{escape_text(section.command)}</pre>"
-    return document(f"Model card: {escape_text(_choose_title(model, owner))}", body)
+    return write_document(f"Model card: {escape_text(_choose_title(model, owner))}", body)
 
 
 def to_dict(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> dict[str, Any]:
@@ -179,7 +179,7 @@ def to_dict(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> d
             "facts": dict(section.facts),
             "tables": [{"headings": list(one.headings), "lines": [*map(list, one.lines)]} for one in section.tables],
         }
-        for section in sections(model, owner, evaluation)
+        for section in make_sections(model, owner, evaluation)
     ]
     return {
         "format": "boltdp-card",
@@ -190,7 +190,7 @@ def to_dict(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> d
     }
 
 
-def registry(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> dict[str, Any]:
+def make_registry_record(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> dict[str, Any]:
     """Make the record for the OpenDP deployments registry; blanks are empty texts, which its validation rejects."""
     certificate = model.certificate
     if not certificate.private or certificate.budget is None:
@@ -285,21 +285,21 @@ class _Blank(str):
         return blank
 
 
-def yaml(record: Mapping[str, Any]) -> str:
+def write_yaml(record: Mapping[str, Any]) -> str:
     """Write a nested record as YAML; a comment beside a blank text names its option."""
-    return "\n".join(_write_yaml(record)) + "\n"
+    return "\n".join(_list_yaml_lines(record)) + "\n"
 
 
-def _write_yaml(record: Mapping[str, Any], indent: str = "") -> Iterator[str]:
+def _list_yaml_lines(record: Mapping[str, Any], indent: str = "") -> Iterator[str]:
     for key, value in record.items():
         if isinstance(value, Mapping):
             yield f"{indent}{key}:"
-            yield from _write_yaml(value, indent + "  ")
+            yield from _list_yaml_lines(value, indent + "  ")
         elif isinstance(value, list):
             yield f"{indent}{key}:"
             for one in value:
                 if isinstance(one, Mapping):
-                    first, *others = _write_yaml(one, indent + "  ")
+                    first, *others = _list_yaml_lines(one, indent + "  ")
                     yield f"{indent}- {first.removeprefix(indent + '  ')}"
                     yield from others
                 else:
@@ -465,7 +465,7 @@ def _describe_utility(certificate: Certificate, evaluation: NoisyEvaluation | No
         for name, score in evaluation.scores.items()
     ]
     return Section(
-        title, text, tables=(Table(("all rows", "with noise", "95 % interval"), scores), *evaluation.tables())
+        title, text, tables=(Table(("all rows", "with noise", "95 % interval"), scores), *evaluation.make_tables())
     )
 
 

@@ -85,7 +85,7 @@ class Panel:
     constant_deviation: float | None
     effects: tuple[Effect, ...]
 
-    def reach(self, top: int, *, max_reach: float = MAX_REACH) -> float:
+    def compute_reach(self, top: int, *, max_reach: float = MAX_REACH) -> float:
         """Return the axis limit for pictures of the first `top` effects; bands of noise beyond it are cut off."""
         found = [one for one in self.effects[:top] if one.kind != "vector"]
         effects = max((abs(value) for one in found for value in one.effects), default=0.0)
@@ -113,7 +113,7 @@ class Effects:
         return self.spread is not None and not self.spread.exact
 
 
-def effects(model: Model) -> Effects:
+def compute_effects(model: Model) -> Effects:
     """Compute the effects of the columns of a model."""
     schema, loss = model.schema, model.certificate.problem.loss
     names = schema.target.name_vectors(loss)

@@ -77,11 +77,11 @@ def write_model_page(model: Model, effects: Effects, facts: Sequence[tuple[str, 
     if effects.left_out:
         panels += f"<p>{effects.left_out:,} classes more are not shown.</p>"
     bands = "most" if effects.at_most else "exact"
-    guarantee = f'<p class="{guarantee_class(model)}">{escape_text(model.certificate.guarantee(), 5000)}</p>'
-    return document(title, f'{guarantee}{write_facts(facts, 2000)}<div class="{bands}">{panels}</div>')
+    guarantee = f'<p class="{choose_guarantee_class(model)}">{escape_text(model.certificate.guarantee(), 5000)}</p>'
+    return write_document(title, f'{guarantee}{write_facts(facts, 2000)}<div class="{bands}">{panels}</div>')
 
 
-def guarantee_class(model: Model) -> str:
+def choose_guarantee_class(model: Model) -> str:
     """Return the CSS class of the paragraph with the guarantee."""
     return "guarantee" if model.certificate.private else "guarantee none"
 
@@ -92,7 +92,7 @@ def write_facts(facts: Iterable[tuple[str, str]], longest: int = 80) -> str:
     return f"<dl>{lines}</dl>" if lines else ""
 
 
-def document(title: str, body: str) -> str:
+def write_document(title: str, body: str) -> str:
     """Write a self-contained HTML page; title and body must be HTML."""
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -104,7 +104,7 @@ def document(title: str, body: str) -> str:
 
 def _draw_panel(panel: Panel, top: int, effects: Effects) -> str:
     head = f"<h2>{escape_text(panel.favours)}</h2>" if len(effects.panels) > 1 else ""
-    at_most, reach = effects.at_most, panel.reach(top, max_reach=MAX_REACH)
+    at_most, reach = effects.at_most, panel.compute_reach(top, max_reach=MAX_REACH)
     if panel.constant is not None:
         noise = _format_noise(panel.constant_deviation, at_most=at_most)
         head += f"<p>With everything missing: {panel.constant:+.3g}{noise}</p>"
@@ -258,7 +258,7 @@ def write_check_page(report: Report, schema: str) -> str:
     )
     unused = write_facts(report.unused)
     figures = "".join(_draw_column(column) for column in report.columns)
-    return document(
+    return write_document(
         title,
         f'<p class="guarantee none">{escape_text(NOT_PRIVATE, 1000)}.</p>{verdict}'
         f'<p class="legend">{escape_text(RULE, 1000)}.</p>'

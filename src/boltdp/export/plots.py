@@ -26,7 +26,7 @@ def draw(model: Model, effects: Effects, path: str | Path, *, top: int) -> None:
     check_picture(path)
     several = len(effects.panels) > 1
     drawings = [
-        (effect, panel.reach(top), f"{panel.favours}: {effect.name}" if several else effect.name)
+        (effect, panel.compute_reach(top), f"{panel.favours}: {effect.name}" if several else effect.name)
         for panel in effects.panels
         for effect in panel.effects[:top]
     ]

@@ -22,7 +22,7 @@ class ModelStoreError(BoltdpError):
     """A model cannot be stored in the database, or read from it."""
 
 
-def input_scaling(schema: Schema) -> dict[str, list[Any]]:
+def _list_input_scaling(schema: Schema) -> dict[str, list[Any]]:
     """Return low, high, middle and factor of each entry of the array that `boltdp.predict` takes, and any steps.
 
     The entries are the features in original units, without steps and the intercept: numbers, 0 or 1 for each category,
@@ -46,10 +46,10 @@ def input_scaling(schema: Schema) -> dict[str, list[Any]]:
     return scaling | curves if curves["places"] else scaling
 
 
-def quoted(text: str) -> str:
+def quote_literal(text: str) -> str:
     r"""Quote a text as an SQL literal of printable characters.
 
-    >>> print(quoted("it's"), quoted("a\\b"), quoted("x\n\u202ey"))
+    >>> print(quote_literal("it's"), quote_literal("a\\b"), quote_literal("x\n\u202ey"))
     'it''s' E'a\\b' E'x\u000A\u202Ey'
     """
     plain = text.replace("'", "''")
@@ -62,7 +62,7 @@ def quoted(text: str) -> str:
     return f"E'{''.join(escaped)}'"
 
 
-def model_row(name: str, model: Model) -> dict[str, Any]:
+def make_row(name: str, model: Model) -> dict[str, Any]:
     """Make the row of `boltdp.models` for a model."""
     schema = model.schema
     matrix, parameter = schema.encoding.matrix, model.certificate.problem.loss.parameter
@@ -72,7 +72,7 @@ def model_row(name: str, model: Model) -> dict[str, Any]:
         "loss": model.certificate.problem.loss.name,
         "classes": list(model.schema.target.as_classes().names),
         "weights": model.weights.tolist(),
-        **input_scaling(schema),
+        **_list_input_scaling(schema),
         "cut": model.cut,
         "parameter": parameter,
         "intercept": schema.constant if schema.intercept else None,
@@ -82,7 +82,7 @@ def model_row(name: str, model: Model) -> dict[str, Any]:
     }
 
 
-def insertion(row: Mapping[str, Any]) -> sql.Composed:
+def make_insertion(row: Mapping[str, Any]) -> sql.Composed:
     """Make the INSERT statement for a row of `boltdp.models`."""
     return sql.SQL("INSERT INTO boltdp.models ({}) VALUES ({})").format(
         sql.SQL(", ").join(map(sql.Identifier, row)), sql.SQL(", ").join(map(sql.Placeholder, row))
@@ -91,7 +91,7 @@ def insertion(row: Mapping[str, Any]) -> sql.Composed:
 
 def store_model(uri: str, name: str, model: Model, *, replace: bool = False) -> None:
     """Insert a released model into `boltdp.models`; raise a ModelStoreError if the name exists, unless `replace`."""
-    row = model_row(name, model)
+    row = make_row(name, model)
     try:
         with psycopg.connect(uri) as connection:
             # Objects that other roles created in a schema of the search path must not be used here.
@@ -99,7 +99,7 @@ def store_model(uri: str, name: str, model: Model, *, replace: bool = False) -> 
             _check_table(connection, name)
             if replace:
                 connection.execute("DELETE FROM boltdp.models WHERE name OPERATOR(pg_catalog.=) %s", [name])
-            inserted = connection.execute(insertion(row) + sql.SQL(" ON CONFLICT (name) DO NOTHING"), row).rowcount
+            inserted = connection.execute(make_insertion(row) + sql.SQL(" ON CONFLICT (name) DO NOTHING"), row).rowcount
     except psycopg.Error as error:
         # Models are public, so the server's message about them is too.
         said = error.diag.message_primary or str(error).strip().splitlines()[0]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from boltdp.errors import ParameterError
-from boltdp.export.sql import probability_expression, scoring_expression
+from boltdp.export.sql import write_probability_expression, write_scoring_expression
 
 if TYPE_CHECKING:
     from boltdp.model import Model
 
 
-def predicted(model: Model, frame: Any, *, column: str = "prediction", probability: str | None = None) -> Any:
+def add_predictions(model: Model, frame: Any, *, column: str = "prediction", probability: str | None = None) -> Any:
     """Return the DataFrame with the predicted class as a new column, and the probability as one named `probability`.
 
     The probability is that of the second of two classes; for more classes, an array in the order of the model's
@@ -19,9 +19,9 @@ def predicted(model: Model, frame: Any, *, column: str = "prediction", probabili
     """
     from pyspark.sql import functions
 
-    added = {column: scoring_expression(model, "spark")}
+    added = {column: write_scoring_expression(model, "spark")}
     if probability is not None:
-        added[probability] = probability_expression(model, "spark")
+        added[probability] = write_probability_expression(model, "spark")
     for name in added:
         if name in frame.columns:
             raise ParameterError(f"the new column must have a name of its own, got {name!r}, which exists")

@@ -46,7 +46,7 @@ MAX_TERMS = 100
 MAX_REPEATED = 200
 
 
-def scoring_expression(model: Model, dialect: str) -> str:
+def write_scoring_expression(model: Model, dialect: str) -> str:
     """Write an SQL expression over the columns of the schema for the class that `model` predicts."""
     sql = find_dialect(dialect)
     weights = unproject_weights(model.schema, model.weights)
@@ -64,7 +64,7 @@ def scoring_expression(model: Model, dialect: str) -> str:
     return sql.bind("x", _write_row(model.schema, sql), sql.bind("margin", products, predicted))
 
 
-def probability_expression(model: Model, dialect: str, *, of: Value | None = None) -> str:
+def write_probability_expression(model: Model, dialect: str, *, of: Value | None = None) -> str:
     """Write an SQL expression for the probability of the class `of`.
 
     Without `of`, it is the probability of the second of two classes, or an array of all, in the order of classes.

@@ -29,7 +29,7 @@ from boltdp.engines.base import check_columns
 from boltdp.engines.postgres import PostgresEngine, PostgresGroups, Session
 from boltdp.engines.postgres.session import unreachable
 from boltdp.errors import BoltdpError
-from boltdp.export.postgres_models import insertion, model_row
+from boltdp.export.postgres_models import make_insertion, make_row
 from boltdp.ledger import Account, Ledger, LedgerError
 from boltdp.ledger.ledger import BudgetExceeded
 from boltdp.model import Model
@@ -414,8 +414,8 @@ class Worker:
         with self._connection.transaction():
             ((published,),) = self._connection.execute(_PUBLICATION_TIME, key).fetchall()
             for name, model in models.items():
-                row = {**model_row(name, model), "granted_to": [request.role], "stored": published}
-                self._connection.execute(insertion(row), row)
+                row = {**make_row(name, model), "granted_to": [request.role], "stored": published}
+                self._connection.execute(make_insertion(row), row)
             _check_one_row(self._connection.execute(_ANSWER, [state, reason, list(models) or None, published, *key]))
 
 
