@@ -153,6 +153,14 @@ class Loss(ABC):
         """An orthonormal basis of the free vectors, one combination of the vectors per row; None for one vector."""
         return None if self.vectors == 1 else contrasts(self.vectors)
 
+    def to_basis(self, weights: Doubles) -> Doubles:
+        """Return weights of shape (..., vectors, dims) in the basis of the free vectors, (..., directions, dims)."""
+        return weights if self.basis is None else np.asarray(self.basis @ weights)
+
+    def from_basis(self, free: Doubles) -> Doubles:
+        """Return the weights that `to_basis` turns into these free vectors."""
+        return free if self.basis is None else np.asarray(self.basis.T @ free)
+
 
 @dataclass(frozen=True)
 class Logistic(Loss):
@@ -198,7 +206,7 @@ class Logistic(Loss):
         return f"{half} + {half} * tanh({half} * ({margin}))"
 
     def joint(self, classes: int) -> Multinomial:
-        """Softmax cross-entropy."""
+        """Softmax cross-entropy, whose slopes are near L without a margin."""
         return Multinomial(classes)
 
 
@@ -253,10 +261,6 @@ class MarginLogistic(Logistic):
         half, one, two, b = (number(value) for value in (0.5, 1.0, 2.0, self.margin))
         up, down = (f"tanh({half} * ({b} {sign} ({margin})))" for sign in "+-")
         return f"({one} + {up}) / ({two} + {up} + {down})"
-
-    def joint(self, classes: int) -> Multinomial:
-        """Return softmax cross-entropy, whose slopes are near L without a margin."""
-        return Multinomial(classes)
 
 
 @dataclass(frozen=True)

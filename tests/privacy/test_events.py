@@ -6,6 +6,8 @@ import copy
 import dataclasses
 import json
 import math
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -708,6 +710,12 @@ def test_every_event_that_can_be_read_states_a_profile_of_its_own() -> None:
         assert dataclasses.is_dataclass(kind)
         assert not getattr(kind, "__abstractmethods__", frozenset())
     assert len(known_events()) == 15
+
+
+def test_every_event_is_known_whatever_else_was_imported() -> None:
+    program = "from boltdp.privacy.serialization import known_events; print(len(known_events()))"
+    run = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert int(run.stdout) == 15
 
 
 def test_an_event_of_its_own_kind_has_no_noise_and_no_faults_unless_it_says_so() -> None:
