@@ -43,7 +43,7 @@ from boltdp.privacy.events.event import (
     compose,
     mark_non_private,
 )
-from boltdp.privacy.events.noisy_moments import NoisyMoments, make_noisy_moments
+from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.privacy.events.noisy_sgd import NoisyUpdates, bst14_noise, dpsgd_noise, scs13_noise
 from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
 from boltdp.privacy.events.output_perturbation import OutputPerturbation, make_output_perturbation
@@ -119,7 +119,7 @@ def dpsgd(loss: Loss, budget: Budget) -> NoisyUpdates:
 
 
 def moments(kind: str, budget: Budget) -> NoisyMoments:
-    return make_noisy_moments(moments=cast(Any, kind), features=5, numbers=3, clip_norm=1.5, budget=budget)
+    return NoisyMoments(moments=cast(Any, kind), features=5, numbers=3, clip_norm=1.5).calibrate_noise(budget)
 
 
 def standardized(train: Plan, kind: str = "mean") -> Plan:
@@ -402,7 +402,9 @@ def test_the_round_trip_of_what_is_not_private_is_exact(case: Case) -> None:
 
 @pytest.mark.parametrize("loss", EVERY)
 def test_the_round_trip_without_noise_is_exact(loss: Loss) -> None:
-    quiet = BudgetedEvent(None, make_noisy_moments(moments="mean", features=5, numbers=3, clip_norm=1.5, budget=None))
+    quiet = BudgetedEvent(
+        None, NoisyMoments(moments="mean", features=5, numbers=3, clip_norm=1.5).calibrate_noise(None)
+    )
     models = SelfComposition(BudgetedEvent(None, Noiseless(recipe(loss))), 3)
     for event, before in ((Noiseless(problem(loss)), None), (models, None), (models, quiet)):
         certificate = certify(event, None, before=before)

@@ -3,7 +3,7 @@
 The mean of (1 - e^(epsilon - loss))+ over the releases is delta(epsilon) of these datasets, which is a lower bound on
 the delta that is spent. Where noise is added to a vector, it has a closed form in the distance that the row moves the
 vector. Scans of gradient descent are estimated by importance sampling, from noise that is shifted to where the loss is
-large. The minimiser of a noisy objective has a density (objective.md 1, 2), which is integrated.
+large. The minimiser of a noisy objective has a density, which is integrated: objective_perturbation.md 1, 2.
 """
 
 from __future__ import annotations
@@ -116,9 +116,6 @@ def _make_exact_loss(
     return ExactLoss(stage, epsilon, spent(at), (low(at), spent(at) + error(at)), curve, str(pair), how)
 
 
-# ---- noise after training ---------------------------------------------------------------------------------------
-
-
 def find_worst_outputs(
     event: OutputPerturbation, budget: Budget, random: np.random.Generator
 ) -> tuple[OpposedPair, list[Doubles]]:
@@ -144,28 +141,17 @@ def _audit_output(stage: Stage, event: OutputPerturbation, random: np.random.Gen
     return _make_exact_loss(stage, whole, partial(exact_delta, whole.noise, distance=distance), pair, how)
 
 
-# ---- noise in every scan ----------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Descents:
-    """Many descents on one dataset: the sums of each scan before noise, there and on the neighbour, and the noise."""
+    """Many descents on one dataset: how far the sums of each scan on the neighbour are from theirs, and their noise."""
 
-    sums: Doubles  #: of shape (scans, descents, dimensions), like the next two
-    neighbour_sums: Doubles
+    moves: Doubles  #: of shape (scans, descents, dimensions), like the noise
     noise: Doubles
     deviation: float
 
-    @property
-    def losses(self) -> Doubles:
-        """The privacy loss of each descent against the neighbour."""
-        moved = self.neighbour_sums - self.sums
-        return np.asarray(np.sum(moved * (moved - 2.0 * self.noise), axis=(0, 2)) / (2.0 * self.deviation**2))
-
-    def log_weights(self, lean: Doubles) -> Doubles:
-        """Return log importance weights: of the noise to noise that is shifted by `lean` in each scan."""
-        leaning = np.sum(lean * (lean - 2.0 * self.noise), axis=(0, 2))
-        return np.asarray(leaning / (2.0 * self.deviation**2))
+    def log_ratio(self, shift: Doubles) -> Doubles:
+        """Return the log density ratio of the noise of each descent to noise that is shifted in each scan."""
+        return np.asarray(np.sum(shift * (shift - 2.0 * self.noise), axis=(0, 2)) / (2.0 * self.deviation**2))
 
 
 def run_descents(event: NoisyGradients, budget: Budget, pair: OpposedPair, *, count: int, lean: Doubles) -> Descents:
@@ -188,30 +174,24 @@ def run_descents(event: NoisyGradients, budget: Budget, pair: OpposedPair, *, co
     shape = event.scans, count, -1
     sums = np.array([draw.vector for draw in draws]).reshape(shape)
     released = np.array([draw.released for draw in draws]).reshape(shape)
-    return Descents(sums, np.array(answers).reshape(shape), released - sums, event.noise.scale)
+    return Descents(np.array(answers).reshape(shape) - sums, released - sums, event.noise.scale)
 
 
 def _audit_gradients(stage: Stage, event: NoisyGradients, random: np.random.Generator) -> ExactLoss:
     event, budget = shrink_training(event, stage.budget, rows=min(event.problem.rows, MAX_DESCENDED)), stage.budget
-    none = np.zeros(event.problem.dimensions)
 
-    def harm(pair: OpposedPair) -> float:
-        few = run_descents(event, budget, pair, count=3, lean=none)
-        return float(np.sum((few.neighbour_sums - few.sums) ** 2))
+    def find_moves(pair: OpposedPair) -> Doubles:
+        return run_descents(event, budget, pair, count=3, lean=np.zeros(event.problem.dimensions)).moves
 
-    pair = find_worst_pair(harm, event.problem, random=random, steps=8)
-    few = run_descents(event, budget, pair, count=3, lean=none)
-    move = (few.neighbour_sums - few.sums).mean(axis=(0, 1))
+    pair = find_worst_pair(lambda pair: float(np.sum(find_moves(pair) ** 2)), event.problem, random=random, steps=8)
+    move = find_moves(pair).mean(axis=(0, 1))
     square = max(event.scans * float(move @ move) / event.noise.scale**2, 1e-12)
     # With this shift the mean of the losses is the claimed epsilon.
     lean = -max(budget.epsilon / square - 0.5, 0.0) * move
     made = run_descents(event, budget, pair, count=DESCENTS, lean=lean)
-    found = SampledLosses(made.losses, np.exp(made.log_weights(lean)) / DESCENTS, exact=False)
+    found = SampledLosses(made.log_ratio(made.moves), np.exp(made.log_ratio(lean)) / DESCENTS, exact=False)
     how = f"{DESCENTS} descents, weighed"
     return _make_exact_loss(stage, event, found.spent, pair, how, low=found.least, error=found.error, estimated=True)
-
-
-# ---- noise before training --------------------------------------------------------------------------------------
 
 
 def make_neighbours(event: ObjectivePerturbation, pair: OpposedPair) -> Neighbours:

@@ -10,14 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from boltdp.encoding.plan import (
-    BoundedRule,
-    NumberListRule,
-    NumberRule,
-    RuleVisitor,
-    TimePartRule,
-    ValueRule,
-)
+from boltdp.encoding.plan import BoundedRule, NumberListRule, NumberRule, RuleVisitor, TimePartRule, ValueRule
 from boltdp.kernel.packing import source_position
 from boltdp.schema.schema import Schema
 
@@ -67,8 +60,8 @@ class Pair:
         random = np.random.default_rng(self.seed)
         if self.shared is None:
             classes = len(schema.target.examples)
-            shared = [Row("either", int(random.integers(classes + 1)) % (classes + 1)) for _ in range(SHARED_ROWS)]
-            shared = [Row(row.kind, None) if row.label == classes else row for row in shared]
+            labels = [int(random.integers(classes + 1)) for _ in range(SHARED_ROWS)]
+            shared = [Row("either", label if label < classes else None) for label in labels]
         else:
             shared = [self.shared]
         kinds = [self.row, self.other, *shared]

@@ -269,11 +269,6 @@ def least_regularization(problem: Problem, volume: float) -> float:
     """Return the Lambda at which `volume_bound` equals `volume`; above it some noise achieves this epsilon.
 
     Proof: objective_perturbation.md 2
-
-    >>> from boltdp.losses import Logistic
-    >>> problem = Problem(loss=Logistic(), dims=9, rows=1000)
-    >>> round(least_regularization(problem, 0.024693), 6)
-    0.01
     """
     simplex, (rows, _), changed = _noise_inputs(problem)
     share = volume / (changed * simplex.directions)
@@ -284,10 +279,6 @@ def ample_regularization(problem: Problem, epsilon: float) -> float:
     """Return the smallest Lambda at which the volume term costs pure noise nothing: a larger one saves no noise.
 
     Proof: objective_perturbation.md 3
-
-    >>> from boltdp.losses import Logistic
-    >>> round(ample_regularization(Problem(loss=Logistic(), dims=9, rows=1000), 0.5), 9)
-    0.004
     """
     simplex, (rows, _), changed = _noise_inputs(problem)
     factor = changed * (2.0 if simplex.vertices == 2 else 4.0)
