@@ -71,33 +71,24 @@ class Loss(ABC):
 
     @property
     @abstractmethod
-    def lipschitz(self) -> float:
-        """L, the largest norm of a gradient."""
-
+    def lipschitz(self) -> float: ...  #: L, the largest norm of a gradient
     @property
     @abstractmethod
-    def smoothness(self) -> float:
-        """beta_phi, the Lipschitz constant of the gradient in the weights."""
-
+    def smoothness(self) -> float: ...  #: beta_phi, the Lipschitz constant of the gradient in the weights
     @property
     @abstractmethod
-    def at_zero(self) -> float:
-        """The loss of any row at zero weights."""
-
+    def at_zero(self) -> float: ...  #: the loss of any row at zero weights
     @property
     @abstractmethod
-    def simplex(self) -> Simplex | None:
-        """The simplex of the slopes; None if the slope has kinks, for which objective perturbation is not proved."""
-
+    def simplex(
+        self,
+    ) -> Simplex | None: ...  #: of the slopes; None: they have kinks, and objective perturbation no proof
     @property
     @abstractmethod
-    def vectors(self) -> int:
-        """The weight vectors of one model: 1 for one class against all others, or one per class."""
-
+    def vectors(self) -> int: ...  #: weight vectors of one model: 1 for one class against all others, or one per class
     @property
     @abstractmethod
-    def parameter(self) -> float:
-        """The parameter > 0 of the loss in C; 1 if it has none."""
+    def parameter(self) -> float: ...  #: > 0, of the loss in C; 1 if it has none
 
     @abstractmethod
     def slopes(self, scores: Doubles, label: int, *, positive: int) -> Doubles:
@@ -153,6 +144,14 @@ class Loss(ABC):
         """An orthonormal basis of the free vectors, one combination of the vectors per row; None for one vector."""
         return None if self.vectors == 1 else contrasts(self.vectors)
 
+    def to_basis(self, weights: Doubles) -> Doubles:
+        """Return weights of shape (..., vectors, dims) in the basis of the free vectors, (..., directions, dims)."""
+        return weights if self.basis is None else np.asarray(self.basis @ weights)
+
+    def from_basis(self, free: Doubles) -> Doubles:
+        """Return the weights that `to_basis` turns into these free vectors."""
+        return free if self.basis is None else np.asarray(self.basis.T @ free)
+
 
 @dataclass(frozen=True)
 class Logistic(Loss):
@@ -180,13 +179,11 @@ class Logistic(Loss):
         return -y * _logistic(-y * scores)
 
     def hessians(self, scores: Doubles, label: int, *, positive: int) -> Doubles:
-        odds: Doubles = _logistic(scores) * _logistic(-scores)
-        return odds[..., None]
+        return np.asarray(_logistic(scores) * _logistic(-scores))[..., None]
 
     def probabilities(self, margins: Doubles) -> Doubles:
         """1 / (1 + exp(-margin)) of the positive class."""
-        odds: Doubles = 0.5 * (1.0 + np.tanh(0.5 * margins))
-        return odds
+        return np.asarray(0.5 * (1.0 + np.tanh(0.5 * margins)))
 
     def cut(self, probability: float) -> float:
         """ln(p / (1 - p)), which is 0 for 0.5."""
@@ -198,7 +195,7 @@ class Logistic(Loss):
         return f"{half} + {half} * tanh({half} * ({margin}))"
 
     def joint(self, classes: int) -> Multinomial:
-        """Softmax cross-entropy."""
+        """Softmax cross-entropy, whose slopes are near L without a margin."""
         return Multinomial(classes)
 
 
@@ -246,17 +243,12 @@ class MarginLogistic(Logistic):
         A row of the positive class pulls the margin up by s(b - margin), one of the other class down by s(b + margin).
         """
         up, down = super().probabilities(self.margin + margins), super().probabilities(self.margin - margins)
-        odds: Doubles = up / (up + down)
-        return odds
+        return np.asarray(up / (up + down))
 
     def link(self, margin: str, number: Callable[[float], str]) -> str:
         half, one, two, b = (number(value) for value in (0.5, 1.0, 2.0, self.margin))
         up, down = (f"tanh({half} * ({b} {sign} ({margin})))" for sign in "+-")
         return f"({one} + {up}) / ({two} + {up} + {down})"
-
-    def joint(self, classes: int) -> Multinomial:
-        """Return softmax cross-entropy, whose slopes are near L without a margin."""
-        return Multinomial(classes)
 
 
 @dataclass(frozen=True)
@@ -357,13 +349,12 @@ class Multinomial(Loss):
         return np.asarray(odds[..., None] * np.eye(self.classes) - odds[..., None] * odds[..., None, :])
 
     def _softmax(self, scores: Doubles) -> Doubles:
-        powers: Doubles = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        powers = self.probabilities(scores)
         return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
 
     def probabilities(self, margins: Doubles) -> Doubles:
         """exp(margin), up to a factor that is the same for all classes of a row."""
-        odds: Doubles = np.exp(margins - margins.max(axis=1, keepdims=True))
-        return odds
+        return np.asarray(np.exp(margins - margins.max(axis=-1, keepdims=True)))
 
     def link(self, margin: str, number: Callable[[float], str]) -> None:
         """None: a model of two classes has one margin, and this loss two."""
@@ -380,8 +371,7 @@ def contrasts(classes: int) -> Doubles:
     """Return an orthonormal basis, one vector per row, of the vectors of length `classes` that sum to zero."""
     rows = np.tril(np.ones((classes - 1, classes)))
     rows[np.arange(classes - 1), np.arange(1, classes)] = -np.arange(1, classes)
-    basis: Doubles = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-    return basis
+    return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True))
 
 
 def _sign(label: int, positive: int) -> float:
@@ -390,5 +380,4 @@ def _sign(label: int, positive: int) -> float:
 
 def _logistic(at: Doubles) -> Doubles:
     """1 / (1 + exp(-at)), which neither overflows nor cancels."""
-    odds: Doubles = np.exp(-np.logaddexp(0.0, -at))
-    return odds
+    return np.asarray(np.exp(-np.logaddexp(0.0, -at)))

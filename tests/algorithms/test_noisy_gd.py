@@ -21,7 +21,7 @@ from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import certify, subtract_spent
 from boltdp.privacy.events.event import BudgetedEvent
 from boltdp.privacy.events.noisy_gradient_descent import make_noisy_gradients
-from boltdp.privacy.events.noisy_moments import make_noisy_moments
+from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.release import Randomness, release_moments
 from boltdp.privacy.training_problem import Problem
@@ -149,7 +149,7 @@ def test_an_attack_finds_nothing_and_half_of_the_noise_is_caught(noise: float, c
 def test_an_attack_on_moments_and_scans_together_finds_nothing_either(noise: float, caught: bool) -> None:
     """One row is replaced by one of the other class on the other side of 0: both the means and every scan move."""
     count, taken = 8_000, SPENT.take(0.5)[0]
-    moments = make_noisy_moments(moments="mean", features=1, numbers=1, clip_norm=1.0, budget=taken, gaussian=True)
+    moments = NoisyMoments(moments="mean", features=1, numbers=1, clip_norm=1.0).calibrate_noise(taken, gaussian=True)
     problem = Problem(loss=Logistic(), dims=1, rows=2)
     training = make_noisy_gradients(problem, SPENT, clip=0.5, scans=2, step=0.01, momentum=0.0)
     left = subtract_spent(SPENT, BudgetedEvent(taken, moments), training)

@@ -6,6 +6,8 @@ import copy
 import dataclasses
 import json
 import math
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -41,7 +43,7 @@ from boltdp.privacy.events.event import (
     compose,
     mark_non_private,
 )
-from boltdp.privacy.events.noisy_moments import NoisyMoments, make_noisy_moments
+from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.privacy.events.noisy_sgd import NoisyUpdates, bst14_noise, dpsgd_noise, scs13_noise
 from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
 from boltdp.privacy.events.output_perturbation import OutputPerturbation, make_output_perturbation
@@ -117,7 +119,7 @@ def dpsgd(loss: Loss, budget: Budget) -> NoisyUpdates:
 
 
 def moments(kind: str, budget: Budget) -> NoisyMoments:
-    return make_noisy_moments(moments=cast(Any, kind), features=5, numbers=3, clip_norm=1.5, budget=budget)
+    return NoisyMoments(moments=cast(Any, kind), features=5, numbers=3, clip_norm=1.5).calibrate_noise(budget)
 
 
 def standardized(train: Plan, kind: str = "mean") -> Plan:
@@ -400,7 +402,9 @@ def test_the_round_trip_of_what_is_not_private_is_exact(case: Case) -> None:
 
 @pytest.mark.parametrize("loss", EVERY)
 def test_the_round_trip_without_noise_is_exact(loss: Loss) -> None:
-    quiet = BudgetedEvent(None, make_noisy_moments(moments="mean", features=5, numbers=3, clip_norm=1.5, budget=None))
+    quiet = BudgetedEvent(
+        None, NoisyMoments(moments="mean", features=5, numbers=3, clip_norm=1.5).calibrate_noise(None)
+    )
     models = SelfComposition(BudgetedEvent(None, Noiseless(recipe(loss))), 3)
     for event, before in ((Noiseless(problem(loss)), None), (models, None), (models, quiet)):
         certificate = certify(event, None, before=before)
@@ -708,6 +712,12 @@ def test_every_event_that_can_be_read_states_a_profile_of_its_own() -> None:
         assert dataclasses.is_dataclass(kind)
         assert not getattr(kind, "__abstractmethods__", frozenset())
     assert len(known_events()) == 15
+
+
+def test_every_event_is_known_whatever_else_was_imported() -> None:
+    program = "from boltdp.privacy.serialization import known_events; print(len(known_events()))"
+    run = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert int(run.stdout) == 15
 
 
 def test_an_event_of_its_own_kind_has_no_noise_and_no_faults_unless_it_says_so() -> None:

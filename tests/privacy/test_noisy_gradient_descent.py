@@ -31,7 +31,7 @@ from boltdp.privacy.events.noisy_gradient_descent import (
     make_noisy_gradients,
     sum_sensitivity,
 )
-from boltdp.privacy.events.noisy_moments import NoisyMoments, make_noisy_moments
+from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.privacy.events.objective_perturbation import term_rounding
 from boltdp.privacy.mechanisms import Mechanism, gaussian_delta, precision
 from boltdp.privacy.serialization import from_record, to_record
@@ -270,7 +270,9 @@ def test_no_more_rows_are_summed_than_sums_are_exact_for() -> None:
 def centred(budget: Budget, share: float, *, gaussian: bool = True, scans: int = 7) -> Certificate:
     """As it is planned: moments with a share of the budget, and scans with what is left beside them."""
     taken = budget.take(share)[0]
-    moments = make_noisy_moments(moments="mean", features=3, numbers=3, clip_norm=1.0, budget=taken, gaussian=gaussian)
+    moments = NoisyMoments(moments="mean", features=3, numbers=3, clip_norm=1.0).calibrate_noise(
+        taken, gaussian=gaussian
+    )
     problem, before = Problem(loss=Logistic(), dims=4, rows=1000), BudgetedEvent(taken, moments)
     asked: dict[str, Any] = {"clip": 0.4, "scans": scans, "step": 1.0, "momentum": 0.5}
     training = make_noisy_gradients(problem, subtract_spent(budget, before), **asked)
@@ -337,7 +339,7 @@ def test_one_gaussian_takes_much_less_than_two_budgets() -> None:
 
 def test_where_hardly_anything_is_left_the_rest_is_what_basic_composition_leaves() -> None:
     taken = BUDGET.take(1.0 - 1e-11)[0]
-    moments = make_noisy_moments(moments="mean", features=3, numbers=3, clip_norm=1.0, budget=taken, gaussian=True)
+    moments = NoisyMoments(moments="mean", features=3, numbers=3, clip_norm=1.0).calibrate_noise(taken, gaussian=True)
     before, training = BudgetedEvent(taken, moments), event(Problem(loss=Logistic(), dims=4, rows=1000))
     assert subtract_spent(BUDGET, before, training) == BUDGET.less(taken)
 
@@ -354,8 +356,8 @@ def test_where_delta_alone_pays_for_the_scans_the_rest_is_what_basic_composition
 
 def test_only_gaussians_are_one_gaussian() -> None:
     problem = Problem(loss=Logistic(), dims=4, rows=1000)
-    spherical = make_noisy_moments(moments="mean", features=3, numbers=3, clip_norm=1.0, budget=Budget(0.5))
-    noiseless = make_noisy_moments(moments="mean", features=3, numbers=3, clip_norm=1.0, budget=None)
+    spherical = NoisyMoments(moments="mean", features=3, numbers=3, clip_norm=1.0).calibrate_noise(Budget(0.5))
+    noiseless = NoisyMoments(moments="mean", features=3, numbers=3, clip_norm=1.0).calibrate_noise(None)
     assert spherical.mu is noiseless.mu is None
     training = event(problem)
     mixed = Composition((BudgetedEvent(Budget(0.5), spherical), BudgetedEvent(BUDGET, training)))

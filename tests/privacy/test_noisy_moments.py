@@ -22,7 +22,7 @@ from boltdp.losses import Logistic
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, CertificateError, certify, subtract_spent, verify
 from boltdp.privacy.events.event import NOISELESS, BudgetedEvent, Composition, Noiseless
-from boltdp.privacy.events.noisy_moments import UNIT, Moments, NoisyMoments, check_rows, make_noisy_moments
+from boltdp.privacy.events.noisy_moments import UNIT, Moments, NoisyMoments, check_rows
 from boltdp.privacy.events.output_perturbation import make_output_perturbation
 from boltdp.privacy.events.selection import TrialSelection, trial_budgets
 from boltdp.privacy.exact_sampling import add_noise, seeded_bytes
@@ -46,7 +46,7 @@ def event(
     budget: Budget | None = TENTH,
 ) -> NoisyMoments:
     numbers = features if numbers is None else numbers
-    return make_noisy_moments(moments=kind, features=features, numbers=numbers, clip_norm=clip_norm, budget=budget)
+    return NoisyMoments(moments=kind, features=features, numbers=numbers, clip_norm=clip_norm).calibrate_noise(budget)
 
 
 def vector(kind: NoisyMoments, *rows: Row) -> Row:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +40,9 @@ from boltdp.privacy.mechanisms import spherical_scale as noise_scale
 from boltdp.privacy.spherical_delta import find_spherical_scale, spherical_bits, spherical_delta
 from boltdp.privacy.training_problem import Problem
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 Array = npt.NDArray[np.float64]
 SCALES: dict[Kind, Callable[[Problem, Budget], float]] = {"gaussian": gaussian_scale, "spherical": spherical_scale}
 SIMPLICES = [Simplex(2, 1.0), Simplex(2, 2.0), Simplex(3, 2.0), Simplex(4, 2.0), Simplex(10, 2.0)]
@@ -59,6 +63,10 @@ class Neighbours(objective_density.Neighbours):
         places, masses = quadrature(mechanism, nodes)
         assert masses.sum() == pytest.approx(1.0, abs=1e-6)
         return float(masses @ -np.expm1(np.minimum(epsilon - self.losses(mechanism, places), 0)))
+
+    @property
+    def swapped(self) -> Self:
+        return replace(self, row=self.other, other=self.row)
 
 
 def quadrature(mechanism: Mechanism, nodes: int) -> tuple[Array, Array]:

@@ -14,7 +14,7 @@ from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, CertificateError, certify, verify
 from boltdp.privacy.events.event import BudgetedEvent, Composition, Event
 from boltdp.privacy.events.noisy_counts import make_noisy_counts
-from boltdp.privacy.events.noisy_moments import make_noisy_moments
+from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.privacy.events.objective_perturbation import (
     ample_regularization,
     check_volume,
@@ -94,7 +94,7 @@ def test_a_number_of_rows_that_was_changed_is_refused(changed: int | None) -> No
 def test_all_events_must_be_about_the_same_neighbours() -> None:
     training = make_objective_perturbation(replace(PROBLEM, person_rows=2), Budget(1.0))
     befores: list[Event] = [
-        make_noisy_moments(moments="mean", features=4, numbers=4, clip_norm=1.0, budget=Budget(0.1), person_rows=g)
+        NoisyMoments(moments="mean", features=4, numbers=4, clip_norm=1.0, person_rows=g).calibrate_noise(Budget(0.1))
         for g in (None, 1, 3)
     ]
     for before in (*befores, make_noisy_counts(Budget(0.1), releases=1)):
@@ -108,7 +108,7 @@ def test_a_number_of_rows_that_is_none_is_refused(g: Any) -> None:
     with pytest.raises(ParameterError, match="person_rows"):
         replace(PROBLEM, person_rows=g)
     with pytest.raises(ParameterError, match="person_rows"):
-        make_noisy_moments(moments="mean", features=4, numbers=4, clip_norm=1.0, budget=None, person_rows=g)
+        NoisyMoments(moments="mean", features=4, numbers=4, clip_norm=1.0, person_rows=g).calibrate_noise(None)
 
 
 @pytest.mark.parametrize(

@@ -225,8 +225,8 @@ def test_averaging_all_iterates_needs_less_noise() -> None:
 
 
 def test_margin_covers_the_rows_of_a_batch() -> None:
-    small = core.rounding_margin(recipe(constant(0.1), rows=10**6, batch_size=1000, passes=1))
-    large = core.rounding_margin(recipe(constant(0.1), rows=10**6, batch_size=10**6, passes=1))
+    _, small = core.bound_rounding(recipe(constant(0.1), rows=10**6, batch_size=1000, passes=1))
+    _, large = core.bound_rounding(recipe(constant(0.1), rows=10**6, batch_size=10**6, passes=1))
     assert large > small / 100  # a thousand times fewer updates, each with a thousand times more rows
 
 
@@ -237,7 +237,7 @@ def test_margin_is_tiny_beside_the_bound() -> None:
 
 def test_a_run_too_long_for_double_precision_is_refused() -> None:
     with pytest.raises(ParameterError, match="short enough for double precision"):
-        core.rounding_margin(recipe(constant(1e-9), rows=10**12, batch_size=1, passes=100))
+        core.bound_rounding(recipe(constant(1e-9), rows=10**12, batch_size=1, passes=100))
 
 
 @pytest.mark.parametrize("loss", [*every_loss(classes=4), HuberSVM(3.0)])

@@ -65,11 +65,9 @@ def make_subject(schema: Schema, certificate: Certificate) -> Subject:
             hint="a training with --epsilon and without --noise-seed claims one",
         )
     left_out: list[str] = []
-    standardization = schema.standardization
-    if standardization is not None and standardization.source == "private":
+    if schema.standardization is not None and schema.standardization.source == "private":
         schema = replace(schema, standardization=None)
-    if schema.spent is not None:
-        schema = replace(schema, spent=None)
+    schema = replace(schema, spent=None)
     whole = _filter_event(certificate.spent, budget, left_out, rows=None)
     few = _filter_event(certificate.spent, budget, [], rows=MAX_ROWS)
     stages, replayed = tuple(_list_stages(whole, budget)), tuple(_list_stages(few, budget))
@@ -78,30 +76,27 @@ def make_subject(schema: Schema, certificate: Certificate) -> Subject:
 
 def _filter_event(event: Event, budget: Budget, left_out: list[str], *, rows: int | None) -> Event:
     """Return the event without the parts that the audit does not run, and for at most `rows` rows."""
+
+    def filter_part(part: BudgetedEvent) -> BudgetedEvent:
+        share = part.budget or budget
+        return BudgetedEvent(share, _filter_event(part.event, share, left_out, rows=rows))
+
     match event:
         case NonPrivate():
             return replace(event, spent=_filter_event(event.spent, budget, left_out, rows=rows))
         case Composition():
-            parts = []
-            for part in event.parts:
-                if is_draft(part.event):
-                    left_out.append("how the schema was found from the rows")
-                else:
-                    share = budget if part.budget is None else part.budget
-                    parts.append(BudgetedEvent(share, _filter_event(part.event, share, left_out, rows=rows)))
-            return parts[0].event if len(parts) == 1 else replace(event, parts=tuple(parts))
+            kept = [part for part in event.parts if not is_draft(part.event)]
+            left_out += ["how the schema was found from the rows"] * (len(event.parts) - len(kept))
+            parts = tuple(map(filter_part, kept))
+            return parts[0].event if len(parts) == 1 else Composition(parts)
         case SelfComposition():
-            share = event.part.budget or budget
-            return replace(
-                event, part=BudgetedEvent(share, _filter_event(event.part.event, share, left_out, rows=rows))
-            )
+            return replace(event, part=filter_part(event.part))
         case SelectionAmongTrained():
             left_out.append(f"the choice: {event.describe()}")
-            chosen = event.trained[event.chosen]
-            return _filter_event(chosen.event, chosen.budget or budget, left_out, rows=rows)
+            return filter_part(event.trained[event.chosen]).event
         case Selection():
             # A selection on public rows costs nothing.
-            return _filter_event(event.children[0], budget, left_out, rows=rows)
+            return _filter_event(event.inner, budget, left_out, rows=rows)
         case Training():
             return event if rows is None or event.problem.rows <= rows else resize_training(event, budget, rows=rows)
         case NoisyMoments():

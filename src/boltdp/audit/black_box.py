@@ -16,22 +16,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from boltdp._arrays import Doubles
-from boltdp.algorithms import ALGORITHMS, Job
 from boltdp.audit.audited_training import Stage
 from boltdp.audit.confidence import normal_quantile, rate_bounds
-from boltdp.audit.exact_loss import MAX_TRAINED, make_neighbours, output_distance, train_weights
+from boltdp.audit.exact_loss import MAX_TRAINED, find_worst_outputs, make_neighbours
 from boltdp.audit.objective_density import log_ratio, sample
-from boltdp.audit.worst_rows import (
-    OpposedPair,
-    count_classes,
-    find_worst_pair,
-    make_opposed_pair,
-    make_prepared_rows,
-    move_places,
-    shrink_training,
-)
-from boltdp.context import Context
+from boltdp.audit.worst_rows import OpposedPair, find_worst_pair, make_opposed_pair, run_training, shrink_training
 from boltdp.errors import ParameterError
+from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import Training
 from boltdp.privacy.events.noisy_gradient_descent import NoisyGradients
@@ -82,11 +73,11 @@ def black_box(stage: Stage, *, trials: int | None, random: np.random.Generator, 
     if trials < 100:
         raise ParameterError(f"trials must be at least 100, got {trials}")
     if isinstance(event, OutputPerturbation):
-        scores, threshold, pair, audited = _attack_outputs(stage, trials, random, done)
+        scores, threshold, pair, audited = _attack_outputs(event, stage.budget, trials, random, done)
     elif isinstance(event, ObjectivePerturbation):
-        scores, threshold, pair, audited = _attack_minimisers(stage, trials, random, done)
+        scores, threshold, pair, audited = _attack_minimisers(event, stage.budget, trials, random, done)
     else:
-        scores, threshold, pair, audited = _attack_other_training(stage, trials, done)
+        scores, threshold, pair, audited = _attack_other_training(event, stage.budget, trials, done)
     gaussian = audited.mu is not None
     judged = scores
     if threshold is None:
@@ -121,15 +112,12 @@ def expect_epsilon(losses: Doubles, trials: int) -> tuple[float, float]:
     return float(proved[best]), float(ordered[best])
 
 
-def _attack_outputs(stage: Stage, trials: int, random: np.random.Generator, done: Progress) -> Attack:
-    assert isinstance(stage.event, OutputPerturbation)
-    event = shrink_training(stage, rows=min(max(ROWS, stage.event.problem.rows), MAX_TRAINED))
-    assert isinstance(event, OutputPerturbation)
-    pair = find_worst_pair(
-        lambda pair: output_distance(stage, event, pair), event.problem, random=random, also=move_places
-    )
-    certificate = Certificate(budget=stage.budget, spent=event)
-    centres = [train_weights(rows, stage, event) for rows in pair.rows(event.problem.rows, dims=event.problem.dims)]
+def _attack_outputs(
+    event: OutputPerturbation, budget: Budget, trials: int, random: np.random.Generator, done: Progress
+) -> Attack:
+    event = shrink_training(event, budget, rows=min(max(ROWS, event.problem.rows), MAX_TRAINED))
+    pair, centres = find_worst_outputs(event, budget, random)
+    certificate = Certificate(budget=budget, spent=event)
     centre, move = _project_weights(event, centres[0]), _project_weights(event, centres[0] - centres[1])
     tried = sample(event.noise, THRESHOLD_DRAWS, random)
     _, threshold = expect_epsilon(log_ratio(event.noise, tried, np.broadcast_to(move, tried.shape)), trials)
@@ -145,11 +133,11 @@ def _attack_outputs(stage: Stage, trials: int, random: np.random.Generator, done
     return scores, threshold, pair, event
 
 
-def _attack_minimisers(stage: Stage, trials: int, random: np.random.Generator, done: Progress) -> Attack:
-    assert isinstance(stage.event, ObjectivePerturbation)
+def _attack_minimisers(
+    event: ObjectivePerturbation, budget: Budget, trials: int, random: np.random.Generator, done: Progress
+) -> Attack:
     # The fewer dimensions the noise has, the more these trainings prove.
-    event = shrink_training(stage, rows=ROWS, dims=1 if stage.event.problem.loss.vectors > 2 else 2)
-    assert isinstance(event, ObjectivePerturbation)
+    event = shrink_training(event, budget, rows=ROWS, dims=1 if event.problem.loss.vectors > 2 else 2)
     drawn = sample(event.linear, SEARCH_DRAWS, random)
 
     def harm(pair: OpposedPair) -> float:
@@ -160,25 +148,23 @@ def _attack_minimisers(stage: Stage, trials: int, random: np.random.Generator, d
     _, threshold = expect_epsilon(
         neighbours.losses(event.linear, sample(event.linear, THRESHOLD_DRAWS, random)), trials
     )
-    scores: Scores = []
-    for released in _run_trainings(stage, event, pair, trials, done):
-        scores.append(neighbours.losses_at(event.linear, _project_weights(event, released)))
+    released = _run_trainings(event, budget, pair, trials, done)
+    scores = [neighbours.losses_at(event.linear, _project_weights(event, weights)) for weights in released]
     return scores, threshold, pair, event
 
 
 def _project_weights(event: Training, weights: Doubles) -> Doubles:
     """Return weights in the coordinates in which they can move, one row per training."""
-    basis, dimensions = event.problem.loss.basis, event.problem.dimensions
-    return np.asarray(weights if basis is None else basis @ weights).reshape(-1, dimensions)
+    return event.problem.loss.to_basis(weights).reshape(-1, event.problem.dimensions)
 
 
-def _attack_other_training(stage: Stage, trials: int, done: Progress) -> Attack:
-    if isinstance(stage.event, NoisyGradients):
-        event = shrink_training(stage, rows=10, scans=SCANS)
+def _attack_other_training(event: Training, budget: Budget, trials: int, done: Progress) -> Attack:
+    if isinstance(event, NoisyGradients):
+        event = shrink_training(event, budget, rows=10, scans=SCANS)
     else:
-        event = shrink_training(stage, rows=4, dims=1)
+        event = shrink_training(event, budget, rows=4, dims=1)
     pair = make_opposed_pair(event.problem)
-    first, second = (released.reshape(trials, -1) for released in _run_trainings(stage, event, pair, trials, done))
+    first, second = (released.reshape(trials, -1) for released in _run_trainings(event, budget, pair, trials, done))
     if isinstance(event, NoisyGradients):
         # The two datasets mirror each other, and so do their weights: the threshold is 0.
         loss, dims = event.problem.loss, event.problem.dims
@@ -190,18 +176,15 @@ def _attack_other_training(stage: Stage, trials: int, done: Progress) -> Attack:
     return [first @ towards, second @ towards], None, pair, event
 
 
-def _run_trainings(stage: Stage, event: Training, pair: OpposedPair, trials: int, done: Progress) -> list[Doubles]:
+def _run_trainings(event: Training, budget: Budget, pair: OpposedPair, trials: int, done: Progress) -> list[Doubles]:
     """Return released weights, of shape (trials, vectors, dims), for each of the two datasets."""
-    certificate, algorithm = Certificate(budget=stage.budget, spent=event), ALGORITHMS[event.algorithm]
-    classes, context, released = count_classes(event.problem), Context(seed=1, threads=1), []
-    for which, rows in enumerate(pair.rows(event.problem.rows, dims=event.problem.dims)):
+    certificate, released = Certificate(budget=budget, spent=event), []
+    for which, rows in enumerate(pair.datasets(event.problem)):
         found: list[Doubles] = []
-        with make_prepared_rows(rows) as held:
-            while len(found) < trials:
-                jobs = [Job(certificate, Randomness())] * min(BATCH, trials - len(found))
-                for weights in algorithm.run(held, jobs, classes=classes, context=context):
-                    found.append(release_weights(weights, certificate, Randomness())[0])
-                done(which * trials + len(found), 2 * trials)
+        while len(found) < trials:
+            for weights in run_training(event, budget, rows, count=min(BATCH, trials - len(found))):
+                found.append(release_weights(weights, certificate, Randomness())[0])
+            done(which * trials + len(found), 2 * trials)
         released.append(np.array(found))
     return released
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import lru_cache
+from statistics import NormalDist
 
 import numpy as np
 from flint import arb
@@ -60,14 +61,8 @@ def largest_epsilon(spent: Callable[[float], float], *, delta: float, most: floa
 
 
 def normal_quantile(rate: float) -> float:
-    """Return a quantile of the standard normal distribution.
-
-    >>> round(normal_quantile(0.975), 6)
-    1.959964
-    """
-    if not 0 < rate < 1:
-        return math.inf if rate >= 1 else -math.inf
-    return 12.0 * (2.0 * _find_root(lambda at: _normal_cdf_at(12.0 * (2.0 * at - 1.0)) - rate) - 1.0)
+    """Return a quantile of the standard normal distribution, which is infinite at the rates 0 and 1."""
+    return NormalDist().inv_cdf(rate) if 0 < rate < 1 else math.copysign(math.inf, rate - 0.5)
 
 
 def rejects_distribution(sample: Doubles, distribution: Callable[[Doubles], Doubles], *, mistake: float) -> bool:
@@ -86,15 +81,11 @@ def rejects_distribution(sample: Doubles, distribution: Callable[[Doubles], Doub
 
 def normal_cdf(at: Doubles) -> Doubles:
     """Return the standard normal distribution function at each of some points."""
-    return np.array([_normal_cdf_at(one) for one in at.tolist()])
+    return np.array([NormalDist().cdf(one) for one in at.tolist()])
 
 
 def gamma_cdf(shape: int) -> Callable[[Doubles], Doubles]:
-    """Return the gamma distribution function: of the norm of spherical noise of scale 1 in `shape` dimensions.
-
-    >>> gamma_cdf(1)(np.array([math.log(2.0)])).round(6)
-    array([0.5])
-    """
+    """Return the gamma distribution function: of the norm of spherical noise of scale 1 in `shape` dimensions."""
 
     def function(at: Doubles) -> Doubles:
         with precision(128):
@@ -110,9 +101,8 @@ def _beta_cdf(at: float, a: int, b: int) -> float:
     if at <= 0.0:
         return 0.0
     lead = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(at) + b * math.log1p(-at)
-    total = above = 1.0
-    below = 1.0 / (1.0 - (a + b) * at / (a + 1.0))
-    total = below
+    above = 1.0
+    total = below = 1.0 / (1.0 - (a + b) * at / (a + 1.0))
     for k in range(1, 10_000):
         for term in (
             k * (b - k) * at / ((a + 2 * k - 1.0) * (a + 2 * k)),
@@ -123,10 +113,6 @@ def _beta_cdf(at: float, a: int, b: int) -> float:
         if abs(below * above - 1.0) < 1e-12:
             break
     return math.exp(lead) * total / a
-
-
-def _normal_cdf_at(at: float) -> float:
-    return 0.5 * math.erfc(-at / math.sqrt(2.0))
 
 
 def _find_root(function: Callable[[float], float]) -> float:

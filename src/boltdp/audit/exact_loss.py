@@ -3,7 +3,7 @@
 The mean of (1 - e^(epsilon - loss))+ over the releases is delta(epsilon) of these datasets, which is a lower bound on
 the delta that is spent. Where noise is added to a vector, it has a closed form in the distance that the row moves the
 vector. Scans of gradient descent are estimated by importance sampling, from noise that is shifted to where the loss is
-large. The minimiser of a noisy objective has a density (objective.md 1, 2), which is integrated.
+large. The minimiser of a noisy objective has a density, which is integrated: objective_perturbation.md 1, 2.
 """
 
 from __future__ import annotations
@@ -11,26 +11,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-from boltdp._arrays import Doubles, Floats
-from boltdp.algorithms import ALGORITHMS, Job
+from boltdp._arrays import Doubles
 from boltdp.audit.audited_training import Stage
 from boltdp.audit.confidence import exact_delta, largest_epsilon
 from boltdp.audit.objective_density import Neighbours, log_ratio, quadrature, sample
 from boltdp.audit.replay import AddNoise, Draw, ReplayedRelease, intercept_noise
+from boltdp.audit.synthetic_rows import Pair
 from boltdp.audit.worst_rows import (
     OpposedPair,
-    count_classes,
     find_worst_pair,
-    make_prepared_rows,
     move_places,
+    run_training,
     shrink_training,
     tilt_others,
 )
-from boltdp.context import Context
-from boltdp.privacy.certificate import Certificate
+from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import Event
 from boltdp.privacy.events.noisy_gradient_descent import NoisyGradients
 from boltdp.privacy.events.noisy_moments import NoisyMoments
@@ -38,7 +37,7 @@ from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation
 from boltdp.privacy.events.output_perturbation import OutputPerturbation
 from boltdp.privacy.events.sgd_sensitivity import sensitivity
 from boltdp.privacy.mechanisms import Mechanism
-from boltdp.privacy.release import RandomBytes, Randomness
+from boltdp.privacy.release import RandomBytes
 
 #: Descents that are sampled, and standard errors on either side of an estimate.
 DESCENTS, ERRORS = 400, 3.3
@@ -77,43 +76,32 @@ class ExactLoss:
 
 def exact_loss(stage: Stage, replayed: ReplayedRelease | None, *, random: np.random.Generator) -> ExactLoss | None:
     """Return the loss of a stage on the worst rows; None where the density of the release is unknown."""
-    event = stage.event
-    match event:
-        case NoisyMoments():
+    match stage.event:
+        case NoisyMoments() as event:
             assert replayed is not None
-            noise = replayed.limit.noise
-            distance = replayed.ratio * replayed.limit.sensitivity
-            return _make_closed_form(
-                stage, event, noise, distance, str(replayed.worst), "closed form, distance from the replay"
-            )
-        case OutputPerturbation():
-            return _audit_output(stage, random)
-        case NoisyGradients():
-            return _audit_gradients(stage, random)
-        case ObjectivePerturbation():
-            return _audit_objective(stage, random)
+            spent = partial(exact_delta, replayed.limit.noise, distance=replayed.ratio * replayed.limit.sensitivity)
+            return _make_exact_loss(stage, event, spent, replayed.worst, "closed form, distance from the replay")
+        case OutputPerturbation() as event:
+            return _audit_output(stage, event, random)
+        case NoisyGradients() as event:
+            return _audit_gradients(stage, event, random)
+        case ObjectivePerturbation() as event:
+            return _audit_objective(stage, event, random)
     return None
-
-
-def _make_closed_form(stage: Stage, event: Event, noise: Mechanism, distance: float, pair: str, how: str) -> ExactLoss:
-    def spent(epsilon: float) -> float:
-        return exact_delta(noise, epsilon, distance=distance)
-
-    return _make_exact_loss(stage, spent, spent, spent, pair, how, event=event)
 
 
 def _make_exact_loss(
     stage: Stage,
+    event: Event,
     spent: Callable[[float], float],
-    low: Callable[[float], float],
-    high: Callable[[float], float],
-    pair: str,
+    pair: Pair | OpposedPair | None,
     how: str,
     *,
-    event: Event,
+    low: Callable[[float], float] | None = None,
+    error: Callable[[float], float] = lambda _: 0.0,
     estimated: bool = False,
 ) -> ExactLoss:
-    claimed = stage.budget
+    claimed, low = stage.budget, low or spent
     at = claimed.epsilon
     if estimated:
         # A sample that is drawn for the claimed epsilon is inaccurate far from it.
@@ -125,71 +113,49 @@ def _make_exact_loss(
         (one, event.delta(one, target=claimed.delta or 1e-9), spent(one))
         for one in np.linspace((0.6 if estimated else 0.2) * at, 1.3 * at, POINTS).tolist()
     )
-    return ExactLoss(stage, epsilon, spent(at), (low(at), high(at)), curve, pair, how)
+    return ExactLoss(stage, epsilon, spent(at), (low(at), spent(at) + error(at)), curve, str(pair), how)
 
 
-# ---- noise after training ---------------------------------------------------------------------------------------
+def find_worst_outputs(
+    event: OutputPerturbation, budget: Budget, random: np.random.Generator
+) -> tuple[OpposedPair, list[Doubles]]:
+    """Return the pair of datasets whose weights are farthest apart before noise is added, and these weights."""
+
+    def train(pair: OpposedPair) -> list[Doubles]:
+        return [weights for rows in pair.datasets(event.problem) for weights in run_training(event, budget, rows)]
+
+    def distance(pair: OpposedPair) -> float:
+        return float(np.linalg.norm(np.subtract(*train(pair))))
+
+    pair = find_worst_pair(distance, event.problem, random=random, also=move_places)
+    return pair, train(pair)
 
 
-def train_weights(rows: Floats, stage: Stage, event: OutputPerturbation) -> Doubles:
-    """Return the weights before noise is added."""
-    job = Job(Certificate(budget=stage.budget, spent=event), Randomness())
-    with make_prepared_rows(rows) as held:
-        context, classes = Context(seed=1, threads=1), count_classes(event.problem)
-        (weights,) = ALGORITHMS[event.algorithm].run(held, [job], classes=classes, context=context)
-    return weights
-
-
-def output_distance(stage: Stage, event: OutputPerturbation, pair: OpposedPair) -> float:
-    """Return the distance of the weights of the two datasets before noise is added."""
-    one, other = (train_weights(rows, stage, event) for rows in pair.rows(event.problem.rows, dims=event.problem.dims))
-    return float(np.linalg.norm(one - other))
-
-
-def _audit_output(stage: Stage, random: np.random.Generator) -> ExactLoss:
-    assert isinstance(stage.event, OutputPerturbation)
-    rows = min(stage.event.problem.rows, MAX_TRAINED)
-    event, whole = shrink_training(stage, rows=rows), shrink_training(stage, rows=rows, dims=stage.event.problem.dims)
-    assert isinstance(event, OutputPerturbation)
-    assert isinstance(whole, OutputPerturbation)
-    pair = find_worst_pair(
-        lambda pair: output_distance(stage, event, pair), event.problem, random=random, also=move_places
-    )
-    distance = output_distance(stage, event, pair)
-    reached = distance / sensitivity(event.problem).total
-    return _make_closed_form(
-        stage, whole, whole.noise, distance, str(pair), f"closed form, {reached:.0%} of the proved sensitivity"
-    )
-
-
-# ---- noise in every scan ----------------------------------------------------------------------------------------
+def _audit_output(stage: Stage, event: OutputPerturbation, random: np.random.Generator) -> ExactLoss:
+    rows, budget = min(event.problem.rows, MAX_TRAINED), stage.budget
+    small = shrink_training(event, budget, rows=rows)
+    whole = shrink_training(event, budget, rows=rows, dims=event.problem.dims)
+    pair, (one, other) = find_worst_outputs(small, budget, random)
+    distance = float(np.linalg.norm(one - other))
+    how = f"closed form, {distance / sensitivity(small.problem).total:.0%} of the proved sensitivity"
+    return _make_exact_loss(stage, whole, partial(exact_delta, whole.noise, distance=distance), pair, how)
 
 
 @dataclass(frozen=True)
 class Descents:
-    """Many descents on one dataset: the sums of each scan before noise, there and on the neighbour, and the noise."""
+    """Many descents on one dataset: how far the sums of each scan on the neighbour are from theirs, and their noise."""
 
-    sums: Doubles  #: of shape (scans, descents, dimensions), like the next two
-    neighbour_sums: Doubles
+    moves: Doubles  #: of shape (scans, descents, dimensions), like the noise
     noise: Doubles
     deviation: float
 
-    @property
-    def losses(self) -> Doubles:
-        """The privacy loss of each descent against the neighbour."""
-        moved = self.neighbour_sums - self.sums
-        return np.asarray(np.sum(moved * (moved - 2.0 * self.noise), axis=(0, 2)) / (2.0 * self.deviation**2))
-
-    def log_weights(self, lean: Doubles) -> Doubles:
-        """Return log importance weights: of the noise to noise that is shifted by `lean` in each scan."""
-        leaning = np.sum(lean * (lean - 2.0 * self.noise), axis=(0, 2))
-        return np.asarray(leaning / (2.0 * self.deviation**2))
+    def log_ratio(self, shift: Doubles) -> Doubles:
+        """Return the log density ratio of the noise of each descent to noise that is shifted in each scan."""
+        return np.asarray(np.sum(shift * (shift - 2.0 * self.noise), axis=(0, 2)) / (2.0 * self.deviation**2))
 
 
-def run_descents(stage: Stage, event: NoisyGradients, pair: OpposedPair, *, count: int, lean: Doubles) -> Descents:
+def run_descents(event: NoisyGradients, budget: Budget, pair: OpposedPair, *, count: int, lean: Doubles) -> Descents:
     """Run descents with noise shifted by `lean` in each scan; the neighbour's run gets the same releases."""
-    certificate = Certificate(budget=stage.budget, spent=event)
-    classes = count_classes(event.problem)
     draws: list[Draw] = []
     answers: list[Doubles] = []
 
@@ -202,58 +168,30 @@ def run_descents(stage: Stage, event: NoisyGradients, pair: OpposedPair, *, coun
         answers.append(vector.copy())
         return draws[len(answers) - 1].released
 
-    context = Context(threads=1)
-    for rows, observe in zip(pair.rows(event.problem.rows, dims=event.problem.dims), (record, answer), strict=True):
-        with make_prepared_rows(rows) as held, intercept_noise(observe):
-            jobs = [Job(certificate, Randomness())] * count
-            ALGORITHMS[event.algorithm].run(held, jobs, classes=classes, context=context)
+    for rows, observe in zip(pair.datasets(event.problem), (record, answer), strict=True):
+        with intercept_noise(observe):
+            run_training(event, budget, rows, count=count)
     shape = event.scans, count, -1
     sums = np.array([draw.vector for draw in draws]).reshape(shape)
     released = np.array([draw.released for draw in draws]).reshape(shape)
-    return Descents(sums, np.array(answers).reshape(shape), released - sums, event.noise.scale)
+    return Descents(np.array(answers).reshape(shape) - sums, released - sums, event.noise.scale)
 
 
-def _audit_gradients(stage: Stage, random: np.random.Generator) -> ExactLoss:
-    assert isinstance(stage.event, NoisyGradients)
-    event = shrink_training(stage, rows=min(stage.event.problem.rows, MAX_DESCENDED))
-    assert isinstance(event, NoisyGradients)
-    none = np.zeros(event.problem.dimensions)
+def _audit_gradients(stage: Stage, event: NoisyGradients, random: np.random.Generator) -> ExactLoss:
+    event, budget = shrink_training(event, stage.budget, rows=min(event.problem.rows, MAX_DESCENDED)), stage.budget
 
-    def harm(pair: OpposedPair) -> float:
-        few = run_descents(stage, event, pair, count=3, lean=none)
-        return float(np.sum((few.neighbour_sums - few.sums) ** 2))
+    def find_moves(pair: OpposedPair) -> Doubles:
+        return run_descents(event, budget, pair, count=3, lean=np.zeros(event.problem.dimensions)).moves
 
-    pair = find_worst_pair(harm, event.problem, random=random, steps=8)
-    few = run_descents(stage, event, pair, count=3, lean=none)
-    move = (few.neighbour_sums - few.sums).mean(axis=(0, 1))
+    pair = find_worst_pair(lambda pair: float(np.sum(find_moves(pair) ** 2)), event.problem, random=random, steps=8)
+    move = find_moves(pair).mean(axis=(0, 1))
     square = max(event.scans * float(move @ move) / event.noise.scale**2, 1e-12)
     # With this shift the mean of the losses is the claimed epsilon.
-    lean = -max(stage.budget.epsilon / square - 0.5, 0.0) * move
-    made = run_descents(stage, event, pair, count=DESCENTS, lean=lean)
-    losses, weights = made.losses, np.exp(made.log_weights(lean))
-
-    def terms(epsilon: float) -> Doubles:
-        return np.asarray(weights * -np.expm1(np.minimum(epsilon - losses, 0.0)))
-
-    def error(epsilon: float) -> float:
-        return ERRORS * float(np.std(terms(epsilon), ddof=1)) / math.sqrt(DESCENTS)
-
-    def mean(epsilon: float) -> float:
-        return float(terms(epsilon).mean())
-
-    return _make_exact_loss(
-        stage,
-        mean,
-        lambda epsilon: mean(epsilon) - error(epsilon),
-        lambda epsilon: mean(epsilon) + error(epsilon),
-        str(pair),
-        f"{DESCENTS} descents, weighed",
-        event=event,
-        estimated=True,
-    )
-
-
-# ---- noise before training --------------------------------------------------------------------------------------
+    lean = -max(budget.epsilon / square - 0.5, 0.0) * move
+    made = run_descents(event, budget, pair, count=DESCENTS, lean=lean)
+    found = SampledLosses(made.log_ratio(made.moves), np.exp(made.log_ratio(lean)) / DESCENTS, exact=False)
+    how = f"{DESCENTS} descents, weighed"
+    return _make_exact_loss(stage, event, found.spent, pair, how, low=found.least, error=found.error, estimated=True)
 
 
 def make_neighbours(event: ObjectivePerturbation, pair: OpposedPair) -> Neighbours:
@@ -268,7 +206,7 @@ def make_neighbours(event: ObjectivePerturbation, pair: OpposedPair) -> Neighbou
 
 @dataclass(frozen=True)
 class SampledLosses:
-    """Privacy losses at values of the linear term q with their weights: of a quadrature, or of random draws."""
+    """Privacy losses with their weights, whose sum is 1: of a quadrature, or of random draws."""
 
     losses: Doubles
     weights: Doubles
@@ -289,10 +227,8 @@ class SampledLosses:
         return np.asarray(self.weights * -np.expm1(np.minimum(epsilon - self.losses, 0.0)))
 
 
-def _audit_objective(stage: Stage, random: np.random.Generator) -> ExactLoss:
-    assert isinstance(stage.event, ObjectivePerturbation)
-    event = shrink_training(stage, rows=stage.event.problem.rows)
-    assert isinstance(event, ObjectivePerturbation)
+def _audit_objective(stage: Stage, event: ObjectivePerturbation, random: np.random.Generator) -> ExactLoss:
+    event = shrink_training(event, stage.budget, rows=event.problem.rows)
     noise, claimed, problem = event.linear, stage.budget, event.problem
     exact = problem.loss.vectors == 1 and problem.dims == 2
     lengths = np.geomspace(0.1 * noise.scale, problem.rows * problem.loss.lipschitz + noise.scale, LENGTHS)
@@ -332,12 +268,5 @@ def _audit_objective(stage: Stage, random: np.random.Generator) -> ExactLoss:
         found = drawn(neighbours, sample(noise, DRAWS, random))
         how = f"{DRAWS:,} draws of the density, weighed"
     most = max(largest(neighbours), float(found.losses.max()))
-    return _make_exact_loss(
-        stage,
-        found.spent,
-        found.least if claimed.delta else lambda epsilon: float(most > epsilon),
-        lambda epsilon: found.spent(epsilon) + found.error(epsilon),
-        str(pair),
-        how,
-        event=event,
-    )
+    low = found.least if claimed.delta else lambda epsilon: float(most > epsilon)
+    return _make_exact_loss(stage, event, found.spent, pair, how, low=low, error=found.error)

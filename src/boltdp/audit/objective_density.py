@@ -5,9 +5,8 @@ objective_perturbation.md, sections 1 and 2, has the formulas.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,9 +14,6 @@ from boltdp._arrays import Doubles
 from boltdp.errors import ParameterError
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.training_problem import Problem
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 #: Maximum number of Newton steps where the method must converge, and in a search.
 MAX_STEPS, SEARCH_STEPS = 200, 25
@@ -73,20 +69,15 @@ class Neighbours:
 
     def minimisers(self, noise: Doubles) -> Doubles:
         """Return the minimiser for each q, by Newton's method."""
-        weights, left = self._run_newton(noise, steps=MAX_STEPS)
-        assert left.max() < self._tolerance, "Newton's method must converge"
+        weights, converged = self._run_newton(noise, steps=MAX_STEPS)
+        assert converged, "Newton's method must converge"
         return weights
 
-    @property
-    def _tolerance(self) -> float:
-        """The gradient norm below which Newton's method has converged."""
-        return 1e-9 * max(1.0, 1e-3 * self.plan.rows)
-
-    def _run_newton(self, noise: Doubles, *, steps: int) -> tuple[Doubles, Doubles]:
-        """Run Newton's method with a backtracking line search for each q; return weights and gradient norms."""
+    def _run_newton(self, noise: Doubles, *, steps: int) -> tuple[Doubles, bool]:
+        """Run Newton's method with a backtracking line search for each q; return weights, and whether all are found."""
         strength = self.plan.rows * self.plan.regularization
         weights = np.zeros_like(noise) if self.pull is None else (np.array(self.pull) - noise) / strength
-        tolerance = self._tolerance
+        tolerance = 1e-9 * max(1.0, 1e-3 * self.plan.rows)
 
         def gradient_and_hessian(weights: Doubles) -> tuple[Doubles, Doubles]:
             (slope, bend), (gradient, hessian) = self.rest(weights), self.derivatives(self.row, weights)
@@ -106,7 +97,7 @@ class Neighbours:
                     break
                 share[worse] /= 2
             weights = ahead
-        return weights, np.linalg.norm(slope, axis=1)
+        return weights, bool(np.linalg.norm(slope, axis=1).max() < tolerance)
 
     def moves(self, weights: Doubles) -> Doubles:
         """Return v: the change of q with which the other dataset has the same minimiser."""
@@ -133,10 +124,6 @@ class Neighbours:
 
     def losses(self, mechanism: Mechanism, noise: Doubles) -> Doubles:
         return self.losses_at(mechanism, self.minimisers(noise))
-
-    @property
-    def swapped(self) -> Self:
-        return replace(self, row=self.other, other=self.row)
 
 
 def log_ratio(mechanism: Mechanism, noise: Doubles, move: Doubles) -> Doubles:

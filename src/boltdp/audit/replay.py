@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from boltdp.engines.prepared_rows import PreparedRows
-    from boltdp.model import Model
 
 AddNoise: TypeAlias = Callable[[Mechanism, Doubles, RandomBytes], Doubles]
 #: Tolerance of ratios, for rounding.
@@ -151,7 +150,7 @@ def _compare(subject: Subject, pair: Pair, found: Replay, by_noise: dict[Mechani
     same = len(first.draws) == len(second.draws) and all(
         before.noise == after.noise for before, after in zip(first.draws, second.draws, strict=True)
     )
-    if not same or first.shown != second.shown:
+    if not same or first.model != second.model:
         found.leaks += 1
     for before, after in zip(first.draws, second.draws, strict=False):
         stage = by_noise.get(before.noise)
@@ -166,15 +165,11 @@ def _compare(subject: Subject, pair: Pair, found: Replay, by_noise: dict[Mechani
         stage.pairs += 1
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Run:
     draws: list[Draw]
-    model: Model
-    gradients: list[Doubles]  #: of objective perturbation: the sum over all rows at the weights
-
-    @property
-    def shown(self) -> str:
-        return repr(self.model.to_dict())
+    model: str  #: all that it shows
+    gradients: Sequence[Doubles] = ()  #: of objective perturbation: the sum over all rows at the weights
 
 
 def _record_run(subject: Subject, table: pa.Table) -> _Run:
@@ -185,14 +180,8 @@ def _record_run(subject: Subject, table: pa.Table) -> _Run:
         draws.append(Draw(noise, vector.copy(), released.copy()))
         return released
 
-    gradients: list[Doubles] = []
-
-    def sum_gradients(prepared: PreparedRows) -> None:
-        gradients.extend(_sum_gradients(subject, prepared, draws))
-
-    with intercept_noise(record):
-        model = _run(subject, table, after=sum_gradients)
-    return _Run(draws, model, gradients)
+    with intercept_noise(record), _prepare(subject, table) as (prepared, train):
+        return _Run(draws, train(), _sum_gradients(subject, prepared, draws))
 
 
 def _repeat_run(subject: Subject, table: pa.Table, first: _Run) -> _Run:
@@ -214,14 +203,10 @@ def _repeat_run(subject: Subject, table: pa.Table, first: _Run) -> _Run:
         draws.append(Draw(noise, vector.copy(), released))
         return released.copy()
 
-    def find_moves(prepared: PreparedRows) -> None:
-        basis = event.problem.loss.basis
+    with intercept_noise(answer), _prepare(subject, table) as (prepared, train):
         for one, other in zip(first.gradients, _sum_gradients(subject, prepared, first.draws), strict=True):
-            moved.append((one - other if basis is None else basis @ (one - other)).ravel())
-
-    with intercept_noise(answer):
-        model = _run(subject, table, before=find_moves)
-    return _Run(draws, model, [])
+            moved.append(event.problem.loss.to_basis(one - other).ravel())
+        return _Run(draws, train())
 
 
 #: Held while noise is intercepted: only one audit at a time may replace the function.
@@ -249,14 +234,9 @@ def intercept_noise(observe: Callable[[AddNoise, Mechanism, Doubles, RandomBytes
             setattr(release, name, honest)
 
 
-def _run(
-    subject: Subject,
-    table: pa.Table,
-    *,
-    before: Callable[[PreparedRows], None] | None = None,
-    after: Callable[[PreparedRows], None] | None = None,
-) -> Model:
-    """Train as `boltdp.train` does, and call `before` and `after` with the prepared rows."""
+@contextmanager
+def _prepare(subject: Subject, table: pa.Table) -> Iterator[tuple[PreparedRows, Callable[[], str]]]:
+    """Prepare a table as `boltdp.train` does; yield the rows, and a function that trains and shows the model."""
     from boltdp.engines.arrays import ArrayEngine
 
     context, certificate = Context(seed=ORDER, threads=1), subject.certificate
@@ -268,12 +248,7 @@ def _run(
             schema,
         ),
     ):
-        if before is not None:
-            before(prepared)
-        model = train_prepared(prepared, schema, certificate, context)
-        if after is not None:
-            after(prepared)
-    return model
+        yield prepared, lambda: repr(train_prepared(prepared, schema, certificate, context).to_dict())
 
 
 def _sum_gradients(subject: Subject, prepared: PreparedRows, draws: Sequence[Draw]) -> list[Doubles]:
@@ -283,15 +258,11 @@ def _sum_gradients(subject: Subject, prepared: PreparedRows, draws: Sequence[Dra
     event = subject.certificate.training
     if not isinstance(event, ObjectivePerturbation):
         return []
-    problem, basis = event.problem, event.problem.loss.basis
-    found = [draw.vector for draw in draws if draw.noise == event.end]
-    if basis is None:
-        weights = [vector.reshape(1, -1) for vector in found]
-    else:
-        weights = [basis.T @ vector.reshape(-1, problem.dims) for vector in found]
+    problem, loss = event.problem, event.problem.loss
+    weights = [loss.from_basis(draw.vector.reshape(-1, problem.dims)) for draw in draws if draw.noise == event.end]
     sums = [
         DerivativeSums(
-            problem.loss,
+            loss,
             at,
             positive=positive,
             classes=subject.schema.target.label_count,

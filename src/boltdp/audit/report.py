@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -178,18 +179,16 @@ def audit(
     if any(list_limits(stage) for stage in audited.replayed_stages):
         tables = list(islice(pairs(audited.schema, audited.rows, seed=seed, changed=changed), PAIRS))
         replay = replay_pairs(audited, tables, lambda done: progress("replay", done, PAIRS))
-    exact, boxes = [], []
+    exact = []
     by_kind = {one.limit.stage.name: one for one in replay.stages}
     for number, stage in enumerate(audited.stages):
         progress("exact loss", number, len(audited.stages))
         found = exact_loss(stage, by_kind.get(stage.name), random=random)
         if found is not None:
             exact.append(found)
-    for stage in audited.stages:
-        if isinstance(stage.event, Training):
-            boxes.append(
-                black_box(
-                    stage, trials=trials, random=random, done=lambda done, total: progress("black box", done, total)
-                )
-            )
+    boxes = [
+        black_box(stage, trials=trials, random=random, done=partial(progress, "black box"))
+        for stage in audited.stages
+        if isinstance(stage.event, Training)
+    ]
     return Report(certificate, audited, replay, tuple(exact), tuple(boxes))

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from boltdp.encoding.plan import (
-    BoundedRule,
-    NumberListRule,
-    NumberRule,
-    RuleVisitor,
-    TimePartRule,
-    ValueRule,
-)
+from boltdp.encoding.plan import BoundedRule, NumberListRule, NumberRule, RuleVisitor, TimePartRule, ValueRule
 from boltdp.kernel.packing import source_position
 from boltdp.schema.schema import Schema
 
@@ -62,23 +55,18 @@ class Pair:
         return f"{self.row} or {self.other}, among {among}"
 
     def tables(self, schema: Schema, rows: int) -> tuple[pa.Table, pa.Table]:
-        import pyarrow as pa
+        import pyarrow as pa  # imported late: an audit without a replay does not need it
 
         random = np.random.default_rng(self.seed)
         if self.shared is None:
             classes = len(schema.target.examples)
-            shared = [Row("either", int(random.integers(classes + 1)) % (classes + 1)) for _ in range(SHARED_ROWS)]
-            shared = [Row(row.kind, None) if row.label == classes else row for row in shared]
+            labels = [int(random.integers(classes + 1)) for _ in range(SHARED_ROWS)]
+            shared = [Row("either", label if label < classes else None) for label in labels]
         else:
             shared = [self.shared]
         kinds = [self.row, self.other, *shared]
-        columns = {
-            rule.source: pa.array(
-                [None if row.kind == "missing" else rule.accept(_ValueMaker(row.kind, random)) for row in kinds],
-                rule.accept(_ArrowType()),
-            )
-            for rule in schema.encoding.rules
-        }
+        maker = _ColumnMaker([row.kind for row in kinds], random)
+        columns = {rule.source: pa.array(*rule.accept(maker)) for rule in schema.encoding.rules}
         columns[schema.label] = pa.array(
             [None if row.label is None else schema.target.examples[row.label] for row in kinds]
         )
@@ -126,56 +114,45 @@ def pairs(schema: Schema, rows: int, *, seed: int, changed: int = 1) -> Iterator
         yield Pair(one, two, shared, places(), int(random.integers(2**32)))
 
 
-class _ArrowType(RuleVisitor[Any]):
-    """The Arrow type of synthetic cells; None: the type of the values themselves."""
+class _ColumnMaker(RuleVisitor[tuple[list[Any], Any]]):
+    """Makes the synthetic cells of a column and their Arrow type; None: the type of the cells themselves."""
 
-    def number(self, rule: NumberRule) -> Any:
-        return _arrow().float64()
+    def __init__(self, kinds: list[Kind], random: np.random.Generator) -> None:
+        self._kinds, self._random = kinds, random
 
-    def number_list(self, rule: NumberListRule) -> Any:
-        return _arrow().list_(_arrow().float64(), rule.length)
+    def number(self, rule: NumberRule) -> tuple[list[Any], Any]:
+        return self._make_cells(lambda kind: self._make_numbers(kind, rule)[0]), "float64"
 
-    def value(self, rule: ValueRule) -> Any:
-        return None
+    def number_list(self, rule: NumberListRule) -> tuple[list[Any], Any]:
+        import pyarrow as pa
 
-    def time_part(self, rule: TimePartRule) -> Any:
-        return _arrow().timestamp("us")
+        return self._make_cells(lambda kind: self._make_numbers(kind, rule)), pa.list_(pa.float64(), rule.length)
 
+    def value(self, rule: ValueRule) -> tuple[list[Any], Any]:
+        def make(kind: Kind) -> Any:
+            if kind in ("outside", "broken"):
+                return None
+            return rule.values[self._choose(kind, len(rule.values))]
 
-class _ValueMaker(RuleVisitor[Any]):
-    """Makes a synthetic value of a kind, for each rule."""
+        return self._make_cells(make), None
 
-    def __init__(self, kind: Kind, random: np.random.Generator) -> None:
-        self._kind, self._random = kind, random
+    def time_part(self, rule: TimePartRule) -> tuple[list[Any], Any]:
+        return self._make_cells(lambda kind: YEAR + timedelta(hours=self._choose(kind, 365 * 24))), "timestamp[us]"
 
-    def number(self, rule: NumberRule) -> float:
-        return self._make_numbers(rule)[0]
+    def _make_cells(self, make: Callable[[Kind], Any]) -> list[Any]:
+        return [None if kind == "missing" else make(kind) for kind in self._kinds]
 
-    def number_list(self, rule: NumberListRule) -> list[float]:
-        return self._make_numbers(rule)
+    def _choose(self, kind: Kind, count: int) -> int:
+        """Return the last of `count` places, the first, or a random one."""
+        place = {"high": count - 1, "low": 0}.get(kind)
+        return int(self._random.integers(count)) if place is None else place
 
-    def value(self, rule: ValueRule) -> Any:
-        if self._kind in ("outside", "broken"):
-            return None
-        place = {"high": -1, "low": 0}.get(self._kind)
-        return rule.values[int(self._random.integers(len(rule.values))) if place is None else place]
-
-    def time_part(self, rule: TimePartRule) -> datetime:
-        hours = {"high": 365 * 24 - 1, "low": 0}.get(self._kind)
-        return YEAR + timedelta(hours=int(self._random.integers(365 * 24)) if hours is None else hours)
-
-    def _make_numbers(self, rule: BoundedRule) -> list[float]:
+    def _make_numbers(self, kind: Kind, rule: BoundedRule) -> list[float]:
         ends, count = rule.bounds, rule.numbers
-        if self._kind == "broken":
+        if kind == "broken":
             return [float(self._random.choice([math.nan, math.inf, -math.inf])) for _ in range(count)]
-        if self._kind == "outside":
+        if kind == "outside":
             return [ends[1] + OUTSIDE * (ends[1] - ends[0])] * count
-        if self._kind == "either":
+        if kind == "either":
             return [float(ends[int(self._random.integers(2))]) for _ in range(count)]
-        return [float(ends[self._kind == "high"])] * count
-
-
-def _arrow() -> Any:
-    import pyarrow as pa  # imported late: an audit without a replay does not need it
-
-    return pa
+        return [float(ends[kind == "high"])] * count

@@ -5,19 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
-from boltdp._arrays import Floats, Integers
-from boltdp.audit.audited_training import Stage, resize_training
+from boltdp._arrays import Doubles, Floats, Integers
+from boltdp.algorithms import ALGORITHMS, Job
+from boltdp.audit.audited_training import resize_training
 from boltdp.audit.objective_density import Row
 from boltdp.audit.synthetic_rows import ORDER
 from boltdp.context import Context
-from boltdp.engines.prepared_rows import PreparedRows
+from boltdp.privacy.budget import Budget
+from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import Training
 from boltdp.privacy.events.noisy_gradient_descent import NoisyGradients
+from boltdp.privacy.release import Randomness
 from boltdp.privacy.training_problem import Problem
+
+T = TypeVar("T", bound=Training)
 
 #: Steps of the search, and their size in its first and its second half.
 STEPS, FAR, NEAR = 40, 0.5, 0.15
@@ -75,24 +80,21 @@ class OpposedPair:
             return np.arange(count) * rows // count + round(self.place * (rows // count - 1))
         return np.arange(count) + round(self.place * (rows - count))
 
-    def rows(self, rows: int, *, dims: int) -> tuple[Floats, Floats]:
+    def datasets(self, problem: Problem) -> list[Floats]:
         """Return both datasets, as the kernel reads them: the class, then the features."""
 
         def pack(row: Row) -> Floats:
             label, features = row
-            found = np.zeros(1 + dims, np.float32)
-            found[0], found[1:3] = label, features[:dims]
+            found = np.zeros(1 + problem.dims, np.float32)
+            found[0], found[1:3] = label, features[: problem.dims]
             return found
 
-        number = np.arange(rows)
+        number = np.arange(problem.rows)
         rival = np.floor((number + 1) * self.rivals) > np.floor(number * self.rivals)
-        table = np.where(rival[:, None], *(pack(row) for row in self.others))
-        tables = []
-        for row in self.differing:
-            table = table.copy()
-            table[self.places(rows)] = pack(row)
-            tables.append(table)
-        return tables[0], tables[1]
+        tables = [np.where(rival[:, None], *(pack(row) for row in self.others)) for _ in range(2)]
+        for table, row in zip(tables, self.differing, strict=True):
+            table[self.places(problem.rows)] = pack(row)
+        return tables
 
 
 def count_classes(problem: Problem) -> int:
@@ -177,14 +179,12 @@ def move_places(pair: OpposedPair, random: np.random.Generator, _: float) -> Opp
     return replace(pair, place=place, spread=pair.count > 1 and bool(random.integers(2)))
 
 
-def shrink_training(stage: Stage, *, rows: int, dims: int = 2, scans: int | None = None) -> Training:
-    """Return the training of a stage with few features, and enough rows for a person.
+def shrink_training(event: T, budget: Budget, *, rows: int, dims: int = 2, scans: int | None = None) -> T:
+    """Return a training with few features, and enough rows for a person.
 
     Where gradients at weights of zero have at least the clip norm, short steps keep them there in every scan; no
     guarantee depends on the step size.
     """
-    event = stage.event
-    assert isinstance(event, Training)
     problem, step = event.problem, None
     if isinstance(event, NoisyGradients):
         label = make_opposed_pair(problem).label
@@ -192,12 +192,16 @@ def shrink_training(stage: Stage, *, rows: int, dims: int = 2, scans: int | None
         gradient = problem.loss.slopes(np.zeros(problem.loss.vectors), label, positive=1)
         step = SHORT_STEP if float(np.linalg.norm(gradient)) >= event.clip else None
     rows = max(rows, min(2 * (problem.person_rows or 1), problem.rows))
-    return resize_training(event, stage.budget, rows=rows, dims=min(dims, problem.dims), scans=scans, step=step)
+    small = resize_training(event, budget, rows=rows, dims=min(dims, problem.dims), scans=scans, step=step)
+    assert isinstance(small, type(event))
+    return small
 
 
-def make_prepared_rows(rows: Floats) -> PreparedRows:
-    """Return rows as the training algorithms read them."""
+def run_training(event: Training, budget: Budget, rows: Floats, *, count: int = 1) -> list[Doubles]:
+    """Train `count` times on packed rows, and return the weights of each training before their release."""
     from boltdp.engines.local_store import store_rows
 
-    context = Context(seed=ORDER, threads=1)
-    return store_rows([rows], rows=len(rows), width=rows.shape[1], context=context, in_memory=True)
+    context, job = Context(seed=ORDER, threads=1), Job(Certificate(budget=budget, spent=event), Randomness())
+    with store_rows([rows], rows=len(rows), width=rows.shape[1], context=context, in_memory=True) as held:
+        classes = count_classes(event.problem)
+        return ALGORITHMS[event.algorithm].run(held, [job] * count, classes=classes, context=context)

@@ -17,10 +17,10 @@ from boltdp.privacy.events.event import (
     BudgetedEvent,
     Composition,
     Event,
-    NonPrivate,
     Training,
     compose,
     mark_non_private,
+    strip_non_private,
 )
 from boltdp.privacy.events.noisy_counts import is_draft
 from boltdp.privacy.events.noisy_moments import NoisyMoments
@@ -281,9 +281,7 @@ def verify(certificate: Certificate) -> None:
     The noise of a model that states why it is not private is checked too, unless the noise is as published in a paper
     or the stated reason lies in the events themselves.
     """
-    event = certificate.spent
-    while isinstance(event, NonPrivate):
-        event = event.spent
+    event = strip_non_private(certificate.spent)
     if event.non_private_reasons or event.published or certificate.budget is None:
         return
     if not fits_budget(event, certificate.budget):

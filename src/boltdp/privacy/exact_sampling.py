@@ -11,6 +11,7 @@ Proof: mechanisms.md 3
 
 from __future__ import annotations
 
+import math
 import os
 import random
 from collections.abc import Callable
@@ -125,12 +126,8 @@ def _spherical(uniforms: list[arb], dimensions: int, scale: arb) -> list[arb]:
     """Return a uniform direction times a Gamma(dimensions, scale) norm, a sum of exponentials -scale * ln U."""
     half = len(uniforms) // 2
     normals = _gaussian(uniforms[:half], dimensions, arb(1))
-    product = arb(1)
-    for uniform in uniforms[half : half + dimensions]:
-        product *= uniform
-    square = arb(0)
-    for normal in normals:
-        square += normal * normal
+    product = math.prod(uniforms[half : half + dimensions], start=arb(1))
+    square = sum((normal * normal for normal in normals), arb(0))
     stretch = -product.log() / square.sqrt() * scale
     return [stretch * normal for normal in normals]
 

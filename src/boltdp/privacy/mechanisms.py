@@ -136,7 +136,12 @@ def gaussian_sigma(budget: Budget) -> float:
     """
     if not budget.delta > 0:
         raise ParameterError(f"delta must be > 0 for Gaussian noise, got {budget.delta}")
-    return smallest_scale(lambda sigma: _gaussian_is_private(sigma, budget))
+
+    def is_enough(sigma: float) -> bool:
+        with precision(256):
+            return bool(gaussian_delta(1 / arb(sigma), arb(budget.epsilon)) <= arb(budget.delta))
+
+    return smallest_scale(is_enough)
 
 
 def gaussian_epsilon(distance: float, delta: float) -> float:
@@ -174,12 +179,6 @@ def gaussian_delta(distance: arb, epsilon: arb) -> arb:
     upper = ((epsilon / distance - distance / 2) / root).erfc() / 2
     lower = epsilon.exp() * ((epsilon / distance + distance / 2) / root).erfc() / 2
     return upper - lower
-
-
-def _gaussian_is_private(sigma: float, budget: Budget) -> bool:
-    """Return whether noise of this deviation is certainly sufficient for sensitivity 1."""
-    with precision(256):
-        return bool(gaussian_delta(1 / arb(sigma), arb(budget.epsilon)) <= arb(budget.delta))
 
 
 @contextmanager

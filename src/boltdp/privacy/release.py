@@ -63,11 +63,9 @@ def release_weights(weights: Doubles, certificate: Certificate, randomness: Rand
 
     Proof: mechanisms.md 3, 5
     """
-    noise = certificate.release_noise
     check_seed(certificate, randomness)
-    if noise is None:
-        return weights.copy()
-    return _add_noise_per_model(weights, noise, certificate, randomness.stream())
+    noise = certificate.release_noise
+    return weights.copy() if noise is None else _add_noise_per_model(weights, noise, certificate, randomness.stream())
 
 
 def draw_linear_terms(certificate: Certificate, randomness: Randomness) -> Doubles:
@@ -79,11 +77,9 @@ def draw_linear_terms(certificate: Certificate, randomness: Randomness) -> Doubl
     check_seed(certificate, randomness)
     if noise is None:
         return np.zeros((certificate.models, problem.loss.vectors, problem.dims))
-    random_bytes, basis = randomness.stream("perturbation"), problem.loss.basis
-    drawn = [add_noise(noise, np.zeros(noise.dimensions), random_bytes) for _ in range(certificate.models)]
-    if basis is None:
-        return np.stack(drawn)[:, np.newaxis, :]
-    return np.stack([basis.T @ vector.reshape(-1, problem.dims) for vector in drawn])
+    random_bytes, zeros = randomness.stream("perturbation"), np.zeros(noise.dimensions)
+    drawn = [add_noise(noise, zeros, random_bytes).reshape(-1, problem.dims) for _ in range(certificate.models)]
+    return np.stack([problem.loss.from_basis(free) for free in drawn])
 
 
 def release_gradient(sums: Doubles, certificate: Certificate, randomness: Randomness, *, scan: int) -> Doubles:
@@ -106,12 +102,9 @@ def _add_noise_per_model(
     shape = (certificate.models, problem.loss.vectors, problem.dims)
     if numbers.shape != shape:
         raise ParameterError(f"weights must have shape {shape}, got {numbers.shape}")
-    basis = problem.loss.basis
-    if basis is None:
-        return np.stack([add_noise(noise, model.ravel(), random_bytes).reshape(model.shape) for model in numbers])
-    # The vectors sum to zero, so the noise is added in the basis of their free directions.
-    turned = [add_noise(noise, (basis @ model).ravel(), random_bytes) for model in numbers]
-    return np.stack([basis.T @ model.reshape(-1, problem.dims) for model in turned])
+    # Several vectors sum to zero, so the noise is added in the basis of their free directions.
+    noisy = [add_noise(noise, problem.loss.to_basis(model).ravel(), random_bytes) for model in numbers]
+    return np.stack([problem.loss.from_basis(free.reshape(-1, problem.dims)) for free in noisy])
 
 
 def draw_update_keys(certificate: Certificate, random_bytes: RandomBytes) -> list[bytes | None]:

@@ -14,7 +14,7 @@ import types
 from collections.abc import Mapping
 from enum import Enum
 from functools import cache
-from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from boltdp import privacy
 from boltdp.errors import shown
@@ -84,7 +84,7 @@ def _read(hint: Any, value: Any, where: str) -> Any:
     return _read_object(hint, value, where)
 
 
-def _read_object(hint: type[Any], value: Any, where: str) -> Any:
+def _read_object(hint: Any, value: Any, where: str) -> Any:
     _require(isinstance(value, dict), value, where, "an object")
     fields = {key: one for key, one in value.items() if key != "derived"}
     if issubclass(hint, Event):
@@ -93,49 +93,41 @@ def _read_object(hint: type[Any], value: Any, where: str) -> Any:
         named, known, what = fields.pop("name", None), LOSSES, "loss"  # type: ignore[assignment]
     else:
         # The class or the subclass with these fields: a problem with passes is a recipe.
-        fitting = [
-            one for one in (hint, *hint.__subclasses__()) if _shape(one).required <= fields.keys() <= _shape(one).names
-        ]
-        named, known, what = "", {"": fitting[0] if fitting else hint}, ""
+        fitting = (
+            one
+            for one in (hint, *hint.__subclasses__())
+            if _find_fields(one)[1] <= fields.keys() <= _find_fields(one)[0].keys()
+        )
+        named, known, what = "", {"": next(fitting, hint)}, ""
     if not isinstance(named, str) or named not in known or not issubclass(known[named], hint):
         raise ValueError(
             f"unknown {what} {shown(named)}" if isinstance(named, str) else f"unknown {what} without a name"
         )
-    kind: type[Any] = known[named]
-    shape = _shape(kind)
-    for name in shape.required:
+    kind: Any = known[named]
+    hints, required = _find_fields(kind)
+    for name in required:
         if name not in fields:
             raise ValueError(f"{name!r} is missing from {where}")
     for name in fields:
-        if name not in shape.names:
+        if name not in hints:
             raise ValueError(f"{where} has an entry {shown(name)} that this boltdp does not know")
-    return kind(**{name: _read(shape.hints[name], one, name) for name, one in fields.items()})
+    return kind(**{name: _read(hints[name], one, name) for name, one in fields.items()})
 
 
 @cache
 def known_events() -> Mapping[str, type[Event]]:
     """Return every event class of this package by its kind."""
-    for module in pkgutil.iter_modules(privacy.__path__, f"{privacy.__name__}."):
+    for module in pkgutil.walk_packages(privacy.__path__, f"{privacy.__name__}."):
         importlib.import_module(module.name)
     return Event.KINDS
 
 
-class _Shape(NamedTuple):
-    names: frozenset[str]
-    required: frozenset[str]
-    hints: Mapping[str, Any]
-
-
-#: A cache by class, as finding the shape takes longer than reading a record.
-_SHAPES: dict[Any, _Shape] = {}
-
-
-def _shape(kind: type[Any]) -> _Shape:
-    if kind not in _SHAPES:
-        every = dataclasses.fields(kind)
-        required = frozenset(field.name for field in every if field.metadata != IF_GIVEN)
-        _SHAPES[kind] = _Shape(frozenset(field.name for field in every), required, get_type_hints(kind))
-    return _SHAPES[kind]
+@cache
+def _find_fields(kind: Any) -> tuple[Mapping[str, Any], frozenset[str]]:
+    """Return the type of each field of a dataclass, and the names of those that a record must have."""
+    fields, hints = dataclasses.fields(kind), get_type_hints(kind)
+    required = frozenset(field.name for field in fields if field.metadata != IF_GIVEN)
+    return {field.name: hints[field.name] for field in fields}, required
 
 
 def _require(holds: bool, value: Any, where: str, wanted: str) -> Any:

@@ -23,7 +23,7 @@ from boltdp.kernel.feature_sums import FeatureSums
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import BudgetedEvent
-from boltdp.privacy.events.noisy_moments import NoisyMoments, ReleasedMoments, check_rows, make_noisy_moments
+from boltdp.privacy.events.noisy_moments import NoisyMoments, ReleasedMoments, check_rows
 from boltdp.privacy.mechanisms import calibrate
 from boltdp.privacy.release import Randomness, release_moments
 from boltdp.schema.schema import Schema, Standardization
@@ -86,15 +86,13 @@ def plan_standardization(settings: Settings, schema: Schema, *, rows: int) -> Bu
         if not 0 < share < 1:
             raise ParameterError(f"the share of standardization must be above 0 and below 1, got {share}")
     taken = None if budget is None else budget.take(SHARES[1] if share is None else share)[0]
-    event = make_noisy_moments(
+    event = NoisyMoments(
         moments=settings.standardize_moments,
         features=features,
         numbers=schema.numbers,
         clip_norm=schema.feature_clip_norm,
-        budget=taken,
-        gaussian=gaussian,
         person_rows=schema.max_rows_per_person,
-    )
+    ).calibrate_noise(taken, gaussian=gaussian)
     return BudgetedEvent(taken, event)
 
 

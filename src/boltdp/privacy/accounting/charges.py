@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal, Protocol
 
@@ -25,8 +25,7 @@ from boltdp.privacy.accounting.composition import (
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import why_not_private
-from boltdp.privacy.events.event import Event, NonPrivate, round_up
-from boltdp.privacy.mechanisms import Mechanism
+from boltdp.privacy.events.event import BudgetedEvent, Composition, Event, strip_non_private
 from boltdp.privacy.serialization import known_events
 
 #: How the costs of several releases are composed.
@@ -46,24 +45,13 @@ class Charge(Protocol):
     """A release that a budget is charged for: a `Certificate` or a `Release`."""
 
     @property
-    def budget(self) -> Budget | None:
-        """The claimed epsilon and delta; None: nothing is claimed."""
-        ...
-
+    def budget(self) -> Budget | None: ...  #: the claimed epsilon and delta; None: nothing is claimed
     @property
-    def spent(self) -> Event:
-        """The event that the claim follows from."""
-        ...
-
+    def spent(self) -> Event: ...  #: the event that the claim follows from
     @property
-    def adjacency(self) -> Adjacency:
-        """The neighbouring relation for which the claim holds."""
-        ...
-
+    def adjacency(self) -> Adjacency: ...  #: the neighbouring relation for which the claim holds
     @property
-    def reasons(self) -> tuple[str, ...]:
-        """The reasons why it is not private; empty if it is."""
-        ...
+    def reasons(self) -> tuple[str, ...]: ...  #: why it is not private; empty if it is
 
 
 @dataclass(frozen=True)
@@ -96,10 +84,6 @@ class OneOfSeveral(Event):
             return 1.0
         return max(event.delta(self.epsilon, target=target) for event in self.events)
 
-    @property
-    def children(self) -> tuple[Event, ...]:
-        return self.events
-
 
 @dataclass(frozen=True)
 class Parallel(Event):
@@ -118,10 +102,6 @@ class Parallel(Event):
         Proof: composition.md 7
         """
         return max(event.delta(epsilon, target=target) for event in self.events)
-
-    @property
-    def children(self) -> tuple[Event, ...]:
-        return self.events
 
 
 @dataclass(frozen=True)
@@ -188,7 +168,7 @@ def spent_by(charges: Sequence[Charge], budget: Budget, *, rule: Rule, whole_cur
     )
     if rule == "basic" or not budget.delta or not claimed or (sums.within(budget) and not whole_curves):
         return sums
-    return Spent(sums.releases, sums.epsilon, sums.delta, composed_delta(claimed, budget), sums.not_private)
+    return replace(sums, composed=composed_delta(claimed, budget))
 
 
 def composed_delta(charges: Sequence[Charge], budget: Budget) -> float:
@@ -199,13 +179,8 @@ def composed_delta(charges: Sequence[Charge], budget: Budget) -> float:
     Proof: composition.md 3
     Proof: noisy_gradient_descent.md 2
     """
-    events = [_strip_non_private(charge.spent) for charge in charges]
-    distances = [event.mu for event in events]
-    known = [distance for distance in distances if distance is not None]
-    if len(known) == len(events):
-        return Mechanism("gaussian", 1.0, 1).delta(budget.epsilon, sensitivity=round_up(math.hypot(*known)))
-    parts = _discretise_charges(charges, budget)
-    return 1.0 if parts is None else delta_of_sum(parts, budget)
+    profile = _compose_profiles(charges, budget)
+    return 1.0 if profile is None else profile(budget)
 
 
 def spent_epsilon(charges: Sequence[Charge], budget: Budget) -> float | None:
@@ -216,38 +191,34 @@ def spent_epsilon(charges: Sequence[Charge], budget: Budget) -> float | None:
     Proof: composition.md 3
     """
     claimed = [charge for charge in charges if charge.budget is not None]
-    if not budget.delta or not claimed:
+    if not budget.delta or not claimed or (profile := _compose_profiles(claimed, budget)) is None:
         return None
-    parts = None
-    if any(_strip_non_private(charge.spent).mu is None for charge in claimed):
-        parts = _discretise_charges(claimed, budget)
-        if parts is None:
-            return None
 
     def keeps(step: int) -> bool:
-        one = Budget(budget.epsilon * step / EPSILON_STEPS, budget.delta)
-        return (composed_delta(claimed, one) if parts is None else delta_of_sum(parts, one)) <= budget.delta
+        return profile(Budget(budget.epsilon * step / EPSILON_STEPS, budget.delta)) <= budget.delta
 
     if not keeps(2 * EPSILON_STEPS):
         return None
     return budget.epsilon * bisect_integers(keeps, 0, 2 * EPSILON_STEPS) / EPSILON_STEPS
 
 
-def _discretise_charges(charges: Sequence[Charge], budget: Budget) -> list[tuple[PrivacyLossDistribution, int]] | None:
-    """Return the loss distribution of each distinct release on one grid, with its count; None if no grid is fit."""
+def _compose_profiles(charges: Sequence[Charge], budget: Budget) -> Callable[[Budget], float] | None:
+    """Return the function from a budget like the given one to the delta of all releases; None if no grid is fit."""
+    together = Composition(tuple(BudgetedEvent(charge.budget, strip_non_private(charge.spent)) for charge in charges))
+    if together.mu is not None:
+        return lambda one: together.delta(one.epsilon)
     width = budget.epsilon / (RESOLUTION * math.sqrt(len(charges)))
     if not width >= MIN_WIDTH or budget.epsilon > MAX_EPSILON:
         return None
     allowed = TRUNCATION_SHARE * budget.delta / len(charges)
-    counted = Counter((charge.budget, _strip_non_private(charge.spent)) for charge in charges)
     parts = []
-    for (claimed, event), count in counted.items():
-        assert claimed is not None
-        losses = _discretise_event(event, claimed, width, allowed)
+    for part, count in Counter(together.parts).items():
+        assert part.budget is not None
+        losses = _discretise_event(part.event, part.budget, width, allowed)
         if losses is None:
             return None
         parts.append((losses, count))
-    return parts
+    return lambda one: delta_of_sum(parts, one)
 
 
 @lru_cache(maxsize=256)
@@ -271,10 +242,3 @@ def _discretise_event(event: Event, claimed: Budget, width: float, allowed: floa
     while longest > width and delta(0.8 * longest) <= allowed:
         longest *= 0.8
     return interpolate_profile(profile, width=width, longest=longest)
-
-
-def _strip_non_private(event: Event) -> Event:
-    """Return the event inside `NonPrivate`: its cost counts although its guarantee does not hold."""
-    while isinstance(event, NonPrivate):
-        event = event.spent
-    return event

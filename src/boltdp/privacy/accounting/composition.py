@@ -125,14 +125,6 @@ class PrivacyLossDistribution:
         total = float(weights.sum())
         return top + math.log(total), weights / total
 
-    def log_moment(self, tilt: float) -> float:
-        """Return ln E e^(tilt * loss) over the finite losses."""
-        return self.tilt_masses(tilt)[0]
-
-    def tilted_mean(self, tilt: float) -> float:
-        """Return the mean of the finite losses under the tilted probabilities."""
-        return self.width * float(self.places @ self.tilt_masses(tilt)[1])
-
 
 def composed_delta(profile: Profile, *, updates: int, budget: Budget) -> float:
     """Return an upper bound on delta at `budget.epsilon` after this many updates with this profile.
@@ -153,14 +145,16 @@ def delta_of_sum(parts: Sequence[tuple[PrivacyLossDistribution, int]], budget: B
     Proof: noisy_sgd.md 5
     Proof: composition.md 3
     """
+    epsilon, allowed, width = budget.epsilon, TRUNCATION_SHARE * budget.delta, parts[0][0].width
 
     def mean(tilt: float) -> float:
-        return math.fsum(count * losses.tilted_mean(tilt) for losses, count in parts)
+        return math.fsum(
+            count * (width * float(losses.places @ losses.tilt_masses(tilt)[1])) for losses, count in parts
+        )
 
     def log_moment(tilt: float) -> float:
-        return math.fsum(count * losses.log_moment(tilt) for losses, count in parts)
+        return math.fsum(count * losses.tilt_masses(tilt)[0] for losses, count in parts)
 
-    epsilon, allowed, width = budget.epsilon, TRUNCATION_SHARE * budget.delta, parts[0][0].width
     infinite = math.fsum(count * losses.infinite for losses, count in parts)
     if infinite >= 1.0 or not mean(0.0) < epsilon:
         return 1.0

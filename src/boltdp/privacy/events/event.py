@@ -62,7 +62,10 @@ class Event(ABC):
 
     @property
     def children(self) -> tuple[Event, ...]:
-        return ()
+        """The events in the fields of this one, with or without a budget, alone or in tuples."""
+        each = (one for value in vars(self).values() for one in (value if isinstance(value, tuple) else (value,)))
+        events = (one.event if isinstance(one, BudgetedEvent) else one for one in each)
+        return tuple(event for event in events if isinstance(event, Event))
 
     @property
     def released(self) -> Event:
@@ -154,8 +157,24 @@ class BudgetedEvent:
         return self.event.delta(epsilon, target=target) if epsilon > 0 else 1.0
 
 
+class Wrapper(Event):
+    """An event that releases the models of one of its children: the last, unless `inner` is another."""
+
+    @property
+    def inner(self) -> Event:
+        return self.children[-1]
+
+    @property
+    def released(self) -> Event:
+        return self.inner.released
+
+    @property
+    def models(self) -> int:
+        return self.inner.models
+
+
 @dataclass(frozen=True)
-class Composition(Event):
+class Composition(Wrapper):
     """Sequential composition of events about the same rows: their epsilons and deltas add up.
 
     If all are Gaussian mechanisms, the squares of their mu add up, which is less.
@@ -191,25 +210,12 @@ class Composition(Event):
 
         Proof: noisy_gradient_descent.md 2
         """
-        distances = [part.event.mu for part in self.parts]
-        known = [one for one in distances if one is not None]
-        return round_up(math.hypot(*known)) if len(known) == len(distances) else None
-
-    @property
-    def children(self) -> tuple[Event, ...]:
-        return tuple(part.event for part in self.parts)
-
-    @property
-    def released(self) -> Event:
-        return self.parts[-1].event.released
-
-    @property
-    def models(self) -> int:
-        return self.parts[-1].event.models
+        known = [part.event.mu for part in self.parts if part.event.mu is not None]
+        return round_up(math.hypot(*known)) if len(known) == len(self.parts) else None
 
 
 @dataclass(frozen=True)
-class SelfComposition(Event):
+class SelfComposition(Wrapper):
     """The same event repeated with fresh noise, as for the one-vs-all models of several classes."""
 
     kind = "repetition"
@@ -227,20 +233,12 @@ class SelfComposition(Event):
         return min(1.0, self.count * self.part.delta(epsilon / self.count, target=target / self.count))
 
     @property
-    def children(self) -> tuple[Event, ...]:
-        return (self.part.event,)
-
-    @property
-    def released(self) -> Event:
-        return self.part.event.released
-
-    @property
     def models(self) -> int:
-        return self.count * self.part.event.models
+        return self.count * self.inner.models
 
 
 @dataclass(frozen=True)
-class NonPrivate(Event):
+class NonPrivate(Wrapper):
     """An event whose guarantee is lost for reasons outside the privacy analysis."""
 
     kind = "non-private"
@@ -261,18 +259,6 @@ class NonPrivate(Event):
     def non_private_reasons(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys((*self.reasons, *self.spent.non_private_reasons)))
 
-    @property
-    def children(self) -> tuple[Event, ...]:
-        return (self.spent,)
-
-    @property
-    def released(self) -> Event:
-        return self.spent.released
-
-    @property
-    def models(self) -> int:
-        return self.spent.models
-
 
 def round_up(distance: float) -> float:
     """Return an upper bound on the exact value of a distance that was computed by a few operations."""
@@ -287,3 +273,8 @@ def compose(*parts: BudgetedEvent) -> Event:
 def mark_non_private(event: Event, reasons: tuple[str, ...]) -> Event:
     """Return the event marked as non-private if there are reasons, else the event itself."""
     return NonPrivate(reasons, event) if reasons else event
+
+
+def strip_non_private(event: Event) -> Event:
+    """Return the event inside `NonPrivate`: its cost counts although its guarantee does not hold."""
+    return strip_non_private(event.spent) if isinstance(event, NonPrivate) else event

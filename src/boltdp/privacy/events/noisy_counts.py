@@ -120,13 +120,12 @@ def make_noisy_counts(
         gaussian = Mechanism("gaussian", round_up(in_l2 * sigma), 1)
         # In one dimension `deviation` is that of Laplace noise too.
         noise = min(noise, gaussian, key=lambda one: one.deviation if summed else upper_quantile(one, TAIL_PROBABILITY))
-    if not unknown:
-        return NoisyCounts(noise=noise, releases=releases, unknown=0, person_rows=person_rows)
-    if not budget.delta > 0:
-        raise ParameterError(f"delta must be > 0 to tell values that only rows know, got {budget.delta}")
-    # Half of delta is for the threshold, in each of two directions; 1 is added for the rounding of this line.
-    least = 1 + 2.0**-noise.grid + upper_quantile(noise, budget.delta / (4 * unknown))
-    threshold = math.ceil(least) + 1
+    threshold = None
+    if unknown:
+        if not budget.delta > 0:
+            raise ParameterError(f"delta must be > 0 to tell values that only rows know, got {budget.delta}")
+        # Half of delta is for the threshold, in each of two directions; 1 is added for the rounding of this line.
+        threshold = math.ceil(1 + 2.0**-noise.grid + upper_quantile(noise, budget.delta / (4 * unknown))) + 1
     return NoisyCounts(noise=noise, releases=releases, unknown=unknown, threshold=threshold, person_rows=person_rows)
 
 

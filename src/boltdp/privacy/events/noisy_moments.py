@@ -41,7 +41,7 @@ class NoisyMoments(Event):
     features: int  #: n
     numbers: int  #: of these, the features that are numbers
     clip_norm: float  #: r
-    noise: Mechanism | None  #: of the released vector; None: noiseless
+    noise: Mechanism | None = None  #: of the released vector; None: noiseless
     person_rows: int | None = field(default=None, metadata=IF_GIVEN)  #: g, as `Problem` has it
 
     def __post_init__(self) -> None:
@@ -104,6 +104,15 @@ class NoisyMoments(Event):
     def derived(self) -> dict[str, Any]:
         return {"sensitivity": self.sensitivity}
 
+    def calibrate_noise(self, budget: Budget | None, *, gaussian: bool = False) -> NoisyMoments:
+        """Return the event with the smallest noise within a budget, which is Gaussian if `gaussian` is set."""
+        if budget is None:
+            return self
+        if gaussian:
+            deviation = math.nextafter(self.sensitivity * gaussian_sigma(budget), math.inf)
+            return replace(self, noise=Mechanism("gaussian", deviation, self.dimensions))
+        return replace(self, noise=calibrate(self.sensitivity, dimensions=self.dimensions, budget=budget))
+
     def describe(self) -> str:
         what = "centres and scales" if self.moments == "squares" else "centres and the clip norm"
         return f"{what} of {self.features:,} features" + (", without noise" if self.noise is None else "")
@@ -117,30 +126,6 @@ class ReleasedMoments:
     squares: Doubles | None  #: of the squares of those features that are numbers
     squared_norm: float | None  #: of ||x||^2
     deviation: float  #: the standard deviation of the noise of each mean and mean square
-
-
-def make_noisy_moments(
-    *,
-    moments: Moments,
-    features: int,
-    numbers: int,
-    clip_norm: float,
-    budget: Budget | None,
-    gaussian: bool = False,
-    person_rows: int | None = None,
-) -> NoisyMoments:
-    """Return the event of moments with the smallest noise within a budget, which is Gaussian if `gaussian` is set."""
-    event = NoisyMoments(
-        moments=moments, features=features, numbers=numbers, clip_norm=clip_norm, noise=None, person_rows=person_rows
-    )
-    if budget is None:
-        return event
-    if gaussian:
-        deviation = math.nextafter(event.sensitivity * gaussian_sigma(budget), math.inf)
-        noise = Mechanism("gaussian", deviation, event.dimensions)
-    else:
-        noise = calibrate(event.sensitivity, dimensions=event.dimensions, budget=budget)
-    return replace(event, noise=noise)
 
 
 def check_rows(rows: int, *, clip_norm: float) -> None:

@@ -7,15 +7,16 @@ averaged gradient of a batch, with one row replaced. Proofs, also about the publ
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Literal, get_args
 
 from boltdp._bisect import bisect
 from boltdp.errors import ParameterError
 from boltdp.privacy.accounting.composition import (
     MAX_EPSILON,
+    Profile,
     composed_delta,
     fixed_size_profile,
     poisson_profile,
@@ -29,6 +30,8 @@ from boltdp.privacy.training_problem import Recipe, check_single_rows, check_und
 
 Sampling = Literal["permutation", "fixed size", "poisson"]
 ALGORITHMS: Mapping[Sampling, str] = {"permutation": "scs13", "fixed size": "bst14", "poisson": "dpsgd"}
+#: The profile of an update on a random sample, by the deviation of its noise and the rate of its sample.
+PROFILES: Mapping[Sampling, Callable[..., Profile]] = {"fixed size": fixed_size_profile, "poisson": poisson_profile}
 
 #: The reason why published BST14 is not private.
 BST14_PUBLISHED = "its published argument takes sums of gradients to differ by 1, where they can differ by twice L"
@@ -72,7 +75,7 @@ class NoisyUpdates(Training):
 
         Proof: noisy_sgd.md 2, 3, 4, 5
         """
-        recipe, updates = self.problem, self.problem.updates
+        recipe = self.problem
         if self.sampling == "permutation":
             passes, reach = recipe.passes, _gradient_sensitivity(recipe)
             if self.noise.kind == "gaussian":
@@ -80,13 +83,9 @@ class NoisyUpdates(Training):
             return min(1.0, passes * self.noise.delta(epsilon / passes, sensitivity=reach))
         if epsilon > MAX_EPSILON:
             return self.delta(MAX_EPSILON, target=target)
-        if self.sampling == "fixed size":
-            deviation = self.noise.scale / (_gradient_sensitivity(recipe) * _ROUND_UP)
-            profile = fixed_size_profile(deviation, rate=recipe.largest_batch / recipe.rows)
-        else:
-            deviation = self.noise.scale / (recipe.loss.lipschitz * recipe.batches / recipe.rows * _ROUND_UP)
-            profile = poisson_profile(deviation, rate=1.0 / recipe.batches)
-        return composed_delta(profile, updates=updates, budget=Budget(epsilon, target or 1e-9))
+        reach, rate = _sampled_update(recipe, self.sampling)
+        profile = PROFILES[self.sampling](self.noise.scale / reach, rate=rate)
+        return composed_delta(profile, updates=recipe.updates, budget=Budget(epsilon, target or 1e-9))
 
     @property
     def non_private_reasons(self) -> tuple[str, ...]:
@@ -138,9 +137,7 @@ def bst14_noise(recipe: Recipe, budget: Budget) -> Mechanism:
 
     Proof: noisy_sgd.md 4, 5
     """
-    _require_delta("bst14", budget)
-    deviation = _fixed_size_deviation(recipe.largest_batch, recipe.rows, recipe.updates, budget)
-    return Mechanism("gaussian", _gradient_sensitivity(recipe) * _ROUND_UP * deviation, recipe.dimensions)
+    return _sampled_noise(recipe, budget, "fixed size")
 
 
 def bst14_published(recipe: Recipe, budget: Budget) -> Mechanism:
@@ -163,10 +160,20 @@ def dpsgd_noise(recipe: Recipe, budget: Budget) -> Mechanism:
 
     Proof: noisy_sgd.md 3, 5
     """
-    _require_delta("dpsgd", budget)
-    deviation = _poisson_deviation(recipe.batches, recipe.updates, budget)
-    scale = recipe.loss.lipschitz * recipe.batches / recipe.rows * _ROUND_UP * deviation
-    return Mechanism("gaussian", scale, recipe.dimensions)
+    return _sampled_noise(recipe, budget, "poisson")
+
+
+def _sampled_noise(recipe: Recipe, budget: Budget, sampling: Sampling) -> Mechanism:
+    _require_delta(ALGORITHMS[sampling], budget)
+    reach, rate = _sampled_update(recipe, sampling)
+    return Mechanism("gaussian", reach * _deviation(sampling, rate, recipe.updates, budget), recipe.dimensions)
+
+
+def _sampled_update(recipe: Recipe, sampling: Sampling) -> tuple[float, float]:
+    """Return the length in units of which a profile states the noise of an update, and the rate of its sample."""
+    if sampling == "fixed size":
+        return _gradient_sensitivity(recipe) * _ROUND_UP, recipe.largest_batch / recipe.rows
+    return recipe.loss.lipschitz * recipe.batches / recipe.rows * _ROUND_UP, 1.0 / recipe.batches
 
 
 def _gradient_sensitivity(recipe: Recipe) -> float:
@@ -188,12 +195,5 @@ def _require_delta(algorithm: str, budget: Budget) -> None:
 
 # Cached: planning computes it twice, verification once more, and a comparison for every repeat.
 @lru_cache(maxsize=1024)
-def _fixed_size_deviation(size: int, rows: int, updates: int, budget: Budget) -> float:
-    rate = size / rows
-    return smallest_deviation(lambda one: fixed_size_profile(one, rate=rate), updates=updates, budget=budget)
-
-
-@lru_cache(maxsize=1024)
-def _poisson_deviation(batches: int, updates: int, budget: Budget) -> float:
-    rate = 1.0 / batches
-    return smallest_deviation(lambda one: poisson_profile(one, rate=rate), updates=updates, budget=budget)
+def _deviation(sampling: Sampling, rate: float, updates: int, budget: Budget) -> float:
+    return smallest_deviation(partial(PROFILES[sampling], rate=rate), updates=updates, budget=budget)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from flint import arb
 
@@ -195,12 +195,12 @@ def minimiser_delta(problem: Problem, noise: Mechanism, epsilon: float) -> float
 
     Proof: objective_perturbation.md 2, 3
     """
-    inputs = _noise_inputs(problem)
-    if noise.kind == "spherical" and _keeps(inputs, noise.scale, epsilon):
+    if noise.kind == "spherical" and _keeps(problem, noise.scale, epsilon):
         return 0.0
-    return upper(_spent(inputs, noise, epsilon))
+    return upper(_spent(problem, noise, epsilon))
 
 
+@lru_cache(maxsize=1024)
 def spherical_scale(problem: Problem, budget: Budget) -> float:
     """Return the smallest certified scale of spherical q: for pure privacy 2*L/epsilon, if Lambda is large enough.
 
@@ -208,22 +208,37 @@ def spherical_scale(problem: Problem, budget: Budget) -> float:
 
     >>> from boltdp.losses import Logistic
     >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
-    >>> round(spherical_scale(problem, Budget(1.0)), 4)
-    2.0
-    >>> round(spherical_scale(problem, Budget(1.0, 1e-6)), 4)
-    1.8648
+    >>> [round(spherical_scale(problem, Budget(1.0, delta)), 4) for delta in (0.0, 1e-6)]
+    [2.0, 1.8648]
     """
     check_volume(problem, budget.epsilon)
-    return _spherical_scale(_noise_inputs(problem), budget, problem.dimensions)
+    if budget.delta == 0:
+        simplex, _, changed = _noise_inputs(problem)
+        # 2gL/epsilon, rounded up, is a lower bound for any strength.
+        least = math.nextafter(2.0 * changed * math.sqrt(simplex.edge_squared) / budget.epsilon, math.inf)
+        if _keeps(problem, least, budget.epsilon):
+            return least
+        return smallest_scale(lambda scale: _keeps(problem, scale, budget.epsilon))
+
+    def spent(scale: float) -> arb:
+        return _spent(problem, Mechanism("spherical", scale, problem.dimensions), budget.epsilon)
+
+    return find_spherical_scale(spent, delta=budget.delta, pure=spherical_scale(problem, Budget(budget.epsilon)))
 
 
+@lru_cache(maxsize=1024)
 def gaussian_scale(problem: Problem, budget: Budget) -> float:
     """Return the smallest standard deviation of Gaussian q, to 12 digits, certified by interval arithmetic.
 
     Proof: objective_perturbation.md 3
     """
     check_volume(problem, budget.epsilon)
-    return _gaussian_scale(_noise_inputs(problem), budget)
+
+    def is_enough(sigma: float) -> bool:
+        # The delta of Gaussian noise does not depend on the number of dimensions.
+        return bool(_spent(problem, Mechanism("gaussian", sigma, 1), budget.epsilon) <= arb(budget.delta))
+
+    return smallest_scale(is_enough)
 
 
 def check_volume(problem: Problem, epsilon: float) -> None:
@@ -254,11 +269,6 @@ def least_regularization(problem: Problem, volume: float) -> float:
     """Return the Lambda at which `volume_bound` equals `volume`; above it some noise achieves this epsilon.
 
     Proof: objective_perturbation.md 2
-
-    >>> from boltdp.losses import Logistic
-    >>> problem = Problem(loss=Logistic(), dims=9, rows=1000)
-    >>> round(least_regularization(problem, 0.024693), 6)
-    0.01
     """
     simplex, (rows, _), changed = _noise_inputs(problem)
     share = volume / (changed * simplex.directions)
@@ -269,10 +279,6 @@ def ample_regularization(problem: Problem, epsilon: float) -> float:
     """Return the smallest Lambda at which the volume term costs pure noise nothing: a larger one saves no noise.
 
     Proof: objective_perturbation.md 3
-
-    >>> from boltdp.losses import Logistic
-    >>> round(ample_regularization(Problem(loss=Logistic(), dims=9, rows=1000), 0.5), 9)
-    0.004
     """
     simplex, (rows, _), changed = _noise_inputs(problem)
     factor = changed * (2.0 if simplex.vertices == 2 else 4.0)
@@ -341,34 +347,29 @@ def stopping_sensitivity(problem: Problem, noise: Mechanism) -> Sensitivity:
     return Sensitivity(bound, 8.0 * UNIT * bound, "gradient at the end")
 
 
-class _NoiseInputs(NamedTuple):
-    simplex: Simplex  #: of the loss
-    strength: tuple[int, float]  #: m and Lambda
-    changed: int  #: the number of replaced rows
-
-
-def _noise_inputs(problem: Problem) -> _NoiseInputs:
+def _noise_inputs(problem: Problem) -> tuple[Simplex, tuple[int, float], int]:
+    """Return what the noise depends on: the simplex of the loss, m and Lambda, and the number of replaced rows."""
     assert problem.loss.simplex is not None
-    return _NoiseInputs(problem.loss.simplex, (problem.rows, problem.regularization), problem.changed_rows)
+    return problem.loss.simplex, (problem.rows, problem.regularization), problem.changed_rows
 
 
-def _keeps(inputs: _NoiseInputs, scale: float, epsilon: float) -> bool:
+def _keeps(problem: Problem, scale: float, epsilon: float) -> bool:
     """Return whether spherical noise of this scale is certainly epsilon-private without a delta.
 
     Proof: objective_perturbation.md 3
     Proof: adjacency.md 4
     """
-    simplex, strength, changed = inputs
+    simplex, (rows, regularization), changed = _noise_inputs(problem)
     with precision(128):
-        return bool(changed * most_loss(simplex, arb(strength[0]) * arb(strength[1]), arb(scale)) <= arb(epsilon))
+        return bool(changed * most_loss(simplex, arb(rows) * arb(regularization), arb(scale)) <= arb(epsilon))
 
 
-def _spent(inputs: _NoiseInputs, noise: Mechanism, epsilon: float) -> arb:
+def _spent(problem: Problem, noise: Mechanism, epsilon: float) -> arb:
     """Return the smaller bound on delta: from the corners of all replaced rows together, or one row after another.
 
     Proof: adjacency.md 4
     """
-    simplex, strength, changed = inputs
+    simplex, strength, changed = _noise_inputs(problem)
     tilt = best_tilt(simplex, strength, noise, epsilon, changed)
     together = corners_delta(simplex, strength, noise, epsilon, tilt, changed)
     if changed == 1:
@@ -379,29 +380,3 @@ def _spent(inputs: _NoiseInputs, noise: Mechanism, epsilon: float) -> arb:
         # Group privacy: the deltas of g rows add up with the factors 1, e^share, ..., e^((g-1)*share).
         growth = arb(share).exp()
         return together.min(each * (growth**changed - 1) / (growth - 1))
-
-
-@lru_cache(maxsize=1024)
-def _spherical_scale(inputs: _NoiseInputs, budget: Budget, dimensions: int) -> float:
-    if budget.delta == 0:
-        # 2gL/epsilon, rounded up, is a lower bound for any strength.
-        longest = 2.0 * inputs.changed * math.sqrt(inputs.simplex.edge_squared)
-        least = math.nextafter(longest / budget.epsilon, math.inf)
-        if _keeps(inputs, least, budget.epsilon):
-            return least
-        return smallest_scale(lambda scale: _keeps(inputs, scale, budget.epsilon))
-
-    def spent(scale: float) -> arb:
-        return _spent(inputs, Mechanism("spherical", scale, dimensions), budget.epsilon)
-
-    pure = _spherical_scale(inputs, Budget(budget.epsilon), dimensions)
-    return find_spherical_scale(spent, delta=budget.delta, pure=pure)
-
-
-@lru_cache(maxsize=1024)
-def _gaussian_scale(inputs: _NoiseInputs, budget: Budget) -> float:
-    def is_enough(sigma: float) -> bool:
-        # The delta of Gaussian noise does not depend on the number of dimensions.
-        return bool(_spent(inputs, Mechanism("gaussian", sigma, 1), budget.epsilon) <= arb(budget.delta))
-
-    return smallest_scale(is_enough)

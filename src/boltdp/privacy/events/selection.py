@@ -16,14 +16,14 @@ from typing import ClassVar
 
 from boltdp.errors import ParameterError, real_number, whole_number
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.events.event import BudgetedEvent, Event, Training
+from boltdp.privacy.events.event import BudgetedEvent, Event, Training, Wrapper
 from boltdp.privacy.training_problem import check_single_rows
 
 #: A trial's score gets 1/8 of its epsilon, as a count of errors tolerates more noise than weights do.
 SCORE_SHARE = 8
 
 
-class Selection(Event):
+class Selection(Wrapper):
     """How a model was chosen among candidates."""
 
     method: ClassVar[str]
@@ -46,16 +46,8 @@ class SelectionAmongTrained(Selection):
     trained: tuple[BudgetedEvent, ...]  #: the training of each candidate
 
     @property
-    def children(self) -> tuple[Event, ...]:
-        return tuple(part.event for part in self.trained)
-
-    @property
-    def released(self) -> Event:
-        return self.trained[self.chosen].event.released
-
-    @property
-    def models(self) -> int:
-        return self.trained[self.chosen].event.models
+    def inner(self) -> Event:
+        return self.trained[self.chosen].event
 
     @property
     def candidates(self) -> int:
@@ -172,18 +164,6 @@ class PublicSelection(Selection):
         Proof: selection.md 3
         """
         return self.trained.delta(epsilon, target=target)
-
-    @property
-    def children(self) -> tuple[Event, ...]:
-        return (self.trained.event,)
-
-    @property
-    def released(self) -> Event:
-        return self.trained.event.released
-
-    @property
-    def models(self) -> int:
-        return self.trained.event.models
 
     @property
     def candidates(self) -> int:

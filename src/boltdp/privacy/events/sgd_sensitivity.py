@@ -7,7 +7,6 @@ weights (section 4), the rounding margin (section 5) and the average of several 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from ctypes import c_double, c_size_t, c_void_p
 from dataclasses import dataclass
 from functools import lru_cache
@@ -57,7 +56,7 @@ def sensitivity(recipe: Recipe) -> Sensitivity:
     bound, derivation = _moved(recipe)
     if 2.0 * largest_norm(recipe) < bound:
         bound, derivation = 2.0 * largest_norm(recipe), "diameter"
-    return Sensitivity(bound, rounding_margin(recipe), derivation)
+    return Sensitivity(bound, bound_rounding(recipe)[1], derivation)
 
 
 def _moved(recipe: Recipe) -> tuple[float, str]:
@@ -87,7 +86,7 @@ def _sensitivity_of_average(recipe: Recipe) -> Sensitivity:
     Proof: adjacency.md 3
     """
     bounds, margins = [], []
-    longest = max(_largest_computed_norm(run) for run in recipe.runs)
+    longest = max(bound_rounding(run)[0] for run in recipe.runs)
     # Rounding of the average, and of the change of basis in the release: of the whole model, not of one partition.
     rounded = 2.0 * (recipe.partitions + recipe.weights + 9) * UNIT * longest * (1.0 + 2.0**-10)
     people = recipe.person_rows is not None
@@ -126,7 +125,6 @@ def _recursion(recipe: Recipe) -> float:
     Proof: sgd_sensitivity.md 2
     """
     n, last = recipe.batches, recipe.updates
-    sizes = _batch_sizes(recipe)
     first_averaged = last - recipe.averaged + 1
     fresh = recipe.permutation == "fresh"
     summed = np.zeros(1 if fresh else n)
@@ -141,7 +139,7 @@ def _recursion(recipe: Recipe) -> float:
             alpha = np.where(t >= first_averaged, 1.0 / recipe.averaged, 0.0)
             remaining = _recur_sensitivity(alpha, np.append(rho[1:], rho_next), rest)
             rest, rho_next = float(remaining[0]), float(rho[0])
-            reach = 2.0 * recipe.loss.lipschitz * eta / sizes(start, stop) * remaining
+            reach = 2.0 * recipe.loss.lipschitz * eta / _batch_sizes(recipe, start, stop) * remaining
             if fresh:
                 worst_in_pass = max(worst_in_pass, float(reach.max()))
             else:
@@ -170,15 +168,10 @@ def _contraction(eta: Doubles, recipe: Recipe) -> Doubles:
     return np.maximum(rho, np.abs(1.0 - eta * recipe.gamma) + upward if recipe.gamma else 1.0)
 
 
-def _batch_sizes(recipe: Recipe) -> Callable[[int, int], Doubles]:
-    """Return a function for the sizes of batches start, ..., stop - 1; batch j ends before row floor((j+1)*m/n)."""
+def _batch_sizes(recipe: Recipe, start: int, stop: int) -> Doubles:
+    """Return the sizes of batches start, ..., stop - 1; batch j ends before row floor((j+1)*m/n)."""
     size, extra = divmod(recipe.rows, recipe.batches)
-
-    def sizes(start: int, stop: int) -> Doubles:
-        edges = np.arange(start, stop + 1) * extra // recipe.batches
-        return size + np.diff(edges).astype(np.float64)
-
-    return sizes
+    return size + np.diff(np.arange(start, stop + 1) * extra // recipe.batches).astype(np.float64)
 
 
 def _closed_form(recipe: Recipe) -> float | None:
@@ -248,35 +241,19 @@ def largest_norm(recipe: Recipe) -> float:
     return min(bounds) * (1.0 + 2.0**-20)
 
 
-def rounding_margin(recipe: Recipe) -> float:
-    """Return an upper bound on what rounding to double precision adds to the distance between two runs.
+def bound_rounding(recipe: Recipe) -> tuple[float, float]:
+    """Return V and the margin: bounds on the norm of every computed iterate, and on what rounding adds to the distance.
 
     Proof: sgd_sensitivity.md 5
     """
-    relative, absolute = _rounding(recipe)
-    return 2.0 * (relative * _largest_computed_norm(recipe) + absolute) * (1.0 + 2.0**-10)
-
-
-def _rounding(recipe: Recipe) -> tuple[float, float]:
-    """Bound the rounding error of a run: a factor of the largest norm of a computed iterate, and an absolute term.
-
-    Proof: sgd_sensitivity.md 5
-    """
+    # The rounding error of a run is at most `relative` times V, plus `absolute`.
     d, t = recipe.weights, recipe.updates + 1
     relative = t * UNIT * (3 * d + 24)
     absolute = t * UNIT * (3 * d + recipe.largest_batch + 32) * recipe.schedule.largest * recipe.loss.lipschitz
     if relative > 0.5:
         raise ParameterError(f"the run must be short enough for double precision, got {recipe.updates} updates")
-    return relative, absolute
-
-
-def _largest_computed_norm(recipe: Recipe) -> float:
-    """Return V, an upper bound on the norm of every iterate as computed in double precision.
-
-    Proof: sgd_sensitivity.md 5
-    """
-    relative, absolute = _rounding(recipe)
-    return (largest_norm(recipe) + absolute) / (1.0 - relative)
+    longest = (largest_norm(recipe) + absolute) / (1.0 - relative)
+    return longest, 2.0 * (relative * longest + absolute) * (1.0 + 2.0**-10)
 
 
 def _step_sums(recipe: Recipe) -> tuple[float, float]:
