@@ -422,15 +422,14 @@ INLINE void NAME(fill_with_normals)(struct stream *s, double *out, size_t count)
         next_chunk(s, words);
         memcpy(s->words, words, first * sizeof *words);
         for (size_t i = first; i < CHUNK; i += 4, out += 4, count -= 4) {
-            const struct layer *a = &LAYERS[LAYER_OF(words[i])], *b = &LAYERS[LAYER_OF(words[i + 1])],
-                               *c = &LAYERS[LAYER_OF(words[i + 2])], *d = &LAYERS[LAYER_OF(words[i + 3])];
-            const vec4 width = {a->width, b->width, c->width, d->width};
-            const word4 inside = {a->inside, b->inside, c->inside, d->inside};
-            const word4 four = *(const word4 *) (words + i), column = COLUMN_OF(four);
-            /* 2^52 + column, put together from its bits, less 2^52 - 1/2: exact */
-            const vec4 x = ((vec4) (column | UINT64_C(0x4330000000000000)) - (0x1p52 - 0.5)) * width;
+            const double *a = &EDGES[LAYER_OF(words[i])], *b = &EDGES[LAYER_OF(words[i + 1])],
+                         *c = &EDGES[LAYER_OF(words[i + 2])], *d = &EDGES[LAYER_OF(words[i + 3])];
+            const vec4 edge = {a[0], b[0], c[0], d[0]}, next_edge = {a[1], b[1], c[1], d[1]};
+            const word4 four = *(const word4 *) (words + i);
+            /* 1 + column / 2^52, put together from its bits, less 1 - 2^-53: exact */
+            const vec4 x = ((vec4) (COLUMN_OF(four) | UINT64_C(0x3ff0000000000000)) - (1.0 - 0x1p-53)) * edge;
             AT(out, 0) = (vec4) ((word4) x | SIGN_OF(four));
-            for (unsigned lanes = LANES_SET((mask4) column >= (mask4) inside); lanes != 0; lanes &= lanes - 1)
+            for (unsigned lanes = LANES_SET(x >= next_edge); lanes != 0; lanes &= lanes - 1)
                 rejected[n_rejected++] = i + (size_t) __builtin_ctz(lanes);
         }
         for (size_t k = 0; k < n_rejected; k++)
