@@ -243,9 +243,9 @@ def test_objective_perturbation_finds_the_weights_of_the_arrays(
         (b"", "{{1,0.5,0.5}}", "the state is corrupt"),
         (b"x" * 400, "{{1,0.5,0.5}}", "the state is corrupt"),
         # Sums of a gradient that claim to be those of a Hessian, and a kind that there is not.
-        (SUMS[:48] + b"\2" + SUMS[49:], "{{1,0.5,0.5}}", "the state is corrupt"),
-        (SUMS[:48] + b"\3" + SUMS[49:], "{{1,0.5,0.5}}", "the state is corrupt"),
-        (HESSIAN[:48] + b"\0" + HESSIAN[49:], "{{1,0.5,0.5}}", "the state is corrupt"),
+        (SUMS[:64] + b"\2" + SUMS[65:], "{{1,0.5,0.5}}", "the state is corrupt"),
+        (SUMS[:64] + b"\3" + SUMS[65:], "{{1,0.5,0.5}}", "the state is corrupt"),
+        (HESSIAN[:64] + b"\0" + HESSIAN[65:], "{{1,0.5,0.5}}", "the state is corrupt"),
         (HESSIAN[:-8], "{{1,0.5,0.5}}", "the state is corrupt"),
         (HESSIAN, "{{1,0.5}}", "a block must have two dimensions and rows of 3 numbers, got 2 and 2"),
         (SUMS, None, "a block of rows must not be NULL"),
@@ -258,12 +258,12 @@ def test_the_aggregate_of_derivatives_refuses_what_is_unsound(
     admin: psycopg.Connection, state: bytes | None, block: str | None, message: str
 ) -> None:
     with pytest.raises(psycopg.Error) as caught:
-        admin.execute("SELECT boltdp.derivative(%s::bytea, %s::real[])", (state, block))
+        admin.execute("SELECT boltdp.sums(%s::bytea, %s::real[])", (state, block))
     assert caught.value.diag.message_primary == message
 
 
 def test_the_aggregate_of_derivatives_of_no_rows_is_null(admin: psycopg.Connection) -> None:
-    assert admin.execute("SELECT boltdp.derivative(%s, NULL) FROM pg_class WHERE false", (SUMS,)).fetchone() == (None,)
+    assert admin.execute("SELECT boltdp.sums(%s, NULL) FROM pg_class WHERE false", (SUMS,)).fetchone() == (None,)
 
 
 @pytest.mark.parametrize("options", [{}, {"layout": "rows"}], ids=str)
