@@ -389,10 +389,10 @@ boltdp_predict_proba(PG_FUNCTION_ARGS)
 	float8		largest;
 	float8		sum = 0;
 
-	if (!loss_has_odds(model->loss))
+	if (!loss_facts(model->loss).has_odds)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("model \"%s\" gives no probabilities: its loss is %s", model->name, loss_name(model->loss))));
+				 errmsg("model \"%s\" gives no probabilities: its loss is %s", model->name, loss_facts(model->loss).name)));
 	Score(model, PG_GETARG_DATUM(1));
 	largest = scores[0];
 	for (int k = 1; k < model->vectors; k++)

@@ -51,10 +51,6 @@ class Segment:
         """The number of slots in sums: see `feature_map.h`."""
         return len(self.a) + (0 if not self.is_group else 1 if self.kind == "category" else 2)
 
-    def can_merge(self, other: Segment) -> bool:
-        """Return whether this segment and the following one can be merged."""
-        return self.kind == other.kind and not self.is_group
-
     def spread(self, weights: Doubles) -> Doubles:
         """Return <w, x> for the features x of each slot of a group, along the last axis of the weights."""
         absent, present = weights * self.a, weights * self.b
@@ -116,7 +112,7 @@ class FeatureMap:
     def __init__(self, segments: Sequence[Segment]) -> None:
         self.segments: list[Segment] = []
         for segment in segments:
-            if self.segments and self.segments[-1].can_merge(segment):
+            if self.segments and self.segments[-1].kind == segment.kind and not segment.is_group:
                 last = self.segments.pop()
                 segment = Segment(last.kind, np.concatenate([last.a, segment.a]), np.concatenate([last.b, segment.b]))
             self.segments.append(segment)

@@ -6,9 +6,8 @@
  * rows shortened to the radius; a row without a feature map that has a NaN adds nothing. Labels play no part.
  *
  * Each term is rounded by itself to a whole multiple of 1/FEATURE_SUMS_UNIT, and whole numbers are added exactly:
- * neither the order of the rows nor how they are cut changes a bit, and replacing a row changes nothing but its own
- * terms. The sums are those of slots (feature_map.h), of which `feature_sums.py` makes those of features. They are as
- * private as the rows.
+ * replacing a row changes nothing but its own terms. The sums are those of slots (feature_map.h), of which
+ * `feature_sums.py` makes those of features.
  */
 #ifndef BOLTDP_FEATURE_SUMS_H
 #define BOLTDP_FEATURE_SUMS_H

@@ -10,7 +10,7 @@
 #include "ziggurat.h"
 
 /* ln(x) of a positive normal number: x = 2^e * m, m near 1, and ln(m) = 2 * artanh((m - 1)/(m + 1)) by its series. */
-static double natural_log(double x)
+double sgd_log(double x)
 {
     static const double over[] = {1.0 / 23, 1.0 / 21, 1.0 / 19, 1.0 / 17, 1.0 / 15, 1.0 / 13,
                                   1.0 / 11, 1.0 / 9,  1.0 / 7,  1.0 / 5,  1.0 / 3}; /* dividing takes time */
@@ -34,8 +34,8 @@ static double normal_tail(struct stream *s)
 {
     double x, y;
     do {
-        x = natural_log(next_uniform(s)) / -EDGES[1];
-        y = -natural_log(next_uniform(s));
+        x = sgd_log(next_uniform(s)) / -EDGES[1];
+        y = -sgd_log(next_uniform(s));
     } while (y + y < x * x);
     return EDGES[1] + x;
 }
@@ -82,7 +82,7 @@ static double next_gamma(struct stream *s, double shape)
         const double u = next_uniform(s), square = x * x;
         if (u < 1.0 - 0.0331 * (square * square))
             return d * v;
-        if (natural_log(u) < 0.5 * square + d * ((1.0 - v) + natural_log(v)))
+        if (sgd_log(u) < 0.5 * square + d * ((1.0 - v) + sgd_log(v)))
             return d * v;
     }
 }

@@ -78,7 +78,7 @@ uint64_t derivatives_bytes(uint64_t loss, uint64_t cells, uint64_t classes, uint
 {
     const struct feature_map *r = map;
     const struct derivatives_state s = {.loss = loss, .classes = classes, .kind = kind};
-    if (loss >= LOSS_COUNT || (kind != DERIVATIVES_GRADIENT && !loss_has_hessian(loss)) || !sum_cells_fit(cells, r) ||
+    if (loss >= LOSS_COUNT || (kind != DERIVATIVES_GRADIENT && !loss_facts(loss).has_hessian) || !sum_cells_fit(cells, r) ||
         classes < 2 || classes > SGD_MAX_CLASSES || positive >= classes || kind > DERIVATIVES_HESSIAN || weighted > 1)
         return 0;
     const struct shape shape = shape_of(cells, r);
@@ -352,10 +352,10 @@ INLINE void add_margins(const struct derivatives_state *s, const struct tile *t,
         dots(along, t->direction, t, &p, n);
     for (int r = 0; r < n; r++) {
         const double scale = p.scales[r], signed_scale = p.signs[r] * scale;
-        const double score = factors[r] * (signed_scale * loss_unit(s->loss));
+        const double score = factors[r] * (signed_scale * loss_facts(s->loss).unit);
         const double bend = s->kind == DERIVATIVES_PRODUCT ? along[r] * scale : scale;
         double slope, curvature = 0.0;
-        if (loss_has_hessian(s->loss))
+        if (loss_facts(s->loss).has_hessian)
             curvature = loss_curvature(s->loss, score, p.y[r], s->parameter, &slope);
         else
             slope = loss_factor(s->loss, score, p.y[r], s->parameter, 1.0);
@@ -396,7 +396,7 @@ INLINE void add_multinomial(const struct derivatives_state *s, const struct tile
         dots(a + k * n, t->direction + k * stride, t, &part, n);
     for (int r = 0; r < n; r++) {
         const double scale = part.scales[r];
-        const double sum = multinomial_powers(p + r, n, classes, scale * loss_unit(LOSS_multinomial));
+        const double sum = multinomial_powers(p + r, n, classes, scale * loss_facts(LOSS_multinomial).unit);
         const double weighted_scale = s->weighted ? scale * part.weights[r] : scale;
         double mean = 0.0;
         for (size_t k = 0; k < classes; k++)
@@ -423,7 +423,7 @@ INLINE void add_rows(const struct derivatives_state *s, const struct tile *t, in
     IF_JOINT_##form(if (s->loss == number) add_##name(s, t, first, n);)
     LOSSES(CASE)
 #undef CASE
-    if (!loss_is_joint(s->loss))
+    if (!loss_facts(s->loss).is_joint)
         add_margins(s, t, first, n);
 }
 

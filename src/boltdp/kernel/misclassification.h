@@ -6,12 +6,10 @@
  * Rows longer than 1 are shortened in training, which is a positive factor and changes no choice: it is not done here.
  *
  * A row whose features are not all finite, or whose label is no declared class, is an error of every model: nobody can
- * be right about it, and one row still changes each count by at most 1. Counts are as private as the rows.
+ * be right about it, and one row still changes each count by at most 1.
  *
  * With a feature map (feature_map.h) the weights are those of its slots, and a row may have any cells. Every <w, x> is
- * summed from the first number to the last, the dense ones first, so that rows in any order and blocks of any length,
- * added to one state or to several that are joined, and every build give the same counts. The state is one flat block,
- * so that any engine can carry it.
+ * summed from the first number to the last, the dense ones first, so that every build gives the same counts.
  */
 #ifndef BOLTDP_MISCLASSIFICATION_H
 #define BOLTDP_MISCLASSIFICATION_H

@@ -35,8 +35,10 @@ class ErrorCounts(Summation):
         weights = check_finite("weights", weights, weights.shape)
         self._models = models
         cells = dims if feature_map is None else feature_map.cells
-        shape = (cells, classes, models, vectors)
-        if self._start("misclassification", cells, shape, feature_map, slot_weights(weights, feature_map).ctypes.data):
+        of_slots = slot_weights(weights, feature_map)
+        if self._start(
+            "misclassification", cells, (cells, classes, models, vectors), feature_map, of_slots.ctypes.data
+        ):
             raise ParameterError(
                 f"weights must be of 1 or more models with 1 vector, or one for each of 2 or more classes, got shape "
                 f"{(models, vectors, dims)} for {classes} classes"

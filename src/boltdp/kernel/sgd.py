@@ -25,15 +25,6 @@ from boltdp.privacy.training_problem import Recipe, check_undivided
 if TYPE_CHECKING:
     from boltdp.kernel.feature_map import FeatureMap
 
-__all__ = [
-    "BATCH_END",
-    "KEY_BYTES",
-    "State",
-    "builds",
-    "run",
-]
-
-
 # The enumerations of sgd.h.
 _GROWTHS = {"none": 0, "linear": 1, "sqrt": 2}
 _NOISES = {"gaussian": 1, "spherical": 2}
@@ -96,11 +87,7 @@ _library = load(
         "sgd_log": (c_double, [c_double]),
         "sgd_exp2_256ths": (c_double, [c_double]),
         "sgd_row_scale": (c_double, [c_double, c_uint64]),
-        "losses_count": (c_uint64, []),
-        "losses_name": (c_char_p, [c_uint64]),
-        "losses_target": (c_char_p, [c_uint64]),
-        "losses_has_hessian": (c_int, [c_uint64]),
-        "losses_has_odds": (c_int, [c_uint64]),
+        "losses_facts": (None, [c_uint64, c_void_p]),
         "losses_vectors": (c_uint64, [c_uint64, c_uint64]),
         "losses_slope": (c_double, [c_uint64, *[c_double] * 3]),
         "losses_curvature": (c_double, [c_uint64, *[c_double] * 3]),
@@ -351,6 +338,7 @@ def _make_class_weights(weights: tuple[float, ...] | None, classes: int) -> Doub
 
 
 def feature_map_pointer(feature_map: FeatureMap | None) -> int | None:
+    """Return the address of the block of a feature map, or None without one."""
     return None if feature_map is None else feature_map.block.ctypes.data
 
 

@@ -299,7 +299,7 @@ INLINE void NAME(feed_single_rows)(struct sgd_state *s, const struct block *b, d
     }
     for (size_t i = 0; i < n; i++) {
         const double eta = step_size(&r, update + 1 + i);
-        gain[i] = scale[i] * loss_unit(loss);
+        gain[i] = scale[i] * loss_facts(loss).unit;
         rate[i] = scale[i] * weight[i] * eta;
         keep[i] = decay_of(&r, eta);
     }
@@ -362,7 +362,7 @@ INLINE void NAME(multinomial_factors)(double *factors, const double *w, const do
             y[j] = w + (k + j < classes ? k + j : k) * stride;
         NAME(four_dots)(factors + k, x, y, stride);
     }
-    const double sum = multinomial_powers(factors, 1, classes, scale * loss_unit(LOSS_multinomial));
+    const double sum = multinomial_powers(factors, 1, classes, scale * loss_facts(LOSS_multinomial).unit);
     for (size_t k = 0; k < classes; k++)
         factors[k] = rate * scale * ((double) (k == label) - factors[k] / sum);
 }
@@ -375,7 +375,7 @@ INLINE void NAME(add_margins)(const struct sgd_recipe *r, const double *w, doubl
     double f[4];
     NAME(four_dots)(f, w, x, stride);
     for (size_t j = 0; j < n; j++)
-        f[j] = loss_factor(r->loss, f[j] * (scale[j] * loss_unit(r->loss)), y[j], r->parameter,
+        f[j] = loss_factor(r->loss, f[j] * (scale[j] * loss_facts(r->loss).unit), y[j], r->parameter,
                            rate * (scale[j] * weight[j]));
     NAME(move_by_up_to_four)(step, f, x, n, stride);
 }
@@ -450,12 +450,12 @@ TARGET static __attribute__((noinline)) void NAME(draw_noise)(struct sgd_state *
         for (size_t k = 0; k < n; k++)
             for (size_t i = r->dims; i < stride; i++)
                 step[k * stride + i] = 0.0;
-        if (loss_is_joint(r->loss))
+        if (loss_facts(r->loss).is_joint)
             NAME(subtract_mean)(step, n, stride);
         if (r->noise == SGD_SPHERICAL)
             length = sqrt(NAME(sum_of_squares)(step, count));
     } while (length == 0.0); /* no direction */
-    const double dimensions = (double) ((loss_is_joint(r->loss) ? n - 1 : 1) * r->dims);
+    const double dimensions = (double) ((loss_facts(r->loss).is_joint ? n - 1 : 1) * r->dims);
     const double wanted = r->noise == SGD_SPHERICAL ? next_gamma(&stream, dimensions) : 1.0;
     NAME(move)(step, -eta * (r->deviation * (wanted / length)), 0.0, step, count);
     s->drawn = 1;
@@ -503,7 +503,7 @@ INLINE void NAME(feed_batches)(struct sgd_state *s, const struct block *b, const
                         NAME(add_##name)(&r, w, step, aside, x, scale + i, weight + i, y + i, rate, n, stride);)
             LOSSES(CASE)
 #undef CASE
-            if (!loss_is_joint(r.loss))
+            if (!loss_facts(r.loss).is_joint)
                 NAME(add_margins)(&r, w, step, x, scale + i, weight + i, y + i, rate, n, stride);
             i += n;
         }
