@@ -42,6 +42,7 @@ setup(
                     "losses.c",
                     "packing.c",
                     "feature_map.c",
+                    "sum_state.c",
                     "loss_derivatives.c",
                     "misclassification.c",
                     "feature_sums.c",

@@ -59,7 +59,15 @@ def _rebuild(server: Server) -> None:
     headers, library = (ask_pg_config(server.pg_config, f"--{name}") for name in ("includedir-server", "pkglibdir"))
     kernel = [
         KERNEL / f"{name}.c"
-        for name in ("sgd", "packing", "feature_map", "loss_derivatives", "misclassification", "feature_sums")
+        for name in (
+            "sgd",
+            "packing",
+            "feature_map",
+            "sum_state",
+            "loss_derivatives",
+            "misclassification",
+            "feature_sums",
+        )
     ]
     command = [
         *("cc", "-O1", "-g", "-fwrapv", "-fno-strict-aliasing", "-ffp-contract=off", "-shared", "-fPIC", *SANITIZERS),
@@ -124,9 +132,7 @@ CALLS = (
     ("boltdp.sgd({bytea}, {float})", 1),
     ("boltdp.sgd({bytea}, {number}::real, {real})", 1),
     ("boltdp.sgd_drawn({bytea}, {bytea}, {whole}, {real})", 1),
-    ("boltdp.derivative({bytea}, {real})", 2),
-    ("boltdp.errors({bytea}, {real})", 2),
-    ("boltdp.moments({bytea}, {real})", 2),
+    ("boltdp.sums({bytea}, {real})", 6),
     ("boltdp.pack_row({plan}, {whole}, {number}, {text}, {real})", 2),
     ("boltdp.pack('packed', {plan}, {small}, {whole}, {whole}, 1, {whole}, {number}, {text}, {real})", 2),
     ("boltdp.repack('packed', {small}, {whole}, {whole}, 1, {whole}, {whole}, {whole}, {real})", 1),

@@ -52,7 +52,6 @@ NEEDED: Mapping[str, Mapping[str, Sequence[str]]] = {
         "engine": (
             *_NOISE_OF_UPDATES["engine"],
             "src/boltdp/kernel/sampling.c",
-            "src/boltdp/kernel/sampling.h",
             "postgres/src/drawn_sgd_aggregate.c",
         ),
     },

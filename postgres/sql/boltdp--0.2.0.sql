@@ -8,13 +8,13 @@ GRANT USAGE ON SCHEMA boltdp TO PUBLIC;
 -- halves of a pass would change the sensitivity; READ_WRITE, so not a window function either.
 
 CREATE FUNCTION boltdp.sgd_block(internal, bytea, real[]) RETURNS internal
-	AS 'MODULE_PATHNAME', 'boltdp_sgd_block_float4' LANGUAGE C IMMUTABLE PARALLEL UNSAFE;
+	AS 'MODULE_PATHNAME', 'boltdp_sgd_block' LANGUAGE C IMMUTABLE PARALLEL UNSAFE;
 CREATE FUNCTION boltdp.sgd_block(internal, bytea, double precision[]) RETURNS internal
-	AS 'MODULE_PATHNAME', 'boltdp_sgd_block_float8' LANGUAGE C IMMUTABLE PARALLEL UNSAFE;
+	AS 'MODULE_PATHNAME', 'boltdp_sgd_block' LANGUAGE C IMMUTABLE PARALLEL UNSAFE;
 CREATE FUNCTION boltdp.sgd_row(internal, bytea, real, real[]) RETURNS internal
-	AS 'MODULE_PATHNAME', 'boltdp_sgd_row_float4' LANGUAGE C IMMUTABLE PARALLEL UNSAFE;
+	AS 'MODULE_PATHNAME', 'boltdp_sgd_row' LANGUAGE C IMMUTABLE PARALLEL UNSAFE;
 CREATE FUNCTION boltdp.sgd_row(internal, bytea, real, double precision[]) RETURNS internal
-	AS 'MODULE_PATHNAME', 'boltdp_sgd_row_float8' LANGUAGE C IMMUTABLE PARALLEL UNSAFE;
+	AS 'MODULE_PATHNAME', 'boltdp_sgd_row' LANGUAGE C IMMUTABLE PARALLEL UNSAFE;
 CREATE FUNCTION boltdp.sgd_final(internal) RETURNS bytea
 	AS 'MODULE_PATHNAME', 'boltdp_sgd_final' LANGUAGE C IMMUTABLE PARALLEL UNSAFE;
 
@@ -50,35 +50,22 @@ CREATE AGGREGATE boltdp.sgd_drawn(models bytea, positions bytea, start bigint, b
 	PARALLEL = UNSAFE
 );
 
--- What is summed over all rows. `state` is the kernel's before its first row; the result is it after the last. It is as
+-- What is summed over all rows: a derivative of the loss, how many rows each of several models gets wrong, or the features
+-- and their squares. `state` is the kernel's before its first row; the result is it after the last. It is as
 -- private as the rows, and may have weights that are not noised: send it to boltdp.inbox, not as a parameter. Sums are
 -- exact, so that parallel workers, who each sum a part of the rows, give the same bits.
-
--- A derivative of the loss; how many rows each of several models gets wrong; the features and their squares.
-DO $body$
-DECLARE
-	name text;
-BEGIN
-	FOREACH name IN ARRAY ARRAY['derivative', 'errors', 'moments'] LOOP
-		EXECUTE pg_catalog.format($sql$
-			CREATE FUNCTION boltdp.%1$s_block(internal, bytea, real[]) RETURNS internal
-				AS 'MODULE_PATHNAME', 'boltdp_%1$s_block' LANGUAGE C IMMUTABLE PARALLEL SAFE;
-			CREATE FUNCTION boltdp.%1$s_join(internal, internal) RETURNS internal
-				AS 'MODULE_PATHNAME', 'boltdp_%1$s_join' LANGUAGE C IMMUTABLE PARALLEL SAFE;
-			CREATE FUNCTION boltdp.%1$s_send(internal) RETURNS bytea
-				AS 'MODULE_PATHNAME', 'boltdp_%1$s_send' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-			CREATE FUNCTION boltdp.%1$s_receive(bytea, internal) RETURNS internal
-				AS 'MODULE_PATHNAME', 'boltdp_%1$s_receive' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-			CREATE FUNCTION boltdp.%1$s_final(internal) RETURNS bytea
-				AS 'MODULE_PATHNAME', 'boltdp_%1$s_final' LANGUAGE C IMMUTABLE PARALLEL SAFE;
-			CREATE AGGREGATE boltdp.%1$s(state bytea, block real[]) (
-				SFUNC = boltdp.%1$s_block, STYPE = internal,
-				FINALFUNC = boltdp.%1$s_final, FINALFUNC_MODIFY = READ_WRITE, COMBINEFUNC = boltdp.%1$s_join,
-				SERIALFUNC = boltdp.%1$s_send, DESERIALFUNC = boltdp.%1$s_receive, PARALLEL = SAFE
-			);
-		$sql$, name);
-	END LOOP;
-END$body$;
+CREATE FUNCTION boltdp.sums_block(internal, bytea, real[]) RETURNS internal
+	AS 'MODULE_PATHNAME', 'boltdp_sums_block' LANGUAGE C IMMUTABLE PARALLEL SAFE;
+CREATE FUNCTION boltdp.sums_join(internal, internal) RETURNS internal
+	AS 'MODULE_PATHNAME', 'boltdp_sums_join' LANGUAGE C IMMUTABLE PARALLEL SAFE;
+CREATE FUNCTION boltdp.sums_receive(bytea, internal) RETURNS internal
+	AS 'MODULE_PATHNAME', 'boltdp_sums_receive' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION boltdp.sums_final(internal) RETURNS bytea
+	AS 'MODULE_PATHNAME', 'boltdp_sums_final' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE AGGREGATE boltdp.sums(state bytea, block real[]) (
+	SFUNC = boltdp.sums_block, STYPE = internal, FINALFUNC = boltdp.sums_final, FINALFUNC_MODIFY = READ_WRITE,
+	COMBINEFUNC = boltdp.sums_join, SERIALFUNC = boltdp.sums_final, DESERIALFUNC = boltdp.sums_receive, PARALLEL = SAFE
+);
 
 -- Those rows of a block of which sums of a share take derivatives, 2^32 of it all; NULL if there are none.
 CREATE FUNCTION boltdp.sample_block(block real[], share bigint) RETURNS real[]
@@ -158,13 +145,13 @@ CREATE TABLE boltdp.models (
 SELECT pg_catalog.pg_extension_config_dump('boltdp.models', '');
 
 CREATE FUNCTION boltdp.predict(model text, x real[]) RETURNS text
-	AS 'MODULE_PATHNAME', 'boltdp_predict_float4' LANGUAGE C STABLE STRICT PARALLEL SAFE;
+	AS 'MODULE_PATHNAME', 'boltdp_predict' LANGUAGE C STABLE STRICT PARALLEL SAFE;
 CREATE FUNCTION boltdp.predict(model text, x double precision[]) RETURNS text
-	AS 'MODULE_PATHNAME', 'boltdp_predict_float8' LANGUAGE C STABLE STRICT PARALLEL SAFE;
+	AS 'MODULE_PATHNAME', 'boltdp_predict' LANGUAGE C STABLE STRICT PARALLEL SAFE;
 CREATE FUNCTION boltdp.predict_proba(model text, x real[]) RETURNS double precision[]
-	AS 'MODULE_PATHNAME', 'boltdp_predict_proba_float4' LANGUAGE C STABLE STRICT PARALLEL SAFE;
+	AS 'MODULE_PATHNAME', 'boltdp_predict_proba' LANGUAGE C STABLE STRICT PARALLEL SAFE;
 CREATE FUNCTION boltdp.predict_proba(model text, x double precision[]) RETURNS double precision[]
-	AS 'MODULE_PATHNAME', 'boltdp_predict_proba_float8' LANGUAGE C STABLE STRICT PARALLEL SAFE;
+	AS 'MODULE_PATHNAME', 'boltdp_predict_proba' LANGUAGE C STABLE STRICT PARALLEL SAFE;
 
 -- Models for those who may not see the rows. An analyst asks by boltdp.request; `boltdp postgres worker`, with a role of its
 -- own, trains what owners of tables have allowed. Nothing here is run as its owner but a view and a trigger: rights are those

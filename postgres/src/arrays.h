@@ -61,14 +61,15 @@ IsNullAt(const NumberArray *array, int i)
 	return array->present != NULL && (array->present[i / 8] & (1 << (i % 8))) == 0;
 }
 
-/* Whether any element is NULL: an array may carry a bitmap of ones. */
-static inline bool
-HasNulls(const NumberArray *array)
+/* How many elements are NULL: none, perhaps, of an array with a bitmap, which may be of ones. */
+static inline int
+CountNulls(const NumberArray *array)
 {
+	int			nulls = 0;
+
 	for (int i = 0; array->present != NULL && i < array->count; i++)
-		if (IsNullAt(array, i))
-			return true;
-	return false;
+		nulls += IsNullAt(array, i);
+	return nulls;
 }
 
 #endif

@@ -115,21 +115,18 @@ OpenDrawing(bytea *models, bytea *positions)
 static Drawing *
 GetDrawing(FunctionCallInfo fcinfo)
 {
-	MemoryContext context;
 	MemoryContext old;
+	bytea	   *models;
+	bytea	   *positions;
 	Drawing    *drawing;
 
 	/* Only this function makes such a pointer, so where there is one, all has been checked. */
 	if (!PG_ARGISNULL(0))
 		return (Drawing *) PG_GETARG_POINTER(0);
-	if (AggCheckCallContext(fcinfo, &context) != AGG_CONTEXT_AGGREGATE)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED), errmsg("boltdp.sgd_drawn must be called as an aggregate")));
-	if (PG_ARGISNULL(1) || PG_ARGISNULL(2))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("the models and the positions must not be NULL")));
-	old = MemoryContextSwitchTo(context);
-	drawing = OpenDrawing(PG_GETARG_BYTEA_PP(1), PG_GETARG_BYTEA_PP(2));
+	old = MemoryContextSwitchTo(AggregateContext(fcinfo, "sgd_drawn"));
+	models = DatumGetByteaPP(RequiredArgument(fcinfo, 1, "the models"));
+	positions = DatumGetByteaPP(RequiredArgument(fcinfo, 2, "the positions"));
+	drawing = OpenDrawing(models, positions);
 	MemoryContextSwitchTo(old);
 	return drawing;
 }
@@ -142,11 +139,8 @@ boltdp_sgd_drawn_block(PG_FUNCTION_ARGS)
 	Drawing    *drawing = GetDrawing(fcinfo);
 	size_t		row_bytes = drawing->training->row_bytes;
 	NumberArray block = OpenBlock(fcinfo, 4, drawing->training->cells);
-	int64		start;
+	int64		start = DatumGetInt64(RequiredArgument(fcinfo, 3, "the start of a block"));
 
-	if (PG_ARGISNULL(3))
-		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("the start of a block must not be NULL")));
-	start = PG_GETARG_INT64(3);
 	/* In order, no row can come twice, and no draw can be left without one unnoticed. */
 	if (start < drawing->next || start > PG_INT64_MAX - block.dims[0])
 		ereport(ERROR,

@@ -19,6 +19,27 @@ CheckCode(int code)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s", sgd_error_text(code))));
 }
 
+/* The memory of the aggregate that calls, which is boltdp.NAME. */
+static inline MemoryContext
+AggregateContext(FunctionCallInfo fcinfo, const char *name)
+{
+	MemoryContext context;
+
+	if (AggCheckCallContext(fcinfo, &context) != AGG_CONTEXT_AGGREGATE)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED), errmsg("boltdp.%s must be called as an aggregate", name)));
+	return context;
+}
+
+/* An argument that must not be NULL. */
+static inline Datum
+RequiredArgument(FunctionCallInfo fcinfo, int argument, const char *name)
+{
+	if (PG_ARGISNULL(argument))
+		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("%s must not be NULL", name)));
+	return PG_GETARG_DATUM(argument);
+}
+
 /* Zeroed memory that starts a cache line. */
 static inline void *
 AllocateAligned(size_t bytes)
@@ -47,17 +68,14 @@ NewBlock(int n_rows, int width)
 static inline NumberArray
 OpenBlock(FunctionCallInfo fcinfo, int argument, uint64 cells)
 {
-	NumberArray block;
+	NumberArray block = OpenArray(RequiredArgument(fcinfo, argument, "a block of rows"));
 
-	if (PG_ARGISNULL(argument))
-		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("a block of rows must not be NULL")));
-	block = OpenArray(PG_GETARG_DATUM(argument));
 	if (block.ndim != 2 || block.dims[1] != 1 + cells)
 		ereport(ERROR,
 				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
 				 errmsg("a block must have two dimensions and rows of " UINT64_FORMAT " numbers, got %d and %d",
 						1 + cells, block.ndim, block.dims[1])));
-	if (HasNulls(&block))
+	if (CountNulls(&block) > 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("a block of rows must not contain NULL")));
 	return block;

@@ -349,15 +349,6 @@ AtEnd(Datum packing)
 	CloseTable(&((Packing *) DatumGetPointer(packing))->writer);
 }
 
-/* An argument that must be there. */
-static Datum
-Required(FunctionCallInfo fcinfo, int argument, const char *name)
-{
-	if (PG_ARGISNULL(argument))
-		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("%s must not be NULL", name)));
-	return PG_GETARG_DATUM(argument);
-}
-
 /*
  * A new packing, in the current memory context. The arguments from `order` on say how many rows there are, NULL if they stay
  * in the order in which they come, the seed of the permutation, NULL for one that nobody knows, and bytes of memory.
@@ -366,9 +357,9 @@ static Packing *
 OpenPacking(FunctionCallInfo fcinfo, int width, int order)
 {
 	Packing    *packing = palloc0(sizeof(Packing));
-	Oid			table = DatumGetObjectId(Required(fcinfo, 1, "the table"));
-	int			block_rows = DatumGetInt32(Required(fcinfo, order - 1, "the rows of a block"));
-	int64		memory = DatumGetInt64(Required(fcinfo, order + 2, "the memory"));
+	Oid			table = DatumGetObjectId(RequiredArgument(fcinfo, 1, "the table"));
+	int			block_rows = DatumGetInt32(RequiredArgument(fcinfo, order - 1, "the rows of a block"));
+	int64		memory = DatumGetInt64(RequiredArgument(fcinfo, order + 2, "the memory"));
 
 	AggRegisterCallback(fcinfo, AtEnd, PointerGetDatum(packing));
 	OpenWriter(&packing->writer, table, width, block_rows);
@@ -387,17 +378,6 @@ OpenPacking(FunctionCallInfo fcinfo, int width, int order)
 		ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not generate a random seed")));
 	OpenPlaces(packing, memory);
 	return packing;
-}
-
-static MemoryContext
-AggregateContext(FunctionCallInfo fcinfo, const char *name)
-{
-	MemoryContext context;
-
-	if (AggCheckCallContext(fcinfo, &context) != AGG_CONTEXT_AGGREGATE)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED), errmsg("boltdp.%s must be called as an aggregate", name)));
-	return context;
 }
 
 /* Project the encoded rows that wait, and put them where they belong. */
@@ -451,17 +431,16 @@ boltdp_repack_block(PG_FUNCTION_ARGS)
 	{
 		MemoryContext old = MemoryContextSwitchTo(AggregateContext(fcinfo, "repack"));
 
-		block = OpenArray(Required(fcinfo, 9, "a block of rows"));
+		block = OpenArray(RequiredArgument(fcinfo, 9, "a block of rows"));
 		if (block.ndim != 2 || block.dims[1] < 2)
 			ereport(ERROR,
 					(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
 					 errmsg("a block must have two dimensions and rows of at least 2 numbers, got %d and %d", block.ndim,
 							block.dims[1])));
 		packing = OpenPacking(fcinfo, block.dims[1], 3);
-		if (!packing->is_placed)
-			ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("the number of rows must not be NULL")));
-		packing->first = DatumGetInt64(Required(fcinfo, 6, "the first position"));
-		packing->last = DatumGetInt64(Required(fcinfo, 7, "the last position"));
+		RequiredArgument(fcinfo, 3, "the number of rows");
+		packing->first = DatumGetInt64(RequiredArgument(fcinfo, 6, "the first position"));
+		packing->last = DatumGetInt64(RequiredArgument(fcinfo, 7, "the last position"));
 		if (packing->first < 0 || packing->first >= packing->last || packing->last > packing->total)
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -474,7 +453,7 @@ boltdp_repack_block(PG_FUNCTION_ARGS)
 	width = packing->writer.width;
 	block = OpenBlock(fcinfo, 9, width - 1);
 	/* In order and without a gap, every place is taken once. */
-	if (DatumGetInt64(Required(fcinfo, 8, "the start of a block")) != packing->met)
+	if (DatumGetInt64(RequiredArgument(fcinfo, 8, "the start of a block")) != packing->met)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("blocks must come in order, without a gap")));
 	for (int i = 0; i < block.dims[0]; i++)

@@ -16,7 +16,7 @@
  * What of a snapshot shows that rows may have changed: a transaction that ends is before xmax then, or no longer among
  * those that run, and one's own commands are counted.
  */
-typedef struct Moment
+typedef struct Moment			/* without padding: moments are compared byte by byte */
 {
 	TransactionId xmin;
 	TransactionId xmax;
@@ -83,6 +83,15 @@ static const struct
 #define PROJECTION 10
 #define STEPS 11
 
+/* Refuse a model whose parts don't fit together: its owner may have edited the table. */
+static void
+CheckFits(bool fits)
+{
+	if (!fits)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("the stored model is damaged: its parts do not fit")));
+}
+
 /* The numbers of a complete array, copied into the current memory context. */
 static void *
 CopyNumbers(Datum datum, int ndim, int *dims)
@@ -96,13 +105,15 @@ CopyNumbers(Datum datum, int ndim, int *dims)
 	return ARR_DATA_PTR(array);
 }
 
-/* Refuse a model whose parts don't fit together: its owner may have edited the table. */
-static void
-CheckFits(bool fits)
+/* The same of an array that must have this many numbers. */
+static void *
+CopyVector(Datum datum, int count)
 {
-	if (!fits)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("the stored model is damaged: its parts do not fit")));
+	int			found;
+	void	   *numbers = CopyNumbers(datum, 1, &found);
+
+	CheckFits(found == count);
+	return numbers;
 }
 
 /* The steps of a model whose numbers have curves: they must fit its numbers and one another. */
@@ -110,15 +121,11 @@ static void
 ReadSteps(Model *model, const Datum *cells)
 {
 	int64		total = 0;
-	int			count;
 
-	model->steps = CopyNumbers(cells[0], 1, &count);
-	CheckFits(count == model->inputs);
+	model->steps = CopyVector(cells[0], model->inputs);
 	model->places = CopyNumbers(cells[1], 1, &model->n_steps);
-	model->absent = CopyNumbers(cells[2], 1, &count);
-	CheckFits(count == model->n_steps);
-	model->present = CopyNumbers(cells[3], 1, &count);
-	CheckFits(count == model->n_steps);
+	model->absent = CopyVector(cells[2], model->n_steps);
+	model->present = CopyVector(cells[3], model->n_steps);
 	for (int i = 0; i < model->inputs; i++)
 	{
 		CheckFits(model->steps[i] >= 0);
@@ -178,14 +185,10 @@ BuildModel(const char *name, HeapTuple tuple, TupleDesc columns)
 	CheckFits(model->n_classes >= 2 && model->vectors == (model->n_classes == 2 ? 1 : model->n_classes));
 	model->cut = DatumGetFloat8(cells[CUT]);
 	CheckFits(isfinite(model->cut) && (model->vectors == 1 || model->cut == 0));
-	model->low = CopyNumbers(cells[3], 1, dims);
-	model->inputs = dims[0];
-	model->high = CopyNumbers(cells[4], 1, dims);
-	CheckFits(dims[0] == model->inputs);
-	model->middle = CopyNumbers(cells[5], 1, dims);
-	CheckFits(dims[0] == model->inputs);
-	model->factor = CopyNumbers(cells[6], 1, dims);
-	CheckFits(dims[0] == model->inputs);
+	model->low = CopyNumbers(cells[3], 1, &model->inputs);
+	model->high = CopyVector(cells[4], model->inputs);
+	model->middle = CopyVector(cells[5], model->inputs);
+	model->factor = CopyVector(cells[6], model->inputs);
 	SetCells(model);
 	for (int i = STEPS + 1; i < lengthof(CELLS); i++)
 		CheckFits(nulls[i] == nulls[STEPS]);
@@ -220,19 +223,13 @@ Now(void)
 	return (Moment) {snapshot->xmin, snapshot->xmax, snapshot->xcnt, snapshot->subxcnt, snapshot->curcid};
 }
 
-static bool
-IsSame(Moment a, Moment b)
-{
-	return a.xmin == b.xmin && a.xmax == b.xmax && a.running == b.running && a.running_inside == b.running_inside &&
-		a.command == b.command;
-}
-
 /* The model of this name, kept for the rest of the query. */
 static Model *
 GetModel(FunctionCallInfo fcinfo)
 {
 	text	   *given = PG_GETARG_TEXT_PP(0);
 	Model	   *model = fcinfo->flinfo->fn_extra;
+	Moment		now = Now();
 	Oid			types[1] = {TEXTOID};
 	Datum		values[1] = {PG_GETARG_DATUM(0)};
 	char	   *name;
@@ -240,7 +237,7 @@ GetModel(FunctionCallInfo fcinfo)
 	MemoryContext old;
 
 	if (model != NULL && model->name_length == VARSIZE_ANY_EXHDR(given) &&
-		memcmp(model->name, VARDATA_ANY(given), model->name_length) == 0 && IsSame(model->read, Now()))
+		memcmp(model->name, VARDATA_ANY(given), model->name_length) == 0 && memcmp(&model->read, &now, sizeof(now)) == 0)
 		return model;
 	if (model != NULL)
 	{
@@ -266,53 +263,33 @@ GetModel(FunctionCallInfo fcinfo)
 
 /* The caller's numbers in double, NULL as NaN. */
 static void
-ReadNumbers(const NumberArray *x, Size size, float8 *numbers)
+ReadNumbers(const NumberArray *x, float8 *numbers)
 {
-	const char *next = x->data;
+	int			present = x->count - CountNulls(x);
 
-	if (x->present == NULL && size == sizeof(float8))
-		memcpy(numbers, next, x->count * size);
-	else if (x->present == NULL)
-		for (int i = 0; i < x->count; i++)
+	if (x->type == FLOAT8OID)
+		memcpy(numbers, x->data, present * sizeof(float8));
+	else
+		for (int i = 0; i < present; i++)
 		{
 			float4		single;
 
-			memcpy(&single, next + i * sizeof(single), sizeof(single));
+			memcpy(&single, x->data + i * sizeof(single), sizeof(single));
 			numbers[i] = single;
 		}
-	else
-		for (int i = 0; i < x->count; i++)
-		{
-			float4		single;
-
-			numbers[i] = NAN;
-			if (IsNullAt(x, i))
-				continue;
-			if (size == sizeof(float8))
-				memcpy(numbers + i, next, size);
-			else
-			{
-				memcpy(&single, next, size);
-				numbers[i] = single;
-			}
-			next += size;
-		}
+	/* From the end, each to its place. */
+	for (int i = x->count - 1; x->present != NULL && i >= 0; i--)
+		numbers[i] = IsNullAt(x, i) ? NAN : numbers[--present];
 }
 
 /* Encode numbers as training did: a cell of each (columns.h), centred and scaled; a missing one is 0. */
 static void
 EncodeNumbers(const Model *model, const float8 *restrict numbers, float8 *restrict features)
 {
-	const float8 *low = model->low;
-	const float8 *high = model->high;
-	const float8 *middle = model->middle;
-	const float8 *half = model->half;
-	const float8 *center = model->center;
-	const float8 *factor = model->factor;
-
 	for (int i = 0; i < model->inputs; i++)
 	{
-		float8		feature = (CellOf(numbers[i], low[i], high[i], middle[i], half[i]) - center[i]) * factor[i];
+		float4		cell = CellOf(numbers[i], model->low[i], model->high[i], model->middle[i], model->half[i]);
+		float8		feature = (cell - model->center[i]) * model->factor[i];
 
 		features[i] = feature == feature ? feature : 0.0;
 	}
@@ -349,7 +326,7 @@ Product(const float8 *a, const float8 *x, int n)
 
 /* Encode the caller's numbers as training did, and score them: <w, x> of each weight vector. */
 static void
-Score(Model *model, Datum datum, Size size)
+Score(Model *model, Datum datum)
 {
 	NumberArray x = OpenArray(datum);
 	float8		square;
@@ -359,7 +336,7 @@ Score(Model *model, Datum datum, Size size)
 		ereport(ERROR,
 				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
 				 errmsg("x must have one dimension and %d numbers, got %d and %d", model->inputs, x.ndim, x.count)));
-	ReadNumbers(&x, size, model->numbers);
+	ReadNumbers(&x, model->numbers);
 	if (model->steps == NULL)
 		EncodeNumbers(model, model->numbers, model->row);
 	else
@@ -384,13 +361,14 @@ Score(Model *model, Datum datum, Size size)
 }
 
 /* The class that wins. */
-static Datum
-Predict(FunctionCallInfo fcinfo, Size size)
+PG_FUNCTION_INFO_V1(boltdp_predict);
+Datum
+boltdp_predict(PG_FUNCTION_ARGS)
 {
 	Model	   *model = GetModel(fcinfo);
 	int			best = 0;
 
-	Score(model, PG_GETARG_DATUM(1), size);
+	Score(model, PG_GETARG_DATUM(1));
 	if (model->vectors == 1)
 		best = model->scores[0] > model->cut;
 	else
@@ -401,8 +379,9 @@ Predict(FunctionCallInfo fcinfo, Size size)
 }
 
 /* The probability of each class. */
-static Datum
-PredictProba(FunctionCallInfo fcinfo, Size size)
+PG_FUNCTION_INFO_V1(boltdp_predict_proba);
+Datum
+boltdp_predict_proba(PG_FUNCTION_ARGS)
 {
 	Model	   *model = GetModel(fcinfo);
 	Datum	   *result = palloc(model->n_classes * sizeof(Datum));
@@ -410,11 +389,11 @@ PredictProba(FunctionCallInfo fcinfo, Size size)
 	float8		largest;
 	float8		sum = 0;
 
-	if (!loss_has_odds(model->loss))
+	if (!loss_facts(model->loss).has_odds)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("model \"%s\" gives no probabilities: its loss is %s", model->name, loss_name(model->loss))));
-	Score(model, PG_GETARG_DATUM(1), size);
+				 errmsg("model \"%s\" gives no probabilities: its loss is %s", model->name, loss_facts(model->loss).name)));
+	Score(model, PG_GETARG_DATUM(1));
 	largest = scores[0];
 	for (int k = 1; k < model->vectors; k++)
 		largest = Max(largest, scores[k]);
@@ -433,32 +412,4 @@ PredictProba(FunctionCallInfo fcinfo, Size size)
 			result[k] = Float8GetDatum(sum > 0 ? scores[k] / sum : 1.0 / model->vectors);
 	PG_RETURN_ARRAYTYPE_P(construct_array(result, model->n_classes, FLOAT8OID, sizeof(float8), FLOAT8PASSBYVAL,
 										  TYPALIGN_DOUBLE));
-}
-
-PG_FUNCTION_INFO_V1(boltdp_predict_float4);
-Datum
-boltdp_predict_float4(PG_FUNCTION_ARGS)
-{
-	return Predict(fcinfo, sizeof(float4));
-}
-
-PG_FUNCTION_INFO_V1(boltdp_predict_float8);
-Datum
-boltdp_predict_float8(PG_FUNCTION_ARGS)
-{
-	return Predict(fcinfo, sizeof(float8));
-}
-
-PG_FUNCTION_INFO_V1(boltdp_predict_proba_float4);
-Datum
-boltdp_predict_proba_float4(PG_FUNCTION_ARGS)
-{
-	return PredictProba(fcinfo, sizeof(float4));
-}
-
-PG_FUNCTION_INFO_V1(boltdp_predict_proba_float8);
-Datum
-boltdp_predict_proba_float8(PG_FUNCTION_ARGS)
-{
-	return PredictProba(fcinfo, sizeof(float8));
 }

@@ -31,7 +31,7 @@ typedef struct SessionState
 	bytea	   *models;
 } SessionState;
 
-static HTAB *session_states = NULL;
+static HTAB *session_states;
 static ProcessUtility_hook_type next_utility = NULL;
 
 /* Overwrite a state, and remove it. */
@@ -52,53 +52,40 @@ RemoveStates(SubTransactionId kept_in)
 	HASH_SEQ_STATUS scan;
 	SessionState *entry;
 
-	if (session_states == NULL)
-		return;
 	hash_seq_init(&scan, session_states);
 	while ((entry = hash_seq_search(&scan)) != NULL)
 		if (kept_in == InvalidSubTransactionId || entry->kept_in == kept_in)
 			RemoveState(entry);
 }
 
-/* From here on states of one subtransaction are those of another. */
+/* From here on states of one subtransaction are those of another, or, for 0, of an earlier transaction. */
 static void
-MoveStates(SubTransactionId from, SubTransactionId to, bool all)
+MoveStates(SubTransactionId from, SubTransactionId to)
 {
 	HASH_SEQ_STATUS scan;
 	SessionState *entry;
 
-	if (session_states == NULL)
-		return;
 	hash_seq_init(&scan, session_states);
 	while ((entry = hash_seq_search(&scan)) != NULL)
-		if (all || entry->kept_in == from)
+		if (entry->kept_in == from)
 			entry->kept_in = to;
 }
 
+/* Its subtransactions have ended before, and their states were moved to it or removed. */
 static void
 AtTransactionEnd(XactEvent event, void *arg)
 {
-	HASH_SEQ_STATUS scan;
-	SessionState *entry;
-
-	if (session_states == NULL)
-		return;
 	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE)
-		MoveStates(InvalidSubTransactionId, InvalidSubTransactionId, true);
+		MoveStates(TopSubTransactionId, InvalidSubTransactionId);
 	else if (event == XACT_EVENT_ABORT)
-	{
-		hash_seq_init(&scan, session_states);
-		while ((entry = hash_seq_search(&scan)) != NULL)
-			if (entry->kept_in != InvalidSubTransactionId)
-				RemoveState(entry);
-	}
+		RemoveStates(TopSubTransactionId);
 }
 
 static void
 AtSubtransactionEnd(SubXactEvent event, SubTransactionId mine, SubTransactionId parent, void *arg)
 {
 	if (event == SUBXACT_EVENT_COMMIT_SUB)
-		MoveStates(mine, parent, false);
+		MoveStates(mine, parent);
 	else if (event == SUBXACT_EVENT_ABORT_SUB)
 		RemoveStates(mine);
 }
@@ -135,6 +122,9 @@ Utility(PlannedStmt *planned, const char *query, bool read_only, ProcessUtilityC
 void
 _PG_init(void)
 {
+	HASHCTL		control = {.keysize = sizeof(int64), .entrysize = sizeof(SessionState)};
+
+	session_states = hash_create("boltdp models", 16, &control, HASH_ELEM | HASH_BLOBS);
 	next_utility = ProcessUtility_hook;
 	ProcessUtility_hook = Utility;
 	RegisterXactCallback(AtTransactionEnd, NULL);
@@ -145,7 +135,7 @@ _PG_init(void)
 static SessionState *
 FindState(int64 handle)
 {
-	SessionState *entry = session_states == NULL ? NULL : hash_search(session_states, &handle, HASH_FIND, NULL);
+	SessionState *entry = hash_search(session_states, &handle, HASH_FIND, NULL);
 
 	if (entry == NULL || entry->session_user != GetSessionUserId() || entry->current_user != GetUserId())
 		return NULL;
@@ -181,24 +171,13 @@ boltdp_drop_state(PG_FUNCTION_ARGS)
 static void
 PutState(int64 handle, bytea *models)
 {
-	bytea	   *copy;
-	bool		found;
-	SessionState *entry;
+	bytea	   *copy = MemoryContextAllocHuge(TopMemoryContext, VARSIZE(models));
+	SessionState *entry = hash_search(session_states, &handle, HASH_FIND, NULL);
 
-	if (session_states == NULL)
-	{
-		HASHCTL		control = {.keysize = sizeof(int64), .entrysize = sizeof(SessionState)};
-
-		session_states = hash_create("boltdp models", 16, &control, HASH_ELEM | HASH_BLOBS);
-	}
-	copy = MemoryContextAllocHuge(TopMemoryContext, VARSIZE(models));
 	memcpy(copy, models, VARSIZE(models));
-	entry = hash_search(session_states, &handle, HASH_ENTER, &found);
-	if (found)
-	{
-		explicit_bzero(entry->models, VARSIZE(entry->models));
-		pfree(entry->models);
-	}
+	if (entry != NULL)
+		RemoveState(entry);
+	entry = hash_search(session_states, &handle, HASH_ENTER, NULL);
 	entry->models = copy;
 	entry->session_user = GetSessionUserId();
 	entry->current_user = GetUserId();

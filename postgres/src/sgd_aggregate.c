@@ -62,24 +62,21 @@ OpenTraining(bytea *states, int element)
 	return training;
 }
 
-/* The aggregate's training: made of the models when the first row of the group comes. */
+/* The aggregate's training: made of the models when the first row of the group comes, whose array is an argument. */
 static Training *
-GetTraining(FunctionCallInfo fcinfo, int element)
+GetTraining(FunctionCallInfo fcinfo, int rows)
 {
-	MemoryContext context;
 	MemoryContext old;
 	Training   *training;
+	bool		is_double;
 
 	/* Only this function makes such a pointer, so where there is one, all has been checked. */
 	if (!PG_ARGISNULL(0))
 		return (Training *) PG_GETARG_POINTER(0);
-	if (AggCheckCallContext(fcinfo, &context) != AGG_CONTEXT_AGGREGATE)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED), errmsg("boltdp.sgd must be called as an aggregate")));
-	if (PG_ARGISNULL(1))
-		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("the models must not be NULL")));
-	old = MemoryContextSwitchTo(context);
-	training = OpenTraining(PG_GETARG_BYTEA_PP(1), element);
+	old = MemoryContextSwitchTo(AggregateContext(fcinfo, "sgd"));
+	is_double = get_fn_expr_argtype(fcinfo->flinfo, rows) == FLOAT8ARRAYOID;
+	training = OpenTraining(DatumGetByteaPP(RequiredArgument(fcinfo, 1, "the models")),
+							is_double ? SGD_FLOAT64 : SGD_FLOAT32);
 	MemoryContextSwitchTo(old);
 	return training;
 }
@@ -139,14 +136,15 @@ PrefetchRow(const Training *training, const char *row)
 }
 
 /* One tuple is a block of packed rows: the class index and the features of each. */
-static Datum
-FeedBlock(FunctionCallInfo fcinfo, int element)
+PG_FUNCTION_INFO_V1(boltdp_sgd_block);
+Datum
+boltdp_sgd_block(PG_FUNCTION_ARGS)
 {
-	Training   *training = GetTraining(fcinfo, element);
+	Training   *training = GetTraining(fcinfo, 2);
 	NumberArray block = OpenBlock(fcinfo, 2, training->cells);
 
 	if (block.dims[0] * training->row_bytes >= GATHERED_BYTES &&
-		(uintptr_t) block.data % (element == SGD_FLOAT32 ? sizeof(float4) : sizeof(float8)) == 0)
+		(uintptr_t) block.data % (training->element == SGD_FLOAT32 ? sizeof(float4) : sizeof(float8)) == 0)
 	{
 		Flush(training);
 		PrefetchNext(&block);
@@ -162,10 +160,11 @@ FeedBlock(FunctionCallInfo fcinfo, int element)
 }
 
 /* One tuple is one row. A missing label or feature makes it neutral: it counts, and has no gradient. */
-static Datum
-FeedRow(FunctionCallInfo fcinfo, int element)
+PG_FUNCTION_INFO_V1(boltdp_sgd_row);
+Datum
+boltdp_sgd_row(PG_FUNCTION_ARGS)
 {
-	Training   *training = GetTraining(fcinfo, element);
+	Training   *training = GetTraining(fcinfo, 3);
 	NumberArray features = {0};
 	bool		complete = !PG_ARGISNULL(2) && !PG_ARGISNULL(3);
 	float8		label;
@@ -179,12 +178,12 @@ FeedRow(FunctionCallInfo fcinfo, int element)
 					(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
 					 errmsg("features must have one dimension and " UINT64_FORMAT " numbers, got %d and %d",
 							training->cells, features.ndim, features.dims[0])));
-		if (HasNulls(&features))
+		if (CountNulls(&features) > 0)
 			complete = false;
 	}
 	row = NextRow(training);
 	label = complete ? PG_GETARG_FLOAT4(2) : get_float8_nan();
-	if (element == SGD_FLOAT32)
+	if (training->element == SGD_FLOAT32)
 		*(float4 *) row = (float4) label;
 	else
 		*(float8 *) row = label;
@@ -196,34 +195,6 @@ FeedRow(FunctionCallInfo fcinfo, int element)
 		memcpy(row + size, features.data, training->row_bytes - size);
 	}
 	PG_RETURN_POINTER(training);
-}
-
-PG_FUNCTION_INFO_V1(boltdp_sgd_block_float4);
-Datum
-boltdp_sgd_block_float4(PG_FUNCTION_ARGS)
-{
-	return FeedBlock(fcinfo, SGD_FLOAT32);
-}
-
-PG_FUNCTION_INFO_V1(boltdp_sgd_block_float8);
-Datum
-boltdp_sgd_block_float8(PG_FUNCTION_ARGS)
-{
-	return FeedBlock(fcinfo, SGD_FLOAT64);
-}
-
-PG_FUNCTION_INFO_V1(boltdp_sgd_row_float4);
-Datum
-boltdp_sgd_row_float4(PG_FUNCTION_ARGS)
-{
-	return FeedRow(fcinfo, SGD_FLOAT32);
-}
-
-PG_FUNCTION_INFO_V1(boltdp_sgd_row_float8);
-Datum
-boltdp_sgd_row_float8(PG_FUNCTION_ARGS)
-{
-	return FeedRow(fcinfo, SGD_FLOAT64);
 }
 
 bytea *

@@ -264,8 +264,8 @@ def test_bytes_that_are_as_long_but_read_in_another_way_are_refused() -> None:
 
 def test_states_with_a_header_that_is_not_sound_are_refused() -> None:
     gradient, hessian = (DerivativeSums(Logistic(), np.ones((1, 3)), hessian=kind) for kind in (False, True))
-    fields = ["magic", "bytes", "loss", "cells", "classes", "positive", "kind", "parameter", "clip", "weighted"]
-    fields += ["feature map", "share", "waiting", "summed", "unused"]
+    fields = ["magic", "bytes", "cells", "feature map", "summed", "loss", "classes", "positive", "kind", "parameter"]
+    fields += ["clip", "weighted", "share", "unused", "unused", "waiting"]
     for sums in (gradient, hessian):
         good = sums.to_bytes()
         wrong = {"magic": 0x316A626F746C6F62, "loss": 7, "cells": 2**62, "classes": 1, "positive": 2, "kind": 3}

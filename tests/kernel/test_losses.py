@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import get_args
 
 import numpy as np
@@ -26,23 +27,41 @@ MARGIN_LOSSES = [loss for loss in EXAMPLES if loss.vectors == 1]
 MARGINS = [*np.linspace(-6.0, 6.0, 97).tolist(), -800.0, -40.0, 40.0, 800.0, 1e300, -1e300]
 
 
+class Facts(ctypes.Structure):
+    """`struct loss_facts`."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("target", ctypes.c_char_p),
+        ("is_joint", ctypes.c_int),
+        ("has_hessian", ctypes.c_int),
+        ("has_odds", ctypes.c_int),
+        ("unit", ctypes.c_double),
+    )
+
+
+def facts(number: int) -> Facts:
+    found = Facts()
+    _library.losses_facts(number, ctypes.addressof(found))
+    return found
+
+
 def test_every_loss_has_its_number_and_name_in_c() -> None:
-    count = _library.losses_count()
-    assert sorted(kind.number for kind in LOSSES.values()) == list(range(count))
+    assert sorted(kind.number for kind in LOSSES.values()) == list(range(len(LOSSES)))
     for kind in LOSSES.values():
-        assert _library.losses_name(kind.number).decode() == kind.name
-    assert _library.losses_name(count) is None
+        assert facts(kind.number).name.decode() == kind.name
+    assert facts(len(LOSSES)).name is None
 
 
 @pytest.mark.parametrize("loss", EXAMPLES, ids=str)
 def test_vectors_target_hessian_and_probabilities_are_those_of_python(loss: Loss) -> None:
     assert _library.losses_vectors(loss.number, CLASSES) == loss.vectors
-    assert _library.losses_target(loss.number).decode() == loss.target
-    has_hessian = bool(_library.losses_has_hessian(loss.number))
+    assert facts(loss.number).target.decode() == loss.target
+    has_hessian = bool(facts(loss.number).has_hessian)
     assert has_hessian == (loss.simplex is not None)
     assert has_hessian == (loss.hessians(np.zeros(loss.vectors), 0, positive=1) is not None)
     tells = loss.probabilities(np.zeros((1, loss.vectors))) is not None
-    assert bool(_library.losses_has_odds(loss.number)) == tells
+    assert bool(facts(loss.number).has_odds) == tells
 
 
 @pytest.mark.parametrize("loss", MARGIN_LOSSES, ids=str)
@@ -82,9 +101,8 @@ def test_a_loss_without_a_curvature_of_one_score_has_none_in_c(loss: Loss) -> No
 
 
 def test_what_is_no_loss_has_no_slope_in_c() -> None:
-    count = _library.losses_count()
-    assert np.isnan(_library.losses_slope(count, 1.0, 0.5, 0.0))
-    assert _library.losses_target(count) is None
+    assert np.isnan(_library.losses_slope(len(LOSSES), 1.0, 0.5, 0.0))
+    assert facts(len(LOSSES)).target is None
 
 
 def test_a_loss_with_one_vector_a_class_decides_which_labels_are_declared() -> None:

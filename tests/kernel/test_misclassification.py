@@ -21,7 +21,7 @@ from tests.kernel.cases import DIMS
 Matrix = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.float32]
 
-FIELDS = ("magic", "bytes", "cells", "classes", "models", "vectors", "feature map", "unused")
+FIELDS = ("magic", "bytes", "cells", "feature map", "summed", "classes", "models", "vectors")
 
 
 def a_case(models: int, vectors: int, dims: int, *, rows: int, seed: int = 0) -> tuple[Matrix, Rows, int]:
@@ -152,7 +152,7 @@ def test_counts_go_on_from_bytes_and_unsound_ones_are_refused() -> None:
         *(("vectors", bad) for bad in (0, 1, 2, 2**63)),
         ("feature map", 8),
         ("feature map", 2**63),
-        ("unused", 1),
+        ("summed", 2**63),
     ],
 )
 def test_states_with_a_header_that_is_not_sound_are_refused(field: str, bad: int) -> None:
@@ -212,9 +212,5 @@ def test_memory_that_no_state_fits_is_refused_by_c() -> None:
     assert code(start, size) == "no error"
     assert "outside the kernel's range" in code(start, size + 8)
     assert "not aligned" in code(start + 4, size)
-    checked: bytes = _library.sgd_error_text(_library.misclassification_check(start + 4, size))
+    checked: bytes = _library.sgd_error_text(_library.sum_check(start + 4, size))
     assert "not aligned" in checked.decode()
-
-
-def test_each_summation_names_its_aggregate() -> None:
-    assert (DerivativeSums.aggregate, ErrorCounts.aggregate) == ("derivative", "errors")

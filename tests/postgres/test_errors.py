@@ -9,9 +9,7 @@ import numpy.typing as npt
 import psycopg
 import pytest
 
-from boltdp.kernel.loss_derivatives import DerivativeSums
 from boltdp.kernel.misclassification import ErrorCounts
-from boltdp.losses import Logistic
 
 ROWS, DIMS = 700, 6
 ERRORS = ErrorCounts(np.ones((3, 1, 2)), classes=2).to_bytes()
@@ -46,7 +44,7 @@ def test_counts_in_the_server_are_those_of_the_kernel(
     with admin.cursor().copy("COPY blocks FROM STDIN") as copy:
         for start in range(0, ROWS, block_rows):
             copy.write_row((start, rows[start : start + block_rows].tolist()))
-    query = f"SELECT boltdp.{ErrorCounts.aggregate}(%s, block ORDER BY place) FROM blocks"
+    query = "SELECT boltdp.sums(%s, block ORDER BY place) FROM blocks"
     answer = admin.execute(query.encode(), [there.to_bytes()]).fetchone()
     assert answer is not None
     there.update(answer[0])
@@ -64,8 +62,8 @@ def test_counts_in_the_server_are_those_of_the_kernel(
         (ERRORS[:-8], "{{1,0.5,0.5}}", "the state is corrupt"),
         (ERRORS + bytes(8), "{{1,0.5,0.5}}", "the state is corrupt"),
         # Three models that claim to be one, and to have a vector for each of four classes.
-        (ERRORS[:32] + b"\1" + ERRORS[33:], "{{1,0.5,0.5}}", "the state is corrupt"),
-        (ERRORS[:40] + b"\4" + ERRORS[41:], "{{1,0.5,0.5}}", "the state is corrupt"),
+        (ERRORS[:48] + b"\1" + ERRORS[49:], "{{1,0.5,0.5}}", "the state is corrupt"),
+        (ERRORS[:56] + b"\4" + ERRORS[57:], "{{1,0.5,0.5}}", "the state is corrupt"),
         (ERRORS, None, "a block of rows must not be NULL"),
         (ERRORS, "{1,0.5,0.5}", "a block must have two dimensions and rows of 3 numbers, got 1 and 0"),
         (ERRORS, "{{1,0.5}}", "a block must have two dimensions and rows of 3 numbers, got 2 and 2"),
@@ -76,21 +74,14 @@ def test_what_is_unsound_is_refused(
     admin: psycopg.Connection, state: bytes | None, block: str | None, message: str
 ) -> None:
     with pytest.raises(psycopg.Error) as caught:
-        admin.execute("SELECT boltdp.errors(%s::bytea, %s::real[])", (state, block))
+        admin.execute("SELECT boltdp.sums(%s::bytea, %s::real[])", (state, block))
     assert caught.value.diag.message_primary == message
 
 
-@pytest.mark.parametrize("aggregate", ["errors", "derivative"])
-def test_a_state_of_the_other_aggregate_is_refused(admin: psycopg.Connection, aggregate: str) -> None:
-    state = ERRORS if aggregate == "derivative" else DerivativeSums(Logistic(), np.ones((1, 2))).to_bytes()
-    with pytest.raises(psycopg.errors.InvalidParameterValue, match="the state is corrupt"):
-        admin.execute(f"SELECT boltdp.{aggregate}(%s::bytea, '{{{{1,0.5,0.5}}}}'::real[])".encode(), [state])
-
-
 def test_counts_are_no_window_function(admin: psycopg.Connection) -> None:
-    with pytest.raises(psycopg.Error, match=r"boltdp\.errors"):
-        admin.execute("SELECT boltdp.errors(%s::bytea, '{{1,0.5,0.5}}'::real[]) OVER ()", [ERRORS])
+    with pytest.raises(psycopg.Error, match=r"boltdp\.sums"):
+        admin.execute("SELECT boltdp.sums(%s::bytea, '{{1,0.5,0.5}}'::real[]) OVER ()", [ERRORS])
 
 
 def test_counts_of_no_rows_are_null(admin: psycopg.Connection) -> None:
-    assert admin.execute("SELECT boltdp.errors(%s, NULL) FROM pg_class WHERE false", (ERRORS,)).fetchone() == (None,)
+    assert admin.execute("SELECT boltdp.sums(%s, NULL) FROM pg_class WHERE false", (ERRORS,)).fetchone() == (None,)

@@ -189,14 +189,14 @@ def total(summed: Any) -> Any:
     return summed.counts if isinstance(summed, ErrorCounts) else summed.value
 
 
-@pytest.mark.parametrize("aggregate", SUMMED)
-def test_any_number_of_parallel_workers_sums_to_the_same_bits(server: Server, table: str, aggregate: str) -> None:
+@pytest.mark.parametrize("kind", SUMMED)
+def test_any_number_of_parallel_workers_sums_to_the_same_bits(server: Server, table: str, kind: str) -> None:
     """Over blocks of an ordinary table, which workers can read, in several orders."""
     with PostgresEngine(server.uri, table=table) as engine, engine.prepare(SCHEMA, Context(seed=1)) as prepared:
         rows = np.concatenate([block.copy() for block in prepared.blocks()])
-    expected = SUMMED[aggregate]()
+    expected = SUMMED[kind]()
     expected.add(rows)
-    call = f"SELECT boltdp.{aggregate}((SELECT boltdp.get_state(1)), block) FROM blocks"
+    call = "SELECT boltdp.sums((SELECT boltdp.get_state(1)), block) FROM blocks"
     with psycopg.connect(server.uri, autocommit=True) as connection:
         for setting in ("parallel_setup_cost", "parallel_tuple_cost", "min_parallel_table_scan_size"):
             connection.execute(f"SET {setting} = 0")
@@ -209,13 +209,13 @@ def test_any_number_of_parallel_workers_sums_to_the_same_bits(server: Server, ta
                 connection.execute("ANALYZE blocks")
                 for workers in (0, 1, 2):
                     connection.execute(f"SET max_parallel_workers_per_gather = {workers}")
-                    connection.execute("SELECT boltdp.put_state(1, %s)", [SUMMED[aggregate]().to_bytes()])
+                    connection.execute("SELECT boltdp.put_state(1, %s)", [SUMMED[kind]().to_bytes()])
                     plan = str(connection.execute(f"EXPLAIN {call}").fetchall())
                     assert ("Parallel Seq Scan" in plan) == (workers > 0)
                     assert f"'Workers Planned: {workers}'" in plan.replace("  ", "") or workers == 0
                     summed = connection.execute(call).fetchall()[0][0]
-                    assert summed != SUMMED[aggregate]().to_bytes()
-                    found = SUMMED[aggregate]()
+                    assert summed != SUMMED[kind]().to_bytes()
+                    found = SUMMED[kind]()
                     found.update(summed)
                     assert np.array_equal(total(found), total(expected))
                 connection.execute("DROP TABLE blocks")
@@ -243,9 +243,9 @@ def test_objective_perturbation_finds_the_weights_of_the_arrays(
         (b"", "{{1,0.5,0.5}}", "the state is corrupt"),
         (b"x" * 400, "{{1,0.5,0.5}}", "the state is corrupt"),
         # Sums of a gradient that claim to be those of a Hessian, and a kind that there is not.
-        (SUMS[:48] + b"\2" + SUMS[49:], "{{1,0.5,0.5}}", "the state is corrupt"),
-        (SUMS[:48] + b"\3" + SUMS[49:], "{{1,0.5,0.5}}", "the state is corrupt"),
-        (HESSIAN[:48] + b"\0" + HESSIAN[49:], "{{1,0.5,0.5}}", "the state is corrupt"),
+        (SUMS[:64] + b"\2" + SUMS[65:], "{{1,0.5,0.5}}", "the state is corrupt"),
+        (SUMS[:64] + b"\3" + SUMS[65:], "{{1,0.5,0.5}}", "the state is corrupt"),
+        (HESSIAN[:64] + b"\0" + HESSIAN[65:], "{{1,0.5,0.5}}", "the state is corrupt"),
         (HESSIAN[:-8], "{{1,0.5,0.5}}", "the state is corrupt"),
         (HESSIAN, "{{1,0.5}}", "a block must have two dimensions and rows of 3 numbers, got 2 and 2"),
         (SUMS, None, "a block of rows must not be NULL"),
@@ -258,12 +258,12 @@ def test_the_aggregate_of_derivatives_refuses_what_is_unsound(
     admin: psycopg.Connection, state: bytes | None, block: str | None, message: str
 ) -> None:
     with pytest.raises(psycopg.Error) as caught:
-        admin.execute("SELECT boltdp.derivative(%s::bytea, %s::real[])", (state, block))
+        admin.execute("SELECT boltdp.sums(%s::bytea, %s::real[])", (state, block))
     assert caught.value.diag.message_primary == message
 
 
 def test_the_aggregate_of_derivatives_of_no_rows_is_null(admin: psycopg.Connection) -> None:
-    assert admin.execute("SELECT boltdp.derivative(%s, NULL) FROM pg_class WHERE false", (SUMS,)).fetchone() == (None,)
+    assert admin.execute("SELECT boltdp.sums(%s, NULL) FROM pg_class WHERE false", (SUMS,)).fetchone() == (None,)
 
 
 @pytest.mark.parametrize("options", [{}, {"layout": "rows"}], ids=str)
@@ -942,7 +942,7 @@ def test_nothing_that_watches_the_server_sees_a_model_or_a_row(server: Server) -
                 assert "boltdp.sgd" in str(texts[1:])
         written = log.read_text("utf-8")[before:] + str(texts)
     assert "boltdp.sgd" in written
-    assert "boltdp.moments" in written
+    assert "boltdp.sums" in written
     assert not any(str(total) in written for total in sums.reshape(-1).tolist())
     # Which rows were drawn does not show, nor how many: two draws say the same, and no table is made for them.
     assert any("COPY boltdp.inbox FROM STDIN (FORMAT BINARY)" in line for line in said[0])
@@ -957,7 +957,7 @@ def test_nothing_that_watches_the_server_sees_a_model_or_a_row(server: Server) -
     for number in (*weights, *derivatives, *(key[at : at + 8] for at in range(0, 32, 8))):
         assert not any(text in written for text in notations(number))
     # What a derivative is summed at goes to the inbox, and no table is made for it.
-    assert any("boltdp.derivative" in line for line in summing)
+    assert any("boltdp.sums" in line for line in summing)
     assert any("COPY boltdp.inbox FROM STDIN" in line for line in summing)
     assert not any("CREATE" in line for line in summing)
     for value in X[:20].reshape(-1):

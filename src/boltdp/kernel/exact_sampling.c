@@ -1,30 +1,15 @@
 /*
- * exact_sampling.c: real numbers as whole multiples of a power of two, in 128 bits. "Qn" is a number in multiples of
- * 2^-n. Every product is rounded down, by less than one multiple, and privacy/mechanisms.md adds these errors up. The
- * functions of the C library (log, sqrt) give first guesses only: what is made of them is right, or is refused,
- * whatever they return.
+ * exact_sampling.c: the noise of a release, drawn exactly: a quick way for nearly all draws. privacy/exact_sampling.py
+ * draws the same from the same random bits, to as many digits as it takes, whenever this one cannot be sure.
+ *
+ * Real numbers are whole multiples of a power of two, in 128 bits. "Qn" is a number in multiples of 2^-n. Every product
+ * is rounded down, by less than one multiple, and privacy/mechanisms.md adds these errors up. The functions of the C
+ * library (log, sqrt) give first guesses only: what is made of them is right, or is refused, whatever they return.
  */
-#include "exact_sampling.h"
-
 #include <math.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
-
-#if !defined(__SIZEOF_INT128__)
-
-int exact_gaussian(const unsigned char *stream, double scale, int grid, const double *weights, size_t dims,
-                   double *out)
-{
-    (void) stream, (void) scale, (void) grid, (void) weights, (void) dims, (void) out;
-    return 0;
-}
-
-int exact_spherical(const unsigned char *stream, double scale, int grid, const double *weights, size_t dims,
-                    double *out)
-{
-    return exact_gaussian(stream, scale, grid, weights, dims, out);
-}
-
-#else
 
 typedef unsigned __int128 natural;
 typedef __int128 integer;
@@ -180,6 +165,14 @@ static int settle(double weight, int grid, integer noise, uint64_t doubt, double
     return (uint64_t) sum >= doubt && (uint64_t) sum <= -doubt;
 }
 
+/*
+ * out[i] = weights[i] + scale * x_i, rounded to the nearest multiple of 2^-grid, with x_1, x_2, ... the normal
+ * variables that the Box-Muller transform makes of pairs of real uniforms. Of each uniform, of which there are `dims`
+ * rounded up to an even number, the first 124 bits are given: 16 bytes of `stream`, as two numbers of 64 bits, the
+ * highest byte first, without their two lowest bits. Returns 1 if all results are what they would be whatever the
+ * other bits are, and 0 if one may not be, after which they mean nothing. The work is the same whatever the noise is,
+ * unless the answer is 0. privacy/mechanisms.md, section 3, has the proof.
+ */
 int exact_gaussian(const unsigned char *stream, double scale, int grid, const double *weights, size_t dims,
                    double *out)
 {
@@ -199,6 +192,10 @@ int exact_gaussian(const unsigned char *stream, double scale, int grid, const do
     return sure;
 }
 
+/*
+ * The same for spherical noise: the normal variables, over their norm, times the sum of -ln(U) over `dims` further
+ * uniforms, which follow the even number above. Up to 16383 dimensions.
+ */
 int exact_spherical(const unsigned char *stream, double scale, int grid, const double *weights, size_t dims,
                     double *out)
 {
@@ -249,5 +246,3 @@ int exact_spherical(const unsigned char *stream, double scale, int grid, const d
     free(normal);
     return sure;
 }
-
-#endif

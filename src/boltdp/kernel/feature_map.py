@@ -10,18 +10,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from boltdp._arrays import Doubles, PackedRows
+from boltdp._arrays import Doubles, Integers, PackedRows
 from boltdp.errors import ParameterError
 from boltdp.kernel.sgd import _aligned_block, _library, feature_map_pointer
 
 Kind = Literal["numbers", "category", "steps", "constant"]
 _KINDS: tuple[Kind, ...] = ("numbers", "category", "steps", "constant")
 _HEADER_WORDS = 8
+Numbers = TypeVar("Numbers", Doubles, Integers)
 
 
 @dataclass(frozen=True)
@@ -50,10 +51,6 @@ class Segment:
         """The number of slots in sums: see `feature_map.h`."""
         return len(self.a) + (0 if not self.is_group else 1 if self.kind == "category" else 2)
 
-    def can_merge(self, other: Segment) -> bool:
-        """Return whether this segment and the following one can be merged."""
-        return self.kind == other.kind and not self.is_group
-
     def spread(self, weights: Doubles) -> Doubles:
         """Return <w, x> for the features x of each slot of a group, along the last axis of the weights."""
         absent, present = weights * self.a, weights * self.b
@@ -65,7 +62,8 @@ class Segment:
         return np.concatenate([above[..., :1], others + present], axis=-1)
 
     def gather(self, sums: Doubles) -> Doubles:
-        """Return the sums of the features from the sums of the slots of a group, along the last axis."""
+        """Return the sums of the features from the sums of the slots of a group, in its units, along the last axis."""
+        sums = sums / np.where(self.units > 0, self.units, 1.0)
         if self.kind == "steps":
             below, above = _sums_before(sums[..., 1:]), _sums_after(sums[..., 1:])
             return self.b * above[..., 1:-1] + self.a * below[..., 1:-1]
@@ -77,6 +75,13 @@ class Segment:
     def squares(self) -> Doubles:
         """The squared norm of the features of each slot of a group."""
         return Segment(self.kind, self.a**2, self.b**2).spread(np.ones(len(self.a)))
+
+    @cached_property
+    def units(self) -> Doubles:
+        """The norm of the features of each slot of a group, rounded up to a power of two; 0 for no features."""
+        lengths = np.sqrt(self.squares)
+        fractions, exponents = np.frexp(lengths)
+        return np.where(lengths > 0, np.ldexp(1.0, exponents - (fractions == 0.5)), 0.0)
 
 
 def _sums_before(numbers: Doubles) -> Doubles:
@@ -107,7 +112,7 @@ class FeatureMap:
     def __init__(self, segments: Sequence[Segment]) -> None:
         self.segments: list[Segment] = []
         for segment in segments:
-            if self.segments and self.segments[-1].can_merge(segment):
+            if self.segments and self.segments[-1].kind == segment.kind and not segment.is_group:
                 last = self.segments.pop()
                 segment = Segment(last.kind, np.concatenate([last.a, segment.a]), np.concatenate([last.b, segment.b]))
             self.segments.append(segment)
@@ -123,21 +128,14 @@ class FeatureMap:
         """The feature map in the memory layout of C."""
         groups = [part for part in self.segments if part.is_group]
         counts = [[_KINDS.index(part.kind), len(part.a)] for part in self.segments]
-        squares = np.concatenate([np.empty(0), *(part.squares for part in groups)])
-        numbers = [*(part.a for part in self.segments), *(part.b for part in self.segments), squares, self._units]
+        numbers = [*(part.a for part in self.segments), *(part.b for part in self.segments)]
+        numbers += [*(part.squares for part in groups), *(part.units for part in groups)]
         size = 8 * (_HEADER_WORDS + 2 * len(counts) + sum(map(len, numbers)))
         header = [size, self.cells, self.dims, self.dense, self.slots, len(groups), len(counts), 0]
         words = np.concatenate([np.array(header, np.uint64), np.array(counts, np.uint64).reshape(-1)])
         block = _aligned_block(size)
         block[:] = np.concatenate([words.view(np.uint8), np.concatenate(numbers).view(np.uint8)])
         return block
-
-    @cached_property
-    def _units(self) -> Doubles:
-        """The norm of the features of each slot of a group, rounded up to a power of two; 0 for no features."""
-        lengths = np.sqrt(np.concatenate([np.empty(0), *(part.squares for part in self.segments if part.is_group)]))
-        fractions, exponents = np.frexp(lengths)
-        return np.where(lengths > 0, np.ldexp(1.0, exponents - (fractions == 0.5)), 0.0)
 
     def features(self, rows: PackedRows) -> Doubles:
         """Return the labels and features of packed rows."""
@@ -153,32 +151,35 @@ class FeatureMap:
 
     def spread(self, weights: Doubles) -> Doubles:
         """Convert weights of features to weights of slots with the same <w, x>, along the last axis."""
-        parts = [(part, weights[..., at]) for part, at in self._feature_slices()]
+        cuts = [*accumulate(len(part.a) for part in self.segments)][:-1]
+        parts = [*zip(self.segments, np.split(weights, cuts, axis=-1), strict=True)]
         dense = [own for part, own in parts if not part.is_group]
         return np.concatenate([*dense, *(part.spread(own) for part, own in parts if part.is_group)], axis=-1)
 
     def gather(self, sums: Doubles) -> Doubles:
         """Convert sums of slots to sums of features, along the last axis."""
-        dense = iter(np.split(sums[..., : self.dense], self._dense_cuts, axis=-1))
-        # A slot with norm 0 has no features.
-        scaled = sums[..., self.dense :] / np.where(self._units > 0, self._units, 1.0)
-        groups = iter(np.split(scaled, self._group_cuts, axis=-1))
-        gathered = [part.gather(next(groups)) if part.is_group else next(dense) for part in self.segments]
-        return np.concatenate(gathered, axis=-1)
+        parts = self.split_slots(sums)
+        return np.concatenate([part.gather(own) if part.is_group else own for part, own in parts], axis=-1)
 
-    @cached_property
-    def _dense_cuts(self) -> list[int]:
-        return [*accumulate(len(part.a) for part in self.segments if not part.is_group)][:-1]
-
-    @cached_property
-    def _group_cuts(self) -> list[int]:
-        return [*accumulate(part.slots for part in self.segments if part.is_group)][:-1]
-
-    def _feature_slices(self) -> Iterator[tuple[Segment, slice]]:
-        at = 0
+    def split_slots(self, sums: Numbers) -> Iterator[tuple[Segment, Numbers]]:
+        """Yield each segment with the sums of its slots, along the last axis."""
+        dense, group = 0, self.dense
         for part in self.segments:
-            yield part, slice(at, at + len(part.a))
-            at += len(part.a)
+            first = group if part.is_group else dense
+            yield part, sums[..., first : first + part.slots]
+            if part.is_group:
+                group += part.slots
+            else:
+                dense += part.slots
+
+
+def slot_weights(weights: Doubles, feature_map: FeatureMap | None) -> Doubles:
+    """Return a C-contiguous array of weights of slots; without a feature map every feature is a slot."""
+    if feature_map is not None:
+        if feature_map.dims != weights.shape[-1]:
+            raise ParameterError(f"feature_map must be of {weights.shape[-1]} features, got {feature_map.dims}")
+        weights = feature_map.spread(weights)
+    return np.ascontiguousarray(weights, np.float64)
 
 
 def scores(rows: PackedRows, weights: Doubles, feature_map: FeatureMap | None = None) -> Doubles:
@@ -193,14 +194,14 @@ def scores(rows: PackedRows, weights: Doubles, feature_map: FeatureMap | None = 
             f"{rows.shape} and weights of shape {weights.shape}"
         )
     contiguous = np.ascontiguousarray(rows)
-    slot_weights = np.ascontiguousarray(weights if feature_map is None else feature_map.spread(weights), np.float64)
-    out, room = np.empty((len(rows), len(weights))), np.empty(2 * slot_weights.shape[1])
+    of_slots = slot_weights(weights, feature_map)
+    out, room = np.empty((len(rows), len(weights))), np.empty(2 * of_slots.shape[1])
     _library.feature_map_scores(
         feature_map_pointer(feature_map),
         cells,
         contiguous.ctypes.data,
         len(rows),
-        slot_weights.ctypes.data,
+        of_slots.ctypes.data,
         len(weights),
         room.ctypes.data,
         out.ctypes.data,

@@ -4,10 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "feature_map.h"
-#include "sgd.h"
-#include "sum_state.h"
-
 typedef double vec4 __attribute__((vector_size(32), aligned(8), may_alias));
 typedef int64_t mask4 __attribute__((vector_size(32), aligned(8), may_alias)); /* lanes of all ones or all zeros */
 
@@ -23,42 +19,28 @@ static uint64_t dense_of(uint64_t cells, const struct feature_map *r)
 uint64_t feature_sums_bytes(uint64_t cells, const void *map)
 {
     const struct feature_map *r = map;
-    if (cells < 1 || cells > SGD_MAX_DIMS || (r != NULL && r->cells != cells))
+    if (!sum_cells_fit(cells, r))
         return 0;
     const uint64_t scratch = (dense_of(cells, r) + 3) / 4 * 4 + (r == NULL ? 0 : (r->groups + 1) / 2);
     return sizeof(struct feature_sums_state) + sizeof(double) * (2 * feature_map_slots(r, cells) + scratch) +
            (r == NULL ? 0 : r->bytes);
 }
 
-int feature_sums_check(const void *state, size_t bytes)
+static int is_sound(const void *state, const struct feature_map *r)
 {
     const struct feature_sums_state *s = state;
-    if ((uintptr_t) state % sizeof(double) != 0)
-        return SGD_UNALIGNED;
-    if (bytes < sizeof *s || s->magic != FEATURE_SUMS_MAGIC || s->bytes != bytes || s->map_bytes > bytes - sizeof *s ||
-        s->map_bytes % sizeof(double) != 0 || !(s->radius > 0.0) || s->summed > FEATURE_SUMS_MAX_ROWS || s->unused[0] != 0 ||
-        s->unused[1] != 0)
-        return SGD_CORRUPT;
-    const struct feature_map *r = MAP_OF(s);
-    return (r == NULL || feature_map_check(r, s->map_bytes) == SGD_OK) && feature_sums_bytes(s->cells, r) == bytes ? SGD_OK
-                                                                                                        : SGD_CORRUPT;
+    return s->radius > 0.0 && s->unused[0] == 0 && s->unused[1] == 0 &&
+           feature_sums_bytes(s->sum.cells, r) == s->sum.bytes;
 }
 
 int feature_sums_init(void *state, size_t bytes, uint64_t cells, const void *map, double radius)
 {
     struct feature_sums_state *s = state;
-    const struct feature_map *r = map;
-    if (bytes == 0 || feature_sums_bytes(cells, map) != bytes || !(radius > 0.0))
-        return SGD_BAD_RECIPE;
-    if ((uintptr_t) state % sizeof(double) != 0)
-        return SGD_UNALIGNED;
-    memset(s, 0, bytes);
-    s->magic = FEATURE_SUMS_MAGIC;
-    s->bytes = bytes;
-    s->cells = cells;
+    const int code = sum_init(state, bytes, feature_sums_bytes(cells, map), &feature_sums_kind, cells, map);
+    if (code != SGD_OK)
+        return code;
     s->radius = radius;
-    sum_state_put_map(state, bytes, r, &s->map_bytes);
-    return SGD_OK;
+    return is_sound(s, map) ? SGD_OK : SGD_BAD_RECIPE;
 }
 
 /* Clip the numbers of a row, those past the last being 0. */
@@ -111,11 +93,12 @@ INLINE void add_groups(double *sums, double *squares, const struct feature_map *
 INLINE void scan(struct feature_sums_state *s, const float *rows, size_t n_rows, int wide)
 {
     (void) wide;
-    const struct feature_map *r = MAP_OF(s);
-    const uint64_t slots = feature_map_slots(r, s->cells), dense = dense_of(s->cells, r), padded = (dense + 3) / 4 * 4;
+    const struct feature_map *r = sum_map(&s->sum);
+    const uint64_t cells = s->sum.cells, slots = feature_map_slots(r, cells), dense = dense_of(cells, r);
+    const uint64_t padded = (dense + 3) / 4 * 4;
     double *sums = s->data, *squares = sums + slots, *x = squares + slots;
     uint32_t *active = (uint32_t *) (void *) (x + padded);
-    for (size_t i = 0; i < n_rows; i++, rows += 1 + s->cells) {
+    for (size_t i = 0; i < n_rows; i++, rows += 1 + cells) {
         double square = 0.0;
         if (r != NULL)
             read_slots(r, rows + 1, x, active);
@@ -133,31 +116,39 @@ INLINE void scan(struct feature_sums_state *s, const float *rows, size_t n_rows,
         if (r != NULL && r->groups > 0)
             add_groups(sums + dense, squares + dense, r, active, scale);
     }
-    s->summed += n_rows;
+    s->sum.summed += n_rows;
     /* Rows are as private after the scan as before it, and nobody needs them here. */
     memset(x, 0, (padded + (r == NULL ? 0 : (r->groups + 1) / 2)) * sizeof *x);
 }
 
-#define ROWS_LEFT(s) (FEATURE_SUMS_MAX_ROWS - (s)->summed)
-DEFINE_ADD(feature_sums, ROWS_LEFT)
+DEFINE_SCANS
 
-int feature_sums_join(void *state, size_t bytes, const void *other)
+static uint64_t slots_of(const struct feature_sums_state *s)
+{
+    return feature_map_slots(sum_map(&s->sum), s->sum.cells);
+}
+
+static size_t sums_end(const void *state)
+{
+    return sizeof(struct feature_sums_state) + 2 * slots_of(state) * sizeof(double);
+}
+
+static void join(void *state, const void *other)
 {
     struct feature_sums_state *s = state;
     const struct feature_sums_state *o = other;
-    int code = feature_sums_check(state, bytes);
-    if (code == SGD_OK)
-        code = feature_sums_check(other, bytes);
-    if (code != SGD_OK)
-        return code;
-    const uint64_t slots = feature_map_slots(MAP_OF(s), s->cells);
-    if (memcmp(s, o, offsetof(struct feature_sums_state, summed)) != 0 ||
-        memcmp((const char *) s + (bytes - s->map_bytes), (const char *) o + (bytes - s->map_bytes), s->map_bytes) != 0)
-        return SGD_BAD_RECIPE;
-    if (o->summed > FEATURE_SUMS_MAX_ROWS - s->summed)
-        return SGD_FINISHED;
-    for (uint64_t i = 0; i < 2 * slots; i++)
+    for (uint64_t i = 0; i < 2 * slots_of(s); i++)
         s->data[i] += o->data[i];
-    s->summed += o->summed;
-    return SGD_OK;
 }
+
+const struct sum_kind feature_sums_kind = {
+    .magic = UINT64_C(0x326d6f6d746c6f62), /* "boltmom2" in memory on a little-endian machine */
+    .max_rows = UINT64_C(1) << 33,         /* sums of up to this many rows are exact */
+    .header_bytes = sizeof(struct feature_sums_state),
+    .sums_at = sizeof(struct feature_sums_state),
+    .sums_end = sums_end,
+    .is_sound = is_sound,
+    .scan_portable = scan_portable,
+    .scan_avx2 = scan_avx2,
+    .join = join,
+};

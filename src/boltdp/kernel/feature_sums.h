@@ -6,27 +6,19 @@
  * rows shortened to the radius; a row without a feature map that has a NaN adds nothing. Labels play no part.
  *
  * Each term is rounded by itself to a whole multiple of 1/FEATURE_SUMS_UNIT, and whole numbers are added exactly:
- * neither the order of the rows nor how they are cut changes a bit, and replacing a row changes nothing but its own
- * terms. The sums are those of slots (feature_map.h), of which `feature_sums.py` makes those of features. They are as
- * private as the rows.
+ * replacing a row changes nothing but its own terms. The sums are those of slots (feature_map.h), of which
+ * `feature_sums.py` makes those of features.
  */
 #ifndef BOLTDP_FEATURE_SUMS_H
 #define BOLTDP_FEATURE_SUMS_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include "sum_state.h"
 
-#define FEATURE_SUMS_MAGIC UINT64_C(0x316d6f6d746c6f62) /* "boltmom1" in memory on a little-endian machine */
-#define FEATURE_SUMS_UNIT 1048576.0                     /* 2^20 */
-#define FEATURE_SUMS_MAX_ROWS (UINT64_C(1) << 33)       /* sums of up to this many rows are exact */
+#define FEATURE_SUMS_UNIT 1048576.0 /* 2^20 */
 
 struct feature_sums_state {
-    uint64_t magic;     /* FEATURE_SUMS_MAGIC */
-    uint64_t bytes;     /* length of the whole block */
-    uint64_t cells;     /* of a row: 1 .. SGD_MAX_DIMS */
-    uint64_t map_bytes;   /* bytes of the feature map, which is at the end; 0: none */
+    struct sum_state sum;
     double radius;      /* > 0 */
-    uint64_t summed;    /* rows */
     uint64_t unused[2]; /* zeros */
     double data[];      /* sums[slots], squares[slots], in units; then scratch that is zero between calls: the dense
                            numbers of a row, rounded up to a multiple of 4, and half as many numbers as there are groups */
@@ -37,14 +29,5 @@ uint64_t feature_sums_bytes(uint64_t cells, const void *map);
 
 /* The state before the first row. */
 int feature_sums_init(void *state, size_t bytes, uint64_t cells, const void *map, double radius);
-
-/* Everything that can be wrong with a block that claims to be a state. */
-int feature_sums_check(const void *state, size_t bytes);
-
-/* Add packed float32 rows. */
-int feature_sums_add(void *state, size_t bytes, const float *rows, size_t n_rows, int build);
-
-/* Add what another state of the same sums has: SGD_BAD_RECIPE if it is of others. */
-int feature_sums_join(void *state, size_t bytes, const void *other);
 
 #endif

@@ -10,7 +10,7 @@
 #include "ziggurat.h"
 
 /* ln(x) of a positive normal number: x = 2^e * m, m near 1, and ln(m) = 2 * artanh((m - 1)/(m + 1)) by its series. */
-static double natural_log(double x)
+double sgd_log(double x)
 {
     static const double over[] = {1.0 / 23, 1.0 / 21, 1.0 / 19, 1.0 / 17, 1.0 / 15, 1.0 / 13,
                                   1.0 / 11, 1.0 / 9,  1.0 / 7,  1.0 / 5,  1.0 / 3}; /* dividing takes time */
@@ -29,15 +29,15 @@ static double natural_log(double x)
     return exponent * 0x1.62e42fefa39efp-1 + (2.0 * t + 2.0 * t * sum);
 }
 
-/* What is beyond TAIL_START (Marsaglia 1964): an exponential that is accepted with probability exp(-x*x/2). */
+/* What is beyond X_1 (Marsaglia 1964): an exponential that is accepted with probability exp(-x*x/2). */
 static double normal_tail(struct stream *s)
 {
     double x, y;
     do {
-        x = natural_log(next_uniform(s)) / -TAIL_START;
-        y = -natural_log(next_uniform(s));
+        x = sgd_log(next_uniform(s)) / -EDGES[1];
+        y = -sgd_log(next_uniform(s));
     } while (y + y < x * x);
-    return TAIL_START + x;
+    return EDGES[1] + x;
 }
 
 /* The use of a random word: 8 bits choose the layer, one the sign, 52 the column of the layer. */
@@ -45,21 +45,27 @@ static double normal_tail(struct stream *s)
 #define SIGN_OF(word) (((word) & 256) << 55) /* where a double has it */
 #define COLUMN_OF(word) ((word) >> 12)
 
+/* f(x) = exp(-x*x/2) */
+static double normal_curve(double x)
+{
+    return sgd_exp2_256ths(-0.5 * UNITS_PER_NAT * (x * x));
+}
+
 /* A standard normal variable from `word`, and from spare words if it is rejected. */
 static double normal_from(struct stream *s, uint64_t word)
 {
     double x;
     for (;; word = next_word(s)) {
-        const struct layer *layer = &LAYERS[LAYER_OF(word)];
-        x = ((double) COLUMN_OF(word) + 0.5) * layer->width;
-        if (COLUMN_OF(word) < layer->inside)
+        const double *edge = &EDGES[LAYER_OF(word)];
+        x = ((double) COLUMN_OF(word) + 0.5) * 0x1p-52 * edge[0];
+        if (x < edge[1])
             break;
         if (LAYER_OF(word) == 0) {
             x = normal_tail(s);
             break;
         }
-        const double y = layer->height + next_uniform(s) * (layer[1].height - layer->height);
-        if (y < sgd_exp2_256ths(-0.5 * UNITS_PER_NAT * (x * x)))
+        const double low = normal_curve(edge[0]), high = normal_curve(edge[1]);
+        if (low + next_uniform(s) * (high - low) < normal_curve(x))
             break;
     }
     return SIGN_OF(word) ? -x : x;
@@ -76,7 +82,7 @@ static double next_gamma(struct stream *s, double shape)
         const double u = next_uniform(s), square = x * x;
         if (u < 1.0 - 0.0331 * (square * square))
             return d * v;
-        if (natural_log(u) < 0.5 * square + d * ((1.0 - v) + natural_log(v)))
+        if (sgd_log(u) < 0.5 * square + d * ((1.0 - v) + sgd_log(v)))
             return d * v;
     }
 }

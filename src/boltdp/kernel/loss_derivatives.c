@@ -6,10 +6,7 @@
 #include <string.h>
 
 #include "losses.h"
-#include "feature_map.h"
 #include "packing.h"
-#include "sgd.h"
-#include "sum_state.h"
 
 typedef double vec4 __attribute__((vector_size(32), aligned(8), may_alias));
 typedef uint64_t word4 __attribute__((vector_size(32), aligned(8), may_alias));
@@ -52,32 +49,28 @@ static struct shape shape_of(uint64_t cells, const struct feature_map *r)
     return shape;
 }
 
-/* Where each array of `data` begins. */
-enum { WEIGHTS, DIRECTION, PARTIAL, HIGH, LOW, ROWS, ACTIVE, SCORES, CLASS_WEIGHTS };
-
 #define TILE 4
 
-static uint64_t place_of(const struct derivatives_state *s, const struct shape *shape, uint64_t array)
-{
-    const uint64_t weights = vectors(s) * shape->stride;
-    const uint64_t numbers = weights * (s->kind == DERIVATIVES_HESSIAN ? shape->stride : 1);
-    const uint64_t rows = PARTIAL * weights + (ROWS - PARTIAL) * numbers;
-    switch (array) {
-    case ACTIVE:
-        return rows + TILE * shape->first;
-    case SCORES:
-        return rows + TILE * shape->first + TILE / 2 * shape->groups; /* two slots, of 32 bits, in a number */
-    case CLASS_WEIGHTS:
-        return rows + TILE * shape->first + TILE / 2 * shape->groups + 2 * TILE * vectors(s);
-    default:
-        return array < PARTIAL ? array * weights : PARTIAL * weights + (array - PARTIAL) * numbers;
-    }
-}
+/* The arrays of `data`, in their order. */
+enum { PARTIAL, HIGH, LOW, WEIGHTS, DIRECTION, ROWS, ACTIVE, SCORES, CLASS_WEIGHTS };
 
 /* How many numbers are summed. */
 static uint64_t numbers_of(const struct derivatives_state *s, const struct shape *shape)
 {
-    return place_of(s, shape, HIGH) - place_of(s, shape, PARTIAL);
+    return vectors(s) * shape->stride * (s->kind == DERIVATIVES_HESSIAN ? shape->stride : 1);
+}
+
+/* Where an array of `data` begins. */
+static uint64_t place_of(const struct derivatives_state *s, const struct shape *shape, uint64_t array)
+{
+    const uint64_t numbers = numbers_of(s, shape), weights = vectors(s) * shape->stride;
+    const uint64_t lengths[] = {numbers, numbers, numbers, weights, weights, TILE * shape->first,
+                                TILE / 2 * shape->groups, /* two slots, of 32 bits, in a number */
+                                2 * TILE * vectors(s)};
+    uint64_t place = 0;
+    for (uint64_t before = 0; before < array; before++)
+        place += lengths[before];
+    return place;
 }
 
 uint64_t derivatives_bytes(uint64_t loss, uint64_t cells, uint64_t classes, uint64_t positive, uint64_t kind,
@@ -85,9 +78,8 @@ uint64_t derivatives_bytes(uint64_t loss, uint64_t cells, uint64_t classes, uint
 {
     const struct feature_map *r = map;
     const struct derivatives_state s = {.loss = loss, .classes = classes, .kind = kind};
-    if (loss >= LOSS_COUNT || (kind != DERIVATIVES_GRADIENT && !loss_has_hessian(loss)) || cells < 1 ||
-        cells > SGD_MAX_DIMS || classes < 2 || classes > SGD_MAX_CLASSES || positive >= classes ||
-        kind > DERIVATIVES_HESSIAN || weighted > 1 || (r != NULL && r->cells != cells))
+    if (loss >= LOSS_COUNT || (kind != DERIVATIVES_GRADIENT && !loss_facts(loss).has_hessian) || !sum_cells_fit(cells, r) ||
+        classes < 2 || classes > SGD_MAX_CLASSES || positive >= classes || kind > DERIVATIVES_HESSIAN || weighted > 1)
         return 0;
     const struct shape shape = shape_of(cells, r);
     if (kind == DERIVATIVES_HESSIAN && shape.slots > DERIVATIVES_MAX_HESSIAN_SLOTS)
@@ -96,29 +88,16 @@ uint64_t derivatives_bytes(uint64_t loss, uint64_t cells, uint64_t classes, uint
            (r == NULL ? 0 : r->bytes);
 }
 
-static int numbers_are_sound(uint64_t kind, double parameter, double clip, uint64_t share)
-{
-    return parameter > 0.0 && parameter <= DBL_MAX && clip > 0.0 && (kind == DERIVATIVES_GRADIENT || clip > DBL_MAX) &&
-           share <= UINT64_C(1) << 32;
-}
-
-int derivatives_check(const void *state, size_t bytes)
+static int is_sound(const void *state, const struct feature_map *r)
 {
     const struct derivatives_state *s = state;
-    if ((uintptr_t) state % sizeof(double) != 0)
-        return SGD_UNALIGNED;
-    if (bytes < sizeof *s || s->magic != DERIVATIVES_MAGIC || s->bytes != bytes || s->map_bytes > bytes - sizeof *s ||
-        s->map_bytes % sizeof(double) != 0 || s->waiting >= DERIVATIVES_SUMMED_ROWS || s->summed > DERIVATIVES_MAX_ROWS ||
-        !numbers_are_sound(s->kind, s->parameter, s->clip, s->share) || s->unused[0] != 0 || s->unused[1] != 0)
-        return SGD_CORRUPT;
-    const struct feature_map *r = MAP_OF(s);
-    if ((r != NULL && feature_map_check(r, s->map_bytes) != SGD_OK) ||
-        derivatives_bytes(s->loss, s->cells, s->classes, s->positive, s->kind, s->weighted, r) != bytes)
-        return SGD_CORRUPT;
-    const struct shape shape = shape_of(s->cells, r);
-    if (s->weighted && !sgd_class_weights_are_sound(s->data + place_of(s, &shape, CLASS_WEIGHTS), s->classes))
-        return SGD_CORRUPT;
-    return SGD_OK;
+    if (!(s->parameter > 0.0 && s->parameter <= DBL_MAX && s->clip > 0.0) ||
+        (s->kind != DERIVATIVES_GRADIENT && s->clip <= DBL_MAX) || s->share > UINT64_C(1) << 32 ||
+        s->waiting >= DERIVATIVES_SUMMED_ROWS || s->unused[0] != 0 || s->unused[1] != 0 ||
+        derivatives_bytes(s->loss, s->sum.cells, s->classes, s->positive, s->kind, s->weighted, r) != s->sum.bytes)
+        return 0;
+    const struct shape shape = shape_of(s->sum.cells, r);
+    return !s->weighted || sgd_class_weights_are_sound(s->data + place_of(s, &shape, CLASS_WEIGHTS), s->classes);
 }
 
 /* Dense slots and those of groups, each from the start of a group of four. */
@@ -133,19 +112,13 @@ int derivatives_init(void *state, size_t bytes, uint64_t loss, uint64_t cells, u
                    const double *weights, const double *direction, const double *class_weights)
 {
     struct derivatives_state *s = state;
-    const struct feature_map *r = map;
-    if (!numbers_are_sound(kind, parameter, clip, share) ||
-        derivatives_bytes(loss, cells, classes, positive, kind, weighted, map) != bytes ||
-        (kind == DERIVATIVES_PRODUCT) != (direction != NULL) || (weighted != 0) != (class_weights != NULL) ||
-        (class_weights != NULL && !sgd_class_weights_are_sound(class_weights, classes)))
+    const uint64_t needed = derivatives_bytes(loss, cells, classes, positive, kind, weighted, map);
+    if ((kind == DERIVATIVES_PRODUCT) != (direction != NULL) || (weighted != 0) != (class_weights != NULL))
         return SGD_BAD_RECIPE;
-    if ((uintptr_t) state % sizeof(double) != 0)
-        return SGD_UNALIGNED;
-    memset(s, 0, bytes);
-    s->magic = DERIVATIVES_MAGIC;
-    s->bytes = bytes;
+    const int code = sum_init(state, bytes, needed, &derivatives_kind, cells, map);
+    if (code != SGD_OK)
+        return code;
     s->loss = loss;
-    s->cells = cells;
     s->classes = classes;
     s->positive = positive;
     s->kind = kind;
@@ -153,17 +126,16 @@ int derivatives_init(void *state, size_t bytes, uint64_t loss, uint64_t cells, u
     s->clip = clip;
     s->weighted = weighted;
     s->share = share;
-    const struct shape shape = shape_of(cells, r);
-    sum_state_put_map(state, bytes, r, &s->map_bytes);
+    const struct shape shape = shape_of(cells, map);
     if (class_weights != NULL)
         memcpy(s->data + place_of(s, &shape, CLASS_WEIGHTS), class_weights, classes * sizeof *class_weights);
     for (uint64_t k = 0; k < vectors(s); k++) {
-        copy_slots(s->data + k * shape.stride, weights + k * shape.slots, &shape);
+        copy_slots(s->data + place_of(s, &shape, WEIGHTS) + k * shape.stride, weights + k * shape.slots, &shape);
         if (direction != NULL)
             copy_slots(s->data + place_of(s, &shape, DIRECTION) + k * shape.stride, direction + k * shape.slots,
                        &shape);
     }
-    return SGD_OK;
+    return is_sound(s, map) ? SGD_OK : SGD_BAD_RECIPE;
 }
 
 /*
@@ -194,7 +166,7 @@ INLINE int64_t waiting_sum(const struct derivatives_state *s, const struct shape
 /* Let the rows that wait join the sums. A number left of a Hessian's diagonal may be anything, and is never read. */
 static void fold(struct derivatives_state *s, const struct shape *shape)
 {
-    uint64_t *partial = (uint64_t *) (void *) (s->data + place_of(s, shape, PARTIAL));
+    uint64_t *partial = (uint64_t *) (void *) s->data;
     const uint64_t count = numbers_of(s, shape), offsets = s->waiting * OFFSET_BITS;
     uint64_t *high = partial + count, *low = high + count;
     for (uint64_t row = 0; row < count; row += shape->stride)
@@ -214,6 +186,7 @@ static void fold(struct derivatives_state *s, const struct shape *shape)
 struct tile {
     const struct shape *shape;
     const struct feature_map *map;
+    const double *w, *direction, *class_weights; /* those of the state */
     int only_numbers;     /* are the cells that it reads, all of them in its first segment */
     const double *units;  /* of the slots of groups */
     uint64_t *partial;
@@ -374,15 +347,15 @@ INLINE void add_margins(const struct derivatives_state *s, const struct tile *t,
 {
     const struct part p = part_from(t, first);
     double factors[TILE], along[TILE] = {0};
-    dots(factors, s->data, t, &p, n);
+    dots(factors, t->w, t, &p, n);
     if (s->kind == DERIVATIVES_PRODUCT)
-        dots(along, s->data + place_of(s, t->shape, DIRECTION), t, &p, n);
+        dots(along, t->direction, t, &p, n);
     for (int r = 0; r < n; r++) {
         const double scale = p.scales[r], signed_scale = p.signs[r] * scale;
-        const double score = factors[r] * (signed_scale * loss_unit(s->loss));
+        const double score = factors[r] * (signed_scale * loss_facts(s->loss).unit);
         const double bend = s->kind == DERIVATIVES_PRODUCT ? along[r] * scale : scale;
         double slope, curvature = 0.0;
-        if (loss_has_hessian(s->loss))
+        if (loss_facts(s->loss).has_hessian)
             curvature = loss_curvature(s->loss, score, p.y[r], s->parameter, &slope);
         else
             slope = loss_factor(s->loss, score, p.y[r], s->parameter, 1.0);
@@ -415,16 +388,15 @@ INLINE void clip_factors(double *factors, size_t step, size_t classes, double le
 INLINE void add_multinomial(const struct derivatives_state *s, const struct tile *t, int first, int n)
 {
     const size_t classes = s->classes, stride = t->shape->stride;
-    const double *direction = s->data + place_of(s, t->shape, DIRECTION);
     const struct part part = part_from(t, first);
     double *p = t->scores, *a = p + n * classes; /* of row r and class k at k * n + r */
     for (size_t k = 0; k < classes; k++)
-        dots(p + k * n, s->data + k * stride, t, &part, n);
+        dots(p + k * n, t->w + k * stride, t, &part, n);
     for (size_t k = 0; s->kind == DERIVATIVES_PRODUCT && k < classes; k++)
-        dots(a + k * n, direction + k * stride, t, &part, n);
+        dots(a + k * n, t->direction + k * stride, t, &part, n);
     for (int r = 0; r < n; r++) {
         const double scale = part.scales[r];
-        const double sum = multinomial_powers(p + r, n, classes, scale * loss_unit(LOSS_multinomial));
+        const double sum = multinomial_powers(p + r, n, classes, scale * loss_facts(LOSS_multinomial).unit);
         const double weighted_scale = s->weighted ? scale * part.weights[r] : scale;
         double mean = 0.0;
         for (size_t k = 0; k < classes; k++)
@@ -451,15 +423,14 @@ INLINE void add_rows(const struct derivatives_state *s, const struct tile *t, in
     IF_JOINT_##form(if (s->loss == number) add_##name(s, t, first, n);)
     LOSSES(CASE)
 #undef CASE
-    if (!loss_is_joint(s->loss))
+    if (!loss_facts(s->loss).is_joint)
         add_margins(s, t, first, n);
 }
 
 /* Add n rows, but those that are neutral. */
 INLINE void add_tile(struct derivatives_state *s, struct tile *t, const float *rows, int n)
 {
-    const size_t cells = s->cells, dims = t->shape->dims, width = 1 + cells;
-    const double *class_weights = s->data + place_of(s, t->shape, CLASS_WEIGHTS);
+    const size_t cells = s->sum.cells, dims = t->shape->dims, width = 1 + cells;
     double squares[TILE], labels[TILE];
     int good = 0, sampled[TILE], any = 0;
     for (int r = 0; r < n; r++)
@@ -478,7 +449,7 @@ INLINE void add_tile(struct derivatives_state *s, struct tile *t, const float *r
     for (int r = 0; r < n; r++) {
         t->scales[r] = t->signs[r] != 0.0 && sampled[r] ? sgd_row_scale(squares[r], dims) : 0.0;
         if (s->weighted)
-            t->weights[r] = label_weight(labels[r], s->classes, class_weights);
+            t->weights[r] = label_weight(labels[r], s->classes, t->class_weights);
         t->lengths[r] = s->clip <= DBL_MAX ? sqrt(squares[r]) : 0.0;
         good += t->scales[r] > 0.0;
     }
@@ -488,22 +459,25 @@ INLINE void add_tile(struct derivatives_state *s, struct tile *t, const float *r
         for (int r = 0; r < n; r++)
             if (t->scales[r] > 0.0)
                 add_rows(s, t, r, 1);
-    s->summed += (uint64_t) good;
+    s->sum.summed += (uint64_t) good;
     s->waiting += (uint64_t) good;
 }
 
 INLINE void scan(struct derivatives_state *s, const float *rows, size_t n_rows, int wide)
 {
     (void) wide;
-    const struct shape shape = shape_of(s->cells, MAP_OF(s));
-    const size_t width = 1 + s->cells;
-    struct tile t = {.shape = &shape, .map = MAP_OF(s)};
-    t.partial = (uint64_t *) (void *) (s->data + place_of(s, &shape, PARTIAL));
-    t.only_numbers = t.map != NULL && feature_map_has_only_numbers(t.map);
-    t.units = t.map == NULL ? NULL : feature_map_units(t.map);
-    t.x = s->data + place_of(s, &shape, ROWS);
-    t.active = (uint32_t *) (void *) (s->data + place_of(s, &shape, ACTIVE));
-    t.scores = s->data + place_of(s, &shape, SCORES);
+    const struct feature_map *map = sum_map(&s->sum);
+    const struct shape shape = shape_of(s->sum.cells, map);
+    const size_t width = 1 + s->sum.cells;
+#define ARRAY(name) (s->data + place_of(s, &shape, name))
+    struct tile t = {.shape = &shape, .map = map, .w = ARRAY(WEIGHTS), .direction = ARRAY(DIRECTION)};
+    t.class_weights = ARRAY(CLASS_WEIGHTS);
+    t.partial = (uint64_t *) (void *) s->data;
+    t.only_numbers = map != NULL && feature_map_has_only_numbers(map);
+    t.units = map == NULL ? NULL : feature_map_units(map);
+    t.x = ARRAY(ROWS);
+    t.active = (uint32_t *) (void *) ARRAY(ACTIVE);
+    t.scores = ARRAY(SCORES);
     for (size_t i = 0; i < n_rows;) {
         const int n = i + TILE <= n_rows ? TILE : 1;
         if (n == TILE)
@@ -515,51 +489,56 @@ INLINE void scan(struct derivatives_state *s, const float *rows, size_t n_rows, 
             fold(s, &shape);
     }
     /* Rows are as private after the scan as before it, and nobody needs them here. */
-    memset(t.x, 0, (char *) (s->data + place_of(s, &shape, CLASS_WEIGHTS)) - (char *) t.x);
+    memset(t.x, 0, (char *) ARRAY(CLASS_WEIGHTS) - (char *) t.x);
+#undef ARRAY
 }
 
-#define ROWS_LEFT(s) (DERIVATIVES_MAX_ROWS - (s)->summed)
-DEFINE_ADD(derivatives, ROWS_LEFT)
+DEFINE_SCANS
 
-int derivatives_join(void *state, size_t bytes, const void *other)
+static size_t sums_end(const void *state)
+{
+    const struct derivatives_state *s = state;
+    const struct shape shape = shape_of(s->sum.cells, sum_map(&s->sum));
+    return sizeof *s + place_of(s, &shape, WEIGHTS) * sizeof *s->data;
+}
+
+static void join(void *state, const void *other)
 {
     struct derivatives_state *s = state;
     const struct derivatives_state *o = other;
-    int code = derivatives_check(state, bytes);
-    if (code == SGD_OK)
-        code = derivatives_check(other, bytes);
-    if (code != SGD_OK)
-        return code;
-    const struct shape shape = shape_of(s->cells, MAP_OF(s));
-    const uint64_t first = place_of(s, &shape, PARTIAL), count = numbers_of(s, &shape);
-    const uint64_t last = place_of(s, &shape, CLASS_WEIGHTS);
-    if (memcmp(s, o, offsetof(struct derivatives_state, waiting)) != 0 ||
-        memcmp(s->data, o->data, first * sizeof(double)) != 0 ||
-        memcmp(s->data + last, o->data + last, bytes - sizeof *s - last * sizeof(double)) != 0)
-        return SGD_BAD_RECIPE;
-    if (o->summed > DERIVATIVES_MAX_ROWS - s->summed)
-        return SGD_FINISHED;
+    const struct shape shape = shape_of(s->sum.cells, sum_map(&s->sum));
+    const uint64_t count = numbers_of(s, &shape);
+    uint64_t *partial = (uint64_t *) (void *) s->data;
+    const uint64_t *others = (const uint64_t *) (const void *) o->data;
     fold(s, &shape);
-    uint64_t *partial = (uint64_t *) (void *) (s->data + first);
-    const uint64_t *others = (const uint64_t *) (const void *) (o->data + first);
     memcpy(partial, others, count * sizeof *partial);
     s->waiting = o->waiting;
     fold(s, &shape);
     for (uint64_t i = count; i < 3 * count; i++)
         partial[i] += others[i];
-    s->summed += o->summed;
-    return SGD_OK;
 }
+
+const struct sum_kind derivatives_kind = {
+    .magic = UINT64_C(0x376a626f746c6f62), /* "boltobj7" in memory on a little-endian machine */
+    .max_rows = UINT64_C(1) << 33,         /* that `high` and `low` have room for */
+    .header_bytes = sizeof(struct derivatives_state),
+    .sums_at = offsetof(struct derivatives_state, waiting),
+    .sums_end = sums_end,
+    .is_sound = is_sound,
+    .scan_portable = scan_portable,
+    .scan_avx2 = scan_avx2,
+    .join = join,
+};
 
 int derivatives_sum(const void *state, size_t bytes, double *out)
 {
     const struct derivatives_state *s = state;
-    const int code = derivatives_check(state, bytes);
+    const int code = sum_check(state, bytes);
     if (code != SGD_OK)
         return code;
-    const struct shape shape = shape_of(s->cells, MAP_OF(s));
+    const struct shape shape = shape_of(s->sum.cells, sum_map(&s->sum));
     const uint64_t slots = shape.slots, rows = s->kind == DERIVATIVES_HESSIAN ? slots : 1, count = numbers_of(s, &shape);
-    const uint64_t *partial = (const uint64_t *) (const void *) (s->data + place_of(s, &shape, PARTIAL));
+    const uint64_t *partial = (const uint64_t *) (const void *) s->data;
     const uint64_t *high = partial + count, *low = high + count;
     const uint64_t gap = shape.first - shape.dense;
     for (uint64_t k = 0; k < vectors(s); k++)

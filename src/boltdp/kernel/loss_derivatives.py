@@ -8,9 +8,9 @@ import numpy as np
 
 from boltdp._arrays import Doubles
 from boltdp.errors import ParameterError
-from boltdp.kernel.feature_map import FeatureMap
+from boltdp.kernel.feature_map import FeatureMap, slot_weights
 from boltdp.kernel.packing import of_hashes
-from boltdp.kernel.sgd import _library, _make_class_weights, _pointer, feature_map_pointer
+from boltdp.kernel.sgd import _library, _make_class_weights, _pointer
 from boltdp.kernel.sum_state import Summation, check_finite
 from boltdp.losses import Loss
 
@@ -18,7 +18,7 @@ from boltdp.losses import Loss
 MAX_HESSIAN_SLOTS = 1024
 
 _GRADIENT, _PRODUCT, _HESSIAN = range(3)
-_ROWS_OFFSET = 8 * 13
+_ROWS_OFFSET = 8 * 4
 
 
 class DerivativeSums(Summation):
@@ -40,11 +40,6 @@ class DerivativeSums(Summation):
     (array([[-0.375]]), 2)
     """
 
-    aggregate = "derivative"
-
-    _check = _library.derivatives_check
-    _add = _library.derivatives_add
-    _join = _library.derivatives_join
     _mismatch = "sums must stay those of the same derivative"
 
     def __init__(
@@ -69,41 +64,32 @@ class DerivativeSums(Summation):
         weights = check_finite("weights", weights, (loss.vectors, weights.shape[-1]))
         direction = None if direction is None else check_finite("direction", direction, weights.shape)
         dims = weights.shape[1]
-        if feature_map is not None and feature_map.dims != dims:
-            raise ParameterError(f"feature_map must be of {dims} features, got {feature_map.dims}")
+        weights = slot_weights(weights, feature_map)
         if not clip > 0 or (second_order and clip < math.inf):
             raise ParameterError(f"clip must be > 0, and infinite for anything but the gradient, got {clip}")
         if hessian and direction is not None:
             raise ParameterError("hessian must be False where there is a direction, got True")
         hashes = of_hashes(share)
-        cells, slots = (dims, dims) if feature_map is None else (feature_map.cells, feature_map.slots)
+        cells, slots = dims if feature_map is None else feature_map.cells, weights.shape[1]
         if hessian and slots > MAX_HESSIAN_SLOTS:
             raise ParameterError(f"weights must be of <= {MAX_HESSIAN_SLOTS} slots for a Hessian, got {slots}")
-        self._feature_map, self._hessian = feature_map, hessian
+        self._hessian = hessian
         self.share = share  #: the share of the rows that is summed
         self._shape = (loss.vectors, slots, slots) if hessian else (loss.vectors, slots)
         # The grid is fixed, so the direction is scaled to norm below 1, by a power of two, which is exact.
-        self._exponent = 0 if direction is None else _exponent_above(direction)
+        self._exponent = 0
         if direction is not None:
-            direction = np.ldexp(direction, -self._exponent)
-        if feature_map is not None:
-            weights = np.ascontiguousarray(feature_map.spread(weights))
-            direction = None if direction is None else np.ascontiguousarray(feature_map.spread(direction))
+            self._exponent = _exponent_above(direction)
+            direction = slot_weights(np.ldexp(direction, -self._exponent), feature_map)
         kind = _HESSIAN if hessian else _GRADIENT if direction is None else _PRODUCT
         shape = (loss.number, cells, classes, positive, kind, class_weights is not None)
-        size = 0 if min(shape) < 0 else _library.derivatives_bytes(*shape, feature_map_pointer(feature_map))
-        if size == 0:
-            raise ParameterError(f"positive must be one of 2 or more classes, got {positive} of {classes}")
         by_class = _make_class_weights(class_weights, classes)
-        super().__init__(size, cells)
         arrays = [_pointer(weights), _pointer(direction), _pointer(by_class)]
-        numbers = (loss.parameter, clip, hashes)
-        code = _library.derivatives_init(
-            self._block.ctypes.data, size, *shape, feature_map_pointer(feature_map), *numbers, *arrays
-        )
+        code = self._start("derivatives", cells, shape, feature_map, loss.parameter, clip, hashes, *arrays)
+        if not self._block.size:
+            raise ParameterError(f"positive must be one of 2 or more classes, got {positive} of {classes}")
         if code:
             raise ParameterError("class_weights must be above 0 and at most 1")
-        self._save_initial_block()
 
     @property
     def rows(self) -> int:

@@ -86,7 +86,6 @@ static inline double label_weight(double label, uint64_t classes, const double *
     return label_is_class(label, (double) classes) ? class_weights[(size_t) label] : 1.0;
 }
 
-/* The kind of target that losses.py names. */
 #define TARGET_OF_sign "classes"
 #define TARGET_OF_class "classes"
 
@@ -197,16 +196,27 @@ static inline double multinomial_odds(double parameter, double score, double lar
 
 /* ---- asked by number: what is no such loss gets NaN, which no state takes for a number ------------------------ */
 
-static inline double loss_unit(uint64_t loss)
+/* What the table says of a loss. */
+struct loss_facts {
+    const char *name;   /* as in certificates and in boltdp.models; NULL for what is no loss */
+    const char *target; /* the kind of target that losses.py names */
+    int is_joint;       /* whether there is one weight vector for each class */
+    int has_hessian;
+    int has_odds;
+    double unit;
+};
+
+static inline __attribute__((always_inline)) struct loss_facts loss_facts(uint64_t loss)
 {
-#define CASE(number, name, form, target, slope, link, unit) \
-    case number:                                           \
-        return unit;
+#define CASE(number, name, form, target, slope, link, unit)                                          \
+    case number:                                                                                    \
+        return (struct loss_facts){#name, TARGET_OF_##target, 0 IF_JOINT_##form(+ 1),               \
+                                   0 IF_CURVED_##slope(+ 1), 0 IF_ODDS_##link(+ 1), unit};
     switch (loss) {
         LOSSES(CASE)
     }
 #undef CASE
-    return NAN;
+    return (struct loss_facts){NULL, NULL, 0, 0, 0, NAN};
 }
 
 /* What it reads of n labels: their signs and y. */
@@ -264,64 +274,24 @@ static inline double loss_odds(uint64_t loss, double parameter, double score, do
     return NAN;
 }
 
-/* Whether there is one weight vector for each class. */
-static inline int loss_is_joint(uint64_t loss)
-{
-#define CASE(number, name, form, target, slope, link, unit) IF_JOINT_##form(|| loss == number)
-    return 0 LOSSES(CASE);
-#undef CASE
-}
-
-static inline int loss_has_hessian(uint64_t loss)
-{
-#define CASE(number, name, form, target, slope, link, unit) IF_CURVED_##slope(|| loss == number)
-    return 0 LOSSES(CASE);
-#undef CASE
-}
-
-static inline int loss_has_odds(uint64_t loss)
-{
-#define CASE(number, name, form, target, slope, link, unit) IF_ODDS_##link(|| loss == number)
-    return 0 LOSSES(CASE);
-#undef CASE
-}
-
 /* Weight vectors of one model. */
 static inline uint64_t loss_vectors(uint64_t loss, uint64_t classes)
 {
-    return loss_is_joint(loss) ? classes : 1;
-}
-
-/* As in certificates and in boltdp.models; NULL for what is no loss. */
-static inline const char *loss_name(uint64_t loss)
-{
-#define CASE(number, name, form, target, slope, link, unit) \
-    case number:                                           \
-        return #name;
-    switch (loss) {
-        LOSSES(CASE)
-    }
-#undef CASE
-    return NULL;
+    return loss_facts(loss).is_joint ? classes : 1;
 }
 
 /* The loss of this name, or LOSS_COUNT. */
 static inline uint64_t loss_named(const char *name)
 {
     uint64_t loss = 0;
-    while (loss < LOSS_COUNT && strcmp(loss_name(loss), name) != 0)
+    while (loss < LOSS_COUNT && strcmp(loss_facts(loss).name, name) != 0)
         loss++;
     return loss;
 }
 
 /* ---- for the binding and the tests: losses.c ----------------------------------------------------------------- */
 
-/* How many losses there are; the others take a number below that. */
-uint64_t losses_count(void);
-const char *losses_name(uint64_t loss);
-const char *losses_target(uint64_t loss);
-int losses_has_hessian(uint64_t loss);
-int losses_has_odds(uint64_t loss);
+void losses_facts(uint64_t loss, struct loss_facts *out);
 uint64_t losses_vectors(uint64_t loss, uint64_t classes);
 
 /* The slope of a margin loss at a score, as an update has it; and its second derivative, where it has one. */

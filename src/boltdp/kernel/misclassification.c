@@ -4,9 +4,6 @@
 #include <string.h>
 
 #include "losses.h"
-#include "feature_map.h"
-#include "sgd.h"
-#include "sum_state.h"
 
 typedef double vec4 __attribute__((vector_size(32), aligned(8), may_alias));
 typedef double vec2 __attribute__((vector_size(16), aligned(8), may_alias));
@@ -27,47 +24,31 @@ static uint64_t scratch_of(const struct feature_map *r)
 uint64_t misclassification_bytes(uint64_t cells, uint64_t classes, uint64_t models, uint64_t vectors, const void *map)
 {
     const struct feature_map *r = map;
-    if (cells < 1 || cells > SGD_MAX_DIMS || classes < 2 || classes > SGD_MAX_CLASSES ||
-        (vectors != 1 && vectors != classes) || models < 1 || models > MISCLASSIFICATION_MAX_VECTORS / vectors ||
-        (r != NULL && r->cells != cells))
+    if (!sum_cells_fit(cells, r) || classes < 2 || classes > SGD_MAX_CLASSES || (vectors != 1 && vectors != classes) ||
+        models < 1 || models > MISCLASSIFICATION_MAX_VECTORS / vectors)
         return 0;
     return sizeof(struct misclassification_state) + sizeof(uint64_t) * models +
            sizeof(double) * (models * vectors * feature_map_slots(r, cells) + scratch_of(r)) + (r == NULL ? 0 : r->bytes);
 }
 
-int misclassification_check(const void *state, size_t bytes)
+static int is_sound(const void *state, const struct feature_map *r)
 {
     const struct misclassification_state *s = state;
-    if ((uintptr_t) state % sizeof(double) != 0)
-        return SGD_UNALIGNED;
-    if (bytes < sizeof *s || s->magic != MISCLASSIFICATION_MAGIC || s->bytes != bytes || s->unused != 0 ||
-        s->map_bytes > bytes - sizeof *s || s->map_bytes % sizeof(double) != 0)
-        return SGD_CORRUPT;
-    const struct feature_map *r = MAP_OF(s);
-    if ((r != NULL && feature_map_check(r, s->map_bytes) != SGD_OK) ||
-        misclassification_bytes(s->cells, s->classes, s->models, s->vectors, r) != bytes)
-        return SGD_CORRUPT;
-    return SGD_OK;
+    return misclassification_bytes(s->sum.cells, s->classes, s->models, s->vectors, r) == s->sum.bytes;
 }
 
 int misclassification_init(void *state, size_t bytes, uint64_t cells, uint64_t classes, uint64_t models, uint64_t vectors,
                 const void *map, const double *weights)
 {
     struct misclassification_state *s = state;
-    const struct feature_map *r = map;
-    if (bytes == 0 || misclassification_bytes(cells, classes, models, vectors, map) != bytes)
-        return SGD_BAD_RECIPE;
-    if ((uintptr_t) state % sizeof(double) != 0)
-        return SGD_UNALIGNED;
-    memset(s, 0, bytes);
-    s->magic = MISCLASSIFICATION_MAGIC;
-    s->bytes = bytes;
-    s->cells = cells;
+    const uint64_t needed = misclassification_bytes(cells, classes, models, vectors, map);
+    const int code = sum_init(state, bytes, needed, &misclassification_kind, cells, map);
+    if (code != SGD_OK)
+        return code;
     s->classes = classes;
     s->models = models;
     s->vectors = vectors;
-    sum_state_put_map(state, bytes, r, &s->map_bytes);
-    memcpy(s->data + models, weights, models * vectors * feature_map_slots(r, cells) * sizeof *weights);
+    memcpy(s->data + models, weights, models * vectors * feature_map_slots(map, cells) * sizeof *weights);
     return SGD_OK;
 }
 
@@ -177,150 +158,123 @@ INLINE void judge(struct misclassification_state *s, struct race *race, double s
     }
 }
 
-/* Count the errors of the tile's rows. */
-INLINE void count_tile(struct misclassification_state *s, struct tile *t, int wide)
+/* Read up to eight rows by a feature map: their dense slots, feature after feature, and those of their groups. */
+INLINE void read_group(double *x, uint32_t *active, const struct tile *t, const struct feature_map *r)
 {
-    const size_t dims = s->cells, groups = (t->n + GROUP - 1) / GROUP;
-    const size_t part = dims * groups * GROUP <= TILE_NUMBERS ? dims : TILE_NUMBERS / GROUP;
-    const uint64_t all = s->models * s->vectors;
-    const double *weights = (const double *) (s->data + s->models);
-    struct race races[MAX_GROUPS];
-    for (size_t r = 0; r < groups * GROUP; r++) {
-        t->present[r] = -(int64_t) (r < t->n);
-        t->labels[r] = r < t->n ? t->labels[r] : 0.0;
+    double *row = x + GROUP * r->dense;
+    for (size_t i = 0; i < GROUP; i++) {
+        read_slots(r, t->rows[i < t->n ? i : 0], row, active + i * r->groups);
+        for (size_t k = 0; k < r->dense; k++)
+            x[GROUP * k + i] = row[k];
     }
-    for (size_t g = 0; part == dims && g < groups; g++)
-        widen(t->x + g * GROUP * dims, t, g, 0, dims);
+}
+
+/* Count the errors of the tile's rows, of which there are up to eight where they are read by a feature map. */
+INLINE void count_tile(struct misclassification_state *s, struct tile *t, const struct feature_map *r, int wide)
+{
+    const size_t slots = feature_map_slots(r, s->sum.cells), dense = r == NULL ? slots : r->dense;
+    const size_t groups = (t->n + GROUP - 1) / GROUP;
+    const size_t part = r != NULL || dense * groups * GROUP <= TILE_NUMBERS ? dense : TILE_NUMBERS / GROUP;
+    const uint64_t all = s->models * s->vectors;
+    double *weights = (double *) (s->data + s->models), *scratch = weights + all * slots;
+    double *x = r == NULL ? t->x : scratch;
+    uint32_t *active = (uint32_t *) (void *) (scratch + 2 * GROUP * dense);
+    struct race races[MAX_GROUPS];
+    for (size_t i = 0; i < groups * GROUP; i++) {
+        t->present[i] = -(int64_t) (i < t->n);
+        t->labels[i] = i < t->n ? t->labels[i] : 0.0;
+    }
+    if (r != NULL)
+        read_group(x, active, t, r);
+    else
+        for (size_t g = 0; part == dense && g < groups; g++)
+            widen(x + g * GROUP * dense, t, g, 0, dense);
     for (uint64_t v = 0; v < all; v += PANEL) {
         const uint64_t n = all - v < PANEL ? all - v : PANEL;
         const double *w[PANEL];
         for (uint64_t j = 0; j < PANEL; j++)
-            w[j] = weights + (v + (j < n ? j : 0)) * dims;
+            w[j] = weights + (v + (j < n ? j : 0)) * slots;
         for (size_t g = 0; g < groups; g++) {
             double sums[PANEL][GROUP] __attribute__((aligned(64))) = {{0}};
-            if (part == dims)
-                multiply(sums, t->x + g * GROUP * dims, w, 0, dims, wide);
-            for (size_t i = 0; part < dims && i < dims; i += part) {
-                const size_t count = dims - i < part ? dims - i : part;
-                widen(t->x, t, g, i, count);
-                multiply(sums, t->x, w, i, count, wide);
+            if (part == dense)
+                multiply(sums, x + g * GROUP * dense, w, 0, dense, wide);
+            for (size_t i = 0; part < dense && i < dense; i += part) {
+                const size_t count = dense - i < part ? dense - i : part;
+                widen(x, t, g, i, count);
+                multiply(sums, x, w, i, count, wide);
             }
+            for (uint64_t j = 0; r != NULL && j < n; j++)
+                for (size_t i = 0; i < GROUP; i++)
+                    for (size_t k = 0; k < r->groups; k++)
+                        sums[j][i] += w[j][dense + active[i * r->groups + k]];
             judge(s, races + g, sums, t, g, v, n);
         }
     }
     t->n = 0;
 }
 
-/* Whether a row has a class that is declared and nothing but finite features. */
-INLINE int is_sound(const struct misclassification_state *s, const float *row)
+/* Whether all cells are finite. */
+INLINE int is_finite(const float *cells, size_t count)
 {
-    const double label = row[0];
-    const bits32 *features = (const bits32 *) (row + 1);
-    uint32_t unsound = !label_is_class(label, (double) s->classes);
-    for (size_t i = 0; i < s->cells; i++)
-        unsound |= (features[i] & UINT32_C(0x7f800000)) == UINT32_C(0x7f800000);
+    const bits32 *bits = (const bits32 *) cells;
+    uint32_t unsound = 0;
+    for (size_t i = 0; i < count; i++)
+        unsound |= (bits[i] & UINT32_C(0x7f800000)) == UINT32_C(0x7f800000);
     return !unsound;
 }
 
-/* Count the errors of up to eight rows that are read by a feature map. */
-INLINE void count_group(struct misclassification_state *s, struct tile *t, const struct feature_map *r, int wide)
-{
-    const size_t dense = r->dense, groups = r->groups, slots = r->slots;
-    const uint64_t all = s->models * s->vectors;
-    const double *weights = (const double *) (s->data + s->models);
-    double *x = (double *) (s->data + s->models) + all * slots, *row = x + GROUP * dense;
-    uint32_t *active = (uint32_t *) (void *) (row + GROUP * dense);
-    struct race race = {{{0}}, {{0}}};
-    for (size_t i = 0; i < GROUP; i++) {
-        t->present[i] = -(int64_t) (i < t->n);
-        t->labels[i] = i < t->n ? t->labels[i] : 0.0;
-        read_slots(r, t->rows[i < t->n ? i : 0], row, active + i * groups);
-        for (size_t j = 0; j < dense; j++)
-            x[GROUP * j + i] = row[j];
-    }
-    for (uint64_t v = 0; v < all; v += PANEL) {
-        const uint64_t n = all - v < PANEL ? all - v : PANEL;
-        double sums[PANEL][GROUP] __attribute__((aligned(64))) = {{0}};
-        const double *w[PANEL];
-        for (uint64_t j = 0; j < PANEL; j++)
-            w[j] = weights + (v + (j < n ? j : 0)) * slots;
-        multiply(sums, x, w, 0, dense, wide);
-        for (uint64_t j = 0; j < n; j++)
-            for (size_t i = 0; i < GROUP; i++)
-                for (size_t g = 0; g < groups; g++)
-                    sums[j][i] += w[j][dense + active[i * groups + g]];
-        judge(s, &race, sums, t, 0, v, n);
-    }
-    t->n = 0;
-}
-
-/* Rows that are read by a feature map: whatever their cells are, they have features. */
-INLINE void scan_by(struct misclassification_state *s, const struct feature_map *r, const float *rows, size_t n_rows, int wide)
-{
-    uint64_t unsound = 0;
-    struct tile t;
-    t.n = 0;
-    for (size_t i = 0; i < n_rows; i++, rows += 1 + s->cells) {
-        if (!label_is_class(rows[0], (double) s->classes)) {
-            unsound++;
-            continue;
-        }
-        t.rows[t.n] = rows + 1;
-        t.labels[t.n++] = rows[0];
-        if (t.n == GROUP)
-            count_group(s, &t, r, wide);
-    }
-    if (t.n > 0)
-        count_group(s, &t, r, wide);
-    for (uint64_t model = 0; model < s->models; model++)
-        s->data[model] += unsound;
-    /* Rows are as private after the scan as before it, and nobody needs them here. */
-    memset(s->data + s->models + s->models * s->vectors * r->slots, 0, scratch_of(r) * sizeof(double));
-}
-
+/* Rows that are read by a feature map have features whatever their cells are. */
 INLINE void scan(struct misclassification_state *s, const float *rows, size_t n_rows, int wide)
 {
-    if (s->map_bytes != 0) {
-        scan_by(s, MAP_OF(s), rows, n_rows, wide);
-        return;
-    }
-    const size_t fitting = TILE_NUMBERS / s->cells / GROUP * GROUP;
-    const size_t most = fitting > TILE_ROWS ? TILE_ROWS : fitting > 0 ? fitting : GROUP;
+    const struct feature_map *r = sum_map(&s->sum);
+    const size_t cells = s->sum.cells, fitting = TILE_NUMBERS / cells / GROUP * GROUP;
+    const size_t most = r != NULL || fitting == 0 ? GROUP : fitting > TILE_ROWS ? TILE_ROWS : fitting;
     uint64_t unsound = 0;
     struct tile t;
     t.n = 0;
-    for (size_t i = 0; i < n_rows; i++, rows += 1 + s->cells) {
-        if (!is_sound(s, rows)) {
+    for (size_t i = 0; i < n_rows; i++, rows += 1 + cells) {
+        if (!label_is_class(rows[0], (double) s->classes) || (r == NULL && !is_finite(rows + 1, cells))) {
             unsound++;
             continue;
         }
         t.rows[t.n] = rows + 1;
         t.labels[t.n++] = rows[0];
         if (t.n == most)
-            count_tile(s, &t, wide);
+            count_tile(s, &t, r, wide);
     }
     if (t.n > 0)
-        count_tile(s, &t, wide);
+        count_tile(s, &t, r, wide);
     for (uint64_t model = 0; model < s->models; model++)
         s->data[model] += unsound;
+    s->sum.summed += n_rows;
+    /* Rows are as private after the scan as before it, and nobody needs them here. */
+    memset((char *) s + (s->sum.bytes - s->sum.map_bytes) - scratch_of(r) * sizeof(double), 0,
+           scratch_of(r) * sizeof(double));
 }
 
-#define ROWS_LEFT(s) ((void) (s), SIZE_MAX)
-DEFINE_ADD(misclassification, ROWS_LEFT)
+DEFINE_SCANS
 
-int misclassification_join(void *state, size_t bytes, const void *other)
+static size_t sums_end(const void *state)
+{
+    return sizeof(struct misclassification_state) + ((const struct misclassification_state *) state)->models * sizeof(uint64_t);
+}
+
+static void join(void *state, const void *other)
 {
     struct misclassification_state *s = state;
     const struct misclassification_state *o = other;
-    int code = misclassification_check(state, bytes);
-    if (code == SGD_OK)
-        code = misclassification_check(other, bytes);
-    if (code != SGD_OK)
-        return code;
-    const size_t counts = (const char *) (s->data + s->models) - (const char *) s;
-    if (memcmp(s, o, sizeof *s) != 0 || memcmp((const char *) s + counts, (const char *) o + counts, bytes - counts) != 0)
-        return SGD_BAD_RECIPE;
     for (uint64_t model = 0; model < s->models; model++)
         s->data[model] += o->data[model];
-    return SGD_OK;
 }
+
+const struct sum_kind misclassification_kind = {
+    .magic = UINT64_C(0x33727265746c6f62), /* "bolterr3" in memory on a little-endian machine */
+    .max_rows = UINT64_C(1) << 62,
+    .header_bytes = sizeof(struct misclassification_state),
+    .sums_at = sizeof(struct misclassification_state),
+    .sums_end = sums_end,
+    .is_sound = is_sound,
+    .scan_portable = scan_portable,
+    .scan_avx2 = scan_avx2,
+    .join = join,
+};

@@ -6,31 +6,23 @@
  * Rows longer than 1 are shortened in training, which is a positive factor and changes no choice: it is not done here.
  *
  * A row whose features are not all finite, or whose label is no declared class, is an error of every model: nobody can
- * be right about it, and one row still changes each count by at most 1. Counts are as private as the rows.
+ * be right about it, and one row still changes each count by at most 1.
  *
  * With a feature map (feature_map.h) the weights are those of its slots, and a row may have any cells. Every <w, x> is
- * summed from the first number to the last, the dense ones first, so that rows in any order and blocks of any length,
- * added to one state or to several that are joined, and every build give the same counts. The state is one flat block,
- * so that any engine can carry it.
+ * summed from the first number to the last, the dense ones first, so that every build gives the same counts.
  */
 #ifndef BOLTDP_MISCLASSIFICATION_H
 #define BOLTDP_MISCLASSIFICATION_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include "sum_state.h"
 
-#define MISCLASSIFICATION_MAGIC UINT64_C(0x32727265746c6f62) /* "bolterr2" in memory on a little-endian machine */
-#define MISCLASSIFICATION_MAX_VECTORS (UINT64_C(1) << 24)    /* of all models together */
+#define MISCLASSIFICATION_MAX_VECTORS (UINT64_C(1) << 24) /* of all models together */
 
 struct misclassification_state {
-    uint64_t magic;   /* MISCLASSIFICATION_MAGIC */
-    uint64_t bytes;   /* length of the whole block */
-    uint64_t cells;   /* of a row: 1 .. SGD_MAX_DIMS */
+    struct sum_state sum;
     uint64_t classes; /* declared labels: 2 .. SGD_MAX_CLASSES */
     uint64_t models;  /* 1 .. */
     uint64_t vectors; /* weight vectors of a model: 1 or classes */
-    uint64_t map_bytes; /* bytes of the feature map, which is at the end; 0: none */
-    uint64_t unused;  /* 0 */
     uint64_t data[];  /* counts[models]; then double weights[models * vectors * slots]; then, where there is a feature map,
                          scratch that is zero between calls: the dense numbers of 8 rows, twice, and the slots of their
                          groups, two in a number */
@@ -42,14 +34,5 @@ uint64_t misclassification_bytes(uint64_t cells, uint64_t classes, uint64_t mode
 /* The state before the first row. */
 int misclassification_init(void *state, size_t bytes, uint64_t cells, uint64_t classes, uint64_t models, uint64_t vectors,
                 const void *map, const double *weights);
-
-/* Everything that can be wrong with a block that claims to be a state. */
-int misclassification_check(const void *state, size_t bytes);
-
-/* Count the errors of packed float32 rows. */
-int misclassification_add(void *state, size_t bytes, const float *rows, size_t n_rows, int build);
-
-/* Add the counts of another state of the same models: SGD_BAD_RECIPE if it is of others. */
-int misclassification_join(void *state, size_t bytes, const void *other);
 
 #endif

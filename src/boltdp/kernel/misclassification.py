@@ -6,8 +6,7 @@ import numpy as np
 
 from boltdp._arrays import Doubles
 from boltdp.errors import ParameterError
-from boltdp.kernel.feature_map import FeatureMap
-from boltdp.kernel.sgd import _library, feature_map_pointer
+from boltdp.kernel.feature_map import FeatureMap, slot_weights
 from boltdp.kernel.sum_state import Summation, check_finite
 
 _HEADER_BYTES = 8 * 8
@@ -27,11 +26,6 @@ class ErrorCounts(Summation):
     [2, 3]
     """
 
-    aggregate = "errors"
-
-    _check = _library.misclassification_check
-    _add = _library.misclassification_add
-    _join = _library.misclassification_join
     _mismatch = "counts must stay those of the same models"
 
     def __init__(self, weights: Doubles, *, classes: int, feature_map: FeatureMap | None = None) -> None:
@@ -39,22 +33,16 @@ class ErrorCounts(Summation):
             raise ParameterError(f"weights must have shape (models, vectors, dims), got {weights.ndim}-D")
         models, vectors, dims = weights.shape
         weights = check_finite("weights", weights, weights.shape)
-        if feature_map is not None and feature_map.dims != dims:
-            raise ParameterError(f"feature_map must be of {dims} features, got {feature_map.dims}")
+        self._models = models
         cells = dims if feature_map is None else feature_map.cells
-        shape = (cells, classes, models, vectors, feature_map_pointer(feature_map))
-        size = 0 if classes < 0 else _library.misclassification_bytes(*shape)
-        if size == 0:
+        of_slots = slot_weights(weights, feature_map)
+        if self._start(
+            "misclassification", cells, (cells, classes, models, vectors), feature_map, of_slots.ctypes.data
+        ):
             raise ParameterError(
                 f"weights must be of 1 or more models with 1 vector, or one for each of 2 or more classes, got shape "
-                f"{weights.shape} for {classes} classes"
+                f"{(models, vectors, dims)} for {classes} classes"
             )
-        super().__init__(size, cells)
-        self._models = models
-        if feature_map is not None:
-            weights = np.ascontiguousarray(feature_map.spread(weights))
-        _library.misclassification_init(self._block.ctypes.data, size, *shape, weights.ctypes.data)
-        self._save_initial_block()
 
     @property
     def counts(self) -> list[int]:

@@ -77,11 +77,6 @@ double sgd_row_scale(double sum_of_squares, uint64_t dims)
 
 #include "gaussian_sampling.h"
 
-double sgd_log(double x)
-{
-    return natural_log(x);
-}
-
 /* ---- the state --------------------------------------------------------------------------------------------- */
 
 static uint64_t vectors(const struct sgd_recipe *r)
@@ -122,7 +117,7 @@ static inline uint64_t batch_size(const struct sgd_recipe *r, uint64_t carry)
 /* Whether every batch is a single row and nothing is done to the weights in between: see sgd_loops.h. */
 static int has_single_rows(const struct sgd_recipe *r)
 {
-    return r->batches == r->rows && !loss_is_joint(r->loss) && r->radius > DBL_MAX && !r->marked && !r->noise;
+    return r->batches == r->rows && !loss_facts(r->loss).is_joint && r->radius > DBL_MAX && !r->marked && !r->noise;
 }
 
 /* What an update leaves of the weights: 1 - eta*lambda. */
@@ -146,7 +141,7 @@ static inline uint64_t unaveraged_updates(const struct sgd_recipe *r)
 /* Numbers in the array `aside`. */
 static uint64_t aside_count(const struct sgd_recipe *r)
 {
-    return loss_is_joint(r->loss) ? 4 * padded(r->classes) : 4;
+    return loss_facts(r->loss).is_joint ? 4 * padded(r->classes) : 4;
 }
 
 static inline double *total_of(struct sgd_state *s)
@@ -525,28 +520,17 @@ int sgd_run_drawn(void *const *states, const size_t *bytes, size_t n_states, con
 
 const char *sgd_error_text(int code)
 {
-    switch (code) {
-    case SGD_OK:
-        return "no error";
-    case SGD_BAD_RECIPE:
-        return "a number of the recipe is outside the kernel's range";
-    case SGD_CORRUPT:
-        return "the state is corrupt";
-    case SGD_UNALIGNED:
-        return "the memory of the state or of the rows is not aligned";
-    case SGD_WIDTHS:
-        return "the models of one scan must read rows alike";
-    case SGD_FINISHED:
-        return "more rows were fed than the passes have left";
-    case SGD_NO_MEMORY:
-        return "there is no memory for a row this wide";
-    case SGD_BAD_ELEMENT:
-        return "rows must be float32, or float64 where the model reads them as they are";
-    case SGD_BAD_POSITION:
-        return "a position is outside the rows";
-    case SGD_BAD_BUILD:
-        return "this machine cannot run the build asked for";
-    default:
-        return "unknown error";
-    }
+    static const char *const texts[] = {
+        [SGD_OK] = "no error",
+        [SGD_BAD_RECIPE] = "a number of the recipe is outside the kernel's range",
+        [SGD_CORRUPT] = "the state is corrupt",
+        [SGD_UNALIGNED] = "the memory of the state or of the rows is not aligned",
+        [SGD_WIDTHS] = "the models of one scan must read rows alike",
+        [SGD_FINISHED] = "more rows were fed than the passes have left",
+        [SGD_NO_MEMORY] = "there is no memory for a row this wide",
+        [SGD_BAD_ELEMENT] = "rows must be float32, or float64 where the model reads them as they are",
+        [SGD_BAD_BUILD] = "this machine cannot run the build asked for",
+        [SGD_BAD_POSITION] = "a position is outside the rows",
+    };
+    return code >= 0 && (size_t) code < sizeof texts / sizeof *texts ? texts[code] : "unknown error";
 }

@@ -25,15 +25,6 @@ from boltdp.privacy.training_problem import Recipe, check_undivided
 if TYPE_CHECKING:
     from boltdp.kernel.feature_map import FeatureMap
 
-__all__ = [
-    "BATCH_END",
-    "KEY_BYTES",
-    "State",
-    "builds",
-    "run",
-]
-
-
 # The enumerations of sgd.h.
 _GROWTHS = {"none": 0, "linear": 1, "sqrt": 2}
 _NOISES = {"gaussian": 1, "spherical": 2}
@@ -51,29 +42,19 @@ KEY_BYTES = 32
 _ALIGNMENT = 64
 
 
+def _fields(kind: type, *names: str) -> list[tuple[str, type]]:
+    return [(name, kind) for name in names]
+
+
 class _Recipe(ctypes.Structure):
     """`struct sgd_recipe`."""
 
     _fields_ = (
-        ("loss", c_uint64),
-        ("dims", c_uint64),
-        ("classes", c_uint64),
-        ("positive", c_uint64),
-        ("rows", c_uint64),
-        ("batches", c_uint64),
-        ("passes", c_uint64),
-        ("averaged", c_uint64),
-        ("growth", c_uint64),
-        ("scale", c_double),
-        ("offset", c_double),
-        ("cap", c_double),
-        ("parameter", c_double),
-        ("regularization", c_double),
-        ("radius", c_double),
-        ("marked", c_uint64),
-        ("noise", c_uint64),
-        ("deviation", c_double),
-        ("weighted", c_uint64),
+        *_fields(c_uint64, "loss", "dims", "classes", "positive", "rows", "batches", "passes", "averaged", "growth"),
+        *_fields(c_double, "scale", "offset", "cap", "parameter", "regularization", "radius"),
+        *_fields(c_uint64, "marked", "noise"),
+        *_fields(c_double, "deviation"),
+        *_fields(c_uint64, "weighted"),
     )
 
 
@@ -81,17 +62,11 @@ class _Header(ctypes.Structure):
     """`struct sgd_state`, without its arrays."""
 
     _fields_ = (
-        ("magic", c_uint64),
-        ("version", c_uint64),
-        ("bytes", c_uint64),
-        ("recipe", _Recipe),
-        ("updates", c_uint64),
-        ("row", c_uint64),
-        ("left", c_uint64),
-        ("carry", c_uint64),
-        ("drawn", c_uint64),
-        ("key", c_uint64 * 4),
-        ("map_bytes", c_uint64),
+        *_fields(c_uint64, "magic", "version", "bytes"),
+        *_fields(_Recipe, "recipe"),
+        *_fields(c_uint64, "updates", "row", "left", "carry", "drawn"),
+        *_fields(c_uint64 * 4, "key"),
+        *_fields(c_uint64, "map_bytes"),
     )
 
 
@@ -112,11 +87,7 @@ _library = load(
         "sgd_log": (c_double, [c_double]),
         "sgd_exp2_256ths": (c_double, [c_double]),
         "sgd_row_scale": (c_double, [c_double, c_uint64]),
-        "losses_count": (c_uint64, []),
-        "losses_name": (c_char_p, [c_uint64]),
-        "losses_target": (c_char_p, [c_uint64]),
-        "losses_has_hessian": (c_int, [c_uint64]),
-        "losses_has_odds": (c_int, [c_uint64]),
+        "losses_facts": (None, [c_uint64, c_void_p]),
         "losses_vectors": (c_uint64, [c_uint64, c_uint64]),
         "losses_slope": (c_double, [c_uint64, *[c_double] * 3]),
         "losses_curvature": (c_double, [c_uint64, *[c_double] * 3]),
@@ -126,25 +97,19 @@ _library = load(
             None,
             [c_void_p, c_uint64, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p],
         ),
+        "sum_check": (c_int, [c_void_p, c_size_t]),
+        "sum_add": (c_int, [c_void_p, c_size_t, c_void_p, c_size_t, c_int]),
+        "sum_join": (c_int, [c_void_p, c_size_t, c_void_p]),
         "derivatives_bytes": (c_uint64, [*[c_uint64] * 6, c_void_p]),
         "derivatives_init": (
             c_int,
             [c_void_p, c_size_t, *[c_uint64] * 6, c_void_p, *[c_double] * 2, c_uint64, *[c_void_p] * 3],
         ),
-        "derivatives_check": (c_int, [c_void_p, c_size_t]),
-        "derivatives_add": (c_int, [c_void_p, c_size_t, c_void_p, c_size_t, c_int]),
-        "derivatives_join": (c_int, [c_void_p, c_size_t, c_void_p]),
         "derivatives_sum": (c_int, [c_void_p, c_size_t, c_void_p]),
         "misclassification_bytes": (c_uint64, [*[c_uint64] * 4, c_void_p]),
         "misclassification_init": (c_int, [c_void_p, c_size_t, *[c_uint64] * 4, *[c_void_p] * 2]),
-        "misclassification_check": (c_int, [c_void_p, c_size_t]),
-        "misclassification_add": (c_int, [c_void_p, c_size_t, c_void_p, c_size_t, c_int]),
-        "misclassification_join": (c_int, [c_void_p, c_size_t, c_void_p]),
         "feature_sums_bytes": (c_uint64, [c_uint64, c_void_p]),
         "feature_sums_init": (c_int, [c_void_p, c_size_t, c_uint64, c_void_p, c_double]),
-        "feature_sums_check": (c_int, [c_void_p, c_size_t]),
-        "feature_sums_add": (c_int, [c_void_p, c_size_t, c_void_p, c_size_t, c_int]),
-        "feature_sums_join": (c_int, [c_void_p, c_size_t, c_void_p]),
         "packing_read": (c_float, [c_void_p, c_size_t]),
         "sampling_fixed": (c_size_t, [c_char_p, *[c_uint64] * 4, c_size_t, c_void_p, c_size_t, c_void_p]),
         "sampling_poisson": (c_size_t, [c_char_p, *[c_uint64] * 3, c_double, c_void_p, c_void_p, c_size_t]),
@@ -373,6 +338,7 @@ def _make_class_weights(weights: tuple[float, ...] | None, classes: int) -> Doub
 
 
 def feature_map_pointer(feature_map: FeatureMap | None) -> int | None:
+    """Return the address of the block of a feature map, or None without one."""
     return None if feature_map is None else feature_map.block.ctypes.data
 
 

@@ -299,7 +299,7 @@ INLINE void NAME(feed_single_rows)(struct sgd_state *s, const struct block *b, d
     }
     for (size_t i = 0; i < n; i++) {
         const double eta = step_size(&r, update + 1 + i);
-        gain[i] = scale[i] * loss_unit(loss);
+        gain[i] = scale[i] * loss_facts(loss).unit;
         rate[i] = scale[i] * weight[i] * eta;
         keep[i] = decay_of(&r, eta);
     }
@@ -362,7 +362,7 @@ INLINE void NAME(multinomial_factors)(double *factors, const double *w, const do
             y[j] = w + (k + j < classes ? k + j : k) * stride;
         NAME(four_dots)(factors + k, x, y, stride);
     }
-    const double sum = multinomial_powers(factors, 1, classes, scale * loss_unit(LOSS_multinomial));
+    const double sum = multinomial_powers(factors, 1, classes, scale * loss_facts(LOSS_multinomial).unit);
     for (size_t k = 0; k < classes; k++)
         factors[k] = rate * scale * ((double) (k == label) - factors[k] / sum);
 }
@@ -375,7 +375,7 @@ INLINE void NAME(add_margins)(const struct sgd_recipe *r, const double *w, doubl
     double f[4];
     NAME(four_dots)(f, w, x, stride);
     for (size_t j = 0; j < n; j++)
-        f[j] = loss_factor(r->loss, f[j] * (scale[j] * loss_unit(r->loss)), y[j], r->parameter,
+        f[j] = loss_factor(r->loss, f[j] * (scale[j] * loss_facts(r->loss).unit), y[j], r->parameter,
                            rate * (scale[j] * weight[j]));
     NAME(move_by_up_to_four)(step, f, x, n, stride);
 }
@@ -422,15 +422,14 @@ INLINE void NAME(fill_with_normals)(struct stream *s, double *out, size_t count)
         next_chunk(s, words);
         memcpy(s->words, words, first * sizeof *words);
         for (size_t i = first; i < CHUNK; i += 4, out += 4, count -= 4) {
-            const struct layer *a = &LAYERS[LAYER_OF(words[i])], *b = &LAYERS[LAYER_OF(words[i + 1])],
-                               *c = &LAYERS[LAYER_OF(words[i + 2])], *d = &LAYERS[LAYER_OF(words[i + 3])];
-            const vec4 width = {a->width, b->width, c->width, d->width};
-            const word4 inside = {a->inside, b->inside, c->inside, d->inside};
-            const word4 four = *(const word4 *) (words + i), column = COLUMN_OF(four);
-            /* 2^52 + column, put together from its bits, less 2^52 - 1/2: exact */
-            const vec4 x = ((vec4) (column | UINT64_C(0x4330000000000000)) - (0x1p52 - 0.5)) * width;
+            const double *a = &EDGES[LAYER_OF(words[i])], *b = &EDGES[LAYER_OF(words[i + 1])],
+                         *c = &EDGES[LAYER_OF(words[i + 2])], *d = &EDGES[LAYER_OF(words[i + 3])];
+            const vec4 edge = {a[0], b[0], c[0], d[0]}, next_edge = {a[1], b[1], c[1], d[1]};
+            const word4 four = *(const word4 *) (words + i);
+            /* 1 + column / 2^52, put together from its bits, less 1 - 2^-53: exact */
+            const vec4 x = ((vec4) (COLUMN_OF(four) | UINT64_C(0x3ff0000000000000)) - (1.0 - 0x1p-53)) * edge;
             AT(out, 0) = (vec4) ((word4) x | SIGN_OF(four));
-            for (unsigned lanes = LANES_SET((mask4) column >= (mask4) inside); lanes != 0; lanes &= lanes - 1)
+            for (unsigned lanes = LANES_SET(x >= next_edge); lanes != 0; lanes &= lanes - 1)
                 rejected[n_rejected++] = i + (size_t) __builtin_ctz(lanes);
         }
         for (size_t k = 0; k < n_rejected; k++)
@@ -451,12 +450,12 @@ TARGET static __attribute__((noinline)) void NAME(draw_noise)(struct sgd_state *
         for (size_t k = 0; k < n; k++)
             for (size_t i = r->dims; i < stride; i++)
                 step[k * stride + i] = 0.0;
-        if (loss_is_joint(r->loss))
+        if (loss_facts(r->loss).is_joint)
             NAME(subtract_mean)(step, n, stride);
         if (r->noise == SGD_SPHERICAL)
             length = sqrt(NAME(sum_of_squares)(step, count));
     } while (length == 0.0); /* no direction */
-    const double dimensions = (double) ((loss_is_joint(r->loss) ? n - 1 : 1) * r->dims);
+    const double dimensions = (double) ((loss_facts(r->loss).is_joint ? n - 1 : 1) * r->dims);
     const double wanted = r->noise == SGD_SPHERICAL ? next_gamma(&stream, dimensions) : 1.0;
     NAME(move)(step, -eta * (r->deviation * (wanted / length)), 0.0, step, count);
     s->drawn = 1;
@@ -504,7 +503,7 @@ INLINE void NAME(feed_batches)(struct sgd_state *s, const struct block *b, const
                         NAME(add_##name)(&r, w, step, aside, x, scale + i, weight + i, y + i, rate, n, stride);)
             LOSSES(CASE)
 #undef CASE
-            if (!loss_is_joint(r.loss))
+            if (!loss_facts(r.loss).is_joint)
                 NAME(add_margins)(&r, w, step, x, scale + i, weight + i, y + i, rate, n, stride);
             i += n;
         }

@@ -1,66 +1,92 @@
 /*
- * sum_state.h: what the states of sums over rows share: feature sums, derivatives of the loss, errors. Each begins with
- * fields of its own, has its feature map at the end, if there is one, and says how many bytes both have.
+ * sum_state.h: sums over all rows, each one flat state that any engine can carry: derivatives of the loss
+ * (loss_derivatives.h), errors of models (misclassification.h) and sums of features (feature_sums.h).
+ *
+ * Rows are packed float32 as in sgd.h. Sums are exact: rows may come in any order, in blocks of any length, and be
+ * added to several states that are joined. A state is as private as the rows.
  */
 #ifndef BOLTDP_SUM_STATE_H
 #define BOLTDP_SUM_STATE_H
 
-#include <string.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #include "feature_map.h"
 #include "sgd.h"
 
-#define INLINE static inline __attribute__((always_inline))
+/* What every state begins with. */
+struct sum_state {
+    uint64_t magic;     /* that of its kind */
+    uint64_t bytes;     /* length of the whole block */
+    uint64_t cells;     /* of a row: 1 .. SGD_MAX_DIMS */
+    uint64_t map_bytes; /* bytes of the feature map, which is at the end; 0: none */
+    uint64_t summed;    /* rows */
+};
 
-/* The feature map of a sound state, or NULL. */
-#define MAP_OF(s) feature_map_at_end(s, (s)->bytes, (s)->map_bytes)
+/* Everything that can be wrong with a block that claims to be a state. */
+int sum_check(const void *state, size_t bytes);
 
-/* Keep the feature map at the end of a new state. */
-static inline void sum_state_put_map(void *state, size_t bytes, const struct feature_map *map, uint64_t *map_bytes)
+/* Add packed float32 rows. */
+int sum_add(void *state, size_t bytes, const float *rows, size_t n_rows, int build);
+
+/* Add what another state of the same sum has: SGD_BAD_RECIPE if it is of another. */
+int sum_join(void *state, size_t bytes, const void *other);
+
+/* ---- for the kinds of sums ---------------------------------------------------------------------------------- */
+
+/* What the functions above ask about the states of a kind. */
+struct sum_kind {
+    uint64_t magic;
+    uint64_t max_rows;
+    size_t header_bytes; /* of a state, before its arrays */
+    size_t sums_at;      /* where in a state its sums begin, and */
+    size_t (*sums_end)(const void *state);
+    int (*is_sound)(const void *state, const struct feature_map *map); /* its own fields, and its length */
+    void (*scan_portable)(void *state, const float *rows, size_t n_rows);
+    void (*scan_avx2)(void *state, const float *rows, size_t n_rows);
+    void (*join)(void *state, const void *other); /* the sums of a state with the same header, arrays and map */
+};
+
+extern const struct sum_kind derivatives_kind, misclassification_kind, feature_sums_kind;
+
+/* Write what every state begins with, its feature map and zeros in between. `needed` is the length that it must have. */
+int sum_init(void *state, size_t bytes, uint64_t needed, const struct sum_kind *kind, uint64_t cells,
+             const struct feature_map *map);
+
+/* Whether rows of this many cells can be read by the map, or without one, NULL. */
+static inline int sum_cells_fit(uint64_t cells, const struct feature_map *map)
 {
-    if (map != NULL) {
-        *map_bytes = map->bytes;
-        memcpy((char *) state + (bytes - map->bytes), map, map->bytes);
-    }
+    return cells >= 1 && cells <= SGD_MAX_DIMS && (map == NULL || map->cells == cells);
 }
 
+/* The feature map of a sound state, or NULL. */
+static inline const struct feature_map *sum_map(const struct sum_state *s)
+{
+    return feature_map_at_end(s, s->bytes, s->map_bytes);
+}
+
+#define INLINE static inline __attribute__((always_inline))
+
 /*
- * PREFIX_add, by `scan(state, rows, n_rows, wide)` of the file, compiled for each instruction set; `wide`, known when it is
- * compiled, says that registers have four numbers. ROWS_LEFT(state) more rows can be added.
+ * The two scans of a kind, by `scan(state, rows, n_rows, wide)` of its file: `wide`, known when it is compiled, says that
+ * registers have four numbers.
  */
 #if defined(__x86_64__)
-#define SCAN_WIDE(PREFIX)                                                                                        \
-    __attribute__((target("avx2"))) static void scan_avx2(struct PREFIX##_state *s, const float *rows, size_t n) \
-    {                                                                                                            \
-        scan(s, rows, n, 1);                                                                                     \
+#define DEFINE_SCAN_AVX2                                                                             \
+    __attribute__((target("avx2"))) static void scan_avx2(void *state, const float *rows, size_t n) \
+    {                                                                                                \
+        scan(state, rows, n, 1);                                                                     \
     }
-#define RUN_WIDE(build, state, rows, n) \
-    ((build) != SGD_PORTABLE && sgd_has_build(SGD_AVX2) ? (scan_avx2(state, rows, n), 1) : 0)
 #else
-#define SCAN_WIDE(PREFIX)
-#define RUN_WIDE(build, state, rows, n) 0
+#define DEFINE_SCAN_AVX2
+#define scan_avx2 NULL
 #endif
 
-#define DEFINE_ADD(PREFIX, ROWS_LEFT)                                                            \
-    static void scan_portable(struct PREFIX##_state *s, const float *rows, size_t n)             \
-    {                                                                                            \
-        scan(s, rows, n, 0);                                                                     \
-    }                                                                                            \
-    SCAN_WIDE(PREFIX)                                                                            \
-    int PREFIX##_add(void *state, size_t bytes, const float *rows, size_t n_rows, int build)     \
-    {                                                                                            \
-        const int code = PREFIX##_check(state, bytes);                                           \
-        if (code != SGD_OK)                                                                      \
-            return code;                                                                         \
-        if (!sgd_has_build(build))                                                               \
-            return SGD_BAD_BUILD;                                                                \
-        if ((uintptr_t) rows % sizeof(float) != 0)                                               \
-            return SGD_UNALIGNED;                                                                \
-        if (n_rows > ROWS_LEFT((const struct PREFIX##_state *) state))                           \
-            return SGD_FINISHED;                                                                 \
-        if (!RUN_WIDE(build, state, rows, n_rows))                                               \
-            scan_portable(state, rows, n_rows);                                                  \
-        return SGD_OK;                                                                           \
-    }
+#define DEFINE_SCANS                                                       \
+    static void scan_portable(void *state, const float *rows, size_t n)    \
+    {                                                                      \
+        scan(state, rows, n, 0);                                           \
+    }                                                                      \
+    DEFINE_SCAN_AVX2
 
 #endif

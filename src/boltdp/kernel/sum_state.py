@@ -3,37 +3,44 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from boltdp._arrays import Doubles, PackedRows
 from boltdp.errors import DataError, ParameterError
-from boltdp.kernel.sgd import _BUILDS, _FASTEST, _aligned_block, _error_text, builds
+from boltdp.kernel.sgd import _BUILDS, _FASTEST, _aligned_block, _error_text, _library, builds, feature_map_pointer
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+    from boltdp.kernel.feature_map import FeatureMap
 
 
 class Summation:
     """A sum over rows, which does not depend on their order or on how they are split into parts that are joined.
 
-    In PostgreSQL, an aggregate of the extension replaces `add`.
+    In PostgreSQL, the aggregate boltdp.sums replaces `add`.
     """
 
-    aggregate: ClassVar[str]  #: name of the aggregate in the schema boltdp
-    _check: ClassVar[Callable[..., int]]
-    _add: ClassVar[Callable[..., int]]
-    _join: ClassVar[Callable[..., int]]
     _mismatch: ClassVar[str]  #: error message for the block of another sum
 
-    def __init__(self, size: int, cells: int) -> None:
-        self._block = _aligned_block(size)
-        self._cells = cells
-
-    def _save_initial_block(self) -> None:
+    def _start(
+        self,
+        kind: str,
+        cells: int,
+        shape: tuple[int, ...],
+        feature_map: FeatureMap | None,
+        *arguments: float | None,
+    ) -> int:
+        """Make the block by the functions KIND_bytes and KIND_init of C, and return the error code."""
+        pointer = feature_map_pointer(feature_map)
+        self._cells, self._feature_map = cells, feature_map
+        self._block = _aligned_block(getattr(_library, f"{kind}_bytes")(*shape, pointer))
+        init = getattr(_library, f"{kind}_init")
+        code: int = init(self._block.ctypes.data, self._block.size, *shape, pointer, *arguments)
         self._first = self._block.copy()
+        return code
 
     @property
     def cells(self) -> int:
@@ -49,7 +56,7 @@ class Summation:
         if rows.shape[1] != 1 + self._cells:
             raise ParameterError(f"rows must have 1 + {self._cells} columns, got {rows.shape[1]}")
         number = _FASTEST if build is None else _BUILDS[build]
-        code = type(self)._add(self._block.ctypes.data, self._block.size, rows.ctypes.data, len(rows), number)
+        code = _library.sum_add(self._block.ctypes.data, self._block.size, rows.ctypes.data, len(rows), number)
         if code:
             raise ParameterError(_error_text(code))
 
@@ -64,7 +71,7 @@ class Summation:
         """Add another sum, made by `fresh`, over other rows."""
         if other._block.size != self._block.size:
             raise ParameterError(self._mismatch)
-        code = type(self)._join(self._block.ctypes.data, self._block.size, other._block.ctypes.data)
+        code = _library.sum_join(self._block.ctypes.data, self._block.size, other._block.ctypes.data)
         if code:
             raise ParameterError(self._mismatch)
 
@@ -76,12 +83,12 @@ class Summation:
         """Replace this sum by its continuation in another process, given as `to_bytes`."""
         block = _aligned_block(len(data))
         block[:] = np.frombuffer(data, dtype=np.uint8)
-        code = type(self)._check(block.ctypes.data, block.size)
+        code = _library.sum_check(block.ctypes.data, block.size)
         if code:
             raise DataError(f"cannot go on from these bytes: {_error_text(code)}")
         # A block that cannot be joined belongs to another sum, with other weights or another feature map.
         first = self.fresh()._block
-        if block.size != first.size or type(self)._join(first.ctypes.data, first.size, block.ctypes.data):
+        if block.size != first.size or _library.sum_join(first.ctypes.data, first.size, block.ctypes.data):
             raise DataError(self._mismatch)
         self._block = block
 

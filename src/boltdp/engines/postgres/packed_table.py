@@ -225,8 +225,8 @@ class _Table:
         """Add the rows of a range to all sums in one scan, with one aggregate per sum."""
         block = self._block_expression(start, stop)
         calls = [
-            sql.SQL(f"boltdp.{each.aggregate}((SELECT boltdp.get_state(${number})), {{}})").format(block)
-            for number, each in enumerate(sums, 1)
+            sql.SQL(f"boltdp.sums((SELECT boltdp.get_state(${number})), {{}})").format(block)
+            for number in range(1, len(sums) + 1)
         ]
         query = sql.SQL("SELECT {} FROM {} WHERE {}").format(
             sql.SQL(", ").join(calls), self._name, self._overlap_condition(start, stop)
