@@ -110,7 +110,7 @@ def backend_seconds(pid: int) -> float:
 
 def backend(table: PreparedTable) -> int:
     """The process that serves a prepared table."""
-    return int(table._table._session.ask("SELECT pg_backend_pid()", fault="the server cannot be asked")[0][0])
+    return int(table._session.ask("SELECT pg_backend_pid()", fault="the server cannot be asked")[0][0])
 
 
 def quickest(things: dict[str, tuple[int, Callable[[], object]]]) -> dict[str, Cost]:
