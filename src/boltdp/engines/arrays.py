@@ -19,7 +19,7 @@ import pyarrow as pa
 from boltdp.context import Context
 from boltdp.encoding import python_cells
 from boltdp.engines._data_frames import is_lazy_frame, is_table
-from boltdp.engines.base import Engine
+from boltdp.engines.base import Engine, check_names
 from boltdp.engines.local_store import LocalRows
 from boltdp.errors import DataError, quoted
 from boltdp.schema.schema import Schema
@@ -272,10 +272,3 @@ def _cast_string_view(part: pa.Array) -> pa.Array:
 
 def _is_typed(column: Cells) -> bool:
     return isinstance(column, (pa.Array, pa.ChunkedArray))
-
-
-def check_names(names: Sequence[str]) -> None:
-    """Raise DataError if two columns have the same name."""
-    if len(set(names)) < len(names):
-        twice = next(name for i, name in enumerate(names) if name in names[:i])
-        raise DataError(f"the columns of the data must have different names, got {twice!r} more than once")

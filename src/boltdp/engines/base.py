@@ -39,6 +39,7 @@ __all__ = [
     "Slice",
     "Summation",
     "check_columns",
+    "check_names",
     "encode_rows",
     "scan_limited_rows",
     "scan_rows",
@@ -167,6 +168,13 @@ class Slice(Engine):
                 at += len(batch)
                 if at >= self._stop:
                     break
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Raise DataError if two columns have the same name."""
+    if len(set(names)) < len(names):
+        twice = next(name for i, name in enumerate(names) if name in names[:i])
+        raise DataError(f"the columns of the data must have different names, got {twice!r} more than once")
 
 
 def check_columns(schema: Schema, columns: Mapping[str, ColumnType], *, label: bool = True) -> None:

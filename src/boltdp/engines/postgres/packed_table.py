@@ -72,9 +72,7 @@ class PreparedTable(StoredRows):
 
     def __init__(self, session: Session, packing: Packing, *, layout: Layout, seed: int | None) -> None:
         """Use `create`."""
-        super().__init__(
-            0, packing.rows, cells=packing.cells, feature_map=packing.feature_map, ordered=packing.ordered
-        )
+        super().__init__(0, packing.rows, cells=packing.cells, feature_map=packing.feature_map, ordered=packing.ordered)
         self._session, self._seed = session, seed
         self._table = _Table(self.rows, max(1, TUPLE_BYTES // (4 * (1 + self.cells))) if layout == "packed" else 1)
 

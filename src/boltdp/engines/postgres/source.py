@@ -14,7 +14,8 @@ from psycopg import sql
 
 from boltdp._arrays import Doubles
 from boltdp.encoding.timestamps import HOUR_AT, MAX_CHARACTERS, PATTERN, Part
-from boltdp.engines.postgres.declared_schema import read_declarations
+from boltdp.engines.base import check_names
+from boltdp.engines.postgres.declared_schema import CatalogType, Declaration, Field, read_declarations
 from boltdp.engines.postgres.session import Composed, Session
 from boltdp.errors import DataError, listed, near
 from boltdp.schema.source_columns import ColumnType, Kind
@@ -30,6 +31,7 @@ _FIELDS: dict[Part, tuple[str, int]] = {
     "month": ("month", 1),
     "day": ("day", 1),
 }
+_SYSTEM_SCHEMAS = ("pg_catalog", "information_schema", "pg_toast", "boltdp")
 _ENUM = "enum"
 _TEXTS = ("text", "varchar", "bpchar", _ENUM)  # text types that the extension compares without a cast
 
@@ -38,43 +40,32 @@ def find_table(session: Session, name: str | tuple[str, str]) -> Composed:
     """Find a table or view by its exact name, with or without a schema; a pair of schema and name is not looked up."""
     if not isinstance(name, str):
         return sql.SQL("{} AS source").format(sql.Identifier(*name))
-    named = session.ask(
-        "SELECT nspname, relname FROM pg_catalog.pg_class c"
+    tables = session.ask(
+        "SELECT nspname::pg_catalog.text, relname::pg_catalog.text, pg_catalog.pg_table_is_visible(c.oid),"
+        " pg_catalog.has_table_privilege(c.oid, 'SELECT') FROM pg_catalog.pg_class c"
         " JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) relnamespace"
-        """ WHERE relkind OPERATOR(pg_catalog.=) ANY ('{r,v,m,p,f}'::pg_catalog."char"[])"""
-        " AND ((relname::pg_catalog.text OPERATOR(pg_catalog.=) $1::pg_catalog.text"
-        " AND pg_catalog.pg_table_is_visible(c.oid))"
-        " OR (nspname::pg_catalog.text OPERATOR(pg_catalog.||) '.' OPERATOR(pg_catalog.||) relname::pg_catalog.text)"
-        " OPERATOR(pg_catalog.=) $1::pg_catalog.text)",
-        [name],
+        """ WHERE relkind OPERATOR(pg_catalog.=) ANY ('{r,v,m,p,f}'::pg_catalog."char"[])""",
         fault="the table cannot be looked up",
         user_path=True,  # the search path determines visibility
     )
+    named = [
+        (schema, table)
+        for schema, table, visible, _ in tables
+        if name == f"{schema}.{table}" or (visible and name == table)
+    ]
     if len(named) != 1:
+        readable = [
+            table if visible else f"{schema}.{table}"
+            for schema, table, visible, may_read in tables
+            if may_read and schema not in _SYSTEM_SCHEMAS
+        ]
         raise DataError(
             f"the database must have one table or view named {name!r}, it has {len(named) or 'none'}",
-            hint=(near(name, tables := _list_tables(session)) or f"there are {listed(tables) or 'none'}")
+            hint=(near(name, readable) or f"there are {listed(readable) or 'none'}")
             + "; names are as PostgreSQL keeps them: lower case unless quoted when made, and schema.table "
             "outside the search path",
         )
     return sql.SQL("{} AS source").format(sql.Identifier(*named[0]))
-
-
-def _list_tables(session: Session) -> list[str]:
-    """List the tables and views that the role may read, those outside the search path with their schema."""
-    named = session.ask(
-        "SELECT CASE WHEN pg_catalog.pg_table_is_visible(c.oid) THEN relname::pg_catalog.text ELSE"
-        " nspname::pg_catalog.text OPERATOR(pg_catalog.||) '.' OPERATOR(pg_catalog.||) relname::pg_catalog.text END"
-        " FROM pg_catalog.pg_class c"
-        " JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) relnamespace"
-        """ WHERE relkind OPERATOR(pg_catalog.=) ANY ('{r,v,m,p,f}'::pg_catalog."char"[])"""
-        " AND nspname::pg_catalog.text OPERATOR(pg_catalog.<>) ALL (ARRAY['pg_catalog', 'information_schema',"
-        " 'pg_toast', 'boltdp'])"
-        " AND pg_catalog.has_table_privilege(c.oid, 'SELECT')",
-        fault="the tables cannot be listed",
-        user_path=True,  # the search path determines visibility
-    )
-    return [name for (name,) in named]
 
 
 def wrap_query(query: str) -> Composed:
@@ -148,31 +139,12 @@ def add_group_numbers(source: Composed, column: str, values: Sequence[str], numb
 def describe_columns(session: Session, source: Composed, *, user_path: bool = False) -> dict[str, SourceColumn]:
     """Return the columns of a source, with types and declarations from the catalogue."""
     fields = session.describe_fields(source, user_path=user_path)
-    names = [field.name for field in fields]
-    if len(set(names)) < len(names):
-        twice = next(name for i, name in enumerate(names) if name in names[:i])
-        raise DataError(f"the columns of the data must have different names, got {twice!r} more than once")
-    fault = "the types of the columns cannot be looked up"
-    kinds = {
-        oid: (base, category, element)
-        for oid, base, category, element in session.ask(
-            # A domain has the type that it is based on.
-            "WITH RECURSIVE base AS (SELECT oid AS given, * FROM pg_catalog.pg_type"
-            " WHERE oid OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.oid[])"
-            " UNION ALL SELECT given, t.* FROM base b"
-            " JOIN pg_catalog.pg_type t ON t.oid OPERATOR(pg_catalog.=) b.typbasetype"
-            " WHERE b.typtype OPERATOR(pg_catalog.=) 'd')"
-            " SELECT given::bigint, b.typname::pg_catalog.text, b.typcategory::pg_catalog.text,"
-            " e.typname::pg_catalog.text FROM base b"
-            " LEFT JOIN pg_catalog.pg_type e ON e.oid OPERATOR(pg_catalog.=) b.typelem"
-            " AND b.typcategory OPERATOR(pg_catalog.=) 'A' WHERE b.typtype OPERATOR(pg_catalog.<>) 'd'",
-            [[field.type for field in fields]],
-            fault=fault,
-        )
+    check_names([field.name for field in fields])
+    run_query = partial(session.ask, fault="the types of the columns cannot be looked up")
+    return {
+        field.name: SourceColumn.from_catalog(field, known, declaration)
+        for field, known, declaration in read_declarations(run_query, fields)
     }
-    declared = read_declarations(partial(session.ask, fault=fault), fields)
-    columns = [SourceColumn.from_catalog(field.name, *kinds[field.type], field.modifier) for field in fields]
-    return {column.name: replace(column, type=declared[column.name].apply(column.type)) for column in columns}
 
 
 @dataclass(frozen=True)
@@ -184,20 +156,21 @@ class SourceColumn:
     type: ColumnType
 
     @classmethod
-    def from_catalog(cls, name: str, base: str, category: str, element: str | None, modifier: int) -> SourceColumn:
+    def from_catalog(cls, field: Field, known: CatalogType, declared: Declaration) -> SourceColumn:
+        base, column = known.name, ColumnType("other", called=known.name)
         if base in _NUMBERS:
-            return cls(name, base, ColumnType("number"))
-        if base == "bool":
-            return cls(name, base, ColumnType("bool"))
-        if base in _VECTORS:
-            return cls(name, base, ColumnType("list", modifier if modifier > 0 else None))
-        if element in _NUMBERS:
-            return cls(name, element, ColumnType("list"))
-        if category in ("S", "E"):
-            return cls(name, _ENUM if category == "E" else base, ColumnType("text"))
-        if base in _TIMES:
-            return cls(name, base, ColumnType(_TIMES[base]))
-        return cls(name, base, ColumnType("other", called=base))
+            column = ColumnType("number")
+        elif base == "bool":
+            column = ColumnType("bool")
+        elif base in _VECTORS:
+            column = ColumnType("list", field.modifier if field.modifier > 0 else None)
+        elif known.element in _NUMBERS:
+            base, column = known.element, ColumnType("list")
+        elif known.category in ("S", "E"):
+            base, column = _ENUM if known.category == "E" else base, ColumnType("text")
+        elif base in _TIMES:
+            column = ColumnType(_TIMES[base])
+        return cls(field.name, base, declared.apply(column))
 
     @property
     def reference(self) -> sql.Identifier:
