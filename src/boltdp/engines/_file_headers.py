@@ -14,8 +14,6 @@ import zlib
 from pathlib import Path
 from typing import IO
 
-import numpy as np
-
 from boltdp import _interrupts
 from boltdp.engines._file_patterns import Files
 from boltdp.errors import DataError
@@ -86,9 +84,7 @@ def has_blank_line(file: str, separator: str) -> bool:
             before, found = b"", False
             while not found and (part := raw.read(LOOK_BYTES)):
                 _interrupts.check()
-                seen = np.frombuffer(before + part, np.uint8)
-                feeds, returns = seen == ord("\n"), seen == ord("\r")
-                found = bool(((feeds | returns)[1:] & (feeds[:-1] | (returns[:-1] & returns[1:]))).any())
+                found = any(ends in before + part for ends in (b"\n\n", b"\n\r", b"\r\r"))
                 before = part[-1:]
         if not found:
             return False

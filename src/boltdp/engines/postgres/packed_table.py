@@ -20,7 +20,7 @@ from boltdp import _interrupts
 from boltdp._arrays import Integers, PackedRows
 from boltdp.context import Context
 from boltdp.engines.postgres.session import Composed, Session
-from boltdp.engines.prepared_rows import StoredRows, check_ordered, check_width
+from boltdp.engines.prepared_rows import PreparedRows, check_ordered, check_width
 from boltdp.errors import DataError
 from boltdp.kernel.feature_map import FeatureMap
 from boltdp.kernel.packing import of_hashes
@@ -67,7 +67,7 @@ class _Table:
     dropped: bool = False
 
 
-class PreparedTable(StoredRows):
+class PreparedTable(PreparedRows):
     """The packed rows of a temporary table, or a range of them."""
 
     def __init__(self, session: Session, packing: Packing, *, layout: Layout, seed: int | None) -> None:
@@ -109,19 +109,14 @@ class PreparedTable(StoredRows):
 
     def _pack_call(self, packing: Packing, plan: int, *, memory: int) -> Composed:
         """Return the aggregate call that encodes rows by the plan in parameter number `plan` and permutes them."""
-        order = sql.SQL("{}, {}").format(sql.Literal(self.rows), _seed_literal(self._seed))
-        call = sql.SQL("boltdp.pack({}, {}::pg_catalog.bytea, {}, {}, {}, {})").format(
-            self._table_literal(),
-            sql.SQL(f"${plan}"),
-            sql.Literal(self._table.block_rows),
-            order if self.ordered else sql.SQL("NULL, NULL"),
-            sql.Literal(memory),
-            packing.columns,
+        order = (self.rows, _to_bigint(self._seed)) if self.ordered else (None, None)
+        call = sql.SQL("boltdp.pack({}, {}::pg_catalog.bytea, {}, {}, {}, {}, {})").format(
+            self._table_literal(), sql.SQL(f"${plan}"), self._table.block_rows, *order, memory, packing.columns
         )
         return call if packing.condition is None else sql.SQL("{} FILTER (WHERE {})").format(call, packing.condition)
 
     def _table_literal(self) -> Composed:
-        return sql.SQL("{}::pg_catalog.regclass").format(sql.Literal(self._table.name.as_string()))
+        return sql.SQL("{}::pg_catalog.regclass").format(self._table.name.as_string())
 
     @property
     def _size(self) -> int:
@@ -203,16 +198,15 @@ class PreparedTable(StoredRows):
         finally:
             self._session.drop_states()
 
-    def _shuffle(self, seed: int) -> None:
+    def reshuffle(self, seed: int) -> None:
+        check_ordered(self)
         old, self._table.name = self._table.name, _new_name()
         try:
             self._create_table()
             repack = sql.SQL("SELECT boltdp.repack({}, {}, {}, {}, {}, {}, {}, start, block) FROM {}").format(
                 self._table_literal(),
-                *map(sql.Literal, (self._table.block_rows, self._table.rows)),
-                _seed_literal(None if self._seed is None else seed),
-                *map(sql.Literal, (self._session.memory, self._start, self._stop)),
-                old,
+                *(self._table.block_rows, self._table.rows, _to_bigint(None if self._seed is None else seed)),
+                *(self._session.memory, self._start, self._stop, old),
             )
             self._session.ask(repack, fault="the rows cannot be prepared")
         except BaseException:
@@ -234,9 +228,7 @@ class PreparedTable(StoredRows):
         sample = copy.copy(self)
         sample._start, sample.ordered, sample._table = 0, False, _Table(self.rows, self._table.block_rows)
         sample._create_table()
-        call = sql.SQL("start, boltdp.sample_block({}, {}) AS few").format(
-            self._block_expression(), sql.Literal(of_hashes(share))
-        )
+        call = sql.SQL("start, boltdp.sample_block({}, {}) AS few").format(self._block_expression(), of_hashes(share))
         # OFFSET 0 prevents merging the subquery, which would call the function twice per block.
         fill = "INSERT INTO {} SELECT start, few FROM ({} OFFSET 0) AS blocks WHERE few IS NOT NULL"
         statement = sql.SQL(fill).format(sample._table.name, self._select(call))
@@ -265,8 +257,7 @@ class PreparedTable(StoredRows):
         if self._is_whole:
             return select
         within = "{} WHERE start OPERATOR(pg_catalog.>) {} AND start OPERATOR(pg_catalog.<) {}"
-        first, stop = sql.Literal(self._start - self._table.block_rows), sql.Literal(self._stop)
-        return sql.SQL(within).format(select, first, stop)
+        return sql.SQL(within).format(select, self._start - self._table.block_rows, self._stop)
 
     def _block_expression(self) -> Composed:
         """Return the rows of a tuple that are in the range."""
@@ -277,15 +268,13 @@ class PreparedTable(StoredRows):
             " AND (start OPERATOR(pg_catalog.+) {n}) OPERATOR(pg_catalog.<=) {stop} THEN block"
             " ELSE block[GREATEST({start} OPERATOR(pg_catalog.-) start, 0) OPERATOR(pg_catalog.+) 1"
             " : LEAST({stop} OPERATOR(pg_catalog.-) start, {n})] END"
-        ).format(start=sql.Literal(self._start), stop=sql.Literal(self._stop), n=sql.Literal(self._table.block_rows))
+        ).format(start=self._start, stop=self._stop, n=self._table.block_rows)
 
 
-def _seed_literal(seed: int | None) -> Composed:
-    """Return a 64-bit seed as a bigint literal, or NULL for a secret seed that the server draws.
+def _to_bigint(seed: int | None) -> int | None:
+    """Return a 64-bit seed as a signed number, or None for a secret seed that the server draws.
 
-    >>> _seed_literal(7).as_string(), _seed_literal(2**64 - 1).as_string(), _seed_literal(None).as_string()
-    ('7', ' -1', 'NULL')
+    >>> _to_bigint(7), _to_bigint(2**64 - 1), _to_bigint(None)
+    (7, -1, None)
     """
-    if seed is None:
-        return sql.SQL("NULL")
-    return sql.SQL("{}").format(sql.Literal(seed - 2**64 if seed >= 2**63 else seed))
+    return seed if seed is None or seed < 2**63 else seed - 2**64

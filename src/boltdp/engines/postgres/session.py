@@ -83,7 +83,7 @@ class Session:
         self._connection = _attempt(
             lambda: psycopg.connect(uri, autocommit=True, prepare_threshold=None), "PostgreSQL cannot be reached"
         )
-        self._copying: Rows = (rows for rows in ())  #: the rows of a running COPY
+        self._copying: Rows | None = None  #: the rows of the last COPY
         self._snapshot = False
         self._path: str | None = None  #: the current search path, if known
         fault = "the session cannot be set up"
@@ -133,55 +133,35 @@ class Session:
         """Run an action on the server with the user's or the safe search path, or with the current one for None."""
 
         def run() -> T:
-            self._copying.close()  # an unfinished COPY keeps the connection busy
-            if user_path is not None:
-                self._set_search_path(user_path=user_path)
+            if self._copying is not None:
+                self._copying.close()  # an unfinished COPY keeps the connection busy
             with psycopg.RawCursor(self._connection) as cursor:
+                path = self._user_search_path if user_path else SAFE_SEARCH_PATH
+                if user_path is not None and path != self._path:
+                    self._path = None
+                    cursor.execute(SET, ["search_path", path])
+                    self._path = path
                 return action(cursor)
 
         return _attempt(run, fault, prepared_only=prepared_only)
 
-    def _set_search_path(self, *, user_path: bool) -> None:
-        path = self._user_search_path if user_path else SAFE_SEARCH_PATH
-        if path != self._path:
-            self._path = None
-            with psycopg.RawCursor(self._connection) as cursor:
-                cursor.execute(SET, ["search_path", path])
-            self._path = path
-
     def stream(self, select: Composed, types: Sequence[str], *, user_path: bool = False) -> Rows:
         """Read the rows of a query by binary COPY, at most BATCH_ROWS at a time; any other statement ends it."""
         fault = "the rows cannot be read"
-        _attempt(self._copying.close, fault)
-        self._copying = rows = self._copy(select, types, user_path=user_path)
+        # The search path is set before the transaction, whose rollback would undo it.
+        self._run(lambda _: None, fault, user_path=user_path)
+        self._copying = rows = self._copy(select, types)
         while gathered := _attempt(lambda: next(rows, None), fault):
             yield gathered
 
-    def _copy(self, select: Composed, types: Sequence[str], *, user_path: bool) -> Rows:
-        self._set_search_path(user_path=user_path)  # before the savepoint, whose rollback would undo it
+    def _copy(self, select: Composed, types: Sequence[str]) -> Rows:
         statement = sql.SQL("COPY ({}) TO STDOUT (FORMAT BINARY)").format(select)
-        with self._savepoint(), self._connection.cursor() as cursor, cursor.copy(statement) as copy:
+        # A savepoint, where there is a transaction, protects it from an error or an early end.
+        with self._connection.transaction(), self._connection.cursor() as cursor, cursor.copy(statement) as copy:
             copy.set_types(types)
             rows = copy.rows()
             while gathered := list(islice(rows, BATCH_ROWS)):
                 yield gathered
-
-    @contextmanager
-    def _savepoint(self) -> Iterator[None]:
-        """Protect the transaction, if any, from an error or an early end of the block."""
-        if not self._snapshot:
-            yield
-            return
-        self._connection.execute("SAVEPOINT boltdp")
-        try:
-            yield
-        except BaseException:
-            if not self.closed:
-                self._connection.execute("ROLLBACK TO SAVEPOINT boltdp")
-            raise
-        finally:
-            if not self.closed:
-                self._connection.execute("RELEASE SAVEPOINT boltdp")
 
     def send_states(self, *states: bytes) -> list[int]:
         """Send states to the server's memory and return their handles, of which the first is `handle`."""
@@ -231,7 +211,7 @@ class Session:
             self._control("BEGIN ISOLATION LEVEL REPEATABLE READ", _BEGIN_FAULT)
             self._snapshot = True
             if snapshot is not None:
-                self._control(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot)), _BEGIN_FAULT)
+                self._control(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(snapshot), _BEGIN_FAULT)
 
     def open_same_snapshot(self) -> Session:
         """Open another session whose transaction has the same snapshot."""
@@ -295,16 +275,12 @@ class Session:
         version, own_schema, may_make_tables, read_only = answer[0]
         if version is None:
             return "the extension is not there; CREATE EXTENSION boltdp makes it, once it is installed"
-        unusable = why_unusable(version)
-        if unusable is not None:
-            return unusable
-        if not own_schema:
-            return "the schema boltdp belongs to another role than the extension, which could change what is run"
+        problem = None if may_make_tables else "the role may not make temporary tables"
         if read_only:
-            return "the session is read-only, so no temporary table can be made"
-        if not may_make_tables:
-            return "the role may not make temporary tables"
-        return None
+            problem = "the session is read-only, so no temporary table can be made"
+        if not own_schema:
+            problem = "the schema boltdp belongs to another role than the extension, which could change what is run"
+        return why_unusable(version) or problem
 
     def describe_fields(self, source: Composed, *, user_path: bool = False) -> list[Field]:
         """Return the columns of a source, which the server describes without reading a row."""

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import psycopg
 import pyarrow as pa
 from psycopg import sql
 
@@ -85,12 +86,7 @@ def slice_source(source: Composed, start: int, stop: int) -> Composed:
     return sql.SQL(
         "(SELECT * FROM (SELECT *, pg_catalog.row_number() OVER () AS {number} FROM {source}) AS numbered"
         " WHERE {number} OPERATOR(pg_catalog.>) {start} AND {number} OPERATOR(pg_catalog.<=) {stop}) AS source"
-    ).format(
-        number=sql.Identifier(f"boltdp_{secrets.token_hex(8)}"),
-        source=source,
-        start=sql.Literal(start),
-        stop=sql.Literal(stop),
-    )
+    ).format(number=sql.Identifier(f"boltdp_{secrets.token_hex(8)}"), source=source, start=start, stop=stop)
 
 
 def limit_rows_per_person(
@@ -107,9 +103,7 @@ def limit_rows_per_person(
         ") AS source ORDER BY source.{number}) AS source"
     ).format(
         counted=sql.SQL(", ").join(
-            sql.SQL(counted).format(
-                place=place, limit=sql.Literal(limit), cell=column.reference, name=sql.Identifier(column.name)
-            )
+            sql.SQL(counted).format(place=place, limit=limit, cell=column.reference, name=sql.Identifier(column.name))
             for column in columns
         ),
         names=sql.SQL(", ").join(names),
@@ -128,12 +122,7 @@ def add_group_numbers(source: Composed, column: str, values: Sequence[str], numb
     return sql.SQL(
         "(SELECT source.*, pg_catalog.array_position({values}::pg_catalog.text[],"
         ' {column}::pg_catalog.text COLLATE pg_catalog."C") AS {number} FROM {source} OFFSET 0) AS source'
-    ).format(
-        values=sql.Literal(list(values)),
-        column=sql.Identifier("source", column),
-        number=sql.Identifier(number),
-        source=source,
-    )
+    ).format(values=list(values), column=sql.Identifier("source", column), number=sql.Identifier(number), source=source)
 
 
 def describe_columns(session: Session, source: Composed, *, user_path: bool = False) -> dict[str, SourceColumn]:
@@ -208,20 +197,14 @@ class SourceColumn:
         date = sql.SQL("pg_catalog.substr({}, 1, 10)::pg_catalog.date").format(text)
         code, min_length = _date_part(part, date), 0
         if part == "hour":
-            code = sql.SQL("pg_catalog.substr({}, {}, 2)::pg_catalog.int4").format(text, sql.Literal(HOUR_AT))
+            code = sql.SQL("pg_catalog.substr({}, {}, 2)::pg_catalog.int4").format(text, HOUR_AT)
             min_length = HOUR_AT
         # Long texts are not fetched from the TOAST table, because access statistics are visible to all roles.
         return sql.SQL(
             "CASE WHEN pg_catalog.octet_length({text}) OPERATOR(pg_catalog.<=) {max_bytes} THEN"
             " CASE WHEN {text} OPERATOR(pg_catalog.~) {pattern}"
             " AND pg_catalog.length({text}) OPERATOR(pg_catalog.>) {min_length} THEN {code} END END"
-        ).format(
-            text=text,
-            max_bytes=sql.Literal(MAX_CHARACTERS),
-            pattern=sql.Literal(f"^({PATTERN})$"),
-            min_length=sql.Literal(min_length),
-            code=code,
-        )
+        ).format(text=text, max_bytes=MAX_CHARACTERS, pattern=f"^({PATTERN})$", min_length=min_length, code=code)
 
     def _timestamp(self) -> Composed:
         return sql.SQL("pg_catalog.timezone('UTC', {})" if self.base == "timestamptz" else "{}").format(self.reference)
@@ -291,9 +274,8 @@ class SourceColumn:
 
 def _date_part(part: Part, moment: Composed) -> Composed:
     field, first = _FIELDS[part]
-    return sql.SQL("pg_catalog.date_part({}, {})::pg_catalog.int4 OPERATOR(pg_catalog.-) {}").format(
-        sql.Literal(field), moment, sql.Literal(first)
-    )
+    number = sql.SQL("pg_catalog.date_part({}, {})::pg_catalog.int4 OPERATOR(pg_catalog.-) {}")
+    return number.format(field, moment, first)
 
 
 def _cast_to_double(number: Composed | sql.Identifier) -> Composed:
@@ -320,16 +302,9 @@ def _read_lists(raws: Sequence[bytes | None]) -> pa.Array:
         length = (len(raws[0] or b"") - 20) // 12
         block = read_arrays([raw for raw in raws if raw is not None], length)
         return pa.FixedSizeListArray.from_arrays(pa.array(block.reshape(-1)), length)
-    return pa.array([None if raw is None else _read_list(raw) for raw in raws], pa.list_(pa.float64()))
-
-
-def _read_list(raw: bytes) -> list[float | None] | None:
-    if int.from_bytes(raw[:4], "big") != 1:
-        return None
-    numbers: list[float | None] = []
-    at = 20
-    while at < len(raw):
-        present = raw[at : at + 4] != b"\xff\xff\xff\xff"
-        numbers.append(float(np.frombuffer(raw, ">f8", 1, at + 4)[0]) if present else None)
-        at += 12 if present else 4
-    return numbers
+    oid = psycopg.postgres.types["float8"].array_oid
+    loader = psycopg.adapters.get_loader(oid, psycopg.pq.Format.BINARY)
+    assert loader is not None
+    load = loader(oid).load
+    lists = [load(raw) if raw is not None and raw[:4] == flat[:4] else None for raw in raws]
+    return pa.array(lists, pa.list_(pa.float64()))
