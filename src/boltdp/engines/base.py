@@ -201,23 +201,17 @@ def scan_rows(
     work: Callable[[PackedRows], R],
     *,
     label: bool = True,
+    limited: bool = False,
     context: Context | None = None,
 ) -> Iterator[R]:
-    """Check the columns, apply `work` to each block of packed rows, and yield the results in order."""
-    check_columns(schema, engine.columns(), label=label)
-    return engine.scan(schema, work, Context() if context is None else context, label=label)
+    """Check the columns, apply `work` to each block of packed rows, and yield the results in order.
 
-
-def scan_limited_rows(
-    engine: Engine, schema: Schema, work: Callable[[PackedRows], R], *, context: Context
-) -> Iterator[R]:
-    """Scan rows as `scan_rows` does, with each person's rows beyond `max_rows_per_person` replaced by neutral rows.
-
-    With a person_id, rows are streamed through this process.
+    With `limited`, rows beyond `max_rows_per_person` are neutral; rows with a person_id then go through this process.
     """
-    if schema.person_id is None:
-        return scan_rows(engine, schema, work, context=context)
-    check_columns(schema, engine.columns())
+    context = Context() if context is None else context
+    check_columns(schema, engine.columns(), label=label)
+    if not limited or schema.person_id is None:
+        return engine.scan(schema, work, context, label=label)
     check_person_id(schema, engine.columns(), context)
     batches, encoder = _prepare_encoding(engine, schema, context)
     return map_in_order(lambda batch: work(encoder.encode(batch)), batches, threads=context.threads)

@@ -266,8 +266,7 @@ class DuckDBEngine(Engine):
     def _iterate_batches(self, fetch: Callable[[], pa.RecordBatch | None]) -> Iterator[pa.RecordBatch]:
         """Yield all batches; with several threads, the next one is fetched while the last is processed."""
         if self._connection is None or self.threads == 1:
-            while (batch := self._run_interruptible(fetch)) is not None:
-                yield batch
+            yield from iter(lambda: self._run_interruptible(fetch), None)
             return
         ahead = self._submit(fetch)
         try:
@@ -332,25 +331,20 @@ def _call_duckdb(
 
     If the action only plans the user's `query`, the message of DuckDB is added, with `tables` as a hint.
     """
-    reason = None
     try:
         return action()
-    except duckdb.InterruptException:
-        interrupted = True
-    except duckdb.OutOfMemoryException:
-        interrupted, reason, hint = False, f"DuckDB needs more than {MEMORY_LIMIT} of memory for it", None
-    except RuntimeError as error:  # DuckDB raises it for Ctrl-C while it reads
-        interrupted = str(error) == "Query interrupted"
-    except (duckdb.Error, pa.ArrowException, OSError) as error:
-        interrupted = False
-        if query is not None:
-            reason = _filter_message(error, query)
-            hint = tables if isinstance(error, duckdb.CatalogException) else None
-            if isinstance(error, duckdb.PermissionException):
-                reason, hint = "it may read only the files that it names as tables", tables
-    # Raised outside the handlers, so that DuckDB's exception is not its context.
-    if interrupted:
+    except (duckdb.Error, pa.ArrowException, OSError, RuntimeError) as error:
+        caught = error
+    # Raised outside the handler, so that DuckDB's exception is not the context.
+    if isinstance(caught, duckdb.InterruptException) or str(caught) == "Query interrupted":  # by Ctrl-C
         raise KeyboardInterrupt
+    if isinstance(caught, duckdb.OutOfMemoryException):
+        raise DataError(f"{fault}: DuckDB needs more than {MEMORY_LIMIT} of memory for it")
+    reason = None
+    if query is not None:
+        reason, hint = _filter_message(caught, query), tables if isinstance(caught, duckdb.CatalogException) else None
+        if isinstance(caught, duckdb.PermissionException):
+            reason, hint = "it may read only the files that it names as tables", tables
     raise DataError(fault if reason is None else f"{fault}: {reason}", hint=hint)
 
 

@@ -88,11 +88,7 @@ def use_spool(action: Callable[[], R], directory: Path) -> R:
 
 
 def split_range(start: int, stop: int, step: int) -> Iterator[range]:
-    """Split the positions start to stop - 1 into ranges of `step`, or 1 if it is 0.
-
-    >>> [*split_range(2, 7, 3)]
-    [range(2, 5), range(5, 7)]
-    """
+    """Split the positions start to stop - 1 into ranges of `step`, or 1 if it is 0."""
     step = max(1, step)
     return (range(at, min(at + step, stop)) for at in range(start, stop, step))
 
@@ -210,6 +206,7 @@ class FileStore:
     def __init__(self, *, rows: int, width: int, directory: Path, bucket_bytes: int, threads: int = 1) -> None:
         self.width = width
         self._row_bytes = 4 * width
+        self._window_rows = max(1, WINDOW_BYTES // self._row_bytes)
         self._rows, self._directory = rows, directory
         # A power of two, so that shifts split a position into bucket and slot.
         bucket_rows = max(1, min(bucket_bytes, MAX_BUCKET_BYTES) // self._row_bytes)
@@ -294,10 +291,6 @@ class FileStore:
 
     def close(self) -> None:
         self._file.close()
-
-    @property
-    def _window_rows(self) -> int:
-        return max(1, WINDOW_BYTES // self._row_bytes)
 
     def _write_buckets(self, scatter: _Scatter, start: int) -> None:
         """Write the sorted buckets to the file, from row `start` on."""

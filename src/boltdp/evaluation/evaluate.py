@@ -71,7 +71,7 @@ def evaluate_privately(
     `by` is as for `evaluate`. `account` is charged before a row is read.
     """
     from boltdp.context import Context
-    from boltdp.engines.base import check_columns, scan_limited_rows
+    from boltdp.engines.base import check_columns, scan_rows
     from boltdp.engines.person_limit import check_person_id
 
     _check_weight_vectors(model)
@@ -88,7 +88,7 @@ def evaluate_privately(
     def release() -> NoisyEvaluation:
         place = None if by is None else model.schema.encoding.locate_cell(by)
         counts, stage = np.zeros(bins.cells, np.int64), context.start_stage("counting", rows)
-        for block in scan_limited_rows(engine, model.schema, _CountBlock(model, bins, place), context=context):
+        for block in scan_rows(engine, model.schema, _CountBlock(model, bins, place), limited=True, context=context):
             counts += block
             stage.report_rows(int(counts.sum()))
         if counts.sum() != rows:

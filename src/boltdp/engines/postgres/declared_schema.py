@@ -52,15 +52,11 @@ class Declaration:
     key: bool = False
 
     def __and__(self, other: Declaration) -> Declaration:
-        values = self.values
-        if values is None or other.values is None:
-            values = values if other.values is None else other.values
-        else:
-            values = tuple(value for value in values if value in other.values)
+        lists = [values for values in (self.values, other.values) if values is not None]
         return Declaration(
             max(self.low, other.low),
             min(self.high, other.high),
-            values,
+            tuple(value for value in lists[0] if value in lists[-1]) if lists else None,
             self.length if other.length is None else other.length,
             self.key or other.key,
         )

@@ -293,13 +293,8 @@ class PostgresGroups:
         number = f"boltdp_{secrets.token_hex(8)}"
         self._source = add_group_numbers(whole._source, column, values, number)
         self._number = sql.Identifier("source", number)
-        found = dict(
-            whole._count_rows(
-                sql.SQL("SELECT {number}, pg_catalog.count(*) FROM {source} GROUP BY {number}").format(
-                    number=self._number, source=self._source
-                )
-            )
-        )
+        query = sql.SQL("SELECT {number}, pg_catalog.count(*) FROM {source} GROUP BY {number}")
+        found = dict(whole._count_rows(query.format(number=self._number, source=self._source)))
         self.rows = [int(found.get(number, 0)) for number in range(1, 1 + len(values))]  #: of each group
 
     @property

@@ -247,21 +247,17 @@ class PreparedTable(PreparedRows):
         if not self._session.closed:
             self._session.ask(sql.SQL("DROP TABLE {}").format(self._table.name), fault="the rows cannot be dropped")
 
-    @property
-    def _is_whole(self) -> bool:
-        return self.rows == self._table.rows
-
     def _select(self, columns: Composed) -> Composed:
         """Return the statement that selects from all tuples with rows in the range."""
         select = sql.SQL("SELECT {} FROM {}").format(columns, self._table.name)
-        if self._is_whole:
+        if self.rows == self._table.rows:
             return select
         within = "{} WHERE start OPERATOR(pg_catalog.>) {} AND start OPERATOR(pg_catalog.<) {}"
         return sql.SQL(within).format(select, self._start - self._table.block_rows, self._stop)
 
     def _block_expression(self) -> Composed:
         """Return the rows of a tuple that are in the range."""
-        if self._table.block_rows == 1 or self._is_whole:
+        if self._table.block_rows == 1 or self.rows == self._table.rows:
             return sql.SQL("block")
         return sql.SQL(
             "CASE WHEN start OPERATOR(pg_catalog.>=) {start}"

@@ -123,12 +123,7 @@ class Session:
         return self._run(lambda cursor: _fetch(cursor, statement), fault, user_path=None)
 
     def _run(
-        self,
-        action: Callable[[Cursor], T],
-        fault: str,
-        *,
-        user_path: bool | None = False,
-        prepared_only: bool = False,
+        self, action: Callable[[Cursor], T], fault: str, *, user_path: bool | None = False, prepared_only: bool = False
     ) -> T:
         """Run an action on the server with the user's or the safe search path, or with the current one for None."""
 

@@ -25,6 +25,7 @@ INTEGERS = ("int2", "int4", "int8")
 _NUMBERS = (*INTEGERS, "float4", "float8", "numeric")
 _VECTORS = ("vector", "halfvec")  # pgvector's
 _TIMES: dict[str, Kind] = {"date": "date", "timestamp": "timestamp", "timestamptz": "timestamp"}
+_KINDS: dict[str, Kind] = {**dict.fromkeys(_NUMBERS, "number"), "bool": "bool", **_TIMES}
 #: The server's name of each part of a date and the first value.
 _FIELDS: dict[Part, tuple[str, int]] = {
     "hour": ("hour", 0),
@@ -70,11 +71,7 @@ def find_table(session: Session, name: str | tuple[str, str]) -> Composed:
 
 
 def wrap_query(query: str) -> Composed:
-    r"""Return a query, which may end in a comment, as a source.
-
-    >>> wrap_query("SELECT 1 -- the end").as_string()
-    '(\nSELECT 1 -- the end\n) AS source'
-    """
+    """Return a query, which may end in a comment, as a source."""
     return sql.SQL("(\n{}\n) AS source").format(sql.SQL(query))
 
 
@@ -147,18 +144,14 @@ class SourceColumn:
     @classmethod
     def from_catalog(cls, field: Field, known: CatalogType, declared: Declaration) -> SourceColumn:
         base, column = known.name, ColumnType("other", called=known.name)
-        if base in _NUMBERS:
-            column = ColumnType("number")
-        elif base == "bool":
-            column = ColumnType("bool")
+        if base in _KINDS:
+            column = ColumnType(_KINDS[base])
         elif base in _VECTORS:
             column = ColumnType("list", field.modifier if field.modifier > 0 else None)
         elif known.element in _NUMBERS:
             base, column = known.element, ColumnType("list")
         elif known.category in ("S", "E"):
             base, column = _ENUM if known.category == "E" else base, ColumnType("text")
-        elif base in _TIMES:
-            column = ColumnType(_TIMES[base])
         return cls(field.name, base, declared.apply(column))
 
     @property
