@@ -17,8 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from boltdp.encoding import python_cells
+from boltdp.engines._data_frames import is_lazy_frame, is_table
 from boltdp.engines.base import Engine, check_names
-from boltdp.engines.registry import is_lazy_frame, is_table
 from boltdp.errors import DataError, quoted
 from boltdp.schema.schema import Schema
 from boltdp.schema.source_columns import BATCH_ROWS, ColumnType, Kind, batch_rows

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
+from boltdp.engines._data_frames import is_pandas_frame, is_table
 from boltdp.errors import DataError, ParameterError, require
 
 if TYPE_CHECKING:
@@ -212,24 +213,6 @@ ENGINES: tuple[EngineDescription, ...] = (
     _SparkFrame(),
     _Arrays(),
 )
-
-
-def is_pandas_frame(data: Any) -> bool:
-    """Return whether `data` is a pandas data frame."""
-    return type(data).__module__.split(".")[0] == "pandas" and hasattr(data, "columns")
-
-
-def is_table(data: Any) -> bool:
-    """Return whether `data` can be read as an Arrow table: Arrow's own tables, and those of Polars and ibis."""
-    # pandas implements Arrow's stream interface too, but its errors quote values.
-    if type(data).__module__.split(".")[0] == "pandas":
-        return False
-    return hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__") or is_lazy_frame(data)
-
-
-def is_lazy_frame(data: Any) -> bool:
-    """Return whether `data` is a lazy frame of Polars."""
-    return type(data).__module__.split(".")[0] == "polars" and type(data).__name__ == "LazyFrame"
 
 
 def find_engine(source: Any) -> EngineDescription:

@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -35,11 +35,11 @@ from boltdp.engines.postgres.source import (
     wrap_query,
 )
 from boltdp.engines.prepared_rows import check_part
-from boltdp.engines.registry import Where
 from boltdp.errors import DataError, ParameterError
 from boltdp.schema.schema import Schema
 from boltdp.schema.source_columns import ColumnType, Kind
 
+Where = Literal["auto", "server", "client"]
 MIN_MEMORY = 2**20
 #: Maximal number of groups: each has a table during training, and the locks of a server are limited.
 MAX_GROUPS = 500
@@ -97,14 +97,12 @@ class PostgresEngine(Engine):
             raise
 
     def _decide_where(self, where: Where) -> bool:
-        missing = None if where == "client" else self._session.missing()
-        if where == "server" and missing is not None:
-            raise DataError(f"the passes cannot be run in the server: {missing}")
-        in_server = where != "client" and missing is None
-        if self.shuffle == "random" and not in_server:
+        self._why_streamed = "as asked for" if where == "client" else self._session.missing()
+        if where == "server" and self._why_streamed is not None:
+            raise DataError(f"the passes cannot be run in the server: {self._why_streamed}")
+        if self.shuffle == "random" and self._why_streamed is not None:
             raise ParameterError("shuffle 'random' is the server's; rows that are streamed need 'seeded'")
-        self._why_streamed = None if in_server else missing or "as asked for"
-        return in_server
+        return self._why_streamed is None
 
     @property
     def where(self) -> str:

@@ -268,9 +268,5 @@ class PreparedTable(PreparedRows):
 
 
 def _to_bigint(seed: int | None) -> int | None:
-    """Return a 64-bit seed as a signed number, or None for a secret seed that the server draws.
-
-    >>> _to_bigint(7), _to_bigint(2**64 - 1), _to_bigint(None)
-    (7, -1, None)
-    """
+    """Return a 64-bit seed as a signed number, or None for a secret seed that the server draws."""
     return seed if seed is None or seed < 2**63 else seed - 2**64

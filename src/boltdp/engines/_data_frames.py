@@ -1,0 +1,23 @@
+"""Recognition of data frames and tables without importing their libraries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def is_pandas_frame(data: Any) -> bool:
+    """Return whether `data` is a pandas data frame."""
+    return type(data).__module__.split(".")[0] == "pandas" and hasattr(data, "columns")
+
+
+def is_table(data: Any) -> bool:
+    """Return whether `data` can be read as an Arrow table: Arrow's own tables, and those of Polars and ibis."""
+    # pandas implements Arrow's stream interface too, but its errors quote values.
+    if type(data).__module__.split(".")[0] == "pandas":
+        return False
+    return hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__") or is_lazy_frame(data)
+
+
+def is_lazy_frame(data: Any) -> bool:
+    """Return whether `data` is a lazy frame of Polars."""
+    return type(data).__module__.split(".")[0] == "polars" and type(data).__name__ == "LazyFrame"
