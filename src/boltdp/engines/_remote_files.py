@@ -42,8 +42,6 @@ def plain_address(address: str) -> str:
 
     >>> plain_address("https://me:secret@host/rows.csv?signature=secret")
     'https://host/rows.csv'
-    >>> plain_address("zip://rows.csv::https://me:sec/ret@host/rows.zip")
-    'zip://rows.csv::https://host/rows.zip'
     """
     return "::".join(map(_hide_secrets, address.split("::")))
 

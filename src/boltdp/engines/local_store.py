@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import IO, Any, Generic, TypeVar
 
@@ -67,8 +67,7 @@ def spool_directory(directory: str | Path | None = None) -> Path:
 def available_memory() -> int:
     """Return the available memory in bytes, within the limit of the control group; 0 if unknown."""
     try:
-        text = Path("/proc/meminfo").read_text()
-        free = 1024 * int(text.split("MemAvailable:")[1].split()[0])
+        free = 1024 * int(Path("/proc/meminfo").read_text().split("MemAvailable:")[1].split()[0])
     except (OSError, IndexError, ValueError):
         return 0
     group = Path("/sys/fs/cgroup")
@@ -123,8 +122,7 @@ class LocalRows(PreparedRows):
             sgd.run(states, block, positions=drawn)
 
     def sum(self, sums: Sequence[Summation]) -> None:
-        size = 4 * self._store.width * self.rows
-        if self._threads == 1 or size <= SINGLE_THREAD_BYTES:
+        if self._threads == 1 or 4 * self._store.width * self.rows <= SINGLE_THREAD_BYTES:
             super().sum(sums)
             return
         check_width(sums, self.cells)
@@ -264,12 +262,12 @@ class FileStore:
                         part = part[len(block) :]
 
     def _read_sorted(self, positions: Integers) -> Iterator[PackedRows]:
-        step = self._window_rows
         at = 0
         while at < len(positions):
             first = max(int(positions[at]), 0)
             # Repeated positions must not make the block larger than a window.
-            part = positions[at : min(int(np.searchsorted(positions, first + step)), at + step)]
+            within = int(np.searchsorted(positions, first + self._window_rows))
+            part = positions[at : min(within, at + self._window_rows)]
             (window,) = self.blocks(first, max(int(part[-1]), first) + 1)
             # Ends of batches sort first; the rows taken for them are not used.
             taken = np.empty((len(part), self.width), np.float32)
@@ -461,9 +459,7 @@ def store_rows(
 
 def _write_parts(write: Callable[[RowGroup[Any]], int], parts: Iterable[RowGroup[Any]], context: Context) -> None:
     """Write parts in the context's threads, and report the number of rows written."""
-    done = 0
-    for count in map_in_order(write, parts, threads=context.threads):
-        done += count
+    for done in accumulate(map_in_order(write, parts, threads=context.threads)):
         context.report_rows(done)
 
 
