@@ -22,7 +22,7 @@ from bench.ratio import Ratio
 from boltdp.context import Context
 from boltdp.engines.base import PreparedRows
 from boltdp.engines.postgres import Layout, PostgresEngine, PreparedTable
-from boltdp.engines.postgres.copy_rows import load_rows
+from boltdp.engines.postgres.copy_rows import Blocks, load_rows
 from boltdp.engines.postgres.local_server import Server, private_server
 from boltdp.kernel import sgd
 from boltdp.kernel.sgd import State
@@ -66,9 +66,19 @@ def run(rows: int = 1_000_000) -> list[Ratio]:
 
 
 def load(server: Server, table: str, rows: int) -> None:
-    """One row per tuple: x real[] and label."""
-    load_rows(server.uri, table, synthetic_blocks(rows=rows, dims=DIMS), dims=DIMS, as_array=True)
-    with psycopg.connect(server.uri, autocommit=True) as connection:
+    load_arrays(server.uri, table, synthetic_blocks(rows=rows, dims=DIMS), dims=DIMS)
+
+
+def load_arrays(uri: str, table: str, blocks: Blocks, *, dims: int) -> None:
+    """Make a table of the columns x real[] and label."""
+    load_rows(uri, f"{table}_columns", blocks, dims=dims)
+    features = ", ".join(f"f{i}" for i in range(dims))
+    with psycopg.connect(uri, autocommit=True) as connection:
+        connection.execute(f"CREATE TABLE {table} (x real[], label integer)")
+        # Set before loading: compressed or toasted rows take several times as long to read.
+        connection.execute(f"ALTER TABLE {table} ALTER x SET STORAGE PLAIN")
+        connection.execute(f"INSERT INTO {table} SELECT ARRAY[{features}], label FROM {table}_columns")
+        connection.execute(f"DROP TABLE {table}_columns")
         connection.execute(f"VACUUM ANALYZE {table}")
 
 
@@ -110,7 +120,7 @@ def backend_seconds(pid: int) -> float:
 
 def backend(table: PreparedTable) -> int:
     """The process that serves a prepared table."""
-    return int(table._table._session.ask("SELECT pg_backend_pid()", fault="the server cannot be asked")[0][0])
+    return int(table._session.ask("SELECT pg_backend_pid()", fault="the server cannot be asked")[0][0])
 
 
 def quickest(things: dict[str, tuple[int, Callable[[], object]]]) -> dict[str, Cost]:

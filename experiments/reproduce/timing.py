@@ -96,15 +96,13 @@ def in_postgres(blocks: Blocks, *, dims: int, shared_buffers: str, memory: str) 
     `memory` is what preparing may use in this process and for what it draws.
     """
     import psycopg
-    from bench.postgres import backend_seconds
+    from bench.postgres import backend_seconds, load_arrays
 
     from boltdp.engines.postgres import PostgresEngine
-    from boltdp.engines.postgres.copy_rows import load_rows
 
     with postgres_server(shared_buffers) as uri, psycopg.connect(uri, autocommit=True) as connection:
         connection.execute("CREATE EXTENSION IF NOT EXISTS boltdp")
-        load_rows(uri, "reproduced", blocks, dims=dims, as_array=True)
-        connection.execute("VACUUM ANALYZE reproduced")
+        load_arrays(uri, "reproduced", blocks, dims=dims)
         connection.execute("CHECKPOINT")
         with PostgresEngine(uri, table="reproduced", where="server", memory=memory) as engine:
             ((pid,),) = engine._session.ask("SELECT pg_backend_pid()", fault="the server cannot be asked")

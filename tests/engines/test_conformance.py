@@ -17,7 +17,7 @@ from boltdp.context import Context
 from boltdp.encoding import python_cells
 from boltdp.encoding.encode import Encoder
 from boltdp.engines import Engine, PreparedRows
-from boltdp.engines.base import encode_rows, scan_limited_rows, scan_rows_keeping
+from boltdp.engines.base import encode_rows, scan_rows, scan_rows_keeping
 from boltdp.engines.local_store import store_rows
 from boltdp.engines.prepared_rows import Partition
 from boltdp.errors import DataError, ParameterError
@@ -169,9 +169,7 @@ def test_of_each_persons_rows_the_first_ones_count_and_others_are_neutral(
         found = content(prepared)
     if ordered:
         np.testing.assert_array_equal(found, in_order(expected, seed=4))
-        np.testing.assert_array_equal(
-            np.vstack([*scan_limited_rows(source.engine, schema, np.copy, context=Context())]), expected
-        )
+        np.testing.assert_array_equal(np.vstack([*scan_rows(source.engine, schema, np.copy, limited=True)]), expected)
     else:
         one, other = (np.sort(some.view(np.uint32), axis=0) for some in (found, expected))
         np.testing.assert_array_equal(one, other)

@@ -15,15 +15,13 @@ __all__ = [
     "DuckDBEngine",
     "Engine",
     "PreparedRows",
-    "Slice",
-    "Summation",
     "open_source",
     "use_source",
 ]
 
 if TYPE_CHECKING:
     from boltdp.engines.arrays import ArrayEngine
-    from boltdp.engines.base import Engine, PreparedRows, Slice, Summation
+    from boltdp.engines.base import Engine, PreparedRows
     from boltdp.engines.duckdb import DuckDBEngine
     from boltdp.schema.source_columns import ColumnType
 else:
@@ -38,8 +36,6 @@ else:
             "DuckDBEngine": "boltdp.engines.duckdb",
             "Engine": "boltdp.engines.base",
             "PreparedRows": "boltdp.engines.prepared_rows",
-            "Slice": "boltdp.engines.base",
-            "Summation": "boltdp.engines.prepared_rows",
         },
     )
 

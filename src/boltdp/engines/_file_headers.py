@@ -11,10 +11,9 @@ import gzip
 import json
 import re
 import zlib
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
-
-import numpy as np
 
 from boltdp import _interrupts
 from boltdp.engines._file_patterns import Files
@@ -59,15 +58,13 @@ def read_csv_header(files: Files, separator: str) -> list[str]:
 def read_json_keys(files: Files) -> list[str]:
     """Return the keys of the first line of the first file, which are the columns of all files."""
     file, keys = files.paths[0], None
-    try:
+    with suppress(OSError, EOFError, zlib.error, ValueError, RecursionError):
         with _open_bytes(file) as raw:
             line = next((line for line in iter(lambda: raw.readline(MAX_CELL_BYTES), b"") if line.strip()), b"{}")
         has_bom = line.startswith(b"\xef\xbb\xbf")
         # An object becomes a tuple of pairs, with duplicate keys; an array is a list.
         first = json.loads(line, object_pairs_hook=tuple)
         keys = [key for key, _ in first] if isinstance(first, tuple) and not has_bom else None
-    except (OSError, EOFError, zlib.error, ValueError, RecursionError):
-        keys = None
     if keys is None:
         raise DataError(
             f"the file {file!r} must have a JSON object in each line, in UTF-8 without a mark at its start",
@@ -86,9 +83,7 @@ def has_blank_line(file: str, separator: str) -> bool:
             before, found = b"", False
             while not found and (part := raw.read(LOOK_BYTES)):
                 _interrupts.check()
-                seen = np.frombuffer(before + part, np.uint8)
-                feeds, returns = seen == ord("\n"), seen == ord("\r")
-                found = bool(((feeds | returns)[1:] & (feeds[:-1] | (returns[:-1] & returns[1:]))).any())
+                found = any(ends in before + part for ends in (b"\n\n", b"\n\r", b"\r\r"))
                 before = part[-1:]
         if not found:
             return False
@@ -138,11 +133,9 @@ def csv_fault(files: Files, separator: str | None = None) -> str | None:
 
 
 def _read_header(file: str, separator: str) -> list[str]:
-    try:
-        with _open_text(file) as text:
-            names = next(csv.reader(text, delimiter=separator), [])
-    except (OSError, EOFError, zlib.error, csv.Error):
-        names = None
+    names = None
+    with suppress(OSError, EOFError, zlib.error, csv.Error), _open_text(file) as text:
+        names = next(csv.reader(text, delimiter=separator), [])
     if names is None:
         raise DataError(f"the CSV file {file!r} cannot be read: it must be text that starts with a header")
     if not names:

@@ -9,6 +9,7 @@ import glob
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from typing import Literal, TypeAlias
 
@@ -69,7 +70,7 @@ def find_files(name: str | Path) -> Files:
         return collect_files(text, _list_files_below(text), root=text, what="directory")
     paths = sorted(path for path in glob.glob(text, recursive=True) if os.path.isfile(path))
     if not paths:
-        raise DataError(f"no file is named {text!r}, or matches it", hint=_suggest_file(text))
+        raise DataError(f"no file is named {text!r}, or matches it", hint=suggest_file(text))
     return collect_files(text, paths, root=_literal_root(text), what="pattern")
 
 
@@ -81,7 +82,7 @@ def collect_files(name: str, paths: Sequence[str], *, root: str, what: str) -> F
         if not endings:
             raise DataError(f"the {what} {name!r} must have files, and it has none")
         raise DataError(
-            f"the {what} {name!r} must have files of one kind that can be read, it has {_join_words(endings)}",
+            f"the {what} {name!r} must have files of one kind that can be read, it has {' and '.join(endings)}",
             hint=f"choose some by a pattern, such as '{name.rstrip('/')}/*{endings[0]}'",
         )
     keys = {tuple(_partition_keys(path, root)) for path in paths}
@@ -107,11 +108,7 @@ def _list_files_below(directory: str) -> list[str]:
 
 def _literal_root(pattern: str) -> str:
     """Return the directories of a pattern before its first wildcard."""
-    literal: list[str] = []
-    for part in Path(pattern).parts[:-1]:
-        if glob.has_magic(part):
-            break
-        literal.append(part)
+    literal = [*takewhile(lambda part: not glob.has_magic(part), Path(pattern).parts[:-1])]
     return str(Path(*literal)) if literal else ""
 
 
@@ -131,12 +128,9 @@ def _require_format(path: str) -> Format:
     return known
 
 
-def _suggest_file(path: str) -> str | None:
+def suggest_file(path: str) -> str | None:
+    """Return a hint for a file that does not exist: a similar name in its directory, if there is one."""
     folder, name = os.path.split(path)
     if not os.path.isdir(folder or "."):
         return f"there is no directory {folder!r}"
     return near(name, os.listdir(folder or "."), before=path.removesuffix(name))
-
-
-def _join_words(words: Sequence[str]) -> str:
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

@@ -9,6 +9,7 @@ import glob
 import logging
 import os
 import re
+import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -41,8 +42,6 @@ def plain_address(address: str) -> str:
 
     >>> plain_address("https://me:secret@host/rows.csv?signature=secret")
     'https://host/rows.csv'
-    >>> plain_address("zip://rows.csv::https://me:sec/ret@host/rows.zip")
-    'zip://rows.csv::https://host/rows.zip'
     """
     return "::".join(map(_hide_secrets, address.split("::")))
 
@@ -56,38 +55,29 @@ def _hide_secrets(address: str) -> str:
 
 def fetch_files(address: str, folder: Path) -> Files:
     """Copy the files at an address to a directory."""
-    name, protocol = plain_address(address), _get_protocol(address)
-    filesystem, path = _open_filesystem(address, name)
-    single = protocol in _SINGLE_FILE_PROTOCOLS
-    paths = [path] if single else _call_fsspec(lambda: _list_files(filesystem, path), name)
-    if not paths:
-        raise DataError(f"no file is at {name!r}, or matches it")
-    if not single and any(".." in file.split("/") for file in paths):
-        # Path traversal: the copy could be written anywhere on this machine.
-        raise DataError(f"no file at {name!r} may have '..' in its path")
-    shared = os.path.dirname(path) if single else os.path.commonpath([os.path.dirname(file) for file in paths])
-    inside = [os.path.basename(_get_url_path(file)) if single else os.path.relpath(file, shared) for file in paths]
-    if len(set(inside)) < len(inside):
-        # One copy would overwrite another, whose rows would be read twice.
-        raise DataError(f"the files at {name!r} must have different paths; to a store, a//b and a/b are two")
-    copies = [folder / file for file in inside]
-    for file, copy in zip(paths, copies, strict=True):
-        _call_fsspec(partial(_copy_file, filesystem, file, copy), name)
-    return collect_files(name, [str(copy) for copy in copies], root=str(folder), what="address")
+    name, protocol = plain_address(address), address.partition(":")[0].lower()
+    filesystem, path = _open_filesystem(address, protocol, name)
+    if protocol in _SINGLE_FILE_PROTOCOLS:
+        # Without urllib, whose errors quote the address.
+        copies = {path: os.path.basename(re.split("[?#]", path.partition("://")[2].partition("/")[2])[0])}
+    else:
+        paths = _call_fsspec(lambda: _list_files(filesystem, path), name)
+        if not paths:
+            raise DataError(f"no file is at {name!r}, or matches it")
+        if any(".." in file.split("/") for file in paths):
+            # Path traversal: the copy could be written anywhere on this machine.
+            raise DataError(f"no file at {name!r} may have '..' in its path")
+        shared = os.path.commonpath([os.path.dirname(file) for file in paths])
+        copies = {file: os.path.relpath(file, shared) for file in paths}
+        if len(set(copies.values())) < len(copies):
+            # One copy would overwrite another, whose rows would be read twice.
+            raise DataError(f"the files at {name!r} must have different paths; to a store, a//b and a/b are two")
+    for file, copy in copies.items():
+        _call_fsspec(partial(_copy_file, filesystem, file, folder / copy), name)
+    return collect_files(name, [str(folder / copy) for copy in copies.values()], root=str(folder), what="address")
 
 
-def _get_protocol(address: str) -> str:
-    return address.partition(":")[0].lower()
-
-
-def _get_url_path(address: str) -> str:
-    """Return the path on a web server, without urllib, whose errors quote the address."""
-    return re.split("[?#]", address.partition("://")[2].partition("/")[2])[0]
-
-
-def _open_filesystem(address: str, name: str) -> tuple[Any, str]:
-    protocol = _get_protocol(address)
-    reason: str | None = None
+def _open_filesystem(address: str, protocol: str, name: str) -> tuple[Any, str]:
     hint: str | None = "pip install 'boltdp[remote]'"
     try:
         import fsspec
@@ -118,8 +108,7 @@ def _list_files(filesystem: Any, path: str) -> list[str]:
 def _copy_file(filesystem: Any, path: str, copy: Path) -> None:
     copy.parent.mkdir(parents=True, exist_ok=True)
     with filesystem.open(path, "rb") as source, copy.open("xb") as target:
-        while part := source.read(_CHUNK_BYTES):
-            target.write(part)
+        shutil.copyfileobj(source, target, _CHUNK_BYTES)
 
 
 def _call_fsspec(action: Callable[[], T], name: str) -> T:
@@ -132,13 +121,12 @@ def _call_fsspec(action: Callable[[], T], name: str) -> T:
         cause = error.__cause__
         fault: BaseException = error if cause is None or hasattr(cause, "response") else cause
     status = getattr(fault, "status", None) or getattr(fault, "code", None)
+    hint: str | None = "is there a network, and is the address right?"
+    reason = f"it cannot be reached ({type(fault).__name__})"
     if isinstance(fault, FileNotFoundError) or status == 404:
-        raise DataError(f"{name!r} cannot be read: there is no such file")
-    if isinstance(fault, PermissionError) or status in (401, 403):
-        raise DataError(f"{name!r} cannot be read: access is denied", hint=_CREDENTIALS_HINT)
-    if "Credentials" in type(fault).__name__:
-        raise DataError(f"{name!r} cannot be read: no credentials were found", hint=_CREDENTIALS_HINT)
-    raise DataError(
-        f"{name!r} cannot be read: it cannot be reached ({type(fault).__name__})",
-        hint="is there a network, and is the address right?",
-    )
+        reason, hint = "there is no such file", None
+    elif isinstance(fault, PermissionError) or status in (401, 403):
+        reason, hint = "access is denied", _CREDENTIALS_HINT
+    elif "Credentials" in type(fault).__name__:
+        reason, hint = "no credentials were found", _CREDENTIALS_HINT
+    raise DataError(f"{name!r} cannot be read: {reason}", hint=hint)

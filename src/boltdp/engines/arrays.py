@@ -6,7 +6,7 @@ are dense, go to a file if they are too large.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -16,11 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from boltdp.context import Context
 from boltdp.encoding import python_cells
 from boltdp.engines._data_frames import is_lazy_frame, is_table
-from boltdp.engines.base import Engine
-from boltdp.engines.local_store import LocalRows
+from boltdp.engines.base import Engine, check_names
 from boltdp.errors import DataError, quoted
 from boltdp.schema.schema import Schema
 from boltdp.schema.source_columns import BATCH_ROWS, ColumnType, Kind, batch_rows
@@ -44,6 +42,8 @@ class ArrayEngine(Engine):
         """Use `from_numpy`, `from_arrow` or `from_pandas`; None stands for a column whose type Arrow lacks."""
         self._columns = columns
         self._rows = rows
+        if not any(isinstance(column, _SPARSE) for column in columns.values()):
+            self.memory_bytes = sys.maxsize
 
     @classmethod
     def from_numpy(
@@ -61,12 +61,7 @@ class ArrayEngine(Engine):
         flat = pa.array(np.ascontiguousarray(features).reshape(-1))
         columns: dict[str, Cells] = {name: pa.FixedSizeListArray.from_arrays(flat, features.shape[1])}
         if y is not None:
-            labels = _to_array(y)
-            if labels.shape != features.shape[:1]:
-                raise DataError(
-                    f"y must have one label for each of the {len(features)} rows, got an array of shape {labels.shape}"
-                )
-            columns[label] = _to_cells(labels)
+            columns[label] = _to_column(y, f"y must have one label for each of the {len(features)} rows", len(features))
         return cls(columns, rows=len(features))
 
     @classmethod
@@ -121,12 +116,8 @@ class ArrayEngine(Engine):
 
     def with_column(self, name: str, values: npt.ArrayLike) -> ArrayEngine:
         """Return the same rows with one more column."""
-        added = _to_array(values)
-        if added.shape != (self._rows,):
-            raise DataError(
-                f"{name!r} must have one value for each of the {self._rows} rows, got an array of shape {added.shape}"
-            )
-        return ArrayEngine({**self._columns, name: _to_cells(added)}, rows=self._rows)
+        added = _to_column(values, f"{name!r} must have one value for each of the {self._rows} rows", self._rows)
+        return ArrayEngine({**self._columns, name: added}, rows=self._rows)
 
     def count(self) -> int:
         return self._rows
@@ -146,7 +137,7 @@ class ArrayEngine(Engine):
         # Null columns stand in for untyped and sparse ones while Arrow slices the rows.
         typed = [column if _is_typed(column) else pa.nulls(self._rows) for column in chosen]
         start = 0
-        width = sum(column.width if isinstance(column, _Sparse) else 1 for column in chosen)
+        width = sum(column.width if isinstance(column, _SPARSE) else 1 for column in chosen)
         rows = batch_rows(width, lists=any(pa.types.is_nested(column.type) for column in typed))
         for batch in pa.table(typed, list(columns)).to_batches(max_chunksize=rows):
             stop = start + batch.num_rows
@@ -154,16 +145,12 @@ class ArrayEngine(Engine):
                 (python_cells.numbers(part) if kind == "number" and _find_type(column).parsed else part)
                 if _is_typed(column)
                 else column.to_dense(start, stop)
-                if isinstance(column, _Sparse)
+                if isinstance(column, _SPARSE)
                 else python_cells.column(column[start:stop], kind)
                 for kind, column, part in zip(kinds, chosen, batch.columns, strict=True)
             ]
             yield pa.RecordBatch.from_arrays([*map(_cast_string_view, parts)], list(columns))
             start = stop
-
-    def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> LocalRows:
-        dense = not any(isinstance(column, _Sparse) for column in self._columns.values())
-        return self._spooled(schema, context, ordered=ordered, in_memory=dense)
 
 
 def arrow_table(data: Any) -> pa.Table:
@@ -174,29 +161,18 @@ def arrow_table(data: Any) -> pa.Table:
     raise DataError(f"the data must offer a table to Arrow, and that of an object of type {kind!r} failed")
 
 
-class _Sparse(ABC):
-    """A sparse column of numbers or of vectors."""
-
-    type: pa.DataType  #: the Arrow type of the dense cells
-    width: int  #: numbers per row
-
-    @abstractmethod
-    def to_dense(self, start: int, stop: int) -> pa.Array:
-        """Return the cells of the rows start to stop - 1 as a dense array."""
-
-
-class _SparseVectors(_Sparse):
+class _SparseVectors:
     """All columns of a CSR matrix, as one vector column."""
 
     def __init__(self, matrix: Any) -> None:
-        self._matrix, self.width = matrix, matrix.shape[1]
+        self._matrix, self.width = matrix, matrix.shape[1]  #: numbers per row
         self.type = pa.list_(pa.from_numpy_dtype(matrix.dtype), self.width)
 
     def to_dense(self, start: int, stop: int) -> pa.Array:
         return pa.FixedSizeListArray.from_arrays(pa.array(self._matrix[start:stop].toarray().reshape(-1)), self.width)
 
 
-class _SparseNumbers(_Sparse):
+class _SparseNumbers:
     """One column of a CSC matrix."""
 
     width = 1
@@ -211,6 +187,9 @@ class _SparseNumbers(_Sparse):
         numbers = np.zeros(stop - start, self._numbers.dtype)
         numbers[self._rows[of] - start] = self._numbers[of]
         return pa.array(numbers)
+
+
+_SPARSE = (_SparseVectors, _SparseNumbers)
 
 
 def rows_of(schema: Schema, X: Any) -> ArrayEngine:
@@ -241,8 +220,11 @@ def rows_of(schema: Schema, X: Any) -> ArrayEngine:
     )
 
 
-def _to_array(values: Any) -> npt.NDArray[Any]:
-    return python_cells.objects(values) if isinstance(values, (list, tuple)) else np.asarray(values)
+def _to_column(values: Any, requirement: str, rows: int) -> Cells:
+    array = python_cells.objects(values) if isinstance(values, (list, tuple)) else np.asarray(values)
+    if array.shape != (rows,):
+        raise DataError(f"{requirement}, got an array of shape {array.shape}")
+    return _to_cells(array)
 
 
 def _to_cells(values: Any) -> Cells:
@@ -259,7 +241,7 @@ def _to_cells(values: Any) -> Cells:
 def _find_type(column: Cells) -> ColumnType:
     if column is None:
         return ColumnType("other")
-    if not _is_typed(column) and not isinstance(column, _Sparse):
+    if not _is_typed(column) and not isinstance(column, _SPARSE):
         return ColumnType("untyped")
     known = ColumnType.of(column.type)
     return replace(known, parsed=True) if known.kind == "text" else known
@@ -272,10 +254,3 @@ def _cast_string_view(part: pa.Array) -> pa.Array:
 
 def _is_typed(column: Cells) -> bool:
     return isinstance(column, (pa.Array, pa.ChunkedArray))
-
-
-def check_names(names: Sequence[str]) -> None:
-    """Raise DataError if two columns have the same name."""
-    if len(set(names)) < len(names):
-        twice = next(name for i, name in enumerate(names) if name in names[:i])
-        raise DataError(f"the columns of the data must have different names, got {twice!r} more than once")

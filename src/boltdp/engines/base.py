@@ -22,28 +22,16 @@ from boltdp._arrays import PackedRows
 from boltdp._threads import close_at_end, map_in_order
 from boltdp.context import Context
 from boltdp.encoding.encode import Encoder
-from boltdp.engines.local_store import LocalRows, store_rows
+from boltdp.engines.local_store import store_rows
 from boltdp.engines.person_limit import LimitingEncoder, check_person_id, mark_rows_within_limit
-from boltdp.engines.prepared_rows import PreparedRows, check_part
+from boltdp.engines.prepared_rows import PreparedRows as PreparedRows
+from boltdp.engines.prepared_rows import check_part
 from boltdp.errors import DataError, near
-from boltdp.kernel.sum_state import Summation
 from boltdp.schema.schema import Schema
 from boltdp.schema.source_columns import ColumnType, Kind
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-__all__ = [
-    "Engine",
-    "PreparedRows",
-    "Slice",
-    "Summation",
-    "check_columns",
-    "encode_rows",
-    "scan_limited_rows",
-    "scan_rows",
-    "scan_rows_keeping",
-]
 
 R = TypeVar("R")
 
@@ -110,9 +98,6 @@ class Engine(ABC):
 
     def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> PreparedRows:
         """Encode the rows once, permuted unless they are for sums only, in memory or, if they are large, in a file."""
-        return self._spooled(schema, context, ordered=ordered)
-
-    def _spooled(self, schema: Schema, context: Context, *, ordered: bool, in_memory: bool = False) -> LocalRows:
         check_columns(schema, self.columns())
         check_person_id(schema, self.columns(), context)
         batches, encoder = _prepare_encoding(self, schema, context)
@@ -126,7 +111,6 @@ class Engine(ABC):
             context=context,
             directory=self.spool,
             memory_bytes=self.memory_bytes,
-            in_memory=in_memory,
         )
 
     def close(self) -> None:  # noqa: B027 - most engines hold nothing open
@@ -167,6 +151,13 @@ class Slice(Engine):
                 at += len(batch)
                 if at >= self._stop:
                     break
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Raise DataError if two columns have the same name."""
+    if len(set(names)) < len(names):
+        twice = next(name for i, name in enumerate(names) if name in names[:i])
+        raise DataError(f"the columns of the data must have different names, got {twice!r} more than once")
 
 
 def check_columns(schema: Schema, columns: Mapping[str, ColumnType], *, label: bool = True) -> None:
@@ -210,23 +201,17 @@ def scan_rows(
     work: Callable[[PackedRows], R],
     *,
     label: bool = True,
+    limited: bool = False,
     context: Context | None = None,
 ) -> Iterator[R]:
-    """Check the columns, apply `work` to each block of packed rows, and yield the results in order."""
-    check_columns(schema, engine.columns(), label=label)
-    return engine.scan(schema, work, Context() if context is None else context, label=label)
+    """Check the columns, apply `work` to each block of packed rows, and yield the results in order.
 
-
-def scan_limited_rows(
-    engine: Engine, schema: Schema, work: Callable[[PackedRows], R], *, context: Context
-) -> Iterator[R]:
-    """Scan rows as `scan_rows` does, with each person's rows beyond `max_rows_per_person` replaced by neutral rows.
-
-    With a person_id, rows are streamed through this process.
+    With `limited`, rows beyond `max_rows_per_person` are neutral; rows with a person_id then go through this process.
     """
-    if schema.person_id is None:
-        return scan_rows(engine, schema, work, context=context)
-    check_columns(schema, engine.columns())
+    context = Context() if context is None else context
+    check_columns(schema, engine.columns(), label=label)
+    if not limited or schema.person_id is None:
+        return engine.scan(schema, work, context, label=label)
     check_person_id(schema, engine.columns(), context)
     batches, encoder = _prepare_encoding(engine, schema, context)
     return map_in_order(lambda batch: work(encoder.encode(batch)), batches, threads=context.threads)
@@ -250,29 +235,25 @@ def scan_rows_keeping(
                 f"the column to keep must be one of the data, got {name!r}",
                 hint=f"the columns are {', '.join([*types][:20])}{', …' if len(types) > 20 else ''}",
             )
-    names, parse = _list_columns(schema)
     encoder = Encoder(schema.encoding, on_bad_row=context.on_bad_row)
 
     def encode_and_keep(batch: pa.RecordBatch) -> tuple[R, pa.RecordBatch]:
-        places = [*range(len(names) + len(keep))]
-        return work(encoder.encode(batch.select(places[: len(names)]))), batch.select(places[len(names) :])
+        places = [*range(batch.num_columns)]
+        cells, kept = batch.select(places[: -len(keep)]), batch.select(places[-len(keep) :])
+        return work(encoder.encode(cells)), kept
 
+    batches = _read_batches(engine, schema, context, label=False, keep=keep)
+    return map_in_order(encode_and_keep, batches, threads=context.threads)
+
+
+def _read_batches(
+    engine: Engine, schema: Schema, context: Context, *, label: bool = True, keep: Sequence[str] = ()
+) -> Iterator[pa.RecordBatch]:
+    """Yield batches of the source columns of a schema, its label, and the columns `keep`."""
+    names = [*schema.sources, *([schema.label] if label else [])]
+    parse = {column.source: column.parsed_as for column in schema.columns if column.parsed_as is not None}
     engine.threads = context.threads
-    return map_in_order(encode_and_keep, engine.batches_keeping(names, keep, parse=parse), threads=context.threads)
-
-
-def _list_columns(schema: Schema) -> tuple[list[str], dict[str, Kind]]:
-    """Return the source columns of a schema, and what untyped ones are parsed as."""
-    parse: dict[str, Kind] = {
-        column.source: column.parsed_as for column in schema.columns if column.parsed_as is not None
-    }
-    return [*schema.sources], parse
-
-
-def _read_batches(engine: Engine, schema: Schema, context: Context, *, label: bool = True) -> Iterator[pa.RecordBatch]:
-    names, parse = _list_columns(schema)
-    engine.threads = context.threads
-    return engine.batches([*names, schema.label] if label else names, parse=parse)
+    return engine.batches_keeping(names, keep, parse=parse) if keep else engine.batches(names, parse=parse)
 
 
 def _prepare_encoding(
@@ -282,7 +263,5 @@ def _prepare_encoding(
     encoder = Encoder(schema.encoding, on_bad_row=context.on_bad_row)
     if schema.person_id is None or schema.max_rows_per_person is None:
         return _read_batches(engine, schema, context), encoder
-    names, parse = _list_columns(schema)
-    engine.threads = context.threads
-    batches = engine.batches_keeping([*names, schema.label], [schema.person_id], parse=parse)
+    batches = _read_batches(engine, schema, context, keep=[schema.person_id])
     return mark_rows_within_limit(batches, schema.max_rows_per_person), LimitingEncoder(encoder)

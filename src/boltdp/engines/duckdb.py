@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,10 +24,10 @@ import pyarrow as pa
 from boltdp._files import own_directory
 from boltdp._threads import await_result
 from boltdp.engines._file_headers import ENCODING_HINT, find_separator, has_blank_line, read_csv_header, read_json_keys
-from boltdp.engines._file_patterns import Files, find_files, format_of
+from boltdp.engines._file_patterns import Files, find_files, format_of, suggest_file
 from boltdp.engines._remote_files import fetch_files, is_remote
 from boltdp.engines.base import Engine
-from boltdp.engines.local_store import spool_directory
+from boltdp.engines.local_store import spool_directory, use_spool
 from boltdp.errors import DataError, ParameterError, listed, near, printable
 from boltdp.schema.source_columns import ColumnType, Kind, batch_rows
 
@@ -66,28 +66,22 @@ class DuckDBEngine(Engine):
     def __init__(
         self,
         relation: duckdb.DuckDBPyRelation,
+        scan: _Scan,
         *,
-        fault: str,
-        untyped: frozenset[str] = frozenset(),
         connection: duckdb.DuckDBPyConnection | None = None,
-        close: Callable[[], object] | None = None,
-        check: Callable[[], object] | None = None,
-        hint: str | None = None,
+        held: ExitStack | None = None,
         spool: str | Path | None = None,
     ) -> None:
-        """Use one of the `from_` constructors. `fault` is the error message if DuckDB cannot read the rows.
+        """Use one of the `from_` constructors.
 
-        `connection` is the relation's connection if the engine owns it, so that a signal can interrupt it. `check` is
-        called once before rows are counted or read.
+        `connection` is the relation's connection if the engine owns it, so that a signal can interrupt it; `held` is
+        closed with the engine.
         """
-        self._relation = relation
-        self._fault, self._hint = fault, hint
-        self.spool = spool
-        self._untyped = untyped
+        self._relation, self._scan, self.spool = relation, scan, spool
         self._connection = connection
         self._worker = ThreadPoolExecutor(1)  # its thread starts with the first task
-        self._close = close
-        self._check = check
+        self._held = ExitStack() if held is None else held.pop_all()
+        self._checked = False
         self._count: int | None = None
 
     @classmethod
@@ -137,16 +131,7 @@ class DuckDBEngine(Engine):
             connection = held.enter_context(closing(_connect(":memory:")))
             scan = _make_scan(connection, files, delimiter=delimiter)
             relation = _call_duckdb(lambda: connection.sql(scan.sql), scan.fault)
-            return cls(
-                relation,
-                fault=scan.fault,
-                untyped=scan.untyped,
-                connection=connection,
-                close=held.pop_all().close,
-                check=scan.check,
-                hint=scan.hint,
-                spool=spool,
-            )
+            return cls(relation, scan, connection=connection, held=held, spool=spool)
 
     @classmethod
     def from_object(cls, source: duckdb.DuckDBPyRelation | Any, *, spool: str | Path | None = None) -> DuckDBEngine:
@@ -155,12 +140,13 @@ class DuckDBEngine(Engine):
         A relation must satisfy the conditions for queries in `from_database`.
         """
         if isinstance(source, duckdb.DuckDBPyRelation):
-            return cls(source, fault="the DuckDB relation cannot be read", spool=spool)
-        connection = _connect(":memory:")
-        fault = "the Arrow dataset cannot be read"
-        connection.register(SOURCE, source)
-        relation = _call_duckdb(lambda: connection.sql(f"SELECT * FROM {SOURCE}"), fault)
-        return cls(relation, fault=fault, connection=connection, close=connection.close, spool=spool)
+            return cls(source, _Scan("the DuckDB relation cannot be read"), spool=spool)
+        scan = _Scan("the Arrow dataset cannot be read", f"SELECT * FROM {SOURCE}")
+        with ExitStack() as held:
+            connection = held.enter_context(closing(_connect(":memory:")))
+            connection.register(SOURCE, source)
+            relation = _call_duckdb(lambda: connection.sql(scan.sql), scan.fault)
+            return cls(relation, scan, connection=connection, held=held, spool=spool)
 
     @classmethod
     def from_database(
@@ -181,18 +167,16 @@ class DuckDBEngine(Engine):
         Queries spill to the spool directory.
         """
         if not Path(path).is_file():
-            raise DataError(f"the DuckDB file {str(path)!r} does not exist", hint=_suggest_database(path))
-        if (table is None) == (query is None):
-            raise ParameterError(
-                "give either table or query to say which rows of the database to use",
-                hint=_describe_tables_of_file(path) if table is None else None,
-            )
+            raise DataError(f"the DuckDB file {str(path)!r} does not exist", hint=suggest_file(str(path)))
         with ExitStack() as held:
-            spill = ""
-            if query is not None:
-                spill = held.enter_context(_private_directory(spool_directory(spool), SPILL_PREFIX))
+            spill = "" if query is None else _make_directory(held, spool, SPILL_PREFIX)
             connection = held.enter_context(closing(_connect(str(path), spill=spill)))
             names = _list_tables(connection)
+            if (table is None) == (query is None):
+                raise ParameterError(
+                    "give either table or query to say which rows of the database to use",
+                    hint=_describe_tables(names) if table is None else None,
+                )
             if query is not None:
                 fault = f"the query on {str(path)!r} cannot be run"
                 relation = _plan_query(connection, query, fault, tables=_describe_tables(names))
@@ -204,7 +188,7 @@ class DuckDBEngine(Engine):
                 fault = f"the table {table!r} of {str(path)!r} cannot be read"
                 select = f"SELECT * FROM {_quote_identifier(table)}"
                 relation = _call_duckdb(lambda: connection.sql(select), fault)
-            return cls(relation, fault=fault, connection=connection, close=held.pop_all().close, spool=spool)
+            return cls(relation, _Scan(fault), connection=connection, held=held, spool=spool)
 
     @classmethod
     def from_query(cls, source: str | Path, query: str, *, spool: str | Path | None = None) -> DuckDBEngine:
@@ -216,31 +200,28 @@ class DuckDBEngine(Engine):
         """
         fault = "the query cannot be run"
         with ExitStack() as held:
-            spill = held.enter_context(_private_directory(spool_directory(spool), SPILL_PREFIX))
+            spill = _make_directory(held, spool, SPILL_PREFIX)
             connection = held.enter_context(closing(_connect(":memory:", spill=spill)))
             checks: list[Callable[[], object]] = []
             paths: list[str] = []
             for table in _find_tables_in_query(connection, query, fault):
-                files = _find_table_files(table, str(source), held, spool)
-                if files is not None:
+                is_source = str(source) and table.casefold() == SOURCE
+                name = source if is_source else table if is_remote(table) else _find_table_path(table, str(source))
+                if name is not None:
+                    files = _find_or_fetch(name, held, spool)
                     scan = _make_scan(connection, files)
                     view = f"CREATE VIEW {_quote_identifier(table)} AS {scan.sql}"
                     _call_duckdb(partial(connection.execute, view), scan.fault).fetchall()
-                    checks += [] if scan.check is None else [scan.check]
+                    checks += scan.checks
                     paths += files.paths
             connection.execute(f"SET allowed_paths = {_quote_list(paths)}").fetchall()
             connection.execute("SET enable_external_access = false").fetchall()
             tables = "name files as tables, FROM 'visits.parquet'; the rows of SOURCE are the table named source"
             relation = _plan_query(connection, query, fault, tables=tables)
-
-            def check() -> None:
-                for check_files in checks:
-                    check_files()
-
-            close = held.pop_all().close
-            engine = cls(relation, fault=fault, connection=connection, close=close, check=check, spool=spool)
-        engine._untyped = frozenset(name for name, column in engine.columns().items() if column.kind == "text")
-        return engine
+            types = _call_duckdb(lambda: relation.limit(0).to_arrow_table(), fault).schema
+            untyped = frozenset(field.name for field in types if ColumnType.of(field.type).kind == "text")
+            scan = _Scan(fault, untyped=untyped, checks=checks)
+            return cls(relation, scan, connection=connection, held=held, spool=spool)
 
     def count(self) -> int:
         if self._count is None:
@@ -250,11 +231,12 @@ class DuckDBEngine(Engine):
         return self._count
 
     def columns(self) -> dict[str, ColumnType]:
-        if self._untyped.issuperset(self._relation.columns):
+        untyped = self._scan.untyped
+        if untyped.issuperset(self._relation.columns):
             return dict.fromkeys(self._relation.columns, ColumnType("untyped"))
-        empty = _call_duckdb(lambda: self._relation.limit(0).to_arrow_table(), self._fault)
+        empty = _call_duckdb(lambda: self._relation.limit(0).to_arrow_table(), self._scan.fault)
         return {
-            field.name: ColumnType("untyped") if field.name in self._untyped else ColumnType.of(field.type)
+            field.name: ColumnType("untyped") if field.name in untyped else ColumnType.of(field.type)
             for field in empty.schema
         }
 
@@ -284,8 +266,7 @@ class DuckDBEngine(Engine):
     def _iterate_batches(self, fetch: Callable[[], pa.RecordBatch | None]) -> Iterator[pa.RecordBatch]:
         """Yield all batches; with several threads, the next one is fetched while the last is processed."""
         if self._connection is None or self.threads == 1:
-            while (batch := self._run_interruptible(fetch)) is not None:
-                yield batch
+            yield from iter(lambda: self._run_interruptible(fetch), None)
             return
         ahead = self._submit(fetch)
         try:
@@ -298,23 +279,22 @@ class DuckDBEngine(Engine):
     def close(self) -> None:
         self._interrupt_worker()
         self._worker.shutdown()
-        if self._close is not None:
-            self._close()
+        self._held.close()
 
     def _check_once(self) -> None:
-        if self._check is not None:
-            self._check()
-            self._check = None
+        for check in () if self._checked else self._scan.checks:
+            check()
+        self._checked = True
 
     def _run_interruptible(self, action: Callable[[], T]) -> T:
         """Run an action in the worker thread, where a signal can interrupt it."""
         if self._connection is None:
-            return _call_duckdb(action, self._fault, hint=self._hint)
+            return _call_duckdb(action, self._scan.fault, hint=self._scan.hint)
         # Python handles no signal while DuckDB runs in the main thread.
         return self._wait_for(self._submit(action))
 
     def _submit(self, action: Callable[[], T]) -> Future[T]:
-        return self._worker.submit(_call_duckdb, action, self._fault, hint=self._hint)
+        return self._worker.submit(_call_duckdb, action, self._scan.fault, hint=self._scan.hint)
 
     def _wait_for(self, begun: Future[T]) -> T:
         try:
@@ -334,7 +314,7 @@ class DuckDBEngine(Engine):
 
     def _expression(self, name: str, parse: Kind | None) -> str:
         column = _quote_identifier(name)
-        if name not in self._untyped or parse not in ("number", "list"):
+        if name not in self._scan.untyped or parse not in ("number", "list"):
             return column
         return f"TRY_CAST({column} AS {'DOUBLE' if parse == 'number' else 'DOUBLE[]'}) AS {column}"
 
@@ -351,25 +331,20 @@ def _call_duckdb(
 
     If the action only plans the user's `query`, the message of DuckDB is added, with `tables` as a hint.
     """
-    reason = None
     try:
         return action()
-    except duckdb.InterruptException:
-        interrupted = True
-    except duckdb.OutOfMemoryException:
-        interrupted, reason, hint = False, f"DuckDB needs more than {MEMORY_LIMIT} of memory for it", None
-    except RuntimeError as error:  # DuckDB raises it for Ctrl-C while it reads
-        interrupted = str(error) == "Query interrupted"
-    except (duckdb.Error, pa.ArrowException, OSError) as error:
-        interrupted = False
-        if query is not None:
-            reason = _filter_message(error, query)
-            hint = tables if isinstance(error, duckdb.CatalogException) else None
-            if isinstance(error, duckdb.PermissionException):
-                reason, hint = "it may read only the files that it names as tables", tables
-    # Raised outside the handlers, so that DuckDB's exception is not its context.
-    if interrupted:
+    except (duckdb.Error, pa.ArrowException, OSError, RuntimeError) as error:
+        caught = error
+    # Raised outside the handler, so that DuckDB's exception is not the context.
+    if isinstance(caught, duckdb.InterruptException) or str(caught) == "Query interrupted":  # by Ctrl-C
         raise KeyboardInterrupt
+    if isinstance(caught, duckdb.OutOfMemoryException):
+        raise DataError(f"{fault}: DuckDB needs more than {MEMORY_LIMIT} of memory for it")
+    reason = None
+    if query is not None:
+        reason, hint = _filter_message(caught, query), tables if isinstance(caught, duckdb.CatalogException) else None
+        if isinstance(caught, duckdb.PermissionException):
+            reason, hint = "it may read only the files that it names as tables", tables
     raise DataError(fault if reason is None else f"{fault}: {reason}", hint=hint)
 
 
@@ -394,83 +369,76 @@ def _connect(path: str, *, spill: str = "") -> duckdb.DuckDBPyConnection:
     return connection
 
 
-@contextmanager
-def _private_directory(parent: Path, prefix: str) -> Iterator[str]:
-    """Make a directory for private rows and remove it at the end; first, remove those of killed processes."""
-    with ExitStack() as held:
-        try:
-            folder, reason = held.enter_context(own_directory(parent, prefix=prefix)), None
-        except OSError as fault:
-            reason = fault.strerror
-        if reason is not None:
-            raise DataError(
-                f"the spool in {str(parent)!r} cannot be used: {reason}",
-                hint="choose another directory with BOLTDP_SPOOL",
-            )
-        yield str(folder)
+def _make_directory(held: ExitStack, spool: str | Path | None, prefix: str) -> str:
+    """Make a directory for private rows, removed when `held` is closed; first, remove those of killed processes."""
+    parent = spool_directory(spool)
+    return str(use_spool(lambda: held.enter_context(own_directory(parent, prefix=prefix)), parent))
 
 
 @dataclass(frozen=True)
 class _Scan:
-    """The SQL that reads files."""
+    """The SQL that reads rows, and what is known about them."""
 
-    sql: str
     fault: str  #: the error message if DuckDB cannot read them
-    untyped: frozenset[str]  #: columns of text whose type the schema declares
-    check: Callable[[], object] | None = None  #: called before rows are counted or read
+    sql: str = ""
+    untyped: frozenset[str] = frozenset()  #: columns of text whose type the schema declares
+    checks: Sequence[Callable[[], object]] = ()  #: called once before rows are counted or read
     hint: str | None = None  #: the hint for the error message
 
 
 def _make_scan(connection: duckdb.DuckDBPyConnection, files: Files, *, delimiter: str | None = None) -> _Scan:
     """Make the SQL that reads files. Nothing is detected from the rows: one row could silently change it."""
-    partitions = frozenset(files.partitions)
-    paths = [str(Path(path).absolute()) for path in files.paths] if partitions else [*files.paths]
-    hive = f"hive_partitioning = {'true, hive_types_autocast = false' if partitions else 'false'}"
-    # DuckDB makes columns of all key=value directories of a path, also of those above the root.
-    outside = {part.partition("=")[0] for path in paths for part in Path(path).parent.parts if part.find("=") > 0}
-    without = sorted(outside - partitions) if partitions else []
-    columns = f"* EXCLUDE ({', '.join(map(_quote_identifier, without))})" if without else "*"
-    what = repr(files.name)
-    if files.format == "csv":
-        separator = find_separator(paths[0]) if delimiter is None else delimiter
-        header = read_csv_header(files, separator)
-        types = ", ".join(f"{_quote_literal(name)}: 'VARCHAR'" for name in header)
-        fault = (
-            f"the CSV data of {what} cannot be read: every line must have the {len(header)} cells of the "
-            "header, none may be blank, quotes must be closed, and the text must be UTF-8"
+    what, partitions = repr(files.name), frozenset(files.partitions)
+    if files.format == "duckdb":
+        raise DataError(
+            f"the DuckDB file {what} must be given as the source, with a table or a query on it",
+            hint="boltdp train rows.duckdb --table visits ...",
         )
-
-        def check() -> None:
-            # DuckDB skips blank lines and would lose rows, except with one column, where they are missing cells.
-            if len(header) > 1 and any(has_blank_line(file, separator) for file in paths):
-                raise DataError(fault, hint=CSV_HINT)
-
-        scan = (
-            f"SELECT {columns} FROM read_csv({_quote_paths(paths)}, columns = {{{types}}}, "
-            f"delim = {_quote_literal(separator)}, header = true, auto_detect = false, "
-            f"quote = '\"', escape = '\"', {hive})"
-        )
-        return _Scan(scan, fault, partitions | frozenset(header), check, CSV_HINT)
-    if files.format == "json":
-        keys = read_json_keys(files)
-        types = ", ".join(f"{_quote_literal(name)}: 'VARCHAR'" for name in keys)
-        scan = (
-            f"SELECT {columns} FROM read_json({_quote_paths(paths)}, columns = {{{types}}}, "
-            f"format = 'newline_delimited', records = 'true', auto_detect = false, ignore_errors = true, {hive})"
-        )
-        return _Scan(scan, f"the JSON lines of {what} cannot be read: a file is damaged", partitions | frozenset(keys))
-    if files.format == "parquet":
-        fault = f"the Parquet data of {what} cannot be read: a file is damaged or incomplete, or its columns differ"
-        return _Scan(f"SELECT {columns} FROM read_parquet({_quote_paths(paths)}, {hive})", fault, partitions)
     if files.format == "arrow":
         fault = f"the Arrow data of {what} cannot be read: a file is damaged, or a stream, or its columns differ"
         dataset = _call_duckdb(lambda: _arrow_dataset(files), fault)
         table = f"boltdp arrow {what}"
         _call_duckdb(lambda: connection.register(table, dataset), fault)
-        return _Scan(f"SELECT * FROM {_quote_identifier(table)}", fault, partitions)
-    raise DataError(
-        f"the DuckDB file {what} must be given as the source, with a table or a query on it",
-        hint="boltdp train rows.duckdb --table visits ...",
+        return _Scan(fault, f"SELECT * FROM {_quote_identifier(table)}", partitions)
+    paths = [str(Path(path).absolute()) for path in files.paths] if partitions else [*files.paths]
+    names: list[str] = []
+    options: list[str] = []
+    checks: list[Callable[[], object]] = []
+    if files.format == "csv":
+        separator = find_separator(paths[0]) if delimiter is None else delimiter
+        names = read_csv_header(files, separator)
+        fault = (
+            f"the CSV data of {what} cannot be read: every line must have the {len(names)} cells of the "
+            "header, none may be blank, quotes must be closed, and the text must be UTF-8"
+        )
+
+        def check() -> None:
+            # DuckDB skips blank lines and would lose rows, except with one column, where they are missing cells.
+            if len(names) > 1 and any(has_blank_line(file, separator) for file in paths):
+                raise DataError(fault, hint=CSV_HINT)
+
+        checks.append(check)
+        options = [f"delim = {_quote_literal(separator)}", "header = true", "quote = '\"'", "escape = '\"'"]
+    elif files.format == "json":
+        names = read_json_keys(files)
+        fault = f"the JSON lines of {what} cannot be read: a file is damaged"
+        options = ["format = 'newline_delimited'", "records = 'true'", "ignore_errors = true"]
+    else:
+        fault = f"the Parquet data of {what} cannot be read: a file is damaged or incomplete, or its columns differ"
+    if names:
+        types = ", ".join(f"{_quote_literal(name)}: 'VARCHAR'" for name in names)
+        options += [f"columns = {{{types}}}", "auto_detect = false"]
+    options.append(f"hive_partitioning = {'true, hive_types_autocast = false' if partitions else 'false'}")
+    # DuckDB makes columns of all key=value directories of a path, also of those above the root.
+    outside = {part.partition("=")[0] for path in paths for part in Path(path).parent.parts if part.find("=") > 0}
+    without = ", ".join(map(_quote_identifier, sorted(outside - partitions))) if partitions else ""
+    columns = f"* EXCLUDE ({without})" if without else "*"
+    return _Scan(
+        fault,
+        f"SELECT {columns} FROM read_{files.format}({_quote_paths(paths)}, {', '.join(options)})",
+        partitions | frozenset(names),
+        checks,
+        CSV_HINT if files.format == "csv" else None,
     )
 
 
@@ -492,18 +460,7 @@ def _find_or_fetch(name: str | Path, held: ExitStack, spool: str | Path | None) 
     """Find local files, or download remote ones to a directory that is removed when `held` is closed."""
     if not is_remote(str(name)):
         return find_files(name)
-    folder = held.enter_context(_private_directory(spool_directory(spool), FETCHED_PREFIX))
-    return fetch_files(str(name), Path(folder))
-
-
-def _find_table_files(table: str, source: str, held: ExitStack, spool: str | Path | None) -> Files | None:
-    """Return the files that a table in a query stands for, if any."""
-    if source and table.casefold() == SOURCE:
-        return _find_or_fetch(source, held, spool)
-    if is_remote(table):
-        return _find_or_fetch(table, held, spool)
-    path = _find_table_path(table, source)
-    return None if path is None else find_files(path)
+    return fetch_files(str(name), Path(_make_directory(held, spool, FETCHED_PREFIX)))
 
 
 def _find_table_path(table: str, source: str) -> Path | None:
@@ -530,16 +487,11 @@ def _find_tables_in_query(connection: duckdb.DuckDBPyConnection, query: str, fau
     answer = _call_duckdb(lambda: connection.execute("SELECT json_serialize_sql(?)", [query]).fetchall(), fault)
     found: dict[str, None] = {}
 
-    def walk(node: Any) -> None:
-        if isinstance(node, dict):
-            if node.get("type") == "BASE_TABLE" and not node.get("schema_name"):
-                found[node["table_name"]] = None
-            node = [*node.values()]
-        if isinstance(node, list):
-            for inner in node:
-                walk(inner)
+    def note_table(node: dict[str, Any]) -> None:
+        if node.get("type") == "BASE_TABLE" and not node.get("schema_name"):
+            found[node["table_name"]] = None
 
-    walk(json.loads(answer[0][0]))
+    json.loads(answer[0][0], object_hook=note_table)
     return [*found]
 
 
@@ -567,21 +519,8 @@ def _list_tables(connection: duckdb.DuckDBPyConnection) -> list[str]:
     return [name for (name,) in found]
 
 
-def _describe_tables_of_file(path: str | Path) -> str:
-    with closing(_connect(str(path))) as connection:
-        return _describe_tables(_list_tables(connection))
-
-
 def _describe_tables(tables: Sequence[str]) -> str:
     return f"there are the tables {listed(tables)}" if tables else "there are no tables"
-
-
-def _suggest_database(path: str | Path) -> str | None:
-    try:
-        find_files(path)
-    except DataError as error:
-        return error.hint
-    return None
 
 
 def _filter_message(error: Exception, query: str) -> str | None:

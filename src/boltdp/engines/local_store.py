@@ -17,10 +17,12 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate, chain
 from pathlib import Path
-from typing import IO, Any, Generic, Protocol, TypeVar
+from typing import IO, Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,21 +31,16 @@ from boltdp import _interrupts
 from boltdp._arrays import Integers, PackedRows
 from boltdp._threads import close_at_end, map_in_order, run_all
 from boltdp.context import Context
-from boltdp.engines.prepared_rows import (
-    Partition,
-    Passes,
-    StoredRows,
-    check_parts,
-    check_width,
-    run_part,
-)
+from boltdp.engines.prepared_rows import PreparedRows, check_ordered, check_width
 from boltdp.errors import DataError
 from boltdp.kernel import packing, sgd
 from boltdp.kernel.feature_map import FeatureMap
 from boltdp.kernel.sum_state import Summation
 
 T = TypeVar("T", bound=Sized)
+R = TypeVar("R")
 
+SPOOL_HINT = "choose another directory with BOLTDP_SPOOL"
 #: Rows up to this size stay in memory, if four times as much is available.
 MEMORY_BYTES = 1 << 30
 #: Memory for drawing rows from a file, and size of the blocks of rows in memory, between which interrupts are checked.
@@ -70,8 +67,7 @@ def spool_directory(directory: str | Path | None = None) -> Path:
 def available_memory() -> int:
     """Return the available memory in bytes, within the limit of the control group; 0 if unknown."""
     try:
-        text = Path("/proc/meminfo").read_text()
-        free = 1024 * int(text.split("MemAvailable:")[1].split()[0])
+        free = 1024 * int(Path("/proc/meminfo").read_text().split("MemAvailable:")[1].split()[0])
     except (OSError, IndexError, ValueError):
         return 0
     group = Path("/sys/fs/cgroup")
@@ -81,12 +77,27 @@ def available_memory() -> int:
     return free
 
 
-class LocalRows(StoredRows):
+def use_spool(action: Callable[[], R], directory: Path) -> R:
+    """Return the result of an action in a spool directory; errors of the system are raised as DataError."""
+    try:
+        return action()
+    except OSError as fault:
+        reason = fault.strerror
+    raise DataError(f"the spool in {str(directory)!r} cannot be used: {reason}", hint=SPOOL_HINT)
+
+
+def split_range(start: int, stop: int, step: int) -> Iterator[range]:
+    """Split the positions start to stop - 1 into ranges of `step`, or 1 if it is 0."""
+    step = max(1, step)
+    return (range(at, min(at + step, stop)) for at in range(start, stop, step))
+
+
+class LocalRows(PreparedRows):
     """A range of rows of a store in this process."""
 
     def __init__(
         self,
-        store: Store,
+        store: MemoryStore | FileStore,
         start: int,
         stop: int,
         *,
@@ -100,7 +111,8 @@ class LocalRows(StoredRows):
     def blocks(self) -> Iterator[PackedRows]:
         return self._store.blocks(self._start, self._stop)
 
-    def _shuffle(self, seed: int) -> None:
+    def reshuffle(self, seed: int) -> None:
+        check_ordered(self)
         self._store.shuffle(self._start, self._stop, seed)
 
     def run_drawn(self, states: Sequence[sgd.State], positions: Iterable[Integers]) -> None:
@@ -109,51 +121,35 @@ class LocalRows(StoredRows):
             _interrupts.check()
             sgd.run(states, block, positions=drawn)
 
-    def run_parts(self, parts: Sequence[Partition], context: Context) -> None:
-        check_parts(self, parts)
-        passes = Passes(parts, context)
-        # A single part runs in the calling thread, which can be interrupted.
-        threads = min(self._threads, max(len(parts), 1))
-        run_all(lambda part: run_part(self, part, passes), parts, threads=threads)
-
     def sum(self, sums: Sequence[Summation]) -> None:
-        size = 4 * self._store.width * self.rows
-        if self._threads == 1 or size <= SINGLE_THREAD_BYTES:
+        if self._threads == 1 or 4 * self._store.width * self.rows <= SINGLE_THREAD_BYTES:
             super().sum(sums)
             return
         check_width(sums, self.cells)
-        idle: list[list[Summation]] = []
 
-        def add(part: range) -> None:
-            try:
-                partial = idle.pop()
-            except IndexError:
-                partial = [each.fresh() for each in sums]
+        def add(part: range) -> list[Summation]:
+            summed = [each.fresh() for each in sums]
             for block in self._store.blocks(part.start, part.stop):
-                for each in partial:
+                for each in summed:
                     each.add(block)
-            idle.append(partial)
+            return summed
 
-        run_all(add, self._split_positions(), threads=self._threads)
-        for partial in idle:
-            for each, other in zip(sums, partial, strict=True):
+        for summed in map_in_order(add, self._split_positions(), threads=self._threads):
+            for each, other in zip(sums, summed, strict=True):
                 each.join(other)
 
     def _split_positions(self) -> Iterator[range]:
         """Split all positions into several ranges per thread, to balance the load."""
         window, share = WINDOW_BYTES // (4 * self._store.width), -(-self.rows // (4 * self._threads))
-        step, stop = max(1, min(window, share)), self._stop
-        return (range(at, min(at + step, stop)) for at in range(self._start, stop, step))
+        return split_range(self._start, self._stop, min(window, share))
 
     @contextmanager
     def sample_rows(self, share: float) -> Iterator[LocalRows]:
-        def sample(part: range) -> PackedRows:
-            return np.concatenate(
-                [packing.sampled(block, share) for block in self._store.blocks(part.start, part.stop)]
-            )
+        def sample(part: range) -> list[PackedRows]:
+            return [packing.sampled(block, share) for block in self._store.blocks(part.start, part.stop)]
 
         parts = map_in_order(sample, self._split_positions(), threads=self._threads)
-        chosen = np.concatenate([np.empty((0, self._store.width), np.float32), *parts])
+        chosen = np.concatenate([np.empty((0, self._store.width), np.float32), *chain.from_iterable(parts)])
         yield LocalRows(
             MemoryStore(chosen), 0, len(chosen), feature_map=self.feature_map, ordered=False, threads=self._threads
         )
@@ -162,43 +158,37 @@ class LocalRows(StoredRows):
         self._store.close()
 
 
-class Store(Protocol):
-    """Packed rows that can be read in order, drawn and shuffled."""
-
-    width: int
-    max_draws: int  #: maximum number of positions per array in `draw_rows`
-
-    def blocks(self, start: int, stop: int) -> Iterator[PackedRows]:
-        """Yield the rows from start to stop - 1 in blocks."""
-
-    def draw_rows(self, parts: Iterable[Integers]) -> Iterator[tuple[PackedRows, Integers]]:
-        """Yield blocks with the rows at these positions, and the positions within each block, or `BATCH_END`."""
-
-    def shuffle(self, start: int, stop: int, seed: int) -> None:
-        """Permute the rows from start to stop - 1."""
-
-    def close(self) -> None:
-        """Remove the rows."""
-
-
 class MemoryStore:
     """Rows in an array."""
 
     def __init__(self, array: PackedRows) -> None:
         self._array = array
         self.width = array.shape[1]
-        self.max_draws = MAX_DRAWS
+        self.max_draws = MAX_DRAWS  #: maximum number of positions per array in `draw_rows`
 
     def blocks(self, start: int, stop: int) -> Iterator[PackedRows]:
         # The kernel splits blocks to the size of the cache itself.
-        step = max(1, BUCKET_BYTES // (4 * self.width))
-        for at in range(start, stop, step):
-            yield self._array[at : min(at + step, stop)]
+        for part in split_range(start, stop, BUCKET_BYTES // (4 * self.width)):
+            yield self._array[part.start : part.stop]
 
     def draw_rows(self, parts: Iterable[Integers]) -> Iterator[tuple[PackedRows, Integers]]:
+        """Yield blocks with the rows at these positions, and the positions within each block, or `BATCH_END`."""
         # The kernel prefetches the rows at these positions.
         for part in parts:
             yield self._array, part
+
+    def fill(self, parts: Iterable[RowGroup[Any]], *, ordered: bool, context: Context) -> None:
+        """Write all rows, at their permuted positions if they are ordered."""
+
+        def write(part: RowGroup[Any]) -> int:
+            if ordered:
+                with part.encode() as block:
+                    packing.put(block, part.permute(len(self._array), context.seed), self._array)
+            else:
+                part.encode_into(self._array[part.start : part.start + part.rows])
+            return part.rows
+
+        _write_parts(write, parts, context)
 
     def shuffle(self, start: int, stop: int, seed: int) -> None:
         part = self._array[start:stop]
@@ -209,12 +199,13 @@ class MemoryStore:
 
 
 class FileStore:
-    """Rows in an unnamed file."""
+    """Rows in an unnamed file, with the same methods as `MemoryStore`."""
 
     def __init__(self, *, rows: int, width: int, directory: Path, bucket_bytes: int, threads: int = 1) -> None:
         self.width = width
         self._row_bytes = 4 * width
-        self._directory = directory
+        self._window_rows = max(1, WINDOW_BYTES // self._row_bytes)
+        self._rows, self._directory = rows, directory
         # A power of two, so that shifts split a position into bucket and slot.
         bucket_rows = max(1, min(bucket_bytes, MAX_BUCKET_BYTES) // self._row_bytes)
         self._shift = bucket_rows.bit_length() - 1
@@ -225,28 +216,20 @@ class FileStore:
         self._shuffling = threading.Lock()
         self._file = self._create(rows * self._row_bytes)
 
-    def fill(self, parts: Iterable[RowGroup[Any]], *, rows: int, context: Context) -> None:
-        """Write rows at their permuted positions."""
-        with self._open_scatter(self._file, rows) as scatter:
+    def fill(self, parts: Iterable[RowGroup[Any]], *, ordered: bool, context: Context) -> None:
+        with self._open_scatter(self._rows, self._file) if ordered else nullcontext() as scatter:
 
             def write(part: RowGroup[Any]) -> int:
-                with part.encoded() as block:
-                    positions = packing.permuted_position(part.start, len(block), rows=rows, seed=context.seed)
-                    scatter.add(block, positions)
-                return len(block)
+                with part.encode() as block:
+                    if scatter is None:
+                        self.transfer(os.pwritev, self._file, block, part.start)
+                    else:
+                        scatter.add(block, part.permute(self._rows, context.seed))
+                return part.rows
 
             _write_parts(write, parts, context)
-            self._write_buckets(scatter, 0)
-
-    def append(self, parts: Iterable[RowGroup[Any]], *, context: Context) -> None:
-        """Write rows in their original order."""
-
-        def write(part: RowGroup[Any]) -> int:
-            with part.encoded() as block:
-                self._write(self._file, block, part.start)
-            return len(block)
-
-        _write_parts(write, parts, context)
+            if scatter is not None:
+                self._write_buckets(scatter, 0)
 
     def blocks(self, start: int, stop: int) -> Iterator[PackedRows]:
         windows = self._windows(start, stop)
@@ -256,25 +239,18 @@ class FileStore:
 
     def _windows(self, start: int, stop: int) -> Iterator[PackedRows]:
         """Map the rows window by window, since mapped pages count as resident memory."""
-        step = self._window_rows
-        for at in range(start, stop, step):
-            count = min(step, stop - at)
+        for part in split_range(start, stop, self._window_rows):
             # Windows start at a page boundary; the array keeps its window mapped.
-            skip = at * self._row_bytes % mmap.ALLOCATIONGRANULARITY
-            window = mmap.mmap(
-                self._file.fileno(),
-                skip + count * self._row_bytes,
-                offset=at * self._row_bytes - skip,
-                access=mmap.ACCESS_READ,
-            )
-            yield np.frombuffer(window, np.float32, count * self.width, skip).reshape(count, self.width)
+            skip = part.start * self._row_bytes % mmap.ALLOCATIONGRANULARITY
+            size, offset = skip + len(part) * self._row_bytes, part.start * self._row_bytes - skip
+            window = mmap.mmap(self._file.fileno(), size, offset=offset, access=mmap.ACCESS_READ)
+            yield np.frombuffer(window, np.float32, len(part) * self.width, skip).reshape(len(part), self.width)
 
     def draw_rows(self, parts: Iterable[Integers]) -> Iterator[tuple[PackedRows, Integers]]:
         """Read the rows of each part in file order, then permute them to the drawn order with a second file."""
         for part in parts:
             order = np.argsort(part)
-            size = len(part) * self._row_bytes
-            with self._create(size) as scratch, self._open_scatter(scratch, len(part)) as scatter:
+            with self._open_scatter(len(part)) as scatter:
                 done = 0
                 for block in self._read_sorted(part[order]):
                     scatter.add(block, order[done : done + len(block)])
@@ -286,12 +262,12 @@ class FileStore:
                         part = part[len(block) :]
 
     def _read_sorted(self, positions: Integers) -> Iterator[PackedRows]:
-        step = self._window_rows
         at = 0
         while at < len(positions):
             first = max(int(positions[at]), 0)
             # Repeated positions must not make the block larger than a window.
-            part = positions[at : min(int(np.searchsorted(positions, first + step)), at + step)]
+            within = int(np.searchsorted(positions, first + self._window_rows))
+            part = positions[at : min(within, at + self._window_rows)]
             (window,) = self.blocks(first, max(int(part[-1]), first) + 1)
             # Ends of batches sort first; the rows taken for them are not used.
             taken = np.empty((len(part), self.width), np.float32)
@@ -301,83 +277,55 @@ class FileStore:
 
     def shuffle(self, start: int, stop: int, seed: int) -> None:
         rows = stop - start
-        with (
-            self._shuffling,
-            self._create(rows * self._row_bytes) as scratch,
-            self._open_scatter(scratch, rows) as scatter,
-        ):
+        with self._shuffling, self._open_scatter(rows) as scatter:
 
             def write(part: range) -> None:
                 for block in self.blocks(part.start, part.stop):
                     at = part.start - start
                     scatter.add(block, packing.permuted_position(at, len(block), rows=rows, seed=seed))
 
-            step = self._window_rows
-            parts = (range(at, min(at + step, stop)) for at in range(start, stop, step))
-            run_all(write, parts, threads=self._threads)
+            run_all(write, split_range(start, stop, self._window_rows), threads=self._threads)
             self._write_buckets(scatter, start)
 
     def close(self) -> None:
         self._file.close()
-
-    @property
-    def _window_rows(self) -> int:
-        return max(1, WINDOW_BYTES // self._row_bytes)
 
     def _write_buckets(self, scatter: _Scatter, start: int) -> None:
         """Write the sorted buckets to the file, from row `start` on."""
 
         def write(bucket: int) -> None:
             with scatter.read_bucket(bucket) as block:
-                self._write(self._file, block, start + (bucket << self._shift))
+                self.transfer(os.pwritev, self._file, block, start + (bucket << self._shift))
 
         threads = max(1, min(self._threads, ORDERING_BYTES // (2 * (self._row_bytes << self._shift))))
         run_all(write, range(scatter.buckets), threads=threads)
 
     @contextmanager
-    def _open_scatter(self, file: IO[bytes], rows: int) -> Iterator[_Scatter]:
-        with self._create(4 * rows) as slots:
-            yield _Scatter(self, file, slots, rows=rows, shift=self._shift)
+    def _open_scatter(self, rows: int, file: IO[bytes] | None = None) -> Iterator[_Scatter]:
+        """Sort rows in a file of the same size, or in a new one."""
+        with (
+            self._create(rows * self._row_bytes) if file is None else nullcontext(file) as bucket_file,
+            self._create(4 * rows) as slots,
+        ):
+            yield _Scatter(self, bucket_file, slots, rows=rows, shift=self._shift)
 
     def _create(self, needed: int) -> IO[bytes]:
-        with self._translate_os_errors():
-            free = shutil.disk_usage(self._directory).free
+        free = use_spool(lambda: shutil.disk_usage(self._directory).free, self._directory)
         if free < needed:
             raise DataError(
                 f"the spool needs {needed / 1e9:.1f} GB in {str(self._directory)!r}, which has {free / 1e9:.1f} GB",
-                hint="choose another directory with BOLTDP_SPOOL",
+                hint=SPOOL_HINT,
             )
-        with self._translate_os_errors():
-            return tempfile.TemporaryFile(dir=self._directory, buffering=0)
+        return use_spool(lambda: tempfile.TemporaryFile(dir=self._directory, buffering=0), self._directory)
 
-    def _write(self, file: IO[bytes], block: npt.NDArray[Any], at: int) -> None:
-        """Write rows from row `at` of the file on."""
-        data = block.data.cast("B")
-        offset = at * block.strides[0]
-        with self._translate_os_errors():
-            while data:
-                written = os.pwrite(file.fileno(), data, offset)
-                data, offset = data[written:], offset + written
-
-    def _read(self, file: IO[bytes], block: npt.NDArray[Any], at: int) -> None:
-        data = block.data.cast("B")
-        offset = at * block.strides[0]
-        with self._translate_os_errors():
-            while data:
-                read = os.preadv(file.fileno(), [data], offset)
-                if read == 0:
-                    raise DataError(f"the spool in {str(self._directory)!r} is shorter than it was written")
-                data, offset = data[read:], offset + read
-
-    @contextmanager
-    def _translate_os_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as fault:
-            raise DataError(
-                f"the spool in {str(self._directory)!r} cannot be used: {fault.strerror}",
-                hint="choose another directory with BOLTDP_SPOOL",
-            ) from None
+    def transfer(self, move: Callable[..., int], file: IO[bytes], block: npt.NDArray[Any], at: int) -> None:
+        """Move rows to or from row `at` of a file on, by os.pwritev or os.preadv."""
+        data, offset = block.data.cast("B"), at * block.strides[0]
+        while data:
+            moved = use_spool(partial(move, file.fileno(), [data], offset), self._directory)
+            if moved == 0:
+                raise DataError(f"the spool in {str(self._directory)!r} is shorter than it was written")
+            data, offset = data[moved:], offset + moved
 
 
 class _Scatter:
@@ -402,8 +350,8 @@ class _Scatter:
             packing.take(block, order, sorted_rows)
             for bucket in np.flatnonzero(counts).tolist():
                 part, at = slice(int(stops[bucket] - counts[bucket]), int(stops[bucket])), int(starts[bucket])
-                self._store._write(self._file, sorted_rows[part], at)
-                self._store._write(self._slots, slots[part], at)
+                self._store.transfer(os.pwritev, self._file, sorted_rows[part], at)
+                self._store.transfer(os.pwritev, self._slots, slots[part], at)
 
     @contextmanager
     def read_bucket(self, bucket: int) -> Iterator[PackedRows]:
@@ -412,8 +360,8 @@ class _Scatter:
         count = min(1 << self._shift, self._rows - start)
         slots = np.empty(count, np.uint32)
         with self._buffers.lend(count) as arrived, self._buffers.lend(count) as ordered:
-            self._store._read(self._file, arrived, start)
-            self._store._read(self._slots, slots, start)
+            self._store.transfer(os.preadv, self._file, arrived, start)
+            self._store.transfer(os.preadv, self._slots, slots, start)
             packing.put(arrived, slots.astype(np.int64), ordered)
             yield ordered
 
@@ -445,20 +393,24 @@ class RowGroup(Generic[T]):
     start: int  #: position of the first row
     rows: int
     items: Sequence[T]
-    encode: Callable[[T, PackedRows], object]
+    encode_item: Callable[[T, PackedRows], object]
     buffers: _Buffers
 
     def encode_into(self, out: PackedRows) -> None:
         at = 0
         for item in self.items:
-            self.encode(item, out[at : at + len(item)])
+            self.encode_item(item, out[at : at + len(item)])
             at += len(item)
 
     @contextmanager
-    def encoded(self) -> Iterator[PackedRows]:
+    def encode(self) -> Iterator[PackedRows]:
         with self.buffers.lend(self.rows) as block:
             self.encode_into(block)
             yield block
+
+    def permute(self, rows: int, seed: int) -> Integers:
+        """Return the permuted positions of these rows among all `rows`."""
+        return packing.permuted_position(self.start, self.rows, rows=rows, seed=seed)
 
 
 def _copy_rows(block: Any, out: PackedRows) -> None:
@@ -483,52 +435,31 @@ def store_rows(
     Items are blocks of packed rows, or items that `encode` converts to rows in the context's threads.
     """
     threads = context.threads
-    parts = _group_items(items, encode, rows=rows, width=width, threads=threads)
-    store: Store
-    with ExitStack() as held:
-        if memory_bytes is None:
-            memory_bytes = max(BUCKET_BYTES, min(MEMORY_BYTES, available_memory() // 4))
-        if in_memory or rows * width * 4 <= memory_bytes:
-            store = MemoryStore(_fill_memory(parts, rows=rows, width=width, ordered=ordered, context=context))
-        else:
-            store = FileStore(
-                rows=rows,
-                width=width,
-                directory=spool_directory(directory),
-                bucket_bytes=min(memory_bytes, BUCKET_BYTES),
-                threads=threads,
-            )
-            held.callback(store.close)
-            if ordered:
-                store.fill(parts, rows=rows, context=context)
-            else:
-                store.append(parts, context=context)
-        held.pop_all()
+    if memory_bytes is None:
+        memory_bytes = max(BUCKET_BYTES, min(MEMORY_BYTES, available_memory() // 4))
+    store: MemoryStore | FileStore
+    if in_memory or rows * width * 4 <= memory_bytes:
+        store = MemoryStore(np.empty((rows, width), np.float32))
+    else:
+        store = FileStore(
+            rows=rows,
+            width=width,
+            directory=spool_directory(directory),
+            bucket_bytes=min(memory_bytes, BUCKET_BYTES),
+            threads=threads,
+        )
+    try:
+        parts = _group_items(items, encode, rows=rows, width=width, threads=threads)
+        store.fill(parts, ordered=ordered, context=context)
+    except BaseException:
+        store.close()
+        raise
     return LocalRows(store, 0, rows, feature_map=feature_map, ordered=ordered, threads=threads)
 
 
-def _fill_memory(parts: Iterable[RowGroup[T]], *, rows: int, width: int, ordered: bool, context: Context) -> PackedRows:
-    array = np.empty((rows, width), np.float32)
-
-    def write(part: RowGroup[T]) -> int:
-        if ordered:
-            with part.encoded() as block:
-                packing.put(
-                    block, packing.permuted_position(part.start, part.rows, rows=rows, seed=context.seed), array
-                )
-        else:
-            part.encode_into(array[part.start : part.start + part.rows])
-        return part.rows
-
-    _write_parts(write, parts, context)
-    return array
-
-
 def _write_parts(write: Callable[[RowGroup[Any]], int], parts: Iterable[RowGroup[Any]], context: Context) -> None:
-    """Write parts in the context's threads, and report progress."""
-    done = 0
-    for count in map_in_order(write, parts, threads=context.threads):
-        done += count
+    """Write parts in the context's threads, and report the number of rows written."""
+    for done in accumulate(map_in_order(write, parts, threads=context.threads)):
         context.report_rows(done)
 
 

@@ -9,12 +9,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from boltdp import _interrupts
 from boltdp._arrays import Integers, PackedRows
+from boltdp._threads import run_all
 from boltdp.context import Context
 from boltdp.errors import ParameterError
 from boltdp.kernel import sgd
@@ -47,10 +48,19 @@ class PreparedRows(ABC):
     uses `portion`, `reshuffle` and `run_pass`; an engine may override them to run where the rows are stored.
     """
 
-    rows: int
-    cells: int  #: cells per row, after the label
-    feature_map: FeatureMap | None  #: maps cells to features; None: the cells are the features
-    ordered: bool = True  #: whether rows are permuted; if not, they are for sums only
+    _threads: int = 1  #: number of threads in which this process may scan the rows
+
+    def __init__(
+        self, start: int, stop: int, *, cells: int, feature_map: FeatureMap | None, ordered: bool = True
+    ) -> None:
+        self._start, self.rows = start, stop - start  #: a range of the rows of a store
+        self.cells = cells  #: cells per row, after the label
+        self.feature_map = feature_map  #: maps cells to features; None: the cells are the features
+        self.ordered = ordered  #: whether rows are permuted; if not, they are for sums only
+
+    @property
+    def _stop(self) -> int:
+        return self._start + self.rows
 
     @property
     def dims(self) -> int:
@@ -68,9 +78,13 @@ class PreparedRows(ABC):
     def blocks(self) -> Iterator[PackedRows]:
         """Yield the packed rows in order, in blocks."""
 
-    @abstractmethod
     def portion(self, start: int, stop: int) -> PreparedRows:
         """Return a view of the rows at positions start to stop - 1, which needs no closing."""
+        check_ordered(self)
+        check_part(start, stop, rows=self.rows, what="a portion")
+        view = copy.copy(self)
+        view._start, view.rows = self._start + start, stop - start
+        return view
 
     @abstractmethod
     def reshuffle(self, seed: int) -> None:
@@ -84,6 +98,12 @@ class PreparedRows(ABC):
         Positions and their number are as private as the rows, since privacy amplification by sampling relies on them:
         they appear in no message, statement or permanent file, and no progress is reported.
         """
+
+    def _join_positions(self, states: Sequence[State], positions: Iterable[Integers], size: int) -> Iterator[Integers]:
+        """Check drawn positions and their states, and convert them to positions in the store."""
+        check_ordered(self)
+        check_width(states, self.cells)
+        return join_positions(positions, start=self._start, stop=self._stop, size=size)
 
     @abstractmethod
     def close(self) -> None:
@@ -106,8 +126,9 @@ class PreparedRows(ABC):
         """
         check_parts(self, parts)
         passes = Passes(parts, context)
-        for part in parts:
-            run_part(self, part, passes)
+        # A single part runs in the calling thread, which can be interrupted.
+        threads = min(self._threads, max(len(parts), 1))
+        run_all(lambda part: run_part(self, part, passes), parts, threads=threads)
 
     def sum(self, sums: Sequence[Summation]) -> None:
         """Add every row to each of the sums, in one scan.
@@ -167,49 +188,7 @@ def run_part(prepared: PreparedRows, part: Partition, passes: Passes) -> None:
         passes.finish_pass(part)
 
 
-class _HasCells(Protocol):
-    """A state or a sum."""
-
-    @property
-    def cells(self) -> int: ...
-
-
-class StoredRows(PreparedRows):
-    """A range of rows of a store; a portion is a view with other positions."""
-
-    def __init__(
-        self, start: int, stop: int, *, cells: int, feature_map: FeatureMap | None, ordered: bool = True
-    ) -> None:
-        self._start, self.rows = start, stop - start
-        self.cells, self.feature_map, self.ordered = cells, feature_map, ordered
-
-    @property
-    def _stop(self) -> int:
-        return self._start + self.rows
-
-    def portion(self, start: int, stop: int) -> Self:
-        check_ordered(self)
-        check_part(start, stop, rows=self.rows, what="a portion")
-        view = copy.copy(self)
-        view._start, view.rows = self._start + start, stop - start
-        return view
-
-    def reshuffle(self, seed: int) -> None:
-        check_ordered(self)
-        self._shuffle(seed)
-
-    @abstractmethod
-    def _shuffle(self, seed: int) -> None:
-        """Permute the rows of the store from `_start` to `_stop` - 1."""
-
-    def _join_positions(self, states: Sequence[State], positions: Iterable[Integers], size: int) -> Iterator[Integers]:
-        """Check drawn positions and their states, and convert them to positions in the store."""
-        check_ordered(self)
-        check_width(states, self.cells)
-        return join_positions(positions, start=self._start, stop=self._stop, size=size)
-
-
-def check_width(fed: Iterable[_HasCells], cells: int) -> None:
+def check_width(fed: Iterable[State | Summation], cells: int) -> None:
     """Raise ParameterError if states or sums are for rows of another width."""
     for each in fed:
         if each.cells != cells:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from boltdp.encoding import python_cells
-from boltdp.engines.base import Engine
+from boltdp.engines.base import Engine, check_names
 from boltdp.errors import DataError, ParameterError, listed, near
 from boltdp.schema.source_columns import BATCH_ROWS, ColumnType, Kind
 
@@ -47,22 +47,16 @@ class SQLAlchemyEngine(Engine):
         if (table is None) == (query is None):
             raise ParameterError("give either table or query to say which rows of the database to use")
         self.spool = spool
-        self._held = ExitStack()
-        try:
-            if isinstance(bind, sa.Connection):
-                self._connection = bind
-            else:
+        with ExitStack() as held:
+            self._connection = bind
+            if not isinstance(bind, sa.Connection):
                 opened = _call_database(bind.connect, "the database of SQLAlchemy cannot be reached")
-                self._connection = self._held.enter_context(opened)
+                self._connection = held.enter_context(opened)
             self._fault = "the query cannot be run" if table is None else f"the table {table!r} cannot be read"
             self._rows = self._select_table(table) if table is not None else query
             self._names = self._call(lambda: [*self._run(self._wrap_rows("*", no_rows=True)).keys()])
-        except BaseException:
-            self._held.close()
-            raise
-        if len(set(self._names)) < len(self._names):
-            self._held.close()
-            raise DataError("the columns of the data must have different names, and two have the same")
+            check_names(self._names)
+            self._held = held.pop_all()
 
     def count(self) -> int:
         return int(self._call(lambda: self._run(self._wrap_rows("count(*)")).scalar_one()))

@@ -32,7 +32,8 @@ from boltdp._arrays import Doubles
 from boltdp.api import Model, refuse_beside_schema, warn_if_not_private, warn_of_unused
 from boltdp.encoding import python_cells
 from boltdp.engines._data_frames import is_table
-from boltdp.engines.arrays import ArrayEngine, arrow_table, check_names, rows_of
+from boltdp.engines.arrays import ArrayEngine, arrow_table, rows_of
+from boltdp.engines.base import check_names
 from boltdp.errors import DataError, ParameterError, described, hints_shown, real_number
 from boltdp.export.original_units import convert_to_original_units
 from boltdp.ledger import Account, Ledger, find_account

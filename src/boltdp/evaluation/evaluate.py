@@ -71,7 +71,7 @@ def evaluate_privately(
     `by` is as for `evaluate`. `account` is charged before a row is read.
     """
     from boltdp.context import Context
-    from boltdp.engines.base import check_columns, scan_limited_rows
+    from boltdp.engines.base import check_columns, scan_rows
     from boltdp.engines.person_limit import check_person_id
 
     _check_weight_vectors(model)
@@ -89,7 +89,7 @@ def evaluate_privately(
         place = None if by is None else model.schema.encoding.locate_cell(by)
         count = partial(bins.count, model, place=place)  # not a lambda: engines may pickle it
         counts, stage = np.zeros(bins.cells, np.int64), context.start_stage("counting", rows)
-        for block in scan_limited_rows(engine, model.schema, count, context=context):
+        for block in scan_rows(engine, model.schema, count, limited=True, context=context):
             counts += block
             stage.report_rows(int(counts.sum()))
         if counts.sum() != rows:

@@ -50,12 +50,10 @@ def ask_pg_config(pg_config: str | Path, option: str) -> str:
     try:
         answer = subprocess.run([str(pg_config), option], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
-        answer = None
-    if answer is None:
         raise ExtensionError(
             f"{str(pg_config)!r} cannot be run",
             hint="name the pg_config of your server with --pg-config; it comes with the server's development package",
-        )
+        ) from None
     return answer.stdout.strip()
 
 
@@ -75,13 +73,8 @@ def check_build(pg_config: str | Path = "pg_config") -> list[Finding]:
     major = int(number.group()) if number else 0
     supported = f"boltdp supports PostgreSQL {MIN_SERVER} to {MAX_SERVER}"
     findings.append(Finding(MIN_SERVER <= major <= MAX_SERVER, f"server: {version}", supported))
-    findings.append(
-        Finding(
-            (headers / "postgres.h").is_file(),
-            f"headers: {headers}",
-            f"install the server's headers, for example: apt-get install postgresql-server-dev-{major}",
-        )
-    )
+    install_headers = f"install the server's headers, for example: apt-get install postgresql-server-dev-{major}"
+    findings.append(Finding((headers / "postgres.h").is_file(), f"headers: {headers}", install_headers))
     hint = "install as the user who owns the server's files, for example with sudo"
     for place in (library, share / "extension"):
         findings.append(Finding(os.access(place, os.W_OK), f"may write to: {place}", hint))

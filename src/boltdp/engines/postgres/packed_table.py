@@ -10,7 +10,7 @@ import copy
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -20,7 +20,7 @@ from boltdp import _interrupts
 from boltdp._arrays import Integers, PackedRows
 from boltdp.context import Context
 from boltdp.engines.postgres.session import Composed, Session
-from boltdp.engines.prepared_rows import StoredRows, check_ordered, check_width
+from boltdp.engines.prepared_rows import PreparedRows, check_ordered, check_width
 from boltdp.errors import DataError
 from boltdp.kernel.feature_map import FeatureMap
 from boltdp.kernel.packing import of_hashes
@@ -53,12 +53,28 @@ class Packing:
     condition: Composed | None = None  #: on public columns; None selects all rows
 
 
-class PreparedTable(StoredRows):
+def _new_name() -> sql.Identifier:
+    return sql.Identifier("pg_temp", f"boltdp_{secrets.token_hex(8)}")
+
+
+@dataclass
+class _Table:
+    """A temporary table of packed rows, which are appended, so that a scan reads them in the order written."""
+
+    rows: int
+    block_rows: int  #: rows per tuple
+    name: sql.Identifier = field(default_factory=_new_name)
+    dropped: bool = False
+
+
+class PreparedTable(PreparedRows):
     """The packed rows of a temporary table, or a range of them."""
 
-    def __init__(self, table: _Table, start: int, stop: int, *, feature_map: FeatureMap | None) -> None:
-        super().__init__(start, stop, cells=table.cells, feature_map=feature_map, ordered=table.ordered)
-        self._table = table
+    def __init__(self, session: Session, packing: Packing, *, layout: Layout, seed: int | None) -> None:
+        """Use `create`."""
+        super().__init__(0, packing.rows, cells=packing.cells, feature_map=packing.feature_map, ordered=packing.ordered)
+        self._session, self._seed = session, seed
+        self._table = _Table(self.rows, max(1, TUPLE_BYTES // (4 * (1 + self.cells))) if layout == "packed" else 1)
 
     @classmethod
     def create(
@@ -75,162 +91,102 @@ class PreparedTable(StoredRows):
 
         The seed determines their order; None is a seed that only the server knows.
         """
-        tables = [
-            _Table(session, rows=one.rows, cells=one.cells, layout=layout, random=seed is None, ordered=one.ordered)
-            for one in packings
-        ]
-        session.reserve(sum(table.size for table in tables))
+        tables = [cls(session, packing, layout=layout, seed=seed) for packing in packings]
+        session.reserve(sum(table._size for table in tables))
         for table in tables:
-            table.create_table()
-        plans = list(dict.fromkeys(one.plan for one in packings))  # without repetitions
-        rows = sum(one.rows for one in packings)
+            table._create_table()
+        plans = list(dict.fromkeys(packing.plan for packing in packings))  # without repetitions
+        rows = sum(packing.rows for packing in packings)
         calls = []
-        for table, one in zip(tables, packings, strict=True):
-            share = max(1, session.memory * one.rows // max(1, rows))
-            call = table.pack(plans.index(one.plan) + 1, one.columns, seed=seed, memory=share)
-            calls.append(call if one.condition is None else sql.SQL("{} FILTER (WHERE {})").format(call, one.condition))
+        for table, packing in zip(tables, packings, strict=True):
+            memory = max(1, session.memory * packing.rows // max(1, rows))
+            calls.append(table._pack_call(packing, plans.index(packing.plan) + 1, memory=memory))
         fill = sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(calls), source)
         (packed,) = session.ask(fill, plans, fault="the rows cannot be prepared", user_path=user_path)
-        if [number or 0 for number in packed] != [one.rows for one in packings]:
+        if [number or 0 for number in packed] != [packing.rows for packing in packings]:
             raise DataError("the data changed while it was read: its number of rows is not what it was")
-        return [
-            cls(table, 0, one.rows, feature_map=one.feature_map) for table, one in zip(tables, packings, strict=True)
-        ]
+        return tables
+
+    def _pack_call(self, packing: Packing, plan: int, *, memory: int) -> Composed:
+        """Return the aggregate call that encodes rows by the plan in parameter number `plan` and permutes them."""
+        order = (self.rows, _to_bigint(self._seed)) if self.ordered else (None, None)
+        call = sql.SQL("boltdp.pack({}, {}::pg_catalog.bytea, {}, {}, {}, {}, {})").format(
+            self._table_literal(), sql.SQL(f"${plan}"), self._table.block_rows, *order, memory, packing.columns
+        )
+        return call if packing.condition is None else sql.SQL("{} FILTER (WHERE {})").format(call, packing.condition)
+
+    def _table_literal(self) -> Composed:
+        return sql.SQL("{}::pg_catalog.regclass").format(self._table.name.as_string())
+
+    @property
+    def _size(self) -> int:
+        """The approximate number of bytes of the table."""
+        block_rows = self._table.block_rows
+        # Tuple headers, alignment and page margins add an eighth.
+        return -(-self.rows // block_rows) * (block_rows * (4 * self.cells + 4) * 9 // 8 + 64)
+
+    def _create_table(self) -> None:
+        create = "CREATE TEMPORARY TABLE {} (start bigint, block real[]) USING heap WITH (toast_tuple_target = 8160)"
+        # Rows wider than a page are toasted without compression, which hardly shortens numbers.
+        for statement in (create, "ALTER TABLE {} ALTER block SET STORAGE EXTERNAL"):
+            self._session.ask(sql.SQL(statement).format(self._table.name), fault="the rows cannot be prepared")
 
     def vacuum(self) -> None:
-        self._table.vacuum()
+        """Set the visibility map after the transaction has ended, which speeds up scans of one row per tuple."""
+        if self._table.block_rows == 1:
+            self._session.ask(sql.SQL("VACUUM {}").format(self._table.name), fault="the rows cannot be prepared")
 
     def run_pass(self, states: Sequence[State], context: Context) -> None:
         check_ordered(self)
         check_width(states, self.cells)
-        self._table.run(states, self._start, self._stop)
+        call = sql.SQL("boltdp.sgd((SELECT boltdp.get_state($1)), {})").format(self._block_expression())
+        self._feed(states, call)
         context.report_rows(self.rows)
 
     def run_drawn(self, states: Sequence[State], positions: Iterable[Integers]) -> None:
+        """Update the models with the drawn rows, which each scan sorts in the memory of the session."""
         _interrupts.check()
         parts = self._join_positions(states, positions, BATCH_ROWS)
         drawn = np.concatenate([np.empty(0, np.int64), *(part.copy() for part in parts)])
-        self._table.run_drawn(states, drawn, self._start, self._stop)
-
-    def sum(self, sums: Sequence[Summation]) -> None:
-        _interrupts.check()
-        check_width(sums, self.cells)
-        if sums:
-            self._table.sum(sums, self._start, self._stop)
-
-    def _shuffle(self, seed: int) -> None:
-        self._table.shuffle(self._start, self._stop, seed)
-
-    def blocks(self) -> Iterator[PackedRows]:
-        return self._table.blocks(self._start, self._stop)
-
-    @contextmanager
-    def sample_rows(self, share: float) -> Iterator[PreparedTable]:
-        sample = self._table.sample_rows(share, self._start, self._stop)
-        try:
-            yield PreparedTable(sample, 0, self.rows, feature_map=self.feature_map)
-        finally:
-            sample.drop()
-
-    def close(self) -> None:
-        self._table.drop()
-
-
-class _Table:
-    """A temporary table of packed rows, which are appended, so that a scan reads them in the order written."""
-
-    def __init__(self, session: Session, *, rows: int, cells: int, layout: Layout, random: bool, ordered: bool) -> None:
-        self.cells = cells
-        self.ordered = ordered
-        self._session = session
-        self._dropped = False
-        self._rows = rows
-        self._random = random
-        self._block_rows = max(1, TUPLE_BYTES // (4 * (1 + cells))) if layout == "packed" else 1
-        self._name = self._new_name()
-
-    def pack(self, plan: int, columns: Composed, *, seed: int | None, memory: int) -> Composed:
-        """Return the aggregate call that encodes rows by the plan in parameter number `plan` and permutes them."""
-        order = sql.SQL("{}, {}").format(sql.Literal(self._rows), _seed_literal(seed))
-        return sql.SQL("boltdp.pack({}, {}::pg_catalog.bytea, {}, {}, {}, {})").format(
-            self._table_literal(),
-            sql.SQL(f"${plan}"),
-            sql.Literal(self._block_rows),
-            order if self.ordered else sql.SQL("NULL, NULL"),
-            sql.Literal(memory),
-            columns,
-        )
-
-    def _new_name(self) -> sql.Identifier:
-        return sql.Identifier("pg_temp", f"boltdp_{secrets.token_hex(8)}")
-
-    def _table_literal(self) -> Composed:
-        return sql.SQL("{}::pg_catalog.regclass").format(sql.Literal(self._name.as_string()))
-
-    @property
-    def size(self) -> int:
-        """The approximate number of bytes of the table."""
-        # Tuple headers, alignment and page margins add an eighth.
-        return -(-self._rows // self._block_rows) * (self._block_rows * (4 * self.cells + 4) * 9 // 8 + 64)
-
-    def create_table(self) -> None:
-        fault = "the rows cannot be prepared"
-        create = "CREATE TEMPORARY TABLE {} (start bigint, block real[]) USING heap WITH (toast_tuple_target = 8160)"
-        self._session.ask(sql.SQL(create).format(self._name), fault=fault)
-        # Rows wider than a page are toasted without compression, which hardly shortens numbers.
-        self._session.ask(sql.SQL("ALTER TABLE {} ALTER block SET STORAGE EXTERNAL").format(self._name), fault=fault)
-
-    def vacuum(self) -> None:
-        """Set the visibility map after the transaction has ended, which speeds up scans of one row per tuple."""
-        if self._block_rows == 1:
-            self._session.ask(sql.SQL("VACUUM {}").format(self._name), fault="the rows cannot be prepared")
-
-    def run(self, states: Sequence[State], start: int, stop: int) -> None:
-        source = sql.SQL("{} WHERE {}").format(self._name, self._overlap_condition(start, stop))
-        call = sql.SQL("boltdp.sgd((SELECT boltdp.get_state($1)), {})").format(self._block_expression(start, stop))
-        self._feed(states, call, source)
-
-    def sample_rows(self, share: float, start: int, stop: int) -> _Table:
-        """Copy the sampled rows of a range to a new table; their number is private."""
-        sample = copy.copy(self)
-        sample._name, sample._rows, sample.ordered = self._new_name(), stop - start, False
-        sample.create_table()
-        # OFFSET 0 prevents merging the subquery, which would call the function twice per block.
-        sampled = sql.SQL("SELECT start, boltdp.sample_block({}, {}) AS few FROM {} WHERE {} OFFSET 0").format(
-            self._block_expression(start, stop),
-            sql.Literal(of_hashes(share)),
-            self._name,
-            self._overlap_condition(start, stop),
-        )
-        fill = "INSERT INTO {} SELECT start, few FROM ({}) AS blocks WHERE few IS NOT NULL"
-        self._session.ask(
-            sql.SQL(fill).format(sample._name, sampled), fault="the rows cannot be sampled", prepared_only=True
-        )
-        return sample
-
-    def run_drawn(self, states: Sequence[State], positions: Integers, start: int, stop: int) -> None:
-        """Update the models with the drawn rows, which each scan sorts in the memory of the session."""
-        source = sql.SQL("{} WHERE {}").format(self._name, self._overlap_condition(start, stop))
         # The number of positions may be secret, so the number of scans depends on the number of rows in the range.
         memory = min(DRAWN_BYTES, self._session.memory)
-        scans = -(-(stop - start) * (4 * (1 + self.cells) + POSITION_BYTES) // memory)
-        for part in np.array_split(positions, scans):
+        scans = -(-self.rows * (4 * (1 + self.cells) + POSITION_BYTES) // memory)
+        call = sql.SQL("boltdp.sgd_drawn((SELECT boltdp.get_state($1)), (SELECT boltdp.get_state($2)), start, block)")
+        for part in np.array_split(drawn, scans):
             with self._session.send_positions(part) as handle:
-                call = sql.SQL(
-                    "boltdp.sgd_drawn((SELECT boltdp.get_state($1)), (SELECT boltdp.get_state($2)), start, block)"
-                )
-                self._feed(states, call, source, handle)
+                self._feed(states, call, handle)
 
-    def sum(self, sums: Sequence[Summation], start: int, stop: int) -> None:
-        """Add the rows of a range to all sums in one scan, with one aggregate per sum."""
-        block = self._block_expression(start, stop)
+    def _feed(self, states: Sequence[State], call: Composed, *handles: int) -> None:
+        """Update the models by an aggregate whose first parameter is their handle, followed by other handles."""
+        models = [state.to_bytes() for state in states]
+        joined = b"".join(models)
+        if joined != self._session.kept_state:
+            self._session.send_states(joined)
+        self._session.kept_state = None
+        answer = self._session.ask(
+            self._select(sql.SQL("boltdp.put_state($1, {})").format(call)),
+            [self._session.handle, *handles],
+            fault="a pass cannot be run",
+            prepared_only=True,
+        )
+        done = bytes(answer[0][0])
+        self._session.kept_state = done
+        at = 0
+        for state, model in zip(states, models, strict=True):
+            state.update(done[at : at + len(model)])
+            at += len(model)
+
+    def sum(self, sums: Sequence[Summation]) -> None:
+        """Add the rows to all sums in one scan, with one aggregate per sum."""
+        _interrupts.check()
+        check_width(sums, self.cells)
+        if not sums:
+            return
         calls = [
-            sql.SQL(f"boltdp.sums((SELECT boltdp.get_state(${number})), {{}})").format(block)
+            sql.SQL(f"boltdp.sums((SELECT boltdp.get_state(${number})), {{}})").format(self._block_expression())
             for number in range(1, len(sums) + 1)
         ]
-        query = sql.SQL("SELECT {} FROM {} WHERE {}").format(
-            sql.SQL(", ").join(calls), self._name, self._overlap_condition(start, stop)
-        )
+        query = self._select(sql.SQL(", ").join(calls))
         try:
             handles = self._session.send_states(*(each.to_bytes() for each in sums))
             (summed,) = self._session.ask(query, handles, fault="the rows cannot be summed", prepared_only=True)
@@ -240,84 +196,75 @@ class _Table:
         finally:
             self._session.drop_states()
 
-    def _feed(self, states: Sequence[State], call: Composed, source: Composed, *handles: int) -> None:
-        """Update the models by an aggregate whose first parameter is their handle, followed by other handles."""
-        models = [state.to_bytes() for state in states]
-        joined = b"".join(models)
-        if joined != self._session.kept_state:
-            self._session.send_states(joined)
-        self._session.kept_state = None
-        query = sql.SQL("SELECT boltdp.put_state($1, {}) FROM {}").format(call, source)
-        answer = self._session.ask(
-            query, [self._session.handle, *handles], fault="a pass cannot be run", prepared_only=True
-        )
-        done = bytes(answer[0][0])
-        self._session.kept_state = done
-        at = 0
-        for state, model in zip(states, models, strict=True):
-            state.update(done[at : at + len(model)])
-            at += len(model)
+    def reshuffle(self, seed: int) -> None:
+        check_ordered(self)
+        old, self._table.name = self._table.name, _new_name()
+        try:
+            self._create_table()
+            repack = sql.SQL("SELECT boltdp.repack({}, {}, {}, {}, {}, {}, {}, start, block) FROM {}").format(
+                self._table_literal(),
+                *(self._table.block_rows, self._table.rows, _to_bigint(None if self._seed is None else seed)),
+                *(self._session.memory, self._start, self._stop, old),
+            )
+            self._session.ask(repack, fault="the rows cannot be prepared")
+        except BaseException:
+            self._table.name = old
+            raise
+        self._session.ask(sql.SQL("DROP TABLE {}").format(old), fault="the rows cannot be dropped")
+        self.vacuum()
 
-    def blocks(self, start: int, stop: int) -> Iterator[PackedRows]:
-        block = self._block_expression(start, stop)
-        select = sql.SQL("SELECT {} FROM {} WHERE {}").format(block, self._name, self._overlap_condition(start, stop))
-        for gathered in self._session.stream(select, ["bytea"]):
+    def blocks(self) -> Iterator[PackedRows]:
+        for gathered in self._session.stream(self._select(self._block_expression()), ["bytea"]):
             for (raw,) in gathered:
                 # The header of a two-dimensional array has 28 bytes; each number follows its length.
                 numbers = np.frombuffer(raw, [("length", ">i4"), ("number", ">f4")], offset=28)["number"]
                 yield numbers.astype(np.float32).reshape(-1, 1 + self.cells)
 
-    def shuffle(self, start: int, stop: int, seed: int) -> None:
-        old, self._name = self._name, self._new_name()
+    @contextmanager
+    def sample_rows(self, share: float) -> Iterator[PreparedTable]:
+        """Copy the sampled rows to a new table; their number is private."""
+        sample = copy.copy(self)
+        sample._start, sample.ordered, sample._table = 0, False, _Table(self.rows, self._table.block_rows)
+        sample._create_table()
+        call = sql.SQL("start, boltdp.sample_block({}, {}) AS few").format(self._block_expression(), of_hashes(share))
+        # OFFSET 0 prevents merging the subquery, which would call the function twice per block.
+        fill = "INSERT INTO {} SELECT start, few FROM ({} OFFSET 0) AS blocks WHERE few IS NOT NULL"
+        statement = sql.SQL(fill).format(sample._table.name, self._select(call))
+        self._session.ask(statement, fault="the rows cannot be sampled", prepared_only=True)
         try:
-            self.create_table()
-            repack = sql.SQL("SELECT boltdp.repack({}, {}, {}, {}, {}, {}, {}, start, block) FROM {}").format(
-                self._table_literal(),
-                *map(sql.Literal, (self._block_rows, self._rows)),
-                _seed_literal(None if self._random else seed),
-                *map(sql.Literal, (self._session.memory, start, stop)),
-                old,
-            )
-            self._session.ask(repack, fault="the rows cannot be prepared")
-        except BaseException:
-            self._name = old
-            raise
-        self._session.ask(sql.SQL("DROP TABLE {}").format(old), fault="the rows cannot be dropped")
-        self.vacuum()
+            yield sample
+        finally:
+            sample.close()
 
-    def drop(self) -> None:
+    def close(self) -> None:
         """Drop the table and the models, unless the end of the session has done so."""
-        if self._dropped:
+        if self._table.dropped:
             return
         self._session.drop_states()
-        self._dropped = True
+        self._table.dropped = True
         if not self._session.closed:
-            self._session.ask(sql.SQL("DROP TABLE {}").format(self._name), fault="the rows cannot be dropped")
+            self._session.ask(sql.SQL("DROP TABLE {}").format(self._table.name), fault="the rows cannot be dropped")
 
-    def _overlap_condition(self, start: int, stop: int) -> Composed:
-        """Return the condition that a tuple has rows in the range."""
-        if (start, stop) == (0, self._rows):
-            return sql.SQL("true")
-        within = "start OPERATOR(pg_catalog.>) {} AND start OPERATOR(pg_catalog.<) {}"
-        return sql.SQL(within).format(sql.Literal(start - self._block_rows), sql.Literal(stop))
+    def _select(self, columns: Composed) -> Composed:
+        """Return the statement that selects from all tuples with rows in the range."""
+        select = sql.SQL("SELECT {} FROM {}").format(columns, self._table.name)
+        if self.rows == self._table.rows:
+            return select
+        within = "{} WHERE start OPERATOR(pg_catalog.>) {} AND start OPERATOR(pg_catalog.<) {}"
+        return sql.SQL(within).format(select, self._start - self._table.block_rows, self._stop)
 
-    def _block_expression(self, start: int, stop: int) -> Composed:
-        if self._block_rows == 1 or (start, stop) == (0, self._rows):
+    def _block_expression(self) -> Composed:
+        """Return the rows of a tuple that are in the range."""
+        if self._table.block_rows == 1 or self.rows == self._table.rows:
             return sql.SQL("block")
         return sql.SQL(
             "CASE WHEN start OPERATOR(pg_catalog.>=) {start}"
             " AND (start OPERATOR(pg_catalog.+) {n}) OPERATOR(pg_catalog.<=) {stop} THEN block"
             " ELSE block[GREATEST({start} OPERATOR(pg_catalog.-) start, 0) OPERATOR(pg_catalog.+) 1"
             " : LEAST({stop} OPERATOR(pg_catalog.-) start, {n})] END"
-        ).format(start=sql.Literal(start), stop=sql.Literal(stop), n=sql.Literal(self._block_rows))
+        ).format(start=self._start, stop=self._stop, n=self._table.block_rows)
 
 
-def _seed_literal(seed: int | None) -> Composed:
-    """Return a 64-bit seed as a bigint literal, or NULL for a secret seed that the server draws.
-
-    >>> _seed_literal(7).as_string(), _seed_literal(2**64 - 1).as_string(), _seed_literal(None).as_string()
-    ('7', ' -1', 'NULL')
-    """
-    if seed is None:
-        return sql.SQL("NULL")
-    return sql.SQL("{}").format(sql.Literal(seed - 2**64 if seed >= 2**63 else seed))
+def _to_bigint(seed: int | None) -> int | None:
+    """Return a 64-bit seed as a signed number, or None for a secret seed that the server draws."""
+    return seed if seed is None or seed < 2**63 else seed - 2**64

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Composed: TypeAlias = sql.Composed | sql.SQL
+Cursor: TypeAlias = psycopg.RawCursor[Any]
+Rows: TypeAlias = Generator[list[tuple[Any, ...]], None, None]
 
 #: jit and parallel plans bring no speedup; synchronized scans would change the order of rows, and index-only scans
 #: would order rows by private values.
@@ -42,6 +44,8 @@ SESSION = {
     "enable_indexonlyscan": "off",
     "DateStyle": "ISO",
 }
+
+SET: LiteralString = "SELECT pg_catalog.set_config($1, $2, false)"
 
 #: Default memory limit of the session, in bytes.
 MEMORY = 256 * 2**20
@@ -55,9 +59,13 @@ SESSION_ENDED_HINT = (
     "may leave an entry without rows in its catalogue until the session's slot is used again"
 )
 
+#: Header of the binary COPY format: signature, no flags, no extension.
+COPY_HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
+
 #: The search path for all statements without the user's query.
 SAFE_SEARCH_PATH = "pg_catalog, pg_temp"
 
+_BEGIN_FAULT = "a transaction cannot be begun"
 #: SQLSTATE classes whose messages concern the statement, the connection or the machine, never a value.
 _SAFE_CLASSES = ("08", "25", "28", "3D", "3F", "42", "53", "55", "57", "58")
 
@@ -75,14 +83,13 @@ class Session:
         self._connection = _attempt(
             lambda: psycopg.connect(uri, autocommit=True, prepare_threshold=None), "PostgreSQL cannot be reached"
         )
-        self._copying: Generator[list[tuple[Any, ...]], None, None] = _no_rows()
+        self._copying: Rows | None = None  #: the rows of the last COPY
         self._snapshot = False
         self._path: str | None = None  #: the current search path, if known
         fault = "the session cannot be set up"
-        answer = _attempt(lambda: self._execute("SELECT pg_catalog.current_setting('search_path')"), fault)
-        self._user_search_path = str(answer[0][0])
-        for name, value in SESSION.items():
-            self.ask("SELECT pg_catalog.set_config($1, $2, false)", [name, value], fault=fault)
+        ((self._user_search_path,),) = self._control("SELECT pg_catalog.current_setting('search_path')", fault)
+        for setting in SESSION.items():
+            self.ask(SET, setting, fault=fault)
         # Sorts use at most the memory of the session.
         self.ask(
             "SELECT pg_catalog.set_config(name, $1::pg_catalog.text, false) FROM pg_catalog.pg_settings"
@@ -91,10 +98,8 @@ class Session:
             [str(self.memory // 1024)],
             fault=fault,
         )
-        # Some platforms do not support this check and refuse the setting.
-        with suppress(DataError):
-            interval = ["client_connection_check_interval", CHECK_INTERVAL]
-            self.ask("SELECT pg_catalog.set_config($1, $2, false)", interval, fault=fault)
+        with suppress(DataError):  # some platforms do not support this check and refuse the setting
+            self.ask(SET, ["client_connection_check_interval", CHECK_INTERVAL], fault=fault)
 
     def ask(
         self,
@@ -109,80 +114,49 @@ class Session:
 
         `prepared_only` says that it reads prepared rows only, `user_path` that it runs with the user's search path.
         """
+        return self._run(
+            lambda cursor: _fetch(cursor, query, values), fault, user_path=user_path, prepared_only=prepared_only
+        )
 
-        def run() -> list[Any]:
-            self._copying.close()  # an unfinished COPY keeps the connection busy
-            self._set_search_path(user_path=user_path)
-            return self._execute(query, values)
+    def _control(self, statement: LiteralString | Composed, fault: str) -> list[Any]:
+        """Run a transaction control statement, before which no other statement may run."""
+        return self._run(lambda cursor: _fetch(cursor, statement), fault, user_path=None)
+
+    def _run(
+        self, action: Callable[[Cursor], T], fault: str, *, user_path: bool | None = False, prepared_only: bool = False
+    ) -> T:
+        """Run an action on the server with the user's or the safe search path, or with the current one for None."""
+
+        def run() -> T:
+            if self._copying is not None:
+                self._copying.close()  # an unfinished COPY keeps the connection busy
+            with psycopg.RawCursor(self._connection) as cursor:
+                path = self._user_search_path if user_path else SAFE_SEARCH_PATH
+                if user_path is not None and path != self._path:
+                    self._path = None
+                    cursor.execute(SET, ["search_path", path])
+                    self._path = path
+                return action(cursor)
 
         return _attempt(run, fault, prepared_only=prepared_only)
 
-    def _run_control(self, statement: LiteralString | Composed, fault: str) -> None:
-        """Run a transaction control statement, before which no other statement may run."""
-
-        def run() -> None:
-            self._copying.close()
-            self._execute(statement)
-
-        _attempt(run, fault)
-
-    def _set_search_path(self, *, user_path: bool) -> None:
-        path = self._user_search_path if user_path else SAFE_SEARCH_PATH
-        if path != self._path:
-            self._path = None
-            self._execute("SELECT pg_catalog.set_config('search_path', $1, false)", [path])
-            self._path = path
-
-    def _execute(self, query: LiteralString | Composed, values: Sequence[Any] = ()) -> list[Any]:
-        with psycopg.RawCursor(self._connection) as cursor:
-            cursor.execute(query, values, binary=True)
-            return cursor.fetchall() if cursor.description is not None else []
-
-    def stream(
-        self, select: Composed, types: Sequence[str], *, user_path: bool = False
-    ) -> Iterator[list[tuple[Any, ...]]]:
+    def stream(self, select: Composed, types: Sequence[str], *, user_path: bool = False) -> Rows:
         """Read the rows of a query by binary COPY, at most BATCH_ROWS at a time; any other statement ends it."""
-        self._copying.close()
-        self._copying = self._copy(select, types, user_path=user_path)
-        return self._copying
-
-    def _copy(
-        self, select: Composed, types: Sequence[str], *, user_path: bool
-    ) -> Generator[list[tuple[Any, ...]], None, None]:
         fault = "the rows cannot be read"
-        statement = sql.SQL("COPY ({}) TO STDOUT (FORMAT BINARY)").format(select)
-        # Before the savepoint, whose rollback would undo it.
-        _attempt(lambda: self._set_search_path(user_path=user_path), fault)
-        with self._savepoint(fault), psycopg.RawCursor(self._connection) as cursor:
-            manager = cursor.copy(statement)
-            copy = _attempt(manager.__enter__, fault)
-            try:
-                copy.set_types(types)
-                rows = copy.rows()
-                while gathered := _attempt(lambda: list(islice(rows, BATCH_ROWS)), fault):
-                    yield gathered
-            except BaseException as stop:
-                caught = stop
-                _attempt(lambda: manager.__exit__(type(caught), caught, None), fault)
-                raise
-            _attempt(lambda: manager.__exit__(None, None, None), fault)
+        # The search path is set before the transaction, whose rollback would undo it.
+        self._run(lambda _: None, fault, user_path=user_path)
+        self._copying = rows = self._copy(select, types)
+        while gathered := _attempt(lambda: next(rows, None), fault):
+            yield gathered
 
-    @contextmanager
-    def _savepoint(self, fault: str) -> Iterator[None]:
-        """Protect the transaction, if any, from an error or an early end of the block."""
-        if not self._snapshot:
-            yield
-            return
-        _attempt(lambda: self._execute("SAVEPOINT boltdp"), fault)
-        try:
-            yield
-        except BaseException:
-            if not self.closed:
-                _attempt(lambda: self._execute("ROLLBACK TO SAVEPOINT boltdp"), fault)
-            raise
-        finally:
-            if not self.closed:
-                _attempt(lambda: self._execute("RELEASE SAVEPOINT boltdp"), fault)
+    def _copy(self, select: Composed, types: Sequence[str]) -> Rows:
+        statement = sql.SQL("COPY ({}) TO STDOUT (FORMAT BINARY)").format(select)
+        # A savepoint, where there is a transaction, protects it from an error or an early end.
+        with self._connection.transaction(), self._connection.cursor() as cursor, cursor.copy(statement) as copy:
+            copy.set_types(types)
+            rows = copy.rows()
+            while gathered := list(islice(rows, BATCH_ROWS)):
+                yield gathered
 
     def send_states(self, *states: bytes) -> list[int]:
         """Send states to the server's memory and return their handles, of which the first is `handle`."""
@@ -211,41 +185,36 @@ class Session:
     def _send(self, kept: Mapping[int, bytes], *, fault: str) -> None:
         """Send bytes to the memory of the session by binary COPY, which appears in no log and no error message."""
 
-        def run() -> None:
-            self._copying.close()
-            self._set_search_path(user_path=False)
-            with (
-                psycopg.RawCursor(self._connection) as cursor,
-                cursor.copy("COPY boltdp.inbox FROM STDIN (FORMAT BINARY)") as copy,
-            ):
-                copy.write(b"PGCOPY\n\xff\r\n\0" + bytes(8))
+        def copy_in(cursor: Cursor) -> None:
+            with cursor.copy("COPY boltdp.inbox FROM STDIN (FORMAT BINARY)") as copy:
+                copy.write(COPY_HEADER)
                 for handle, data in kept.items():
                     copy.write(struct.pack(">hiqi", 2, 8, handle, len(data)))  # two fields, each preceded by its length
                     copy.write(data)
                 copy.write(b"\xff\xff")
 
-        _attempt(run, fault)
+        self._run(copy_in, fault)
 
     def _drop_handles(self, handles: Sequence[int], *, fault: str) -> None:
         if not self.closed:
             query: LiteralString = "SELECT boltdp.drop_state(handle) FROM pg_catalog.unnest($1::bigint[]) AS handle"
             self.ask(query, [handles], fault=fault)
 
-    def begin(self) -> None:
-        """Begin a transaction with a snapshot of the rows, unless there is one."""
+    def begin(self, snapshot: str | None = None) -> None:
+        """Begin a transaction with a snapshot of the rows, new or exported by another session, unless there is one."""
         if not self._snapshot:
-            self._run_control("BEGIN ISOLATION LEVEL REPEATABLE READ", "a transaction cannot be begun")
+            self._control("BEGIN ISOLATION LEVEL REPEATABLE READ", _BEGIN_FAULT)
             self._snapshot = True
+            if snapshot is not None:
+                self._control(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(snapshot), _BEGIN_FAULT)
 
     def open_same_snapshot(self) -> Session:
         """Open another session whose transaction has the same snapshot."""
         self.begin()
-        fault = "a transaction cannot be begun"
-        ((snapshot,),) = self.ask("SELECT pg_catalog.pg_export_snapshot()", fault=fault)
+        ((snapshot,),) = self.ask("SELECT pg_catalog.pg_export_snapshot()", fault=_BEGIN_FAULT)
         other = Session(self._uri, memory=self.memory)
         try:
-            other.begin()
-            other._run_control(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot)), fault)
+            other.begin(snapshot)
         except BaseException:
             other.close()
             raise
@@ -271,14 +240,14 @@ class Session:
     def commit(self) -> None:
         if self._snapshot:
             self._snapshot = False
-            self._run_control("COMMIT", "the transaction cannot be ended")
+            self._control("COMMIT", "the transaction cannot be ended")
 
     def rollback(self) -> None:
         self._snapshot = False
         # A rollback undoes changed settings and drops new states.
         self._path = self.kept_state = None
-        if not self._connection.closed:
-            self._run_control("ROLLBACK", "the transaction cannot be undone")
+        if not self.closed:
+            self._control("ROLLBACK", "the transaction cannot be undone")
 
     def close(self) -> None:
         self._connection.close()
@@ -301,38 +270,31 @@ class Session:
         version, own_schema, may_make_tables, read_only = answer[0]
         if version is None:
             return "the extension is not there; CREATE EXTENSION boltdp makes it, once it is installed"
-        unusable = why_unusable(version)
-        if unusable is not None:
-            return unusable
-        if not own_schema:
-            return "the schema boltdp belongs to another role than the extension, which could change what is run"
+        problem = None if may_make_tables else "the role may not make temporary tables"
         if read_only:
-            return "the session is read-only, so no temporary table can be made"
-        if not may_make_tables:
-            return "the role may not make temporary tables"
-        return None
+            problem = "the session is read-only, so no temporary table can be made"
+        if not own_schema:
+            problem = "the schema boltdp belongs to another role than the extension, which could change what is run"
+        return why_unusable(version) or problem
 
     def describe_fields(self, source: Composed, *, user_path: bool = False) -> list[Field]:
         """Return the columns of a source, which the server describes without reading a row."""
 
-        def run() -> list[Field]:
-            self._copying.close()
-            self._set_search_path(user_path=user_path)
-            with psycopg.RawCursor(self._connection) as cursor:
-                cursor.execute(sql.SQL("SELECT * FROM {} LIMIT 0").format(source))
-                result = cursor.pgresult
-                assert result is not None
-                names = [(result.fname(i) or b"").decode() for i in range(result.nfields)]
-                return [
-                    Field(name, result.ftype(i), result.fmod(i), result.ftable(i), result.ftablecol(i))
-                    for i, name in enumerate(names)
-                ]
+        def describe(cursor: Cursor) -> list[Field]:
+            result = cursor.execute(sql.SQL("SELECT * FROM {} LIMIT 0").format(source)).pgresult
+            assert result is not None
+            names = [(result.fname(i) or b"").decode() for i in range(result.nfields)]
+            return [
+                Field(name, result.ftype(i), result.fmod(i), result.ftable(i), result.ftablecol(i))
+                for i, name in enumerate(names)
+            ]
 
-        return _attempt(run, "the rows cannot be read")
+        return self._run(describe, "the rows cannot be read", user_path=user_path)
 
 
-def _no_rows() -> Generator[list[tuple[Any, ...]], None, None]:
-    yield from ()
+def _fetch(cursor: Cursor, query: LiteralString | Composed, values: Sequence[Any] = ()) -> list[Any]:
+    cursor.execute(query, values, binary=True)
+    return cursor.fetchall() if cursor.description is not None else []
 
 
 def _attempt(action: Callable[[], T], fault: str, *, prepared_only: bool = False) -> T:

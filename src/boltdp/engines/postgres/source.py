@@ -9,12 +9,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import psycopg
 import pyarrow as pa
 from psycopg import sql
 
 from boltdp._arrays import Doubles
 from boltdp.encoding.timestamps import HOUR_AT, MAX_CHARACTERS, PATTERN, Part
-from boltdp.engines.postgres.declared_schema import read_declarations
+from boltdp.engines.base import check_names
+from boltdp.engines.postgres.declared_schema import CatalogType, Declaration, Field, read_declarations
 from boltdp.engines.postgres.session import Composed, Session
 from boltdp.errors import DataError, listed, near
 from boltdp.schema.source_columns import ColumnType, Kind
@@ -23,6 +25,7 @@ INTEGERS = ("int2", "int4", "int8")
 _NUMBERS = (*INTEGERS, "float4", "float8", "numeric")
 _VECTORS = ("vector", "halfvec")  # pgvector's
 _TIMES: dict[str, Kind] = {"date": "date", "timestamp": "timestamp", "timestamptz": "timestamp"}
+_KINDS: dict[str, Kind] = {**dict.fromkeys(_NUMBERS, "number"), "bool": "bool", **_TIMES}
 #: The server's name of each part of a date and the first value.
 _FIELDS: dict[Part, tuple[str, int]] = {
     "hour": ("hour", 0),
@@ -30,6 +33,7 @@ _FIELDS: dict[Part, tuple[str, int]] = {
     "month": ("month", 1),
     "day": ("day", 1),
 }
+_SYSTEM_SCHEMAS = ("pg_catalog", "information_schema", "pg_toast", "boltdp")
 _ENUM = "enum"
 _TEXTS = ("text", "varchar", "bpchar", _ENUM)  # text types that the extension compares without a cast
 
@@ -38,51 +42,36 @@ def find_table(session: Session, name: str | tuple[str, str]) -> Composed:
     """Find a table or view by its exact name, with or without a schema; a pair of schema and name is not looked up."""
     if not isinstance(name, str):
         return sql.SQL("{} AS source").format(sql.Identifier(*name))
-    named = session.ask(
-        "SELECT nspname, relname FROM pg_catalog.pg_class c"
+    tables = session.ask(
+        "SELECT nspname::pg_catalog.text, relname::pg_catalog.text, pg_catalog.pg_table_is_visible(c.oid),"
+        " pg_catalog.has_table_privilege(c.oid, 'SELECT') FROM pg_catalog.pg_class c"
         " JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) relnamespace"
-        """ WHERE relkind OPERATOR(pg_catalog.=) ANY ('{r,v,m,p,f}'::pg_catalog."char"[])"""
-        " AND ((relname::pg_catalog.text OPERATOR(pg_catalog.=) $1::pg_catalog.text"
-        " AND pg_catalog.pg_table_is_visible(c.oid))"
-        " OR (nspname::pg_catalog.text OPERATOR(pg_catalog.||) '.' OPERATOR(pg_catalog.||) relname::pg_catalog.text)"
-        " OPERATOR(pg_catalog.=) $1::pg_catalog.text)",
-        [name],
+        """ WHERE relkind OPERATOR(pg_catalog.=) ANY ('{r,v,m,p,f}'::pg_catalog."char"[])""",
         fault="the table cannot be looked up",
         user_path=True,  # the search path determines visibility
     )
+    named = [
+        (schema, table)
+        for schema, table, visible, _ in tables
+        if name == f"{schema}.{table}" or (visible and name == table)
+    ]
     if len(named) != 1:
+        readable = [
+            table if visible else f"{schema}.{table}"
+            for schema, table, visible, may_read in tables
+            if may_read and schema not in _SYSTEM_SCHEMAS
+        ]
         raise DataError(
             f"the database must have one table or view named {name!r}, it has {len(named) or 'none'}",
-            hint=(near(name, tables := _list_tables(session)) or f"there are {listed(tables) or 'none'}")
+            hint=(near(name, readable) or f"there are {listed(readable) or 'none'}")
             + "; names are as PostgreSQL keeps them: lower case unless quoted when made, and schema.table "
             "outside the search path",
         )
     return sql.SQL("{} AS source").format(sql.Identifier(*named[0]))
 
 
-def _list_tables(session: Session) -> list[str]:
-    """List the tables and views that the role may read, those outside the search path with their schema."""
-    named = session.ask(
-        "SELECT CASE WHEN pg_catalog.pg_table_is_visible(c.oid) THEN relname::pg_catalog.text ELSE"
-        " nspname::pg_catalog.text OPERATOR(pg_catalog.||) '.' OPERATOR(pg_catalog.||) relname::pg_catalog.text END"
-        " FROM pg_catalog.pg_class c"
-        " JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) relnamespace"
-        """ WHERE relkind OPERATOR(pg_catalog.=) ANY ('{r,v,m,p,f}'::pg_catalog."char"[])"""
-        " AND nspname::pg_catalog.text OPERATOR(pg_catalog.<>) ALL (ARRAY['pg_catalog', 'information_schema',"
-        " 'pg_toast', 'boltdp'])"
-        " AND pg_catalog.has_table_privilege(c.oid, 'SELECT')",
-        fault="the tables cannot be listed",
-        user_path=True,  # the search path determines visibility
-    )
-    return [name for (name,) in named]
-
-
 def wrap_query(query: str) -> Composed:
-    r"""Return a query, which may end in a comment, as a source.
-
-    >>> wrap_query("SELECT 1 -- the end").as_string()
-    '(\nSELECT 1 -- the end\n) AS source'
-    """
+    """Return a query, which may end in a comment, as a source."""
     return sql.SQL("(\n{}\n) AS source").format(sql.SQL(query))
 
 
@@ -94,12 +83,7 @@ def slice_source(source: Composed, start: int, stop: int) -> Composed:
     return sql.SQL(
         "(SELECT * FROM (SELECT *, pg_catalog.row_number() OVER () AS {number} FROM {source}) AS numbered"
         " WHERE {number} OPERATOR(pg_catalog.>) {start} AND {number} OPERATOR(pg_catalog.<=) {stop}) AS source"
-    ).format(
-        number=sql.Identifier(f"boltdp_{secrets.token_hex(8)}"),
-        source=source,
-        start=sql.Literal(start),
-        stop=sql.Literal(stop),
-    )
+    ).format(number=sql.Identifier(f"boltdp_{secrets.token_hex(8)}"), source=source, start=start, stop=stop)
 
 
 def limit_rows_per_person(
@@ -116,9 +100,7 @@ def limit_rows_per_person(
         ") AS source ORDER BY source.{number}) AS source"
     ).format(
         counted=sql.SQL(", ").join(
-            sql.SQL(counted).format(
-                place=place, limit=sql.Literal(limit), cell=column.reference, name=sql.Identifier(column.name)
-            )
+            sql.SQL(counted).format(place=place, limit=limit, cell=column.reference, name=sql.Identifier(column.name))
             for column in columns
         ),
         names=sql.SQL(", ").join(names),
@@ -137,42 +119,18 @@ def add_group_numbers(source: Composed, column: str, values: Sequence[str], numb
     return sql.SQL(
         "(SELECT source.*, pg_catalog.array_position({values}::pg_catalog.text[],"
         ' {column}::pg_catalog.text COLLATE pg_catalog."C") AS {number} FROM {source} OFFSET 0) AS source'
-    ).format(
-        values=sql.Literal(list(values)),
-        column=sql.Identifier("source", column),
-        number=sql.Identifier(number),
-        source=source,
-    )
+    ).format(values=list(values), column=sql.Identifier("source", column), number=sql.Identifier(number), source=source)
 
 
 def describe_columns(session: Session, source: Composed, *, user_path: bool = False) -> dict[str, SourceColumn]:
     """Return the columns of a source, with types and declarations from the catalogue."""
     fields = session.describe_fields(source, user_path=user_path)
-    names = [field.name for field in fields]
-    if len(set(names)) < len(names):
-        twice = next(name for i, name in enumerate(names) if name in names[:i])
-        raise DataError(f"the columns of the data must have different names, got {twice!r} more than once")
-    fault = "the types of the columns cannot be looked up"
-    kinds = {
-        oid: (base, category, element)
-        for oid, base, category, element in session.ask(
-            # A domain has the type that it is based on.
-            "WITH RECURSIVE base AS (SELECT oid AS given, * FROM pg_catalog.pg_type"
-            " WHERE oid OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.oid[])"
-            " UNION ALL SELECT given, t.* FROM base b"
-            " JOIN pg_catalog.pg_type t ON t.oid OPERATOR(pg_catalog.=) b.typbasetype"
-            " WHERE b.typtype OPERATOR(pg_catalog.=) 'd')"
-            " SELECT given::bigint, b.typname::pg_catalog.text, b.typcategory::pg_catalog.text,"
-            " e.typname::pg_catalog.text FROM base b"
-            " LEFT JOIN pg_catalog.pg_type e ON e.oid OPERATOR(pg_catalog.=) b.typelem"
-            " AND b.typcategory OPERATOR(pg_catalog.=) 'A' WHERE b.typtype OPERATOR(pg_catalog.<>) 'd'",
-            [[field.type for field in fields]],
-            fault=fault,
-        )
+    check_names([field.name for field in fields])
+    run_query = partial(session.ask, fault="the types of the columns cannot be looked up")
+    return {
+        field.name: SourceColumn.from_catalog(field, known, declaration)
+        for field, known, declaration in read_declarations(run_query, fields)
     }
-    declared = read_declarations(partial(session.ask, fault=fault), fields)
-    columns = [SourceColumn.from_catalog(field.name, *kinds[field.type], field.modifier) for field in fields]
-    return {column.name: replace(column, type=declared[column.name].apply(column.type)) for column in columns}
 
 
 @dataclass(frozen=True)
@@ -184,20 +142,17 @@ class SourceColumn:
     type: ColumnType
 
     @classmethod
-    def from_catalog(cls, name: str, base: str, category: str, element: str | None, modifier: int) -> SourceColumn:
-        if base in _NUMBERS:
-            return cls(name, base, ColumnType("number"))
-        if base == "bool":
-            return cls(name, base, ColumnType("bool"))
-        if base in _VECTORS:
-            return cls(name, base, ColumnType("list", modifier if modifier > 0 else None))
-        if element in _NUMBERS:
-            return cls(name, element, ColumnType("list"))
-        if category in ("S", "E"):
-            return cls(name, _ENUM if category == "E" else base, ColumnType("text"))
-        if base in _TIMES:
-            return cls(name, base, ColumnType(_TIMES[base]))
-        return cls(name, base, ColumnType("other", called=base))
+    def from_catalog(cls, field: Field, known: CatalogType, declared: Declaration) -> SourceColumn:
+        base, column = known.name, ColumnType("other", called=known.name)
+        if base in _KINDS:
+            column = ColumnType(_KINDS[base])
+        elif base in _VECTORS:
+            column = ColumnType("list", field.modifier if field.modifier > 0 else None)
+        elif known.element in _NUMBERS:
+            base, column = known.element, ColumnType("list")
+        elif known.category in ("S", "E"):
+            base, column = _ENUM if known.category == "E" else base, ColumnType("text")
+        return cls(field.name, base, declared.apply(column))
 
     @property
     def reference(self) -> sql.Identifier:
@@ -235,20 +190,14 @@ class SourceColumn:
         date = sql.SQL("pg_catalog.substr({}, 1, 10)::pg_catalog.date").format(text)
         code, min_length = _date_part(part, date), 0
         if part == "hour":
-            code = sql.SQL("pg_catalog.substr({}, {}, 2)::pg_catalog.int4").format(text, sql.Literal(HOUR_AT))
+            code = sql.SQL("pg_catalog.substr({}, {}, 2)::pg_catalog.int4").format(text, HOUR_AT)
             min_length = HOUR_AT
         # Long texts are not fetched from the TOAST table, because access statistics are visible to all roles.
         return sql.SQL(
             "CASE WHEN pg_catalog.octet_length({text}) OPERATOR(pg_catalog.<=) {max_bytes} THEN"
             " CASE WHEN {text} OPERATOR(pg_catalog.~) {pattern}"
             " AND pg_catalog.length({text}) OPERATOR(pg_catalog.>) {min_length} THEN {code} END END"
-        ).format(
-            text=text,
-            max_bytes=sql.Literal(MAX_CHARACTERS),
-            pattern=sql.Literal(f"^({PATTERN})$"),
-            min_length=sql.Literal(min_length),
-            code=code,
-        )
+        ).format(text=text, max_bytes=MAX_CHARACTERS, pattern=f"^({PATTERN})$", min_length=min_length, code=code)
 
     def _timestamp(self) -> Composed:
         return sql.SQL("pg_catalog.timezone('UTC', {})" if self.base == "timestamptz" else "{}").format(self.reference)
@@ -318,9 +267,8 @@ class SourceColumn:
 
 def _date_part(part: Part, moment: Composed) -> Composed:
     field, first = _FIELDS[part]
-    return sql.SQL("pg_catalog.date_part({}, {})::pg_catalog.int4 OPERATOR(pg_catalog.-) {}").format(
-        sql.Literal(field), moment, sql.Literal(first)
-    )
+    number = sql.SQL("pg_catalog.date_part({}, {})::pg_catalog.int4 OPERATOR(pg_catalog.-) {}")
+    return number.format(field, moment, first)
 
 
 def _cast_to_double(number: Composed | sql.Identifier) -> Composed:
@@ -347,16 +295,9 @@ def _read_lists(raws: Sequence[bytes | None]) -> pa.Array:
         length = (len(raws[0] or b"") - 20) // 12
         block = read_arrays([raw for raw in raws if raw is not None], length)
         return pa.FixedSizeListArray.from_arrays(pa.array(block.reshape(-1)), length)
-    return pa.array([None if raw is None else _read_list(raw) for raw in raws], pa.list_(pa.float64()))
-
-
-def _read_list(raw: bytes) -> list[float | None] | None:
-    if int.from_bytes(raw[:4], "big") != 1:
-        return None
-    numbers: list[float | None] = []
-    at = 20
-    while at < len(raw):
-        present = raw[at : at + 4] != b"\xff\xff\xff\xff"
-        numbers.append(float(np.frombuffer(raw, ">f8", 1, at + 4)[0]) if present else None)
-        at += 12 if present else 4
-    return numbers
+    oid = psycopg.postgres.types["float8"].array_oid
+    loader = psycopg.adapters.get_loader(oid, psycopg.pq.Format.BINARY)
+    assert loader is not None
+    load = loader(oid).load
+    lists = [load(raw) if raw is not None and raw[:4] == flat[:4] else None for raw in raws]
+    return pa.array(lists, pa.list_(pa.float64()))

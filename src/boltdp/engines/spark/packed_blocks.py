@@ -21,7 +21,7 @@ from boltdp import _interrupts
 from boltdp._arrays import Integers, PackedRows
 from boltdp.context import Context
 from boltdp.engines.local_store import LocalRows, store_rows
-from boltdp.engines.prepared_rows import Partition, Passes, StoredRows, check_ordered, check_parts, check_width
+from boltdp.engines.prepared_rows import Partition, Passes, PreparedRows, check_ordered, check_parts, check_width
 from boltdp.engines.spark import executor_tasks
 from boltdp.engines.spark.executor_tasks import CHANGED, CHANGED_HINT, PLACES, Places, Window
 from boltdp.engines.spark.session import Session
@@ -186,7 +186,7 @@ class Stored:
         ]
 
 
-class PreparedBlocks(StoredRows):
+class PreparedBlocks(PreparedRows):
     """Packed blocks in a cluster, or a range of their rows."""
 
     def __init__(
@@ -202,7 +202,8 @@ class PreparedBlocks(StoredRows):
     def blocks(self) -> Iterator[PackedRows]:
         return self._blocks.apply_moves().stream(self._window)
 
-    def _shuffle(self, seed: int) -> None:
+    def reshuffle(self, seed: int) -> None:
+        check_ordered(self)
         self._blocks.move([(self._start, self._stop, seed)])
 
     def run_pass(self, states: Sequence[State], context: Context) -> None:
