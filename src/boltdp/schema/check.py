@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,7 +48,7 @@ class UnexpectedValue:
     count: int
     looks_like: str | None = None
 
-    def describe(self) -> str:
+    def __str__(self) -> str:
         meant = "" if self.looks_like is None else f", looks like {_quote(self.looks_like)}"
         return f"{_quote(self.value)} ({self.count:,}{meant})"
 
@@ -86,19 +86,11 @@ class CheckedColumn:
             constant = role != "label" and sum(count > 0 for count in summary.values.values()) == 1
             checked = replace(checked, counts=(*met.items(),), constant=constant)
             return replace(checked, undeclared=int(summary.others), undeclared_values=others)
-        below, *bars, above = summary.histogram.counts.tolist()
-        return replace(
-            checked,
-            unparsed_values=others,
-            low=summary.declared_bounds[0],
-            high=summary.declared_bounds[1],
-            below=below,
-            above=above,
-            smallest=summary.low if summary.numbers else None,
-            largest=summary.high if summary.numbers else None,
-            bars=tuple(bars),
-            constant=summary.low == summary.high,
-        )
+        (low, high), (below, *bars, above) = summary.declared_bounds, summary.histogram.counts.tolist()
+        checked = replace(checked, low=low, high=high, below=below, above=above, bars=tuple(bars))
+        if summary.numbers:
+            checked = replace(checked, smallest=summary.low, largest=summary.high)
+        return replace(checked, unparsed_values=others, constant=summary.low == summary.high)
 
     @property
     def wrong(self) -> int:
@@ -135,10 +127,7 @@ class CheckedColumn:
             remarks.append(
                 f"{_percent(self.unparsed, present)} are {what}, and count as missing{_list(self.unparsed_values)}"
             )
-        if (
-            2 * sum(unexpected.count for unexpected in self.unparsed_values if _COMMA.fullmatch(unexpected.value))
-            > present
-        ):
+        if 2 * sum(one.count for one in self.unparsed_values if _COMMA.fullmatch(one.value)) > present:
             query = f"SELECT * REPLACE (replace({self.name}, ',', '.') AS {self.name}) FROM source"
             remarks.append(f'most have a decimal comma; --query "{query}" makes a point of it')
         for side, count, bound, end in (
@@ -156,7 +145,7 @@ class CheckedColumn:
             remarks.append(f"{_percent(self.missing, self.cells)} are missing")
         if self.never:
             kind = "classes" if self.role == "label" else "categories"
-            listed = ", ".join(_quote(name) for name in self.never[:MAX_SHOWN])
+            listed = ", ".join(map(_quote, self.never[:MAX_SHOWN]))
             more = len(self.never) - MAX_SHOWN
             remarks.append(f"declared {kind} that never occur: {listed}{f' and {more:,} more' if more > 0 else ''}")
         if self.constant:
@@ -176,7 +165,7 @@ class Report:
 
     rows: int
     columns: tuple[CheckedColumn, ...]  #: the label first
-    unused: tuple[tuple[str, str], ...] = field(default=())  #: columns that the schema does not declare, and why
+    unused: tuple[tuple[str, str], ...] = ()  #: columns that the schema does not declare, and why
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -215,9 +204,11 @@ def check_source(source: Source, schema: Schema, *, progress: Callable[[int], ob
     declared = (schema.target.as_column(), *schema.columns)
     faults = {column.name: _find_fault(columns, column) for column in declared}
     readable = [column for column in declared if faults[column.name] is None]
-    summaries = {column.name: column.start_summary() for column in readable}
+    summaries = {column.name: Summary.of(column.rule) for column in declared}
     parse: dict[str, Kind] = {column.source: column.parsed_as for column in readable if column.parsed_as is not None}
-    rows, gaps = 0, {name: [np.zeros(0, bool)] for name in parse if _has_texts(name, columns, parse)}
+    # Timestamps are not parsed; texts in other columns may not parse.
+    unsure = [name for name, one in columns.items() if one.kind == "untyped" or one.parsed]
+    rows, gaps = 0, {name: [np.zeros(0, bool)] for name in unsure if parse.get(name, "timestamp") != "timestamp"}
     for batch in scan_rows(source, [*dict.fromkeys(c.source for c in readable)], parse=parse, progress=progress):
         for column in readable:
             summaries[column.name].add_declared(batch.column(column.source))
@@ -234,8 +225,7 @@ def check_source(source: Source, schema: Schema, *, progress: Callable[[int], ob
         at += batch.num_rows
     checked: list[CheckedColumn] = []
     for column in declared:
-        summary = summaries.get(column.name) or column.start_summary()
-        role = column.table if checked else "label"
+        summary, role = summaries[column.name], column.table if checked else "label"
         found = CheckedColumn.of(column.name, role, rows * (summary.length or 1), summary)
         checked.append(replace(found, fault=faults[column.name]))
     used = {column.source for column in declared}
@@ -272,11 +262,6 @@ def _find_fault(columns: Mapping[str, ColumnType], column: Column) -> str | None
     return "the data has no such column" + ("" if meant is None else f"; {_quote(meant)} looks like it")
 
 
-def _has_texts(name: str, columns: Mapping[str, ColumnType], parse: Mapping[str, Kind]) -> bool:
-    """Return whether cells of a column are texts that may not parse; timestamps are not parsed."""
-    return parse[name] != "timestamp" and (columns[name].kind == "untyped" or columns[name].parsed)
-
-
 def _explain_unused(column: ColumnType) -> str:
     if column.kind in ("timestamp", "date"):
         return f"a {column.kind}, whose parts a schema can declare"
@@ -291,7 +276,7 @@ def _list_most_frequent(counts: Mapping[Value, int], declared: Sequence[str] = (
 
 
 def _list(values: Iterable[UnexpectedValue]) -> str:
-    listed = ", ".join(value.describe() for value in values)
+    listed = ", ".join(map(str, values))
     return f": {listed}" if listed else ""
 
 

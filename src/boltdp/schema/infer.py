@@ -6,11 +6,11 @@ The column kinds draft their entries; the user completes the draft.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from boltdp._files.toml import toml_key, toml_value
 from boltdp.encoding.declared_values import Value
-from boltdp.errors import DataError, near
+from boltdp.errors import DataError, near, shown
 from boltdp.privacy.events.event import BudgetedEvent
 from boltdp.privacy.serialization import to_record
 from boltdp.schema.columns import COLUMN_KINDS, Column, Draft
@@ -42,11 +42,13 @@ _UNDECIDED = (
 )
 
 
-def check_label(columns: Mapping[str, ColumnType], label: str, *, public: bool = False) -> None:
+def check_label(
+    columns: Mapping[str, ColumnType], label: str, *, declared: Iterable[str] = (), public: bool = False
+) -> None:
     """Raise a DataError if the label is not a column; the hint has similar names only if these cannot be values."""
     if label not in columns:
-        hint = near(label, columns) if public else suggest_columns(columns, (), label)
-        raise DataError(f"the data must have the column {label!r} for the label", hint=hint)
+        hint = near(label, columns) if public else suggest_columns(columns, declared, label)
+        raise DataError(f"the data must have the column {shown(label)} for the label", hint=hint)
 
 
 def declared_schema(columns: Mapping[str, ColumnType], label: str) -> Schema:

@@ -1,46 +1,8 @@
 """The schema: everything that is declared public about the data before a row of it is read.
 
-On disk it is TOML:
-
-    label = "outcome"
-    classes = [0, 1]               # the first is the negative one
-    prior = [0.89, 0.11]           # optional: the share of each class, if it is public; for `--threshold prior` and
-                                   # `--class-weights balanced`
-    person_id = "patient_id"       # optional: the column that identifies persons. The guarantee is then about persons,
-    max_rows_per_person = 2        # not rows, and at most this many rows of each person are used: the first ones
-    intercept = true
-    clip_norm = 4.0                # encoded rows longer than this are shortened to it
-
-    [numeric]
-    age = [0, 100]                 # values outside are moved to the nearest bound
-    "f{0..783}" = [-255, 255]      # a brace range stands for many columns
-    height = { bounds = [0, 220], curve = 8 }               # with steps at 8 places, evenly spaced
-    weight = { bounds = [0, 250], curve = [50, 70, 100] }   # or at these
-    income = { bounds = [0, 1e6], curve = 8, spacing = "log" }   # closer to each other near 0
-
-    [categorical]
-    sex = ["F", "M"]
-
-    [timestamp]                    # columns of timestamps or dates, and which of their parts are categories
-    admitted = ["hour", "weekday", "month"]
-
-    [vector]                       # columns that hold a list of numbers
-    embedding = { length = 64, bounds = [-1, 1] }
-
-    [projection]
-    dims = 50
-    seed = 17
-
-    [standardization]              # found privately by `boltdp train --standardize private`, or known from elsewhere
-    centers = [0.1, ...]           # of each feature, numbers counted from -1 to 1 between their bounds
-    scales = [0.3, ...]
-    clip_norm = 1.5                # of the standardized row, instead of the one above
-    intercept = 0.5                # the constant feature, before it is divided by the clip norm
-    source = "declared"            # "private" in a model's schema: paid for by its budget, and for no other model
-
-    [spent]                        # by `boltdp schema --epsilon`: what finding bounds and categories has cost
-    budget = { epsilon = 0.5, delta = 1e-6 }
-    event = { kind = "composition", ... }
+On disk it is a TOML file, which docs/schema.md describes. Its table [standardization] has centers and scales of the
+features that `boltdp train --standardize private` found, or that are known from elsewhere; [spent] has the cost of
+bounds and categories that `boltdp schema --epsilon` found.
 
 The features of an encoded row are the numeric columns, the categories, the parts of timestamps, the vectors, each in
 the order of declaration, and the intercept last. The steps of a number follow it: each is 1 from its place on, and 0
@@ -53,7 +15,7 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -139,10 +101,8 @@ class Standardization:
             numbers = tuple(check_number(value, f"each of {what}") for value in check_list(getattr(self, name), what))
             object.__setattr__(self, name, numbers)
         for name in ("clip_norm", "intercept"):
-            value = check_number(getattr(self, name), f"the {name} of the standardization")
+            value = _check_positive(getattr(self, name), f"the {name} of the standardization")
             object.__setattr__(self, name, value)
-            if not 0 < value < math.inf:
-                raise ParameterError(f"the {name} of the standardization must be a finite number > 0, got {value:g}")
         if len(self.centers) != len(self.scales):
             raise ParameterError(
                 f"a standardization must have as many scales as centers, got {len(self.scales)} and {len(self.centers)}"
@@ -170,9 +130,7 @@ class Schema:
     clip_norm: float | None = None
     projection: Projection | None = None
     standardization: Standardization | None = None
-    spent: BudgetedEvent | None = (
-        None  #: the cost of inferring it from private rows, part of every model trained with it
-    )
+    spent: BudgetedEvent | None = None  #: the cost of inferring it from private rows, for every model trained with it
     person_id: str | None = None  #: the column that identifies persons, if the guarantee is about persons
     max_rows_per_person: int | None = None  #: g: at most this number of rows of each person are used
     #: Features of an encoded row before projection, the intercept included.
@@ -203,15 +161,14 @@ class Schema:
         if not isinstance(self.intercept, bool):
             raise ParameterError(f"intercept must be true or false, got {shown(self.intercept)}")
         if self.clip_norm is not None:
-            object.__setattr__(self, "clip_norm", check_number(self.clip_norm, "clip_norm"))
-            if not 0 < self.clip_norm < math.inf:
-                raise ParameterError(f"clip_norm must be a finite number > 0, got {self.clip_norm:g}")
+            object.__setattr__(self, "clip_norm", _check_positive(self.clip_norm, "clip_norm"))
         encoded_dims = sum(column.rule.features for column in columns) + self.intercept
         check_size(features=encoded_dims, classes=1)
         object.__setattr__(self, "encoded_dims", encoded_dims)
-        if self.standardization is not None and len(self.standardization.centers) != encoded_dims - self.intercept:
+        features = encoded_dims - self.intercept
+        if self.standardization is not None and len(self.standardization.centers) != features:
             raise ParameterError(
-                f"the standardization must be of the {encoded_dims - self.intercept} features without the intercept, "
+                f"the standardization must be of the {features} features without the intercept, "
                 f"got {len(self.standardization.centers)} centers"
             )
         if self.projection is not None and self.projection.dims > encoded_dims:
@@ -334,32 +291,20 @@ class Schema:
         tables: dict[str, dict[str, Any]] = {kind.table: {} for kind in COLUMN_KINDS}
         for column in self.columns:
             column.add_declaration(tables[column.table])
+        standardized = self.standardization
         declared: dict[str, Any] = {
             **self.target.to_dict(),
-            **(
-                {}
-                if self.person_id is None
-                else {"person_id": self.person_id, "max_rows_per_person": self.max_rows_per_person}
-            ),
+            "person_id": self.person_id,
+            "max_rows_per_person": self.max_rows_per_person,
             "intercept": self.intercept,
+            "clip_norm": self.clip_norm,
+            **{name: table or None for name, table in tables.items()},
+            "projection": self.projection and {"dims": self.projection.dims, "seed": self.projection.seed},
+            "standardization": standardized
+            and {**asdict(standardized), "centers": [*standardized.centers], "scales": [*standardized.scales]},
+            "spent": None if self.spent is None else to_record(self.spent),
         }
-        if self.clip_norm is not None:
-            declared["clip_norm"] = self.clip_norm
-        declared.update({name: table for name, table in tables.items() if table})
-        if self.projection is not None:
-            declared["projection"] = {"dims": self.projection.dims, "seed": self.projection.seed}
-        if self.standardization is not None:
-            standardized = self.standardization
-            declared["standardization"] = {
-                "centers": list(standardized.centers),
-                "scales": list(standardized.scales),
-                "clip_norm": standardized.clip_norm,
-                "intercept": standardized.intercept,
-                "source": standardized.source,
-            }
-        if self.spent is not None:
-            declared["spent"] = to_record(self.spent)
-        return declared
+        return {key: value for key, value in declared.items() if value is not None}
 
     @classmethod
     def from_dict(cls, declared: Mapping[str, Any]) -> Schema:
@@ -461,14 +406,8 @@ _KEYS = (
     *("person_id", "max_rows_per_person", "intercept", "clip_norm", *_TABLES),
     *("projection", "standardization", "spent"),
 )
-_UNDECIDED = (
-    f"the columns listed under [undecided] must each be declared {', '.join(_TABLES[:-1])} or {_TABLES[-1]}, "
-    "or be dropped"
-)
-_UNDECIDED_HINT = (
-    f"move the ones to use to {', '.join(f'[{table}]' for table in _TABLES[:-1])} or [{_TABLES[-1]}] and delete the "
-    "[undecided] table"
-)
+_UNDECIDED = "the columns listed under [undecided] must each be declared in another table, or be dropped"
+_UNDECIDED_HINT = f"move the ones to use to {' or '.join(f'[{table}]' for table in _TABLES)} and delete [undecided]"
 
 
 def check_size(*, features: int, classes: int) -> None:
@@ -482,9 +421,7 @@ def check_size(*, features: int, classes: int) -> None:
             raise ParameterError(f"the {what} must be at most {most:,}, got {shown(count)}")
 
 
-def array_schema(
-    *, dims: int, classes: Sequence[Value], clip_norm: float = 1.0, intercept: bool = False, name: str = "x"
-) -> Schema:
+def array_schema(*, dims: int, classes: Sequence[Value], clip_norm: float = 1.0, intercept: bool = False) -> Schema:
     """Return the schema of an array of features whose rows are clipped to `clip_norm`.
 
     The array is one vector column; its rows are divided by that norm. With an intercept the constant 1 is added to the
@@ -495,10 +432,17 @@ def array_schema(
     """
     return Schema(
         Classes("label", tuple(classes)),
-        (Vector(name, dims, -clip_norm, clip_norm),),
+        (Vector("x", dims, -clip_norm, clip_norm),),
         intercept=intercept,
         clip_norm=math.sqrt(2.0) if intercept else 1.0,
     )
+
+
+def _check_positive(value: Any, what: str) -> float:
+    number = check_number(value, what)
+    if not 0 < number < math.inf:
+        raise ParameterError(f"{what} must be a finite number > 0, got {number:g}")
+    return number
 
 
 def _read_spent(record: Any) -> BudgetedEvent | None:

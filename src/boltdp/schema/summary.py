@@ -24,6 +24,7 @@ from boltdp._arrays import Booleans, Doubles, Integers
 from boltdp.encoding.arrow_buffers import missing, values
 from boltdp.encoding.arrow_cells import Coder, PartCoder, numbers_of, vectors_of
 from boltdp.encoding.declared_values import Matcher, Value, format_value
+from boltdp.encoding.plan import Rule, TimePartRule
 from boltdp.encoding.python_cells import number
 from boltdp.encoding.timestamps import HOUR_AT, PATTERN, Part
 from boltdp.errors import ParameterError, printable
@@ -100,6 +101,13 @@ class Summary:
         self.declared = tuple(map(format_value, self.declared_values))  #: the declared values as texts
         self.coder = Coder(self.declared_values) if self.part is None else PartCoder(self.part)
         self.histogram = Histogram.between(*(self.declared_bounds or (0.0, 1.0)))  #: of numbers with declared bounds
+
+    @classmethod
+    def of(cls, rule: Rule) -> Summary:
+        """Make an empty summary of the cells that a rule of the encoding plan reads, to check them."""
+        bounds, length = rule.bounds if rule.numbers else None, rule.numbers if rule.reads_lists else None
+        part = rule.part if isinstance(rule, TimePartRule) else None
+        return cls(declared_values=rule.values, part=part, declared_bounds=bounds, length=length)
 
     @property
     def many(self) -> bool:
@@ -304,11 +312,9 @@ def read_largest_numbers(cells: pa.Array) -> Doubles:
     cells = cells.drop_null()
     numbers: Doubles = numbers_of(cells.flatten()).astype(np.float64)
     rows = np.repeat(np.arange(len(cells)), values(pc.list_value_length(cells)))
-    finite = np.isfinite(numbers)
-    numbers, rows = numbers[finite], rows[finite]
-    order = np.lexsort((np.abs(numbers), rows))
-    numbers, rows = numbers[order], rows[order]
-    largest: Doubles = numbers[np.append(rows[1:] > rows[:-1], True)[: len(rows)]]
+    order = np.lexsort((np.abs(numbers), rows))[::-1]
+    order = order[np.isfinite(numbers[order])]
+    largest: Doubles = numbers[order[np.unique(rows[order], return_index=True)[1]]]
     return largest
 
 
