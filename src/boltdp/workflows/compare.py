@@ -180,7 +180,8 @@ def compare(
     # The cost of a draft does not count for public rows. All algorithms have the same curves, without automatic ones.
     steps = 0 if settings.curves is None else whole_number(settings.curves, "curves", least=0)
     schema = add_curves(replace(schema, spent=None), steps)
-    rows, about = engine.count(), subject(engine, schema, settings, test=test)
+    about = subject(engine, schema, settings, test=test)
+    rows = about["rows"]
     if before is not None and dict(before.about) != about:
         raise ComparisonFileError(
             "the results so far are of other data or settings", hint="choose another output file, or remove it"

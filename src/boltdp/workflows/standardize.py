@@ -14,7 +14,7 @@ import numpy as np
 
 from boltdp._arrays import Booleans, Doubles, Integers
 from boltdp.algorithms import choose_algorithm
-from boltdp.algorithms._base import check_rows as check_count
+from boltdp.algorithms._base import check_row_count
 from boltdp.context import Context
 from boltdp.encoding.plan import STEP_HEIGHT
 from boltdp.engines.prepared_rows import PreparedRows
@@ -63,7 +63,6 @@ def plan_standardization(settings: Settings, schema: Schema, *, rows: int) -> Bu
             "the schema must not have a standardization that was found privately: it was paid for by another model",
             hint='remove it, or write source = "declared" if the rows of this training had no part in it',
         )
-    settings.check()
     if settings.standardize == "none":
         return None
     budget, features = settings.budget, schema.encoded_dims - schema.intercept
@@ -78,7 +77,11 @@ def plan_standardization(settings: Settings, schema: Schema, *, rows: int) -> Bu
             return None
     elif schema.standardization is not None:
         raise ParameterError("standardize must be 'none' for a schema that has a standardization already")
-    gaussian = budget is not None and budget.delta > 0 and _trains_with_gaussian(settings, schema, budget)
+    gaussian = False
+    if budget is not None and budget.delta > 0:
+        # If the training has Gaussian noise too, both compose as one: noisy_gradient_descent.md 2.
+        loss, models = settings.choose_loss(schema.target)
+        gaussian = models == 1 and choose_algorithm([settings], loss, budget).gaussian
     if gaussian and share is not None:
         share *= GAUSSIAN_SHARE
     if settings.standardize_share is not None:
@@ -96,12 +99,6 @@ def plan_standardization(settings: Settings, schema: Schema, *, rows: int) -> Bu
         person_rows=schema.max_rows_per_person,
     )
     return BudgetedEvent(taken, event)
-
-
-def _trains_with_gaussian(settings: Settings, schema: Schema, budget: Budget) -> bool:
-    """Return whether the training has Gaussian noise, so that both compose as one: noisy_gradient_descent.md 2."""
-    loss, models = settings.choose_loss(schema.target)
-    return models == 1 and choose_algorithm([settings], loss, budget).gaussian
 
 
 def describe_moments(certificate: Certificate) -> list[str]:
@@ -156,7 +153,7 @@ def standardize_schema(
     """Return the schema standardized by noisy moments of the rows; unchanged without an event or if it already is."""
     if event is None or schema.standardization is not None:
         return schema
-    check_count(prepared, rows)
+    check_row_count(prepared, rows)
     return apply_moments(sum_moments(prepared, schema), schema, event, randomness, rows=rows)
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from boltdp._files.sealed import digest
 from boltdp.context import Context
-from boltdp.engines import open_source
+from boltdp.engines import use_source
 from boltdp.errors import DataError, ParameterError
 from boltdp.privacy.accounting.charges import Release
 from boltdp.privacy.budget import Budget
@@ -42,13 +42,10 @@ def check(source: Any, schema: Schema | str | Path, *, table: str | None = None,
     `source` is an engine, or a source for `open_source`; `schema` may be the name of a TOML file. The report is
     computed without noise: it is not private.
     """
-    from boltdp.engines.base import Engine
     from boltdp.schema.check import check_source
 
-    declared = schema if isinstance(schema, Schema) else Schema.load(schema)
-    if isinstance(source, Engine):
-        return check_source(source, declared)
-    with open_source(source, table=table, query=query) as engine:
+    declared = Schema.of(schema)
+    with use_source(source, table=table, query=query) as engine:
         return check_source(engine, declared)
 
 
@@ -59,8 +56,8 @@ def draft_schema(engine: Engine, label: str, *, public: bool = False) -> str:
     categories and classes are taken from the values.
 
     >>> import pyarrow as pa
-    >>> text = draft_schema(open_source(pa.table({"age": [30, 40], "sick": [True, False]})), "sick", public=True)
-    >>> Schema.from_toml(text).columns
+    >>> with use_source(pa.table({"age": [30, 40], "sick": [True, False]})) as engine:
+    ...     Schema.from_toml(draft_schema(engine, "sick", public=True)).columns
     (Numeric(name='age', low=30.0, high=40.0, curve=()),)
     """
     from boltdp.schema.infer import NO_FEATURES, check_label, write_draft

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from boltdp._files.sealed import digest
 from boltdp.algorithms import Job, get_algorithm
-from boltdp.algorithms._base import check_rows
+from boltdp.algorithms._base import check_row_count
 from boltdp.context import Context
 from boltdp.model import Model
 from boltdp.privacy.certificate import Certificate
@@ -87,7 +87,7 @@ def charge_account(
 
 def train_prepared(prepared: PreparedRows, schema: Schema, certificate: Certificate, context: Context) -> Model:
     """Train as `certificate` plans on prepared rows, and release the result."""
-    check_rows(prepared, certificate.problem.rows)
+    check_row_count(prepared, certificate.problem.rows)
     algorithm = get_algorithm(certificate.algorithm)
     job = Job(certificate, context.randomness)
     (weights,) = algorithm.run(prepared, [job], classes=schema.target.label_count, context=context)

@@ -12,13 +12,12 @@ from boltdp.context import Context
 from boltdp.errors import ParameterError
 from boltdp.model import Model
 from boltdp.privacy.accounting.charges import Charge, OneOfSeveral, Release
-from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import Event
 from boltdp.schema.schema import Schema
 from boltdp.settings import TUNABLE, Settings
 from boltdp.workflows import select
-from boltdp.workflows.plan import PlanCandidate, make_plans, resolve_settings
+from boltdp.workflows.plan import make_plans, resolve_settings
 from boltdp.workflows.select import TRIALS
 from boltdp.workflows.standardize import prepare_rows
 from boltdp.workflows.train import charge_account, list_reasons, train_prepared
@@ -83,13 +82,11 @@ def tune(
     for each in candidates:
         resolve_settings(each, schema)  # raises errors in the settings before rows are counted
     context = candidates[0].context() if context is None else context
-    rows, count = engine.count(), len(candidates)
-    planners: dict[Method, Callable[[PlanCandidate, Budget | None], Sequence[Event]]] = {
-        "trials": partial(select.plan_trials, candidates=count, rows=rows, mean=trials),
-        "portions": partial(select.plan_portions, candidates=count, rows=rows),
-        "public": partial(
-            select.plan_public, candidates=count, rows=rows, public_rows=0 if public is None else public.count()
-        ),
+    rows = engine.count()
+    planners: dict[Method, Callable[..., Sequence[Event]]] = {
+        "trials": partial(select.plan_trials, mean=trials),
+        "portions": select.plan_portions,
+        "public": partial(select.plan_public, public_rows=0 if public is None else public.count()),
     }
     reasons = list_reasons(reasons, context)
     plans = make_plans(schema, rows, candidates, plan_selection=planners[method], reasons=reasons)
@@ -105,8 +102,8 @@ def tune(
                 model = train_prepared(prepared, standardized, certificates[number], own)
             else:
                 choose = select.choose_by_portions if method == "portions" else select.choose_by_trials
-                chosen = choose(prepared, certificates, classes=schema.target.label_count, context=context)
-                model = Model.of_release(standardized, chosen.weights, certificates[chosen.number])
+                number, weights = choose(prepared, certificates, classes=schema.target.label_count, context=context)
+                model = Model.of_release(standardized, weights, certificates[number])
         return commit(replace(model, trained_where=engine.where))
 
 
@@ -125,8 +122,6 @@ def _make_charge(certificates: Sequence[Certificate], method: Method) -> Charge:
 def _check_candidates(candidates: Sequence[Settings]) -> None:
     if not candidates:
         raise ParameterError("there must be at least one candidate, got none")
-    for one in candidates:
-        one.check()
     first = {name: getattr(candidates[0], name) for name in TUNABLE}
     if any(replace(one, **first) != candidates[0] for one in candidates):
         raise ParameterError(f"candidates must differ in nothing but {', '.join(TUNABLE)}")
