@@ -15,12 +15,9 @@ from boltdp.algorithms._base import (
     TYPICAL_NORM,
     Algorithm,
     Job,
-    check_rows,
-    describe_kind,
-    describe_loss,
+    check_row_count,
     main_noise,
     noise_per_weight,
-    replace_problem,
 )
 from boltdp.context import Context
 from boltdp.engines.prepared_rows import Partition, PreparedRows
@@ -31,6 +28,7 @@ from boltdp.losses import Loss
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import Noiseless, Training
+from boltdp.privacy.events.noisy_sgd import NoisyUpdates, Sampling
 from boltdp.privacy.events.sgd_sensitivity import check_steps
 from boltdp.privacy.mechanisms import Mechanism, calibrate
 from boltdp.privacy.release import RandomBytes, check_seed, draw_update_keys
@@ -66,21 +64,19 @@ class PassesOfSGD(Algorithm):
         "noise_to_weights": ("noise / weights", "{:.2g}"),
     }
 
-    @abstractmethod
     def calibrate_updates(self, recipe: Recipe, settings: Settings, budget: Budget) -> Mechanism | None:
-        """Calibrate the noise of every update, which must not depend on the steps."""
+        """Calibrate the noise of every update, which must not depend on the steps; None: only the result has noise."""
+        return None
 
     @abstractmethod
     def event(self, recipe: Recipe, settings: Settings, budget: Budget) -> Training:
         """Return the event of a run of the recipe."""
 
     def choose_radius(self, settings: Settings, loss: Loss) -> float:
-        del loss
         return math.inf if settings.radius is None else settings.radius
 
     def default_schedule(self, recipe: Recipe, noise: Mechanism | None) -> Schedule | None:
         """Return the steps if the settings have neither a schedule nor a step; None for the common default."""
-        del recipe, noise
         return None
 
     def plan(self, settings: Settings, problem: Problem, budget: Budget | None) -> Training:
@@ -143,7 +139,7 @@ class PassesOfSGD(Algorithm):
         recipes = [_recipe(job.certificate) for job in jobs]
         (rows,) = {recipe.rows for recipe in recipes}
         (partitions,) = {recipe.partitions for recipe in recipes}
-        check_rows(prepared, rows)
+        check_row_count(prepared, rows)
         bounds = [recipes[0].bounds(number) for number in range(partitions)]
         # By partition, then by job, a state for each model.
         states = [
@@ -208,14 +204,12 @@ class PassesOfSGD(Algorithm):
             for positive, key in zip(job.positives, keys, strict=True)
         ]
 
-    def rescale(self, training: Training, *, rows: int) -> Training:
-        recipe = training.problem
-        assert isinstance(recipe, Recipe)
-        passes = max(1, round(recipe.passes * recipe.rows / rows))
-        partitions = min(recipe.partitions, rows // 2)
-        batch_size = min(recipe.batch_size, rows // partitions)
-        fewer = replace(recipe, rows=rows, batch_size=batch_size, passes=passes, partitions=partitions)
-        return replace_problem(training, fewer)
+    def rescale_problem(self, problem: Problem, *, rows: int) -> Recipe:
+        assert isinstance(problem, Recipe)
+        passes = max(1, round(problem.passes * problem.rows / rows))
+        partitions = min(problem.partitions, rows // 2)
+        batch_size = min(problem.batch_size, rows // partitions)
+        return replace(problem, rows=rows, batch_size=batch_size, passes=passes, partitions=partitions)
 
     def describe_run(self, certificate: Certificate) -> str:
         recipe = _recipe(certificate)
@@ -236,7 +230,7 @@ class PassesOfSGD(Algorithm):
             why = self.explain_steps(recipe, settings)
         return [
             ("mechanism", self.explain_noise(certificate, settings)),
-            ("loss", describe_loss(certificate)),
+            ("loss", self.describe_loss(certificate)),
             *([] if recipe.partitions == 1 else [("partitions", _describe_partitions(recipe))]),
             ("passes", f"{recipe.passes} over {recipe.batches:,} batches of about {recipe.batch_size} rows"),
             ("steps", f"{steps}: {why}"),
@@ -252,8 +246,38 @@ class PassesOfSGD(Algorithm):
             return "the steps that fit the regularization"
         return "where going further would add more noise than it would gain"
 
+
+class WhiteBox(PassesOfSGD):
+    """SGD with noise in every update and none in the result."""
+
+    sampling: ClassVar[Sampling]
+    noise_place = "noise in every update"
+    explanation = "The noise is that of the averaged gradient of each update; the last column compares it with 1."
+
+    @abstractmethod
+    def calibrate_updates(self, recipe: Recipe, settings: Settings, budget: Budget) -> Mechanism: ...
+
+    def check(self, settings: Settings, loss: Loss, budget: Budget | None) -> None:
+        super().check(settings, loss, budget)
+        if budget is None:
+            raise ParameterError(f"epsilon must be given for the algorithm {self.name}, got None")
+
+    def event(self, recipe: Recipe, settings: Settings, budget: Budget) -> NoisyUpdates:
+        noise = self.calibrate_updates(recipe, settings, budget)
+        return NoisyUpdates(recipe, noise, self.sampling, settings.analysis)
+
+    def describe_cost(self, certificate: Certificate) -> list[tuple[str, str]]:
+        updates = _recipe(certificate).updates
+        noise = f"{noise_per_weight(certificate):.3g} per weight in each of {updates:,} updates"
+        return [("algorithm", self.name), ("noise", f"{noise} ({self.describe_noise(certificate)})")]
+
+    def explain_steps(self, recipe: Recipe, settings: Settings) -> str:
+        return f"those of {self.name}"
+
     def explain_noise(self, certificate: Certificate, settings: Settings) -> str:
-        return describe_kind(certificate, settings)
+        if self.sampler is None:
+            return super().explain_noise(certificate, settings)
+        return "gaussian: the analysis of random samples is for no other"
 
 
 def _recipe(certificate: Certificate) -> Recipe:

@@ -6,8 +6,7 @@ import math
 
 from boltdp.algorithms._base import TYPICAL_NORM
 from boltdp.algorithms._sampling import fixed_size_batches
-from boltdp.algorithms._sgd import gradient_norm
-from boltdp.algorithms._white_box import WhiteBox
+from boltdp.algorithms._sgd import WhiteBox, gradient_norm
 from boltdp.errors import ParameterError
 from boltdp.losses import Loss
 from boltdp.privacy.budget import Budget

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from boltdp.algorithms._sampling import poisson_batches
-from boltdp.algorithms._sgd import noisy_step
-from boltdp.algorithms._white_box import WhiteBox
+from boltdp.algorithms._sgd import WhiteBox, noisy_step
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.noisy_sgd import dpsgd_noise
 from boltdp.privacy.mechanisms import Mechanism
@@ -24,7 +23,6 @@ class DPSGD(WhiteBox):
     marked = True
 
     def calibrate_updates(self, recipe: Recipe, settings: Settings, budget: Budget) -> Mechanism:
-        del settings
         return dpsgd_noise(recipe, budget)
 
     def default_schedule(self, recipe: Recipe, noise: Mechanism | None) -> Schedule:

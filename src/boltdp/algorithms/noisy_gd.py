@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from boltdp._arrays import Doubles
-from boltdp.algorithms._base import (
-    Algorithm,
-    Job,
-    describe_loss,
-    describe_noise,
-    in_each_model,
-    main_noise,
-)
+from boltdp.algorithms._base import Algorithm, Job, main_noise
 from boltdp.context import Context
 from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.errors import ParameterError
@@ -101,8 +94,8 @@ class NoisyGD(Algorithm):
         return [descent.weights for descent in descents]
 
     def describe_cost(self, certificate: Certificate) -> list[tuple[str, str]]:
-        scans = f"in each of {_noisy_gradients(certificate).scans} scans{in_each_model(certificate)}"
-        return [("algorithm", self.name), ("noise", f"added {scans} ({describe_noise(certificate)})")]
+        scans = f"in each of {_noisy_gradients(certificate).scans} scans{self.describe_models(certificate)}"
+        return [("algorithm", self.name), ("noise", f"added {scans} ({self.describe_noise(certificate)})")]
 
     def describe_run(self, certificate: Certificate) -> str:
         event = _noisy_gradients(certificate)
@@ -116,7 +109,7 @@ class NoisyGD(Algorithm):
 
         return [
             ("mechanism", "gaussian: all scans together are then one Gaussian"),
-            ("loss", describe_loss(certificate)),
+            ("loss", self.describe_loss(certificate)),
             ("scans", f"{event.scans}: {why(settings.passes)}"),
             ("gradient clip", f"{event.clip:g}: {why(settings.gradient_clip)}"),
             ("step", f"{event.step:.3g}: {why(settings.step_size, 'by the noise per row')}"),

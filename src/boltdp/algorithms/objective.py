@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from boltdp._arrays import Doubles
-from boltdp.algorithms._base import (
-    Algorithm,
-    Job,
-    describe_kind,
-    describe_loss,
-    describe_noise,
-    in_each_model,
-    main_noise,
-)
+from boltdp.algorithms._base import Algorithm, Job, main_noise
 from boltdp.context import Context
 from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.errors import ParameterError
@@ -111,7 +103,7 @@ class Objective(Algorithm):
     def describe_cost(self, certificate: Certificate) -> list[tuple[str, str]]:
         if certificate.training_noise is None:
             return []
-        noise = f"added once, before training{in_each_model(certificate)} ({describe_noise(certificate)})"
+        noise = f"added once, before training{self.describe_models(certificate)} ({self.describe_noise(certificate)})"
         loss = f"up to {expected_accuracy_loss(certificate):.3f} (19 of 20 measurements on public datasets)"
         return [("algorithm", self.name), ("noise", noise), ("expected accuracy loss", loss)]
 
@@ -122,8 +114,8 @@ class Objective(Algorithm):
         asked = settings.regularization is not None
         why = "as asked for" if asked else "as fitted on public datasets to the noise per row (docs/accuracy.md)"
         return [
-            ("mechanism", describe_kind(certificate, settings)),
-            ("loss", describe_loss(certificate)),
+            ("mechanism", self.explain_noise(certificate, settings)),
+            ("loss", self.describe_loss(certificate)),
             ("regularization", f"{certificate.problem.regularization:.3g}: {why}"),
         ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from boltdp.algorithms._white_box import WhiteBox
+from boltdp.algorithms._sgd import WhiteBox
 from boltdp.losses import Loss
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.noisy_sgd import scs13_noise, scs13_published
@@ -32,5 +32,4 @@ class SCS13(WhiteBox):
 
     def default_schedule(self, recipe: Recipe, noise: Mechanism | None) -> Schedule:
         """Return steps 1/sqrt(t), as published."""
-        del recipe, noise
         return Schedule("sqrt", scale=1.0)
