@@ -9,19 +9,16 @@ import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from boltdp.encoding.declared_values import Value
 from boltdp.errors import printable
-from boltdp.schema.schema import Schema
+from boltdp.schema.schema import Column, Schema
 from boltdp.schema.source_columns import ColumnType, Kind, Source
 from boltdp.schema.summary import Summary, find_missing, scan_rows
-
-if TYPE_CHECKING:
-    from boltdp.schema.columns import Column
 
 NOT_PRIVATE = "NOT PRIVATE: all of this was computed from the rows without noise; it is for non-sensitive data"
 RULE = (
@@ -82,11 +79,11 @@ class CheckedColumn:
         met = {value: summary.values[value] for value in summary.declared}
         others = _list_most_frequent({v: n for v, n in summary.values.items() if v not in met}, summary.declared)
         checked = cls(name=name, role=role, cells=cells, missing=summary.missing, unparsed=summary.unparsed)
-        if summary.declared_bounds is None:
+        if summary.histogram is None or summary.rule is None:
             constant = role != "label" and sum(count > 0 for count in summary.values.values()) == 1
             checked = replace(checked, counts=(*met.items(),), constant=constant)
             return replace(checked, undeclared=int(summary.others), undeclared_values=others)
-        (low, high), (below, *bars, above) = summary.declared_bounds, summary.histogram.counts.tolist()
+        (low, high), (below, *bars, above) = summary.rule.bounds, summary.histogram.counts.tolist()
         checked = replace(checked, low=low, high=high, below=below, above=above, bars=tuple(bars))
         if summary.numbers:
             checked = replace(checked, smallest=summary.low, largest=summary.high)
@@ -204,7 +201,7 @@ def check_source(source: Source, schema: Schema, *, progress: Callable[[int], ob
     declared = (schema.target.as_column(), *schema.columns)
     faults = {column.name: _find_fault(columns, column) for column in declared}
     readable = [column for column in declared if faults[column.name] is None]
-    summaries = {column.name: Summary.of(column.rule) for column in declared}
+    summaries = {column.name: Summary(rule=column.rule) for column in declared}
     parse: dict[str, Kind] = {column.source: column.parsed_as for column in readable if column.parsed_as is not None}
     # Timestamps are not parsed; texts in other columns may not parse.
     unsure = [name for name, one in columns.items() if one.kind == "untyped" or one.parsed]

@@ -39,11 +39,7 @@ _RANGE = re.compile(r"\{([0-9]+)\.\.([0-9]+)\}")
 
 @dataclass(frozen=True)
 class Draft:
-    """The drafted TOML entry of a column, and a comment.
-
-    >>> Draft("numeric", [0, 1], "a guess").write("age"), Draft("vector", [], "a key", used=False).write("x")
-    ('age = [0, 1]  # a guess', '# x = []  # a key')
-    """
+    """The drafted TOML entry of a column, and a comment."""
 
     table: str
     entry: Any

@@ -25,9 +25,7 @@ MIN_COMMAS = 0.8
 #: Kinds of source columns that are not features without further declaration.
 NO_FEATURES = ("timestamp", "date", "other")
 
-NOT_SIGNIFICANT = "nothing stood out of the noise"
 NEEDS_DELTA = "its values can be released only with a delta"
-NO_NUMBERS = f"no numbers stood out of the noise, and {NEEDS_DELTA}"
 TIMESTAMPS = "; timestamps are declared under [timestamp]"
 
 _COMMAS = re.compile(r"\s*[+-]?[0-9]+(,[0-9]+)+\s*")
@@ -187,8 +185,9 @@ def explain_unused(name: str, column: ColumnType, summary: Summary, *, label: bo
         if not label and (numeric or values):
             return ""
         texts = column.kind in ("text", "untyped") and not label
-        unseen = texts and summary.noise.threshold is None
-        return (NO_NUMBERS if unseen else NOT_SIGNIFICANT) + (TIMESTAMPS if texts else "")
+        if texts and summary.noise.threshold is None:
+            return f"no numbers stood out of the noise, and {NEEDS_DELTA}{TIMESTAMPS}"
+        return "nothing stood out of the noise" + (TIMESTAMPS if texts else "")
     several = len(values) > MIN_DIFFERENT_NUMBERS
     if column.kind == "text" and several and numeric:
         return f"numbers in texts: {_describe_query(name, _quote(name))}"

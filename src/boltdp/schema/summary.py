@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,12 +26,10 @@ from boltdp.encoding.arrow_cells import Coder, PartCoder, numbers_of, vectors_of
 from boltdp.encoding.declared_values import Matcher, Value, format_value
 from boltdp.encoding.plan import Rule, TimePartRule
 from boltdp.encoding.python_cells import number
-from boltdp.encoding.timestamps import HOUR_AT, PATTERN, Part
+from boltdp.encoding.timestamps import HOUR_AT, PATTERN
 from boltdp.errors import ParameterError, printable
+from boltdp.privacy.events.noisy_counts import NoisyCounts
 from boltdp.schema.source_columns import ColumnType, Kind, Source
-
-if TYPE_CHECKING:
-    from boltdp.privacy.events.noisy_counts import NoisyCounts
 
 #: A column with more different values than this is not drafted as a categorical one.
 MAX_CATEGORIES = 100
@@ -82,9 +80,7 @@ class Summary:
     (2, 2, False, ('1.5', '30', 'x'))
     """
 
-    declared_values: tuple[Value, ...] = ()
-    part: Part | None = None  #: of timestamps, whose values these are
-    declared_bounds: tuple[float, float] | None = None
+    rule: Rule | None = None  #: of a declared column
     length: int | None = None  #: of lists
     noise: NoisyCounts | None = None  #: what the counts were released with, unless they are exact
     missing: int = 0
@@ -98,16 +94,14 @@ class Summary:
     values: Counter[Value] = field(default_factory=Counter)  #: how often each of the first MAX_DISTINCT values occurs
 
     def __post_init__(self) -> None:
-        self.declared = tuple(map(format_value, self.declared_values))  #: the declared values as texts
-        self.coder = Coder(self.declared_values) if self.part is None else PartCoder(self.part)
-        self.histogram = Histogram.between(*(self.declared_bounds or (0.0, 1.0)))  #: of numbers with declared bounds
-
-    @classmethod
-    def of(cls, rule: Rule) -> Summary:
-        """Make an empty summary of the cells that a rule of the encoding plan reads, to check them."""
-        bounds, length = rule.bounds if rule.numbers else None, rule.numbers if rule.reads_lists else None
-        part = rule.part if isinstance(rule, TimePartRule) else None
-        return cls(declared_values=rule.values, part=part, declared_bounds=bounds, length=length)
+        rule = self.rule
+        values = () if rule is None else rule.values
+        self.declared = tuple(map(format_value, values))  #: the declared values as texts
+        self.coder = PartCoder(rule.part) if isinstance(rule, TimePartRule) else Coder(values)
+        #: Of numbers with declared bounds.
+        self.histogram = None if rule is None or not rule.numbers else Histogram.between(*rule.bounds)
+        if rule is not None and rule.reads_lists:
+            self.length = rule.numbers
 
     @property
     def many(self) -> bool:
@@ -223,7 +217,7 @@ class Summary:
 
     def _add_numbers(self, numbers: Doubles) -> None:
         self.numbers += len(numbers)
-        if self.declared_bounds is not None:
+        if self.histogram is not None:
             self.histogram.add(numbers)
         if len(numbers):
             self.low, self.high = min(self.low, float(numbers.min())), max(self.high, float(numbers.max()))

@@ -182,7 +182,6 @@ class Classes(Target):
         check_name(self.column, what="label")
         check_count(self.values, MAX_CLASSES, "classes")
         object.__setattr__(self, "values", check_values(self.values, what="classes"))
-        check_count(self.values, MAX_CLASSES, "classes")
         if len(self.values) < 2:
             raise ParameterError(f"classes must be at least 2 values, got {list(self.values)}")
         if self.prior is not None:
@@ -342,12 +341,6 @@ class Classes(Target):
         return asked
 
     def resolve_threshold(self, threshold: Threshold, loss: Loss) -> float:
-        """Return the threshold as a probability; raise a ParameterError if the loss cannot use it.
-
-        >>> from boltdp.losses import Logistic
-        >>> Classes("sick", (False, True), prior=(0.89, 0.11)).resolve_threshold("prior", Logistic())
-        0.11
-        """
         if not self.is_binary:
             raise ParameterError(f"a threshold must be for a model of 2 classes, got {len(self.values)}")
         if loss.vectors != 1 or not loss.probabilistic:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -115,8 +114,8 @@ class Comparison:
             "format": FORMAT,
             "note": "measured without noise: not private",
             "about": dict(self.about),
-            "summaries": [dataclasses.asdict(summary) for summary in self.summaries()],
-            "runs": [dataclasses.asdict(run) for run in self.runs],
+            "summaries": [asdict(summary) for summary in self.summaries()],
+            "runs": [asdict(run) for run in self.runs],
         }
 
     def save(self, path: str | Path) -> None:
@@ -136,11 +135,9 @@ class Comparison:
             raise ComparisonFileError(f"the file {str(path)!r} has no results of a comparison") from None
 
 
-def subject(engine: Engine, schema: Schema, settings: Settings, *, test: Engine | None = None) -> dict[str, Any]:
-    """Return the subject of a comparison; results are added to a file only if it has the same subject."""
-    public = dataclasses.asdict(
-        replace(settings.resolve_class_weights(schema.target), epsilon=None, seed=None, noise_seed=None)
-    )
+def _describe_subject(engine: Engine, schema: Schema, settings: Settings, test: Engine | None) -> dict[str, Any]:
+    """Describe the subject of a comparison; results are added to a file only if it has the same subject."""
+    public = asdict(replace(settings, epsilon=None, seed=None, noise_seed=None))
     if settings.class_weights is not None:
         public["class_weights"] = list(public["class_weights"])  # as a file has them
     return {
@@ -180,7 +177,7 @@ def compare(
     # The cost of a draft does not count for public rows. All algorithms have the same curves, without automatic ones.
     steps = 0 if settings.curves is None else whole_number(settings.curves, "curves", least=0)
     schema = add_curves(replace(schema, spent=None), steps)
-    about = subject(engine, schema, settings, test=test)
+    about = _describe_subject(engine, schema, settings, test)
     rows = about["rows"]
     if before is not None and dict(before.about) != about:
         raise ComparisonFileError(

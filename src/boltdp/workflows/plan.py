@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from boltdp.algorithms import Algorithm, choose_algorithm, get_algorithm
-from boltdp.errors import ParameterError, whole_number
+from boltdp.errors import ParameterError
 from boltdp.losses import Logistic
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, certify, fits_budget, subtract_spent
@@ -150,30 +150,22 @@ def add_auto_curves(settings: Settings, schema: Schema, *, rows: int) -> tuple[S
 
     If `settings` do not set the number of steps, the algorithm "auto" adds curves where the noise is small: each step
     is one more weight that noise is added to. The more columns there are, the fewer steps each has.
-
-    >>> from boltdp.schema.schema import Classes, Numeric
-    >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100), Numeric("pulse", 0, 250)))
-    >>> [len(column.curve) for column in add_auto_curves(Settings(epsilon=1.0), schema, rows=10_000)[0].columns]
-    [8, 8]
     """
-    if settings.curves is not None:
-        schema = add_curves(schema, whole_number(settings.curves, "curves", least=0))
-    elif settings.budget is not None and settings.algorithm == "auto" and settings.standardize != "none" and rows > 1:
+    budget, steps = settings.budget, settings.curves
+    automatic = steps is None and settings.algorithm == "auto" and settings.standardize != "none" and rows > 1
+    if automatic and budget is not None:
         columns = sum(new != old for new, old in zip(add_curves(schema, 1).columns, schema.columns, strict=True))
         steps = next((steps for most, steps in CURVE_STEPS.items() if columns <= most), 0)
-        if columns and steps:
-            curved = add_curves(schema, steps)
-            curved_standardization = plan_standardization(settings, curved, rows=rows)
-            curved_noise = _noise_per_row(settings.budget, curved, curved_standardization, rows=rows)
-            if curved_noise <= SMALL_NOISE_PER_ROW:
-                return curved, curved_standardization
-            standardization = plan_standardization(settings, schema, rows=rows)
-            if curved_noise <= MAX_NOISE_PER_ROW:
-                noise = _noise_per_row(settings.budget, schema, standardization, rows=rows)
-                if curved_noise <= MAX_NOISE_GROWTH * noise:
-                    return curved, curved_standardization
-            return schema, standardization
-    return schema, plan_standardization(settings, schema, rows=rows)
+    curved = add_curves(schema, steps or 0)
+    standardization = plan_standardization(settings, curved, rows=rows)
+    if not automatic or budget is None or curved == schema:
+        return curved, standardization
+    noise = _noise_per_row(budget, curved, standardization, rows=rows)
+    if noise > SMALL_NOISE_PER_ROW:
+        plain = plan_standardization(settings, schema, rows=rows)
+        if noise > MAX_NOISE_PER_ROW or noise > MAX_NOISE_GROWTH * _noise_per_row(budget, schema, plain, rows=rows):
+            return schema, plain
+    return curved, standardization
 
 
 def _noise_per_row(budget: Budget, schema: Schema, standardization: BudgetedEvent | None, *, rows: int) -> float:

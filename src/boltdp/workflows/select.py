@@ -99,12 +99,10 @@ def choose_by_portions(
     bounds = [portion_bounds(i, rows=prepared.rows, candidates=count) for i in range(count + 1)]
     released = []
     for i, certificate in enumerate(certificates):
-        fork = next(forks)
-        candidate_context = context.prefix_stages(f"candidate {i + 1} of {count}, ")
-        (weights,) = get_algorithm(certificate.algorithm).run(
-            prepared.portion(*bounds[i]), [Job(certificate, fork)], classes=classes, context=candidate_context
-        )
-        released.append(release_weights(weights, certificate, fork))
+        algorithm, job = get_algorithm(certificate.algorithm), Job(certificate, next(forks))
+        stages = context.prefix_stages(f"candidate {i + 1} of {count}, ")
+        (weights,) = algorithm.run(prepared.portion(*bounds[i]), [job], classes=classes, context=stages)
+        released.append(release_weights(weights, certificate, job.randomness))
     errors = count_errors(released, prepared.portion(*bounds[count]), classes=classes)
     if selection.epsilon is None:
         number = int(np.argmin(errors))
@@ -146,15 +144,13 @@ def choose_in_public(
     cut = round(PUBLIC_TRAINING * rows)
     if not 2 <= cut < rows:
         raise ParameterError(f"the public data must have at least 4 rows, got {rows}")
+    classes, open_context = schema.target.label_count, Context(seed=0, progress=context.progress)
     with public.prepare(schema.of_rows, Context(seed=0, threads=context.threads)) as prepared:
-        rehearsals = [_rehearsal(certificate, rows=cut) for certificate in certificates]
-        open_context = Context(seed=0, progress=context.progress).prefix_stages("on public rows, ")
-        candidates = Candidates(
-            prepared.portion(0, cut), rehearsals, classes=schema.target.label_count, context=open_context
-        )
+        rehearsals = [_plan_rehearsal(certificate, rows=cut) for certificate in certificates]
+        stages = open_context.prefix_stages("on public rows, ")
+        candidates = Candidates(prepared.portion(0, cut), rehearsals, classes=classes, context=stages)
         numbers = [number for number in range(count) for _ in range(REHEARSALS)]
-        released = candidates.release(numbers, forks)
-        errors = count_errors(released, prepared.portion(cut, rows), classes=schema.target.label_count)
+        errors = count_errors(candidates.release(numbers, forks), prepared.portion(cut, rows), classes=classes)
     return int(np.argmin(np.bincount(numbers, weights=errors)))
 
 
@@ -170,8 +166,7 @@ class Candidates:
     def __init__(
         self, prepared: PreparedRows, certificates: Sequence[Certificate], *, classes: int, context: Context
     ) -> None:
-        self._prepared, self._certificates, self._classes = prepared, certificates, classes
-        self._context = context
+        self._prepared, self._certificates, self._classes, self._context = prepared, certificates, classes, context
         self._trained: list[Doubles] | None = None
         if all(certificate.training_noise is None for certificate in certificates):
             jobs = [Job(certificate, context.randomness) for certificate in certificates]
@@ -187,9 +182,8 @@ class Candidates:
         return [release_weights(one, job.certificate, job.randomness) for one, job in zip(weights, jobs, strict=True)]
 
     def _run(self, jobs: Sequence[Job], context: Context) -> list[Doubles]:
-        return get_algorithm(jobs[0].certificate.algorithm).run(
-            self._prepared, jobs, classes=self._classes, context=context
-        )
+        algorithm = get_algorithm(jobs[0].certificate.algorithm)
+        return algorithm.run(self._prepared, jobs, classes=self._classes, context=context)
 
 
 def count_errors(released: Sequence[Doubles], prepared: PreparedRows, *, classes: int) -> list[int]:
@@ -206,7 +200,7 @@ def count_errors(released: Sequence[Doubles], prepared: PreparedRows, *, classes
     return errors.counts
 
 
-def _rehearsal(certificate: Certificate, *, rows: int) -> Certificate:
+def _plan_rehearsal(certificate: Certificate, *, rows: int) -> Certificate:
     """Return the certificate of the same training on fewer, public rows."""
     training = get_algorithm(certificate.algorithm).rescale(certificate.training, rows=rows)
     models = certificate.models

@@ -52,11 +52,6 @@ def plan_standardization(settings: Settings, schema: Schema, *, rows: int) -> Bu
     """Plan the standardization of the features of `schema`: its event and budget; None if there is none.
 
     "auto" standardizes for the algorithm "auto" if the noise of the means is small relative to a row.
-
-    >>> from boltdp.schema.schema import Classes, Numeric
-    >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
-    >>> plan_standardization(Settings(epsilon=1.0), schema, rows=10_000).budget
-    Budget(epsilon=0.05, delta=0.0)
     """
     if schema.standardization is not None and schema.standardization.source == "private":
         raise ParameterError(
@@ -67,11 +62,9 @@ def plan_standardization(settings: Settings, schema: Schema, *, rows: int) -> Bu
         return None
     budget, features = settings.budget, schema.encoded_dims - schema.intercept
     rows = max(rows, 1)  # the plan raises an error for 0 rows
-    share = (
-        SHARES[0]
-        if budget is None
-        else choose_share(budget, features=features, rows=rows, changed=schema.max_rows_per_person or 1)
-    )
+    share: float | None = SHARES[0]
+    if budget is not None:
+        share = choose_share(budget, features=features, rows=rows, changed=schema.max_rows_per_person or 1)
     if settings.standardize == "auto":
         if settings.algorithm != "auto" or budget is None or share is None or schema.standardization is not None:
             return None
@@ -138,9 +131,8 @@ def prepare_rows(
     if event is not None:
         check_rows(rows, clip_norm=event.clip_norm)
         if schema.projection is not None:
-            with engine.prepare(
-                schema.unscaled, context.start_stage("standardizing", rows), ordered=False
-            ) as unprojected:
+            stage = context.start_stage("standardizing", rows)
+            with engine.prepare(schema.unscaled, stage, ordered=False) as unprojected:
                 schema = standardize_schema(unprojected, schema, event, context.randomness, rows=rows)
     with engine.prepare(schema, context.start_stage("preparing", rows), ordered=ordered) as prepared:
         schema = standardize_schema(prepared, schema, event, context.randomness, rows=rows)

@@ -20,7 +20,7 @@ from boltdp.workflows import select
 from boltdp.workflows.plan import make_plans, resolve_settings
 from boltdp.workflows.select import TRIALS
 from boltdp.workflows.standardize import prepare_rows
-from boltdp.workflows.train import charge_account, list_reasons, train_prepared
+from boltdp.workflows.train import list_reasons, run_charged, train_prepared
 
 if TYPE_CHECKING:
     from boltdp.engines.base import Engine
@@ -92,7 +92,8 @@ def tune(
     plans = make_plans(schema, rows, candidates, plan_selection=planners[method], reasons=reasons)
     certificates, schema = [plan.certificate for plan in plans], plans[0].schema
     moments = certificates[0].moments
-    with charge_account(account, _make_charge(certificates, method), engine, schema, context) as commit:
+
+    def run() -> Model:
         # Moments are released once, on all rows, for all candidates, before any of them is trained.
         with prepare_rows(engine, schema, moments, context, rows=rows, ordered=True) as (prepared, standardized):
             if public is not None:
@@ -104,7 +105,9 @@ def tune(
                 choose = select.choose_by_portions if method == "portions" else select.choose_by_trials
                 number, weights = choose(prepared, certificates, classes=schema.target.label_count, context=context)
                 model = Model.of_release(standardized, weights, certificates[number])
-        return commit(replace(model, trained_where=engine.where))
+        return replace(model, trained_where=engine.where)
+
+    return run_charged(run, account, _make_charge(certificates, method), engine, schema, context)
 
 
 def _make_charge(certificates: Sequence[Certificate], method: Method) -> Charge:
