@@ -46,7 +46,7 @@ NEEDED: Mapping[str, Mapping[str, Sequence[str]]] = {
         "controller": (
             *_NOISE_OF_UPDATES["controller"],
             "src/boltdp/algorithms/bst14.py",
-            "src/boltdp/algorithms/_sampling.py:fixed_size_batches",
+            "src/boltdp/algorithms/_sampling.py:draw_fixed_size_batches",
             "src/boltdp/privacy/events/noisy_sgd.py:bst14_noise",
         ),
         "engine": (

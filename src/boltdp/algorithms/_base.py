@@ -122,12 +122,12 @@ class Algorithm(ABC):
 
     def describe_noise(self, certificate: Certificate) -> str:
         """Describe the kind and size of the main noise."""
-        noise = main_noise(certificate)
+        noise = find_main_noise(certificate)
         return f"{noise.kind}, scale {noise.scale:.3g}, expected L2 norm {noise.expected_norm:.3g}"
 
     def explain_noise(self, certificate: Certificate, settings: Settings) -> str:
         """Explain the kind of the main noise."""
-        noise = main_noise(certificate)
+        noise = find_main_noise(certificate)
         if settings.delta:
             return f"{noise.kind}: the smaller of the two valid ones in {noise.dimensions:,} dimensions"
         return f"{noise.kind}: delta = 0 allows no other"
@@ -158,15 +158,15 @@ def check_row_count(prepared: PreparedRows, planned: int) -> None:
         raise DataError("the data changed while it was read: its number of rows is not what it was")
 
 
-def main_noise(certificate: Certificate) -> Mechanism:
+def find_main_noise(certificate: Certificate) -> Mechanism:
     """Return the noise of the training, or of the release if the training has none."""
     noise = certificate.training_noise or certificate.release_noise
     assert noise is not None
     return noise
 
 
-def noise_per_weight(certificate: Certificate) -> float | None:
+def compute_noise_per_weight(certificate: Certificate) -> float | None:
     """Return the expected L2 norm of the noise, divided evenly among the weights; None without noise."""
     if certificate.training_noise is None and certificate.release_noise is None:
         return None
-    return main_noise(certificate).expected_norm / math.sqrt(certificate.problem.weights)
+    return find_main_noise(certificate).expected_norm / math.sqrt(certificate.problem.weights)

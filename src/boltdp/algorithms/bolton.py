@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from boltdp.algorithms._base import TYPICAL_NORM, noise_per_weight
+from boltdp.algorithms._base import TYPICAL_NORM, compute_noise_per_weight
 from boltdp.algorithms._sgd import PassesOfSGD
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
@@ -33,7 +33,7 @@ class BoltOn(PassesOfSGD):
             return []
         total, each = certificate.sensitivity.total, self.describe_models(certificate)
         sensitivity = f"{total:.6g}: the largest change of the weights by one row{each}"
-        noise = f"{noise_per_weight(certificate):.3g} per weight, added once, after training"
+        noise = f"{compute_noise_per_weight(certificate):.3g} per weight, added once, after training"
         return [
             ("algorithm", self.name),
             ("sensitivity", sensitivity),

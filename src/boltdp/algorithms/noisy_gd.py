@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from boltdp._arrays import Doubles
-from boltdp.algorithms._base import Algorithm, Job, main_noise
+from boltdp.algorithms._base import Algorithm, Job, find_main_noise
 from boltdp.context import Context
 from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.errors import ParameterError
@@ -30,7 +30,7 @@ SCANS = 26
 MOMENTUM = 0.7
 #: The default clip norm of gradients for one weight vector, and for one of each class.
 CLIP, JOINT_CLIP = 0.5, 0.4
-#: The sum of all steps times the noise per row, for one weight vector, and for one of each class: see `default_step`.
+#: The sum of all steps times the noise per row, for one weight vector, and for one of each class.
 REACH, JOINT_REACH = 24.0, 66.0
 #: The largest step, in units of the number of features over the smoothness.
 MAX_STEP = 12.0
@@ -77,11 +77,11 @@ class NoisyGD(Algorithm):
         scans = settings.passes if settings.passes is not None else SCANS
         step = settings.step_size
         if step is None:
-            step = default_step(problem, budget, clip=clip, scans=scans)
+            step = choose_step_size(problem, budget, clip=clip, scans=scans)
         return make_noisy_gradients(problem, budget, clip=clip, scans=scans, step=step, momentum=MOMENTUM)
 
     def run(self, prepared: PreparedRows, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
-        scans = max(_noisy_gradients(job.certificate).scans for job in jobs)
+        scans = max(_get_noisy_gradients(job.certificate).scans for job in jobs)
         stage = context.start_stage("descending", scans * prepared.rows)
         descents = [_descend(job, classes, prepared.feature_map) for job in jobs]
         sums, weights = [next(descent) for descent in descents], [np.empty(0) for _ in jobs]
@@ -96,15 +96,15 @@ class NoisyGD(Algorithm):
         return weights
 
     def describe_cost(self, certificate: Certificate) -> list[tuple[str, str]]:
-        scans = f"in each of {_noisy_gradients(certificate).scans} scans{self.describe_models(certificate)}"
+        scans = f"in each of {_get_noisy_gradients(certificate).scans} scans{self.describe_models(certificate)}"
         return [("algorithm", self.name), ("noise", f"added {scans} ({self.describe_noise(certificate)})")]
 
     def describe_run(self, certificate: Certificate) -> str:
-        event = _noisy_gradients(certificate)
+        event = _get_noisy_gradients(certificate)
         return f"{event.problem.rows:,} rows, {event.scans} scans, gradients clipped to {event.clip:g}"
 
     def describe_choices(self, certificate: Certificate, settings: Settings) -> list[tuple[str, str]]:
-        event = _noisy_gradients(certificate)
+        event = _get_noisy_gradients(certificate)
 
         def why(asked: object, chosen: str = "as fitted on public datasets (docs/accuracy.md)") -> str:
             return "as asked for" if asked is not None else chosen
@@ -118,11 +118,11 @@ class NoisyGD(Algorithm):
         ]
 
     def forecast(self, certificate: Certificate) -> dict[str, Any]:
-        event = _noisy_gradients(certificate)
-        return {"noise_per_row": main_noise(certificate).expected_norm / event.problem.rows, "step": event.step}
+        event = _get_noisy_gradients(certificate)
+        return {"noise_per_row": find_main_noise(certificate).expected_norm / event.problem.rows, "step": event.step}
 
 
-def default_step(problem: Problem, budget: Budget, *, clip: float, scans: int) -> float:
+def choose_step_size(problem: Problem, budget: Budget, *, clip: float, scans: int) -> float:
     """Return a step from public numbers, such that the sum of all steps is inversely proportional to the noise.
 
     Noise of relative norm nu per row moves the weights by nu times the sum of the steps, so this sum is a constant
@@ -132,7 +132,7 @@ def default_step(problem: Problem, budget: Budget, *, clip: float, scans: int) -
 
     >>> from boltdp.losses import Logistic
     >>> problem = Problem(loss=Logistic(), dims=50, rows=10**5)
-    >>> default_step(problem, Budget(1.0, 1e-9), clip=0.4, scans=40) > default_step(
+    >>> choose_step_size(problem, Budget(1.0, 1e-9), clip=0.4, scans=40) > choose_step_size(
     ...     problem, Budget(0.1, 1e-9), clip=0.4, scans=40)
     True
     """
@@ -148,7 +148,7 @@ def _descend(job: Job, classes: int, feature_map: FeatureMap | None) -> Generato
     """Yield the gradient sums that each scan needs, one for each model, and return the weights after the last scan."""
     from boltdp.kernel.loss_derivatives import DerivativeSums  # only here: commands that read no rows need none
 
-    event = _noisy_gradients(job.certificate)
+    event = _get_noisy_gradients(job.certificate)
     problem = event.problem
     weights = np.zeros((job.certificate.models, problem.loss.vectors, problem.dims))
     # The look-ahead point of Nesterov's momentum, where the next gradient is taken.
@@ -176,7 +176,7 @@ def _descend(job: Job, classes: int, feature_map: FeatureMap | None) -> Generato
     return weights
 
 
-def _noisy_gradients(certificate: Certificate) -> NoisyGradients:
+def _get_noisy_gradients(certificate: Certificate) -> NoisyGradients:
     event = certificate.training
     assert isinstance(event, NoisyGradients)
     return event

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from boltdp._arrays import Doubles
-from boltdp.algorithms._base import Algorithm, Job, main_noise
+from boltdp.algorithms._base import Algorithm, Job, find_main_noise
 from boltdp.context import Context
 from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.errors import ParameterError
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 #: The largest number of solvers that share scans.
 MAX_AT_ONCE = 64
-#: Lambda is REGULARIZATION times this power of the noise per row; see `default_regularization`.
+#: Lambda is REGULARIZATION times this power of the noise per row; see `choose_regularization`.
 REGULARIZATION, REGULARIZATION_POWER = 0.12, 1.35
-#: The expected accuracy loss in units of the noise per row; see `expected_accuracy_loss`.
+#: The expected accuracy loss in units of the noise per row; see `estimate_accuracy_loss`.
 ACCURACY_LOSS = 2.0
 
 
@@ -77,7 +77,7 @@ class Objective(Algorithm):
     def plan(self, settings: Settings, problem: Problem, budget: Budget | None) -> Training:
         chosen = settings.regularization
         if chosen is None:
-            chosen = default_regularization(problem, budget)
+            chosen = choose_regularization(problem, budget)
         problem = replace(problem, regularization=chosen)
         if budget is None:
             check_solvable(problem, None)
@@ -104,7 +104,7 @@ class Objective(Algorithm):
         if certificate.training_noise is None:
             return []
         noise = f"added once, before training{self.describe_models(certificate)} ({self.describe_noise(certificate)})"
-        loss = f"up to {expected_accuracy_loss(certificate):.3f} (19 of 20 measurements on public datasets)"
+        loss = f"up to {estimate_accuracy_loss(certificate):.3f} (19 of 20 measurements on public datasets)"
         return [("algorithm", self.name), ("noise", noise), ("expected accuracy loss", loss)]
 
     def describe_run(self, certificate: Certificate) -> str:
@@ -121,9 +121,9 @@ class Objective(Algorithm):
 
     def forecast(self, certificate: Certificate) -> dict[str, Any]:
         return {
-            "noise_per_row": main_noise(certificate).expected_norm / certificate.problem.rows,
+            "noise_per_row": find_main_noise(certificate).expected_norm / certificate.problem.rows,
             "regularization": certificate.problem.regularization,
-            "expected_accuracy_loss": expected_accuracy_loss(certificate),
+            "expected_accuracy_loss": estimate_accuracy_loss(certificate),
         }
 
 
@@ -142,7 +142,7 @@ def _make_solvers(job: Job, classes: int, feature_map: FeatureMap | None) -> Ite
         )
 
 
-def default_regularization(problem: Problem, budget: Budget | None) -> float:
+def choose_regularization(problem: Problem, budget: Budget | None) -> float:
     """Return a Lambda for objective perturbation, from the expected norm of its noise q per row.
 
     A larger Lambda costs Lambda/2 * ||w*||^2, a smaller one lets q move the weights further. The best one follows a
@@ -159,10 +159,10 @@ def default_regularization(problem: Problem, budget: Budget | None) -> float:
     return max(fitted, ample_regularization(problem, shares(budget).noise.epsilon), solvable)
 
 
-def expected_accuracy_loss(certificate: Certificate) -> float:
+def estimate_accuracy_loss(certificate: Certificate) -> float:
     """Return an empirical upper bound on the accuracy that objective perturbation loses, from the noise per row.
 
     In nineteen of twenty measurements on public datasets the loss against a noiseless model without curves was smaller
     (docs/accuracy.md).
     """
-    return min(ACCURACY_LOSS * main_noise(certificate).expected_norm / certificate.problem.rows, 0.5)
+    return min(ACCURACY_LOSS * find_main_noise(certificate).expected_norm / certificate.problem.rows, 0.5)

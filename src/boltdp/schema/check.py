@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -113,41 +113,43 @@ class CheckedColumn:
                 return f"no row has a class other than {_quote(met[0])}" if met else "no row has a declared class"
             present = self.cells
         wrong = self.wrong + (self.missing if self.role == "label" else 0)
-        return f"{_percent(wrong, present)} of the cells are not as declared" if wrong > MAX_WRONG * present else None
+        return (
+            f"{_format_share(wrong, present)} of the cells are not as declared" if wrong > MAX_WRONG * present else None
+        )
 
     @property
     def remarks(self) -> tuple[str, ...]:
         """Descriptions of all deviations from the declaration."""
-        present, remarks = max(self.cells - self.missing, 1), []
+        return tuple(self._list_remarks())
+
+    def _list_remarks(self) -> Iterator[str]:
+        present = max(self.cells - self.missing, 1)
         if self.unparsed:
             what = "no lists of the declared length" if self.role == "vector" else "no numbers"
-            remarks.append(
-                f"{_percent(self.unparsed, present)} are {what}, and count as missing{_list(self.unparsed_values)}"
-            )
+            listed = _list_unexpected(self.unparsed_values)
+            yield f"{_format_share(self.unparsed, present)} are {what}, and count as missing{listed}"
         if 2 * sum(one.count for one in self.unparsed_values if _COMMA.fullmatch(one.value)) > present:
             query = f"SELECT * REPLACE (replace({self.name}, ',', '.') AS {self.name}) FROM source"
-            remarks.append(f'most have a decimal comma; --query "{query}" makes a point of it')
-        for side, count, bound, end in (
-            ("below", self.below, self.low, self.smallest),
-            ("above", self.above, self.high, self.largest),
-        ):
-            if count:
-                remarks.append(f"{_percent(count, present)} are {side} {bound:g} and clipped to it, as far as {end:g}")
+            yield f'most have a decimal comma; --query "{query}" makes a point of it'
+        if self.below:
+            share = _format_share(self.below, present)
+            yield f"{share} are below {self.low:g} and clipped to it, as far as {self.smallest:g}"
+        if self.above:
+            share = _format_share(self.above, present)
+            yield f"{share} are above {self.high:g} and clipped to it, as far as {self.largest:g}"
         if self.undeclared:
             what = "are ignored" if self.role == "label" else "count as no category"
-            remarks.append(
-                f"{_percent(self.undeclared, present)} are not declared, and {what}{_list(self.undeclared_values)}"
-            )
+            listed = _list_unexpected(self.undeclared_values)
+            yield f"{_format_share(self.undeclared, present)} are not declared, and {what}{listed}"
         if self.missing:
-            remarks.append(f"{_percent(self.missing, self.cells)} are missing")
+            yield f"{_format_share(self.missing, self.cells)} are missing"
         if self.never:
             kind = "classes" if self.role == "label" else "categories"
             listed = ", ".join(map(_quote, self.never[:MAX_SHOWN]))
             more = len(self.never) - MAX_SHOWN
-            remarks.append(f"declared {kind} that never occur: {listed}{f' and {more:,} more' if more > 0 else ''}")
+            yield f"declared {kind} that never occur: {listed}{f' and {more:,} more' if more > 0 else ''}"
         if self.constant:
-            remarks.append("all cells are the same, so that it is of no use")
-        return tuple(remarks)
+            yield "all cells are the same, so that it is of no use"
 
     @property
     def findings(self) -> tuple[str, ...]:
@@ -272,7 +274,7 @@ def _list_most_frequent(counts: Mapping[Value, int], declared: Sequence[str] = (
     return tuple(UnexpectedValue(str(value), count, find_similar(str(value), declared)) for value, count in ordered)
 
 
-def _list(values: Iterable[UnexpectedValue]) -> str:
+def _list_unexpected(values: Iterable[UnexpectedValue]) -> str:
     listed = ", ".join(map(str, values))
     return f": {listed}" if listed else ""
 
@@ -281,10 +283,10 @@ def _quote(text: str) -> str:
     return f"'{printable(text, longest=40)}'"
 
 
-def _percent(count: int, total: int) -> str:
+def _format_share(count: int, total: int) -> str:
     """Format a share in percent; it is rounded neither to 0 nor to 100.
 
-    >>> _percent(1, 100_000), _percent(1, 3), _percent(3, 3)
+    >>> _format_share(1, 100_000), _format_share(1, 3), _format_share(3, 3)
     ('under 0.1 %', '33.3 %', '100 %')
     """
     if count == total:

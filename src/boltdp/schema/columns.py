@@ -20,7 +20,7 @@ from boltdp.encoding.declared_values import Value, check_count, check_int, check
 from boltdp.encoding.plan import NumberListRule, NumberRule, Rule, TimePartRule, ValueRule
 from boltdp.encoding.timestamps import PARTS, Part
 from boltdp.errors import DataError, ParameterError, near, shown
-from boltdp.schema.curves import MAX_PLACES, choose_places, curve_places
+from boltdp.schema.curves import MAX_PLACES, choose_places, compute_places
 
 if TYPE_CHECKING:
     from boltdp.schema.source_columns import ColumnType, Kind
@@ -195,7 +195,7 @@ class Numeric(Column):
                     f"the column {name!r} must declare a number of places for its curve beside 'spacing'"
                 )
             return [replace(column, curve=tuple(curve))]
-        return [replace(column, curve=curve_places(column, curve, declared.get("spacing", "even")))]
+        return [replace(column, curve=compute_places(column, curve, declared.get("spacing", "even")))]
 
     @property
     def entry(self) -> Any:

@@ -29,11 +29,11 @@ PLACE_DIGITS = 3
 MIN_LOG_WIDTH = 1000.0
 
 
-def curve_places(column: Numeric, count: Any, spacing: Any = "even") -> tuple[float, ...]:
+def compute_places(column: Numeric, count: Any, spacing: Any = "even") -> tuple[float, ...]:
     """Return the places of a curve of `count` steps, from the bounds of a column alone.
 
     >>> from boltdp.schema.columns import Numeric
-    >>> curve_places(Numeric("age", 0, 100), 4)
+    >>> compute_places(Numeric("age", 0, 100), 4)
     (20.0, 40.0, 60.0, 80.0)
     """
     what = f"the curve of {column.name!r}"
@@ -92,7 +92,7 @@ def choose_places(column: Numeric, count: int) -> tuple[float, ...]:
     else:
         # Ranges from or around 0 are mostly amounts; others, such as years and heights, are evenly spaced.
         wide = low in (0.0, -high) and width >= MIN_LOG_WIDTH
-        places = curve_places(column, count, "log" if wide else "even")
+        places = compute_places(column, count, "log" if wide else "even")
     # If the bounds are extremely close or far apart, rounding can move places outside.
     return tuple(sorted({place for place in places if low < place < high}))
 

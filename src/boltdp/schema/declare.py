@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from boltdp.errors import DataError, ParameterError, described, quoted
-from boltdp.schema.infer import NO_FEATURES, check_label, declared_classes, declared_column
+from boltdp.schema.infer import NO_FEATURES, check_label, derive_classes, derive_column
 from boltdp.schema.schema import Categorical, Classes, Column, Numeric, Schema, TimePart, Vector
 from boltdp.schema.source_columns import ColumnType, suggest_columns
 
@@ -57,7 +57,7 @@ def declare(
         what = "bounds, categories or timestamps" if given["timestamps"] else "bounds or categories"
         raise ParameterError(f"a column must have {what}, not both, got both for {quoted(twice)}")
     declared: dict[str, Column | None] = {
-        name: declared_column(name, column) for name, column in columns.items() if name not in (label, *uses)
+        name: derive_column(name, column) for name, column in columns.items() if name not in (label, *uses)
     }
     for name, pair in given["bounds"].items():
         declared[name] = _make_bounded(name, columns[name], pair)
@@ -71,7 +71,7 @@ def declare(
     features = [feature for name in columns if (feature := declared.get(name)) is not None]
     undeclared = [name for name, feature in declared.items() if feature is None and not columns[name].key]
     usable = [name for name in undeclared if columns[name].kind not in NO_FEATURES]
-    found = declared_classes(columns[label]) if classes is None else _read_values(classes, "classes")
+    found = derive_classes(columns[label]) if classes is None else _read_values(classes, "classes")
     nothing = bounds is None and categories is None and timestamps is None
     if not found or not (features or parts) or (usable and nothing):
         _raise_undeclared(columns, None if found else label, [] if any(given.values()) else usable)

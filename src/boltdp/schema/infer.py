@@ -59,8 +59,8 @@ def declared_schema(columns: Mapping[str, ColumnType], label: str) -> Schema:
     (Numeric(name='age', low=0.0, high=120.0, curve=()),)
     """
     check_label(columns, label)
-    features = {name: declared_column(name, column) for name, column in columns.items() if name != label}
-    classes = declared_classes(columns[label])
+    features = {name: derive_column(name, column) for name, column in columns.items() if name != label}
+    classes = derive_classes(columns[label])
     undeclared = [] if classes else [label]
     undeclared += [
         name
@@ -77,13 +77,13 @@ def declared_schema(columns: Mapping[str, ColumnType], label: str) -> Schema:
     return Schema(Classes(label, classes), tuple(feature for feature in features.values() if feature is not None))
 
 
-def declared_column(name: str, column: ColumnType) -> Column | None:
+def derive_column(name: str, column: ColumnType) -> Column | None:
     """Return the feature that the type and constraints of a column declare; None if they are not enough."""
     found = (kind.from_type(name, column) for kind in COLUMN_KINDS)
     return next((feature for feature in found if feature is not None), None)
 
 
-def declared_classes(column: ColumnType) -> tuple[Value, ...]:
+def derive_classes(column: ColumnType) -> tuple[Value, ...]:
     """Return the classes that the type of a label declares, if any."""
     return (False, True) if column.kind == "bool" else column.values or ()
 
@@ -155,7 +155,7 @@ def write_draft(
 
 def draft_column(name: str, column: ColumnType, summary: Summary | None, unused: str = "") -> Draft | None:
     """Draft the entry of a column; None if its type is unknown or cannot be a feature."""
-    declared = declared_column(name, column)
+    declared = derive_column(name, column)
     if declared is not None:
         return Draft(declared.table, declared.entry)
     found = (kind.infer(name, column, summary) for kind in COLUMN_KINDS)
@@ -168,7 +168,7 @@ def draft_column(name: str, column: ColumnType, summary: Summary | None, unused:
 
 
 def _draft_classes(name: str, column: ColumnType, summary: Summary | None, unused: str) -> str:
-    if declared := declared_classes(column):
+    if declared := derive_classes(column):
         return toml_value([*declared])
     if summary is not None:
         classes, noisy = summary.categories, summary.noise is not None

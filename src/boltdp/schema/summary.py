@@ -165,7 +165,7 @@ class Summary:
 
     def add(self, cells: pa.Array) -> None:
         """Count cells of an undeclared column."""
-        cells = _plain(cells)
+        cells = _decode(cells)
         kind = ColumnType.of(cells.type).kind
         if kind == "list":
             cells = cells.drop_null()
@@ -188,7 +188,7 @@ class Summary:
 
     def add_declared(self, cells: pa.Array) -> None:
         """Count cells as the declared column encodes them."""
-        cells = _plain(cells)
+        cells = _decode(cells)
         gaps, length = find_missing(cells), 1 if self.length is None else self.length
         if self.declared:
             self._add_codes(cells, self.coder.codes(cells), gaps)
@@ -204,7 +204,7 @@ class Summary:
 
     def add_unparsed(self, texts: pa.Array) -> None:
         """Count texts that did not parse, and were counted as missing, as unparsed."""
-        texts = texts.filter(pa.array(~(find_missing(texts) | _blank(texts))))
+        texts = texts.filter(pa.array(~(find_missing(texts) | _find_blank(texts))))
         count = len(texts) * (1 if self.length is None else self.length)
         self.missing -= count
         self.unparsed += count
@@ -228,7 +228,7 @@ class Summary:
         if pa.types.is_floating(cells.type):
             gaps = gaps | np.isnan(numbers_of(cells))
         elif pa.types.is_string(cells.type) or pa.types.is_large_string(cells.type):
-            gaps = gaps | ((codes < 0) & _blank(cells))
+            gaps = gaps | ((codes < 0) & _find_blank(cells))
         self.missing += int(gaps.sum())
         met = np.bincount(codes[codes >= 0], minlength=len(self.declared)).tolist()
         self.values.update(dict(zip(self.declared, met, strict=True)))
@@ -263,13 +263,13 @@ def scan_rows(
 
 def count_values(cells: pa.Array) -> Counter[Value]:
     """Count the values that a schema can declare: texts that are not blank, finite numbers, booleans."""
-    cells = _plain(cells)
+    cells = _decode(cells)
     if ColumnType.of(cells.type).kind == "text":
         cells = cells.cast(pa.large_binary())  # some texts of Arrow cannot be decoded, and are none to declare
     found, counts = pc.value_counts(cells).flatten()
     counter: Counter[Value] = Counter()
     for cell, count in zip(found.to_pylist(), counts.to_pylist(), strict=True):
-        value = _declarable(cell)
+        value = _convert_value(cell)
         if value is not None:
             counter[value] += count
     return counter
@@ -312,7 +312,7 @@ def read_largest_numbers(cells: pa.Array) -> Doubles:
     return largest
 
 
-def _declarable(value: Any) -> Value | None:
+def _convert_value(value: Any) -> Value | None:
     if isinstance(value, bytes):
         try:
             value = value.decode()
@@ -333,7 +333,7 @@ def _count_texts(cells: pa.Array) -> dict[Value, int]:
     return dict(zip(found.to_pylist(), counts.to_pylist(), strict=True))
 
 
-def _plain(cells: pa.Array) -> pa.Array:
+def _decode(cells: pa.Array) -> pa.Array:
     return cells.dictionary_decode() if pa.types.is_dictionary(cells.type) else cells
 
 
@@ -343,7 +343,7 @@ def find_missing(cells: pa.Array) -> Booleans:
     return np.zeros(len(cells), bool) if gaps is None else gaps
 
 
-def _blank(cells: pa.Array) -> Booleans:
+def _find_blank(cells: pa.Array) -> Booleans:
     """Return the mask of blank texts."""
     found: Booleans = values(pc.equal(pc.utf8_trim_whitespace(cells.cast(pa.string())), ""))
     return found

@@ -43,7 +43,7 @@ ALGORITHMS = (
 )
 
 
-def settings_of(name: str, common: Settings, epsilon: float) -> Settings:
+def adapt_settings(name: str, common: Settings, epsilon: float) -> Settings:
     """Return the common settings for one name and epsilon, without those that its algorithm does not accept."""
     if name == "noiseless":
         return replace(common, epsilon=None, delta=0.0, noise_seed=None, algorithm="auto")
@@ -185,7 +185,7 @@ def compare(
         )
     cut = rows if test is not None else rows - round(TEST_SHARE * rows)
     # Noiseless training has no epsilon, and so only one cell.
-    chosen = [(name, settings_of(name, settings, epsilon)) for name in names for epsilon in epsilons]
+    chosen = [(name, adapt_settings(name, settings, epsilon)) for name in names for epsilon in epsilons]
     cells = {(name, one.epsilon): one for name, one in chosen}
     # All plans are made first, so that an error in the last one is raised before the first training.
     plans = {cell: make_plan(schema, cut, replace(one, curves=0)) for cell, one in cells.items()}

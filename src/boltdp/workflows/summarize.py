@@ -29,8 +29,8 @@ from boltdp.schema.infer import (
     NO_FEATURES,
     TIMESTAMPS,
     check_label,
-    declared_classes,
-    declared_column,
+    derive_classes,
+    derive_column,
     write_draft,
 )
 from boltdp.schema.noisy_summary import WIDE_EDGES, Counted, PrivateCounts, min_significant
@@ -95,9 +95,9 @@ def plan_private_draft(columns: Mapping[str, ColumnType], label: str, budget: Bu
     without_delta = []
     for name, column in columns.items():
         if name == label:
-            declared = bool(declared_classes(column))
+            declared = bool(derive_classes(column))
         else:
-            declared = column.kind in NO_FEATURES or column.key or declared_column(name, column) is not None
+            declared = column.kind in NO_FEATURES or column.key or derive_column(name, column) is not None
         if declared:
             continue
         if name != label and column.kind != "text":
