@@ -138,7 +138,7 @@ def test_a_shape_that_is_brought_up_to_date_makes_the_scans_fewer_than_that_of_t
         first.append(hessian)
         return honest(strength, first[0], unsure=unsure)
 
-    monkeypatch.setattr(_newton, "_rough_inverse", stale)
+    monkeypatch.setattr(_newton, "_approximate_inverse", stale)
     assert up_to_date < scans(problem, rows)
     assert len(first) > 1
 
