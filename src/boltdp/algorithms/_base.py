@@ -105,7 +105,6 @@ class Algorithm(ABC):
         return made
 
     def rescale_problem(self, problem: Problem, *, rows: int) -> Problem:
-        """Return the same problem for fewer rows."""
         return replace(problem, rows=rows)
 
     @abstractmethod

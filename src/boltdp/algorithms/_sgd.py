@@ -50,7 +50,8 @@ TYPICAL_CURVATURE = 0.2
 
 #: Draws the positions of one pass from rows, batches and random bytes; a -1 ends each batch if `marked` is set.
 Sampler: TypeAlias = Callable[..., Iterator[Integers]]
-Calibration: TypeAlias = Callable[[Recipe, Budget], Mechanism]
+#: Calibrates the noise of an update from a recipe and a budget.
+Calibration: TypeAlias = Callable[..., Mechanism]
 
 
 class PassesOfSGD(Algorithm):
@@ -253,8 +254,8 @@ class WhiteBox(PassesOfSGD):
 
     about = "to every update"
     sampling: ClassVar[Sampling]
-    proved: ClassVar[Calibration]  #: calibrates the noise of an update
-    published: ClassVar[Calibration]  #: the same as in the paper, for algorithms that take an analysis
+    proved: ClassVar[Calibration]
+    published: ClassVar[Calibration]  #: as in the paper, for algorithms that take an analysis
     noise_place = "noise in every update"
     explanation = "The noise is that of the averaged gradient of each update; the last column compares it with 1."
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from boltdp.algorithms._base import Algorithm, Job, find_main_noise
 from boltdp.context import Context
 from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.errors import ParameterError
-from boltdp.kernel.feature_map import FeatureMap
 from boltdp.losses import Loss
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
@@ -31,9 +30,6 @@ from boltdp.privacy.events.objective_perturbation import (
 from boltdp.privacy.release import draw_linear_terms
 from boltdp.privacy.training_problem import Problem
 from boltdp.settings import Settings
-
-if TYPE_CHECKING:
-    from boltdp.algorithms._newton import Solver
 
 #: The largest number of solvers that share scans.
 MAX_AT_ONCE = 64
@@ -85,14 +81,25 @@ class Objective(Algorithm):
         return make_objective_perturbation(problem, budget)
 
     def run(self, prepared: PreparedRows, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
-        from boltdp.algorithms._newton import MAX_NUMBERS, solve  # only here: SciPy comes with it
+        from boltdp.algorithms._newton import MAX_NUMBERS, minimise, solve  # only here: SciPy comes with it
 
         # How many scans it takes depends on the rows: only the beginning and the end are reported.
         stage = context.start_stage("minimising", prepared.rows)
         stage.report_rows(0)
         problem = jobs[0].certificate.problem
         together = min(MAX_AT_ONCE, max(1, MAX_NUMBERS // (problem.loss.vectors * problem.dims**2)))
-        solvers = (solver for job in jobs for solver in _make_solvers(job, classes, prepared.feature_map))
+        solvers = (
+            minimise(
+                job.certificate.problem,
+                linear,
+                noise=job.certificate.training_noise,
+                positive=positive,
+                classes=classes,
+                feature_map=prepared.feature_map,
+            )
+            for job in jobs
+            for positive, linear in zip(job.positives, draw_linear_terms(job.certificate, job.randomness), strict=True)
+        )
         minimisers: list[Doubles] = []
         while group := list(islice(solvers, together)):
             minimisers += solve(prepared, group)
@@ -125,21 +132,6 @@ class Objective(Algorithm):
             "regularization": certificate.problem.regularization,
             "expected_accuracy_loss": estimate_accuracy_loss(certificate),
         }
-
-
-def _make_solvers(job: Job, classes: int, feature_map: FeatureMap | None) -> Iterator[Solver]:
-    from boltdp.algorithms._newton import minimise
-
-    certificate = job.certificate
-    for positive, linear in zip(job.positives, draw_linear_terms(certificate, job.randomness), strict=True):
-        yield minimise(
-            certificate.problem,
-            linear,
-            noise=certificate.training_noise,
-            positive=positive,
-            classes=classes,
-            feature_map=feature_map,
-        )
 
 
 def choose_regularization(problem: Problem, budget: Budget | None) -> float:

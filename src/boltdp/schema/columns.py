@@ -47,7 +47,6 @@ class Draft:
     used: bool = True  #: False: the entry is commented out
 
     def write(self, name: str) -> str:
-        """Return the line of the file."""
         comment = f"  # {self.comment}" if self.comment else ""
         return f"{'' if self.used else '# '}{toml_key(name)} = {toml_value(self.entry)}{comment}"
 

@@ -101,17 +101,6 @@ def write_draft(
 
     Unknown entries are `[]`, for which `Schema.load` raises an error. `unused` has the reasons why columns are
     commented out.
-
-    >>> print(write_draft({"age": ColumnType("number"), "sick": ColumnType("bool")}, "sick", {}))
-    label = "sick"
-    classes = [false, true]
-    intercept = true
-    # clip_norm = 1.0  # rows of a larger norm are scaled down to it; without it none is
-    <BLANKLINE>
-    [numeric]
-    # name = { bounds = [low, high], curve = 8 } adds steps at 8 places: a model is then a curve, not a line
-    age = []  # [low, high]
-    <BLANKLINE>
     """
     unused = unused or {}
     tables: dict[str, list[str]] = {"numeric": [], "categorical": [], "vector": []}

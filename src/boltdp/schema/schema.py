@@ -226,7 +226,6 @@ class Schema:
 
     @property
     def feature_names(self) -> tuple[str, ...]:
-        """The names of the features of the model."""
         if self.projection is not None:
             return tuple(f"projected[{i}]" for i in range(self.projection.dims))
         names = [name for column in self.columns for name in column.names]
@@ -246,11 +245,7 @@ class Schema:
 
     @property
     def feature_clip_norm(self) -> float:
-        """The clip norm of the encoded features without the intercept, before any division.
-
-        >>> Schema(Classes("y", (0, 1)), (Numeric("a", 0, 1), Numeric("b", 0, 1)), clip_norm=1.25).feature_clip_norm
-        0.75
-        """
+        """The clip norm of the encoded features without the intercept, before any division."""
         longest, declared = math.sqrt(sum(column.rule.squared_norm for column in self.columns)), self.clip_norm
         if declared is None:
             return longest
@@ -269,7 +264,6 @@ class Schema:
 
     @property
     def encoding(self) -> EncodingPlan:
-        """The encoding plan of the rows."""
         rules = tuple(column.rule for column in self.columns)
         features, unit = self.encoded_dims - self.intercept, 1.0 / self.row_norm
         centers, factors = np.zeros(features), np.full(features, unit)
@@ -305,11 +299,7 @@ class Schema:
 
     @classmethod
     def from_dict(cls, declared: Mapping[str, Any]) -> Schema:
-        """Inverse of `to_dict`; brace ranges are expanded.
-
-        >>> Schema.from_dict({"label": "y", "classes": [0, 1], "numeric": {"f{0..2}": [0, 1]}}).dims
-        4
-        """
+        """Inverse of `to_dict`; brace ranges are expanded."""
         if isinstance(declared, Mapping) and "undecided" in declared:
             raise ParameterError(_UNDECIDED, hint=_UNDECIDED_HINT)
         check_keys(declared, optional=_KEYS, what="the schema")
@@ -358,7 +348,6 @@ class Schema:
 
     @classmethod
     def load(cls, path: str | Path) -> Schema:
-        """Read a TOML file."""
         try:
             text = read_text(path, most=MAX_BYTES)
         except BoltdpError as fault:
@@ -367,11 +356,6 @@ class Schema:
 
     @classmethod
     def from_toml(cls, text: str) -> Schema:
-        r"""Read TOML text.
-
-        >>> Schema.from_toml('label = "y"\nclasses = ["no", "yes"]\n[numeric]\nage = [0, 100]').classes
-        ('no', 'yes')
-        """
         try:
             declared = tomllib.loads(text)
         except tomllib.TOMLDecodeError as fault:
@@ -383,7 +367,6 @@ class Schema:
         return cls.from_dict(declared)
 
     def save(self, path: str | Path) -> None:
-        """Write a TOML file."""
         Path(path).write_text(self.to_toml(), "utf-8")
 
     def to_toml(self) -> str:

@@ -72,13 +72,7 @@ class Histogram:
 
 @dataclass(eq=False, kw_only=True)
 class Summary:
-    """Statistics of the cells of one column; each number of a list is a cell.
-
-    >>> summary = Summary()
-    >>> summary.add(pa.array(["1.5", "x", None, "x", "30"]))
-    >>> summary.numbers, summary.others, summary.numeric, summary.categories
-    (2, 2, False, ('1.5', '30', 'x'))
-    """
+    """Statistics of the cells of one column; each number of a list is a cell."""
 
     rule: Rule | None = None  #: of a declared column
     length: int | None = None  #: of lists

@@ -116,7 +116,6 @@ class Target(ABC):
         """Describe the scores of a model with this loss."""
 
     def count_models(self, loss: Loss) -> int:
-        """Count the models that this loss needs."""
         return self.count_vectors(loss) // loss.vectors
 
     def check_loss(self, loss: Loss) -> None:
@@ -228,7 +227,6 @@ class Classes(Target):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The classes as texts."""
         return tuple(format_value(value) for value in self.values)
 
     @property
@@ -302,10 +300,6 @@ class Classes(Target):
         """Return the weight of each class, scaled to a maximum of 1, since only their ratios matter.
 
         Classes missing in a mapping have the weight 1. Rows are not counted: "balanced" needs the prior.
-
-        >>> target = Classes("sick", ("no", "yes"), prior=(0.8, 0.2))
-        >>> target.resolve_class_weights("balanced"), target.resolve_class_weights({"yes": 8})
-        ((0.25, 1.0), (0.125, 1.0))
         """
         given = [real_number(one, "each of the class_weights") for one in self._order_class_weights(asked)]
         if not all(0 < weight < math.inf for weight in given):

@@ -125,7 +125,6 @@ class Comparison:
 
     @classmethod
     def load(cls, path: str | Path) -> Comparison:
-        """Read a file that `save` wrote."""
         try:
             record = json.loads(Path(path).read_text("utf-8"))
             if record["format"] != FORMAT:

@@ -91,6 +91,7 @@ def synthesize(
         return schema
     import duckdb  # only here and below: the rows themselves need neither of these
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
     path = Path(output)
     if path.suffix not in (".parquet", ".duckdb"):
@@ -108,23 +109,17 @@ def synthesize(
                 progress(done)
 
     try:
-        if path.suffix == ".parquet":
-            _write_parquet(path, batches(), arrow_schema)
-        else:
+        if path.suffix == ".duckdb":
             _write_duckdb(path, table, pa.RecordBatchReader.from_batches(arrow_schema, batches()))
+            return schema
+        made = batches()
+        # Random floats do not compress, and dictionary encoding would make them larger.
+        with pq.ParquetWriter(path, arrow_schema, compression="none", use_dictionary=False) as writer:
+            while group := list(islice(made, 8)):
+                writer.write_table(pa.Table.from_batches(group))
     except (OSError, duckdb.Error):
         raise DataError(f"the file {str(path)!r} cannot be written: is there space, and permission?") from None
     return schema
-
-
-def _write_parquet(path: Path, batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    # Random floats do not compress, and dictionary encoding would make them larger.
-    with pq.ParquetWriter(path, schema, compression="none", use_dictionary=False) as writer:
-        while group := list(islice(batches, 8)):
-            writer.write_table(pa.Table.from_batches(group))
 
 
 def _write_duckdb(path: Path, table: str, reader: pa.RecordBatchReader) -> None:

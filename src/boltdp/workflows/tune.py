@@ -78,7 +78,11 @@ def tune(
         raise ParameterError(f"method must be one of {', '.join(get_args(Method))}, got {method!r}")
     if (public is not None) != (method == "public"):
         raise ParameterError(f"public rows must be given for the method 'public' and no other, got method {method!r}")
-    _check_candidates(candidates)
+    if not candidates:
+        raise ParameterError("there must be at least one candidate, got none")
+    first = {name: getattr(candidates[0], name) for name in TUNABLE}
+    if any(replace(one, **first) != candidates[0] for one in candidates):
+        raise ParameterError(f"candidates must differ in nothing but {', '.join(TUNABLE)}")
     for each in candidates:
         resolve_settings(each, schema)  # raises errors in the settings before rows are counted
     context = candidates[0].context() if context is None else context
@@ -120,11 +124,3 @@ def _make_charge(certificates: Sequence[Certificate], method: Method) -> Charge:
         return first
     events = OneOfSeveral(first.budget.epsilon, tuple(one.spent for one in certificates))
     return Release(first.budget, events, first.adjacency)
-
-
-def _check_candidates(candidates: Sequence[Settings]) -> None:
-    if not candidates:
-        raise ParameterError("there must be at least one candidate, got none")
-    first = {name: getattr(candidates[0], name) for name in TUNABLE}
-    if any(replace(one, **first) != candidates[0] for one in candidates):
-        raise ParameterError(f"candidates must differ in nothing but {', '.join(TUNABLE)}")
