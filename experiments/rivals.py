@@ -25,7 +25,7 @@ from boltdp._arrays import Doubles, Integers
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.training_problem import Recipe
 from boltdp.settings import Settings
-from boltdp.workflows.plan import plan_certificate
+from boltdp.workflows.plan import make_plan
 from boltdp.workflows.standardize import plan_standardization
 from boltdp.workflows.train import train
 from experiments.tasks import Answer, Task
@@ -358,10 +358,7 @@ def white_box(
         radius=radius,
         loss=loss,
     )
-    before = plan_standardization(settings, task.schema, rows=task.rows)
-    planned = plan_certificate(
-        settings, rows=task.rows, dims=task.schema.dims, classes=task.classes, standardization=before
-    ).problem
+    planned = make_plan(task.schema, task.rows, settings).certificate.problem
     assert isinstance(planned, Recipe)
     step = min(stretch * float(planned.schedule.at([1])[0]), 1.0 / planned.beta)
     model = train(task.training, task.schema, replace(settings, step_size=step))

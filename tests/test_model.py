@@ -18,7 +18,6 @@ import pytest
 from click.testing import CliRunner
 
 from boltdp._files.sealed import MAX_BYTES, MAX_DIGITS, sealed
-from boltdp.algorithms._base import replace_problem
 from boltdp.cli import main
 from boltdp.engines import ArrayEngine
 from boltdp.errors import BoltdpError, ParameterError
@@ -167,9 +166,9 @@ def test_a_certificate_has_weights_of_the_classes_or_none() -> None:
     weighted = plan_certificate(Settings(epsilon=1.0, class_weights=(1.0, 0.5)), rows=1000, dims=3, classes=2)
     assert '"class_weights": [1.0, 0.5]' in json.dumps(model_of(weighted).to_dict())
     assert "class_weights" not in json.dumps(model().to_dict())
-    spent = weighted.spent
-    assert isinstance(spent, Training)
-    three = replace(weighted, spent=replace_problem(spent, replace(spent.problem, class_weights=(1.0, 0.5, 0.5))))
+    assert isinstance(weighted.spent, Training)
+    spent: Any = weighted.spent
+    three = replace(weighted, spent=replace(spent, problem=replace(spent.problem, class_weights=(1.0, 0.5, 0.5))))
     with pytest.raises(ParameterError, match="class_weights must be one for each of the 2 classes, got 3"):
         model_of(three)
 

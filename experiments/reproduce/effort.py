@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 #: noise and the sensitivity are in Python for all of them: "controller". What runs for every batch or row is "engine".
 #: SCS13 and BST14 share the noise of an update; BST14 draws its rows besides, in the kernel and in PostgreSQL.
 _NOISE_OF_UPDATES: Mapping[str, Sequence[str]] = {
-    "controller": ("src/boltdp/algorithms/_white_box.py",),
+    "controller": ("src/boltdp/algorithms/_sgd.py:WhiteBox",),
     "engine": (
         "src/boltdp/kernel/gaussian_sampling.h",
         "src/boltdp/kernel/random_stream.h",
@@ -46,7 +46,7 @@ NEEDED: Mapping[str, Mapping[str, Sequence[str]]] = {
         "controller": (
             *_NOISE_OF_UPDATES["controller"],
             "src/boltdp/algorithms/bst14.py",
-            "src/boltdp/algorithms/_sampling.py:fixed_size_batches",
+            "src/boltdp/algorithms/_sampling.py:draw_fixed_size_batches",
             "src/boltdp/privacy/events/noisy_sgd.py:bst14_noise",
         ),
         "engine": (

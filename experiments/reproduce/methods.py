@@ -30,10 +30,10 @@ from boltdp.privacy.mechanisms import Mechanism, gaussian_epsilon
 from boltdp.privacy.release import Randomness, release_weights
 from boltdp.privacy.step_schedules import Schedule, constant
 from boltdp.privacy.training_problem import Recipe
-from boltdp.schema.target import Classes
+from boltdp.schema.schema import array_schema
 from boltdp.settings import Settings
 from boltdp.workflows.plan import plan_models
-from boltdp.workflows.select import TRIALS, choose_by_portions, choose_by_trials, plan_portions, plan_trials
+from boltdp.workflows.select import TRIALS, Chosen, choose_by_portions, choose_by_trials, plan_portions, plan_trials
 from boltdp.workflows.train import train
 from experiments import rivals
 from experiments.reproduce import data
@@ -169,8 +169,7 @@ def planned(cell: Cell, *, rows: int, dims: int, classes: int, budget: Budget | 
             regularization=cell.regularization,
             radius=None if cell.convex else 1.0 / cell.regularization,
         )
-        target = Classes("label", tuple(range(classes)))
-        return plan_models(asked, rows=rows, dims=dims, target=target, budget=budget)
+        return plan_models(asked, array_schema(dims=dims, classes=range(classes)), rows, budget)
     recipe, models = recipe_of(cell, rows=rows, dims=dims), 1 if classes == 2 else classes
     share = None if budget is None else budget.split(models)
     training: Training
@@ -255,14 +254,12 @@ def _tuned(cell: Cell, repeat: int, rows: data.Prepared, budget: Budget | None) 
 
     if cell.tuning == "portions":
         events = plan_portions(plan_one, budget, candidates=len(grid), rows=rows.rows)
-        choose: Callable[..., Any] = choose_by_portions
+        choose: Callable[..., Chosen] = choose_by_portions
     else:
         events = plan_trials(plan_one, budget, candidates=len(grid), rows=rows.rows, mean=TRIALS)
         choose = choose_by_trials
     certificates = [certify(event, budget) for event in events]
-    chosen = choose(ordered(cell.data, repeat), certificates, classes=rows.classes, context=Context(seed=repeat))
-    weights: Doubles = chosen.weights
-    return weights
+    return choose(ordered(cell.data, repeat), certificates, classes=rows.classes, context=Context(seed=repeat))[1]
 
 
 def _own(cell: Cell) -> Measured:

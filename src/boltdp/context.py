@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import TypeAlias
 
 from boltdp import _interrupts
 from boltdp._threads import processors
@@ -15,13 +16,9 @@ from boltdp.privacy.release import Randomness
 __all__ = ["Context", "OnBadRow", "Progress"]
 
 
-class Progress(Protocol):
-    """Receives the number of processed rows of a stage, and nothing computed from the rows.
-
-    Calls never overlap, but may come from different threads.
-    """
-
-    def __call__(self, stage: str, done: int, total: int) -> None: ...
+#: Receives a stage, and how many of how many rows it has processed; nothing computed from the rows.
+#: Calls never overlap, but may come from different threads.
+Progress: TypeAlias = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -201,7 +201,7 @@ def test_what_is_asked_for_is_taken_and_told() -> None:
         epsilon=1.0, delta=1e-6, algorithm="noisy-gd", passes=9, gradient_clip=0.3, step_size=2.0, regularization=0.1
     )
     certificate = plan_certificate(asked, rows=100, dims=3, classes=2)
-    event = noisy_gd._noisy_gradients(certificate)
+    event = noisy_gd._get_noisy_gradients(certificate)
     assert (event.scans, event.clip, event.step, event.problem.regularization) == (9, 0.3, 2.0, 0.1)
     algorithm = ALGORITHMS["noisy-gd"]
     told = dict(algorithm.describe_choices(certificate, asked))

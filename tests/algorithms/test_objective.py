@@ -132,13 +132,13 @@ def test_a_shape_that_is_brought_up_to_date_makes_the_scans_fewer_than_that_of_t
     rows = some_rows(2, rows=5000, dims=20)
     problem = problem_of(Logistic(), rows, penalty=1e-5)
     up_to_date = scans(problem, rows)
-    honest, first = _newton._rough_inverse, list[Matrix]()
+    honest, first = _newton._approximate_inverse, list[Matrix]()
 
     def stale(strength: float, hessian: Matrix, *, unsure: float) -> _newton.Linear:
         first.append(hessian)
         return honest(strength, first[0], unsure=unsure)
 
-    monkeypatch.setattr(_newton, "_rough_inverse", stale)
+    monkeypatch.setattr(_newton, "_approximate_inverse", stale)
     assert up_to_date < scans(problem, rows)
     assert len(first) > 1
 
@@ -575,9 +575,9 @@ def test_short_steps_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_default_regularization_is_never_too_small(loss: Loss, rows: int, epsilon: float) -> None:
     problem = Problem(loss=loss, dims=9, rows=rows)
     for budget in (Budget(epsilon), Budget(epsilon, 1e-6)):
-        chosen = objective.default_regularization(problem, budget)
+        chosen = objective.choose_regularization(problem, budget)
         make_objective_perturbation(replace(problem, regularization=chosen), budget)
-    check_solvable(replace(problem, regularization=objective.default_regularization(problem, None)), None)
+    check_solvable(replace(problem, regularization=objective.choose_regularization(problem, None)), None)
 
 
 def test_conjugate_gradients_go_on_until_the_step_is_precise_enough() -> None:
@@ -595,7 +595,7 @@ def test_conjugate_gradients_go_on_until_the_step_is_precise_enough() -> None:
         yield None
         return matrix @ along
 
-    step = _newton._newton_step(curvature, lambda vector: vector, slope, precision=1e-12)
+    step = _newton._solve_newton_step(curvature, lambda vector: vector, slope, precision=1e-12)
     try:
         while True:
             next(step)

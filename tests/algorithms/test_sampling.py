@@ -11,14 +11,14 @@ import pytest
 from scipy import stats
 
 from boltdp._arrays import Integers
-from boltdp.algorithms._sampling import CHUNK, fixed_size_batches, poisson_batches
+from boltdp.algorithms._sampling import CHUNK, draw_fixed_size_batches, draw_poisson_batches
 from boltdp.errors import ParameterError
 from boltdp.privacy.exact_sampling import seeded_bytes
 
 
 def batches_of(rows: int, batches: int, seed: int) -> list[npt.NDArray[np.int64]]:
     """The batches of one pass of DP-SGD, markers removed."""
-    drawn = np.concatenate([*poisson_batches(rows=rows, batches=batches, random_bytes=seeded_bytes(seed))])
+    drawn = np.concatenate([*draw_poisson_batches(rows=rows, batches=batches, random_bytes=seeded_bytes(seed))])
     assert drawn[-1] == -1
     return np.split(drawn[drawn >= 0], np.cumsum(np.diff(np.flatnonzero(drawn < 0), prepend=-1) - 1))[:-1]
 
@@ -27,7 +27,7 @@ def batches_of(rows: int, batches: int, seed: int) -> list[npt.NDArray[np.int64]
     ("rows", "batches"), [(1, 1), (10, 3), (1000, 1000), (7, 1), (50, 2), (CHUNK + 5, 1), (3 * CHUNK, 700)]
 )
 def test_batches_of_fixed_size_have_no_row_twice(rows: int, batches: int) -> None:
-    drawn = np.concatenate([*fixed_size_batches(rows=rows, batches=batches, random_bytes=seeded_bytes(2))])
+    drawn = np.concatenate([*draw_fixed_size_batches(rows=rows, batches=batches, random_bytes=seeded_bytes(2))])
     edges = [j * rows // batches for j in range(batches + 1)]
     assert len(drawn) == rows
     for start, stop in itertools.pairwise(edges):
@@ -42,7 +42,7 @@ def test_every_batch_of_fixed_size_is_equally_likely(rows: int, batches: int, se
     size, random_bytes = rows // batches, seeded_bytes(3)
     counts: dict[tuple[int, ...], int] = {}
     for _ in range(3000):
-        drawn = np.concatenate([*fixed_size_batches(rows=rows, batches=batches, random_bytes=random_bytes)])
+        drawn = np.concatenate([*draw_fixed_size_batches(rows=rows, batches=batches, random_bytes=random_bytes)])
         key = tuple(sorted(drawn[:size].tolist()))
         counts[key] = counts.get(key, 0) + 1
     assert len(counts) == sets
@@ -79,7 +79,7 @@ def test_poisson_sampling_takes_each_row_into_each_batch_independently() -> None
 def test_the_gaps_between_the_rows_of_poisson_batches_are_geometric(batches: int) -> None:
     """Coins in a line, batch after batch; parts of a pass join without a trace."""
     rows = 40_000
-    drawn = np.concatenate([*poisson_batches(rows=rows, batches=batches, random_bytes=seeded_bytes(7))])
+    drawn = np.concatenate([*draw_poisson_batches(rows=rows, batches=batches, random_bytes=seeded_bytes(7))])
     assert len(drawn) > CHUNK
     coins = (np.cumsum(drawn < 0) * rows + drawn)[drawn >= 0]
     gaps = np.diff(coins, prepend=-1)
@@ -92,7 +92,7 @@ def test_the_gaps_between_the_rows_of_poisson_batches_are_geometric(batches: int
 def test_passes_and_parts_of_a_pass_are_drawn_anew() -> None:
     random_bytes = seeded_bytes(8)
     passes = [
-        np.concatenate([*fixed_size_batches(rows=2 * CHUNK, batches=2 * CHUNK, random_bytes=random_bytes)])
+        np.concatenate([*draw_fixed_size_batches(rows=2 * CHUNK, batches=2 * CHUNK, random_bytes=random_bytes)])
         for _ in range(2)
     ]
     halves = np.concatenate(passes).reshape(4, CHUNK)
@@ -100,7 +100,7 @@ def test_passes_and_parts_of_a_pass_are_drawn_anew() -> None:
         assert (one == other).mean() < 0.01
 
 
-@pytest.mark.parametrize("draw", [fixed_size_batches, poisson_batches])
+@pytest.mark.parametrize("draw", [draw_fixed_size_batches, draw_poisson_batches])
 @pytest.mark.parametrize("batches", [0, 2, 10**6])
 def test_more_batches_than_rows_and_none_are_refused(draw: Callable[..., Iterator[Integers]], batches: int) -> None:
     """The gap to the next row of a batch could pass more ends of batches than C has room for."""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from boltdp.algorithms import ALGORITHMS, Job
-from boltdp.algorithms._white_box import WhiteBox
+from boltdp.algorithms._sgd import WhiteBox
 from boltdp.context import Context
 from boltdp.engines.arrays import ArrayEngine
 from boltdp.errors import ParameterError

@@ -185,18 +185,6 @@ def test_missing_key_is_named() -> None:
         Schema.from_dict({"label": "y"})
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{"radius": 4.0}, {"standardization": {"centers": [0.0], "scales": [1.0], "radius": 1.5, "intercept": 1.0}}],
-    ids=["schema", "standardization"],
-)
-def test_the_old_name_of_the_clip_norm_is_told_with_the_new_one(changes: dict[str, object]) -> None:
-    with pytest.raises(ParameterError, match=r"^the \w+ must not declare 'radius'$") as caught:
-        Schema.from_dict(declared(**changes))
-    assert caught.value.hint is not None
-    assert "it is called clip_norm now" in caught.value.hint
-
-
 def test_brace_range_cannot_be_a_column_name() -> None:
     with pytest.raises(ParameterError, match="must not contain a brace range"):
         Numeric("f{0..3}", 0, 1)

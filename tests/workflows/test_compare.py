@@ -16,7 +16,7 @@ from boltdp.errors import ParameterError
 from boltdp.privacy.training_problem import Recipe
 from boltdp.schema.schema import Classes, Numeric, Schema
 from boltdp.settings import Settings
-from boltdp.workflows.compare import ALGORITHMS, Comparison, ComparisonFileError, compare, draw, settings_of
+from boltdp.workflows.compare import ALGORITHMS, Comparison, ComparisonFileError, adapt_settings, compare, draw
 from boltdp.workflows.plan import Plan, make_plan, plan_certificate
 
 SCHEMA = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
@@ -149,7 +149,7 @@ def test_seeded_noise_repeats_and_is_marked() -> None:
 def test_what_an_algorithm_does_not_take_is_left_out_for_it_alone() -> None:
     """With passes in common, objective perturbation can still be compared; the others make them."""
     common = replace(COMMON, delta=1e-6, permutation="fresh")
-    left_out = {name: set(common.given) - set(settings_of(name, common, 1.0).given) for name in ALGORITHMS}
+    left_out = {name: set(common.given) - set(adapt_settings(name, common, 1.0).given) for name in ALGORITHMS}
     assert left_out == {
         "noiseless": set(),
         "auto": set(),
@@ -164,7 +164,7 @@ def test_what_an_algorithm_does_not_take_is_left_out_for_it_alone() -> None:
         "dpsgd": {"permutation"},
     }
     for name in ALGORITHMS:
-        settings = settings_of(name, common, 1.0)
+        settings = adapt_settings(name, common, 1.0)
         planned = plan_certificate(settings, rows=1000, dims=2, classes=2)
         assert isinstance(planned.problem, Recipe) == (name not in ("objective", "noisy-gd"))
         if isinstance(planned.problem, Recipe):
@@ -176,7 +176,7 @@ def test_what_an_algorithm_does_not_take_is_left_out_for_it_alone() -> None:
 
 def test_auto_is_what_the_common_settings_make_of_it() -> None:
     for passes, algorithm in ((None, "objective"), (10, "bolton")):
-        settings = settings_of("auto", Settings(epsilon=None, passes=passes), 1.0)
+        settings = adapt_settings("auto", Settings(epsilon=None, passes=passes), 1.0)
         assert plan_certificate(settings, rows=1000, dims=2, classes=2).algorithm == algorithm
 
 

@@ -193,7 +193,7 @@ def test_more_trials_cost_delta_and_no_epsilon() -> None:
         whole = grid[0].budget
 
         def plan_one(number: int, rows: int, budget: Budget | None) -> Event:
-            return plan_models(grid[number], rows=rows, dims=wide.dims, target=wide.target, budget=budget)
+            return plan_models(grid[number], wide, rows, budget)
 
         (event,) = plan_trials(plan_one, whole, candidates=1, rows=ROWS, mean=mean)
         certificate = certify(event, whole)

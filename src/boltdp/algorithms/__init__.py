@@ -39,11 +39,6 @@ def choose_algorithm(settings: Sequence[Settings], loss: Loss, budget: Budget | 
     Objective perturbation needs the least noise for the same guarantee wherever its proof holds. It has no passes, and
     some losses are not smooth enough for it. For many classes at once, noisy gradient descent is more accurate; it
     needs a delta. docs/accuracy.md has the measurements.
-
-    >>> from boltdp.losses import HuberSVM, Logistic
-    >>> settings, budget = [Settings(epsilon=1.0)], Budget(1.0)
-    >>> choose_algorithm(settings, Logistic(), budget).name, choose_algorithm(settings, HuberSVM(), budget).name
-    ('objective', 'bolton')
     """
     chosen = AUTO[-1]
     if settings[0].algorithm != "auto":

@@ -59,7 +59,6 @@ class Algorithm(ABC):
 
     def check(self, settings: Settings, loss: Loss, budget: Budget | None) -> None:
         """Raise a ParameterError for settings that it does not accept; subclasses add their own conditions."""
-        del loss, budget
         for name in settings.given:
             if name not in self.takes:
                 raise ParameterError(
@@ -101,7 +100,12 @@ class Algorithm(ABC):
 
     def rescale(self, training: Training, *, rows: int) -> Training:
         """Return the same training, with the same noise, for fewer rows, to try it out on public ones."""
-        return replace_problem(training, replace(training.problem, rows=rows))
+        changed: Any = training
+        made: Training = replace(changed, problem=self.rescale_problem(training.problem, rows=rows))
+        return made
+
+    def rescale_problem(self, problem: Problem, *, rows: int) -> Problem:
+        return replace(problem, rows=rows)
 
     @abstractmethod
     def describe_cost(self, certificate: Certificate) -> list[tuple[str, str]]:
@@ -115,6 +119,29 @@ class Algorithm(ABC):
     def describe_choices(self, certificate: Certificate, settings: Settings) -> list[tuple[str, str]]:
         """Describe the settings that were chosen, and why."""
 
+    def describe_noise(self, certificate: Certificate) -> str:
+        """Describe the kind and size of the main noise."""
+        noise = find_main_noise(certificate)
+        return f"{noise.kind}, scale {noise.scale:.3g}, expected L2 norm {noise.expected_norm:.3g}"
+
+    def explain_noise(self, certificate: Certificate, settings: Settings) -> str:
+        """Explain the kind of the main noise."""
+        noise = find_main_noise(certificate)
+        if settings.delta:
+            return f"{noise.kind}: the smaller of the two valid ones in {noise.dimensions:,} dimensions"
+        return f"{noise.kind}: delta = 0 allows no other"
+
+    def describe_loss(self, certificate: Certificate) -> str:
+        """Describe the loss, the number of models if there are several, and the range of class weights."""
+        models, weights = certificate.models, certificate.problem.class_weights
+        several = f", {models} models" if models > 1 else ""
+        weighted = f", class weights from {min(weights):.3g} to 1" if weights else ""
+        return f"{certificate.problem.loss.name}{several}{weighted}"
+
+    def describe_models(self, certificate: Certificate) -> str:
+        """Return " in each of N models"; empty for a single model."""
+        return f" in each of {certificate.models} models" if certificate.models > 1 else ""
+
     @abstractmethod
     def forecast(self, certificate: Certificate) -> dict[str, Any]:
         """Return the expected noise and what follows from it; the keys are those of `columns`."""
@@ -124,55 +151,21 @@ class Algorithm(ABC):
         return tuple(form.format(forecast[name]) for name, (_, form) in self.columns.items())
 
 
-def check_rows(prepared: PreparedRows, planned: int) -> None:
+def check_row_count(prepared: PreparedRows, planned: int) -> None:
     """Raise a DataError if the number of rows differs from the planned one."""
     if prepared.rows != planned:
         raise DataError("the data changed while it was read: its number of rows is not what it was")
 
 
-def replace_problem(training: Training, problem: Problem) -> Training:
-    """Return the same training, with the same noise, for another problem."""
-    changed: Any = training
-    made: Training = replace(changed, problem=problem)
-    return made
-
-
-def main_noise(certificate: Certificate) -> Mechanism:
+def find_main_noise(certificate: Certificate) -> Mechanism:
     """Return the noise of the training, or of the release if the training has none."""
     noise = certificate.training_noise or certificate.release_noise
     assert noise is not None
     return noise
 
 
-def noise_per_weight(certificate: Certificate) -> float | None:
+def compute_noise_per_weight(certificate: Certificate) -> float | None:
     """Return the expected L2 norm of the noise, divided evenly among the weights; None without noise."""
     if certificate.training_noise is None and certificate.release_noise is None:
         return None
-    return main_noise(certificate).expected_norm / math.sqrt(certificate.problem.weights)
-
-
-def describe_noise(certificate: Certificate) -> str:
-    """Return the kind and size of the main noise."""
-    noise = main_noise(certificate)
-    return f"{noise.kind}, scale {noise.scale:.3g}, expected L2 norm {noise.expected_norm:.3g}"
-
-
-def describe_kind(certificate: Certificate, settings: Settings) -> str:
-    """Return the kind of the noise and the reason for it."""
-    noise = main_noise(certificate)
-    if settings.delta:
-        return f"{noise.kind}: the smaller of the two valid ones in {noise.dimensions:,} dimensions"
-    return f"{noise.kind}: delta = 0 allows no other"
-
-
-def describe_loss(certificate: Certificate) -> str:
-    """Name the loss, the number of models if there are several, and the range of class weights."""
-    models, weights = certificate.models, certificate.problem.class_weights
-    several = f", {models} models" if models > 1 else ""
-    weighted = f", class weights from {min(weights):.3g} to 1" if weights else ""
-    return f"{certificate.problem.loss.name}{several}{weighted}"
-
-
-def in_each_model(certificate: Certificate) -> str:
-    """Return " in each of N models"; empty for a single model."""
-    return f" in each of {certificate.models} models" if certificate.models > 1 else ""
+    return find_main_noise(certificate).expected_norm / math.sqrt(certificate.problem.weights)

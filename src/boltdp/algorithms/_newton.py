@@ -145,13 +145,13 @@ def minimise(
         if not sample_share:
             return None
         hessian = yield from sum_derivative(weights, hessian=True, share=sample_share)
-        return _rough_inverse(strength, hessian, unsure=problem.rows * SUM_GRID)
+        return _approximate_inverse(strength, hessian, unsure=problem.rows * SUM_GRID)
 
     def make_newton_step(
         point: _Point, curvature: _Curvature, share: float, residual: float
     ) -> Generator[DerivativeSums, None, _Point]:
         """Make a Newton step with a backtracking line search on the norm of the gradient."""
-        step = yield from _newton_step(
+        step = yield from _solve_newton_step(
             partial(multiply_hessian, point.weights, share),
             curvature.precondition,
             point.gradient,
@@ -270,7 +270,7 @@ def choose_sample(problem: Problem, feature_map: FeatureMap | None = None) -> fl
     return min(1.0, max(1000 + 40 * problem.dims, min(problem.rows // 24, MAX_SAMPLED // problem.dims)) / problem.rows)
 
 
-def _newton_step(
+def _solve_newton_step(
     multiply_hessian: Callable[[Doubles], Generator[DerivativeSums, None, Doubles]],
     precondition: Linear,
     gradient: Doubles,
@@ -302,7 +302,7 @@ def _newton_step(
     return step
 
 
-def _rough_inverse(strength: float, hessian: Doubles, *, unsure: float) -> Linear:
+def _approximate_inverse(strength: float, hessian: Doubles, *, unsure: float) -> Linear:
     """Return multiplication by an approximate inverse Hessian, class by class; its entries have errors of `unsure`."""
 
     def inverse_factor(block: Doubles) -> Doubles:

@@ -20,7 +20,7 @@ from boltdp.privacy.release import RandomBytes, draw_sample_key
 CHUNK = 1 << 14
 
 
-def fixed_size_batches(*, rows: int, batches: int, random_bytes: RandomBytes) -> Iterator[Integers]:
+def draw_fixed_size_batches(*, rows: int, batches: int, random_bytes: RandomBytes) -> Iterator[Integers]:
     """Draw one pass of BST14: batch j has as many rows as in a permutation, uniform among all sets of this size."""
     _check_batches(rows, batches)
     key = draw_sample_key(random_bytes)
@@ -36,7 +36,7 @@ def fixed_size_batches(*, rows: int, batches: int, random_bytes: RandomBytes) ->
         yield drawn[:used]
 
 
-def poisson_batches(*, rows: int, batches: int, random_bytes: RandomBytes) -> Iterator[Integers]:
+def draw_poisson_batches(*, rows: int, batches: int, random_bytes: RandomBytes) -> Iterator[Integers]:
     """Draw one pass of DP-SGD: every row is in every batch with probability 1/batches; `BATCH_END` ends a batch."""
     _check_batches(rows, batches)
     key, number = draw_sample_key(random_bytes), 0

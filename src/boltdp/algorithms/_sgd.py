@@ -15,12 +15,9 @@ from boltdp.algorithms._base import (
     TYPICAL_NORM,
     Algorithm,
     Job,
-    check_rows,
-    describe_kind,
-    describe_loss,
-    main_noise,
-    noise_per_weight,
-    replace_problem,
+    check_row_count,
+    compute_noise_per_weight,
+    find_main_noise,
 )
 from boltdp.context import Context
 from boltdp.engines.prepared_rows import Partition, PreparedRows
@@ -31,6 +28,7 @@ from boltdp.losses import Loss
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import Noiseless, Training
+from boltdp.privacy.events.noisy_sgd import NoisyUpdates, Sampling
 from boltdp.privacy.events.sgd_sensitivity import check_steps
 from boltdp.privacy.mechanisms import Mechanism, calibrate
 from boltdp.privacy.release import RandomBytes, check_seed, draw_update_keys
@@ -52,6 +50,8 @@ TYPICAL_CURVATURE = 0.2
 
 #: Draws the positions of one pass from rows, batches and random bytes; a -1 ends each batch if `marked` is set.
 Sampler: TypeAlias = Callable[..., Iterator[Integers]]
+#: Calibrates the noise of an update from a recipe and a budget.
+Calibration: TypeAlias = Callable[..., Mechanism]
 
 
 class PassesOfSGD(Algorithm):
@@ -66,21 +66,19 @@ class PassesOfSGD(Algorithm):
         "noise_to_weights": ("noise / weights", "{:.2g}"),
     }
 
-    @abstractmethod
     def calibrate_updates(self, recipe: Recipe, settings: Settings, budget: Budget) -> Mechanism | None:
-        """Calibrate the noise of every update, which must not depend on the steps."""
+        """Calibrate the noise of every update, which must not depend on the steps; None: only the result has noise."""
+        return None
 
     @abstractmethod
     def event(self, recipe: Recipe, settings: Settings, budget: Budget) -> Training:
         """Return the event of a run of the recipe."""
 
     def choose_radius(self, settings: Settings, loss: Loss) -> float:
-        del loss
         return math.inf if settings.radius is None else settings.radius
 
     def default_schedule(self, recipe: Recipe, noise: Mechanism | None) -> Schedule | None:
         """Return the steps if the settings have neither a schedule nor a step; None for the common default."""
-        del recipe, noise
         return None
 
     def plan(self, settings: Settings, problem: Problem, budget: Budget | None) -> Training:
@@ -124,7 +122,7 @@ class PassesOfSGD(Algorithm):
         def step() -> float:
             if settings.step_size is not None:
                 return settings.step_size
-            return default_step(recipe, budget) if noise is None else noisy_step(recipe, noise)
+            return choose_step_size(recipe, budget) if noise is None else choose_noisy_step(recipe, noise)
 
         match name:
             case "decreasing":
@@ -140,15 +138,15 @@ class PassesOfSGD(Algorithm):
     def run(self, prepared: PreparedRows, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
         """Make all passes of all jobs; jobs that read the rows in order share every scan."""
         streams = [job.randomness.stream() for job in jobs]
-        recipes = [_recipe(job.certificate) for job in jobs]
+        recipes = [_get_recipe(job.certificate) for job in jobs]
         (rows,) = {recipe.rows for recipe in recipes}
         (partitions,) = {recipe.partitions for recipe in recipes}
-        check_rows(prepared, rows)
+        check_row_count(prepared, rows)
         bounds = [recipes[0].bounds(number) for number in range(partitions)]
         # By partition, then by job, a state for each model.
         states = [
             [
-                self._states(job, stream, classes, prepared.feature_map, rows=stop - start)
+                self._make_states(job, stream, classes, prepared.feature_map, rows=stop - start)
                 for job, stream in zip(jobs, streams, strict=True)
             ]
             for start, stop in bounds
@@ -156,7 +154,7 @@ class PassesOfSGD(Algorithm):
         if self.sampler is None:
             parts = [
                 Partition(start, stop, [state for of_job in of_part for state in of_job], seeds)
-                for (start, stop), of_part, seeds in zip(bounds, states, _shuffle_seeds(recipes, context), strict=True)
+                for (start, stop), of_part, seeds in zip(bounds, states, _list_seeds(recipes, context), strict=True)
             ]
             prepared.run_parts(parts, context)
         else:
@@ -188,13 +186,13 @@ class PassesOfSGD(Algorithm):
             # The size of random batches is secret: only the end of a pass is reported.
             stage.report_rows(prepared.rows)
 
-    def _states(
+    def _make_states(
         self, job: Job, random_bytes: RandomBytes, classes: int, feature_map: FeatureMap | None, *, rows: int
     ) -> list[State]:
         noise = job.certificate.training_noise
         if noise is not None:
             check_seed(job.certificate, job.randomness)
-        recipe, keys = _recipe(job.certificate).of_partition(rows), draw_update_keys(job.certificate, random_bytes)
+        recipe, keys = _get_recipe(job.certificate).of_partition(rows), draw_update_keys(job.certificate, random_bytes)
         return [
             State(
                 recipe,
@@ -208,17 +206,15 @@ class PassesOfSGD(Algorithm):
             for positive, key in zip(job.positives, keys, strict=True)
         ]
 
-    def rescale(self, training: Training, *, rows: int) -> Training:
-        recipe = training.problem
-        assert isinstance(recipe, Recipe)
-        passes = max(1, round(recipe.passes * recipe.rows / rows))
-        partitions = min(recipe.partitions, rows // 2)
-        batch_size = min(recipe.batch_size, rows // partitions)
-        fewer = replace(recipe, rows=rows, batch_size=batch_size, passes=passes, partitions=partitions)
-        return replace_problem(training, fewer)
+    def rescale_problem(self, problem: Problem, *, rows: int) -> Recipe:
+        assert isinstance(problem, Recipe)
+        passes = max(1, round(problem.passes * problem.rows / rows))
+        partitions = min(problem.partitions, rows // 2)
+        batch_size = min(problem.batch_size, rows // partitions)
+        return replace(problem, rows=rows, batch_size=batch_size, passes=passes, partitions=partitions)
 
     def describe_run(self, certificate: Certificate) -> str:
-        recipe = _recipe(certificate)
+        recipe = _get_recipe(certificate)
         if recipe.partitions == 1:
             return f"{recipe.passes} passes over {recipe.rows:,} rows, {recipe.updates:,} updates"
         return (
@@ -227,7 +223,7 @@ class PassesOfSGD(Algorithm):
         )
 
     def describe_choices(self, certificate: Certificate, settings: Settings) -> list[tuple[str, str]]:
-        recipe = _recipe(certificate)
+        recipe = _get_recipe(certificate)
         first, last = recipe.schedule.at([1, recipe.updates])
         steps = f"{first:.4g}" if first == last else f"from {first:.4g} down to {last:.4g}"
         if settings.step_size is not None or settings.schedule not in ("auto", "constant", "strongly-convex-constant"):
@@ -236,15 +232,15 @@ class PassesOfSGD(Algorithm):
             why = self.explain_steps(recipe, settings)
         return [
             ("mechanism", self.explain_noise(certificate, settings)),
-            ("loss", describe_loss(certificate)),
+            ("loss", self.describe_loss(certificate)),
             *([] if recipe.partitions == 1 else [("partitions", _describe_partitions(recipe))]),
             ("passes", f"{recipe.passes} over {recipe.batches:,} batches of about {recipe.batch_size} rows"),
             ("steps", f"{steps}: {why}"),
         ]
 
     def forecast(self, certificate: Certificate) -> dict[str, Any]:
-        noise_to_weights = main_noise(certificate).expected_norm / self.typical_norm
-        return {"noise_per_weight": noise_per_weight(certificate), "noise_to_weights": noise_to_weights}
+        noise_to_weights = find_main_noise(certificate).expected_norm / self.typical_norm
+        return {"noise_per_weight": compute_noise_per_weight(certificate), "noise_to_weights": noise_to_weights}
 
     def explain_steps(self, recipe: Recipe, settings: Settings) -> str:
         """Explain steps that the settings leave to the algorithm."""
@@ -252,11 +248,44 @@ class PassesOfSGD(Algorithm):
             return "the steps that fit the regularization"
         return "where going further would add more noise than it would gain"
 
+
+class WhiteBox(PassesOfSGD):
+    """SGD with noise in every update and none in the result."""
+
+    about = "to every update"
+    sampling: ClassVar[Sampling]
+    proved: ClassVar[Calibration]
+    published: ClassVar[Calibration]  #: as in the paper, for algorithms that take an analysis
+    noise_place = "noise in every update"
+    explanation = "The noise is that of the averaged gradient of each update; the last column compares it with 1."
+
+    def calibrate_updates(self, recipe: Recipe, settings: Settings, budget: Budget) -> Mechanism:
+        return (self.proved if settings.analysis == "proved" else self.published)(recipe, budget)
+
+    def check(self, settings: Settings, loss: Loss, budget: Budget | None) -> None:
+        super().check(settings, loss, budget)
+        if budget is None:
+            raise ParameterError(f"epsilon must be given for the algorithm {self.name}, got None")
+
+    def event(self, recipe: Recipe, settings: Settings, budget: Budget) -> NoisyUpdates:
+        noise = self.calibrate_updates(recipe, settings, budget)
+        return NoisyUpdates(recipe, noise, self.sampling, settings.analysis)
+
+    def describe_cost(self, certificate: Certificate) -> list[tuple[str, str]]:
+        updates = _get_recipe(certificate).updates
+        noise = f"{compute_noise_per_weight(certificate):.3g} per weight in each of {updates:,} updates"
+        return [("algorithm", self.name), ("noise", f"{noise} ({self.describe_noise(certificate)})")]
+
+    def explain_steps(self, recipe: Recipe, settings: Settings) -> str:
+        return f"those of {self.name}"
+
     def explain_noise(self, certificate: Certificate, settings: Settings) -> str:
-        return describe_kind(certificate, settings)
+        if self.sampler is None:
+            return super().explain_noise(certificate, settings)
+        return "gaussian: the analysis of random samples is for no other"
 
 
-def _recipe(certificate: Certificate) -> Recipe:
+def _get_recipe(certificate: Certificate) -> Recipe:
     assert isinstance(certificate.problem, Recipe)
     return certificate.problem
 
@@ -266,7 +295,7 @@ def _describe_partitions(recipe: Recipe) -> str:
     return f"{recipe.partitions:,} of {sizes} rows, each trained on alone; their weights are averaged"
 
 
-def _shuffle_seeds(recipes: Sequence[Recipe], context: Context) -> Iterator[list[int | None]]:
+def _list_seeds(recipes: Sequence[Recipe], context: Context) -> Iterator[list[int | None]]:
     """Yield for each partition its own seeds, by which it is reshuffled before each pass; None for no reshuffling."""
     passes = max(recipe.passes for recipe in recipes)
     fresh = max((recipe.passes for recipe in recipes if recipe.permutation == "fresh"), default=0)
@@ -285,7 +314,7 @@ def average_partitions(weights: Sequence[Doubles], shares: Sequence[float]) -> D
     return total
 
 
-def default_step(recipe: Recipe, share: Budget | None) -> float:
+def choose_step_size(recipe: Recipe, share: Budget | None) -> float:
     """Return a constant step such that the sum of all steps is good.
 
     For a constant step the sensitivity is 2*L*tau/m, where tau is the sum of all steps, whatever the batches, passes
@@ -294,7 +323,7 @@ def default_step(recipe: Recipe, share: Budget | None) -> float:
 
     >>> from boltdp.losses import Logistic
     >>> recipe = Recipe(loss=Logistic(), dims=50, rows=10**6, batch_size=50, passes=10, schedule=constant(1.0))
-    >>> default_step(recipe, Budget(1.0)) < default_step(recipe, Budget(10.0)) <= 1 / recipe.beta
+    >>> choose_step_size(recipe, Budget(1.0)) < choose_step_size(recipe, Budget(10.0)) <= 1 / recipe.beta
     True
     """
     if share is None:
@@ -308,19 +337,19 @@ def default_step(recipe: Recipe, share: Budget | None) -> float:
     return min(tau, recipe.updates / recipe.beta) / recipe.updates
 
 
-def noisy_step(recipe: Recipe, noise: Mechanism) -> float:
+def choose_noisy_step(recipe: Recipe, noise: Mechanism) -> float:
     """Return a constant step for updates with this noise: R / (G*sqrt(T)), which minimises the usual bound.
 
     >>> from boltdp.losses import Logistic
     >>> recipe = Recipe(loss=Logistic(), dims=50, rows=10**6, batch_size=50, passes=10, schedule=constant(1.0))
-    >>> round(noisy_step(recipe, Mechanism("gaussian", 0.1, 50)), 4)
+    >>> round(choose_noisy_step(recipe, Mechanism("gaussian", 0.1, 50)), 4)
     0.0091
     """
-    step = min(recipe.radius, TYPICAL_NORM) / (gradient_norm(recipe, noise) * math.sqrt(recipe.updates))
+    step = min(recipe.radius, TYPICAL_NORM) / (bound_gradient_norm(recipe, noise) * math.sqrt(recipe.updates))
     return min(step, 1.0 / recipe.beta)
 
 
-def gradient_norm(recipe: Recipe, noise: Mechanism) -> float:
+def bound_gradient_norm(recipe: Recipe, noise: Mechanism) -> float:
     """Return G: an upper bound on the root mean square norm of a gradient with its noise."""
     spread = noise.dimensions * (noise.dimensions + 1 if noise.kind == "spherical" else 1)
     return math.sqrt(recipe.loss.lipschitz**2 + spread * noise.scale**2)

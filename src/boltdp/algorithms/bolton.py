@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from boltdp.algorithms._base import TYPICAL_NORM, describe_noise, in_each_model, noise_per_weight
+from boltdp.algorithms._base import TYPICAL_NORM, compute_noise_per_weight
 from boltdp.algorithms._sgd import PassesOfSGD
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
@@ -25,20 +25,17 @@ class BoltOn(PassesOfSGD):
         "\nMore rows, fewer features (a projection), a larger epsilon or some delta make the noise smaller."
     )
 
-    def calibrate_updates(self, recipe: Recipe, settings: Settings, budget: Budget) -> None:
-        """Return None: all noise is added to the result."""
-
     def event(self, recipe: Recipe, settings: Settings, budget: Budget) -> OutputPerturbation:
         return make_output_perturbation(recipe, budget, analysis=settings.analysis)
 
     def describe_cost(self, certificate: Certificate) -> list[tuple[str, str]]:
         if certificate.sensitivity is None:
             return []
-        total, each = certificate.sensitivity.total, in_each_model(certificate)
+        total, each = certificate.sensitivity.total, self.describe_models(certificate)
         sensitivity = f"{total:.6g}: the largest change of the weights by one row{each}"
-        noise = f"{noise_per_weight(certificate):.3g} per weight, added once, after training"
+        noise = f"{compute_noise_per_weight(certificate):.3g} per weight, added once, after training"
         return [
             ("algorithm", self.name),
             ("sensitivity", sensitivity),
-            ("noise", f"{noise} ({describe_noise(certificate)})"),
+            ("noise", f"{noise} ({self.describe_noise(certificate)})"),
         ]

@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 
 from boltdp.algorithms._base import TYPICAL_NORM
-from boltdp.algorithms._sampling import fixed_size_batches
-from boltdp.algorithms._sgd import gradient_norm
-from boltdp.algorithms._white_box import WhiteBox
+from boltdp.algorithms._sampling import draw_fixed_size_batches
+from boltdp.algorithms._sgd import WhiteBox, bound_gradient_norm
 from boltdp.errors import ParameterError
 from boltdp.losses import Loss
-from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.noisy_sgd import bst14_noise, bst14_published
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.step_schedules import Schedule
@@ -22,13 +20,10 @@ class BST14(WhiteBox):
     """Every update uses a uniform sample of fixed size."""
 
     name = "bst14"
-    about = "to every update"
     takes = WhiteBox.takes - {"permutation"}
     sampling = "fixed size"
-    sampler = staticmethod(fixed_size_batches)
-
-    def calibrate_updates(self, recipe: Recipe, settings: Settings, budget: Budget) -> Mechanism:
-        return (bst14_noise if settings.analysis == "proved" else bst14_published)(recipe, budget)
+    sampler = staticmethod(draw_fixed_size_batches)
+    proved, published = staticmethod(bst14_noise), staticmethod(bst14_published)
 
     def choose_radius(self, settings: Settings, loss: Loss) -> float:
         """Return the radius of the settings; else that of the optimum with regularization, else a typical one."""
@@ -43,4 +38,4 @@ class BST14(WhiteBox):
         assert noise is not None
         if recipe.gamma > 0:
             return Schedule("linear", scale=1.0 / recipe.gamma)
-        return Schedule("sqrt", scale=2.0 * recipe.radius / gradient_norm(recipe, noise))
+        return Schedule("sqrt", scale=2.0 * recipe.radius / bound_gradient_norm(recipe, noise))

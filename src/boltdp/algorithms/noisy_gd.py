@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from boltdp._arrays import Doubles
-from boltdp.algorithms._base import (
-    Algorithm,
-    Job,
-    describe_loss,
-    describe_noise,
-    in_each_model,
-    main_noise,
-)
+from boltdp.algorithms._base import Algorithm, Job, find_main_noise
 from boltdp.context import Context
 from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.errors import ParameterError
@@ -37,7 +30,7 @@ SCANS = 26
 MOMENTUM = 0.7
 #: The default clip norm of gradients for one weight vector, and for one of each class.
 CLIP, JOINT_CLIP = 0.5, 0.4
-#: The sum of all steps times the noise per row, for one weight vector, and for one of each class: see `default_step`.
+#: The sum of all steps times the noise per row, for one weight vector, and for one of each class.
 REACH, JOINT_REACH = 24.0, 66.0
 #: The largest step, in units of the number of features over the smoothness.
 MAX_STEP = 12.0
@@ -84,50 +77,52 @@ class NoisyGD(Algorithm):
         scans = settings.passes if settings.passes is not None else SCANS
         step = settings.step_size
         if step is None:
-            step = default_step(problem, budget, clip=clip, scans=scans)
+            step = choose_step_size(problem, budget, clip=clip, scans=scans)
         return make_noisy_gradients(problem, budget, clip=clip, scans=scans, step=step, momentum=MOMENTUM)
 
     def run(self, prepared: PreparedRows, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
-        descents = [_Descent(job, classes, prepared.feature_map) for job in jobs]
-        scans = max(descent.event.scans for descent in descents)
+        scans = max(_get_noisy_gradients(job.certificate).scans for job in jobs)
         stage = context.start_stage("descending", scans * prepared.rows)
-        for scan in range(scans):
-            active = [descent for descent in descents if scan < descent.event.scans]
-            sums = [descent.make_sums() for descent in active]
-            prepared.sum([one for several in sums for one in several])
-            for descent, several in zip(active, sums, strict=True):
-                descent.make_step(several)
-            stage.report_rows((scan + 1) * prepared.rows)
-        return [descent.weights for descent in descents]
+        descents = [_descend(job, classes, prepared.feature_map) for job in jobs]
+        sums, weights = [next(descent) for descent in descents], [np.empty(0) for _ in jobs]
+        for scan in range(1, scans + 1):
+            prepared.sum([one for of_job in sums for one in of_job])
+            for number, descent in enumerate(descents):
+                try:
+                    sums[number] = next(descent) if sums[number] else []
+                except StopIteration as end:
+                    sums[number], weights[number] = [], end.value
+            stage.report_rows(scan * prepared.rows)
+        return weights
 
     def describe_cost(self, certificate: Certificate) -> list[tuple[str, str]]:
-        scans = f"in each of {_noisy_gradients(certificate).scans} scans{in_each_model(certificate)}"
-        return [("algorithm", self.name), ("noise", f"added {scans} ({describe_noise(certificate)})")]
+        scans = f"in each of {_get_noisy_gradients(certificate).scans} scans{self.describe_models(certificate)}"
+        return [("algorithm", self.name), ("noise", f"added {scans} ({self.describe_noise(certificate)})")]
 
     def describe_run(self, certificate: Certificate) -> str:
-        event = _noisy_gradients(certificate)
+        event = _get_noisy_gradients(certificate)
         return f"{event.problem.rows:,} rows, {event.scans} scans, gradients clipped to {event.clip:g}"
 
     def describe_choices(self, certificate: Certificate, settings: Settings) -> list[tuple[str, str]]:
-        event = _noisy_gradients(certificate)
+        event = _get_noisy_gradients(certificate)
 
         def why(asked: object, chosen: str = "as fitted on public datasets (docs/accuracy.md)") -> str:
             return "as asked for" if asked is not None else chosen
 
         return [
             ("mechanism", "gaussian: all scans together are then one Gaussian"),
-            ("loss", describe_loss(certificate)),
+            ("loss", self.describe_loss(certificate)),
             ("scans", f"{event.scans}: {why(settings.passes)}"),
             ("gradient clip", f"{event.clip:g}: {why(settings.gradient_clip)}"),
             ("step", f"{event.step:.3g}: {why(settings.step_size, 'by the noise per row')}"),
         ]
 
     def forecast(self, certificate: Certificate) -> dict[str, Any]:
-        event = _noisy_gradients(certificate)
-        return {"noise_per_row": main_noise(certificate).expected_norm / event.problem.rows, "step": event.step}
+        event = _get_noisy_gradients(certificate)
+        return {"noise_per_row": find_main_noise(certificate).expected_norm / event.problem.rows, "step": event.step}
 
 
-def default_step(problem: Problem, budget: Budget, *, clip: float, scans: int) -> float:
+def choose_step_size(problem: Problem, budget: Budget, *, clip: float, scans: int) -> float:
     """Return a step from public numbers, such that the sum of all steps is inversely proportional to the noise.
 
     Noise of relative norm nu per row moves the weights by nu times the sum of the steps, so this sum is a constant
@@ -137,7 +132,7 @@ def default_step(problem: Problem, budget: Budget, *, clip: float, scans: int) -
 
     >>> from boltdp.losses import Logistic
     >>> problem = Problem(loss=Logistic(), dims=50, rows=10**5)
-    >>> default_step(problem, Budget(1.0, 1e-9), clip=0.4, scans=40) > default_step(
+    >>> choose_step_size(problem, Budget(1.0, 1e-9), clip=0.4, scans=40) > choose_step_size(
     ...     problem, Budget(0.1, 1e-9), clip=0.4, scans=40)
     True
     """
@@ -149,49 +144,39 @@ def default_step(problem: Problem, budget: Budget, *, clip: float, scans: int) -
     return min(reach / (nu * scans), MAX_STEP * problem.dims / problem.loss.smoothness, 1e9)
 
 
-class _Descent:
-    """The weights of one job's models between scans."""
+def _descend(job: Job, classes: int, feature_map: FeatureMap | None) -> Generator[list[DerivativeSums], None, Doubles]:
+    """Yield the gradient sums that each scan needs, one for each model, and return the weights after the last scan."""
+    from boltdp.kernel.loss_derivatives import DerivativeSums  # only here: commands that read no rows need none
 
-    def __init__(self, job: Job, classes: int, feature_map: FeatureMap | None) -> None:
-        self._job, self._classes, self._feature_map = job, classes, feature_map
-        self.event = _noisy_gradients(job.certificate)
-        problem = self.event.problem
-        self.weights = np.zeros((job.certificate.models, problem.loss.vectors, problem.dims))
-        self._direction = np.zeros_like(self.weights)
-        self._ahead = self.weights  # the look-ahead point of Nesterov's momentum, where the next gradient is taken
-        self._scan = 0
-
-    def make_sums(self) -> list[DerivativeSums]:
-        """Make the gradient sums of the next scan, one for each model."""
-        from boltdp.kernel.loss_derivatives import DerivativeSums  # only here: commands that read no rows need none
-
-        problem, clip, classes = self.event.problem, self.event.clip, self._classes
-        return [
+    event = _get_noisy_gradients(job.certificate)
+    problem = event.problem
+    weights = np.zeros((job.certificate.models, problem.loss.vectors, problem.dims))
+    # The look-ahead point of Nesterov's momentum, where the next gradient is taken.
+    ahead, direction = weights, np.zeros_like(weights)
+    for scan in range(event.scans):
+        sums = [
             DerivativeSums(
                 problem.loss,
-                weights,
-                clip=clip,
+                point,
+                clip=event.clip,
                 positive=positive,
                 classes=classes,
                 class_weights=problem.class_weights,
-                feature_map=self._feature_map,
+                feature_map=feature_map,
             )
-            for weights, positive in zip(self._ahead, self._job.positives, strict=True)
+            for point, positive in zip(ahead, job.positives, strict=True)
         ]
-
-    def make_step(self, sums: Sequence[DerivativeSums]) -> None:
-        """Add noise to the summed gradients and make a step."""
-        event, problem = self.event, self.event.problem
+        yield sums
         summed = np.stack([one.value for one in sums])
-        noisy = release_gradient(summed, self._job.certificate, self._job.randomness, scan=self._scan)
-        gradient = noisy / problem.rows + problem.regularization * self._ahead
-        self._direction = event.momentum * self._direction + (1.0 - event.momentum) * gradient
-        self.weights = self.weights - event.step * self._direction
-        self._ahead = self.weights - event.step * event.momentum * self._direction
-        self._scan += 1
+        noisy = release_gradient(summed, job.certificate, job.randomness, scan=scan)
+        gradient = noisy / problem.rows + problem.regularization * ahead
+        direction = event.momentum * direction + (1.0 - event.momentum) * gradient
+        weights = weights - event.step * direction
+        ahead = weights - event.step * event.momentum * direction
+    return weights
 
 
-def _noisy_gradients(certificate: Certificate) -> NoisyGradients:
+def _get_noisy_gradients(certificate: Certificate) -> NoisyGradients:
     event = certificate.training
     assert isinstance(event, NoisyGradients)
     return event

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from boltdp._arrays import Doubles
-from boltdp.algorithms._base import (
-    Algorithm,
-    Job,
-    describe_kind,
-    describe_loss,
-    describe_noise,
-    in_each_model,
-    main_noise,
-)
+from boltdp.algorithms._base import Algorithm, Job, find_main_noise
 from boltdp.context import Context
 from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.errors import ParameterError
-from boltdp.kernel.feature_map import FeatureMap
 from boltdp.losses import Loss
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
@@ -40,14 +31,11 @@ from boltdp.privacy.release import draw_linear_terms
 from boltdp.privacy.training_problem import Problem
 from boltdp.settings import Settings
 
-if TYPE_CHECKING:
-    from boltdp.algorithms._newton import Solver
-
 #: The largest number of solvers that share scans.
 MAX_AT_ONCE = 64
-#: Lambda is REGULARIZATION times this power of the noise per row; see `default_regularization`.
+#: Lambda is REGULARIZATION times this power of the noise per row; see `choose_regularization`.
 REGULARIZATION, REGULARIZATION_POWER = 0.12, 1.35
-#: The expected accuracy loss in units of the noise per row; see `expected_accuracy_loss`.
+#: The expected accuracy loss in units of the noise per row; see `estimate_accuracy_loss`.
 ACCURACY_LOSS = 2.0
 
 
@@ -85,7 +73,7 @@ class Objective(Algorithm):
     def plan(self, settings: Settings, problem: Problem, budget: Budget | None) -> Training:
         chosen = settings.regularization
         if chosen is None:
-            chosen = default_regularization(problem, budget)
+            chosen = choose_regularization(problem, budget)
         problem = replace(problem, regularization=chosen)
         if budget is None:
             check_solvable(problem, None)
@@ -93,14 +81,25 @@ class Objective(Algorithm):
         return make_objective_perturbation(problem, budget)
 
     def run(self, prepared: PreparedRows, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
-        from boltdp.algorithms._newton import MAX_NUMBERS, solve  # only here: SciPy comes with it
+        from boltdp.algorithms._newton import MAX_NUMBERS, minimise, solve  # only here: SciPy comes with it
 
         # How many scans it takes depends on the rows: only the beginning and the end are reported.
         stage = context.start_stage("minimising", prepared.rows)
         stage.report_rows(0)
         problem = jobs[0].certificate.problem
         together = min(MAX_AT_ONCE, max(1, MAX_NUMBERS // (problem.loss.vectors * problem.dims**2)))
-        solvers = (solver for job in jobs for solver in _make_solvers(job, classes, prepared.feature_map))
+        solvers = (
+            minimise(
+                job.certificate.problem,
+                linear,
+                noise=job.certificate.training_noise,
+                positive=positive,
+                classes=classes,
+                feature_map=prepared.feature_map,
+            )
+            for job in jobs
+            for positive, linear in zip(job.positives, draw_linear_terms(job.certificate, job.randomness), strict=True)
+        )
         minimisers: list[Doubles] = []
         while group := list(islice(solvers, together)):
             minimisers += solve(prepared, group)
@@ -111,8 +110,8 @@ class Objective(Algorithm):
     def describe_cost(self, certificate: Certificate) -> list[tuple[str, str]]:
         if certificate.training_noise is None:
             return []
-        noise = f"added once, before training{in_each_model(certificate)} ({describe_noise(certificate)})"
-        loss = f"up to {expected_accuracy_loss(certificate):.3f} (19 of 20 measurements on public datasets)"
+        noise = f"added once, before training{self.describe_models(certificate)} ({self.describe_noise(certificate)})"
+        loss = f"up to {estimate_accuracy_loss(certificate):.3f} (19 of 20 measurements on public datasets)"
         return [("algorithm", self.name), ("noise", noise), ("expected accuracy loss", loss)]
 
     def describe_run(self, certificate: Certificate) -> str:
@@ -122,35 +121,20 @@ class Objective(Algorithm):
         asked = settings.regularization is not None
         why = "as asked for" if asked else "as fitted on public datasets to the noise per row (docs/accuracy.md)"
         return [
-            ("mechanism", describe_kind(certificate, settings)),
-            ("loss", describe_loss(certificate)),
+            ("mechanism", self.explain_noise(certificate, settings)),
+            ("loss", self.describe_loss(certificate)),
             ("regularization", f"{certificate.problem.regularization:.3g}: {why}"),
         ]
 
     def forecast(self, certificate: Certificate) -> dict[str, Any]:
         return {
-            "noise_per_row": main_noise(certificate).expected_norm / certificate.problem.rows,
+            "noise_per_row": find_main_noise(certificate).expected_norm / certificate.problem.rows,
             "regularization": certificate.problem.regularization,
-            "expected_accuracy_loss": expected_accuracy_loss(certificate),
+            "expected_accuracy_loss": estimate_accuracy_loss(certificate),
         }
 
 
-def _make_solvers(job: Job, classes: int, feature_map: FeatureMap | None) -> Iterator[Solver]:
-    from boltdp.algorithms._newton import minimise
-
-    certificate = job.certificate
-    for positive, linear in zip(job.positives, draw_linear_terms(certificate, job.randomness), strict=True):
-        yield minimise(
-            certificate.problem,
-            linear,
-            noise=certificate.training_noise,
-            positive=positive,
-            classes=classes,
-            feature_map=feature_map,
-        )
-
-
-def default_regularization(problem: Problem, budget: Budget | None) -> float:
+def choose_regularization(problem: Problem, budget: Budget | None) -> float:
     """Return a Lambda for objective perturbation, from the expected norm of its noise q per row.
 
     A larger Lambda costs Lambda/2 * ||w*||^2, a smaller one lets q move the weights further. The best one follows a
@@ -167,10 +151,10 @@ def default_regularization(problem: Problem, budget: Budget | None) -> float:
     return max(fitted, ample_regularization(problem, shares(budget).noise.epsilon), solvable)
 
 
-def expected_accuracy_loss(certificate: Certificate) -> float:
+def estimate_accuracy_loss(certificate: Certificate) -> float:
     """Return an empirical upper bound on the accuracy that objective perturbation loses, from the noise per row.
 
     In nineteen of twenty measurements on public datasets the loss against a noiseless model without curves was smaller
     (docs/accuracy.md).
     """
-    return min(ACCURACY_LOSS * main_noise(certificate).expected_norm / certificate.problem.rows, 0.5)
+    return min(ACCURACY_LOSS * find_main_noise(certificate).expected_norm / certificate.problem.rows, 0.5)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 
-from boltdp.algorithms._white_box import WhiteBox
+from boltdp.algorithms._sgd import WhiteBox
 from boltdp.losses import Loss
-from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.noisy_sgd import scs13_noise, scs13_published
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.step_schedules import Schedule
@@ -18,11 +17,8 @@ class SCS13(WhiteBox):
     """Batches are consecutive rows of one permutation."""
 
     name = "scs13"
-    about = "to every update"
     sampling = "permutation"
-
-    def calibrate_updates(self, recipe: Recipe, settings: Settings, budget: Budget) -> Mechanism:
-        return (scs13_noise if settings.analysis == "proved" else scs13_published)(recipe, budget)
+    proved, published = staticmethod(scs13_noise), staticmethod(scs13_published)
 
     def choose_radius(self, settings: Settings, loss: Loss) -> float:
         """Return the radius of the settings; else that of the optimum with regularization, else none."""
@@ -32,5 +28,4 @@ class SCS13(WhiteBox):
 
     def default_schedule(self, recipe: Recipe, noise: Mechanism | None) -> Schedule:
         """Return steps 1/sqrt(t), as published."""
-        del recipe, noise
         return Schedule("sqrt", scale=1.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from boltdp.algorithms import get_algorithm
-from boltdp.algorithms._base import noise_per_weight
+from boltdp.algorithms._base import compute_noise_per_weight
 from boltdp.cli._options import describe_ledger, note_known_classes
 from boltdp.cli._terminal import emit_guarantee, emit_json, emit_table, is_given
 from boltdp.ledger.ledger import Account
@@ -29,7 +29,7 @@ def report(model: Model, output: str, *, as_json: bool, account: Account | None 
         if account is not None:
             stated["ledger"] = account.ledger.address
             stated["dataset"] = account.dataset
-        emit_json({**stated, "noise_per_weight": noise_per_weight(certificate), **certificate.to_dict()})
+        emit_json({**stated, "noise_per_weight": compute_noise_per_weight(certificate), **certificate.to_dict()})
         return
     emit_guarantee(certificate.guarantee(), private=certificate.private)
     selection, algorithm = certificate.selection, get_algorithm(certificate.algorithm)

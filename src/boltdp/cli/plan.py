@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from boltdp.algorithms import get_algorithm
-from boltdp.algorithms._base import main_noise
+from boltdp.algorithms._base import find_main_noise
 from boltdp.cli._help import GroupedCommand
 from boltdp.cli._options import (
     FILE,
@@ -109,5 +109,5 @@ def make_public_schema(path: str | None, *, features: int | None, classes: int) 
 
 def _forecast(certificate: Certificate) -> dict[str, Any]:
     assert certificate.budget is not None
-    noise = {"epsilon": certificate.budget.epsilon, "noise": main_noise(certificate).kind}
+    noise = {"epsilon": certificate.budget.epsilon, "noise": find_main_noise(certificate).kind}
     return {**noise, **get_algorithm(certificate.algorithm).forecast(certificate)}

@@ -38,7 +38,7 @@ from boltdp.errors import DataError, ParameterError, described, hints_shown, rea
 from boltdp.export.original_units import convert_to_original_units
 from boltdp.ledger import Account, Ledger, find_account
 from boltdp.model import Model as ReleasedModel
-from boltdp.schema.curves import curve_places
+from boltdp.schema.curves import compute_places
 from boltdp.schema.declare import declare
 from boltdp.schema.schema import Classes, Column, Numeric, Schema, Vector
 from boltdp.schema.source_columns import ColumnType
@@ -545,7 +545,7 @@ def _add_curves(columns: tuple[Column, ...], curves: Any) -> tuple[Column, ...]:
 def _resolve_places(column: Numeric, curve: Any) -> tuple[float, ...]:
     if isinstance(curve, (list, tuple, np.ndarray)):
         return tuple(curve)
-    return curve_places(column, int(curve) if isinstance(curve, np.integer) else curve)
+    return compute_places(column, int(curve) if isinstance(curve, np.integer) else curve)
 
 
 def _unpack_bounds(bounds: Any) -> tuple[Any, Any]:

@@ -7,21 +7,18 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from boltdp.encoding.declared_values import Value
 from boltdp.errors import printable
-from boltdp.schema.schema import Schema
+from boltdp.schema.schema import Column, Schema
 from boltdp.schema.source_columns import ColumnType, Kind, Source
 from boltdp.schema.summary import Summary, find_missing, scan_rows
-
-if TYPE_CHECKING:
-    from boltdp.schema.columns import Column
 
 NOT_PRIVATE = "NOT PRIVATE: all of this was computed from the rows without noise; it is for non-sensitive data"
 RULE = (
@@ -48,7 +45,7 @@ class UnexpectedValue:
     count: int
     looks_like: str | None = None
 
-    def describe(self) -> str:
+    def __str__(self) -> str:
         meant = "" if self.looks_like is None else f", looks like {_quote(self.looks_like)}"
         return f"{_quote(self.value)} ({self.count:,}{meant})"
 
@@ -82,23 +79,15 @@ class CheckedColumn:
         met = {value: summary.values[value] for value in summary.declared}
         others = _list_most_frequent({v: n for v, n in summary.values.items() if v not in met}, summary.declared)
         checked = cls(name=name, role=role, cells=cells, missing=summary.missing, unparsed=summary.unparsed)
-        if summary.declared_bounds is None:
+        if summary.histogram is None or summary.rule is None:
             constant = role != "label" and sum(count > 0 for count in summary.values.values()) == 1
             checked = replace(checked, counts=(*met.items(),), constant=constant)
             return replace(checked, undeclared=int(summary.others), undeclared_values=others)
-        below, *bars, above = summary.histogram.counts.tolist()
-        return replace(
-            checked,
-            unparsed_values=others,
-            low=summary.declared_bounds[0],
-            high=summary.declared_bounds[1],
-            below=below,
-            above=above,
-            smallest=summary.low if summary.numbers else None,
-            largest=summary.high if summary.numbers else None,
-            bars=tuple(bars),
-            constant=summary.low == summary.high,
-        )
+        (low, high), (below, *bars, above) = summary.rule.bounds, summary.histogram.counts.tolist()
+        checked = replace(checked, low=low, high=high, below=below, above=above, bars=tuple(bars))
+        if summary.numbers:
+            checked = replace(checked, smallest=summary.low, largest=summary.high)
+        return replace(checked, unparsed_values=others, constant=summary.low == summary.high)
 
     @property
     def wrong(self) -> int:
@@ -124,44 +113,43 @@ class CheckedColumn:
                 return f"no row has a class other than {_quote(met[0])}" if met else "no row has a declared class"
             present = self.cells
         wrong = self.wrong + (self.missing if self.role == "label" else 0)
-        return f"{_percent(wrong, present)} of the cells are not as declared" if wrong > MAX_WRONG * present else None
+        return (
+            f"{_format_share(wrong, present)} of the cells are not as declared" if wrong > MAX_WRONG * present else None
+        )
 
     @property
     def remarks(self) -> tuple[str, ...]:
         """Descriptions of all deviations from the declaration."""
-        present, remarks = max(self.cells - self.missing, 1), []
+        return tuple(self._list_remarks())
+
+    def _list_remarks(self) -> Iterator[str]:
+        present = max(self.cells - self.missing, 1)
         if self.unparsed:
             what = "no lists of the declared length" if self.role == "vector" else "no numbers"
-            remarks.append(
-                f"{_percent(self.unparsed, present)} are {what}, and count as missing{_list(self.unparsed_values)}"
-            )
-        if (
-            2 * sum(unexpected.count for unexpected in self.unparsed_values if _COMMA.fullmatch(unexpected.value))
-            > present
-        ):
+            listed = _list_unexpected(self.unparsed_values)
+            yield f"{_format_share(self.unparsed, present)} are {what}, and count as missing{listed}"
+        if 2 * sum(one.count for one in self.unparsed_values if _COMMA.fullmatch(one.value)) > present:
             query = f"SELECT * REPLACE (replace({self.name}, ',', '.') AS {self.name}) FROM source"
-            remarks.append(f'most have a decimal comma; --query "{query}" makes a point of it')
-        for side, count, bound, end in (
-            ("below", self.below, self.low, self.smallest),
-            ("above", self.above, self.high, self.largest),
-        ):
-            if count:
-                remarks.append(f"{_percent(count, present)} are {side} {bound:g} and clipped to it, as far as {end:g}")
+            yield f'most have a decimal comma; --query "{query}" makes a point of it'
+        if self.below:
+            share = _format_share(self.below, present)
+            yield f"{share} are below {self.low:g} and clipped to it, as far as {self.smallest:g}"
+        if self.above:
+            share = _format_share(self.above, present)
+            yield f"{share} are above {self.high:g} and clipped to it, as far as {self.largest:g}"
         if self.undeclared:
             what = "are ignored" if self.role == "label" else "count as no category"
-            remarks.append(
-                f"{_percent(self.undeclared, present)} are not declared, and {what}{_list(self.undeclared_values)}"
-            )
+            listed = _list_unexpected(self.undeclared_values)
+            yield f"{_format_share(self.undeclared, present)} are not declared, and {what}{listed}"
         if self.missing:
-            remarks.append(f"{_percent(self.missing, self.cells)} are missing")
+            yield f"{_format_share(self.missing, self.cells)} are missing"
         if self.never:
             kind = "classes" if self.role == "label" else "categories"
-            listed = ", ".join(_quote(name) for name in self.never[:MAX_SHOWN])
+            listed = ", ".join(map(_quote, self.never[:MAX_SHOWN]))
             more = len(self.never) - MAX_SHOWN
-            remarks.append(f"declared {kind} that never occur: {listed}{f' and {more:,} more' if more > 0 else ''}")
+            yield f"declared {kind} that never occur: {listed}{f' and {more:,} more' if more > 0 else ''}"
         if self.constant:
-            remarks.append("all cells are the same, so that it is of no use")
-        return tuple(remarks)
+            yield "all cells are the same, so that it is of no use"
 
     @property
     def findings(self) -> tuple[str, ...]:
@@ -176,7 +164,7 @@ class Report:
 
     rows: int
     columns: tuple[CheckedColumn, ...]  #: the label first
-    unused: tuple[tuple[str, str], ...] = field(default=())  #: columns that the schema does not declare, and why
+    unused: tuple[tuple[str, str], ...] = ()  #: columns that the schema does not declare, and why
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -215,9 +203,11 @@ def check_source(source: Source, schema: Schema, *, progress: Callable[[int], ob
     declared = (schema.target.as_column(), *schema.columns)
     faults = {column.name: _find_fault(columns, column) for column in declared}
     readable = [column for column in declared if faults[column.name] is None]
-    summaries = {column.name: column.start_summary() for column in readable}
+    summaries = {column.name: Summary(rule=column.rule) for column in declared}
     parse: dict[str, Kind] = {column.source: column.parsed_as for column in readable if column.parsed_as is not None}
-    rows, gaps = 0, {name: [np.zeros(0, bool)] for name in parse if _has_texts(name, columns, parse)}
+    # Timestamps are not parsed; texts in other columns may not parse.
+    unsure = [name for name, one in columns.items() if one.kind == "untyped" or one.parsed]
+    rows, gaps = 0, {name: [np.zeros(0, bool)] for name in unsure if parse.get(name, "timestamp") != "timestamp"}
     for batch in scan_rows(source, [*dict.fromkeys(c.source for c in readable)], parse=parse, progress=progress):
         for column in readable:
             summaries[column.name].add_declared(batch.column(column.source))
@@ -234,8 +224,7 @@ def check_source(source: Source, schema: Schema, *, progress: Callable[[int], ob
         at += batch.num_rows
     checked: list[CheckedColumn] = []
     for column in declared:
-        summary = summaries.get(column.name) or column.start_summary()
-        role = column.table if checked else "label"
+        summary, role = summaries[column.name], column.table if checked else "label"
         found = CheckedColumn.of(column.name, role, rows * (summary.length or 1), summary)
         checked.append(replace(found, fault=faults[column.name]))
     used = {column.source for column in declared}
@@ -272,11 +261,6 @@ def _find_fault(columns: Mapping[str, ColumnType], column: Column) -> str | None
     return "the data has no such column" + ("" if meant is None else f"; {_quote(meant)} looks like it")
 
 
-def _has_texts(name: str, columns: Mapping[str, ColumnType], parse: Mapping[str, Kind]) -> bool:
-    """Return whether cells of a column are texts that may not parse; timestamps are not parsed."""
-    return parse[name] != "timestamp" and (columns[name].kind == "untyped" or columns[name].parsed)
-
-
 def _explain_unused(column: ColumnType) -> str:
     if column.kind in ("timestamp", "date"):
         return f"a {column.kind}, whose parts a schema can declare"
@@ -290,8 +274,8 @@ def _list_most_frequent(counts: Mapping[Value, int], declared: Sequence[str] = (
     return tuple(UnexpectedValue(str(value), count, find_similar(str(value), declared)) for value, count in ordered)
 
 
-def _list(values: Iterable[UnexpectedValue]) -> str:
-    listed = ", ".join(value.describe() for value in values)
+def _list_unexpected(values: Iterable[UnexpectedValue]) -> str:
+    listed = ", ".join(map(str, values))
     return f": {listed}" if listed else ""
 
 
@@ -299,10 +283,10 @@ def _quote(text: str) -> str:
     return f"'{printable(text, longest=40)}'"
 
 
-def _percent(count: int, total: int) -> str:
+def _format_share(count: int, total: int) -> str:
     """Format a share in percent; it is rounded neither to 0 nor to 100.
 
-    >>> _percent(1, 100_000), _percent(1, 3), _percent(3, 3)
+    >>> _format_share(1, 100_000), _format_share(1, 3), _format_share(3, 3)
     ('under 0.1 %', '33.3 %', '100 %')
     """
     if count == total:

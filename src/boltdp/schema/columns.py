@@ -20,7 +20,7 @@ from boltdp.encoding.declared_values import Value, check_count, check_int, check
 from boltdp.encoding.plan import NumberListRule, NumberRule, Rule, TimePartRule, ValueRule
 from boltdp.encoding.timestamps import PARTS, Part
 from boltdp.errors import DataError, ParameterError, near, shown
-from boltdp.schema.curves import MAX_PLACES, choose_places, curve_places
+from boltdp.schema.curves import MAX_PLACES, choose_places, compute_places
 
 if TYPE_CHECKING:
     from boltdp.schema.source_columns import ColumnType, Kind
@@ -39,11 +39,7 @@ _RANGE = re.compile(r"\{([0-9]+)\.\.([0-9]+)\}")
 
 @dataclass(frozen=True)
 class Draft:
-    """The drafted TOML entry of a column, and a comment.
-
-    >>> Draft("numeric", [0, 1], "a guess").write("age"), Draft("vector", [], "a key", used=False).write("x")
-    ('age = [0, 1]  # a guess', '# x = []  # a key')
-    """
+    """The drafted TOML entry of a column, and a comment."""
 
     table: str
     entry: Any
@@ -51,7 +47,6 @@ class Draft:
     used: bool = True  #: False: the entry is commented out
 
     def write(self, name: str) -> str:
-        """Return the line of the file."""
         comment = f"  # {self.comment}" if self.comment else ""
         return f"{'' if self.used else '# '}{toml_key(name)} = {toml_value(self.entry)}{comment}"
 
@@ -81,9 +76,12 @@ class Column(ABC):
         """The rule of the encoding plan."""
 
     @property
-    @abstractmethod
     def names(self) -> tuple[str, ...]:
-        """The names of its features."""
+        """The names of its features: its numbers, the steps of its curve, its categories."""
+        rule, name = self.rule, self.name
+        numbers = [f"{name}[{i}]" for i in range(rule.numbers)] if rule.reads_lists else [name] * rule.numbers
+        steps = [f"{name}>={repr(place).removesuffix('.0')}" for place in rule.places]
+        return (*numbers, *steps, *(f"{name}={format_value(value)}" for value in rule.values))
 
     @classmethod
     @abstractmethod
@@ -109,13 +107,9 @@ class Column(ABC):
     def infer(cls, name: str, column: ColumnType, summary: Summary | None) -> Draft | None:
         """Draft the entry of a column of the data; None if it is of another kind."""
 
-    @abstractmethod
-    def start_summary(self) -> Summary:
-        """Make an empty summary for checking the column."""
-
-    @abstractmethod
     def add_curve(self, count: int) -> Column:
         """Return the column with a curve of at most `count` steps, unless it has one or cannot have one."""
+        return self
 
     @abstractmethod
     def describe(self) -> str:
@@ -187,10 +181,6 @@ class Numeric(Column):
     def rule(self) -> NumberRule:
         return NumberRule(self.name, self.name, self.low, self.high, self.curve)
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        return (self.name, *(f"{self.name}>={repr(place).removesuffix('.0')}" for place in self.curve))
-
     @classmethod
     def from_declaration(cls, name: str, declared: Any) -> Sequence[Numeric]:
         if not isinstance(declared, Mapping):
@@ -204,7 +194,7 @@ class Numeric(Column):
                     f"the column {name!r} must declare a number of places for its curve beside 'spacing'"
                 )
             return [replace(column, curve=tuple(curve))]
-        return [replace(column, curve=curve_places(column, curve, declared.get("spacing", "even")))]
+        return [replace(column, curve=compute_places(column, curve, declared.get("spacing", "even")))]
 
     @property
     def entry(self) -> Any:
@@ -226,11 +216,6 @@ class Numeric(Column):
         if summary is not None and summary.bounds is not None:
             return Draft(cls.table, [*summary.bounds], summary.bounds_comment)
         return Draft(cls.table, [], "a key: drop it?" if column.key else "[low, high]")
-
-    def start_summary(self) -> Summary:
-        from boltdp.schema.summary import Summary  # only here: it needs Arrow
-
-        return Summary(declared_bounds=(self.low, self.high))
 
     def add_curve(self, count: int) -> Numeric:
         return self if self.curve else replace(self, curve=choose_places(self, count))
@@ -270,10 +255,6 @@ class Categorical(Column):
     def rule(self) -> ValueRule:
         return ValueRule(self.name, self.name, self.categories)
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(f"{self.name}={format_value(category)}" for category in self.categories)
-
     @classmethod
     def from_declaration(cls, name: str, declared: Any) -> Sequence[Categorical]:
         return [cls(name, check_list(declared, f"the categories of {name!r}"))]
@@ -295,14 +276,6 @@ class Categorical(Column):
         if summary.timestamps or not (column.kind == "text" or (column.kind == "untyped" and not summary.numeric)):
             return None
         return Draft(cls.table, [*summary.categories], "" if summary.categories else '["value", ...]')
-
-    def start_summary(self) -> Summary:
-        from boltdp.schema.summary import Summary  # only here: it needs Arrow
-
-        return Summary(declared_values=self.categories)
-
-    def add_curve(self, count: int) -> Categorical:
-        return self
 
     def describe(self) -> str:
         return f"one of {list_values(self.categories)}"
@@ -341,10 +314,6 @@ class TimePart(Column):
     def rule(self) -> TimePartRule:
         return TimePartRule(self.name, self.timestamp, self.part)
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(f"{self.name}={category}" for category in self.categories)
-
     @classmethod
     def from_declaration(cls, name: str, declared: Any) -> Sequence[TimePart]:
         parts = check_list(declared, f"the parts of {name!r}")
@@ -375,11 +344,6 @@ class TimePart(Column):
         comment = f"{what}; declare {them} under [timestamp], as `{declared}`, to use the parts"
         return Draft(cls.table, parts, comment, used=False)
 
-    def start_summary(self) -> Summary:
-        from boltdp.schema.summary import Summary  # only here: it needs Arrow
-
-        return Summary(declared_values=self.categories, part=self.part)
-
     def find_type_fault(self, given: ColumnType) -> str | None:
         if self.part == "hour" and given.kind == "date":
             return "must have timestamps for an hour to be declared, its type is 'date'"
@@ -387,9 +351,6 @@ class TimePart(Column):
 
     def suggest_type(self, given: ColumnType) -> str | None:
         return "declare its weekday, month or day" if given.kind == "date" else super().suggest_type(given)
-
-    def add_curve(self, count: int) -> TimePart:
-        return self
 
     def describe(self) -> str:
         return f"one of {list_values(self.categories)}"
@@ -426,10 +387,6 @@ class Vector(Column):
     def rule(self) -> NumberListRule:
         return NumberListRule(self.name, self.name, self.low, self.high, self.length)
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(f"{self.name}[{i}]" for i in range(self.length))
-
     @classmethod
     def from_declaration(cls, name: str, declared: Any) -> Sequence[Vector]:
         check_keys(declared, required=("length", "bounds"), what=f"the vector {name!r}")
@@ -453,14 +410,6 @@ class Vector(Column):
         bounds = None if summary is None else summary.bounds
         entry = {"length": [] if length is None else length, "bounds": [*(bounds or ())]}
         return Draft(cls.table, entry, summary.bounds_comment if summary is not None and bounds else "")
-
-    def start_summary(self) -> Summary:
-        from boltdp.schema.summary import Summary  # only here: it needs Arrow
-
-        return Summary(declared_bounds=(self.low, self.high), length=self.length)
-
-    def add_curve(self, count: int) -> Vector:
-        return self
 
     def describe(self) -> str:
         return f"{self.length} numbers from {self.low:g} to {self.high:g}"
@@ -519,11 +468,10 @@ def check_name(name: Any, *, what: str = "the name of a column") -> None:
         raise ParameterError(f"{what} must be a text that is not empty, got {shown(name)}")
     if _RANGE.search(name):
         raise ParameterError(f"{what} must not contain a brace range, got {shown(name)}")
-    if not name.isascii():
-        try:
-            name.encode("utf-8")
-        except UnicodeEncodeError:
-            raise ParameterError(f"{what} must be of whole characters, got {shown(name)}") from None
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ParameterError(f"{what} must be of whole characters, got {shown(name)}") from None
 
 
 def check_list(value: Any, what: str) -> tuple[Any, ...]:
@@ -548,10 +496,6 @@ def check_keys(table: Any, *, required: Sequence[str] = (), optional: Sequence[s
     if not isinstance(table, Mapping):
         keys = f" with {', '.join(required)}" if required else ""
         raise ParameterError(f"{what} must be a table{keys}, got {shown(table)}")
-    if "radius" in table and "clip_norm" in (*required, *optional):
-        raise ParameterError(
-            f"{what} must not declare 'radius'", hint="it is called clip_norm now: what longer rows are shortened to"
-        )
     for key in required:
         if key not in table:
             raise ParameterError(f"{what} must declare {key!r}")

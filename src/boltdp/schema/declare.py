@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from boltdp.errors import DataError, ParameterError, described, quoted, shown
-from boltdp.schema.infer import NO_FEATURES, declared_column
-from boltdp.schema.schema import Classes, Schema, TimePart
+from boltdp.errors import DataError, ParameterError, described, quoted
+from boltdp.schema.infer import NO_FEATURES, check_label, derive_classes, derive_column
+from boltdp.schema.schema import Categorical, Classes, Column, Numeric, Schema, TimePart, Vector
 from boltdp.schema.source_columns import ColumnType, suggest_columns
 
-#: The kinds of columns that cannot have bounds.
+#: What the columns have that cannot have bounds, and a hint.
 _UNFIT = {
-    "text": "texts",
-    "timestamp": "timestamps",
-    "date": "dates",
-    "other": "neither numbers, texts nor booleans",
-}
-
-_UNFIT_HINT = {
-    "text": 'categories={{"{name}": ["value", ...]}}',
-    "timestamp": 'timestamps={{"{name}": ["hour", "weekday", "month"]}}',
-    "date": 'timestamps={{"{name}": ["weekday", "month"]}}',
+    "text": ("texts", 'categories={{"{name}": ["value", ...]}}'),
+    "timestamp": ("timestamps", 'timestamps={{"{name}": ["hour", "weekday", "month"]}}'),
+    "date": ("dates", 'timestamps={{"{name}": ["weekday", "month"]}}'),
+    "other": ("neither numbers, texts nor booleans", "leave it out"),
 }
 
 
@@ -49,55 +43,55 @@ def declare(
     >>> schema.feature_names, schema.classes, unused
     (('age', 'smokes', 'intercept'), (False, True), ('name',))
     """
-    numeric, categorical = _read_bounds(columns, label, bounds), _read_dict(categories, "categories", '["F", "M"]')
-    moments = _read_dict(timestamps, "timestamps", '["hour", "weekday"]')
-    if label not in columns:
-        raise DataError(
-            f"the data must have the column {shown(label)} for the label",
-            hint=suggest_columns(columns, [*numeric, *categorical, *moments], label),
-        )
-    for what, given in (("bounds", numeric), ("categories", categorical), ("timestamps", moments)):
-        _check_names(columns, label, given, what)
-    twice = [name for name in columns if (name in numeric) + (name in categorical) + (name in moments) > 1]
+    given = {
+        "bounds": _read_bounds(columns, label, bounds),
+        "categories": _read_dict(categories, "categories", '["F", "M"]'),
+        "timestamps": _read_dict(timestamps, "timestamps", '["hour", "weekday"]'),
+    }
+    uses = Counter(name for names in given.values() for name in names)
+    check_label(columns, label, declared=uses)
+    for what, names in given.items():
+        _check_names(columns, label, names, what)
+    twice = [name for name in columns if uses[name] > 1]
     if twice:
-        what = "bounds, categories or timestamps" if moments else "bounds or categories"
+        what = "bounds, categories or timestamps" if given["timestamps"] else "bounds or categories"
         raise ParameterError(f"a column must have {what}, not both, got both for {quoted(twice)}")
-    known = dict(columns)
-    for name, pair in numeric.items():
-        kind = columns[name].kind
-        if kind in _UNFIT:
-            raise ParameterError(
-                f"bounds must be of columns of numbers, and {name!r} has {_UNFIT[kind]}",
-                hint=_UNFIT_HINT.get(kind, "leave it out").format(name=name),
-            )
-        if kind == "list" and columns[name].length is None:
-            raise ParameterError(
-                f"column {name!r} must have a length, which its type does not tell",
-                hint='declare it in a schema, by "vector": {"' + name + '": {"length": 3, "bounds": [0, 1]}}',
-            )
-        known[name] = replace(columns[name], kind=kind if kind == "list" else "number", bounds=pair, values=None)
-    for name, values in categorical.items():
-        declared = _read_values(values, f"the categories of {name!r}")
-        known[name] = replace(columns[name], kind="text", bounds=None, values=declared)
-    if classes is not None:
-        known[label] = replace(columns[label], kind="text", values=_read_values(classes, "classes"))
+    declared: dict[str, Column | None] = {
+        name: derive_column(name, column) for name, column in columns.items() if name not in (label, *uses)
+    }
+    for name, pair in given["bounds"].items():
+        declared[name] = _make_bounded(name, columns[name], pair)
+    for name, values in given["categories"].items():
+        declared[name] = Categorical(name, _read_values(values, f"the categories of {name!r}"))
     parts = [
         TimePart(name, part)
-        for name, listed in moments.items()
+        for name, listed in given["timestamps"].items()
         for part in _read_values(listed, f"the parts of {name!r}")
     ]
-    features = {name: feature for name, one in known.items() if (feature := declared_column(name, one)) is not None}
-    features = {name: one for name, one in features.items() if name not in (label, *moments)}
-    undeclared = [name for name in columns if name not in (label, *moments, *features)]
-    usable = [name for name in undeclared if columns[name].kind not in NO_FEATURES and not columns[name].key]
-    unclassed = known[label].kind != "bool" and known[label].values is None
+    features = [feature for name in columns if (feature := declared.get(name)) is not None]
+    undeclared = [name for name, feature in declared.items() if feature is None and not columns[name].key]
+    usable = [name for name in undeclared if columns[name].kind not in NO_FEATURES]
+    found = derive_classes(columns[label]) if classes is None else _read_values(classes, "classes")
     nothing = bounds is None and categories is None and timestamps is None
-    if unclassed or not (features or parts) or (usable and nothing):
-        _raise_undeclared(
-            columns, label if unclassed else None, usable if not (numeric or categorical or parts) else []
+    if not found or not (features or parts) or (usable and nothing):
+        _raise_undeclared(columns, None if found else label, [] if any(given.values()) else usable)
+    return Schema(Classes(label, found), (*features, *parts)), tuple(undeclared)
+
+
+def _make_bounded(name: str, column: ColumnType, pair: tuple[Any, Any]) -> Column:
+    if column.kind in _UNFIT:
+        what, hint = _UNFIT[column.kind]
+        raise ParameterError(
+            f"bounds must be of columns of numbers, and {name!r} has {what}", hint=hint.format(name=name)
         )
-    schema = Schema(Classes(label, known[label].values or (False, True)), (*features.values(), *parts))
-    return schema, tuple(name for name in undeclared if not columns[name].key)
+    if column.kind != "list":
+        return Numeric(name, *pair)
+    if column.length is None:
+        raise ParameterError(
+            f"column {name!r} must have a length, which its type does not tell",
+            hint='declare it in a schema, by "vector": {"' + name + '": {"length": 3, "bounds": [0, 1]}}',
+        )
+    return Vector(name, column.length, *pair)
 
 
 def _raise_undeclared(columns: Mapping[str, ColumnType], label: str | None, undeclared: Sequence[str]) -> None:

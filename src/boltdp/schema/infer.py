@@ -6,11 +6,11 @@ The column kinds draft their entries; the user completes the draft.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from boltdp._files.toml import toml_key, toml_value
 from boltdp.encoding.declared_values import Value
-from boltdp.errors import DataError, near
+from boltdp.errors import DataError, near, shown
 from boltdp.privacy.events.event import BudgetedEvent
 from boltdp.privacy.serialization import to_record
 from boltdp.schema.columns import COLUMN_KINDS, Column, Draft
@@ -25,9 +25,7 @@ MIN_COMMAS = 0.8
 #: Kinds of source columns that are not features without further declaration.
 NO_FEATURES = ("timestamp", "date", "other")
 
-NOT_SIGNIFICANT = "nothing stood out of the noise"
 NEEDS_DELTA = "its values can be released only with a delta"
-NO_NUMBERS = f"no numbers stood out of the noise, and {NEEDS_DELTA}"
 TIMESTAMPS = "; timestamps are declared under [timestamp]"
 
 _COMMAS = re.compile(r"\s*[+-]?[0-9]+(,[0-9]+)+\s*")
@@ -42,11 +40,13 @@ _UNDECIDED = (
 )
 
 
-def check_label(columns: Mapping[str, ColumnType], label: str, *, public: bool = False) -> None:
+def check_label(
+    columns: Mapping[str, ColumnType], label: str, *, declared: Iterable[str] = (), public: bool = False
+) -> None:
     """Raise a DataError if the label is not a column; the hint has similar names only if these cannot be values."""
     if label not in columns:
-        hint = near(label, columns) if public else suggest_columns(columns, (), label)
-        raise DataError(f"the data must have the column {label!r} for the label", hint=hint)
+        hint = near(label, columns) if public else suggest_columns(columns, declared, label)
+        raise DataError(f"the data must have the column {shown(label)} for the label", hint=hint)
 
 
 def declared_schema(columns: Mapping[str, ColumnType], label: str) -> Schema:
@@ -59,8 +59,8 @@ def declared_schema(columns: Mapping[str, ColumnType], label: str) -> Schema:
     (Numeric(name='age', low=0.0, high=120.0, curve=()),)
     """
     check_label(columns, label)
-    features = {name: declared_column(name, column) for name, column in columns.items() if name != label}
-    classes = declared_classes(columns[label])
+    features = {name: derive_column(name, column) for name, column in columns.items() if name != label}
+    classes = derive_classes(columns[label])
     undeclared = [] if classes else [label]
     undeclared += [
         name
@@ -77,13 +77,13 @@ def declared_schema(columns: Mapping[str, ColumnType], label: str) -> Schema:
     return Schema(Classes(label, classes), tuple(feature for feature in features.values() if feature is not None))
 
 
-def declared_column(name: str, column: ColumnType) -> Column | None:
+def derive_column(name: str, column: ColumnType) -> Column | None:
     """Return the feature that the type and constraints of a column declare; None if they are not enough."""
     found = (kind.from_type(name, column) for kind in COLUMN_KINDS)
     return next((feature for feature in found if feature is not None), None)
 
 
-def declared_classes(column: ColumnType) -> tuple[Value, ...]:
+def derive_classes(column: ColumnType) -> tuple[Value, ...]:
     """Return the classes that the type of a label declares, if any."""
     return (False, True) if column.kind == "bool" else column.values or ()
 
@@ -101,17 +101,6 @@ def write_draft(
 
     Unknown entries are `[]`, for which `Schema.load` raises an error. `unused` has the reasons why columns are
     commented out.
-
-    >>> print(write_draft({"age": ColumnType("number"), "sick": ColumnType("bool")}, "sick", {}))
-    label = "sick"
-    classes = [false, true]
-    intercept = true
-    # clip_norm = 1.0  # rows of a larger norm are scaled down to it; without it none is
-    <BLANKLINE>
-    [numeric]
-    # name = { bounds = [low, high], curve = 8 } adds steps at 8 places: a model is then a curve, not a line
-    age = []  # [low, high]
-    <BLANKLINE>
     """
     unused = unused or {}
     tables: dict[str, list[str]] = {"numeric": [], "categorical": [], "vector": []}
@@ -155,7 +144,7 @@ def write_draft(
 
 def draft_column(name: str, column: ColumnType, summary: Summary | None, unused: str = "") -> Draft | None:
     """Draft the entry of a column; None if its type is unknown or cannot be a feature."""
-    declared = declared_column(name, column)
+    declared = derive_column(name, column)
     if declared is not None:
         return Draft(declared.table, declared.entry)
     found = (kind.infer(name, column, summary) for kind in COLUMN_KINDS)
@@ -168,7 +157,7 @@ def draft_column(name: str, column: ColumnType, summary: Summary | None, unused:
 
 
 def _draft_classes(name: str, column: ColumnType, summary: Summary | None, unused: str) -> str:
-    if declared := declared_classes(column):
+    if declared := derive_classes(column):
         return toml_value([*declared])
     if summary is not None:
         classes, noisy = summary.categories, summary.noise is not None
@@ -185,8 +174,9 @@ def explain_unused(name: str, column: ColumnType, summary: Summary, *, label: bo
         if not label and (numeric or values):
             return ""
         texts = column.kind in ("text", "untyped") and not label
-        unseen = texts and summary.noise.threshold is None
-        return (NO_NUMBERS if unseen else NOT_SIGNIFICANT) + (TIMESTAMPS if texts else "")
+        if texts and summary.noise.threshold is None:
+            return f"no numbers stood out of the noise, and {NEEDS_DELTA}{TIMESTAMPS}"
+        return "nothing stood out of the noise" + (TIMESTAMPS if texts else "")
     several = len(values) > MIN_DIFFERENT_NUMBERS
     if column.kind == "text" and several and numeric:
         return f"numbers in texts: {_describe_query(name, _quote(name))}"

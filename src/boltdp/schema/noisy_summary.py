@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
+import pyarrow as pa
 
 from boltdp._arrays import Doubles
 from boltdp.encoding.declared_values import Value
@@ -20,9 +21,6 @@ from boltdp.privacy.events.noisy_counts import NoisyCounts, upper_quantile
 from boltdp.privacy.release import RandomBytes, release_counts, release_values
 from boltdp.schema.source_columns import Kind
 from boltdp.schema.summary import Histogram, Summary, count_values, read_largest_numbers, read_numbers, split_numbers
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 #: The edges of wide intervals; numbers beyond all edges are counted in the first or the last interval.
 DIGITS = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)

@@ -83,16 +83,10 @@ def batch_rows(columns: int, *, lists: bool, threads: int = 1) -> int:
 
 
 class Source(Protocol):
-    """A source of columns and rows; every engine is one."""
+    """A source of columns and rows, as every engine is; `boltdp.engines.base.Engine` describes its methods."""
 
-    def columns(self) -> dict[str, ColumnType]:
-        """Return the names and types of the columns."""
-        ...
+    def columns(self) -> dict[str, ColumnType]: ...
 
-    def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield all rows in a stable order, at most MAX_BATCH_ROWS at a time.
-
-        Untyped columns are texts, unless `parse` declares them "number" or "list": then cells that do not parse are
-        missing. Columns that it declares "timestamp" are texts in ISO 8601.
-        """
-        ...
+    def batches(
+        self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None
+    ) -> Iterator[pa.RecordBatch]: ...

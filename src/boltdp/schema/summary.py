@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,13 +24,12 @@ from boltdp._arrays import Booleans, Doubles, Integers
 from boltdp.encoding.arrow_buffers import missing, values
 from boltdp.encoding.arrow_cells import Coder, PartCoder, numbers_of, vectors_of
 from boltdp.encoding.declared_values import Matcher, Value, format_value
+from boltdp.encoding.plan import Rule, TimePartRule
 from boltdp.encoding.python_cells import number
-from boltdp.encoding.timestamps import HOUR_AT, PATTERN, Part
+from boltdp.encoding.timestamps import HOUR_AT, PATTERN
 from boltdp.errors import ParameterError, printable
+from boltdp.privacy.events.noisy_counts import NoisyCounts
 from boltdp.schema.source_columns import ColumnType, Kind, Source
-
-if TYPE_CHECKING:
-    from boltdp.privacy.events.noisy_counts import NoisyCounts
 
 #: A column with more different values than this is not drafted as a categorical one.
 MAX_CATEGORIES = 100
@@ -73,17 +72,9 @@ class Histogram:
 
 @dataclass(eq=False, kw_only=True)
 class Summary:
-    """Statistics of the cells of one column; each number of a list is a cell.
+    """Statistics of the cells of one column; each number of a list is a cell."""
 
-    >>> summary = Summary()
-    >>> summary.add(pa.array(["1.5", "x", None, "x", "30"]))
-    >>> summary.numbers, summary.others, summary.numeric, summary.categories
-    (2, 2, False, ('1.5', '30', 'x'))
-    """
-
-    declared_values: tuple[Value, ...] = ()
-    part: Part | None = None  #: of timestamps, whose values these are
-    declared_bounds: tuple[float, float] | None = None
+    rule: Rule | None = None  #: of a declared column
     length: int | None = None  #: of lists
     noise: NoisyCounts | None = None  #: what the counts were released with, unless they are exact
     missing: int = 0
@@ -97,9 +88,14 @@ class Summary:
     values: Counter[Value] = field(default_factory=Counter)  #: how often each of the first MAX_DISTINCT values occurs
 
     def __post_init__(self) -> None:
-        self.declared = tuple(map(format_value, self.declared_values))  #: the declared values as texts
-        self.coder = Coder(self.declared_values) if self.part is None else PartCoder(self.part)
-        self.histogram = Histogram.between(*(self.declared_bounds or (0.0, 1.0)))  #: of numbers with declared bounds
+        rule = self.rule
+        values = () if rule is None else rule.values
+        self.declared = tuple(map(format_value, values))  #: the declared values as texts
+        self.coder = PartCoder(rule.part) if isinstance(rule, TimePartRule) else Coder(values)
+        #: Of numbers with declared bounds.
+        self.histogram = None if rule is None or not rule.numbers else Histogram.between(*rule.bounds)
+        if rule is not None and rule.reads_lists:
+            self.length = rule.numbers
 
     @property
     def many(self) -> bool:
@@ -163,7 +159,7 @@ class Summary:
 
     def add(self, cells: pa.Array) -> None:
         """Count cells of an undeclared column."""
-        cells = _plain(cells)
+        cells = _decode(cells)
         kind = ColumnType.of(cells.type).kind
         if kind == "list":
             cells = cells.drop_null()
@@ -186,7 +182,7 @@ class Summary:
 
     def add_declared(self, cells: pa.Array) -> None:
         """Count cells as the declared column encodes them."""
-        cells = _plain(cells)
+        cells = _decode(cells)
         gaps, length = find_missing(cells), 1 if self.length is None else self.length
         if self.declared:
             self._add_codes(cells, self.coder.codes(cells), gaps)
@@ -202,7 +198,7 @@ class Summary:
 
     def add_unparsed(self, texts: pa.Array) -> None:
         """Count texts that did not parse, and were counted as missing, as unparsed."""
-        texts = texts.filter(pa.array(~(find_missing(texts) | _blank(texts))))
+        texts = texts.filter(pa.array(~(find_missing(texts) | _find_blank(texts))))
         count = len(texts) * (1 if self.length is None else self.length)
         self.missing -= count
         self.unparsed += count
@@ -215,7 +211,7 @@ class Summary:
 
     def _add_numbers(self, numbers: Doubles) -> None:
         self.numbers += len(numbers)
-        if self.declared_bounds is not None:
+        if self.histogram is not None:
             self.histogram.add(numbers)
         if len(numbers):
             self.low, self.high = min(self.low, float(numbers.min())), max(self.high, float(numbers.max()))
@@ -226,7 +222,7 @@ class Summary:
         if pa.types.is_floating(cells.type):
             gaps = gaps | np.isnan(numbers_of(cells))
         elif pa.types.is_string(cells.type) or pa.types.is_large_string(cells.type):
-            gaps = gaps | ((codes < 0) & _blank(cells))
+            gaps = gaps | ((codes < 0) & _find_blank(cells))
         self.missing += int(gaps.sum())
         met = np.bincount(codes[codes >= 0], minlength=len(self.declared)).tolist()
         self.values.update(dict(zip(self.declared, met, strict=True)))
@@ -261,13 +257,13 @@ def scan_rows(
 
 def count_values(cells: pa.Array) -> Counter[Value]:
     """Count the values that a schema can declare: texts that are not blank, finite numbers, booleans."""
-    cells = _plain(cells)
+    cells = _decode(cells)
     if ColumnType.of(cells.type).kind == "text":
         cells = cells.cast(pa.large_binary())  # some texts of Arrow cannot be decoded, and are none to declare
     found, counts = pc.value_counts(cells).flatten()
     counter: Counter[Value] = Counter()
     for cell, count in zip(found.to_pylist(), counts.to_pylist(), strict=True):
-        value = _declarable(cell)
+        value = _convert_value(cell)
         if value is not None:
             counter[value] += count
     return counter
@@ -304,15 +300,13 @@ def read_largest_numbers(cells: pa.Array) -> Doubles:
     cells = cells.drop_null()
     numbers: Doubles = numbers_of(cells.flatten()).astype(np.float64)
     rows = np.repeat(np.arange(len(cells)), values(pc.list_value_length(cells)))
-    finite = np.isfinite(numbers)
-    numbers, rows = numbers[finite], rows[finite]
-    order = np.lexsort((np.abs(numbers), rows))
-    numbers, rows = numbers[order], rows[order]
-    largest: Doubles = numbers[np.append(rows[1:] > rows[:-1], True)[: len(rows)]]
+    order = np.lexsort((np.abs(numbers), rows))[::-1]
+    order = order[np.isfinite(numbers[order])]
+    largest: Doubles = numbers[order[np.unique(rows[order], return_index=True)[1]]]
     return largest
 
 
-def _declarable(value: Any) -> Value | None:
+def _convert_value(value: Any) -> Value | None:
     if isinstance(value, bytes):
         try:
             value = value.decode()
@@ -333,7 +327,7 @@ def _count_texts(cells: pa.Array) -> dict[Value, int]:
     return dict(zip(found.to_pylist(), counts.to_pylist(), strict=True))
 
 
-def _plain(cells: pa.Array) -> pa.Array:
+def _decode(cells: pa.Array) -> pa.Array:
     return cells.dictionary_decode() if pa.types.is_dictionary(cells.type) else cells
 
 
@@ -343,7 +337,7 @@ def find_missing(cells: pa.Array) -> Booleans:
     return np.zeros(len(cells), bool) if gaps is None else gaps
 
 
-def _blank(cells: pa.Array) -> Booleans:
+def _find_blank(cells: pa.Array) -> Booleans:
     """Return the mask of blank texts."""
     found: Booleans = values(pc.equal(pc.utf8_trim_whitespace(cells.cast(pa.string())), ""))
     return found

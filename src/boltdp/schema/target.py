@@ -116,7 +116,6 @@ class Target(ABC):
         """Describe the scores of a model with this loss."""
 
     def count_models(self, loss: Loss) -> int:
-        """Count the models that this loss needs."""
         return self.count_vectors(loss) // loss.vectors
 
     def check_loss(self, loss: Loss) -> None:
@@ -182,7 +181,6 @@ class Classes(Target):
         check_name(self.column, what="label")
         check_count(self.values, MAX_CLASSES, "classes")
         object.__setattr__(self, "values", check_values(self.values, what="classes"))
-        check_count(self.values, MAX_CLASSES, "classes")
         if len(self.values) < 2:
             raise ParameterError(f"classes must be at least 2 values, got {list(self.values)}")
         if self.prior is not None:
@@ -229,7 +227,6 @@ class Classes(Target):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The classes as texts."""
         return tuple(format_value(value) for value in self.values)
 
     @property
@@ -303,10 +300,6 @@ class Classes(Target):
         """Return the weight of each class, scaled to a maximum of 1, since only their ratios matter.
 
         Classes missing in a mapping have the weight 1. Rows are not counted: "balanced" needs the prior.
-
-        >>> target = Classes("sick", ("no", "yes"), prior=(0.8, 0.2))
-        >>> target.resolve_class_weights("balanced"), target.resolve_class_weights({"yes": 8})
-        ((0.25, 1.0), (0.125, 1.0))
         """
         given = [real_number(one, "each of the class_weights") for one in self._order_class_weights(asked)]
         if not all(0 < weight < math.inf for weight in given):
@@ -342,12 +335,6 @@ class Classes(Target):
         return asked
 
     def resolve_threshold(self, threshold: Threshold, loss: Loss) -> float:
-        """Return the threshold as a probability; raise a ParameterError if the loss cannot use it.
-
-        >>> from boltdp.losses import Logistic
-        >>> Classes("sick", (False, True), prior=(0.89, 0.11)).resolve_threshold("prior", Logistic())
-        0.11
-        """
         if not self.is_binary:
             raise ParameterError(f"a threshold must be for a model of 2 classes, got {len(self.values)}")
         if loss.vectors != 1 or not loss.probabilistic:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +43,7 @@ ALGORITHMS = (
 )
 
 
-def settings_of(name: str, common: Settings, epsilon: float) -> Settings:
+def adapt_settings(name: str, common: Settings, epsilon: float) -> Settings:
     """Return the common settings for one name and epsilon, without those that its algorithm does not accept."""
     if name == "noiseless":
         return replace(common, epsilon=None, delta=0.0, noise_seed=None, algorithm="auto")
@@ -115,8 +114,8 @@ class Comparison:
             "format": FORMAT,
             "note": "measured without noise: not private",
             "about": dict(self.about),
-            "summaries": [dataclasses.asdict(summary) for summary in self.summaries()],
-            "runs": [dataclasses.asdict(run) for run in self.runs],
+            "summaries": [asdict(summary) for summary in self.summaries()],
+            "runs": [asdict(run) for run in self.runs],
         }
 
     def save(self, path: str | Path) -> None:
@@ -126,7 +125,6 @@ class Comparison:
 
     @classmethod
     def load(cls, path: str | Path) -> Comparison:
-        """Read a file that `save` wrote."""
         try:
             record = json.loads(Path(path).read_text("utf-8"))
             if record["format"] != FORMAT:
@@ -136,11 +134,9 @@ class Comparison:
             raise ComparisonFileError(f"the file {str(path)!r} has no results of a comparison") from None
 
 
-def subject(engine: Engine, schema: Schema, settings: Settings, *, test: Engine | None = None) -> dict[str, Any]:
-    """Return the subject of a comparison; results are added to a file only if it has the same subject."""
-    public = dataclasses.asdict(
-        replace(settings.resolve_class_weights(schema.target), epsilon=None, seed=None, noise_seed=None)
-    )
+def _describe_subject(engine: Engine, schema: Schema, settings: Settings, test: Engine | None) -> dict[str, Any]:
+    """Describe the subject of a comparison; results are added to a file only if it has the same subject."""
+    public = asdict(replace(settings, epsilon=None, seed=None, noise_seed=None))
     if settings.class_weights is not None:
         public["class_weights"] = list(public["class_weights"])  # as a file has them
     return {
@@ -180,14 +176,15 @@ def compare(
     # The cost of a draft does not count for public rows. All algorithms have the same curves, without automatic ones.
     steps = 0 if settings.curves is None else whole_number(settings.curves, "curves", least=0)
     schema = add_curves(replace(schema, spent=None), steps)
-    rows, about = engine.count(), subject(engine, schema, settings, test=test)
+    about = _describe_subject(engine, schema, settings, test)
+    rows = about["rows"]
     if before is not None and dict(before.about) != about:
         raise ComparisonFileError(
             "the results so far are of other data or settings", hint="choose another output file, or remove it"
         )
     cut = rows if test is not None else rows - round(TEST_SHARE * rows)
     # Noiseless training has no epsilon, and so only one cell.
-    chosen = [(name, settings_of(name, settings, epsilon)) for name in names for epsilon in epsilons]
+    chosen = [(name, adapt_settings(name, settings, epsilon)) for name in names for epsilon in epsilons]
     cells = {(name, one.epsilon): one for name, one in chosen}
     # All plans are made first, so that an error in the last one is raised before the first training.
     plans = {cell: make_plan(schema, cut, replace(one, curves=0)) for cell, one in cells.items()}

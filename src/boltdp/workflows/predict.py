@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from boltdp._arrays import Doubles
+from boltdp.context import Context
 from boltdp.encoding.python_cells import matrix
 from boltdp.engines import use_source
 from boltdp.engines.arrays import rows_of
-from boltdp.engines.base import scan_rows
+from boltdp.engines.base import Engine, scan_rows
 from boltdp.errors import hints_shown
 from boltdp.model import Model
-
-if TYPE_CHECKING:
-    from boltdp.context import Context
-    from boltdp.engines.base import Engine
 
 
 def score_batches(model: Model, engine: Engine, context: Context | None = None) -> Iterator[Doubles]:

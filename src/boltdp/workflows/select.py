@@ -11,21 +11,20 @@ Weights and counts of errors are as private as the rows; only released ones are 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from boltdp._arrays import Doubles
 from boltdp.algorithms import Job, get_algorithm
-from boltdp.algorithms._base import check_rows
+from boltdp.algorithms._base import check_row_count
 from boltdp.context import Context
 from boltdp.errors import ParameterError
 from boltdp.kernel.misclassification import ErrorCounts
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, certify
-from boltdp.privacy.events.event import BudgetedEvent, SelfComposition
+from boltdp.privacy.events.event import BudgetedEvent, Event, SelfComposition
 from boltdp.privacy.events.selection import (
     PortionSelection,
     PublicSelection,
@@ -36,10 +35,14 @@ from boltdp.privacy.events.selection import (
 )
 from boltdp.privacy.release import Randomness, choose, draw_index, draw_trials, release_count, release_weights
 from boltdp.schema.schema import Schema
-from boltdp.workflows.plan import PlanCandidate
 
 if TYPE_CHECKING:
     from boltdp.engines.base import Engine, PreparedRows
+
+#: Plans the event of one candidate from its number, its rows and its budget.
+PlanCandidate: TypeAlias = Callable[[int, int, Budget | None], Event]
+#: The number of the selected candidate, and its released weights, of shape (models, vectors, dims).
+Chosen: TypeAlias = tuple[int, Doubles]
 
 #: The mean number of trials. More cost no epsilon, only time and a little of delta.
 TRIALS = 100.0
@@ -49,14 +52,6 @@ VECTORS_AT_ONCE = 512
 PUBLIC_TRAINING = 0.75
 #: The number of noise draws per candidate on public rows, to average out the noise.
 REHEARSALS = 5
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """The number of the selected candidate, and its released weights, of shape (models, vectors, dims)."""
-
-    number: int
-    weights: Doubles
 
 
 def plan_portions(plan_one: PlanCandidate, budget: Budget | None, *, candidates: int, rows: int) -> list[Selection]:
@@ -100,22 +95,20 @@ def choose_by_portions(
     """Select by Algorithm 3; each pass reads every row at most once, for all candidates together."""
     selection, forks, count = certificates[0].selection, context.randomness.spawn(), len(certificates)
     assert isinstance(selection, PortionSelection)
-    check_rows(prepared, selection.rows)
+    check_row_count(prepared, selection.rows)
     bounds = [portion_bounds(i, rows=prepared.rows, candidates=count) for i in range(count + 1)]
     released = []
     for i, certificate in enumerate(certificates):
-        fork = next(forks)
-        candidate_context = context.prefix_stages(f"candidate {i + 1} of {count}, ")
-        (weights,) = get_algorithm(certificate.algorithm).run(
-            prepared.portion(*bounds[i]), [Job(certificate, fork)], classes=classes, context=candidate_context
-        )
-        released.append(release_weights(weights, certificate, fork))
+        algorithm, job = get_algorithm(certificate.algorithm), Job(certificate, next(forks))
+        stages = context.prefix_stages(f"candidate {i + 1} of {count}, ")
+        (weights,) = algorithm.run(prepared.portion(*bounds[i]), [job], classes=classes, context=stages)
+        released.append(release_weights(weights, certificate, job.randomness))
     errors = count_errors(released, prepared.portion(*bounds[count]), classes=classes)
     if selection.epsilon is None:
         number = int(np.argmin(errors))
     else:
         number = choose(errors, epsilon=selection.epsilon, random_bytes=next(forks).stream())
-    return Chosen(number, released[number])
+    return number, released[number]
 
 
 def choose_by_trials(
@@ -124,23 +117,21 @@ def choose_by_trials(
     """Select the best of a random number of trials, which stays secret; each releases a random candidate."""
     forks, selection = context.randomness.spawn(), certificates[0].selection
     assert isinstance(selection, TrialSelection)
-    check_rows(prepared, selection.rows)
+    check_row_count(prepared, selection.rows)
     candidates = Candidates(prepared, certificates, classes=classes, context=context)
     random_bytes = next(forks).stream()
     remaining = draw_trials(selection.mean, random_bytes)
     at_once = max(1, VECTORS_AT_ONCE // max(certificates[0].models, certificates[0].problem.loss.vectors))
-    best, fewest = None, np.inf
+    changes, best, fewest = certificates[0].problem.changed_rows, None, np.inf
     while remaining > 0:
         numbers = [draw_index(len(certificates), random_bytes) for _ in range(min(remaining, at_once))]
         remaining -= len(numbers)
         released = candidates.release(numbers, forks)
-        for number, weights, errors in zip(
-            numbers, released, count_errors(released, prepared, classes=classes), strict=True
-        ):
-            changes = certificates[0].problem.changed_rows
+        counts = count_errors(released, prepared, classes=classes)
+        for number, weights, errors in zip(numbers, released, counts, strict=True):
             score = release_count(errors, epsilon=selection.score_epsilon, changes=changes, random_bytes=random_bytes)
             if score < fewest:
-                best, fewest = Chosen(number, weights), score
+                best, fewest = (number, weights), score
     assert best is not None
     return best
 
@@ -153,15 +144,13 @@ def choose_in_public(
     cut = round(PUBLIC_TRAINING * rows)
     if not 2 <= cut < rows:
         raise ParameterError(f"the public data must have at least 4 rows, got {rows}")
+    classes, open_context = schema.target.label_count, Context(seed=0, progress=context.progress)
     with public.prepare(schema.of_rows, Context(seed=0, threads=context.threads)) as prepared:
-        rehearsals = [_rehearsal(certificate, rows=cut) for certificate in certificates]
-        open_context = Context(seed=0, progress=context.progress).prefix_stages("on public rows, ")
-        candidates = Candidates(
-            prepared.portion(0, cut), rehearsals, classes=schema.target.label_count, context=open_context
-        )
+        rehearsals = [_plan_rehearsal(certificate, rows=cut) for certificate in certificates]
+        stages = open_context.prefix_stages("on public rows, ")
+        candidates = Candidates(prepared.portion(0, cut), rehearsals, classes=classes, context=stages)
         numbers = [number for number in range(count) for _ in range(REHEARSALS)]
-        released = candidates.release(numbers, forks)
-        errors = count_errors(released, prepared.portion(cut, rows), classes=schema.target.label_count)
+        errors = count_errors(candidates.release(numbers, forks), prepared.portion(cut, rows), classes=classes)
     return int(np.argmin(np.bincount(numbers, weights=errors)))
 
 
@@ -177,8 +166,7 @@ class Candidates:
     def __init__(
         self, prepared: PreparedRows, certificates: Sequence[Certificate], *, classes: int, context: Context
     ) -> None:
-        self._prepared, self._certificates, self._classes = prepared, certificates, classes
-        self._context = context
+        self._prepared, self._certificates, self._classes, self._context = prepared, certificates, classes, context
         self._trained: list[Doubles] | None = None
         if all(certificate.training_noise is None for certificate in certificates):
             jobs = [Job(certificate, context.randomness) for certificate in certificates]
@@ -194,9 +182,8 @@ class Candidates:
         return [release_weights(one, job.certificate, job.randomness) for one, job in zip(weights, jobs, strict=True)]
 
     def _run(self, jobs: Sequence[Job], context: Context) -> list[Doubles]:
-        return get_algorithm(jobs[0].certificate.algorithm).run(
-            self._prepared, jobs, classes=self._classes, context=context
-        )
+        algorithm = get_algorithm(jobs[0].certificate.algorithm)
+        return algorithm.run(self._prepared, jobs, classes=self._classes, context=context)
 
 
 def count_errors(released: Sequence[Doubles], prepared: PreparedRows, *, classes: int) -> list[int]:
@@ -213,7 +200,7 @@ def count_errors(released: Sequence[Doubles], prepared: PreparedRows, *, classes
     return errors.counts
 
 
-def _rehearsal(certificate: Certificate, *, rows: int) -> Certificate:
+def _plan_rehearsal(certificate: Certificate, *, rows: int) -> Certificate:
     """Return the certificate of the same training on fewer, public rows."""
     training = get_algorithm(certificate.algorithm).rescale(certificate.training, rows=rows)
     models = certificate.models

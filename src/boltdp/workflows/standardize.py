@@ -14,7 +14,7 @@ import numpy as np
 
 from boltdp._arrays import Booleans, Doubles, Integers
 from boltdp.algorithms import choose_algorithm
-from boltdp.algorithms._base import check_rows as check_count
+from boltdp.algorithms._base import check_row_count
 from boltdp.context import Context
 from boltdp.encoding.plan import STEP_HEIGHT
 from boltdp.engines.prepared_rows import PreparedRows
@@ -52,33 +52,29 @@ def plan_standardization(settings: Settings, schema: Schema, *, rows: int) -> Bu
     """Plan the standardization of the features of `schema`: its event and budget; None if there is none.
 
     "auto" standardizes for the algorithm "auto" if the noise of the means is small relative to a row.
-
-    >>> from boltdp.schema.schema import Classes, Numeric
-    >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
-    >>> plan_standardization(Settings(epsilon=1.0), schema, rows=10_000).budget
-    Budget(epsilon=0.05, delta=0.0)
     """
     if schema.standardization is not None and schema.standardization.source == "private":
         raise ParameterError(
             "the schema must not have a standardization that was found privately: it was paid for by another model",
             hint='remove it, or write source = "declared" if the rows of this training had no part in it',
         )
-    settings.check()
     if settings.standardize == "none":
         return None
     budget, features = settings.budget, schema.encoded_dims - schema.intercept
     rows = max(rows, 1)  # the plan raises an error for 0 rows
-    share = (
-        SHARES[0]
-        if budget is None
-        else choose_share(budget, features=features, rows=rows, changed=schema.max_rows_per_person or 1)
-    )
+    share: float | None = SHARES[0]
+    if budget is not None:
+        share = choose_share(budget, features=features, rows=rows, changed=schema.max_rows_per_person or 1)
     if settings.standardize == "auto":
         if settings.algorithm != "auto" or budget is None or share is None or schema.standardization is not None:
             return None
     elif schema.standardization is not None:
         raise ParameterError("standardize must be 'none' for a schema that has a standardization already")
-    gaussian = budget is not None and budget.delta > 0 and _trains_with_gaussian(settings, schema, budget)
+    gaussian = False
+    if budget is not None and budget.delta > 0:
+        # If the training has Gaussian noise too, both compose as one: noisy_gradient_descent.md 2.
+        loss, models = settings.choose_loss(schema.target)
+        gaussian = models == 1 and choose_algorithm([settings], loss, budget).gaussian
     if gaussian and share is not None:
         share *= GAUSSIAN_SHARE
     if settings.standardize_share is not None:
@@ -94,12 +90,6 @@ def plan_standardization(settings: Settings, schema: Schema, *, rows: int) -> Bu
         person_rows=schema.max_rows_per_person,
     ).calibrate_noise(taken, gaussian=gaussian)
     return BudgetedEvent(taken, event)
-
-
-def _trains_with_gaussian(settings: Settings, schema: Schema, budget: Budget) -> bool:
-    """Return whether the training has Gaussian noise, so that both compose as one: noisy_gradient_descent.md 2."""
-    loss, models = settings.choose_loss(schema.target)
-    return models == 1 and choose_algorithm([settings], loss, budget).gaussian
 
 
 def describe_moments(certificate: Certificate) -> list[str]:
@@ -139,9 +129,8 @@ def prepare_rows(
     if event is not None:
         check_rows(rows, clip_norm=event.clip_norm)
         if schema.projection is not None:
-            with engine.prepare(
-                schema.unscaled, context.start_stage("standardizing", rows), ordered=False
-            ) as unprojected:
+            stage = context.start_stage("standardizing", rows)
+            with engine.prepare(schema.unscaled, stage, ordered=False) as unprojected:
                 schema = standardize_schema(unprojected, schema, event, context.randomness, rows=rows)
     with engine.prepare(schema, context.start_stage("preparing", rows), ordered=ordered) as prepared:
         schema = standardize_schema(prepared, schema, event, context.randomness, rows=rows)
@@ -154,7 +143,7 @@ def standardize_schema(
     """Return the schema standardized by noisy moments of the rows; unchanged without an event or if it already is."""
     if event is None or schema.standardization is not None:
         return schema
-    check_count(prepared, rows)
+    check_row_count(prepared, rows)
     return apply_moments(sum_moments(prepared, schema), schema, event, randomness, rows=rows)
 
 

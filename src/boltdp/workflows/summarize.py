@@ -16,22 +16,30 @@ from typing import TYPE_CHECKING, Any
 
 from boltdp._files.sealed import digest
 from boltdp.context import Context
-from boltdp.engines import open_source
+from boltdp.engines import use_source
+from boltdp.engines.base import Engine
 from boltdp.errors import DataError, ParameterError
 from boltdp.privacy.accounting.charges import Release
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import BudgetedEvent, mark_non_private
 from boltdp.privacy.events.noisy_counts import NoisyCounts, make_noisy_counts
+from boltdp.schema.check import Report, check_source
+from boltdp.schema.infer import (
+    NEEDS_DELTA,
+    NO_FEATURES,
+    TIMESTAMPS,
+    check_label,
+    derive_classes,
+    derive_column,
+    write_draft,
+)
+from boltdp.schema.noisy_summary import WIDE_EDGES, Counted, PrivateCounts, min_significant
 from boltdp.schema.schema import Schema
+from boltdp.schema.source_columns import ColumnType
+from boltdp.schema.summary import Summary, scan_rows
 
 if TYPE_CHECKING:
-    from boltdp.engines.base import Engine
     from boltdp.ledger import Account
-    from boltdp.schema.check import Report
-    from boltdp.schema.noisy_summary import Counted
-    from boltdp.schema.source_columns import ColumnType
-
-# Functions import what needs Arrow: `boltdp.check` is imported by the package, which must not.
 
 SEEDED_DRAFT = "the noise in the draft of the schema came from a seed"
 
@@ -42,13 +50,8 @@ def check(source: Any, schema: Schema | str | Path, *, table: str | None = None,
     `source` is an engine, or a source for `open_source`; `schema` may be the name of a TOML file. The report is
     computed without noise: it is not private.
     """
-    from boltdp.engines.base import Engine
-    from boltdp.schema.check import check_source
-
-    declared = schema if isinstance(schema, Schema) else Schema.load(schema)
-    if isinstance(source, Engine):
-        return check_source(source, declared)
-    with open_source(source, table=table, query=query) as engine:
+    declared = Schema.of(schema)
+    with use_source(source, table=table, query=query) as engine:
         return check_source(engine, declared)
 
 
@@ -59,13 +62,10 @@ def draft_schema(engine: Engine, label: str, *, public: bool = False) -> str:
     categories and classes are taken from the values.
 
     >>> import pyarrow as pa
-    >>> text = draft_schema(open_source(pa.table({"age": [30, 40], "sick": [True, False]})), "sick", public=True)
-    >>> Schema.from_toml(text).columns
+    >>> with use_source(pa.table({"age": [30, 40], "sick": [True, False]})) as engine:
+    ...     Schema.from_toml(draft_schema(engine, "sick", public=True)).columns
     (Numeric(name='age', low=30.0, high=40.0, curve=()),)
     """
-    from boltdp.schema.infer import NO_FEATURES, check_label, write_draft
-    from boltdp.schema.summary import Summary, scan_rows
-
     columns = engine.columns()
     check_label(columns, label, public=public)
     names = [name for name, column in columns.items() if column.kind not in NO_FEATURES] if public else []
@@ -87,16 +87,7 @@ class PrivateDraftPlan:
 
 
 def plan_private_draft(columns: Mapping[str, ColumnType], label: str, budget: Budget) -> PrivateDraftPlan:
-    """Plan counts, within a budget, of the columns whose types declare neither bounds nor values. No row is read.
-
-    >>> from boltdp.schema.source_columns import ColumnType
-    >>> columns = {"age": ColumnType("number"), "ward": ColumnType("text"), "sick": ColumnType("bool")}
-    >>> plan = plan_private_draft(columns, "sick", Budget(1.0, 1e-6))
-    >>> plan.counted, plan.event.releases
-    ({'age': 'numbers', 'ward': 'values'}, 3)
-    """
-    from boltdp.schema.infer import NO_FEATURES, check_label, declared_classes, declared_column
-
+    """Plan counts, within a budget, of the columns whose types declare neither bounds nor values. No row is read."""
     check_label(columns, label)
     if columns[label].kind in ("list", *NO_FEATURES):
         raise DataError(f"column {label!r} must have texts, numbers or booleans, its type is {columns[label].kind!r}")
@@ -104,9 +95,9 @@ def plan_private_draft(columns: Mapping[str, ColumnType], label: str, budget: Bu
     without_delta = []
     for name, column in columns.items():
         if name == label:
-            declared = bool(declared_classes(column))
+            declared = bool(derive_classes(column))
         else:
-            declared = column.kind in NO_FEATURES or column.key or declared_column(name, column) is not None
+            declared = column.kind in NO_FEATURES or column.key or derive_column(name, column) is not None
         if declared:
             continue
         if name != label and column.kind != "text":
@@ -152,10 +143,6 @@ def draft_private_schema(
 
 
 def _draft_planned(engine: Engine, label: str, plan: PrivateDraftPlan, rows: int, context: Context) -> str:
-    from boltdp.schema.infer import NEEDS_DELTA, TIMESTAMPS, write_draft
-    from boltdp.schema.noisy_summary import PrivateCounts
-    from boltdp.schema.summary import scan_rows
-
     columns = engine.columns()
     random_bytes = context.randomness.stream("draft")
     counts = {name: PrivateCounts(what, columns[name].kind, plan.event) for name, what in plan.counted.items()}
@@ -184,8 +171,6 @@ def _draft_planned(engine: Engine, label: str, plan: PrivateDraftPlan, rows: int
 
 def _check_budget(plan: PrivateDraftPlan, rows: int) -> None:
     """Raise a ParameterError, before a row is read, if no count could be significant with this budget."""
-    from boltdp.schema.noisy_summary import WIDE_EDGES, min_significant
-
     needed = max(plan.event.threshold or 0, min_significant(plan.event, intervals=len(WIDE_EDGES) + 1))
     if needed * 2 > rows:
         raise ParameterError(

@@ -8,6 +8,7 @@ of a larger one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,18 +49,13 @@ def synthetic_blocks(
             raise ParameterError(f"{name} must be >= {least}, got {value}")
     if not 0 <= separation < np.inf:
         raise ParameterError(f"separation must be a finite number >= 0, got {separation}")
-    return _draw_blocks(rows=rows, dims=dims, classes=classes, separation=separation, seed=seed)
-
-
-def _draw_blocks(
-    *, rows: int, dims: int, classes: int, separation: float, seed: int
-) -> Iterator[tuple[PackedRows, npt.NDArray[np.int32]]]:
     centres = np.random.default_rng([seed]).standard_normal((1 if classes == 2 else classes, dims))
     centres /= np.linalg.norm(centres, axis=1, keepdims=True)
     if classes == 2:
         centres = np.concatenate([-centres, centres])
     centres = (separation * centres).astype(np.float32)
-    for block in range(-(-rows // BLOCK_ROWS)):
+
+    def draw_block(block: int) -> tuple[PackedRows, npt.NDArray[np.int32]]:
         generator = np.random.default_rng([seed, 1 + block])
         labels = generator.integers(classes, size=BLOCK_ROWS, dtype=np.int32)
         features = generator.standard_normal((BLOCK_ROWS, dims), dtype=np.float32)
@@ -68,7 +64,9 @@ def _draw_blocks(
         norms = np.sqrt(np.einsum("ij,ij->i", features, features, dtype=np.float64))
         features /= np.maximum(norms, 1.0)[:, None].astype(np.float32)
         count = min(BLOCK_ROWS, rows - block * BLOCK_ROWS)
-        yield features[:count], labels[:count]
+        return features[:count], labels[:count]
+
+    return map(draw_block, range(-(-rows // BLOCK_ROWS)))
 
 
 def synthesize(
@@ -87,18 +85,19 @@ def synthesize(
     `progress` is called with the number of rows written so far.
     """
     drawn = synthetic_blocks(rows=rows, dims=dims, classes=classes, separation=separation, seed=seed)
-    engine = find_engine(output)
+    schema, engine = synthetic_schema(dims=dims, classes=classes), find_engine(output)
     if engine.writes_tables:
         engine.write_table(str(output), table, drawn, dims=dims, progress=progress)
-        return synthetic_schema(dims=dims, classes=classes)
+        return schema
     import duckdb  # only here and below: the rows themselves need neither of these
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
     path = Path(output)
     if path.suffix not in (".parquet", ".duckdb"):
         raise ParameterError(f"the file must end in .parquet or .duckdb, got {path.name!r}")
-    columns = [pa.field(f"f{i}", pa.float32()) for i in range(dims)] + [pa.field("label", pa.int32())]
-    arrow_schema = pa.schema(columns)
+    columns = [pa.field(name, pa.float32()) for name in schema.sources]
+    arrow_schema = pa.schema([*columns, pa.field(schema.label, pa.int32())])
 
     def batches() -> Iterator[pa.RecordBatch]:
         done = 0
@@ -110,29 +109,17 @@ def synthesize(
                 progress(done)
 
     try:
-        if path.suffix == ".parquet":
-            _write_parquet(path, batches(), arrow_schema)
-        else:
+        if path.suffix == ".duckdb":
             _write_duckdb(path, table, pa.RecordBatchReader.from_batches(arrow_schema, batches()))
+            return schema
+        made = batches()
+        # Random floats do not compress, and dictionary encoding would make them larger.
+        with pq.ParquetWriter(path, arrow_schema, compression="none", use_dictionary=False) as writer:
+            while group := list(islice(made, 8)):
+                writer.write_table(pa.Table.from_batches(group))
     except (OSError, duckdb.Error):
         raise DataError(f"the file {str(path)!r} cannot be written: is there space, and permission?") from None
-    return synthetic_schema(dims=dims, classes=classes)
-
-
-def _write_parquet(path: Path, batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    # Random floats do not compress, and dictionary encoding would make them larger.
-    with pq.ParquetWriter(path, schema, compression="none", use_dictionary=False) as writer:
-        group: list[pa.RecordBatch] = []
-        for batch in batches:
-            group.append(batch)
-            if len(group) == 8:
-                writer.write_table(pa.Table.from_batches(group))
-                group = []
-        if group:
-            writer.write_table(pa.Table.from_batches(group))
+    return schema
 
 
 def _write_duckdb(path: Path, table: str, reader: pa.RecordBatchReader) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from boltdp._files.sealed import digest
 from boltdp.algorithms import Job, get_algorithm
-from boltdp.algorithms._base import check_rows
+from boltdp.algorithms._base import check_row_count
 from boltdp.context import Context
 from boltdp.model import Model
 from boltdp.privacy.certificate import Certificate
@@ -45,51 +45,43 @@ def train(
     context = settings.context() if context is None else context
     resolve_settings(settings, schema)  # raises errors in the settings before rows are counted
     plan = make_plan(schema, engine.count(), settings, reasons=list_reasons(reasons, context))
-    with charge_account(account, plan.certificate, engine, plan.schema, context) as commit:
-        return commit(run_plan(engine, plan, context))
+    run = partial(run_plan, engine, plan, context)
+    return run_charged(run, account, plan.certificate, engine, plan.schema, context)
 
 
 def run_plan(engine: Engine, plan: Plan, context: Context) -> Model:
     """Train as planned on the rows of `engine` and release the result, without charging an account."""
     certificate, ordered = plan.certificate, plan.algorithm.ordered
-    with prepare_rows(engine, plan.schema, certificate.moments, context, rows=certificate.rows, ordered=ordered) as (
-        prepared,
-        schema,
-    ):
+    prepare = prepare_rows(engine, plan.schema, certificate.moments, context, rows=certificate.rows, ordered=ordered)
+    with prepare as (prepared, schema):
         model = train_prepared(prepared, schema, certificate, context)
     return replace(model, trained_where=engine.where)
 
 
-@contextmanager
-def charge_account(
-    account: Account | None, charge: Charge, engine: Engine, schema: Schema, context: Context
-) -> Iterator[Callable[[Model], Model]]:
-    """Charge `account`, if there is one, for the body, and yield a function that records the released model.
+def run_charged(
+    run: Callable[[], Model], account: Account | None, charge: Charge, engine: Engine, schema: Schema, context: Context
+) -> Model:
+    """Charge `account`, if there is one, and return the model that `run` releases.
 
     Missing or unfit columns raise an error before anything is charged.
     """
     if account is None:
-        yield lambda model: model
-        return
+        return run()
     from boltdp.engines.base import check_columns  # only here: plans do not need the engines
     from boltdp.engines.person_limit import check_person_id
 
     check_columns(schema, engine.columns())
     check_person_id(schema, engine.columns(), context)
-
-    def commit(model: Model) -> Model:
-        reservation.note(digest(model.to_dict()))
-        return model
-
     with account.charged(charge, drawn=lambda: context.randomness.drawn) as reservation:
-        yield commit
+        model = run()
+        reservation.note(digest(model.to_dict()))
+    return model
 
 
 def train_prepared(prepared: PreparedRows, schema: Schema, certificate: Certificate, context: Context) -> Model:
     """Train as `certificate` plans on prepared rows, and release the result."""
-    check_rows(prepared, certificate.problem.rows)
-    algorithm = get_algorithm(certificate.algorithm)
-    job = Job(certificate, context.randomness)
+    check_row_count(prepared, certificate.problem.rows)
+    algorithm, job = get_algorithm(certificate.algorithm), Job(certificate, context.randomness)
     (weights,) = algorithm.run(prepared, [job], classes=schema.target.label_count, context=context)
     released = release_weights(weights, certificate, context.randomness)
     return Model.of_release(schema, released, certificate)

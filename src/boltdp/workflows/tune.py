@@ -12,16 +12,15 @@ from boltdp.context import Context
 from boltdp.errors import ParameterError
 from boltdp.model import Model
 from boltdp.privacy.accounting.charges import Charge, OneOfSeveral, Release
-from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import Event
 from boltdp.schema.schema import Schema
 from boltdp.settings import TUNABLE, Settings
 from boltdp.workflows import select
-from boltdp.workflows.plan import PlanCandidate, make_plans, resolve_settings
+from boltdp.workflows.plan import make_plans, resolve_settings
 from boltdp.workflows.select import TRIALS
 from boltdp.workflows.standardize import prepare_rows
-from boltdp.workflows.train import charge_account, list_reasons, train_prepared
+from boltdp.workflows.train import list_reasons, run_charged, train_prepared
 
 if TYPE_CHECKING:
     from boltdp.engines.base import Engine
@@ -79,23 +78,26 @@ def tune(
         raise ParameterError(f"method must be one of {', '.join(get_args(Method))}, got {method!r}")
     if (public is not None) != (method == "public"):
         raise ParameterError(f"public rows must be given for the method 'public' and no other, got method {method!r}")
-    _check_candidates(candidates)
+    if not candidates:
+        raise ParameterError("there must be at least one candidate, got none")
+    first = {name: getattr(candidates[0], name) for name in TUNABLE}
+    if any(replace(one, **first) != candidates[0] for one in candidates):
+        raise ParameterError(f"candidates must differ in nothing but {', '.join(TUNABLE)}")
     for each in candidates:
         resolve_settings(each, schema)  # raises errors in the settings before rows are counted
     context = candidates[0].context() if context is None else context
-    rows, count = engine.count(), len(candidates)
-    planners: dict[Method, Callable[[PlanCandidate, Budget | None], Sequence[Event]]] = {
-        "trials": partial(select.plan_trials, candidates=count, rows=rows, mean=trials),
-        "portions": partial(select.plan_portions, candidates=count, rows=rows),
-        "public": partial(
-            select.plan_public, candidates=count, rows=rows, public_rows=0 if public is None else public.count()
-        ),
+    rows = engine.count()
+    planners: dict[Method, Callable[..., Sequence[Event]]] = {
+        "trials": partial(select.plan_trials, mean=trials),
+        "portions": select.plan_portions,
+        "public": partial(select.plan_public, public_rows=0 if public is None else public.count()),
     }
     reasons = list_reasons(reasons, context)
     plans = make_plans(schema, rows, candidates, plan_selection=planners[method], reasons=reasons)
     certificates, schema = [plan.certificate for plan in plans], plans[0].schema
     moments = certificates[0].moments
-    with charge_account(account, _make_charge(certificates, method), engine, schema, context) as commit:
+
+    def run() -> Model:
         # Moments are released once, on all rows, for all candidates, before any of them is trained.
         with prepare_rows(engine, schema, moments, context, rows=rows, ordered=True) as (prepared, standardized):
             if public is not None:
@@ -105,9 +107,11 @@ def tune(
                 model = train_prepared(prepared, standardized, certificates[number], own)
             else:
                 choose = select.choose_by_portions if method == "portions" else select.choose_by_trials
-                chosen = choose(prepared, certificates, classes=schema.target.label_count, context=context)
-                model = Model.of_release(standardized, chosen.weights, certificates[chosen.number])
-        return commit(replace(model, trained_where=engine.where))
+                number, weights = choose(prepared, certificates, classes=schema.target.label_count, context=context)
+                model = Model.of_release(standardized, weights, certificates[number])
+        return replace(model, trained_where=engine.where)
+
+    return run_charged(run, account, _make_charge(certificates, method), engine, schema, context)
 
 
 def _make_charge(certificates: Sequence[Certificate], method: Method) -> Charge:
@@ -120,13 +124,3 @@ def _make_charge(certificates: Sequence[Certificate], method: Method) -> Charge:
         return first
     events = OneOfSeveral(first.budget.epsilon, tuple(one.spent for one in certificates))
     return Release(first.budget, events, first.adjacency)
-
-
-def _check_candidates(candidates: Sequence[Settings]) -> None:
-    if not candidates:
-        raise ParameterError("there must be at least one candidate, got none")
-    for one in candidates:
-        one.check()
-    first = {name: getattr(candidates[0], name) for name in TUNABLE}
-    if any(replace(one, **first) != candidates[0] for one in candidates):
-        raise ParameterError(f"candidates must differ in nothing but {', '.join(TUNABLE)}")
