@@ -9,7 +9,7 @@ import click
 from boltdp._charts import check_picture
 from boltdp._files import check_writable, replacing
 from boltdp.cli._help import GroupedCommand
-from boltdp.cli._options import FILE, json_option, make_settings, settings_options
+from boltdp.cli._options import FILE, json_option, make_settings, public_shape_options, settings_options
 from boltdp.cli._terminal import RowsBar, emit, emit_guarantee, emit_json, emit_table, examples
 from boltdp.cli.plan import make_public_schema
 from boltdp.errors import ParameterError
@@ -28,11 +28,7 @@ from boltdp.workflows.plan import make_plan
 )
 @click.argument("model_path", metavar="[MODEL]", type=FILE, required=False)
 @click.option("--rows", type=int, help="Instead of MODEL: how many rows there are.")
-@click.option("--features", type=int, help="Numbers in an encoded row, with the constant one for the intercept.")
-@click.option("--classes", type=int, default=2, show_default=True)
-@click.option(
-    "--schema", "schema_path", metavar="TOML", type=FILE, help="A schema, instead of --features and --classes."
-)
+@public_shape_options
 @click.option("--epsilon", type=float, help="The privacy budget of the settings.  [default: 1]")
 @settings_options
 @click.option(

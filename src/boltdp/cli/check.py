@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from boltdp._files import replacing
-from boltdp.cli._options import json_option, locate_csv_errors, source_options
+from boltdp.cli._options import Data, json_option, source_options
 from boltdp.cli._terminal import USER_ERROR, RowsBar, emit_json, emit_table, examples, note, warn
 from boltdp.cli.show import can_encode
-from boltdp.engines import open_source
-from boltdp.schema.schema import Schema
 
 if TYPE_CHECKING:
     from boltdp.schema.check import CheckedColumn
@@ -36,9 +34,7 @@ MAX_DRAWN = 24
 @click.option("--schema", "schema_path", metavar="TOML", required=True, help="The schema to compare the rows with.")
 @click.option("--html", metavar="FILE", help="Write a self-contained page with a drawing of each column.")
 @json_option
-def check(
-    source: str, *, table: str | None, query: str | None, schema_path: str, html: str | None, as_json: bool
-) -> None:
+def check(*, data: Data, html: str | None, as_json: bool) -> None:
     """Compare non-sensitive rows of SOURCE, such as a sample or last year's public file, with a schema.
 
     For each column: cells that are no numbers, cells beyond the bounds, classes and categories that are not declared or
@@ -53,9 +49,9 @@ def check(
     from boltdp.engines.base import check_columns
     from boltdp.schema.check import NOT_PRIVATE, RULE, check_source  # `--help` needs no Arrow
 
-    schema = Schema.load(schema_path)
+    schema = data.load_schema()
     warn(NOT_PRIVATE)
-    with locate_csv_errors(source, query), open_source(source, table=table, query=query) as engine, RowsBar() as bar:
+    with data.locate_csv_errors(), data.open() as engine, RowsBar() as bar:
         columns = engine.columns()
         if not any(name in columns for name in (schema.label, *schema.sources)):
             check_columns(schema, columns)  # raises an error with a hint
@@ -65,7 +61,7 @@ def check(
         from boltdp.export.check_html import write_page
 
         with replacing(html) as aside:
-            aside.write_text(write_page(report, schema_path), "utf-8")
+            aside.write_text(write_page(report, str(data.schema_path)), "utf-8")
     if as_json:
         emit_json(report.to_dict())
     else:

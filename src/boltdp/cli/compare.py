@@ -13,9 +13,9 @@ from boltdp._files import check_writable
 from boltdp.cli._help import GroupedCommand
 from boltdp.cli._options import (
     FILE,
+    Data,
     json_option,
-    load_schema,
-    settings_options_without_algorithm,
+    make_settings_options,
     source_options,
     threads_option,
     training_options,
@@ -62,26 +62,19 @@ WARNING = (
     help="Where results are kept.",
 )
 @click.option("--picture", metavar="PNG", type=FILE, help="Where to draw them.  [default: beside the results]")
-@settings_options_without_algorithm
+@make_settings_options("epsilon", "algorithm")
 @threads_option
 @json_option
 def compare(
-    source: str,
     *,
-    table: str | None,
-    query: str | None,
-    schema_path: str | None,
-    label: str | None,
-    person_id: str | None,
-    max_rows_per_person: int | None,
-    spool: str | None,
+    data: Data,
     test: str | None,
     epsilons: str,
     algorithms: str,
     repeats: int,
     output: str,
     picture: str | None,
-    threads: int | None,
+    threads: int,
     as_json: bool,
     **chosen: Any,
 ) -> None:
@@ -97,15 +90,7 @@ def compare(
     except ValueError:
         raise ParameterError(f"--epsilon must be numbers with commas between them, got {epsilons!r}") from None
     names = [word.strip() for word in algorithms.split(",")]
-    schema = load_schema(
-        schema_path,
-        source=source,
-        table=table,
-        query=query,
-        label=label,
-        person_id=person_id,
-        max_rows_per_person=max_rows_per_person,
-    )
+    schema = data.load_schema()
     drawn = str(Path(output).with_suffix(".png")) if picture is None else picture
     check_writable(output)
     check_picture(drawn)
@@ -119,11 +104,8 @@ def compare(
         kept = len(results.runs)
 
     with ExitStack() as stack:
-        engine = open_source(source, table=table, query=query, spool=spool)
-        stack.callback(engine.close)
-        testing = None if test is None else open_source(test, spool=spool)
-        if testing is not None:
-            stack.callback(testing.close)
+        engine = stack.enter_context(data.open())
+        testing = None if test is None else stack.enter_context(open_source(test, spool=data.spool))
         bar = stack.enter_context(RowsBar(unit="done"))
         settings = Settings(epsilon=None, **chosen)
         try:

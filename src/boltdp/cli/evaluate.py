@@ -10,20 +10,18 @@ from boltdp._charts import check_picture
 from boltdp._files import replacing
 from boltdp.cli._options import (
     FILE,
-    QUERY_CONDITION,
+    Data,
     check_output,
     describe_ledger,
     json_option,
     ledger_options,
     load_model,
-    make_context,
-    open_account,
     scoring_threshold_option,
     source_options,
     threads_option,
 )
 from boltdp.cli._terminal import emit, emit_guarantee, emit_json, emit_table, examples, note, state_condition, warn
-from boltdp.engines import open_source
+from boltdp.context import Context
 from boltdp.errors import ParameterError
 from boltdp.evaluation.classification import Evaluation, NoisyEvaluation
 from boltdp.evaluation.evaluate import evaluate as evaluate_exactly
@@ -62,10 +60,8 @@ from boltdp.privacy.budget import Budget
 @json_option
 def evaluate(
     model_path: str,
-    source: str,
     *,
-    table: str | None,
-    query: str | None,
+    data: Data,
     threshold: Threshold | None,
     plot: str | None,
     by: str | None,
@@ -73,10 +69,7 @@ def evaluate(
     delta: float | None,
     output: str | None,
     overwrite: bool,
-    ledger: str | None,
-    dataset: str | None,
-    blocks: str | None,
-    threads: int | None,
+    threads: int,
     as_json: bool,
 ) -> None:
     """Measure how well a model predicts the label of the rows of SOURCE.
@@ -94,7 +87,8 @@ def evaluate(
     """
     model = load_model(model_path, threshold)
     if epsilon is None:
-        spending = {"--delta": delta, "--output": output, "--ledger": ledger, "--dataset": dataset, "--blocks": blocks}
+        charged = {"--ledger": data.ledger, "--dataset": data.dataset, "--blocks": data.blocks}
+        spending = {"--delta": delta, "--output": output, **charged}
         for name, value in spending.items():
             if value is not None:
                 raise ParameterError(
@@ -105,16 +99,16 @@ def evaluate(
         check_output(output, overwrite=overwrite)
     if plot is not None:
         check_picture(plot)
-    if epsilon is not None and query is not None:
-        state_condition(QUERY_CONDITION)
-    context, account = make_context(threads), None
+    if epsilon is not None:
+        data.state_query_condition()
+    context, account = Context(threads=threads), None
     found: Evaluation
-    with open_source(source, table=table, query=query) as engine:
+    with data.open() as engine:
         if epsilon is None:
             found = evaluate_exactly(model, engine, by=by, context=context)
         else:
             budget = Budget(epsilon, delta or 0.0)
-            account = open_account(source, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
+            account = data.find_account()
             found = evaluate_privately(model, engine, budget, by=by, context=context, account=account)
     if isinstance(found, NoisyEvaluation):
         if output is not None:

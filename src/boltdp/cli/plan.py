@@ -11,11 +11,10 @@ from boltdp.algorithms import get_algorithm
 from boltdp.algorithms._base import main_noise
 from boltdp.cli._help import GroupedCommand
 from boltdp.cli._options import (
-    FILE,
     json_option,
     make_settings,
     max_rows_per_person_option,
-    set_person_limits,
+    public_shape_options,
     settings_options,
 )
 from boltdp.cli._report import describe_curves, describe_earlier_costs, describe_persons
@@ -37,11 +36,7 @@ EPSILONS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
     ),
 )
 @click.option("--rows", type=int, required=True, help="How many rows there are.")
-@click.option("--features", type=int, help="Numbers in an encoded row, with the constant one for the intercept.")
-@click.option("--classes", type=int, default=2, show_default=True)
-@click.option(
-    "--schema", "schema_path", metavar="TOML", type=FILE, help="A schema, instead of --features and --classes."
-)
+@public_shape_options
 @max_rows_per_person_option
 @click.option("--epsilon", type=float, default=1.0, show_default=True, help="The privacy budget.")
 @settings_options
@@ -60,9 +55,8 @@ def plan(
     """Show how much noise the weights will have, and which settings will be used, without reading data."""
     schema = make_public_schema(schema_path, features=features, classes=classes)
     if max_rows_per_person is not None:
-        schema = set_person_limits(
-            schema, person_id=schema.person_id or "person_id", max_rows_per_person=max_rows_per_person
-        )
+        person_id = schema.person_id or "person_id"
+        schema = replace(schema, person_id=person_id, max_rows_per_person=max_rows_per_person)
     settings = make_settings(epsilon=epsilon, noiseless=False, chosen=chosen)
     cost = 0.0 if schema.spent is None or schema.spent.budget is None else schema.spent.budget.epsilon
     dims = None if schema_path is not None else features

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from boltdp._files import replacing
-from boltdp.cli._options import FILE, load_model, make_context, scoring_threshold_option, source_options, threads_option
+from boltdp.cli._options import FILE, Data, load_model, scoring_threshold_option, source_options, threads_option
 from boltdp.cli._terminal import emit, examples
 from boltdp.context import Context
-from boltdp.engines import open_source
 from boltdp.errors import DataError, ParameterError
 from boltdp.model import Model, Threshold
 
@@ -28,9 +27,8 @@ if TYPE_CHECKING:
 ALL_COLUMNS = "*"
 
 
-def _parse_names(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> list[str]:
+def _parse_names(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> list[str]:
     """Parse comma-separated names, quoted as in CSV, without duplicates."""
-    del context, parameter
     return [*dict.fromkeys(name for text in texts for name in next(csv.reader([text]), []))]
 
 
@@ -64,16 +62,14 @@ def _parse_names(context: click.Context, parameter: click.Parameter, texts: tupl
 @threads_option
 def predict(
     model_path: str,
-    source: str,
     *,
-    table: str | None,
-    query: str | None,
+    data: Data,
     output: str | None,
     keep: list[str],
     proba: bool,
     prefix: str,
     threshold: Threshold | None,
-    threads: int | None,
+    threads: int,
 ) -> None:
     """Predict the class of each row of SOURCE, in the order of the rows.
 
@@ -85,11 +81,11 @@ def predict(
     if ending not in (".csv", ".parquet"):
         raise ParameterError(f"the output must end in .csv or .parquet, got {output!r}")
     added = [prefix + name for name in _name_added_columns(model, proba=proba)]
-    with open_source(source, table=table, query=query) as engine:
+    with data.open() as engine:
         if ALL_COLUMNS in keep and ALL_COLUMNS not in engine.columns():
             keep = [*engine.columns()]
         _check_names(keep, added)
-        batches = _predict_batches(model, engine, make_context(threads), keep=keep, added=added)
+        batches = _predict_batches(model, engine, Context(threads=threads), keep=keep, added=added)
         if output is None:
             for text in _write_csv([*keep, *added], batches):
                 emit(text, newline=False)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import click
 
 from boltdp.cli._help import GroupedCommand
 from boltdp.cli._options import (
-    QUERY_CONDITION,
-    check_output,
+    Data,
+    check_before_training,
     json_option,
     ledger_options,
-    load_schema,
     make_settings,
     model_options,
-    open_account,
     settings_options,
     source_options,
     threads_option,
@@ -23,9 +21,8 @@ from boltdp.cli._options import (
     training_threshold_option,
 )
 from boltdp.cli._report import report
-from boltdp.cli._terminal import RowsBar, examples, state_condition
+from boltdp.cli._terminal import RowsBar, examples
 from boltdp.context import OnBadRow
-from boltdp.engines import open_source
 from boltdp.errors import ParameterError
 from boltdp.model import Threshold
 from boltdp.workflows.train import train as train_model
@@ -64,26 +61,16 @@ from boltdp.workflows.train import train as train_model
 @ledger_options
 @json_option
 def train(
-    source: str,
     *,
-    table: str | None,
-    query: str | None,
-    schema_path: str | None,
-    label: str | None,
-    person_id: str | None,
-    max_rows_per_person: int | None,
+    data: Data,
     output: str,
     overwrite: bool,
     epsilon: float | None,
     noiseless: bool,
     in_server: bool,
-    spool: str | None,
     on_bad_row: OnBadRow,
     threshold: Threshold | None,
-    threads: int | None,
-    ledger: str | None,
-    dataset: str | None,
-    blocks: str | None,
+    threads: int,
     as_json: bool,
     **chosen: Any,
 ) -> None:
@@ -100,26 +87,11 @@ def train(
     none of those declared. A row without a declared class is ignored.
     """
     settings = make_settings(epsilon=epsilon, noiseless=noiseless, chosen=chosen)
-    schema = load_schema(
-        schema_path,
-        source=source,
-        table=table,
-        query=query,
-        label=label,
-        person_id=person_id,
-        max_rows_per_person=max_rows_per_person,
-    )
-    if threshold is not None:
-        # Before a row is read: what a model costs is not given back.
-        schema.target.resolve_threshold(threshold, settings.choose_loss(schema.target)[0])
-    check_output(output, overwrite=overwrite)
-    if query is not None and settings.epsilon is not None:
-        state_condition(QUERY_CONDITION)
+    schema = check_before_training(data, settings, threshold=threshold, output=output, overwrite=overwrite)
     if in_server and on_bad_row == "error":
         raise ParameterError("--on-bad-row error looks at the rows here, and must not be given with --in-server")
-    where: Literal["auto", "server"] = "server" if in_server else "auto"
-    with open_source(source, table=table, query=query, spool=spool, where=where) as engine, RowsBar() as bar:
-        account = open_account(source, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
+    with data.open(where="server" if in_server else "auto") as engine, RowsBar() as bar:
+        account = data.find_account()
         context = settings.context(on_bad_row=on_bad_row, progress=bar, threads=threads)
         model = train_model(engine, schema, settings, context=context, account=account)
     model = model.with_threshold(threshold)

@@ -10,14 +10,12 @@ import click
 from boltdp.cli._help import GroupedCommand
 from boltdp.cli._options import (
     FILE,
-    QUERY_CONDITION,
-    check_output,
+    Data,
+    check_before_training,
     json_option,
     ledger_options,
-    load_schema,
     make_settings,
     model_options,
-    open_account,
     settings_options,
     source_options,
     threads_option,
@@ -80,15 +78,8 @@ if TYPE_CHECKING:
 @ledger_options
 @json_option
 def tune(
-    source: str,
     *,
-    table: str | None,
-    query: str | None,
-    schema_path: str | None,
-    label: str | None,
-    person_id: str | None,
-    max_rows_per_person: int | None,
-    spool: str | None,
+    data: Data,
     output: str,
     overwrite: bool,
     epsilon: float,
@@ -99,10 +90,7 @@ def tune(
     public: str | None,
     public_rows: int | None,
     threshold: Threshold | None,
-    threads: int | None,
-    ledger: str | None,
-    dataset: str | None,
-    blocks: str | None,
+    threads: int,
     as_json: bool,
     **chosen: Any,
 ) -> None:
@@ -119,28 +107,12 @@ def tune(
     tried = candidates(settings, grid, inverse_radius=inverse_radius)
     if public is not None and public_rows is not None:
         raise ParameterError("give either --public or --public-rows")
-    schema = load_schema(
-        schema_path,
-        source=source,
-        table=table,
-        query=query,
-        label=label,
-        person_id=person_id,
-        max_rows_per_person=max_rows_per_person,
-    )
-    if threshold is not None:
-        # Before a row is read: what a model costs is not given back.
-        schema.target.resolve_threshold(threshold, settings.choose_loss(schema.target)[0])
-    check_output(output, overwrite=overwrite)
-    if query is not None:
-        state_condition(QUERY_CONDITION)
+    schema = check_before_training(data, settings, threshold=threshold, output=output, overwrite=overwrite)
     with ExitStack() as stack:
-        engine: Engine = open_source(source, table=table, query=query, spool=spool)
-        stack.callback(engine.close)
+        engine: Engine = stack.enter_context(data.open())
         shown: Engine | None = None
         if public is not None:
-            shown = open_source(public, spool=spool)
-            stack.callback(shown.close)
+            shown = stack.enter_context(open_source(public, spool=data.spool))
         elif public_rows is not None:
             engine, shown = engine.slice(public_rows, engine.count()), engine.slice(0, public_rows)
         if shown is not None:
@@ -148,7 +120,7 @@ def tune(
             state_condition(f"{shown.count():,} rows are treated as public data: the guarantee does not cover them")
         bar = stack.enter_context(RowsBar())
         context = settings.context(progress=bar, threads=threads)
-        account = open_account(source, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
+        account = data.find_account()
         model = tune_model(
             engine, schema, tried, method=method, public=shown, trials=trials, context=context, account=account
         )
