@@ -191,7 +191,7 @@ class Settings:
 
     def context(self, **options: Any) -> Context:
         """Make the context of a run with these seeds; `options` are its other fields."""
-        seed = {} if self.seed is None else {"seed": self.seed}
+        seed: dict[str, Any] = {} if self.seed is None else {"seed": self.seed}
         return Context(randomness=Randomness(self.noise_seed), **seed, **options)
 
     def choose_loss(self, target: Target) -> tuple[Loss, int]:

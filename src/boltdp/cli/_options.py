@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -13,7 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from boltdp._files import OutputError, check_writable
-from boltdp._threads import processors
+from boltdp._threads import count_processors
 from boltdp.algorithms import ALGORITHMS, AUTO
 from boltdp.cli._terminal import note, state_condition
 from boltdp.engines import open_source
@@ -42,7 +42,8 @@ class FileName(click.types.StringParamType):
 
 
 FILE = FileName()
-
+#: Makes an option whose value is a file name.
+file_option = partial(click.option, type=FILE, metavar="FILE")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 
 
@@ -62,18 +63,13 @@ def _parse_class_weights(
     """Parse "balanced" or a weight per class; the class names are checked later, against the schema."""
     if text is None or text == "balanced":
         return text  # type: ignore[return-value]
-    weights: dict[str, float] = {}
-    for part in text.split(","):
-        name, _equals, number = part.rpartition("=")
-        try:
-            weight = float(number)
-        except ValueError:
-            name = ""
-        if not name or name in weights:
-            raise ParameterError(
-                f"--class-weights must be 'balanced' or such as no=1,yes=8, each class once, got {text!r}"
-            )
-        weights[name] = weight
+    parts = [part.rpartition("=") for part in text.split(",")]
+    try:
+        weights = {name: float(number) for name, _equals, number in parts if name}
+    except ValueError:
+        weights = {}
+    if len(weights) < len(parts):
+        raise ParameterError(f"--class-weights must be 'balanced' or such as no=1,yes=8, each class once, got {text!r}")
     return weights
 
 
@@ -92,7 +88,7 @@ scoring_threshold_option = _make_threshold_option("the model's")
 threads_option = click.option(
     "--threads",
     type=click.IntRange(min=1),
-    default=processors,
+    default=count_processors,
     help="Threads that work on the rows; how many changes no bit of the result.  [default: one a processor]",
 )
 max_rows_per_person_option = click.option(
@@ -102,7 +98,7 @@ max_rows_per_person_option = click.option(
 )
 
 
-def _combine(*options: Decorator) -> Decorator:
+def combine(*options: Decorator) -> Decorator:
     """Return a decorator that adds several options, in this order."""
 
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -113,21 +109,17 @@ def _combine(*options: Decorator) -> Decorator:
     return add
 
 
-model_options = _combine(
-    click.option("-o", "--output", required=True, metavar="JSON", type=FILE, help="Where to write the model."),
+model_options = combine(
+    file_option("-o", "--output", required=True, metavar="JSON", help="Where to write the model."),
     click.option("--overwrite", is_flag=True, help="Replace the file at --output."),
 )
-public_shape_options = _combine(
+public_shape_options = combine(
     click.option("--features", type=int, help="Numbers in an encoded row, with the constant one for the intercept."),
     click.option("--classes", type=int, default=2, show_default=True),
-    click.option(
-        "--schema", "schema_path", metavar="TOML", type=FILE, help="A schema, instead of --features and --classes."
-    ),
+    file_option("--schema", "schema_path", metavar="TOML", help="A schema, instead of --features and --classes."),
 )
-training_options = _combine(
-    click.option(
-        "--schema", "schema_path", metavar="TOML", type=FILE, help="What is public about the data; see `boltdp schema`."
-    ),
+training_options = combine(
+    file_option("--schema", "schema_path", metavar="TOML", help="What is public about the data; see `boltdp schema`."),
     click.option(
         "--label",
         help="The column to predict. With --schema it is only checked; without, the schema is what a PostgreSQL "
@@ -139,14 +131,9 @@ training_options = _combine(
         help="The column that identifies persons, if the schema does not name it: the guarantee is then about persons.",
     ),
     max_rows_per_person_option,
-    click.option(
-        "--spool",
-        metavar="DIR",
-        type=FILE,
-        help="Where prepared rows are kept meanwhile, if they do not fit in memory.",
-    ),
+    file_option("--spool", metavar="DIR", help="Where prepared rows are kept meanwhile, if they do not fit in memory."),
 )
-ledger_options = _combine(
+ledger_options = combine(
     click.option(
         "--ledger",
         metavar="FILE|URI",
@@ -267,7 +254,7 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
         named = {one.name: given.pop(one.name) for one in fields(Data) if one.name in given}
         return command(data=Data(**named), **given)
 
-    return _combine(
+    return combine(
         # SOURCE is optional because a query over files names them itself.
         click.argument("source", type=FILE, default="", required=False),
         click.option("--table", metavar="NAME", help="Table of a DuckDB file, a PostgreSQL database or Spark."),
@@ -292,7 +279,7 @@ def describe_ledger(account: Account | None) -> list[tuple[str, str]]:
 
 def make_settings_options(*left_out: str) -> Decorator:
     """Return a decorator that adds an option for each field of Settings but those that a command declares itself."""
-    return _combine(*(_make_setting_option(name) for name in OPTIONS if name not in left_out))
+    return combine(*(_make_setting_option(name) for name in OPTIONS if name not in left_out))
 
 
 def _make_setting_option(name: str) -> Decorator:
@@ -335,9 +322,11 @@ def make_settings(*, epsilon: float | None, noiseless: bool, chosen: dict[str, A
     return settings
 
 
-def load_model(path: str, threshold: Threshold | None) -> Model:
-    """Load a model file, with the decision threshold of --threshold if given."""
+def load_model(path: str, *, threshold: Threshold | None = None, verify: bool = False) -> Model:
+    """Load a model file, with the decision threshold of --threshold if given; `verify` checks its certificate."""
     model = Model.load(path)
+    if verify:
+        model.verify()
     return model if threshold is None else model.with_threshold(threshold)
 
 

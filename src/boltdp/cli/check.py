@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from boltdp._files import replacing
+from boltdp._files import write_text
 from boltdp.cli._options import Data, json_option, source_options
-from boltdp.cli._terminal import USER_ERROR, RowsBar, emit_json, emit_table, examples, note, warn
-from boltdp.cli.show import can_encode
+from boltdp.cli._terminal import USER_ERROR, RowsBar, can_encode, command, emit_json, emit_table, note, warn
 
 if TYPE_CHECKING:
     from boltdp.schema.check import CheckedColumn
@@ -23,12 +22,10 @@ LETTERS = (" .:-=+*#@", "|")
 MAX_DRAWN = 24
 
 
-@click.command(
-    epilog=examples(
-        "boltdp check last-year.csv --schema schema.toml",
-        "boltdp check sample.parquet --schema schema.toml --html checked.html",
-        "boltdp check hospital.duckdb --query 'SELECT * FROM visits LIMIT 1000' --schema schema.toml --json",
-    )
+@command(
+    "boltdp check last-year.csv --schema schema.toml",
+    "boltdp check sample.parquet --schema schema.toml --html checked.html",
+    "boltdp check hospital.duckdb --query 'SELECT * FROM visits LIMIT 1000' --schema schema.toml --json",
 )
 @source_options
 @click.option("--schema", "schema_path", metavar="TOML", required=True, help="The schema to compare the rows with.")
@@ -60,8 +57,7 @@ def check(*, data: Data, html: str | None, as_json: bool) -> None:
     if html is not None:
         from boltdp.export.check_html import write_page
 
-        with replacing(html) as aside:
-            aside.write_text(write_page(report, str(data.schema_path)), "utf-8")
+        write_text(html, write_page(report, str(data.schema_path)))
     if as_json:
         emit_json(report.to_dict())
     else:

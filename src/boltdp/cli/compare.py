@@ -12,15 +12,15 @@ from boltdp._charts import check_picture
 from boltdp._files import check_writable
 from boltdp.cli._help import GroupedCommand
 from boltdp.cli._options import (
-    FILE,
     Data,
+    file_option,
     json_option,
     make_settings_options,
     source_options,
     threads_option,
     training_options,
 )
-from boltdp.cli._terminal import INTERRUPTED, RowsBar, emit, emit_guarantee, emit_json, emit_table, examples, note, warn
+from boltdp.cli._terminal import INTERRUPTED, RowsBar, command, emit, emit_guarantee, emit_json, emit_table, note, warn
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
 from boltdp.settings import Settings
@@ -33,16 +33,14 @@ WARNING = (
 )
 
 
-@click.command(
+@command(
+    "boltdp compare public.parquet --schema schema.toml --epsilon 0.05,0.1,0.2,0.4 -o comparison.json",
+    "boltdp compare train.csv --test test.csv --schema schema.toml --epsilon 0.1,1 --repeats 10 -o comparison.json",
     cls=GroupedCommand,
-    epilog=examples(
-        "boltdp compare public.parquet --schema schema.toml --epsilon 0.05,0.1,0.2,0.4 -o comparison.json",
-        "boltdp compare train.csv --test test.csv --schema schema.toml --epsilon 0.1,1 --repeats 10 -o comparison.json",
-    ),
 )
 @source_options
 @training_options
-@click.option("--test", metavar="FILE", type=FILE, help="Rows to test on, instead of a random fifth of SOURCE.")
+@file_option("--test", help="Rows to test on, instead of a random fifth of SOURCE.")
 @click.option("--epsilon", "epsilons", required=True, metavar="LIST", help="Budgets, with commas between them.")
 @click.option(
     "--algorithms",
@@ -52,16 +50,10 @@ WARNING = (
     help=f"Some of {', '.join(ALGORITHMS)}, with commas between them.",
 )
 @click.option("--repeats", type=click.IntRange(min=1), default=10, show_default=True, help="Trainings of each.")
-@click.option(
-    "-o",
-    "--output",
-    default="comparison.json",
-    show_default=True,
-    metavar="JSON",
-    type=FILE,
-    help="Where results are kept.",
+@file_option(
+    "-o", "--output", default="comparison.json", show_default=True, metavar="JSON", help="Where results are kept."
 )
-@click.option("--picture", metavar="PNG", type=FILE, help="Where to draw them.  [default: beside the results]")
+@file_option("--picture", metavar="PNG", help="Where to draw them.  [default: beside the results]")
 @make_settings_options("epsilon", "algorithm")
 @threads_option
 @json_option
@@ -124,9 +116,9 @@ def compare(
         except KeyboardInterrupt:
             note(f"interrupted; {kept} trainings are kept in {output}: the same command goes on from there")
             raise click.exceptions.Exit(INTERRUPTED) from None
+    draw(made, drawn)
     if as_json:
         emit_json(made.to_dict())
-        draw(made, drawn)
         return
     emit_guarantee(WARNING, private=False)
     emit_table(
@@ -143,5 +135,4 @@ def compare(
         header=("algorithm", "epsilon", "accuracy", "seconds", "trainings"),
         numbers=True,
     )
-    draw(made, drawn)
     emit(f"Results are in {output}, a picture of them in {drawn}.")

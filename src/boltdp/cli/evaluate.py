@@ -7,12 +7,13 @@ import json
 import click
 
 from boltdp._charts import check_picture
-from boltdp._files import replacing
+from boltdp._files import write_text
 from boltdp.cli._options import (
     FILE,
     Data,
     check_output,
     describe_ledger,
+    file_option,
     json_option,
     ledger_options,
     load_model,
@@ -20,7 +21,7 @@ from boltdp.cli._options import (
     source_options,
     threads_option,
 )
-from boltdp.cli._terminal import emit, emit_guarantee, emit_json, emit_table, examples, note, state_condition, warn
+from boltdp.cli._terminal import command, emit, emit_guarantee, emit_json, emit_table, note, state_condition, warn
 from boltdp.context import Context
 from boltdp.errors import ParameterError
 from boltdp.evaluation.classification import Evaluation, NoisyEvaluation
@@ -30,30 +31,24 @@ from boltdp.model import Threshold
 from boltdp.privacy.budget import Budget
 
 
-@click.command(
-    epilog=examples(
-        "boltdp evaluate model.json test.parquet",
-        "boltdp evaluate model.json test.csv --json",
-        "boltdp evaluate model.json hospital.duckdb --table visits_2024 --plot evaluation.png",
-        "boltdp evaluate model.json private.parquet --epsilon 0.2 --by sex -o evaluation.json",
-    )
+@command(
+    "boltdp evaluate model.json test.parquet",
+    "boltdp evaluate model.json test.csv --json",
+    "boltdp evaluate model.json hospital.duckdb --table visits_2024 --plot evaluation.png",
+    "boltdp evaluate model.json private.parquet --epsilon 0.2 --by sex -o evaluation.json",
 )
 @click.argument("model_path", metavar="MODEL", type=FILE)
 @source_options
 @scoring_threshold_option
-@click.option(
+@file_option(
     "--plot",
-    metavar="FILE",
-    type=FILE,
     help="Draw curves, calibration, scores and the confusion matrix: .png, .svg or .pdf; needs "
     "`pip install 'boltdp[plot]'`.",
 )
 @click.option("--by", metavar="COLUMN", help="Also give the figures of each category of this column of the schema.")
 @click.option("--epsilon", type=float, help="For private rows: add noise, and spend this much.")
 @click.option("--delta", type=float, help="With --epsilon; 0 is pure differential privacy.  [default: 0]")
-@click.option(
-    "-o", "--output", metavar="JSON", type=FILE, help="With --epsilon: where to write the result, for `boltdp card`."
-)
+@file_option("-o", "--output", metavar="JSON", help="With --epsilon: where to write the result, for `boltdp card`.")
 @click.option("--overwrite", is_flag=True, help="Replace what is at --output.")
 @ledger_options
 @threads_option
@@ -85,7 +80,7 @@ def evaluate(
     the confusion matrix, cannot be computed from them. A ledger is charged as by `boltdp train`. If the model was
     trained on the same rows, both epsilons are spent.
     """
-    model = load_model(model_path, threshold)
+    model = load_model(model_path, threshold=threshold)
     if epsilon is None:
         charged = {"--ledger": data.ledger, "--dataset": data.dataset, "--blocks": data.blocks}
         spending = {"--delta": delta, "--output": output, **charged}
@@ -112,8 +107,7 @@ def evaluate(
             found = evaluate_privately(model, engine, budget, by=by, context=context, account=account)
     if isinstance(found, NoisyEvaluation):
         if output is not None:
-            with replacing(output) as aside:
-                aside.write_text(json.dumps(found.sealed(), indent=1, allow_nan=False) + "\n", "utf-8")
+            write_text(output, json.dumps(found.sealed(), indent=1, allow_nan=False) + "\n")
         if account is None:
             state_condition(
                 "no ledger is charged: if these rows are used again, or the model was trained on them, all of it is "

@@ -18,7 +18,7 @@ from boltdp.cli._options import (
     settings_options,
 )
 from boltdp.cli._report import describe_curves, describe_earlier_costs, describe_persons
-from boltdp.cli._terminal import emit, emit_guarantee, emit_json, emit_table, examples
+from boltdp.cli._terminal import command, emit, emit_guarantee, emit_json, emit_table
 from boltdp.errors import ParameterError
 from boltdp.privacy.certificate import Certificate
 from boltdp.schema.schema import Classes, Numeric, Schema, check_size
@@ -28,12 +28,10 @@ from boltdp.workflows.plan import make_plan
 EPSILONS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
-@click.command(
+@command(
+    "boltdp plan --rows 60000 --features 51 --classes 10 --epsilon 0.5",
+    "boltdp plan --rows 20190 --schema schema.toml --epsilon 1 --delta 1e-6",
     cls=GroupedCommand,
-    epilog=examples(
-        "boltdp plan --rows 60000 --features 51 --classes 10 --epsilon 0.5",
-        "boltdp plan --rows 20190 --schema schema.toml --epsilon 1 --delta 1e-6",
-    ),
 )
 @click.option("--rows", type=int, required=True, help="How many rows there are.")
 @public_shape_options

@@ -11,8 +11,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from boltdp._files import replacing
-from boltdp.cli._options import FILE, Data, load_model, scoring_threshold_option, source_options, threads_option
-from boltdp.cli._terminal import emit, examples
+from boltdp.cli._options import (
+    FILE,
+    Data,
+    file_option,
+    load_model,
+    scoring_threshold_option,
+    source_options,
+    threads_option,
+)
+from boltdp.cli._terminal import command, emit
 from boltdp.context import Context
 from boltdp.errors import DataError, ParameterError
 from boltdp.model import Model, Threshold
@@ -20,7 +28,7 @@ from boltdp.model import Model, Threshold
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from boltdp._arrays import Doubles, PackedRows
+    from boltdp._arrays import Doubles
     from boltdp.engines.base import Engine
 
 #: The value of --keep that stands for all columns.
@@ -32,22 +40,16 @@ def _parse_names(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) 
     return [*dict.fromkeys(name for text in texts for name in next(csv.reader([text]), []))]
 
 
-@click.command(
-    epilog=examples(
-        "boltdp predict model.json new.csv",
-        "boltdp predict model.json new.csv --keep id,visit_date --proba -o scores.csv",
-        "boltdp predict model.json new.parquet --keep '*' -o scores.parquet",
-        "boltdp predict model.json hospital.duckdb --query 'SELECT * FROM visits WHERE year = 2025' --keep id",
-    )
+@command(
+    "boltdp predict model.json new.csv",
+    "boltdp predict model.json new.csv --keep id,visit_date --proba -o scores.csv",
+    "boltdp predict model.json new.parquet --keep '*' -o scores.parquet",
+    "boltdp predict model.json hospital.duckdb --query 'SELECT * FROM visits WHERE year = 2025' --keep id",
 )
 @click.argument("model_path", metavar="MODEL", type=FILE)
 @source_options
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    type=FILE,
-    help="A .csv or .parquet file, instead of CSV on standard output; one that exists is replaced.",
+@file_option(
+    "-o", "--output", help="A .csv or .parquet file, instead of CSV on standard output; one that exists is replaced."
 )
 @click.option(
     "--keep",
@@ -76,11 +78,12 @@ def predict(
     The label need not be there. The model may be shown to anyone, but its predictions are about the rows of SOURCE, and
     so are the columns that are kept.
     """
-    model = load_model(model_path, threshold)
+    model = load_model(model_path, threshold=threshold)
     ending = ".csv" if output is None else Path(output).suffix
     if ending not in (".csv", ".parquet"):
         raise ParameterError(f"the output must end in .csv or .parquet, got {output!r}")
-    added = [prefix + name for name in _name_added_columns(model, proba=proba)]
+    classes = model.schema.target.as_classes().names if proba else ()
+    added = [prefix + name for name in ("prediction", *(f"probability_{name}" for name in classes))]
     with data.open() as engine:
         if ALL_COLUMNS in keep and ALL_COLUMNS not in engine.columns():
             keep = [*engine.columns()]
@@ -96,11 +99,6 @@ def predict(
                     file.writelines(_write_csv([*keep, *added], batches))
             else:
                 _write_parquet(aside, batches)
-
-
-def _name_added_columns(model: Model, *, proba: bool) -> list[str]:
-    names = model.schema.target.as_classes().names if proba else ()
-    return ["prediction", *(f"probability_{name}" for name in names)]
 
 
 def _check_names(kept: Sequence[str], added: Sequence[str]) -> None:
@@ -127,20 +125,13 @@ def _predict_batches(
         columns = [plain_array(model.schema.target.predict(margins, model.cut))]
         return [*columns, *map(plain_array, model.probabilities(margins).T)] if len(added) > 1 else columns
 
-    def work(packed: PackedRows) -> list[pa.Array]:
-        return make_columns(model.margins(packed))
-
-    # Created here, so that a missing column is an error before anything is written.
-    plain = score_batches(model, engine, context) if not keep else iter(())
-    keeping = scan_rows_keeping(engine, model.schema, work, keep, context=context) if keep else iter(())
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        for margins in plain:
-            yield pa.RecordBatch.from_arrays(make_columns(margins), added)
-        for columns, kept in keeping:
-            yield pa.RecordBatch.from_arrays([*kept.columns, *columns], [*keep, *added])
-
-    return batches()
+    # The scan begins here, so that a missing column is an error before anything is written.
+    if not keep:
+        scored = score_batches(model, engine, context)
+        return (pa.RecordBatch.from_arrays(make_columns(margins), added) for margins in scored)
+    names = [*keep, *added]
+    scanned = scan_rows_keeping(engine, model.schema, model.margins, keep, context=context)
+    return (pa.RecordBatch.from_arrays([*kept, *make_columns(margins)], names) for margins, kept in scanned)
 
 
 def _write_csv(names: Sequence[str], batches: Iterator[pa.RecordBatch]) -> Iterator[str]:

@@ -6,27 +6,25 @@ from contextlib import nullcontext
 
 import click
 
-from boltdp._files import replacing
-from boltdp.cli._options import FILE, Data, check_absent, ledger_options, source_options
-from boltdp.cli._terminal import RowsBar, emit, examples, note, state_condition
+from boltdp._files import write_text
+from boltdp.cli._options import Data, check_absent, file_option, ledger_options, source_options
+from boltdp.cli._terminal import RowsBar, command, emit, note, state_condition
 from boltdp.errors import ParameterError
 from boltdp.privacy.budget import Budget
 
 
-@click.command(
-    epilog=examples(
-        "boltdp schema patients.parquet --label outcome -o schema.toml",
-        "boltdp schema census.csv --label income --public",
-        "boltdp schema patients.csv --label outcome --epsilon 0.3 --delta 1e-7 -o schema.toml",
-        "boltdp schema postgresql://localhost/hospital --table patients --label outcome -o schema.toml",
-    )
+@command(
+    "boltdp schema patients.parquet --label outcome -o schema.toml",
+    "boltdp schema census.csv --label income --public",
+    "boltdp schema patients.csv --label outcome --epsilon 0.3 --delta 1e-7 -o schema.toml",
+    "boltdp schema postgresql://localhost/hospital --table patients --label outcome -o schema.toml",
 )
 @source_options
 @click.option("--label", required=True, help="The column to predict.")
 @click.option("--public", is_flag=True, help="Fill in the draft from the values, for non-sensitive data.")
 @click.option("--epsilon", type=float, help="Infer bounds within this budget, which each model of the schema pays for.")
 @click.option("--delta", type=float, default=0.0, show_default=True, help="Above 0: infer categories and classes too.")
-@click.option("-o", "--output", metavar="TOML", type=FILE, help="Where to write the draft, instead of standard output.")
+@file_option("-o", "--output", metavar="TOML", help="Where to write the draft, instead of standard output.")
 @ledger_options
 def schema(*, data: Data, public: bool, epsilon: float | None, delta: float, output: str | None) -> None:
     """Draft a schema for SOURCE from the names and types of its columns.
@@ -68,8 +66,7 @@ def schema(*, data: Data, public: bool, epsilon: float | None, delta: float, out
     if output is None:
         emit(text, newline=False)
         return
-    with replacing(output) as aside:
-        aside.write_text(text, "utf-8")
+    write_text(output, text)
     empty = any("[]" in line.partition("#")[0] for line in text.splitlines())
     task = "fill in what is empty from public knowledge" if empty else "drop what is not to be used"
     note(f"review {output}: {task}")

@@ -21,26 +21,24 @@ from boltdp.cli._options import (
     training_threshold_option,
 )
 from boltdp.cli._report import report
-from boltdp.cli._terminal import RowsBar, examples
+from boltdp.cli._terminal import RowsBar, command
 from boltdp.context import OnBadRow
 from boltdp.errors import ParameterError
 from boltdp.model import Threshold
 from boltdp.workflows.train import train as train_model
 
 
-@click.command(
+@command(
+    "boltdp train patients.csv --schema schema.toml --epsilon 1 -o model.json",
+    "boltdp train 'visits-*.parquet' --schema schema.toml --epsilon 0.5 --delta 1e-6 -o model.json",
+    "boltdp train visits/ --schema schema.toml --epsilon 1 -o model.json",
+    "boltdp train --query \"SELECT * FROM 'visits.parquet' WHERE year < 2025\" --schema schema.toml --epsilon 1 "
+    "-o model.json",
+    "boltdp train hospital.duckdb --table visits --schema schema.toml --epsilon 1 -o model.json",
+    "boltdp train postgresql://localhost/hospital --table patients --label outcome --epsilon 0.5 -o model.json",
+    "boltdp train 'local[*]' --table db.visits --schema schema.toml --epsilon 1 -o model.json",
+    "boltdp train public.csv --schema schema.toml --noiseless -o baseline.json",
     cls=GroupedCommand,
-    epilog=examples(
-        "boltdp train patients.csv --schema schema.toml --epsilon 1 -o model.json",
-        "boltdp train 'visits-*.parquet' --schema schema.toml --epsilon 0.5 --delta 1e-6 -o model.json",
-        "boltdp train visits/ --schema schema.toml --epsilon 1 -o model.json",
-        "boltdp train --query \"SELECT * FROM 'visits.parquet' WHERE year < 2025\" --schema schema.toml --epsilon 1 "
-        "-o model.json",
-        "boltdp train hospital.duckdb --table visits --schema schema.toml --epsilon 1 -o model.json",
-        "boltdp train postgresql://localhost/hospital --table patients --label outcome --epsilon 0.5 -o model.json",
-        "boltdp train 'local[*]' --table db.visits --schema schema.toml --epsilon 1 -o model.json",
-        "boltdp train public.csv --schema schema.toml --noiseless -o baseline.json",
-    ),
 )
 @source_options
 @training_options

@@ -9,9 +9,9 @@ import click
 
 from boltdp.cli._help import GroupedCommand
 from boltdp.cli._options import (
-    FILE,
     Data,
     check_before_training,
+    file_option,
     json_option,
     ledger_options,
     make_settings,
@@ -23,7 +23,7 @@ from boltdp.cli._options import (
     training_threshold_option,
 )
 from boltdp.cli._report import report
-from boltdp.cli._terminal import RowsBar, emit_table, examples, state_condition
+from boltdp.cli._terminal import RowsBar, command, emit_table, state_condition
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
 from boltdp.model import Threshold
@@ -35,14 +35,12 @@ if TYPE_CHECKING:
     from boltdp.engines.base import Engine
 
 
-@click.command(
+@command(
+    "boltdp tune patients.parquet --schema schema.toml --epsilon 1 --grid passes=5,10 \\",
+    "    --grid regularization=1e-4,1e-3,1e-2 --inverse-radius -o model.json",
+    "boltdp tune visits.csv --schema schema.toml --epsilon 1 --grid passes=5,10 --method portions -o model.json",
+    "boltdp tune visits.csv --schema schema.toml --epsilon 1 --grid passes=5,10 --public study.csv -o model.json",
     cls=GroupedCommand,
-    epilog=examples(
-        "boltdp tune patients.parquet --schema schema.toml --epsilon 1 --grid passes=5,10 \\",
-        "    --grid regularization=1e-4,1e-3,1e-2 --inverse-radius -o model.json",
-        "boltdp tune visits.csv --schema schema.toml --epsilon 1 --grid passes=5,10 --method portions -o model.json",
-        "boltdp tune visits.csv --schema schema.toml --epsilon 1 --grid passes=5,10 --public study.csv -o model.json",
-    ),
 )
 @source_options
 @training_options
@@ -66,9 +64,7 @@ if TYPE_CHECKING:
     help="trials: each candidate has all rows, and less of epsilon; portions: each has rows of its own.",
 )
 @click.option("--trials", type=float, default=TRIALS, show_default=True, help="How many trials, in the mean.")
-@click.option(
-    "--public", metavar="FILE", type=FILE, help="Compare candidates on these rows instead, which must be public data."
-)
+@file_option("--public", help="Compare candidates on these rows instead, which must be public data.")
 @click.option(
     "--public-rows", type=int, metavar="N", help="The same with the first N rows of SOURCE, which must be public data."
 )
@@ -101,7 +97,7 @@ def tune(
     Without tuning, `boltdp train` takes its settings from public numbers, which costs nothing: try it first.
     """
     settings = make_settings(epsilon=epsilon, noiseless=False, chosen=chosen)
-    grid = dict(_values(text) for text in grids)
+    grid = dict(_parse_grid(text) for text in grids)
     if len(grid) < len(grids):
         raise ParameterError("--grid must be given once for each name")
     tried = candidates(settings, grid, inverse_radius=inverse_radius)
@@ -133,7 +129,7 @@ def tune(
         emit_table([(name.replace("_", " "), f"{getattr(best, name)}") for name in grid])
 
 
-def _values(text: str) -> tuple[str, list[Any]]:
+def _parse_grid(text: str) -> tuple[str, list[Any]]:
     """Parse one --grid into the name of a setting and its values."""
     name, _, listed = text.partition("=")
     name = name.strip().replace("-", "_")

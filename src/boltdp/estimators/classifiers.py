@@ -33,7 +33,7 @@ from boltdp.api import Model, refuse_beside_schema, warn_if_not_private, warn_of
 from boltdp.encoding import python_cells
 from boltdp.engines._data_frames import is_table
 from boltdp.engines.arrays import ArrayEngine, arrow_table, check_names, rows_of
-from boltdp.errors import DataError, ParameterError, described, hints_shown, real_number
+from boltdp.errors import DataError, ParameterError, described, real_number, show_hints
 from boltdp.export.original_units import raw_weights
 from boltdp.ledger import Account, Ledger, find_account
 from boltdp.model import Model as ReleasedModel
@@ -115,7 +115,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any) -> Any:
         """Train on the rows of X and their labels y, and release the model."""
-        with hints_shown():
+        with show_hints():
             engine, schema, reasons = self._prepare_rows(X, y)
             model = train(engine, schema, self._settings(), reasons=reasons, account=self._find_account())
         return self._set_model(model)
@@ -143,15 +143,11 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 else:
                     classes = _sort_classes(self.classes)
                 name = name if isinstance(name, str) and name else "label"
-                schema = (
-                    self._make_named_schema(X, classes, name)
-                    if self._has_named_columns
-                    else self._make_array_schema(classes, name)
-                )
+                named = self._has_named_columns
+                schema = self._make_named_schema(X, classes, name) if named else self._make_array_schema(classes, name)
             if self.threshold is not None:
-                # Checked before the budget is spent; without the random state, so that nothing is drawn from it.
-                settings = clone(self).set_params(random_state=None)._settings()
-                schema.target.resolve_threshold(self.threshold, settings.choose_loss(schema.target)[0])
+                # Without the random state, so that nothing is drawn from it.
+                clone(self).set_params(random_state=None)._settings().check_threshold(self.threshold, schema.target)
         return rows_of(schema, X).with_column(schema.label, y), schema, reasons
 
     def _set_model(self, model: ReleasedModel) -> Any:
@@ -191,7 +187,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _check_features(self, X: Any, *, reset: bool) -> Any:
         """Check names and shape of X; convert it to floats, unless its columns are declared by name."""
-        if hasattr(X, "iloc") and hasattr(X, "columns"):
+        if _is_frame(X):
             check_names([str(name) for name in X.columns])
         named = self.schema is not None or self._has_named_columns
         if not hasattr(X, "iloc") and is_table(X):
@@ -232,19 +228,19 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return the `schema` parameter as a Schema, if it is given."""
         if self.schema is None:
             return None
-        names = ("classes", "bounds", "categories", "timestamps", "curves", "clip_norm")
-        refuse_beside_schema({name: getattr(self, name) for name in names})
-        refuse_beside_schema({"fit_intercept": None if self.fit_intercept else False})
+        declared = ("classes", "bounds", "categories", "timestamps", "curves", "clip_norm")
+        intercept = None if self.fit_intercept else False
+        refuse_beside_schema({**{name: getattr(self, name) for name in declared}, "fit_intercept": intercept})
         return Schema.of(self.schema)
 
     def _make_named_schema(self, X: Any, classes: npt.NDArray[Any], label: str) -> Schema:
         """Make the schema of a data frame from bounds, categories and timestamps by column name."""
-        if not isinstance(X, pa.Table) and not (hasattr(X, "iloc") and hasattr(X, "columns")):
+        if not isinstance(X, pa.Table) and not _is_frame(X):
             raise ParameterError(
                 "bounds and categories by name must be of a data frame's columns, and X has no names",
                 hint="bounds=(low, high), each a number or one for each feature",
             )
-        norm, intercept = self._check_clip_norm(), bool(self.fit_intercept)
+        norm = self._check_clip_norm()
         rows = ArrayEngine.from_arrow(X) if isinstance(X, pa.Table) else ArrayEngine.from_pandas(X)
         columns = {**rows.columns(), label: ColumnType("untyped")}
         schema, unused = declare(
@@ -256,6 +252,11 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             classes=list(classes),
         )
         warn_of_unused(unused, stacklevel=5)
+        return self._add_options(schema, norm)
+
+    def _add_options(self, schema: Schema, norm: float | None) -> Schema:
+        """Return the schema with curves, intercept and the clip norm of the features without the intercept's 1."""
+        intercept = bool(self.fit_intercept)
         return replace(
             schema,
             columns=_add_curves(schema.columns, self.curves),
@@ -287,18 +288,10 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             columns = (Vector("x", dims, low, high),)
         else:
             names = [f"x{i}" for i in range(dims)] if names is None else names
-            numbers = tuple(map(Numeric, map(str, names), _repeat_bound(low, dims), _repeat_bound(high, dims)))
-            columns = _add_curves(numbers, self.curves)
+            columns = tuple(map(Numeric, map(str, names), _repeat_bound(low, dims), _repeat_bound(high, dims)))
         while any(column.name == label for column in columns):
             label += "_"
-        intercept = bool(self.fit_intercept)
-        return Schema(
-            Classes(label, tuple(classes)),
-            columns,
-            intercept=intercept,
-            # The clip norm is that of the scaled features, without the constant 1 of the intercept.
-            clip_norm=None if norm is None else math.hypot(norm, intercept),
-        )
+        return self._add_options(Schema(Classes(label, tuple(classes)), columns), norm)
 
 
 @add_parameters()
@@ -432,9 +425,13 @@ def _is_inside_search() -> bool:
     return False
 
 
+def _is_frame(X: Any) -> bool:
+    return hasattr(X, "iloc") and hasattr(X, "columns")
+
+
 def _convert_numbers(X: Any, *, warn: bool) -> Any:
     """Convert X to numbers before scikit-learn does, whose errors depend on single values and quote them."""
-    if not (hasattr(X, "iloc") and hasattr(X, "columns")):
+    if not _is_frame(X):
         values = X if issparse(X) else python_cells.matrix(X)
         if values.ndim < 2:
             raise DataError(f"X must be a 2D array, rows by features, got shape {values.shape}. Reshape your data")
@@ -515,11 +512,9 @@ def _read_classes(y: Any) -> npt.NDArray[Any]:
         assert_all_finite(y, input_name="y")
     try:
         check_classification_targets(y)
-        distinct: npt.NDArray[Any] | None = np.unique(y)
+        distinct: npt.NDArray[Any] = np.unique(y)
     except TypeError:
-        distinct = None
-    if distinct is None:
-        raise DataError("y must have labels of one type and none missing, unless classes are declared")
+        raise DataError("y must have labels of one type and none missing, unless classes are declared") from None
     if len(distinct) < 2:
         raise DataError(f"y must have at least 2 classes, got {len(distinct)} class")
     return distinct
@@ -535,16 +530,12 @@ def _add_curves(columns: tuple[Column, ...], curves: Any) -> tuple[Column, ...]:
     unknown = curves.keys() - numbers.keys()
     if unknown:
         raise ParameterError(f"curves must be of columns of X, got {min(unknown, key=str)!r}")
-    curved = {
-        name: replace(numbers[name], curve=_resolve_places(numbers[name], curve)) for name, curve in curves.items()
-    }
-    return tuple(curved.get(column.name, column) for column in columns)
-
-
-def _resolve_places(column: Numeric, curve: Any) -> tuple[float, ...]:
-    if isinstance(curve, (list, tuple, np.ndarray)):
-        return tuple(curve)
-    return curve_places(column, int(curve) if isinstance(curve, np.integer) else curve)
+    for name, curve in curves.items():
+        steps = int(curve) if isinstance(curve, np.integer) else curve
+        listed = isinstance(curve, (list, tuple, np.ndarray))
+        places = tuple(curve) if listed else curve_places(numbers[name], steps)
+        numbers[name] = replace(numbers[name], curve=places)
+    return tuple(numbers.get(column.name, column) for column in columns)
 
 
 def _unpack_bounds(bounds: Any) -> tuple[Any, Any]:

@@ -13,7 +13,7 @@ from boltdp.encoding.python_cells import matrix
 from boltdp.engines import use_source
 from boltdp.engines.arrays import rows_of
 from boltdp.engines.base import scan_rows
-from boltdp.errors import hints_shown
+from boltdp.errors import show_hints
 from boltdp.model import Model
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def predict_proba(model: Model, source: Any, context: Context | None = None, **o
 
 
 def _score(model: Model, source: Any, context: Context | None, options: dict[str, Any]) -> Doubles:
-    with hints_shown():
+    with show_hints():
         if isinstance(source, list):
             source = matrix(source)
         if isinstance(source, np.ndarray) or hasattr(source, "tocsr"):
