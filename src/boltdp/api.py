@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from boltdp._arrays import Doubles
 from boltdp.engines import use_source
 from boltdp.errors import ParameterError, PrivacyWarning, described, near, quoted, show_hints
 from boltdp.evaluation.classification import ExactEvaluation, NoisyEvaluation
@@ -60,28 +58,8 @@ class Model(ReleasedModel):
         return cls(**{field.name: getattr(released, field.name) for field in fields(released)})
 
     score_batches = predictions.score_batches
-
-    def predict(
-        self, source: Any, context: Context | None = None, *, table: str | None = None, query: str | None = None
-    ) -> npt.NDArray[Any]:
-        """Predict the class of each row, in order.
-
-        `source` is whatever `open_source` takes and has the columns of the schema, in any order and among others; the
-        label need not be there. The columns of an array are those of the schema, in its order.
-
-        >>> import pandas as pd
-        >>> rows = pd.DataFrame({"age": range(100), "old": [age > 50 for age in range(100)]})
-        >>> model = train(rows, label="old", epsilon=None, bounds={"age": (0, 100)})
-        >>> model.predict(pd.DataFrame({"name": ["Ann", "Bob"], "age": [10, 90]}))
-        array([False,  True])
-        """
-        return predictions.predict(self, source, context, table=table, query=query)
-
-    def predict_proba(
-        self, source: Any, context: Context | None = None, *, table: str | None = None, query: str | None = None
-    ) -> Doubles:
-        """Compute the probability of each class, in the order of `classes`, for each row of `source`."""
-        return predictions.predict_proba(self, source, context, table=table, query=query)
+    predict = predictions.predict
+    predict_proba = predictions.predict_proba
 
     def evaluate(self, rows: Any, context: Context | None = None, *, by: str | None = None) -> ExactEvaluation:
         """Compare predictions with the label of `rows`, which may be anything that `open_source` takes.
@@ -179,8 +157,8 @@ def train(
         declared = {"bounds": bounds, "categories": categories, "timestamps": timestamps, "classes": classes}
         charge = {"ledger": ledger, "dataset": dataset, "blocks": blocks}
         where_from = {"table": table, "query": query, "spool": spool, "where": where}
-        with _open_rows(source, schema, asked, threshold, {"label": label, **declared}, charge, where_from) as opened:
-            engine, public, account = opened
+        opened = _open_rows(source, schema, asked, threshold, {"label": label, **declared}, charge, where_from)
+        with opened as (engine, public, account):
             model = train_engine(engine, public, asked, context=context, account=account)
     warn_if_not_private(model.certificate, asked.epsilon)
     return Model.of(model).with_threshold(threshold)
@@ -234,11 +212,11 @@ def tune(
         declared = {"bounds": bounds, "categories": categories, "timestamps": timestamps, "classes": classes}
         charge = {"ledger": ledger, "dataset": dataset, "blocks": blocks}
         where_from = {"table": table, "query": query, "spool": spool, "where": where}
-        with _open_rows(source, schema, first, threshold, {"label": label, **declared}, charge, where_from) as opened:
-            engine, declared_schema, account = opened
+        opened = _open_rows(source, schema, first, threshold, {"label": label, **declared}, charge, where_from)
+        compared = nullcontext() if public is None else use_source(public)
+        with opened as (engine, declared_schema, account), compared as rows:
             run: dict[str, Any] = {"method": method, "trials": trials, "context": context, "account": account}
-            with nullcontext() if public is None else use_source(public) as rows:
-                model = tune_engine(engine, declared_schema, tried, public=rows, **run)
+            model = tune_engine(engine, declared_schema, tried, public=rows, **run)
     warn_if_not_private(model.certificate, tried[0].epsilon)
     return Model.of(model).with_threshold(threshold)
 

@@ -24,9 +24,7 @@ Standardize = Literal["auto", "none", "private"]
 Group = Literal["Privacy", "Model", "Algorithm", "Standardizing", "Research and tests"]
 
 
-def loss_names() -> tuple[str, ...]:
-    """Return the names of the binary losses, which `Settings.loss` takes."""
-    return tuple(name for name, kind in LOSSES.items() if getattr(kind, "vectors", None) == 1)
+_BINARY_LOSSES = tuple(name for name, kind in LOSSES.items() if getattr(kind, "vectors", None) == 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +98,7 @@ class Settings:
     loss: str = _model(
         "auto: margin, if the algorithm is auto and there is noise, else logistic.",
         default="auto",
-        words=("auto", *loss_names()),
+        words=("auto", *_BINARY_LOSSES),
         parameter="",
     )
     loss_parameter: float | None = _model(

@@ -12,6 +12,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
@@ -106,6 +107,9 @@ class Commands(click.Group):
         sys.exit(128 + stopped[0] if stopped else code)
 
 
+#: Makes a flag that acts by its callback, before other options are parsed.
+eager_flag = partial(click.Option, is_flag=True, is_eager=True, expose_value=False)
+
 #: The options of every command, which may also precede its name.
 COMMON_OPTIONS = {
     "quiet": ("-q", "Show no notes and no progress bar; conditions of the guarantee and warnings are always shown."),
@@ -118,11 +122,7 @@ def add_common_options(command: click.Command) -> None:
     if any(one.name in COMMON_OPTIONS for one in command.params):
         return
     for name, (letter, line) in COMMON_OPTIONS.items():
-        command.params.append(
-            click.Option(
-                [letter, f"--{name}"], is_flag=True, is_eager=True, expose_value=False, callback=_store_flag, help=line
-            )
-        )
+        command.params.append(eager_flag([letter, f"--{name}"], callback=_store_flag, help=line))
     for inner in command.commands.values() if isinstance(command, click.Group) else ():
         add_common_options(inner)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -95,10 +95,11 @@ def compare(
         results.save(output)
         kept = len(results.runs)
 
-    with ExitStack() as stack:
-        engine = stack.enter_context(data.open())
-        testing = None if test is None else stack.enter_context(open_source(test, spool=data.spool))
-        bar = stack.enter_context(RowsBar(unit="done"))
+    with (
+        data.open() as engine,
+        nullcontext() if test is None else open_source(test, spool=data.spool) as testing,
+        RowsBar(unit="done") as bar,
+    ):
         settings = Settings(epsilon=None, **chosen)
         try:
             made = compare_algorithms(

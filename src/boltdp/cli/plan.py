@@ -57,9 +57,8 @@ def plan(
         schema = replace(schema, person_id=person_id, max_rows_per_person=max_rows_per_person)
     settings = make_settings(epsilon=epsilon, noiseless=False, chosen=chosen)
     cost = 0.0 if schema.spent is None or schema.spent.budget is None else schema.spent.budget.epsilon
-    dims = None if schema_path is not None else features
     plans = {
-        budget: make_plan(schema, rows, replace(settings, epsilon=budget), dims=dims)
+        budget: make_plan(schema, rows, replace(settings, epsilon=budget), dims=features)
         for budget in (epsilon, *(other for other in EPSILONS if other > cost))
     }
     certificate = plans[epsilon].certificate

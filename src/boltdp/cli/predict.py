@@ -87,7 +87,13 @@ def predict(
     with data.open() as engine:
         if ALL_COLUMNS in keep and ALL_COLUMNS not in engine.columns():
             keep = [*engine.columns()]
-        _check_names(keep, added)
+        for name in keep:
+            # Case is ignored, as in DuckDB.
+            if name.lower() in {other.lower() for other in added}:
+                raise ParameterError(
+                    f"an added column must have a name of its own, and {name!r}, which is kept, is one already",
+                    hint="--prefix model_ begins the names of the added columns with that, or keep other columns",
+                )
         batches = _predict_batches(model, engine, Context(threads=threads), keep=keep, added=added)
         if output is None:
             for text in _write_csv([*keep, *added], batches):
@@ -99,16 +105,6 @@ def predict(
                     file.writelines(_write_csv([*keep, *added], batches))
             else:
                 _write_parquet(aside, batches)
-
-
-def _check_names(kept: Sequence[str], added: Sequence[str]) -> None:
-    """Raise a ParameterError if an added column has the name of a kept one; case is ignored, as in DuckDB."""
-    for name in kept:
-        if name.lower() in {other.lower() for other in added}:
-            raise ParameterError(
-                f"an added column must have a name of its own, and {name!r}, which is kept, is one already",
-                hint="--prefix model_ begins the names of the added columns with that, or keep other columns",
-            )
 
 
 def _predict_batches(

@@ -107,17 +107,14 @@ def _emit_panel(panel: Panel, top: int, *, at_most: bool) -> None:
 def _list_points(effect: Effect) -> list[tuple[str, float, float | None]]:
     """List the values to show of a column, each with its effect and the standard deviation of the noise."""
     if effect.kind == "number":
-        corners = effect.corners
-        places = [place for place, _, _ in corners]
-        # A step has two points: just below it, and at it.
-        sides = [
-            "below " if place in places[at + 1 :] else "from " if place in places[:at] else ""
-            for at, place in enumerate(places)
-        ]
-        return [
-            (f"{side}{place:.6g}", value, noise) for side, (place, value, noise) in zip(sides, corners, strict=True)
-        ]
-    noises = (None,) * len(effect.effects) if effect.deviations is None else effect.deviations
+        places = [place for place, _, _ in effect.corners]
+        points = []
+        for at, (place, value, noise) in enumerate(effect.corners):
+            # A step has two points: just below it, and at it.
+            side = "below " if place in places[at + 1 :] else "from " if place in places[:at] else ""
+            points.append((f"{side}{place:.6g}", value, noise))
+        return points
+    noises = effect.deviations or (None,) * len(effect.effects)
     return [
         (printable(effect.labels[index], longest=40), effect.effects[index], noises[index])
         for index in effect.find_largest(MAX_CATEGORIES)
@@ -183,12 +180,8 @@ def _make_column_record(effect: Effect) -> dict[str, Any]:
         "difference": effect.difference,
         "deviation": effect.deviation,
     }
-    if effect.kind == "number":
-        record["points"] = [{"at": at, "effect": value, "deviation": noise} for at, value, noise in effect.corners]
-    elif effect.kind == "categories":
-        noises = (None,) * len(effect.effects) if effect.deviations is None else effect.deviations
-        record["points"] = [
-            {"at": label, "effect": value, "deviation": noise}
-            for label, value, noise in zip(effect.labels, effect.effects, noises, strict=True)
-        ]
+    if effect.kind != "vector":
+        noises = effect.deviations or (None,) * len(effect.effects)
+        points = effect.corners if effect.kind == "number" else zip(effect.labels, effect.effects, noises, strict=True)
+        record["points"] = [{"at": at, "effect": value, "deviation": noise} for at, value, noise in points]
     return record

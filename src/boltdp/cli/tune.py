@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from contextlib import nullcontext
+from typing import Any
 
 import click
 
@@ -30,9 +30,6 @@ from boltdp.model import Threshold
 from boltdp.settings import OPTIONS, TUNABLE
 from boltdp.workflows.tune import TRIALS, Method, candidates
 from boltdp.workflows.tune import tune as tune_model
-
-if TYPE_CHECKING:
-    from boltdp.engines.base import Engine
 
 
 @command(
@@ -104,17 +101,16 @@ def tune(
     if public is not None and public_rows is not None:
         raise ParameterError("give either --public or --public-rows")
     schema = check_before_training(data, settings, threshold=threshold, output=output, overwrite=overwrite)
-    with ExitStack() as stack:
-        engine: Engine = stack.enter_context(data.open())
-        shown: Engine | None = None
-        if public is not None:
-            shown = stack.enter_context(open_source(public, spool=data.spool))
-        elif public_rows is not None:
+    with (
+        data.open() as engine,
+        nullcontext() if public is None else open_source(public, spool=data.spool) as shown,
+        RowsBar() as bar,
+    ):
+        if public_rows is not None:
             engine, shown = engine.slice(public_rows, engine.count()), engine.slice(0, public_rows)
         if shown is not None:
             method = "public"
             state_condition(f"{shown.count():,} rows are treated as public data: the guarantee does not cover them")
-        bar = stack.enter_context(RowsBar())
         context = settings.context(progress=bar, threads=threads)
         account = data.find_account()
         model = tune_model(

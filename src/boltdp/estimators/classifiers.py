@@ -190,15 +190,12 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if _is_frame(X):
             check_names([str(name) for name in X.columns])
         named = self.schema is not None or self._has_named_columns
+        lenient = {"ensure_all_finite": False, "ensure_min_samples": 2 if reset else 1}
         if not hasattr(X, "iloc") and is_table(X):
             X = arrow_table(X)
-            if not named:
-                validate_data(self, X, reset=reset, skip_check_array=True)  # checks the names
-                return check_array(
-                    _convert_table(X), dtype=np.float64, ensure_all_finite=False, ensure_min_samples=2 if reset else 1
-                )
-        if named and (hasattr(X, "iloc") or isinstance(X, pa.Table)):
-            return validate_data(self, X, reset=reset, skip_check_array=True)
+        if isinstance(X, pa.Table) or (named and hasattr(X, "iloc")):
+            X = validate_data(self, X, reset=reset, skip_check_array=True)  # checks the names
+            return X if named else check_array(_convert_table(X), dtype=np.float64, **lenient)
         # A warning about overflow would reveal that a row has such a value.
         with np.errstate(over="ignore"):
             return validate_data(
@@ -207,8 +204,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 reset=reset,
                 dtype=(np.float64, np.float32),
                 accept_sparse=("csr", "csc"),
-                ensure_all_finite=False,
-                ensure_min_samples=2 if reset else 1,
+                **lenient,
             )
 
     @property

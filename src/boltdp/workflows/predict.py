@@ -27,12 +27,16 @@ def score_batches(model: Model, engine: Engine, context: Context | None = None) 
 
 
 def predict(model: Model, source: Any, context: Context | None = None, **options: Any) -> npt.NDArray[Any]:
-    """Predict the target for each row; `source` and `options` are those of `open_source`."""
+    """Predict the class, or the number, of each row, in order; `source` and `options` are those of `open_source`.
+
+    A table has the columns of the schema, in any order and among others; the label need not be there. The columns of
+    an array are those of the schema, in its order.
+    """
     return model.schema.target.predict(_score(model, source, context, options), model.cut)
 
 
 def predict_proba(model: Model, source: Any, context: Context | None = None, **options: Any) -> Doubles:
-    """Predict the probability of each class for each row, in the order of the classes."""
+    """Compute the probability of each class, in the order of `classes`, for each row of `source`, as `predict` does."""
     return model.probabilities(_score(model, source, context, options))
 
 
