@@ -30,18 +30,7 @@ def reset() -> None:
 
 
 def check() -> None:
-    """Raise KeyboardInterrupt if the process was asked to stop.
-
-    >>> check()
-    >>> request_stop()
-    True
-    >>> try:
-    ...     check()
-    ... except KeyboardInterrupt:
-    ...     print("stopped")
-    stopped
-    >>> reset()
-    """
+    """Raise KeyboardInterrupt if the process was asked to stop."""
     if _stop_requested:
         raise KeyboardInterrupt
 

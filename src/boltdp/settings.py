@@ -45,12 +45,7 @@ class Option:
     default: Any = None  #: filled in from the field
 
     def convert(self, value: Any, name: str) -> Any:
-        """Convert `value` to a plain Python value of its kind, or raise a ParameterError about `name`.
-
-        >>> OPTIONS["passes"].convert(2.5, "passes")
-        Traceback (most recent call last):
-        boltdp.errors.ParameterError: passes must be a whole number, got 2.5
-        """
+        """Convert `value` to a plain Python value of its kind, or raise a ParameterError about `name`."""
         if self.kind == "other" or (value is None and self.nullable):
             return value
         if self.kind == "whole number":

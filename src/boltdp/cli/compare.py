@@ -10,16 +10,8 @@ import click
 
 from boltdp._charts import check_picture
 from boltdp._files import check_writable
+from boltdp.cli import _options
 from boltdp.cli._help import GroupedCommand
-from boltdp.cli._options import (
-    Data,
-    file_option,
-    json_option,
-    make_settings_options,
-    source_options,
-    threads_option,
-    training_options,
-)
 from boltdp.cli._terminal import INTERRUPTED, RowsBar, command, emit, emit_guarantee, emit_json, emit_table, note, warn
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
@@ -38,9 +30,9 @@ WARNING = (
     "boltdp compare train.csv --test test.csv --schema schema.toml --epsilon 0.1,1 --repeats 10 -o comparison.json",
     cls=GroupedCommand,
 )
-@source_options
-@training_options
-@file_option("--test", help="Rows to test on, instead of a random fifth of SOURCE.")
+@_options.source_options
+@_options.training_options
+@_options.file_option("--test", help="Rows to test on, instead of a random fifth of SOURCE.")
 @click.option("--epsilon", "epsilons", required=True, metavar="LIST", help="Budgets, with commas between them.")
 @click.option(
     "--algorithms",
@@ -50,16 +42,16 @@ WARNING = (
     help=f"Some of {', '.join(ALGORITHMS)}, with commas between them.",
 )
 @click.option("--repeats", type=click.IntRange(min=1), default=10, show_default=True, help="Trainings of each.")
-@file_option(
+@_options.file_option(
     "-o", "--output", default="comparison.json", show_default=True, metavar="JSON", help="Where results are kept."
 )
-@file_option("--picture", metavar="PNG", help="Where to draw them.  [default: beside the results]")
-@make_settings_options("epsilon", "algorithm")
-@threads_option
-@json_option
+@_options.file_option("--picture", metavar="PNG", help="Where to draw them.  [default: beside the results]")
+@_options.make_settings_options("epsilon", "algorithm")
+@_options.threads_option
+@_options.json_option
 def compare(
     *,
-    data: Data,
+    data: _options.Data,
     test: str | None,
     epsilons: str,
     algorithms: str,

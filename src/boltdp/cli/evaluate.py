@@ -8,19 +8,7 @@ import click
 
 from boltdp._charts import check_picture
 from boltdp._files import write_text
-from boltdp.cli._options import (
-    FILE,
-    Data,
-    check_output,
-    describe_ledger,
-    file_option,
-    json_option,
-    ledger_options,
-    load_model,
-    scoring_threshold_option,
-    source_options,
-    threads_option,
-)
+from boltdp.cli import _options
 from boltdp.cli._terminal import command, emit, emit_guarantee, emit_json, emit_table, note, state_condition, warn
 from boltdp.context import Context
 from boltdp.errors import ParameterError
@@ -37,10 +25,10 @@ from boltdp.privacy.budget import Budget
     "boltdp evaluate model.json hospital.duckdb --table visits_2024 --plot evaluation.png",
     "boltdp evaluate model.json private.parquet --epsilon 0.2 --by sex -o evaluation.json",
 )
-@click.argument("model_path", metavar="MODEL", type=FILE)
-@source_options
-@scoring_threshold_option
-@file_option(
+@click.argument("model_path", metavar="MODEL", type=_options.FILE)
+@_options.source_options
+@_options.scoring_threshold_option
+@_options.file_option(
     "--plot",
     help="Draw curves, calibration, scores and the confusion matrix: .png, .svg or .pdf; needs "
     "`pip install 'boltdp[plot]'`.",
@@ -48,15 +36,17 @@ from boltdp.privacy.budget import Budget
 @click.option("--by", metavar="COLUMN", help="Also give the figures of each category of this column of the schema.")
 @click.option("--epsilon", type=float, help="For private rows: add noise, and spend this much.")
 @click.option("--delta", type=float, help="With --epsilon; 0 is pure differential privacy.  [default: 0]")
-@file_option("-o", "--output", metavar="JSON", help="With --epsilon: where to write the result, for `boltdp card`.")
+@_options.file_option(
+    "-o", "--output", metavar="JSON", help="With --epsilon: where to write the result, for `boltdp card`."
+)
 @click.option("--overwrite", is_flag=True, help="Replace what is at --output.")
-@ledger_options
-@threads_option
-@json_option
+@_options.ledger_options
+@_options.threads_option
+@_options.json_option
 def evaluate(
     model_path: str,
     *,
-    data: Data,
+    data: _options.Data,
     threshold: Threshold | None,
     plot: str | None,
     by: str | None,
@@ -80,7 +70,7 @@ def evaluate(
     the confusion matrix, cannot be computed from them. A ledger is charged as by `boltdp train`. If the model was
     trained on the same rows, both epsilons are spent.
     """
-    model = load_model(model_path, threshold=threshold)
+    model = _options.load_model(model_path, threshold=threshold)
     if epsilon is None:
         charged = {"--ledger": data.ledger, "--dataset": data.dataset, "--blocks": data.blocks}
         spending = {"--delta": delta, "--output": output, **charged}
@@ -91,7 +81,7 @@ def evaluate(
                     hint="without it nothing is spent, and the rows must be non-sensitive data",
                 )
     if output is not None:
-        check_output(output, overwrite=overwrite)
+        _options.check_output(output, overwrite=overwrite)
     if plot is not None:
         check_picture(plot)
     if epsilon is not None:
@@ -132,7 +122,7 @@ def evaluate(
     if isinstance(found, NoisyEvaluation):
         emit_guarantee(found.guarantee(), private=not found.reasons)
     _report(found)
-    written = [*describe_ledger(account), *([] if output is None else [("result", output)])]
+    written = [*_options.describe_ledger(account), *([] if output is None else [("result", output)])]
     if written:
         emit("")
         emit_table(written)

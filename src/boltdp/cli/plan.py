@@ -9,14 +9,8 @@ import click
 
 from boltdp.algorithms import get_algorithm
 from boltdp.algorithms._base import main_noise
+from boltdp.cli import _options
 from boltdp.cli._help import GroupedCommand
-from boltdp.cli._options import (
-    json_option,
-    make_settings,
-    max_rows_per_person_option,
-    public_shape_options,
-    settings_options,
-)
 from boltdp.cli._report import describe_curves, describe_earlier_costs, describe_persons
 from boltdp.cli._terminal import command, emit, emit_guarantee, emit_json, emit_table
 from boltdp.errors import ParameterError
@@ -34,11 +28,11 @@ EPSILONS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
     cls=GroupedCommand,
 )
 @click.option("--rows", type=int, required=True, help="How many rows there are.")
-@public_shape_options
-@max_rows_per_person_option
+@_options.public_shape_options
+@_options.max_rows_per_person_option
 @click.option("--epsilon", type=float, default=1.0, show_default=True, help="The privacy budget.")
-@settings_options
-@json_option
+@_options.settings_options
+@_options.json_option
 def plan(
     *,
     rows: int,
@@ -55,7 +49,7 @@ def plan(
     if max_rows_per_person is not None:
         person_id = schema.person_id or "person_id"
         schema = replace(schema, person_id=person_id, max_rows_per_person=max_rows_per_person)
-    settings = make_settings(epsilon=epsilon, noiseless=False, chosen=chosen)
+    settings = _options.make_settings(epsilon=epsilon, noiseless=False, chosen=chosen)
     cost = 0.0 if schema.spent is None or schema.spent.budget is None else schema.spent.budget.epsilon
     plans = {
         budget: make_plan(schema, rows, replace(settings, epsilon=budget), dims=features)

@@ -6,20 +6,8 @@ from typing import Any
 
 import click
 
+from boltdp.cli import _options
 from boltdp.cli._help import GroupedCommand
-from boltdp.cli._options import (
-    Data,
-    check_before_training,
-    json_option,
-    ledger_options,
-    make_settings,
-    model_options,
-    settings_options,
-    source_options,
-    threads_option,
-    training_options,
-    training_threshold_option,
-)
 from boltdp.cli._report import report
 from boltdp.cli._terminal import RowsBar, command
 from boltdp.context import OnBadRow
@@ -40,14 +28,14 @@ from boltdp.workflows.train import train as train_model
     "boltdp train public.csv --schema schema.toml --noiseless -o baseline.json",
     cls=GroupedCommand,
 )
-@source_options
-@training_options
-@model_options
+@_options.source_options
+@_options.training_options
+@_options.model_options
 @click.option("--epsilon", type=float, help="The privacy budget: smaller is more private.")
 @click.option("--noiseless", is_flag=True, help="Train without noise, and so without privacy, instead of --epsilon.")
 @click.option("--in-server", is_flag=True, help="PostgreSQL: fail rather than let the rows leave the server.")
-@settings_options
-@training_threshold_option
+@_options.settings_options
+@_options.training_threshold_option
 @click.option(
     "--on-bad-row",
     type=click.Choice(["neutral", "error"]),
@@ -55,12 +43,12 @@ from boltdp.workflows.train import train as train_model
     show_default=True,
     help="error: stop at a missing or undeclared value, for data that is not private.",
 )
-@threads_option
-@ledger_options
-@json_option
+@_options.threads_option
+@_options.ledger_options
+@_options.json_option
 def train(
     *,
-    data: Data,
+    data: _options.Data,
     output: str,
     overwrite: bool,
     epsilon: float | None,
@@ -84,8 +72,8 @@ def train(
     is neutral: a number counts as the middle of its bounds, or as the mean if columns are standardized; a category as
     none of those declared. A row without a declared class is ignored.
     """
-    settings = make_settings(epsilon=epsilon, noiseless=noiseless, chosen=chosen)
-    schema = check_before_training(data, settings, threshold=threshold, output=output, overwrite=overwrite)
+    settings = _options.make_settings(epsilon=epsilon, noiseless=noiseless, chosen=chosen)
+    schema = _options.check_before_training(data, settings, threshold=threshold, output=output, overwrite=overwrite)
     if in_server and on_bad_row == "error":
         raise ParameterError("--on-bad-row error looks at the rows here, and must not be given with --in-server")
     with data.open(where="server" if in_server else "auto") as engine, RowsBar() as bar:

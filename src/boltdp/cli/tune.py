@@ -7,21 +7,8 @@ from typing import Any
 
 import click
 
+from boltdp.cli import _options
 from boltdp.cli._help import GroupedCommand
-from boltdp.cli._options import (
-    Data,
-    check_before_training,
-    file_option,
-    json_option,
-    ledger_options,
-    make_settings,
-    model_options,
-    settings_options,
-    source_options,
-    threads_option,
-    training_options,
-    training_threshold_option,
-)
 from boltdp.cli._report import report
 from boltdp.cli._terminal import RowsBar, command, emit_table, state_condition
 from boltdp.engines import open_source
@@ -39,9 +26,9 @@ from boltdp.workflows.tune import tune as tune_model
     "boltdp tune visits.csv --schema schema.toml --epsilon 1 --grid passes=5,10 --public study.csv -o model.json",
     cls=GroupedCommand,
 )
-@source_options
-@training_options
-@model_options
+@_options.source_options
+@_options.training_options
+@_options.model_options
 @click.option("--epsilon", type=float, required=True, help="The privacy budget of everything, choosing included.")
 @click.option(
     "--grid",
@@ -61,18 +48,18 @@ from boltdp.workflows.tune import tune as tune_model
     help="trials: each candidate has all rows, and less of epsilon; portions: each has rows of its own.",
 )
 @click.option("--trials", type=float, default=TRIALS, show_default=True, help="How many trials, in the mean.")
-@file_option("--public", help="Compare candidates on these rows instead, which must be public data.")
+@_options.file_option("--public", help="Compare candidates on these rows instead, which must be public data.")
 @click.option(
     "--public-rows", type=int, metavar="N", help="The same with the first N rows of SOURCE, which must be public data."
 )
-@settings_options
-@training_threshold_option
-@threads_option
-@ledger_options
-@json_option
+@_options.settings_options
+@_options.training_threshold_option
+@_options.threads_option
+@_options.ledger_options
+@_options.json_option
 def tune(
     *,
-    data: Data,
+    data: _options.Data,
     output: str,
     overwrite: bool,
     epsilon: float,
@@ -93,14 +80,14 @@ def tune(
     are compared by how many rows they get wrong at a threshold of 0.5, whatever --threshold is.
     Without tuning, `boltdp train` takes its settings from public numbers, which costs nothing: try it first.
     """
-    settings = make_settings(epsilon=epsilon, noiseless=False, chosen=chosen)
+    settings = _options.make_settings(epsilon=epsilon, noiseless=False, chosen=chosen)
     grid = dict(_parse_grid(text) for text in grids)
     if len(grid) < len(grids):
         raise ParameterError("--grid must be given once for each name")
     tried = candidates(settings, grid, inverse_radius=inverse_radius)
     if public is not None and public_rows is not None:
         raise ParameterError("give either --public or --public-rows")
-    schema = check_before_training(data, settings, threshold=threshold, output=output, overwrite=overwrite)
+    schema = _options.check_before_training(data, settings, threshold=threshold, output=output, overwrite=overwrite)
     with (
         data.open() as engine,
         nullcontext() if public is None else open_source(public, spool=data.spool) as shown,

@@ -17,16 +17,8 @@ import pyarrow as pa
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.model_selection import FixedThresholdClassifier
-from sklearn.utils import check_random_state
+from sklearn.utils import check_random_state, validation
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import (
-    assert_all_finite,
-    check_array,
-    check_consistent_length,
-    check_is_fitted,
-    column_or_1d,
-    validate_data,
-)
 
 from boltdp._arrays import Doubles
 from boltdp.api import Model, refuse_beside_schema, warn_if_not_private, warn_of_unused
@@ -131,7 +123,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if y is None:
             raise DataError(f"{type(self).__name__} requires y to be passed, but the target y is None")
         given, y = y, _convert_labels(y)
-        check_consistent_length(X, y)
+        validation.check_consistent_length(X, y)
         reasons: tuple[str, ...] = (SEARCHED,) if self.epsilon is not None and _is_inside_search() else ()
         if schema is None:
             name, schema = getattr(given, "name", None), self._load_schema()
@@ -181,7 +173,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
     def _compute_margins(self, X: Any) -> Doubles:
-        check_is_fitted(self)
+        validation.check_is_fitted(self)
         engine = rows_of(self.model_.schema, self._check_features(X, reset=False))
         return np.concatenate([*self.model_.score_batches(engine)])
 
@@ -194,11 +186,11 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not hasattr(X, "iloc") and is_table(X):
             X = arrow_table(X)
         if isinstance(X, pa.Table) or (named and hasattr(X, "iloc")):
-            X = validate_data(self, X, reset=reset, skip_check_array=True)  # checks the names
-            return X if named else check_array(_convert_table(X), dtype=np.float64, **lenient)
+            X = validation.validate_data(self, X, reset=reset, skip_check_array=True)  # checks the names
+            return X if named else validation.check_array(_convert_table(X), dtype=np.float64, **lenient)
         # A warning about overflow would reveal that a row has such a value.
         with np.errstate(over="ignore"):
-            return validate_data(
+            return validation.validate_data(
                 self,
                 _convert_numbers(X, warn=reset),
                 reset=reset,
@@ -486,7 +478,7 @@ def _convert_labels(y: Any) -> npt.NDArray[Any]:
     if kind.kind not in "fiubOU":
         # The errors of scikit-learn would quote the labels.
         raise DataError(f"y must have texts, numbers or booleans, its type is {str(kind)!r}")
-    labels: npt.NDArray[Any] = column_or_1d(y, warn=True)
+    labels: npt.NDArray[Any] = validation.column_or_1d(y, warn=True)
     return labels
 
 
@@ -505,7 +497,7 @@ def _read_classes(y: Any) -> npt.NDArray[Any]:
     if y.dtype.kind not in "fiubOU":
         raise DataError(f"y must have texts, numbers or booleans, its type is {str(y.dtype)!r}")
     if y.dtype.kind == "f":
-        assert_all_finite(y, input_name="y")
+        validation.assert_all_finite(y, input_name="y")
     try:
         check_classification_targets(y)
         distinct: npt.NDArray[Any] = np.unique(y)
