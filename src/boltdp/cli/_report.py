@@ -40,8 +40,7 @@ def report(model: Model, output: str, *, as_json: bool, account: Account | None 
     emit_table(
         [
             *(line for line in algorithm.describe_cost(certificate) if is_given("verbose") or line[0] != "noise"),
-            *describe_persons(certificate),
-            *describe_earlier_costs(certificate),
+            *describe_persons_and_costs(certificate),
             *describe_curves(model.schema),
             *([] if selection is None else [("chosen", selection.describe())]),
             ("training", algorithm.describe_run(certificate)),
@@ -60,20 +59,15 @@ def describe_decision(model: Model) -> list[tuple[str, str]]:
     return [("threshold", f"{model.schema.target.describe_threshold(model.threshold)}; this costs no privacy")]
 
 
-def describe_persons(certificate: Certificate) -> list[tuple[str, str]]:
-    """Return a line with the number of rows used per person, if the guarantee is about persons."""
-    if certificate.person_rows is None:
-        return []
-    used = "row of each is" if certificate.person_rows == 1 else "rows of each are"
-    return [("persons", f"the first {certificate.person_rows:,} {used} used, and others are ignored")]
-
-
-def describe_earlier_costs(certificate: Certificate) -> list[tuple[str, str]]:
-    """Return a line for each release before training: the private schema and the moments."""
-    lines = [("standardizing", text) for text in describe_moments(certificate)]
-    if certificate.draft is not None and certificate.draft.budget is not None:
-        lines.insert(0, ("schema", f"found privately, for {certificate.draft.budget.describe()}"))
-    return lines
+def describe_persons_and_costs(certificate: Certificate) -> list[tuple[str, str]]:
+    """Return a line with the rows used per person, if the guarantee is about persons, and one per earlier release."""
+    lines, draft = [], certificate.draft
+    if certificate.person_rows is not None:
+        used = "row of each is" if certificate.person_rows == 1 else "rows of each are"
+        lines.append(("persons", f"the first {certificate.person_rows:,} {used} used, and others are ignored"))
+    if draft is not None and draft.budget is not None:
+        lines.append(("schema", f"found privately, for {draft.budget.describe()}"))
+    return [*lines, *(("standardizing", text) for text in describe_moments(certificate))]
 
 
 def describe_curves(schema: Schema) -> list[tuple[str, str]]:

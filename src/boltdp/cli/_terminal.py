@@ -181,11 +181,11 @@ def examples(*lines: str) -> str:
 
 
 def command(
-    *shown: str, within: click.Group | None = None, **options: Any
+    *lines: str, within: click.Group | None = None, **options: Any
 ) -> Callable[[Callable[..., Any]], click.Command]:
     """Return a decorator that makes a command, of its own or within a group, whose help ends with examples."""
     make = click.command if within is None else within.command
-    return make(epilog=examples(*shown), **options)
+    return make(epilog=examples(*lines), **options)
 
 
 def emit(text: str, *, newline: bool = True) -> None:

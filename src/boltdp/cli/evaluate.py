@@ -71,15 +71,13 @@ def evaluate(
     trained on the same rows, both epsilons are spent.
     """
     model = _options.load_model(model_path, threshold=threshold)
-    if epsilon is None:
-        charged = {"--ledger": data.ledger, "--dataset": data.dataset, "--blocks": data.blocks}
-        spending = {"--delta": delta, "--output": output, **charged}
-        for name, value in spending.items():
-            if value is not None:
-                raise ParameterError(
-                    f"{name} must be given with --epsilon",
-                    hint="without it nothing is spent, and the rows must be non-sensitive data",
-                )
+    charged = {"--ledger": data.ledger, "--dataset": data.dataset, "--blocks": data.blocks}
+    spending = [name for name, value in {"--delta": delta, "--output": output, **charged}.items() if value is not None]
+    if epsilon is None and spending:
+        raise ParameterError(
+            f"{spending[0]} must be given with --epsilon",
+            hint="without it nothing is spent, and the rows must be non-sensitive data",
+        )
     if output is not None:
         _options.check_output(output, overwrite=overwrite)
     if plot is not None:
@@ -142,17 +140,11 @@ def _report(found: Evaluation) -> None:
     if found.calibration_error is not None:
         lines.append(("calibration error", f"{found.calibration_error:.4f}", ""))
     emit_table(lines, header=("all rows", value, "95 % interval"), numbers=True)
+    tables = found.tables()
     if found.confusion is not None:
         counts = zip(found.classes, found.confusion, strict=True)
-        emit("")
-        emit_table(
-            [(name, *(f"{count:,.0f}" for count in row)) for name, row in counts],
-            header=("true class, predicted as:", *found.classes),
-            numbers=True,
-        )
-    for header, described in found.tables():
-        emit("")
-        emit_table(described, header=header, numbers=True)
+        rows = [(name, *(f"{count:,.0f}" for count in row)) for name, row in counts]
+        tables = [(("true class, predicted as:", *found.classes), rows), *tables]
     if found.calibration:
         means = [one.mean_probability for one in found.calibration]
         known = [] if None in means else ["mean probability"]
@@ -167,7 +159,7 @@ def _report(found: Evaluation) -> None:
             for one in found.calibration
         ]
         of = found.classes[1] if len(found.classes) == 2 else "the likeliest class"
+        tables = [*tables, ((f"probability of {of}", "rows", *known, "observed share", "95 % interval"), bins)]
+    for header, described in tables:
         emit("")
-        emit_table(
-            bins, header=(f"probability of {of}", "rows", *known, "observed share", "95 % interval"), numbers=True
-        )
+        emit_table(described, header=header, numbers=True)

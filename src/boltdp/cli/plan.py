@@ -11,7 +11,7 @@ from boltdp.algorithms import get_algorithm
 from boltdp.algorithms._base import main_noise
 from boltdp.cli import _options
 from boltdp.cli._help import GroupedCommand
-from boltdp.cli._report import describe_curves, describe_earlier_costs, describe_persons
+from boltdp.cli._report import describe_curves, describe_persons_and_costs
 from boltdp.cli._terminal import command, emit, emit_guarantee, emit_json, emit_table
 from boltdp.errors import ParameterError
 from boltdp.privacy.certificate import Certificate
@@ -65,8 +65,7 @@ def plan(
     emit_table(
         [
             *algorithm.describe_cost(certificate),
-            *describe_persons(certificate),
-            *describe_earlier_costs(certificate),
+            *describe_persons_and_costs(certificate),
             *describe_curves(plans[epsilon].schema),
             *algorithm.describe_choices(certificate, settings),
         ]

@@ -8,7 +8,7 @@ from boltdp._files.sealed import read_sealed
 from boltdp._files.signing import check_signature, read_public_key
 from boltdp.algorithms import get_algorithm
 from boltdp.cli._options import FILE, file_option, json_option
-from boltdp.cli._report import describe_decision, describe_earlier_costs, describe_persons
+from boltdp.cli._report import describe_decision, describe_persons_and_costs
 from boltdp.cli._terminal import command, emit, emit_guarantee, emit_json, emit_table
 from boltdp.model import Model
 from boltdp.privacy.certificate import CertificateError, check_within
@@ -67,7 +67,7 @@ def verify(
         checked.append((name, f"{noise.kind}, scale {noise.scale:.6g}, {noise.dimensions:,} dimensions"))
     if drawn:
         checked.append(("randomness", "seeded" if certificate.seeded else "operating system"))
-    checked += [*describe_persons(certificate), *describe_earlier_costs(certificate)]
+    checked += describe_persons_and_costs(certificate)
     if certificate.selection is not None:
         checked.append(("chosen", certificate.selection.describe()))
     if certificate.private and certificate.budget is not None:
