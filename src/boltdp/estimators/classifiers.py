@@ -240,9 +240,9 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             classes=list(classes),
         )
         warn_of_unused(unused, stacklevel=5)
-        return self._add_options(schema, norm)
+        return self._complete_schema(schema, norm)
 
-    def _add_options(self, schema: Schema, norm: float | None) -> Schema:
+    def _complete_schema(self, schema: Schema, norm: float | None) -> Schema:
         """Return the schema with curves, intercept and the clip norm of the features without the intercept's 1."""
         intercept = bool(self.fit_intercept)
         return replace(
@@ -279,7 +279,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             columns = tuple(map(Numeric, map(str, names), _repeat_bound(low, dims), _repeat_bound(high, dims)))
         while any(column.name == label for column in columns):
             label += "_"
-        return self._add_options(Schema(Classes(label, tuple(classes)), columns), norm)
+        return self._complete_schema(Schema(Classes(label, tuple(classes)), columns), norm)
 
 
 @add_parameters()
@@ -427,27 +427,24 @@ def _convert_numbers(X: Any, *, warn: bool) -> Any:
             kind = "Complex" if values.dtype.kind == "c" else str(values.dtype)
             raise DataError(f"{kind} data not supported: X must have real numbers")
         return values
-    kinds = [str(dtype) if str(dtype) == "category" else dtype.kind for dtype in X.dtypes]
-    for name, dtype, kind in zip(X.columns, X.dtypes, kinds, strict=True):
-        if kind not in "fiubO":
+    numbers = X.copy(deep=False)
+    for index, (name, dtype) in enumerate(zip(X.columns, X.dtypes, strict=True)):
+        if str(dtype) == "category" or dtype.kind not in "fiubO":
             raise DataError(
                 f"column {name!r} must have numbers, its type is {str(dtype)!r}",
                 hint=f'declare them, categories={{"{name}": ["value", ...]}}, or leave the column out',
             )
-    if "O" not in kinds:
-        return X
-    X = X.copy(deep=False)
-    for index in (index for index, kind in enumerate(kinds) if kind == "O"):
-        if warn:
-            warnings.warn(
-                f"column {X.columns[index]!r} has the type {str(X.dtypes.iloc[index])!r}: what is no number in it is "
-                "missing; if it has categories, declare them: "
-                f'categories={{"{X.columns[index]}": ["value", ...]}}',
-                UserWarning,
-                stacklevel=5,
-            )
-        X.isetitem(index, python_cells.column(X.iloc[:, index].array, "number").to_numpy(zero_copy_only=False))
-    return X
+        if dtype.kind == "O":
+            if warn:
+                warnings.warn(
+                    f"column {name!r} has the type {str(dtype)!r}: what is no number in it is missing; if it has "
+                    f'categories, declare them: categories={{"{name}": ["value", ...]}}',
+                    UserWarning,
+                    stacklevel=5,
+                )
+            cells = python_cells.column(X.iloc[:, index].array, "number")
+            numbers.isetitem(index, cells.to_numpy(zero_copy_only=False))
+    return numbers
 
 
 def _convert_table(table: pa.Table) -> Doubles:
