@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from bench.ratio import Ratio
 from bench.turns import REPEATS, take_turns
-from boltdp._threads import processors
+from boltdp._threads import count_processors
 from boltdp.context import Context
 from boltdp.engines import Engine, open_source
 from boltdp.engines.base import encode_rows
@@ -56,7 +56,7 @@ def _training(name: str, path: Path, schema: Schema, *, at_most: float) -> list[
     sums = ", ".join(f"sum(f{i}::FLOAT)" for i in range(DIMS))
 
     def read() -> None:
-        with duckdb.connect(config={"threads": processors()}) as connection:
+        with duckdb.connect(config={"threads": count_processors()}) as connection:
             connection.execute(f"SELECT {sums} FROM '{path}'").fetchall()
 
     def trained(algorithm: str) -> Callable[[], object]:

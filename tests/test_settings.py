@@ -31,7 +31,7 @@ field = '''\
         "Passes without progress.", group="Algorithm", default_text="3", some_algorithms=True, tunable=True
     )
 '''
-head, found, tail = source.partition("    batch_size: int | None = option(")
+head, found, tail = source.partition("    batch_size: int | None = ")
 assert found
 module = importlib.util.module_from_spec(spec)
 sys.modules["boltdp.settings"] = module
@@ -54,8 +54,8 @@ except ValueError as fault:
     assert str(fault) == "patience must be a whole number, got 0.5", fault
 
 from boltdp.cli import main
-from boltdp.cli.tune import _values
-assert _values("patience=1,2") == ("patience", [1, 2])
+from boltdp.cli.tune import _parse_grid
+assert _parse_grid("patience=1,2") == ("patience", [1, 2])
 main(["train", "--help-all"], prog_name="boltdp")
 """
 

@@ -46,36 +46,20 @@ if TYPE_CHECKING:
     from boltdp.workflows.summarize import check
 else:
     # Imported when asked for: scikit-learn, Arrow and DuckDB take a second, which commands that don't use them save.
-    from boltdp._lazy import attributes
+    from boltdp._lazy import import_lazily
 
-    __getattr__, __dir__ = attributes(
+    __getattr__, __dir__ = import_lazily(
         __name__,
         {
-            "BoltdpError": "boltdp.errors",
-            "BudgetExceeded": "boltdp.ledger",
-            "Categorical": "boltdp.schema.schema",
-            "Certificate": "boltdp.privacy.certificate",
-            "CertificateError": "boltdp.privacy.certificate",
-            "Classes": "boltdp.schema.schema",
-            "DataError": "boltdp.errors",
-            "LedgerError": "boltdp.ledger",
-            "MissingPackageError": "boltdp.errors",
-            "Model": "boltdp.api",
-            "ModelFileError": "boltdp.model",
-            "Numeric": "boltdp.schema.schema",
-            "ParameterError": "boltdp.errors",
-            "PrivacyWarning": "boltdp.errors",
-            "PrivateGridSearch": "boltdp.estimators",
-            "PrivateHuberSVM": "boltdp.estimators",
-            "PrivateLogisticRegression": "boltdp.estimators",
-            "Schema": "boltdp.schema.schema",
-            "Settings": "boltdp.settings",
-            "SolverError": "boltdp.errors",
-            "TimePart": "boltdp.schema.schema",
-            "Vector": "boltdp.schema.schema",
-            "check": "boltdp.workflows.summarize",
-            "open_source": "boltdp.engines",
-            "train": "boltdp.api",
-            "tune": "boltdp.api",
+            "boltdp.api": "Model train tune",
+            "boltdp.engines": "open_source",
+            "boltdp.errors": "BoltdpError DataError MissingPackageError ParameterError PrivacyWarning SolverError",
+            "boltdp.estimators": "PrivateGridSearch PrivateHuberSVM PrivateLogisticRegression",
+            "boltdp.ledger": "BudgetExceeded LedgerError",
+            "boltdp.model": "ModelFileError",
+            "boltdp.privacy.certificate": "Certificate CertificateError",
+            "boltdp.schema.schema": "Categorical Classes Numeric Schema TimePart Vector",
+            "boltdp.settings": "Settings",
+            "boltdp.workflows.summarize": "check",
         },
     )

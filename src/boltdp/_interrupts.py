@@ -23,11 +23,6 @@ def request_stop() -> bool:
     return not _shield_depth
 
 
-def is_stop_requested() -> bool:
-    """Return whether the process was asked to stop."""
-    return _stop_requested
-
-
 def reset() -> None:
     """Clear the flag."""
     global _stop_requested
@@ -35,18 +30,7 @@ def reset() -> None:
 
 
 def check() -> None:
-    """Raise KeyboardInterrupt if the process was asked to stop.
-
-    >>> check()
-    >>> request_stop()
-    True
-    >>> try:
-    ...     check()
-    ... except KeyboardInterrupt:
-    ...     print("stopped")
-    stopped
-    >>> reset()
-    """
+    """Raise KeyboardInterrupt if the process was asked to stop."""
     if _stop_requested:
         raise KeyboardInterrupt
 
@@ -54,28 +38,20 @@ def check() -> None:
 @contextmanager
 def let_signal_end_process() -> Iterator[None]:
     """Let Ctrl-C end the process at once, for imports that could swallow it and need no cleanup."""
-    if (
-        threading.current_thread() is not threading.main_thread()
-        or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
-    ):
-        yield
-        return
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    replaced = usual and threading.current_thread() is threading.main_thread()  # only that may set handlers
     try:
+        if replaced:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
         yield
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if replaced:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @contextmanager
 def check_and_shield() -> Iterator[None]:
-    """Raise KeyboardInterrupt if the process was asked to stop, else run the body without interruption.
-
-    >>> with check_and_shield():
-    ...     request_stop()
-    False
-    >>> reset()
-    """
+    """Raise KeyboardInterrupt if the process was asked to stop, else run the body without interruption."""
     with shield():
         check()
         yield

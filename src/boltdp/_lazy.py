@@ -1,4 +1,4 @@
-"""Names of a package that are imported when somebody asks for them."""
+"""Attributes of a package that are imported when they are first used."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ from importlib import import_module
 from typing import Any
 
 
-def attributes(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The `__getattr__` and `__dir__` of a package whose names are at home in other modules.
+def import_lazily(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return the `__getattr__` and `__dir__` of a package whose names, separated by blanks, are in the modules `homes`.
 
-    >>> get, listed = attributes("boltdp", {"BoltdpError": "boltdp.errors"})
+    >>> get, listed = import_lazily("boltdp", {"boltdp.errors": "BoltdpError DataError"})
     >>> get("BoltdpError").__name__, "BoltdpError" in listed(), "__version__" in listed()
     ('BoltdpError', True, True)
     """
+    home = {name: module for module, names in homes.items() for name in names.split()}
 
     def get(name: str) -> Any:
-        if name not in homes:
+        if name not in home:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(homes[name]), name)
+        return getattr(import_module(home[name]), name)
 
     def listed() -> list[str]:
-        return sorted({*vars(import_module(package)), *homes})
+        return sorted({*vars(import_module(package)), *home})
 
     return get, listed

@@ -17,7 +17,7 @@ class LibraryError(BoltdpError):
 
 
 def load(signatures: Mapping[str, tuple[Any, list[Any]]]) -> ctypes.CDLL:
-    """Load it, with the result and the arguments of the functions that are to be called.
+    """Load the library, and declare the result and the arguments of each function of `signatures`.
 
     >>> load({"sgd_log": (ctypes.c_double, [ctypes.c_double])}).sgd_log(1.0)
     0.0

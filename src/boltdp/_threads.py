@@ -20,7 +20,7 @@ R = TypeVar("R")
 POLL_SECONDS = 0.1
 
 
-def processors() -> int:
+def count_processors() -> int:
     """Return the number of processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
@@ -52,17 +52,15 @@ def map_in_order(work: Callable[[T], R], items: Iterable[T], *, threads: int) ->
     Items are taken in the calling thread. An exception of `work` is raised when its item's turn comes. Then, or if the
     process is asked to stop, pending work is cancelled and running work is awaited.
     """
-    if threads == 1:
-        with close_at_end(items):
-            for item in items:
-                _interrupts.check()
-                yield work(item)
-        return
 
     def check_and_work(item: T) -> R:
         _interrupts.check()
         return work(item)
 
+    if threads == 1:
+        with close_at_end(items):
+            yield from map(check_and_work, items)
+        return
     from concurrent.futures import ThreadPoolExecutor  # imported here, as commands without rows need none
 
     begun: deque[Future[R]] = deque()

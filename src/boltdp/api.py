@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from boltdp._arrays import Doubles
 from boltdp.engines import use_source
-from boltdp.errors import ParameterError, PrivacyWarning, described, hints_shown, near, quoted, require
+from boltdp.errors import ParameterError, PrivacyWarning, described, near, quoted, require, show_hints
 from boltdp.evaluation.classification import ExactEvaluation, NoisyEvaluation
 from boltdp.evaluation.evaluate import evaluate, evaluate_privately
 from boltdp.ledger import Ledger, find_account
@@ -58,31 +56,9 @@ class Model(ReleasedModel):
         """Convert a released model to this class."""
         return cls(**{field.name: getattr(released, field.name) for field in fields(released)})
 
-    def score_batches(self, engine: Engine, context: Context | None = None) -> Iterator[Doubles]:
-        """Yield the margins of the rows of `engine`, in their own order; the label need not be there."""
-        return predictions.score_batches(self, engine, context)
-
-    def predict(
-        self, source: Any, context: Context | None = None, *, table: str | None = None, query: str | None = None
-    ) -> npt.NDArray[Any]:
-        """Predict the class of each row, in order.
-
-        `source` is whatever `open_source` takes and has the columns of the schema, in any order and among others; the
-        label need not be there. The columns of an array are those of the schema, in its order.
-
-        >>> import pandas as pd
-        >>> rows = pd.DataFrame({"age": range(100), "old": [age > 50 for age in range(100)]})
-        >>> model = train(rows, label="old", epsilon=None, bounds={"age": (0, 100)})
-        >>> model.predict(pd.DataFrame({"name": ["Ann", "Bob"], "age": [10, 90]}))
-        array([False,  True])
-        """
-        return predictions.predict(self, source, context, table=table, query=query)
-
-    def predict_proba(
-        self, source: Any, context: Context | None = None, *, table: str | None = None, query: str | None = None
-    ) -> Doubles:
-        """Compute the probability of each class, in the order of `classes`, for each row of `source`."""
-        return predictions.predict_proba(self, source, context, table=table, query=query)
+    score_batches = predictions.score_batches
+    predict = predictions.predict
+    predict_proba = predictions.predict_proba
 
     def evaluate(self, rows: Any, context: Context | None = None, *, by: str | None = None) -> ExactEvaluation:
         """Compare predictions with the label of `rows`, which may be anything that `open_source` takes.
@@ -111,7 +87,7 @@ class Model(ReleasedModel):
         `by` is a categorical column of the schema whose categories are evaluated separately. The `ledger` is charged
         as by `boltdp.train`. If the model was trained on the same rows, both budgets are spent.
         """
-        with hints_shown(), use_source(rows, table=table, query=query) as engine:
+        with show_hints(), use_source(rows, table=table, query=query) as engine:
             account = find_account(rows, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
             return evaluate_privately(self, engine, Budget(epsilon, delta), by=by, context=context, account=account)
 
@@ -177,14 +153,14 @@ def train(
     >>> model.predict(pd.DataFrame({"smokes": [False, True], "age": [20, 95]}))
     array(['well', 'ill'], dtype='<U4')
     """
-    with hints_shown():
+    with show_hints():
         _check_schema_type(schema)
         asked = _make_settings(settings, chosen)
         declared = {"bounds": bounds, "categories": categories, "timestamps": timestamps, "classes": classes}
         charge = {"ledger": ledger, "dataset": dataset, "blocks": blocks}
         where_from = {"table": table, "query": query, "spool": spool, "where": where}
-        with _open_rows(source, schema, asked, threshold, {"label": label, **declared}, charge, where_from) as opened:
-            engine, public, account = opened
+        opened = _open_rows(source, schema, asked, threshold, {"label": label, **declared}, charge, where_from)
+        with opened as (engine, public, account):
             model = train_engine(engine, public, asked, context=context, account=account)
     warn_if_not_private(model.certificate, asked.epsilon)
     return Model.of(model).with_threshold(threshold)
@@ -231,18 +207,18 @@ def tune(
     (True, 2)
     """
     method = method or ("trials" if public is None else "public")
-    with hints_shown():
+    with show_hints():
         _check_schema_type(schema)
         tried = _make_candidates(candidates, grid, settings, chosen)
         first = tried[0] if tried else None
         declared = {"bounds": bounds, "categories": categories, "timestamps": timestamps, "classes": classes}
         charge = {"ledger": ledger, "dataset": dataset, "blocks": blocks}
         where_from = {"table": table, "query": query, "spool": spool, "where": where}
-        with _open_rows(source, schema, first, threshold, {"label": label, **declared}, charge, where_from) as opened:
-            engine, declared_schema, account = opened
+        opened = _open_rows(source, schema, first, threshold, {"label": label, **declared}, charge, where_from)
+        compared = nullcontext() if public is None else use_source(public)
+        with opened as (engine, declared_schema, account), compared as rows:
             run: dict[str, Any] = {"method": method, "trials": trials, "context": context, "account": account}
-            with nullcontext() if public is None else use_source(public) as rows:
-                model = tune_engine(engine, declared_schema, tried, public=rows, **run)
+            model = tune_engine(engine, declared_schema, tried, public=rows, **run)
     warn_if_not_private(model.certificate, tried[0].epsilon)
     return Model.of(model).with_threshold(threshold)
 
@@ -260,9 +236,8 @@ def _open_rows(
     """Open the source; yield its engine, its schema and the account to charge, checked without reading a row."""
     with use_source(source, **where_from) as engine:
         public = _make_schema(source, engine, schema, **declared)
-        if threshold is not None and settings is not None:
-            # Checked before a row is read, since a spent budget cannot be refunded.
-            public.target.resolve_threshold(threshold, settings.choose_loss(public.target)[0])
+        if settings is not None:
+            settings.check_threshold(threshold, public.target)
         yield engine, public, find_account(source, table=where_from["table"], query=where_from["query"], **charge)
 
 
@@ -348,36 +323,30 @@ def _make_schema(
     """Return the schema as given, or make it from the arguments and the declarations of the source."""
     columns = engine.columns()
     if schema is not None:
-        given = _load_schema(schema, columns)
+        try:
+            given = Schema.of(schema)
+        except ParameterError as fault:
+            if isinstance(schema, str) and schema in columns:
+                raise ParameterError(str(fault), hint=f"did you mean label={schema!r}?") from None
+            raise
         refuse_beside_schema({"label": label, **declared})
         return given
     if label is None and isinstance(source, tuple):
         label = [*columns][-1]  # the name that `open_source` gives the labels of a pair
-    bounds = declared["bounds"]
-    if label is None:
-        raise ParameterError(
-            "label must be given, the name of the column to predict",
-            hint=suggest_columns(columns, bounds if isinstance(bounds, Mapping) else ()),
+    if label is None or (not isinstance(label, str) and str(label) not in columns):
+        bounds = declared["bounds"]
+        # Its value is not quoted: it may be the labels themselves.
+        wrong = (
+            "given, the name of the column to predict"
+            if label is None
+            else f"the name of a column, got {described(label)}"
         )
-    if not isinstance(label, str) and str(label) not in columns:
-        # The value is not quoted: it may be the labels themselves.
         raise ParameterError(
-            f"label must be the name of a column, got {described(label)}",
-            hint=suggest_columns(columns, bounds if isinstance(bounds, Mapping) else ()),
+            f"label must be {wrong}", hint=suggest_columns(columns, bounds if isinstance(bounds, Mapping) else ())
         )
     public, unused = declare(columns, str(label), **declared)
     warn_of_unused(unused, stacklevel=6)
     return public
-
-
-def _load_schema(schema: SchemaLike, columns: Container[str]) -> Schema:
-    """Load a schema, with a hint if the name of a column was given instead."""
-    try:
-        return Schema.of(schema)
-    except ParameterError as fault:
-        if isinstance(schema, str) and schema in columns:
-            raise ParameterError(str(fault), hint=f"did you mean label={schema!r}?") from None
-        raise
 
 
 def _check_schema_type(schema: Any) -> None:

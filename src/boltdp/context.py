@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from boltdp import _interrupts
-from boltdp._threads import processors
+from boltdp._threads import count_processors
 from boltdp.encoding.declared_values import OnBadRow
 from boltdp.errors import ParameterError
 from boltdp.privacy.release import Randomness
@@ -33,7 +33,7 @@ class Context:
     randomness: Randomness = field(default_factory=Randomness)
     seed: int = field(default_factory=lambda: secrets.randbits(63))  #: the seed of the shuffle, which is public
     on_bad_row: OnBadRow = "neutral"  #: "error" is for non-private data only
-    threads: int = field(default_factory=processors)  #: threads that process rows; they do not change the result
+    threads: int = field(default_factory=count_processors)  #: threads that process rows; they do not change the result
     progress: Progress | None = None
     stage: str = ""
     total: int = 0  #: number of rows of this stage

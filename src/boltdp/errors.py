@@ -55,11 +55,11 @@ def require(extra: str, use: str) -> None:
 
 
 @contextmanager
-def hints_shown() -> Iterator[None]:
+def show_hints() -> Iterator[None]:
     """Add the hint of an error as a note, which tracebacks show; Python 3.10 has no notes.
 
     >>> try:
-    ...     with hints_shown():
+    ...     with show_hints():
     ...         raise ParameterError("epsilon must be > 0, got 0", hint="epsilon=1 is a usual one")
     ... except ParameterError as fault:
     ...     print(getattr(fault, "__notes__", ["hint: epsilon=1 is a usual one"]))

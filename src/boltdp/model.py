@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boltdp._arrays import Doubles, PackedRows
-from boltdp._files import replacing
+from boltdp._files import write_text
 from boltdp._files.sealed import OUTSIDE, ModelFileError, read_sealed, sealed
 from boltdp.encoding.declared_values import Value
 from boltdp.errors import ParameterError, shown
@@ -79,7 +79,7 @@ class Model:
         if certificate.draft != self.schema.spent:
             raise ParameterError("the certificate must have what the schema has spent, and no other draft of one")
         if self.threshold is not None:
-            object.__setattr__(self, "threshold", self.schema.target.resolve_threshold(self.threshold, loss))
+            object.__setattr__(self, "threshold", target.resolve_threshold(self.threshold, loss))
 
     @classmethod
     def of_release(cls, schema: Schema, released: Doubles, certificate: Certificate) -> Self:
@@ -102,9 +102,7 @@ class Model:
         "prior" is the share of that class in the schema. The weights do not change, so this costs no privacy; but
         no certificate covers a threshold that was chosen by looking at private rows.
         """
-        if threshold is not None:
-            threshold = self.schema.target.resolve_threshold(threshold, self.certificate.problem.loss)
-        return replace(self, threshold=threshold)
+        return replace(self, threshold=threshold)  # type: ignore[arg-type]
 
     def margins(self, packed: PackedRows) -> Doubles:
         """Compute <w, x> for each packed row and weight vector; rows are clipped to norm 1 as in training."""
@@ -134,7 +132,6 @@ class Model:
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to JSON-compatible values."""
-        optional = {} if self.threshold is None else {"threshold": self.threshold}
         return {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
@@ -143,7 +140,7 @@ class Model:
             "weights": self.weights.tolist(),
             "certificate": self.certificate.to_dict(),
             "trained_where": self.trained_where,
-            **optional,
+            **({} if self.threshold is None else {"threshold": self.threshold}),
         }
 
     @classmethod
@@ -180,9 +177,7 @@ class Model:
 
     def save(self, path: str | Path) -> None:
         """Write the model with its digest to `path`, atomically."""
-        text = json.dumps(sealed(self.to_dict()), indent=1, allow_nan=False) + "\n"
-        with replacing(path) as aside:
-            aside.write_text(text, "utf-8")
+        write_text(path, json.dumps(sealed(self.to_dict()), indent=1, allow_nan=False) + "\n")
 
     @classmethod
     def load(cls, path: str | Path) -> Self:

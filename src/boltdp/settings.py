@@ -5,9 +5,10 @@
 from __future__ import annotations
 
 from dataclasses import MISSING, dataclass, field, fields, replace
+from functools import partial
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from boltdp.context import Context, OnBadRow, Progress
+from boltdp.context import Context
 from boltdp.errors import ParameterError, real_number, shown, whole_number
 from boltdp.losses import LOSSES, Loss
 from boltdp.privacy.budget import Budget
@@ -15,7 +16,7 @@ from boltdp.privacy.events.noisy_moments import Moments
 from boltdp.privacy.events.output_perturbation import Analysis
 from boltdp.privacy.release import Randomness
 from boltdp.privacy.training_problem import Averaging, Permutation
-from boltdp.schema.target import ClassWeights, Target
+from boltdp.schema.target import ClassWeights, Target, Threshold
 
 Multiclass = Literal["multinomial", "one-vs-all"]
 ScheduleName = Literal["auto", "constant", "decreasing", "square-root", "strongly-convex", "strongly-convex-constant"]
@@ -23,9 +24,7 @@ Standardize = Literal["auto", "none", "private"]
 Group = Literal["Privacy", "Model", "Algorithm", "Standardizing", "Research and tests"]
 
 
-def loss_names() -> tuple[str, ...]:
-    """Return the names of the binary losses, which `Settings.loss` takes."""
-    return tuple(name for name, kind in LOSSES.items() if getattr(kind, "vectors", None) == 1)
+_BINARY_LOSSES = tuple(name for name, kind in LOSSES.items() if getattr(kind, "vectors", None) == 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,12 +45,7 @@ class Option:
     default: Any = None  #: filled in from the field
 
     def convert(self, value: Any, name: str) -> Any:
-        """Convert `value` to a plain Python value of its kind, or raise a ParameterError about `name`.
-
-        >>> OPTIONS["passes"].convert(2.5, "passes")
-        Traceback (most recent call last):
-        boltdp.errors.ParameterError: passes must be a whole number, got 2.5
-        """
+        """Convert `value` to a plain Python value of its kind, or raise a ParameterError about `name`."""
         if self.kind == "other" or (value is None and self.nullable):
             return value
         if self.kind == "whole number":
@@ -78,6 +72,13 @@ def option(help: str, *, default: Any = None, **facts: Any) -> Any:  # noqa: A00
     return field(default=default, metadata={"option": Option(help=help, **facts)})
 
 
+_privacy = partial(option, group="Privacy", usual=True)
+_model = partial(option, group="Model")
+_algorithm = partial(option, group="Algorithm", some_algorithms=True)
+_standardizing = partial(option, group="Standardizing")
+_research = partial(option, group="Research and tests")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """The settings of a training. Options are declared here and nowhere else.
@@ -86,136 +87,85 @@ class Settings:
     ('passes',)
     """
 
-    epsilon: float | None = option(
-        "The privacy budget: smaller is more private.", default=MISSING, group="Privacy", usual=True
-    )
-    delta: float = option("0 is pure differential privacy.", default=0.0, group="Privacy", usual=True)
-    algorithm: str = option("Where noise is added.", default="auto", group="Algorithm")
-    loss: str = option(
+    epsilon: float | None = _privacy("The privacy budget: smaller is more private.", default=MISSING)
+    delta: float = _privacy("0 is pure differential privacy.", default=0.0)
+    algorithm: str = _algorithm("Where noise is added.", default="auto", some_algorithms=False)
+    loss: str = _model(
         "auto: margin, if the algorithm is auto and there is noise, else logistic.",
         default="auto",
-        group="Model",
-        words=("auto", *loss_names()),
+        words=("auto", *_BINARY_LOSSES),
         parameter="",
     )
-    loss_parameter: float | None = option(
-        "; ".join(f"Of {name}: {kind.shape}" for name, kind in LOSSES.items() if kind.shape) + ".",
-        group="Model",
-        parameter="",
+    loss_parameter: float | None = _model(
+        "; ".join(f"Of {name}: {kind.shape}" for name, kind in LOSSES.items() if kind.shape) + ".", parameter=""
     )
-    multiclass: Multiclass = option(
+    multiclass: Multiclass = _model(
         "One model of all classes, or one for each, which share the budget; a loss that has no multinomial form "
         "(huber) is always one-vs-all.",
         default="multinomial",
-        group="Model",
     )
-    regularization: float | None = option(
-        "lambda of the term (lambda/2) ||w||^2, for encoded rows.",
-        group="Model",
-        default_text="the algorithm's",
-        tunable=True,
+    regularization: float | None = _model(
+        "lambda of the term (lambda/2) ||w||^2, for encoded rows.", default_text="the algorithm's", tunable=True
     )
-    class_weights: ClassWeights | None = option(
+    class_weights: ClassWeights | None = _model(
         "For a rare class: the weight of the rows of each class, such as no=1,yes=8; balanced: 1 over its share in the "
         "schema's prior. Only the ratios matter. It costs no privacy.",
-        group="Model",
         usual=True,
         default_text="1 each",
         metavar="WEIGHTS",
         parameter="class_weight",
     )
-    passes: int | None = option(
-        "Passes over the rows.", group="Algorithm", default_text="10; noisy-gd: 26", some_algorithms=True, tunable=True
+    passes: int | None = _algorithm("Passes over the rows.", default_text="10; noisy-gd: 26", tunable=True)
+    batch_size: int | None = _algorithm("Rows of an update.", default_text="50", tunable=True)
+    schedule: ScheduleName = _algorithm(
+        "How step sizes change; auto: strongly-convex with regularization, else constant.", default="auto", tunable=True
     )
-    batch_size: int | None = option(
-        "Rows of an update.", group="Algorithm", default_text="50", some_algorithms=True, tunable=True
+    step_size: float | None = _algorithm(
+        "Step of the constant schedules.", default_text="from rows, features and budget", tunable=True
     )
-    schedule: ScheduleName = option(
-        "How step sizes change; auto: strongly-convex with regularization, else constant.",
-        default="auto",
-        group="Algorithm",
-        some_algorithms=True,
-        tunable=True,
+    gradient_clip: float | None = _algorithm(
+        "Clip norm of the gradients of noisy-gd.", default_text="0.5; 0.4 for several classes at once", tunable=True
     )
-    step_size: float | None = option(
-        "Step of the constant schedules.",
-        group="Algorithm",
-        default_text="from rows, features and budget",
-        some_algorithms=True,
-        tunable=True,
-    )
-    gradient_clip: float | None = option(
-        "Clip norm of the gradients of noisy-gd.",
-        group="Algorithm",
-        default_text="0.5; 0.4 for several classes at once",
-        some_algorithms=True,
-        tunable=True,
-    )
-    exponent: float | None = option(
-        "c of decreasing and square-root steps.",
-        group="Algorithm",
-        default_text="0.5",
-        some_algorithms=True,
-        tunable=True,
-    )
-    radius: float | None = option(
+    exponent: float | None = _algorithm("c of decreasing and square-root steps.", default_text="0.5", tunable=True)
+    radius: float | None = _model(
         "Maximum norm of the weights during training.",
-        group="Model",
         default_text="any",
         some_algorithms=True,
         tunable=True,
         parameter="max_norm",
     )
-    averaging: Averaging | None = option(
+    averaging: Averaging | None = _algorithm(
         "Release the last weights, the average of all, or of the last ceil(ln T) of T updates.",
-        group="Algorithm",
         default_text="last",
-        some_algorithms=True,
         tunable=True,
     )
-    permutation: Permutation | None = option(
-        "Shuffle the rows once, or again for each pass.", group="Algorithm", default_text="once", some_algorithms=True
-    )
-    partitions: int | None = option(
+    permutation: Permutation | None = _algorithm("Shuffle the rows once, or again for each pass.", default_text="once")
+    partitions: int | None = _algorithm(
         "Of bolton: parts of the rows that are trained on separately, in parallel; their weights are averaged.",
-        group="Algorithm",
         default_text="1",
-        some_algorithms=True,
     )
-    analysis: Analysis = option(
-        "paper: the published sensitivities, for its figures; not private.",
-        default="proved",
-        group="Research and tests",
-        some_algorithms=True,
+    analysis: Analysis = _research(
+        "paper: the published sensitivities, for its figures; not private.", default="proved", some_algorithms=True
     )
-    curves: int | None = option(
+    curves: int | None = _model(
         "Steps of each number's curve, where the schema declares none; 0: no curves.",
-        group="Model",
         default_text="as many as public numbers allow, if the algorithm is auto",
         metavar="STEPS",
         parameter="",
     )
-    standardize: Standardize = option(
-        "private: centre the features by noisy moments of all rows; auto: where that pays.",
-        default="auto",
-        group="Standardizing",
+    standardize: Standardize = _standardizing(
+        "private: centre the features by noisy moments of all rows; auto: where that pays.", default="auto"
     )
-    standardize_share: float | None = option(
-        "The share of the budget that pays for it.",
-        group="Standardizing",
-        default_text="from rows, features and budget",
+    standardize_share: float | None = _standardizing(
+        "The share of the budget that pays for it.", default_text="from rows, features and budget"
     )
-    standardize_moments: Moments = option(
-        "squares: centre and scale; mean: centre only, with less noise.", default="mean", group="Standardizing"
+    standardize_moments: Moments = _standardizing(
+        "squares: centre and scale; mean: centre only, with less noise.", default="mean"
     )
-    seed: int | None = option(
-        "Seed of the shuffle. It may be public, if the places of rows do not depend on their values.",
-        group="Research and tests",
-        parameter="",
+    seed: int | None = _research(
+        "Seed of the shuffle. It may be public, if the places of rows do not depend on their values.", parameter=""
     )
-    noise_seed: int | None = option(
-        "Seed of the noise, for tests: the model is then not private.", group="Research and tests", parameter=""
-    )
+    noise_seed: int | None = _research("Seed of the noise, for tests: the model is then not private.", parameter="")
 
     @property
     def budget(self) -> Budget | None:
@@ -232,13 +182,10 @@ class Settings:
         changes: dict[str, Any] = {name: OPTIONS[name].default for name in names}
         return replace(self, **changes)
 
-    def context(
-        self, *, on_bad_row: OnBadRow = "neutral", progress: Progress | None = None, threads: int | None = None
-    ) -> Context:
-        """Make the context of a run with these seeds; by default, with one thread per processor."""
-        context = Context(randomness=Randomness(self.noise_seed), on_bad_row=on_bad_row, progress=progress)
-        given: dict[str, Any] = {"seed": self.seed, "threads": threads}
-        return replace(context, **{name: value for name, value in given.items() if value is not None})
+    def context(self, **options: Any) -> Context:
+        """Make the context of a run with these seeds; `options` are its other fields."""
+        seed: dict[str, Any] = {} if self.seed is None else {"seed": self.seed}
+        return Context(randomness=Randomness(self.noise_seed), **seed, **options)
 
     def choose_loss(self, target: Target) -> tuple[Loss, int]:
         """Return the loss of one model that predicts `target`, and the number of models.
@@ -259,6 +206,11 @@ class Settings:
             ) from None
         loss = target.adapt_loss(loss, joint=self.multiclass == "multinomial")
         return loss, target.count_models(loss)
+
+    def check_threshold(self, threshold: Threshold | None, target: Target) -> None:
+        """Raise a ParameterError if models with these settings cannot have `threshold`, before a budget is spent."""
+        if threshold is not None:
+            target.resolve_threshold(threshold, self.choose_loss(target)[0])
 
     def resolve_class_weights(self, target: Target) -> Settings:
         """Return a copy with class weights as numbers in the order of the classes, scaled to a maximum of 1.

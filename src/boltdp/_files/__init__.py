@@ -62,6 +62,12 @@ def replacing(path: str | Path) -> Iterator[Path]:
             replaced.append(target)
 
 
+def write_text(path: str | Path, text: str) -> None:
+    """Write `text` to a file, which is replaced as a whole or stays as it was."""
+    with replacing(path) as aside:
+        aside.write_text(text, "utf-8")
+
+
 def check_writable(path: str | Path) -> None:
     """Raise OutputError before a long job if its output cannot be written; nothing is left behind."""
     with _temporary_file(path) as (_, aside):

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from boltdp.cli._terminal import emit
+from boltdp.cli._terminal import eager_flag, emit
 from boltdp.settings import OPTIONS
 
 #: The options of `plan`, `train`, `tune` and `compare` that are not settings, by the names of their parameters: first
@@ -31,14 +31,13 @@ _COMMAND_OPTIONS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }
 
 
-def _list_settings(group: str, *, usual: bool) -> tuple[str, ...]:
-    return tuple(name for name, one in OPTIONS.items() if one.group == group and one.usual == usual)
-
-
 #: All options of each group, with the settings first.
 GROUPS = {
-    title: ((*_list_settings(title, usual=True), *usual), (*_list_settings(title, usual=False), *rare))
-    for title, (usual, rare) in _COMMAND_OPTIONS.items()
+    title: tuple(
+        [*(name for name, one in OPTIONS.items() if one.group == title and one.usual == usual), *others]
+        for usual, others in zip((True, False), listed, strict=True)
+    )
+    for title, listed in _COMMAND_OPTIONS.items()
 }
 #: The heading of the options that are in no group.
 OTHERS = "Other options"
@@ -51,15 +50,7 @@ class GroupedCommand(click.Command):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        every = click.Option(
-            ["--help-all"],
-            is_flag=True,
-            is_eager=True,
-            expose_value=False,
-            callback=_print_all,
-            help="Show all options and exit.",
-        )
-        self.params.append(every)
+        self.params.append(eager_flag(["--help-all"], callback=_print_all, help="Show all options and exit."))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         whole, hidden = bool(ctx.meta.get(_ALL)), 0

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
+from functools import partial, wraps
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import click
 from click.shell_completion import CompletionItem
 
 from boltdp._files import OutputError, check_writable
+from boltdp._threads import count_processors
 from boltdp.algorithms import ALGORITHMS, AUTO
-from boltdp.cli._terminal import note
-from boltdp.context import Context
+from boltdp.cli._terminal import note, state_condition
 from boltdp.engines import open_source
-from boltdp.engines.registry import find_engine
+from boltdp.engines.registry import Where, find_engine
 from boltdp.errors import DataError, ParameterError
 from boltdp.ledger.ledger import Account
 from boltdp.ledger.locate import find_account
@@ -24,34 +25,30 @@ from boltdp.model import Model, Threshold
 from boltdp.schema.schema import Schema
 from boltdp.settings import OPTIONS, Settings
 
+if TYPE_CHECKING:
+    from boltdp.engines.base import Engine
+
 #: The maximum number of classes that a message lists.
 MAX_SHOWN_CLASSES = 12
 
-#: The condition on every query. It cannot be checked from the text of the query.
-QUERY_CONDITION = (
-    "the guarantee is about the rows of the query's result, by position: each must come from one row of one person, "
-    "and rows must be selected and ordered by public columns only"
-)
-
-Command = TypeVar("Command", bound=Callable[..., Any])
+Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 class FileName(click.types.StringParamType):
     """A file name, URI or other address of data, passed on unchanged; shells complete it as a file name."""
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        del ctx, param
         return [CompletionItem(incomplete, type="file")]
 
 
 FILE = FileName()
-
+#: Makes an option whose value is a file name.
+file_option = partial(click.option, type=FILE, metavar="FILE")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 
 
-def _parse_threshold(context: click.Context, parameter: click.Parameter, text: str | None) -> Threshold | None:
+def _parse_threshold(_: click.Context, __: click.Parameter, text: str | None) -> Threshold | None:
     """Parse a number or "prior"; the range is checked later, when the schema and the loss are known."""
-    del context, parameter
     if text is None or text == "prior":
         return text  # type: ignore[return-value]
     try:
@@ -61,28 +58,22 @@ def _parse_threshold(context: click.Context, parameter: click.Parameter, text: s
 
 
 def _parse_class_weights(
-    context: click.Context, parameter: click.Parameter, text: str | None
+    _: click.Context, __: click.Parameter, text: str | None
 ) -> Literal["balanced"] | dict[str, float] | None:
     """Parse "balanced" or a weight per class; the class names are checked later, against the schema."""
-    del context, parameter
     if text is None or text == "balanced":
         return text  # type: ignore[return-value]
-    weights: dict[str, float] = {}
-    for part in text.split(","):
-        name, _, number = part.rpartition("=")
-        try:
-            weight = float(number)
-        except ValueError:
-            name = ""
-        if not name or name in weights:
-            raise ParameterError(
-                f"--class-weights must be 'balanced' or such as no=1,yes=8, each class once, got {text!r}"
-            )
-        weights[name] = weight
+    parts = [part.rpartition("=") for part in text.split(",")]
+    try:
+        weights = {name: float(number) for name, _equals, number in parts if name}
+    except ValueError:
+        weights = {}
+    if len(weights) < len(parts):
+        raise ParameterError(f"--class-weights must be 'balanced' or such as no=1,yes=8, each class once, got {text!r}")
     return weights
 
 
-def _make_threshold_option(default: str) -> Callable[[Command], Command]:
+def _make_threshold_option(default: str) -> Decorator:
     return click.option(
         "--threshold",
         callback=_parse_threshold,
@@ -97,37 +88,38 @@ scoring_threshold_option = _make_threshold_option("the model's")
 threads_option = click.option(
     "--threads",
     type=click.IntRange(min=1),
+    default=count_processors,
     help="Threads that work on the rows; how many changes no bit of the result.  [default: one a processor]",
 )
-
-_OUTPUT = (
-    click.option("-o", "--output", required=True, metavar="JSON", type=FILE, help="Where to write the model."),
-    click.option("--overwrite", is_flag=True, help="Replace the file at --output."),
-)
-
-_SOURCE = (
-    # SOURCE is optional because a query over files names them itself.
-    click.argument("source", type=FILE, default="", required=False),
-    click.option("--table", metavar="NAME", help="Table of a DuckDB file, a PostgreSQL database or Spark."),
-    click.option(
-        "--query",
-        metavar="SQL",
-        help="Query on a database, instead of a table; or over files, which it names as tables: FROM 'visits.parquet'. "
-        "The rows of SOURCE, if that is a file or a directory, are the table named source. For the guarantee "
-        "each row must come from one row of one person, and rows must be selected and ordered by public columns only.",
-    ),
-)
-
 max_rows_per_person_option = click.option(
     "--max-rows-per-person",
     type=click.IntRange(min=1),
     help="Use at most this many rows of each person, the first ones; see docs/people.md.",
 )
 
-_TRAINING = (
-    click.option(
-        "--schema", "schema_path", metavar="TOML", type=FILE, help="What is public about the data; see `boltdp schema`."
-    ),
+
+def combine(*options: Decorator) -> Decorator:
+    """Return a decorator that adds several options, in this order."""
+
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+model_options = combine(
+    file_option("-o", "--output", required=True, metavar="JSON", help="Where to write the model."),
+    click.option("--overwrite", is_flag=True, help="Replace the file at --output."),
+)
+public_shape_options = combine(
+    click.option("--features", type=int, help="Numbers in an encoded row, with the constant one for the intercept."),
+    click.option("--classes", type=int, default=2, show_default=True),
+    file_option("--schema", "schema_path", metavar="TOML", help="A schema, instead of --features and --classes."),
+)
+training_options = combine(
+    file_option("--schema", "schema_path", metavar="TOML", help="What is public about the data; see `boltdp schema`."),
     click.option(
         "--label",
         help="The column to predict. With --schema it is only checked; without, the schema is what a PostgreSQL "
@@ -139,15 +131,9 @@ _TRAINING = (
         help="The column that identifies persons, if the schema does not name it: the guarantee is then about persons.",
     ),
     max_rows_per_person_option,
-    click.option(
-        "--spool",
-        metavar="DIR",
-        type=FILE,
-        help="Where prepared rows are kept meanwhile, if they do not fit in memory.",
-    ),
+    file_option("--spool", metavar="DIR", help="Where prepared rows are kept meanwhile, if they do not fit in memory."),
 )
-
-_LEDGER = (
+ledger_options = combine(
     click.option(
         "--ledger",
         metavar="FILE|URI",
@@ -163,36 +149,124 @@ _LEDGER = (
 )
 
 
-def source_options(command: Command) -> Command:
-    """Add SOURCE, --table and --query to a command."""
-    return _apply_decorators(command, _SOURCE)
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """The rows of SOURCE: the values of `source_options`, `training_options` and `ledger_options`."""
+
+    source: str
+    table: str | None
+    query: str | None
+    spool: str | None = None
+    schema_path: str | None = None
+    label: str | None = None
+    person_id: str | None = None
+    max_rows_per_person: int | None = None
+    ledger: str | None = None
+    dataset: str | None = None
+    blocks: str | None = None
+
+    def open(self, *, where: Where = "auto") -> Engine:
+        """Open the source."""
+        return open_source(self.source, table=self.table, query=self.query, spool=self.spool, where=where)
+
+    def state_query_condition(self) -> None:
+        """Print the condition on a query, if there is one. It cannot be checked from the text of the query."""
+        if self.query is not None:
+            state_condition(
+                "the guarantee is about the rows of the query's result, by position: each must come from one row of "
+                "one person, and rows must be selected and ordered by public columns only"
+            )
+
+    def find_account(self) -> Account | None:
+        """Find the ledger account to charge and name it on standard error; return None if there is no ledger."""
+        named = [] if self.blocks is None else [block.strip() for block in self.blocks.split(",")]
+        account = find_account(
+            self.source, table=self.table, query=self.query, ledger=self.ledger, dataset=self.dataset, blocks=named
+        )
+        if account is not None:
+            only = f", blocks {', '.join(account.blocks)}," if account.blocks else ""
+            note(f"the dataset {account.dataset!r}{only} of the ledger {account.ledger.address} is charged")
+        return account
+
+    def load_schema(self) -> Schema:
+        """Load the schema of --schema, whose label must be --label, or read it from the declarations of the database.
+
+        --person-id and --max-rows-per-person override those of the schema.
+        """
+        if self.schema_path is None:
+            schema = self._read_declared_schema()
+        else:
+            schema = Schema.load(self.schema_path)
+            if self.label is not None and self.label != schema.label:
+                raise ParameterError(f"--label must be the label of the schema, {schema.label!r}, got {self.label!r}")
+        limits = {"person_id": self.person_id, "max_rows_per_person": self.max_rows_per_person}
+        changes: dict[str, Any] = {name: value for name, value in limits.items() if value is not None}
+        return replace(schema, **changes)
+
+    def _read_declared_schema(self) -> Schema:
+        if self.label is None or not find_engine(self.source).declares_schema:
+            from boltdp.engines._remote_files import plain_address
+
+            named = plain_address(self.source) or "--query ..."
+            raise ParameterError(
+                "give --schema, which says what is public about the data",
+                hint=f"`boltdp schema {named} --label {self.label or 'COLUMN'} -o schema.toml` drafts one to complete",
+            )
+        from boltdp.schema.infer import declared_schema
+
+        with self.open() as engine:
+            columns = {name: column for name, column in engine.columns().items() if name != self.person_id}
+        schema = declared_schema(columns, self.label)
+        used = {self.label, *(column.name for column in schema.columns)}
+        unused = ", ".join(
+            f"{name} (a {column.kind}, whose parts a schema can declare)"
+            if column.kind in ("timestamp", "date")
+            else name
+            for name, column in columns.items()
+            if name not in used
+        )
+        note(
+            "the schema is what the database declares; `boltdp schema` prints it"
+            + (f"; not used, since no feature: {unused}" if unused else "")
+        )
+        return schema
+
+    @contextmanager
+    def locate_csv_errors(self) -> Iterator[None]:
+        """Name the invalid line if a CSV file cannot be read; for non-sensitive data only."""
+        try:
+            yield
+        except DataError:
+            from boltdp.engines._file_headers import ENCODING_HINT, csv_fault
+            from boltdp.engines._file_patterns import find_files, format_of  # needed only for an error
+
+            readable = self.query is None and format_of(self.source) == "csv"
+            if readable and (said := csv_fault(find_files(self.source))) is not None:
+                raise DataError(said, hint=ENCODING_HINT if said.endswith("UTF-8") else None) from None
+            raise
 
 
-def model_options(command: Command) -> Command:
-    """Add --output and --overwrite to a command."""
-    return _apply_decorators(command, _OUTPUT)
+def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add SOURCE, --table and --query to a command, which gets them and the other options of Data as `data`."""
 
+    @wraps(command)
+    def run(**given: Any) -> Any:
+        named = {one.name: given.pop(one.name) for one in fields(Data) if one.name in given}
+        return command(data=Data(**named), **given)
 
-def training_options(command: Command) -> Command:
-    """Add --schema, --label, --person-id, --max-rows-per-person and --spool to a command."""
-    return _apply_decorators(command, _TRAINING)
-
-
-def ledger_options(command: Command) -> Command:
-    """Add --ledger, --dataset and --blocks to a command."""
-    return _apply_decorators(command, _LEDGER)
-
-
-def open_account(
-    source: str, *, table: str | None, query: str | None, ledger: str | None, dataset: str | None, blocks: str | None
-) -> Account | None:
-    """Find the ledger account to charge and name it on standard error; return None if there is no ledger."""
-    named = [] if blocks is None else [block.strip() for block in blocks.split(",")]
-    account = find_account(source, table=table, query=query, ledger=ledger, dataset=dataset, blocks=named)
-    if account is not None:
-        only = f", blocks {', '.join(account.blocks)}," if account.blocks else ""
-        note(f"the dataset {account.dataset!r}{only} of the ledger {account.ledger.address} is charged")
-    return account
+    return combine(
+        # SOURCE is optional because a query over files names them itself.
+        click.argument("source", type=FILE, default="", required=False),
+        click.option("--table", metavar="NAME", help="Table of a DuckDB file, a PostgreSQL database or Spark."),
+        click.option(
+            "--query",
+            metavar="SQL",
+            help="Query on a database, instead of a table; or over files, which it names as tables: FROM "
+            "'visits.parquet'. The rows of SOURCE, if that is a file or a directory, are the table named source. For "
+            "the guarantee each row must come from one row of one person, and rows must be selected and ordered by "
+            "public columns only.",
+        ),
+    )(run)
 
 
 def describe_ledger(account: Account | None) -> list[tuple[str, str]]:
@@ -203,17 +277,12 @@ def describe_ledger(account: Account | None) -> list[tuple[str, str]]:
     return [("ledger", f"{account.dataset}: {now.spent.describe(now.budget)}")]
 
 
-def settings_options(command: Command, *, leave_out: tuple[str, ...] = ("epsilon",)) -> Command:
-    """Add an option for each field of Settings except epsilon, which commands declare themselves."""
-    return _apply_decorators(command, tuple(_make_setting_option(name) for name in OPTIONS if name not in leave_out))
+def make_settings_options(*left_out: str) -> Decorator:
+    """Return a decorator that adds an option for each field of Settings but those that a command declares itself."""
+    return combine(*(_make_setting_option(name) for name in OPTIONS if name not in left_out))
 
 
-def settings_options_without_algorithm(command: Command) -> Command:
-    """Add the settings options to a command that takes several algorithms."""
-    return settings_options(command, leave_out=("epsilon", "algorithm"))
-
-
-def _make_setting_option(name: str) -> Callable[[Command], Command]:
+def _make_setting_option(name: str) -> Decorator:
     option, words = OPTIONS[name], OPTIONS[name].words
     about = option.help
     if name == "algorithm":
@@ -234,6 +303,9 @@ def _make_setting_option(name: str) -> Callable[[Command], Command]:
     )
 
 
+settings_options = make_settings_options("epsilon")
+
+
 def make_settings(*, epsilon: float | None, noiseless: bool, chosen: dict[str, Any]) -> Settings:
     """Make Settings from the parsed options, and check them."""
     if chosen["algorithm"] == "noiseless":
@@ -250,15 +322,12 @@ def make_settings(*, epsilon: float | None, noiseless: bool, chosen: dict[str, A
     return settings
 
 
-def load_model(path: str, threshold: Threshold | None) -> Model:
-    """Load a model file, with the decision threshold of --threshold if given."""
+def load_model(path: str, *, threshold: Threshold | None = None, verify: bool = False) -> Model:
+    """Load a model file, with the decision threshold of --threshold if given; `verify` checks its certificate."""
     model = Model.load(path)
+    if verify:
+        model.verify()
     return model if threshold is None else model.with_threshold(threshold)
-
-
-def make_context(threads: int | None) -> Context:
-    """Make a context with --threads, or with the default number of threads."""
-    return Context() if threads is None else Context(threads=threads)
 
 
 def check_absent(path: str) -> None:
@@ -278,91 +347,13 @@ def check_output(path: str, *, overwrite: bool) -> None:
         )
 
 
-def note_known_classes(schema: Schema) -> None:
-    """Print which labels are used. Whether private rows have other labels is private, and is not printed."""
-    note(
-        f"{schema.target.describe_known(MAX_SHOWN_CLASSES)}: rows with an unknown {schema.target.key} are ignored; "
-        "`boltdp check` on public rows shows whether there are any"
-    )
-
-
-def load_schema(
-    path: str | None,
-    *,
-    source: str,
-    table: str | None,
-    query: str | None,
-    label: str | None,
-    person_id: str | None = None,
-    max_rows_per_person: int | None = None,
+def check_before_training(
+    data: Data, settings: Settings, *, threshold: Threshold | None, output: str, overwrite: bool
 ) -> Schema:
-    """Load the schema of --schema, whose label must be --label, or read it from the declarations of the database.
-
-    --person-id and --max-rows-per-person override those of the schema.
-    """
-    schema = _find_schema(path, source=source, table=table, query=query, label=label, person_id=person_id)
-    return set_person_limits(schema, person_id=person_id, max_rows_per_person=max_rows_per_person)
-
-
-def set_person_limits(schema: Schema, *, person_id: str | None, max_rows_per_person: int | None) -> Schema:
-    """Return the schema with `person_id` and `max_rows_per_person` replaced where they are not None."""
-    given = {"person_id": person_id, "max_rows_per_person": max_rows_per_person}
-    changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    return replace(schema, **changes) if changes else schema
-
-
-def _find_schema(
-    path: str | None, *, source: str, table: str | None, query: str | None, label: str | None, person_id: str | None
-) -> Schema:
-    if path is None and label is not None and find_engine(source).declares_schema:
-        from boltdp.schema.infer import declared_schema
-
-        with open_source(source, table=table, query=query) as engine:
-            columns = engine.columns()
-        columns = {name: column for name, column in columns.items() if name != person_id}
-        schema = declared_schema(columns, label)
-        used = {label, *(column.name for column in schema.columns)}
-        unused = ", ".join(
-            f"{name} (a {column.kind}, whose parts a schema can declare)"
-            if column.kind in ("timestamp", "date")
-            else name
-            for name, column in columns.items()
-            if name not in used
-        )
-        note(
-            "the schema is what the database declares; `boltdp schema` prints it"
-            + (f"; not used, since no feature: {unused}" if unused else "")
-        )
-        return schema
-    if path is None:
-        from boltdp.engines._remote_files import plain_address
-
-        named = plain_address(source) or "--query ..."
-        raise ParameterError(
-            "give --schema, which says what is public about the data",
-            hint=f"`boltdp schema {named} --label {label or 'COLUMN'} -o schema.toml` drafts one to complete",
-        )
-    schema = Schema.load(path)
-    if label is not None and label != schema.label:
-        raise ParameterError(f"--label must be the label of the schema, {schema.label!r}, got {label!r}")
+    """Load the schema, and check before a row is read what can be checked: what a model costs is not given back."""
+    schema = data.load_schema()
+    settings.check_threshold(threshold, schema.target)
+    check_output(output, overwrite=overwrite)
+    if settings.epsilon is not None:
+        data.state_query_condition()
     return schema
-
-
-def _apply_decorators(command: Command, decorators: tuple[Callable[[Command], Command], ...]) -> Command:
-    for decorator in reversed(decorators):
-        command = decorator(command)
-    return command
-
-
-@contextmanager
-def locate_csv_errors(source: str, query: str | None) -> Iterator[None]:
-    """Name the invalid line if a CSV file cannot be read; for non-sensitive data only."""
-    try:
-        yield
-    except DataError:
-        from boltdp.engines._file_headers import ENCODING_HINT, csv_fault
-        from boltdp.engines._file_patterns import find_files, format_of  # needed only for an error
-
-        if query is None and format_of(source) == "csv" and (said := csv_fault(find_files(source))) is not None:
-            raise DataError(said, hint=ENCODING_HINT if said.endswith("UTF-8") else None) from None
-        raise

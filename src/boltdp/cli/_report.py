@@ -6,8 +6,8 @@ from typing import Any
 
 from boltdp.algorithms import get_algorithm
 from boltdp.algorithms._base import compute_noise_per_weight
-from boltdp.cli._options import describe_ledger, note_known_classes
-from boltdp.cli._terminal import emit_guarantee, emit_json, emit_table, is_given
+from boltdp.cli._options import MAX_SHOWN_CLASSES, describe_ledger
+from boltdp.cli._terminal import emit_guarantee, emit_json, emit_table, is_given, note
 from boltdp.ledger.ledger import Account
 from boltdp.model import Model
 from boltdp.privacy.certificate import Certificate
@@ -20,8 +20,12 @@ MAX_SHOWN_CURVES = 5
 
 def report(model: Model, output: str, *, as_json: bool, account: Account | None = None) -> None:
     """Print the guarantee of a new model, its cost, and where the model is."""
-    note_known_classes(model.schema)
-    certificate = model.certificate
+    certificate, target = model.certificate, model.schema.target
+    # Whether private rows have other labels is private, and is not printed.
+    note(
+        f"{target.describe_known(MAX_SHOWN_CLASSES)}: rows with an unknown {target.key} are ignored; "
+        "`boltdp check` on public rows shows whether there are any"
+    )
     if as_json:
         stated: dict[str, Any] = {"model": output, "guarantee": certificate.guarantee(), "where": model.trained_where}
         if model.threshold is not None:
@@ -36,15 +40,14 @@ def report(model: Model, output: str, *, as_json: bool, account: Account | None 
     emit_table(
         [
             *(line for line in algorithm.describe_cost(certificate) if is_given("verbose") or line[0] != "noise"),
-            *describe_persons(certificate),
-            *describe_earlier_costs(certificate),
+            *describe_persons_and_costs(certificate),
             *describe_curves(model.schema),
             *([] if selection is None else [("chosen", selection.describe())]),
             ("training", algorithm.describe_run(certificate)),
             *([] if model.trained_where is None else [("rows", model.trained_where)]),
             *describe_decision(model),
             *describe_ledger(account),
-            ("model", f"{output}: {model.weights.size:,} weights for {model.schema.target.summary}"),
+            ("model", f"{output}: {model.weights.size:,} weights for {target.summary}"),
         ]
     )
 
@@ -56,31 +59,24 @@ def describe_decision(model: Model) -> list[tuple[str, str]]:
     return [("threshold", f"{model.schema.target.describe_threshold(model.threshold)}; this costs no privacy")]
 
 
-def describe_persons(certificate: Certificate) -> list[tuple[str, str]]:
-    """Return a line with the number of rows used per person, if the guarantee is about persons."""
-    if certificate.person_rows is None:
-        return []
-    used = "row of each is" if certificate.person_rows == 1 else "rows of each are"
-    return [("persons", f"the first {certificate.person_rows:,} {used} used, and others are ignored")]
-
-
-def describe_earlier_costs(certificate: Certificate) -> list[tuple[str, str]]:
-    """Return a line for each release before training: the private schema and the moments."""
-    draft = certificate.draft
-    drafted = (
-        [] if draft is None or draft.budget is None else [("schema", f"found privately, for {draft.budget.describe()}")]
-    )
-    return [*drafted, *(("standardizing", text) for text in describe_moments(certificate))]
+def describe_persons_and_costs(certificate: Certificate) -> list[tuple[str, str]]:
+    """Return a line with the rows used per person, if the guarantee is about persons, and one per earlier release."""
+    lines, draft = [], certificate.draft
+    if certificate.person_rows is not None:
+        used = "row of each is" if certificate.person_rows == 1 else "rows of each are"
+        lines.append(("persons", f"the first {certificate.person_rows:,} {used} used, and others are ignored"))
+    if draft is not None and draft.budget is not None:
+        lines.append(("schema", f"found privately, for {draft.budget.describe()}"))
+    return [*lines, *(("standardizing", text) for text in describe_moments(certificate))]
 
 
 def describe_curves(schema: Schema) -> list[tuple[str, str]]:
     """Return a line that lists the columns with curves, if there are any."""
-    steps = {column.name: len(column.rule.places) for column in schema.columns if column.rule.places}
-    if not steps:
+    curved = [(column.name, len(column.rule.places)) for column in schema.columns if column.rule.places]
+    if not curved:
         return []
-    first, *others = [f"{count} of {name}" for name, count in list(steps.items())[:MAX_SHOWN_CURVES]]
-    stated = ", ".join([first.replace(" of ", " steps of ", 1), *others])
-    more = len(steps) - MAX_SHOWN_CURVES
-    return [
-        ("curves", stated + (f" and {sum(list(steps.values())[MAX_SHOWN_CURVES:])} of {more} more" if more > 0 else ""))
-    ]
+    listed = [f"{steps} of {name}" for name, steps in curved[:MAX_SHOWN_CURVES]]
+    stated = ", ".join(listed).replace(" of ", " steps of ", 1)
+    if more := curved[MAX_SHOWN_CURVES:]:
+        stated += f" and {sum(steps for _, steps in more)} of {len(more)} more"
+    return [("curves", stated)]

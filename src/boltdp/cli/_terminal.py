@@ -10,12 +10,13 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn
 
 import click
 from click.shell_completion import CompletionItem
@@ -26,9 +27,6 @@ from rich.text import Text
 import boltdp
 from boltdp import _files, _interrupts
 from boltdp.errors import BoltdpError, printable
-
-if TYPE_CHECKING:
-    from rich.progress import TaskID
 
 USER_ERROR, INTERNAL_ERROR, INTERRUPTED = 1, 2, 130
 
@@ -51,13 +49,9 @@ class Commands(click.Group):
         self._package, self._lines = package, lines
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the commands in the order of `lines`, not alphabetically."""
-        del ctx
         return list(self._lines)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return a command; a signal does not interrupt the import."""
-        del ctx
         if cmd_name not in self._lines:
             return None
         # A library that is interrupted during import may swallow the interrupt or stay partly imported.
@@ -69,18 +63,14 @@ class Commands(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of commands without importing them."""
-        del ctx
         with formatter.section("Commands"):
             formatter.write_dl([*self._lines.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete commands and options without importing the commands."""
         named = [CompletionItem(name, help=line) for name, line in self._lines.items() if name.startswith(incomplete)]
         return [*named, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def main(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Run a command and exit."""
         kwargs["standalone_mode"] = False
         stopped: list[int] = []
         replaced = len(_files.replaced)
@@ -97,28 +87,28 @@ class Commands(click.Group):
                     _interrupts.check()
         except click.UsageError as fault:
             command = fault.ctx.command_path if fault.ctx else "boltdp"
-            # click writes one choice per line.
-            code = _print_error(
-                re.sub(r"\s*\n\s*", " ", fault.format_message()).rstrip("."), hint=f"see `{command} --help`"
-            )
+            message = re.sub(r"\s*\n\s*", " ", fault.format_message())  # click writes one choice per line
+            code = _print_error(message.rstrip("."), hint=f"see `{command} --help`")
         except click.ClickException as fault:
             code = _print_error(fault.format_message())
         except BoltdpError as fault:
             code = _print_error(str(fault), hint=fault.hint)
         except (click.Abort, KeyboardInterrupt):
             written = len(_files.replaced) > replaced
-            _print_error(
-                f"interrupted; {'the output was written already' if written else 'no output file was changed'}"
+            code = _print_error(
+                f"interrupted; {'the output was written already' if written else 'no output file was changed'}",
+                code=INTERRUPTED,
             )
-            code = INTERRUPTED
-        except MemoryError:
-            code = _print_error("there is not enough memory")
         except Exception as fault:
-            # Python raises this if there is no memory for another thread.
+            # Python raises this RuntimeError if there is no memory for another thread.
             no_thread = isinstance(fault, RuntimeError) and str(fault) == "can't start new thread"
-            code = _print_error("there is not enough memory") if no_thread else _print_internal_error(fault)
+            no_memory = no_thread or isinstance(fault, MemoryError)
+            code = _print_error("there is not enough memory") if no_memory else _print_internal_error(fault)
         sys.exit(128 + stopped[0] if stopped else code)
 
+
+#: Makes a flag that acts by its callback, before other options are parsed.
+eager_flag = partial(click.Option, is_flag=True, is_eager=True, expose_value=False)
 
 #: The options of every command, which may also precede its name.
 COMMON_OPTIONS = {
@@ -132,11 +122,7 @@ def add_common_options(command: click.Command) -> None:
     if any(one.name in COMMON_OPTIONS for one in command.params):
         return
     for name, (letter, line) in COMMON_OPTIONS.items():
-        command.params.append(
-            click.Option(
-                [letter, f"--{name}"], is_flag=True, is_eager=True, expose_value=False, callback=_store_flag, help=line
-            )
-        )
+        command.params.append(eager_flag([letter, f"--{name}"], callback=_store_flag, help=line))
     for inner in command.commands.values() if isinstance(command, click.Group) else ():
         add_common_options(inner)
 
@@ -194,24 +180,34 @@ def examples(*lines: str) -> str:
     return "\n  ".join(["\b\nExamples:", *lines])
 
 
+def command(
+    *lines: str, within: click.Group | None = None, **options: Any
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """Return a decorator that makes a command, of its own or within a group, whose help ends with examples."""
+    make = click.command if within is None else within.command
+    return make(epilog=examples(*lines), **options)
+
+
 def emit(text: str, *, newline: bool = True) -> None:
-    """Print a result on standard output."""
+    """Print a result on standard output; letters that its encoding lacks are replaced: Greek by names, others by ?."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    if not can_encode(text):
+        text = text.replace("ε", "epsilon").replace("δ", "delta").encode(encoding, "replace").decode(encoding)
     try:
-        click.echo(_make_encodable(text), nl=newline)
+        click.echo(text, nl=newline)
     except BrokenPipeError:
         raise  # click ends the program quietly
     except OSError as fault:
         raise _files.OutputError(f"the standard output cannot be written: {fault.strerror}") from None
 
 
-def _make_encodable(text: str) -> str:
-    """Replace characters that the encoding of standard output lacks: Greek letters by names, others by "?"."""
-    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+def can_encode(text: str) -> bool:
+    """Return whether the encoding of standard output has all characters of `text`."""
     try:
-        text.encode(encoding)
-    except UnicodeEncodeError:
-        text = text.replace("ε", "epsilon").replace("δ", "delta").encode(encoding, "replace").decode(encoding)
-    return text
+        text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
 
 
 def emit_json(record: Mapping[str, Any]) -> None:
@@ -237,7 +233,8 @@ def emit_table(rows: Sequence[Sequence[str]], *, header: Sequence[str] | None = 
 
 def emit_guarantee(guarantee: str, *, private: bool) -> None:
     """Print the guarantee, in red if the model is not private."""
-    emit(guarantee if private or not _uses_colours(sys.stdout) else click.style(guarantee, fg="red", bold=True))
+    # click drops the colour if standard output is no terminal.
+    emit(guarantee if private or os.environ.get("NO_COLOR") else click.style(guarantee, fg="red", bold=True))
 
 
 def note(message: str) -> None:
@@ -273,16 +270,13 @@ class RowsBar:
             transient=True,
             disable=is_given("quiet") or not sys.stderr.isatty(),
         )
-        self._stage = ""
-        self._task: TaskID | None = None
+        self._stage, self._task = "", self._progress.add_task("", visible=False)
 
     def __call__(self, stage: str, done: int, total: int) -> None:
         """Show that `done` of `total` rows of `stage` are processed."""
-        if self._task is None:
-            self._task = self._progress.add_task(stage, total=total)
-        elif stage != self._stage:
-            self._progress.reset(self._task, description=stage, total=total)
-        self._stage = stage
+        if stage != self._stage:
+            self._progress.reset(self._task, description=stage, total=total, visible=True)
+            self._stage = stage
         self._progress.update(self._task, completed=done)
 
     def __enter__(self) -> RowsBar:
@@ -293,10 +287,6 @@ class RowsBar:
         self._progress.stop()
 
 
-def _uses_colours(stream: Any) -> bool:
-    return bool(stream.isatty()) and not os.environ.get("NO_COLOR")
-
-
 def _print_message(kind: str, message: str, *, style: str) -> None:
     # Names in the message may come from an untrusted file: control characters must not reach the terminal.
     message = "\n".join(printable(line, longest=len(message)) for line in message.split("\n"))
@@ -304,11 +294,11 @@ def _print_message(kind: str, message: str, *, style: str) -> None:
     Console(stderr=True, highlight=False, soft_wrap=True).print(Text.assemble((f"{kind}:", style), f" {message}"))
 
 
-def _print_error(message: str, *, hint: str | None = None) -> int:
+def _print_error(message: str, *, hint: str | None = None, code: int = USER_ERROR) -> int:
     _print_message("error", message, style="bold red")
     if hint is not None:
         _print_message("hint", hint, style="bold cyan")
-    return USER_ERROR
+    return code
 
 
 def _print_internal_error(fault: Exception) -> int:
@@ -316,11 +306,11 @@ def _print_internal_error(fault: Exception) -> int:
     if os.environ.get("BOLTDP_DEBUG"):
         warn("what follows may show private values")
         traceback.print_exception(fault)
-    _print_error(
+    return _print_error(
         f"internal error ({type(fault).__name__} in {_find_last_line(fault.__traceback__)}); please report this line",
         hint="BOLTDP_DEBUG=1 shows the whole error, which may quote private values",
+        code=INTERNAL_ERROR,
     )
-    return INTERNAL_ERROR
 
 
 def _find_last_line(trace: TracebackType | None) -> str:

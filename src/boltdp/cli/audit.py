@@ -7,41 +7,40 @@ from typing import Any
 import click
 
 from boltdp._charts import check_picture
-from boltdp._files import check_writable, replacing
+from boltdp._files import check_writable, write_text
 from boltdp.cli._help import GroupedCommand
-from boltdp.cli._options import FILE, json_option, make_settings, settings_options
-from boltdp.cli._terminal import RowsBar, emit, emit_guarantee, emit_json, emit_table, examples
+from boltdp.cli._options import (
+    FILE,
+    file_option,
+    json_option,
+    load_model,
+    make_settings,
+    public_shape_options,
+    settings_options,
+)
+from boltdp.cli._terminal import RowsBar, command, emit, emit_guarantee, emit_json, emit_table
 from boltdp.cli.plan import make_public_schema
 from boltdp.errors import ParameterError
-from boltdp.model import Model
 from boltdp.workflows.plan import make_plan
 
 
-@click.command(
+@command(
+    "boltdp audit model.json",
+    "boltdp audit model.json --html audit.html --plot audit.png",
+    "boltdp audit --rows 60000 --features 51 --epsilon 0.5",
+    "boltdp audit --rows 20190 --schema schema.toml --epsilon 1 --delta 1e-6 --algorithm noisy-gd --json",
     cls=GroupedCommand,
-    epilog=examples(
-        "boltdp audit model.json",
-        "boltdp audit model.json --html audit.html --plot audit.png",
-        "boltdp audit --rows 60000 --features 51 --epsilon 0.5",
-        "boltdp audit --rows 20190 --schema schema.toml --epsilon 1 --delta 1e-6 --algorithm noisy-gd --json",
-    ),
 )
 @click.argument("model_path", metavar="[MODEL]", type=FILE, required=False)
 @click.option("--rows", type=int, help="Instead of MODEL: how many rows there are.")
-@click.option("--features", type=int, help="Numbers in an encoded row, with the constant one for the intercept.")
-@click.option("--classes", type=int, default=2, show_default=True)
-@click.option(
-    "--schema", "schema_path", metavar="TOML", type=FILE, help="A schema, instead of --features and --classes."
-)
+@public_shape_options
 @click.option("--epsilon", type=float, help="The privacy budget of the settings.  [default: 1]")
 @settings_options
 @click.option(
     "--trials", type=int, help="Trainings of the black box on each of two datasets.  [default: by the algorithm]"
 )
-@click.option("--html", metavar="FILE", type=FILE, help="Write a page that needs nothing else, with both pictures.")
-@click.option(
-    "--plot", "picture", metavar="FILE", type=FILE, help="Draw a .png or .svg file; needs `pip install 'boltdp[plot]'`."
-)
+@file_option("--html", help="Write a page that needs nothing else, with both pictures.")
+@file_option("--plot", "picture", help="Draw a .png or .svg file; needs `pip install 'boltdp[plot]'`.")
 @json_option
 def audit(
     model_path: str | None,
@@ -78,8 +77,7 @@ def audit(
     if model_path is not None:
         if schema_path is not None or features is not None or epsilon is not None:
             raise ParameterError("--schema, --features and --epsilon must not be given with MODEL, which has its own")
-        model = Model.load(model_path)
-        model.verify()
+        model = load_model(model_path, verify=True)
         schema, certificate = model.schema, model.certificate
     else:
         assert rows is not None
@@ -92,8 +90,7 @@ def audit(
     with RowsBar(unit="done") as bar:
         report = audit_claim(schema, certificate, trials=trials, seed=chosen["seed"] or 0, progress=bar)
     if html is not None:
-        with replacing(html) as aside:
-            aside.write_text(page(report, planned=model_path is None), "utf-8")
+        write_text(html, page(report, planned=model_path is None))
     if picture is not None:
         draw(report, picture)
     if as_json:

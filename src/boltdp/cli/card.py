@@ -5,54 +5,50 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
-from boltdp._files import check_writable, replacing
-from boltdp.cli._options import FILE
-from boltdp.cli._terminal import emit, examples, note
+from boltdp._files import check_writable, write_text
+from boltdp.cli._options import FILE, combine, file_option, load_model
+from boltdp.cli._terminal import command, emit, note
 from boltdp.errors import ParameterError
 from boltdp.export import card as cards
 from boltdp.model import Model
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+if TYPE_CHECKING:
+    from boltdp.evaluation.classification import NoisyEvaluation
 
-#: The file name extensions of the formats that can be written.
-ENDINGS = (".md", ".html", ".json", ".yaml")
-
-
-def _owner_options(command: Command) -> Command:
-    """Add an option for each text that the owner of the data must state."""
-    for name, about in reversed(cards.OWNER.items()):
-        option = click.option(f"--{name}", name.replace("-", "_"), metavar="TEXT", help=f"State {about}.")
-        command = option(command)
-    return command
+#: The function that writes each format, by file name extension.
+WRITERS: dict[str, Callable[..., str]] = {
+    ".md": cards.write_markdown,
+    ".html": cards.write_html,
+    ".json": lambda *stated: json.dumps(cards.to_dict(*stated), indent=1, ensure_ascii=False, allow_nan=False) + "\n",
+    ".yaml": lambda *stated: cards.write_yaml(cards.make_registry_record(*stated)),
+}
 
 
-@click.command(
-    epilog=examples(
-        "boltdp card model.json",
-        "boltdp card model.json --evaluation evaluation.json --name 'Readmissions' --curator 'A hospital' -o card.html",
-        "boltdp card model.json --evaluation evaluation.json -o readmissions.yaml",
-    )
+@command(
+    "boltdp card model.json",
+    "boltdp card model.json --evaluation evaluation.json --name 'Readmissions' --curator 'A hospital' -o card.html",
+    "boltdp card model.json --evaluation evaluation.json -o readmissions.yaml",
 )
 @click.argument("model_path", metavar="MODEL", type=FILE)
-@click.option(
+@file_option(
     "-o",
     "--output",
-    metavar="FILE",
-    type=FILE,
     help="Markdown (.md), a page (.html), data (.json), or the record of the OpenDP deployments registry (.yaml).  "
     "[default: Markdown on standard output]",
 )
-@click.option(
-    "--evaluation",
-    metavar="JSON",
-    type=FILE,
-    help="What `boltdp evaluate --epsilon ... -o` wrote for this model: its utility.",
+@file_option(
+    "--evaluation", metavar="JSON", help="What `boltdp evaluate --epsilon ... -o` wrote for this model: its utility."
 )
-@_owner_options
+@combine(
+    *(
+        click.option(f"--{name}", name.replace("-", "_"), metavar="TEXT", help=f"State {about}.")
+        for name, about in cards.OWNER.items()
+    )
+)
 def card(model_path: str, *, output: str | None, evaluation: str | None, **stated: str | None) -> None:
     """Write the card of MODEL: the guarantee, the unit of privacy, the parameters with their curve, and the rest.
 
@@ -61,37 +57,25 @@ def card(model_path: str, *, output: str | None, evaluation: str | None, **state
 
     A .yaml file is what the OpenDP deployments registry asks for. Its checks refuse blanks in what they require.
     """
-    model = Model.load(model_path)
-    model.verify()
+    model = load_model(model_path, verify=True)
     ending = ".md" if output is None else Path(output).suffix
-    if ending not in ENDINGS:
-        raise ParameterError(f"the output must end in {', '.join(ENDINGS)}, got {output!r}")
+    if ending not in WRITERS:
+        raise ParameterError(f"the output must end in {', '.join(WRITERS)}, got {output!r}")
     if output is not None:
         check_writable(output)
     # Line breaks and repeated blanks are replaced by single blanks.
     owner = {name.replace("_", "-"): " ".join(text.split()) for name, text in stated.items() if text and text.strip()}
-    found = _load_evaluation(model, evaluation)
-    if ending == ".md":
-        text = cards.write_markdown(model, owner, found)
-    elif ending == ".html":
-        text = cards.write_html(model, owner, found)
-    elif ending == ".json":
-        text = json.dumps(cards.to_dict(model, owner, found), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    else:
-        text = cards.write_yaml(cards.make_registry_record(model, owner, found))
+    text = WRITERS[ending](model, owner, None if evaluation is None else _load_evaluation(model, evaluation))
     if output is None:
         emit(text, newline=False)
     else:
-        with replacing(output) as aside:
-            aside.write_text(text, "utf-8")
+        write_text(output, text)
     blanks = [name for name in cards.OWNER if name not in owner]
     if blanks:
         note(f"left blank, for the owner of the data to state: {', '.join(f'--{name}' for name in blanks)}")
 
 
-def _load_evaluation(model: Model, path: str | None) -> Any:
-    if path is None:
-        return None
+def _load_evaluation(model: Model, path: str) -> NoisyEvaluation:
     from boltdp.evaluation.classification import NoisyEvaluation, digest_model
 
     found = NoisyEvaluation.load(path)

@@ -7,12 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from boltdp._files import replacing
-from boltdp.cli._options import json_option, locate_csv_errors, source_options
-from boltdp.cli._terminal import USER_ERROR, RowsBar, emit_json, emit_table, examples, note, warn
-from boltdp.cli.show import can_encode
-from boltdp.engines import open_source
-from boltdp.schema.schema import Schema
+from boltdp._files import write_text
+from boltdp.cli._options import Data, json_option, source_options
+from boltdp.cli._terminal import USER_ERROR, RowsBar, can_encode, command, emit_json, emit_table, note, warn
 
 if TYPE_CHECKING:
     from boltdp.schema.check import CheckedColumn
@@ -25,20 +22,16 @@ LETTERS = (" .:-=+*#@", "|")
 MAX_DRAWN = 24
 
 
-@click.command(
-    epilog=examples(
-        "boltdp check last-year.csv --schema schema.toml",
-        "boltdp check sample.parquet --schema schema.toml --html checked.html",
-        "boltdp check hospital.duckdb --query 'SELECT * FROM visits LIMIT 1000' --schema schema.toml --json",
-    )
+@command(
+    "boltdp check last-year.csv --schema schema.toml",
+    "boltdp check sample.parquet --schema schema.toml --html checked.html",
+    "boltdp check hospital.duckdb --query 'SELECT * FROM visits LIMIT 1000' --schema schema.toml --json",
 )
 @source_options
 @click.option("--schema", "schema_path", metavar="TOML", required=True, help="The schema to compare the rows with.")
 @click.option("--html", metavar="FILE", help="Write a self-contained page with a drawing of each column.")
 @json_option
-def check(
-    source: str, *, table: str | None, query: str | None, schema_path: str, html: str | None, as_json: bool
-) -> None:
+def check(*, data: Data, html: str | None, as_json: bool) -> None:
     """Compare non-sensitive rows of SOURCE, such as a sample or last year's public file, with a schema.
 
     For each column: cells that are no numbers, cells beyond the bounds, classes and categories that are not declared or
@@ -53,9 +46,9 @@ def check(
     from boltdp.engines.base import check_columns
     from boltdp.schema.check import NOT_PRIVATE, RULE, check_source  # `--help` needs no Arrow
 
-    schema = Schema.load(schema_path)
+    schema = data.load_schema()
     warn(NOT_PRIVATE)
-    with locate_csv_errors(source, query), open_source(source, table=table, query=query) as engine, RowsBar() as bar:
+    with data.locate_csv_errors(), data.open() as engine, RowsBar() as bar:
         columns = engine.columns()
         if not any(name in columns for name in (schema.label, *schema.sources)):
             check_columns(schema, columns)  # raises an error with a hint
@@ -64,8 +57,7 @@ def check(
     if html is not None:
         from boltdp.export.html import write_check_page
 
-        with replacing(html) as aside:
-            aside.write_text(write_check_page(report, schema_path), "utf-8")
+        write_text(html, write_check_page(report, str(data.schema_path)))
     if as_json:
         emit_json(report.to_dict())
     else:

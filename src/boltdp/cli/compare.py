@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +10,9 @@ import click
 
 from boltdp._charts import check_picture
 from boltdp._files import check_writable
+from boltdp.cli import _options
 from boltdp.cli._help import GroupedCommand
-from boltdp.cli._options import (
-    FILE,
-    json_option,
-    load_schema,
-    settings_options_without_algorithm,
-    source_options,
-    threads_option,
-    training_options,
-)
-from boltdp.cli._terminal import INTERRUPTED, RowsBar, emit, emit_guarantee, emit_json, emit_table, examples, note, warn
+from boltdp.cli._terminal import INTERRUPTED, RowsBar, command, emit, emit_guarantee, emit_json, emit_table, note, warn
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
 from boltdp.settings import Settings
@@ -33,16 +25,14 @@ WARNING = (
 )
 
 
-@click.command(
+@command(
+    "boltdp compare public.parquet --schema schema.toml --epsilon 0.05,0.1,0.2,0.4 -o comparison.json",
+    "boltdp compare train.csv --test test.csv --schema schema.toml --epsilon 0.1,1 --repeats 10 -o comparison.json",
     cls=GroupedCommand,
-    epilog=examples(
-        "boltdp compare public.parquet --schema schema.toml --epsilon 0.05,0.1,0.2,0.4 -o comparison.json",
-        "boltdp compare train.csv --test test.csv --schema schema.toml --epsilon 0.1,1 --repeats 10 -o comparison.json",
-    ),
 )
-@source_options
-@training_options
-@click.option("--test", metavar="FILE", type=FILE, help="Rows to test on, instead of a random fifth of SOURCE.")
+@_options.source_options
+@_options.training_options
+@_options.file_option("--test", help="Rows to test on, instead of a random fifth of SOURCE.")
 @click.option("--epsilon", "epsilons", required=True, metavar="LIST", help="Budgets, with commas between them.")
 @click.option(
     "--algorithms",
@@ -52,36 +42,23 @@ WARNING = (
     help=f"Some of {', '.join(ALGORITHMS)}, with commas between them.",
 )
 @click.option("--repeats", type=click.IntRange(min=1), default=10, show_default=True, help="Trainings of each.")
-@click.option(
-    "-o",
-    "--output",
-    default="comparison.json",
-    show_default=True,
-    metavar="JSON",
-    type=FILE,
-    help="Where results are kept.",
+@_options.file_option(
+    "-o", "--output", default="comparison.json", show_default=True, metavar="JSON", help="Where results are kept."
 )
-@click.option("--picture", metavar="PNG", type=FILE, help="Where to draw them.  [default: beside the results]")
-@settings_options_without_algorithm
-@threads_option
-@json_option
+@_options.file_option("--picture", metavar="PNG", help="Where to draw them.  [default: beside the results]")
+@_options.make_settings_options("epsilon", "algorithm")
+@_options.threads_option
+@_options.json_option
 def compare(
-    source: str,
     *,
-    table: str | None,
-    query: str | None,
-    schema_path: str | None,
-    label: str | None,
-    person_id: str | None,
-    max_rows_per_person: int | None,
-    spool: str | None,
+    data: _options.Data,
     test: str | None,
     epsilons: str,
     algorithms: str,
     repeats: int,
     output: str,
     picture: str | None,
-    threads: int | None,
+    threads: int,
     as_json: bool,
     **chosen: Any,
 ) -> None:
@@ -97,15 +74,7 @@ def compare(
     except ValueError:
         raise ParameterError(f"--epsilon must be numbers with commas between them, got {epsilons!r}") from None
     names = [word.strip() for word in algorithms.split(",")]
-    schema = load_schema(
-        schema_path,
-        source=source,
-        table=table,
-        query=query,
-        label=label,
-        person_id=person_id,
-        max_rows_per_person=max_rows_per_person,
-    )
+    schema = data.load_schema()
     drawn = str(Path(output).with_suffix(".png")) if picture is None else picture
     check_writable(output)
     check_picture(drawn)
@@ -118,13 +87,11 @@ def compare(
         results.save(output)
         kept = len(results.runs)
 
-    with ExitStack() as stack:
-        engine = open_source(source, table=table, query=query, spool=spool)
-        stack.callback(engine.close)
-        testing = None if test is None else open_source(test, spool=spool)
-        if testing is not None:
-            stack.callback(testing.close)
-        bar = stack.enter_context(RowsBar(unit="done"))
+    with (
+        data.open() as engine,
+        nullcontext() if test is None else open_source(test, spool=data.spool) as testing,
+        RowsBar(unit="done") as bar,
+    ):
         settings = Settings(epsilon=None, **chosen)
         try:
             made = compare_algorithms(
@@ -142,9 +109,9 @@ def compare(
         except KeyboardInterrupt:
             note(f"interrupted; {kept} trainings are kept in {output}: the same command goes on from there")
             raise click.exceptions.Exit(INTERRUPTED) from None
+    draw(made, drawn)
     if as_json:
         emit_json(made.to_dict())
-        draw(made, drawn)
         return
     emit_guarantee(WARNING, private=False)
     emit_table(
@@ -161,5 +128,4 @@ def compare(
         header=("algorithm", "epsilon", "accuracy", "seconds", "trainings"),
         numbers=True,
     )
-    draw(made, drawn)
     emit(f"Results are in {output}, a picture of them in {drawn}.")

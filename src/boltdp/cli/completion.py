@@ -5,16 +5,14 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from boltdp.cli._terminal import emit, examples
+from boltdp.cli._terminal import command, emit
 
 
-@click.command(
-    epilog=examples(
-        'eval "$(boltdp completion bash)"    # in this shell only',
-        "boltdp completion bash > ~/.local/share/bash-completion/completions/boltdp",
-        "boltdp completion zsh > ~/.zfunc/_boltdp    # in ~/.zshrc: fpath+=~/.zfunc; autoload -U compinit; compinit",
-        "boltdp completion fish > ~/.config/fish/completions/boltdp.fish",
-    )
+@command(
+    'eval "$(boltdp completion bash)"    # in this shell only',
+    "boltdp completion bash > ~/.local/share/bash-completion/completions/boltdp",
+    "boltdp completion zsh > ~/.zfunc/_boltdp    # in ~/.zshrc: fpath+=~/.zfunc; autoload -U compinit; compinit",
+    "boltdp completion fish > ~/.config/fish/completions/boltdp.fish",
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context

@@ -7,23 +7,10 @@ import json
 import click
 
 from boltdp._charts import check_picture
-from boltdp._files import replacing
-from boltdp.cli._options import (
-    FILE,
-    QUERY_CONDITION,
-    check_output,
-    describe_ledger,
-    json_option,
-    ledger_options,
-    load_model,
-    make_context,
-    open_account,
-    scoring_threshold_option,
-    source_options,
-    threads_option,
-)
-from boltdp.cli._terminal import emit, emit_guarantee, emit_json, emit_table, examples, note, state_condition, warn
-from boltdp.engines import open_source
+from boltdp._files import write_text
+from boltdp.cli import _options
+from boltdp.cli._terminal import command, emit, emit_guarantee, emit_json, emit_table, note, state_condition, warn
+from boltdp.context import Context
 from boltdp.errors import ParameterError
 from boltdp.evaluation.classification import Evaluation, NoisyEvaluation
 from boltdp.evaluation.evaluate import evaluate as evaluate_exactly
@@ -32,40 +19,34 @@ from boltdp.model import Threshold
 from boltdp.privacy.budget import Budget
 
 
-@click.command(
-    epilog=examples(
-        "boltdp evaluate model.json test.parquet",
-        "boltdp evaluate model.json test.csv --json",
-        "boltdp evaluate model.json hospital.duckdb --table visits_2024 --plot evaluation.png",
-        "boltdp evaluate model.json private.parquet --epsilon 0.2 --by sex -o evaluation.json",
-    )
+@command(
+    "boltdp evaluate model.json test.parquet",
+    "boltdp evaluate model.json test.csv --json",
+    "boltdp evaluate model.json hospital.duckdb --table visits_2024 --plot evaluation.png",
+    "boltdp evaluate model.json private.parquet --epsilon 0.2 --by sex -o evaluation.json",
 )
-@click.argument("model_path", metavar="MODEL", type=FILE)
-@source_options
-@scoring_threshold_option
-@click.option(
+@click.argument("model_path", metavar="MODEL", type=_options.FILE)
+@_options.source_options
+@_options.scoring_threshold_option
+@_options.file_option(
     "--plot",
-    metavar="FILE",
-    type=FILE,
     help="Draw curves, calibration, scores and the confusion matrix: .png, .svg or .pdf; needs "
     "`pip install 'boltdp[plot]'`.",
 )
 @click.option("--by", metavar="COLUMN", help="Also give the figures of each category of this column of the schema.")
 @click.option("--epsilon", type=float, help="For private rows: add noise, and spend this much.")
 @click.option("--delta", type=float, help="With --epsilon; 0 is pure differential privacy.  [default: 0]")
-@click.option(
-    "-o", "--output", metavar="JSON", type=FILE, help="With --epsilon: where to write the result, for `boltdp card`."
+@_options.file_option(
+    "-o", "--output", metavar="JSON", help="With --epsilon: where to write the result, for `boltdp card`."
 )
 @click.option("--overwrite", is_flag=True, help="Replace what is at --output.")
-@ledger_options
-@threads_option
-@json_option
+@_options.ledger_options
+@_options.threads_option
+@_options.json_option
 def evaluate(
     model_path: str,
-    source: str,
     *,
-    table: str | None,
-    query: str | None,
+    data: _options.Data,
     threshold: Threshold | None,
     plot: str | None,
     by: str | None,
@@ -73,10 +54,7 @@ def evaluate(
     delta: float | None,
     output: str | None,
     overwrite: bool,
-    ledger: str | None,
-    dataset: str | None,
-    blocks: str | None,
-    threads: int | None,
+    threads: int,
     as_json: bool,
 ) -> None:
     """Measure how well a model predicts the label of the rows of SOURCE.
@@ -92,34 +70,32 @@ def evaluate(
     the confusion matrix, cannot be computed from them. A ledger is charged as by `boltdp train`. If the model was
     trained on the same rows, both epsilons are spent.
     """
-    model = load_model(model_path, threshold)
-    if epsilon is None:
-        spending = {"--delta": delta, "--output": output, "--ledger": ledger, "--dataset": dataset, "--blocks": blocks}
-        for name, value in spending.items():
-            if value is not None:
-                raise ParameterError(
-                    f"{name} must be given with --epsilon",
-                    hint="without it nothing is spent, and the rows must be non-sensitive data",
-                )
+    model = _options.load_model(model_path, threshold=threshold)
+    charged = {"--ledger": data.ledger, "--dataset": data.dataset, "--blocks": data.blocks}
+    spending = [name for name, value in {"--delta": delta, "--output": output, **charged}.items() if value is not None]
+    if epsilon is None and spending:
+        raise ParameterError(
+            f"{spending[0]} must be given with --epsilon",
+            hint="without it nothing is spent, and the rows must be non-sensitive data",
+        )
     if output is not None:
-        check_output(output, overwrite=overwrite)
+        _options.check_output(output, overwrite=overwrite)
     if plot is not None:
         check_picture(plot)
-    if epsilon is not None and query is not None:
-        state_condition(QUERY_CONDITION)
-    context, account = make_context(threads), None
+    if epsilon is not None:
+        data.state_query_condition()
+    context, account = Context(threads=threads), None
     found: Evaluation
-    with open_source(source, table=table, query=query) as engine:
+    with data.open() as engine:
         if epsilon is None:
             found = evaluate_exactly(model, engine, by=by, context=context)
         else:
             budget = Budget(epsilon, delta or 0.0)
-            account = open_account(source, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
+            account = data.find_account()
             found = evaluate_privately(model, engine, budget, by=by, context=context, account=account)
     if isinstance(found, NoisyEvaluation):
         if output is not None:
-            with replacing(output) as aside:
-                aside.write_text(json.dumps(found.sealed(), indent=1, allow_nan=False) + "\n", "utf-8")
+            write_text(output, json.dumps(found.sealed(), indent=1, allow_nan=False) + "\n")
         if account is None:
             state_condition(
                 "no ledger is charged: if these rows are used again, or the model was trained on them, all of it is "
@@ -144,7 +120,7 @@ def evaluate(
     if isinstance(found, NoisyEvaluation):
         emit_guarantee(found.guarantee(), private=not found.reasons)
     _report(found)
-    written = [*describe_ledger(account), *([] if output is None else [("result", output)])]
+    written = [*_options.describe_ledger(account), *([] if output is None else [("result", output)])]
     if written:
         emit("")
         emit_table(written)
@@ -164,17 +140,11 @@ def _report(found: Evaluation) -> None:
     if found.calibration_error is not None:
         lines.append(("calibration error", f"{found.calibration_error:.4f}", ""))
     emit_table(lines, header=("all rows", value, "95 % interval"), numbers=True)
+    tables = found.make_tables()
     if found.confusion is not None:
         counts = zip(found.classes, found.confusion, strict=True)
-        emit("")
-        emit_table(
-            [(name, *(f"{count:,.0f}" for count in row)) for name, row in counts],
-            header=("true class, predicted as:", *found.classes),
-            numbers=True,
-        )
-    for header, described in found.make_tables():
-        emit("")
-        emit_table(described, header=header, numbers=True)
+        rows = [(name, *(f"{count:,.0f}" for count in row)) for name, row in counts]
+        tables = [(("true class, predicted as:", *found.classes), rows), *tables]
     if found.calibration:
         means = [one.mean_probability for one in found.calibration]
         known = [] if None in means else ["mean probability"]
@@ -189,7 +159,7 @@ def _report(found: Evaluation) -> None:
             for one in found.calibration
         ]
         of = found.classes[1] if len(found.classes) == 2 else "the likeliest class"
+        tables = [*tables, ((f"probability of {of}", "rows", *known, "observed share", "95 % interval"), bins)]
+    for header, described in tables:
         emit("")
-        emit_table(
-            bins, header=(f"probability of {of}", "rows", *known, "observed share", "95 % interval"), numbers=True
-        )
+        emit_table(described, header=header, numbers=True)

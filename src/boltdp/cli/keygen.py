@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import click
-
 from boltdp._files.signing import make_keys
-from boltdp.cli._options import FILE
-from boltdp.cli._terminal import emit_table, examples
+from boltdp.cli._options import file_option
+from boltdp.cli._terminal import command, emit_table
 
 
-@click.command(epilog=examples("boltdp keygen -o key.pem"))
-@click.option("-o", "--output", required=True, metavar="FILE", type=FILE, help="Of the private key, such as key.pem.")
+@command("boltdp keygen -o key.pem")
+@file_option("-o", "--output", required=True, help="Of the private key, such as key.pem.")
 def keygen(output: str) -> None:
     """Make an Ed25519 key to sign models with, and beside it its public key, which may be shown.
 

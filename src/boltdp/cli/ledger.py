@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from boltdp.cli._options import json_option
-from boltdp.cli._terminal import emit, emit_json, emit_table, examples, state_condition, warn
+from boltdp.cli._terminal import command, emit, emit_json, emit_table, examples, state_condition, warn
 from boltdp.ledger.ledger import CONDITIONS, DatasetReport
 from boltdp.ledger.locate import named_ledger
 from boltdp.privacy.accounting.charges import Rule, Spent
@@ -40,13 +40,12 @@ def ledger() -> None:
     """
 
 
-@ledger.command(
-    "set-budget",
-    epilog=examples(
-        "boltdp ledger set-budget . patients.csv --epsilon 3 --delta 1e-6",
-        "boltdp ledger set-budget . visits --epsilon 1 --composition basic",
-        "boltdp ledger set-budget postgresql://localhost/hospital patients --epsilon 3 --delta 1e-6 --writer trainer",
-    ),
+@command(
+    "boltdp ledger set-budget . patients.csv --epsilon 3 --delta 1e-6",
+    "boltdp ledger set-budget . visits --epsilon 1 --composition basic",
+    "boltdp ledger set-budget postgresql://localhost/hospital patients --epsilon 3 --delta 1e-6 --writer trainer",
+    name="set-budget",
+    within=ledger,
 )
 @ledger_argument
 @dataset_argument
@@ -87,7 +86,7 @@ def set_budget(
         warn("releases that are not private are let through: then no budget holds for these rows")
 
 
-@ledger.command(epilog=examples("boltdp ledger show .", "boltdp ledger show postgresql://localhost/hospital --json"))
+@command("boltdp ledger show .", "boltdp ledger show postgresql://localhost/hospital --json", within=ledger)
 @ledger_argument
 @json_option
 def show(ledger_address: str, *, as_json: bool) -> None:
@@ -95,19 +94,19 @@ def show(ledger_address: str, *, as_json: bool) -> None:
     found = named_ledger(ledger_address)
     reports = found.show(whole_curves=True)
     if as_json:
-        emit_json({"ledger": found.address, "datasets": [_report_record(one) for one in reports]})
+        emit_json({"ledger": found.address, "datasets": [_make_record(one) for one in reports]})
         return
     if not reports:
         emit("no budget was set")
         return
-    lines = [line for one in reports for line in _report_lines(one)]
+    lines = [line for one in reports for line in _format_report(one)]
     emit_table(lines, header=("dataset", "epsilon spent", "of", "delta spent", "of", "by", "releases", "unfinished"))
     for one in reports:
         if one.spent.not_private:
             warn(f"{one.dataset}: {one.spent.not_private} releases were not private: no budget holds for its rows")
 
 
-@ledger.command(epilog=examples("boltdp ledger history . patients.csv", "boltdp ledger history . --json"))
+@command("boltdp ledger history . patients.csv", "boltdp ledger history . --json", within=ledger)
 @ledger_argument
 @click.argument("dataset", metavar="[DATASET]", required=False)
 @json_option
@@ -122,10 +121,10 @@ def history(ledger_address: str, dataset: str | None, *, as_json: bool) -> None:
         emit("no entries")
         return
     header = ("entry", "when", "by", "dataset", "", "epsilon", "delta", "blocks", "what")
-    emit_table([_entry_line(entry) for entry in entries], header=header)
+    emit_table([_format_entry(entry) for entry in entries], header=header)
 
 
-@ledger.command(epilog=examples("boltdp ledger check .", "boltdp ledger check postgresql://localhost/hospital"))
+@command("boltdp ledger check .", "boltdp ledger check postgresql://localhost/hospital", within=ledger)
 @ledger_argument
 @json_option
 def check(ledger_address: str, *, as_json: bool) -> None:
@@ -138,32 +137,22 @@ def check(ledger_address: str, *, as_json: bool) -> None:
     emit(f"{found.address}: {count:,} entries, each as it was written and in its place")
 
 
-def _report_lines(report: DatasetReport) -> list[tuple[str, ...]]:
-    lines = [_spent_line(report.dataset, report, report.spent, unfinished=str(report.unfinished or ""))]
-    for block, spent in report.blocks.items():
-        lines.append(_spent_line(f"  {block}", report, spent, unfinished=""))
-    return lines
+def _format_report(report: DatasetReport) -> list[tuple[str, ...]]:
+    blocks = [_format_spent(f"  {block}", report, spent, unfinished="") for block, spent in report.blocks.items()]
+    return [_format_spent(report.dataset, report, report.spent, unfinished=str(report.unfinished or "")), *blocks]
 
 
-def _spent_line(name: str, report: DatasetReport, spent: Spent, *, unfinished: str) -> tuple[str, ...]:
+def _format_spent(name: str, report: DatasetReport, spent: Spent, *, unfinished: str) -> tuple[str, ...]:
     budget, epsilon, delta, by = report.budget, spent.epsilon, f"{spent.delta:.3g}", "basic"
     if spent is report.spent and report.epsilon is not None and report.epsilon < spent.epsilon:
         epsilon, delta, by = report.epsilon, f"{budget.delta:.3g}", "curves"
     elif spent.composed is not None and not Spent(0, spent.epsilon, spent.delta, None).within(budget):
         epsilon, delta, by = budget.epsilon, f"{spent.composed:.3g}", "curves"
-    return (
-        name,
-        f"{epsilon:.4g}",
-        f"{budget.epsilon:g}",
-        delta,
-        f"{budget.delta:g}",
-        by,
-        str(spent.releases),
-        unfinished,
-    )
+    amounts = (f"{epsilon:.4g}", f"{budget.epsilon:g}", delta, f"{budget.delta:g}")
+    return (name, *amounts, by, str(spent.releases), unfinished)
 
 
-def _report_record(report: DatasetReport) -> dict[str, Any]:
+def _make_record(report: DatasetReport) -> dict[str, Any]:
     return {
         "dataset": report.dataset,
         "epsilon": report.budget.epsilon,
@@ -176,7 +165,7 @@ def _report_record(report: DatasetReport) -> dict[str, Any]:
     }
 
 
-def _entry_line(entry: Entry) -> tuple[str, ...]:
+def _format_entry(entry: Entry) -> tuple[str, ...]:
     epsilon, delta = ("", "") if entry.budget is None else (f"{entry.budget.epsilon:g}", f"{entry.budget.delta:g}")
     what = {
         "budget": f"composition {entry.composition}",

@@ -9,17 +9,10 @@ import click
 
 from boltdp.algorithms import get_algorithm
 from boltdp.algorithms._base import find_main_noise
+from boltdp.cli import _options
 from boltdp.cli._help import GroupedCommand
-from boltdp.cli._options import (
-    FILE,
-    json_option,
-    make_settings,
-    max_rows_per_person_option,
-    set_person_limits,
-    settings_options,
-)
-from boltdp.cli._report import describe_curves, describe_earlier_costs, describe_persons
-from boltdp.cli._terminal import emit, emit_guarantee, emit_json, emit_table, examples
+from boltdp.cli._report import describe_curves, describe_persons_and_costs
+from boltdp.cli._terminal import command, emit, emit_guarantee, emit_json, emit_table
 from boltdp.errors import ParameterError
 from boltdp.privacy.certificate import Certificate
 from boltdp.schema.schema import Classes, Numeric, Schema, check_size
@@ -29,23 +22,17 @@ from boltdp.workflows.plan import make_plan
 EPSILONS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
-@click.command(
+@command(
+    "boltdp plan --rows 60000 --features 51 --classes 10 --epsilon 0.5",
+    "boltdp plan --rows 20190 --schema schema.toml --epsilon 1 --delta 1e-6",
     cls=GroupedCommand,
-    epilog=examples(
-        "boltdp plan --rows 60000 --features 51 --classes 10 --epsilon 0.5",
-        "boltdp plan --rows 20190 --schema schema.toml --epsilon 1 --delta 1e-6",
-    ),
 )
 @click.option("--rows", type=int, required=True, help="How many rows there are.")
-@click.option("--features", type=int, help="Numbers in an encoded row, with the constant one for the intercept.")
-@click.option("--classes", type=int, default=2, show_default=True)
-@click.option(
-    "--schema", "schema_path", metavar="TOML", type=FILE, help="A schema, instead of --features and --classes."
-)
-@max_rows_per_person_option
+@_options.public_shape_options
+@_options.max_rows_per_person_option
 @click.option("--epsilon", type=float, default=1.0, show_default=True, help="The privacy budget.")
-@settings_options
-@json_option
+@_options.settings_options
+@_options.json_option
 def plan(
     *,
     rows: int,
@@ -60,14 +47,12 @@ def plan(
     """Show how much noise the weights will have, and which settings will be used, without reading data."""
     schema = make_public_schema(schema_path, features=features, classes=classes)
     if max_rows_per_person is not None:
-        schema = set_person_limits(
-            schema, person_id=schema.person_id or "person_id", max_rows_per_person=max_rows_per_person
-        )
-    settings = make_settings(epsilon=epsilon, noiseless=False, chosen=chosen)
+        person_id = schema.person_id or "person_id"
+        schema = replace(schema, person_id=person_id, max_rows_per_person=max_rows_per_person)
+    settings = _options.make_settings(epsilon=epsilon, noiseless=False, chosen=chosen)
     cost = 0.0 if schema.spent is None or schema.spent.budget is None else schema.spent.budget.epsilon
-    dims = None if schema_path is not None else features
     plans = {
-        budget: make_plan(schema, rows, replace(settings, epsilon=budget), dims=dims)
+        budget: make_plan(schema, rows, replace(settings, epsilon=budget), dims=features)
         for budget in (epsilon, *(other for other in EPSILONS if other > cost))
     }
     certificate = plans[epsilon].certificate
@@ -80,8 +65,7 @@ def plan(
     emit_table(
         [
             *algorithm.describe_cost(certificate),
-            *describe_persons(certificate),
-            *describe_earlier_costs(certificate),
+            *describe_persons_and_costs(certificate),
             *describe_curves(plans[epsilon].schema),
             *algorithm.describe_choices(certificate, settings),
         ]

@@ -8,18 +8,13 @@ from pathlib import Path
 
 import click
 
-from boltdp.cli._options import FILE, load_model, scoring_threshold_option
-from boltdp.cli._terminal import RowsBar, emit, emit_table, examples, note
+from boltdp.cli._options import FILE, file_option, load_model, scoring_threshold_option
+from boltdp.cli._terminal import RowsBar, command, emit, emit_table, examples, note
 from boltdp.errors import BoltdpError, require
 from boltdp.model import Threshold
 
-pg_config = click.option(
-    "--pg-config",
-    metavar="FILE",
-    type=FILE,
-    default="pg_config",
-    show_default=True,
-    help="The pg_config of the server to use.",
+pg_config = file_option(
+    "--pg-config", default="pg_config", show_default=True, help="The pg_config of the server to use."
 )
 
 
@@ -43,7 +38,7 @@ def postgres() -> None:
     """
 
 
-@postgres.command(epilog=examples("sudo boltdp postgres install --pg-config /usr/lib/postgresql/16/bin/pg_config"))
+@command("sudo boltdp postgres install --pg-config /usr/lib/postgresql/16/bin/pg_config", within=postgres)
 @pg_config
 def install(*, pg_config: str) -> None:
     """Build the extension for a server, and install it there."""
@@ -55,7 +50,7 @@ def install(*, pg_config: str) -> None:
     emit("In each database that is to use it: CREATE EXTENSION boltdp;")
 
 
-@postgres.command(epilog=examples("boltdp postgres check", "boltdp postgres check postgresql://localhost/hospital"))
+@command("boltdp postgres check", "boltdp postgres check postgresql://localhost/hospital", within=postgres)
 @click.argument("uri", required=False)
 @pg_config
 def check(uri: str | None, *, pg_config: str) -> None:
@@ -66,9 +61,8 @@ def check(uri: str | None, *, pg_config: str) -> None:
     if uri is not None:
         from boltdp.engines.postgres import Session
 
-        session = Session(uri)
-        missing = session.missing()
-        session.close()
+        with closing(Session(uri)) as session:
+            missing = session.missing()
         if missing is not None:
             raise NotReadyError(
                 f"the passes cannot be run in the server: {missing}",
@@ -83,11 +77,10 @@ def check(uri: str | None, *, pg_config: str) -> None:
             raise NotReadyError("the extension cannot be built and installed yet", hint=finding.hint)
 
 
-@postgres.command(
-    epilog=examples(
-        "boltdp postgres store model.json postgresql://localhost/hospital --name readmission",
-        "psql -c \"SELECT boltdp.predict('readmission', x) FROM patients\"",
-    )
+@command(
+    "boltdp postgres store model.json postgresql://localhost/hospital --name readmission",
+    "psql -c \"SELECT boltdp.predict('readmission', x) FROM patients\"",
+    within=postgres,
 )
 @click.argument("model_path", metavar="MODEL", type=FILE)
 @click.argument("uri")
@@ -99,20 +92,18 @@ def store(model_path: str, uri: str, *, name: str | None, replace: bool, thresho
     require("postgres", "PostgreSQL")
     from boltdp.export.postgres_models import quote_literal, store_model
 
-    model = load_model(model_path, threshold)
-    model.verify()
+    model = load_model(model_path, threshold=threshold, verify=True)
     name = name or Path(model_path).stem
     store_model(uri, name, model, replace=replace)
     emit(f"stored as {name!r}: SELECT boltdp.predict({quote_literal(name)}, x) FROM ...")
 
 
-@postgres.command(
-    epilog=examples(
-        "boltdp ledger set-budget postgresql://localhost/hospital patients --epsilon 3 --composition basic "
-        "--writer trainer",
-        "boltdp postgres worker postgresql://trainer@localhost/hospital",
-        "boltdp postgres worker postgresql://trainer@localhost/hospital --once",
-    )
+@command(
+    "boltdp ledger set-budget postgresql://localhost/hospital patients --epsilon 3 --composition basic "
+    "--writer trainer",
+    "boltdp postgres worker postgresql://trainer@localhost/hospital",
+    "boltdp postgres worker postgresql://trainer@localhost/hospital --once",
+    within=postgres,
 )
 @click.argument("uri")
 @click.option("--once", is_flag=True, help="Serve the requests that wait, and end.")
@@ -136,7 +127,7 @@ def worker(uri: str, *, once: bool, ledger: str | None) -> None:
     emit(f"requests served: {served}")
 
 
-@postgres.command(epilog=examples("boltdp postgres demo", "boltdp postgres demo --rows 1000000"))
+@command("boltdp postgres demo", "boltdp postgres demo --rows 1000000", within=postgres)
 @click.option("--rows", type=click.IntRange(min=1000), default=100_000, show_default=True)
 @click.option("--epsilon", type=float, default=1.0, show_default=True)
 def demo(*, rows: int, epsilon: float) -> None:

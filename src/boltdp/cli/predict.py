@@ -11,45 +11,45 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from boltdp._files import replacing
-from boltdp.cli._options import FILE, load_model, make_context, scoring_threshold_option, source_options, threads_option
-from boltdp.cli._terminal import emit, examples
+from boltdp.cli._options import (
+    FILE,
+    Data,
+    file_option,
+    load_model,
+    scoring_threshold_option,
+    source_options,
+    threads_option,
+)
+from boltdp.cli._terminal import command, emit
 from boltdp.context import Context
-from boltdp.engines import open_source
 from boltdp.errors import DataError, ParameterError
 from boltdp.model import Model, Threshold
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from boltdp._arrays import Doubles, PackedRows
+    from boltdp._arrays import Doubles
     from boltdp.engines.base import Engine
 
 #: The value of --keep that stands for all columns.
 ALL_COLUMNS = "*"
 
 
-def _parse_names(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> list[str]:
+def _parse_names(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> list[str]:
     """Parse comma-separated names, quoted as in CSV, without duplicates."""
-    del context, parameter
     return [*dict.fromkeys(name for text in texts for name in next(csv.reader([text]), []))]
 
 
-@click.command(
-    epilog=examples(
-        "boltdp predict model.json new.csv",
-        "boltdp predict model.json new.csv --keep id,visit_date --proba -o scores.csv",
-        "boltdp predict model.json new.parquet --keep '*' -o scores.parquet",
-        "boltdp predict model.json hospital.duckdb --query 'SELECT * FROM visits WHERE year = 2025' --keep id",
-    )
+@command(
+    "boltdp predict model.json new.csv",
+    "boltdp predict model.json new.csv --keep id,visit_date --proba -o scores.csv",
+    "boltdp predict model.json new.parquet --keep '*' -o scores.parquet",
+    "boltdp predict model.json hospital.duckdb --query 'SELECT * FROM visits WHERE year = 2025' --keep id",
 )
 @click.argument("model_path", metavar="MODEL", type=FILE)
 @source_options
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    type=FILE,
-    help="A .csv or .parquet file, instead of CSV on standard output; one that exists is replaced.",
+@file_option(
+    "-o", "--output", help="A .csv or .parquet file, instead of CSV on standard output; one that exists is replaced."
 )
 @click.option(
     "--keep",
@@ -64,32 +64,37 @@ def _parse_names(context: click.Context, parameter: click.Parameter, texts: tupl
 @threads_option
 def predict(
     model_path: str,
-    source: str,
     *,
-    table: str | None,
-    query: str | None,
+    data: Data,
     output: str | None,
     keep: list[str],
     proba: bool,
     prefix: str,
     threshold: Threshold | None,
-    threads: int | None,
+    threads: int,
 ) -> None:
     """Predict the class of each row of SOURCE, in the order of the rows.
 
     The label need not be there. The model may be shown to anyone, but its predictions are about the rows of SOURCE, and
     so are the columns that are kept.
     """
-    model = load_model(model_path, threshold)
+    model = load_model(model_path, threshold=threshold)
     ending = ".csv" if output is None else Path(output).suffix
     if ending not in (".csv", ".parquet"):
         raise ParameterError(f"the output must end in .csv or .parquet, got {output!r}")
-    added = [prefix + name for name in _name_added_columns(model, proba=proba)]
-    with open_source(source, table=table, query=query) as engine:
+    classes = model.schema.target.as_classes().names if proba else ()
+    added = [prefix + name for name in ("prediction", *(f"probability_{name}" for name in classes))]
+    with data.open() as engine:
         if ALL_COLUMNS in keep and ALL_COLUMNS not in engine.columns():
             keep = [*engine.columns()]
-        _check_names(keep, added)
-        batches = _predict_batches(model, engine, make_context(threads), keep=keep, added=added)
+        for name in keep:
+            # Case is ignored, as in DuckDB.
+            if name.lower() in {other.lower() for other in added}:
+                raise ParameterError(
+                    f"an added column must have a name of its own, and {name!r}, which is kept, is one already",
+                    hint="--prefix model_ begins the names of the added columns with that, or keep other columns",
+                )
+        batches = _predict_batches(model, engine, Context(threads=threads), keep=keep, added=added)
         if output is None:
             for text in _write_csv([*keep, *added], batches):
                 emit(text, newline=False)
@@ -100,21 +105,6 @@ def predict(
                     file.writelines(_write_csv([*keep, *added], batches))
             else:
                 _write_parquet(aside, batches)
-
-
-def _name_added_columns(model: Model, *, proba: bool) -> list[str]:
-    names = model.schema.target.as_classes().names if proba else ()
-    return ["prediction", *(f"probability_{name}" for name in names)]
-
-
-def _check_names(kept: Sequence[str], added: Sequence[str]) -> None:
-    """Raise a ParameterError if an added column has the name of a kept one; case is ignored, as in DuckDB."""
-    for name in kept:
-        if name.lower() in {other.lower() for other in added}:
-            raise ParameterError(
-                f"an added column must have a name of its own, and {name!r}, which is kept, is one already",
-                hint="--prefix model_ begins the names of the added columns with that, or keep other columns",
-            )
 
 
 def _predict_batches(
@@ -131,20 +121,13 @@ def _predict_batches(
         columns = [plain_array(model.schema.target.predict(margins, model.cut))]
         return [*columns, *map(plain_array, model.probabilities(margins).T)] if len(added) > 1 else columns
 
-    def work(packed: PackedRows) -> list[pa.Array]:
-        return make_columns(model.margins(packed))
-
-    # Created here, so that a missing column is an error before anything is written.
-    plain = score_batches(model, engine, context) if not keep else iter(())
-    keeping = scan_rows_keeping(engine, model.schema, work, keep, context=context) if keep else iter(())
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        for margins in plain:
-            yield pa.RecordBatch.from_arrays(make_columns(margins), added)
-        for columns, kept in keeping:
-            yield pa.RecordBatch.from_arrays([*kept.columns, *columns], [*keep, *added])
-
-    return batches()
+    # The scan begins here, so that a missing column is an error before anything is written.
+    if not keep:
+        scored = score_batches(model, engine, context)
+        return (pa.RecordBatch.from_arrays(make_columns(margins), added) for margins in scored)
+    names = [*keep, *added]
+    scanned = scan_rows_keeping(engine, model.schema, model.margins, keep, context=context)
+    return (pa.RecordBatch.from_arrays([*kept, *make_columns(margins)], names) for margins, kept in scanned)
 
 
 def _write_csv(names: Sequence[str], batches: Iterator[pa.RecordBatch]) -> Iterator[str]:

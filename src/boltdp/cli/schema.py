@@ -3,59 +3,30 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
 
 import click
 
-from boltdp._files import replacing
-from boltdp.cli._options import (
-    FILE,
-    QUERY_CONDITION,
-    check_absent,
-    ledger_options,
-    locate_csv_errors,
-    open_account,
-    source_options,
-)
-from boltdp.cli._terminal import RowsBar, emit, examples, note, state_condition
-from boltdp.engines import open_source
+from boltdp._files import write_text
+from boltdp.cli._options import Data, check_absent, file_option, ledger_options, source_options
+from boltdp.cli._terminal import RowsBar, command, emit, note, state_condition
 from boltdp.errors import ParameterError
 from boltdp.privacy.budget import Budget
 
-if TYPE_CHECKING:
-    from boltdp.engines.base import Engine
-    from boltdp.ledger import Account
 
-
-@click.command(
-    epilog=examples(
-        "boltdp schema patients.parquet --label outcome -o schema.toml",
-        "boltdp schema census.csv --label income --public",
-        "boltdp schema patients.csv --label outcome --epsilon 0.3 --delta 1e-7 -o schema.toml",
-        "boltdp schema postgresql://localhost/hospital --table patients --label outcome -o schema.toml",
-    )
+@command(
+    "boltdp schema patients.parquet --label outcome -o schema.toml",
+    "boltdp schema census.csv --label income --public",
+    "boltdp schema patients.csv --label outcome --epsilon 0.3 --delta 1e-7 -o schema.toml",
+    "boltdp schema postgresql://localhost/hospital --table patients --label outcome -o schema.toml",
 )
 @source_options
 @click.option("--label", required=True, help="The column to predict.")
 @click.option("--public", is_flag=True, help="Fill in the draft from the values, for non-sensitive data.")
 @click.option("--epsilon", type=float, help="Infer bounds within this budget, which each model of the schema pays for.")
 @click.option("--delta", type=float, default=0.0, show_default=True, help="Above 0: infer categories and classes too.")
-@click.option("-o", "--output", metavar="TOML", type=FILE, help="Where to write the draft, instead of standard output.")
+@file_option("-o", "--output", metavar="TOML", help="Where to write the draft, instead of standard output.")
 @ledger_options
-def schema(
-    source: str,
-    *,
-    table: str | None,
-    query: str | None,
-    label: str,
-    public: bool,
-    epsilon: float | None,
-    delta: float,
-    output: str | None,
-    ledger: str | None,
-    dataset: str | None,
-    blocks: str | None,
-) -> None:
+def schema(*, data: Data, public: bool, epsilon: float | None, delta: float, output: str | None) -> None:
     """Draft a schema for SOURCE from the names and types of its columns.
 
     What a PostgreSQL database declares by enum types and CHECK constraints is filled in. Bounds, categories and
@@ -67,44 +38,35 @@ def schema(
     label that are frequent enough. The schema states what this has cost, and `boltdp train` subtracts it: its
     --epsilon is that of schema and model together.
     """
-    from boltdp.workflows.summarize import draft_schema
+    from boltdp.context import Context
+    from boltdp.workflows.summarize import draft_private_schema, draft_schema
 
+    assert data.label is not None
     if public and epsilon is not None:
         raise ParameterError("give either --public or --epsilon")
     if epsilon is None and delta:
         raise ParameterError("--delta must be given only with --epsilon")
-    if epsilon is None and (ledger or dataset or blocks):
+    if epsilon is None and (data.ledger or data.dataset or data.blocks):
         raise ParameterError("--ledger, --dataset and --blocks must be given only with --epsilon")
     if output is not None:
         check_absent(output)
-    faults = locate_csv_errors(source, query) if public else nullcontext()
-    with faults, open_source(source, table=table, query=query) as engine:
+    with data.locate_csv_errors() if public else nullcontext(), data.open() as engine:
         if epsilon is None:
-            text = draft_schema(engine, label, public=public)
+            text = draft_schema(engine, data.label, public=public)
         else:
-            account = open_account(source, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
-            text = _draft_privately(engine, label, Budget(epsilon, delta), query=query, account=account)
+            account, budget = data.find_account(), Budget(epsilon, delta)
+            data.state_query_condition()
+            if not delta:
+                note("without --delta no categories and no classes can be inferred from the rows: they are left empty")
+            with RowsBar() as bar:
+                text = draft_private_schema(engine, data.label, budget, context=Context(progress=bar), account=account)
+            note(f"the draft has spent {budget.describe()}, which it states and every model trained with it pays for")
     if public:
         state_condition("the draft was filled in from the values, which must be public data")
     if output is None:
         emit(text, newline=False)
         return
-    with replacing(output) as aside:
-        aside.write_text(text, "utf-8")
+    write_text(output, text)
     empty = any("[]" in line.partition("#")[0] for line in text.splitlines())
     task = "fill in what is empty from public knowledge" if empty else "drop what is not to be used"
     note(f"review {output}: {task}")
-
-
-def _draft_privately(engine: Engine, label: str, budget: Budget, *, query: str | None, account: Account | None) -> str:
-    from boltdp.context import Context
-    from boltdp.workflows.summarize import draft_private_schema
-
-    if query is not None:
-        state_condition(QUERY_CONDITION)
-    if not budget.delta:
-        note("without --delta no categories and no classes can be inferred from the rows: they are left empty")
-    with RowsBar() as bar:
-        text = draft_private_schema(engine, label, budget, context=Context(progress=bar), account=account)
-    note(f"the draft has spent {budget.describe()}, which it states and every model trained with it pays for")
-    return text

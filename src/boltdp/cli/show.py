@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import click
 
-from boltdp._files import replacing
-from boltdp.cli._options import FILE, json_option
+from boltdp._files import write_text
+from boltdp.cli._options import FILE, file_option, json_option, load_model
 from boltdp.cli._report import describe_decision
-from boltdp.cli._terminal import emit, emit_guarantee, emit_json, emit_table, examples
+from boltdp.cli._terminal import can_encode, command, emit, emit_guarantee, emit_json, emit_table
 from boltdp.errors import printable
 from boltdp.export.effects import Effect, Effects, Panel, compute_effects
 from boltdp.export.html import write_model_page
@@ -25,20 +24,14 @@ MAX_CATEGORIES = 12
 BLOCKS, LETTERS, DOT = ("█", "▓", "░", "│"), ("#", "+", "-", "|"), "·"
 
 
-@click.command(
-    epilog=examples(
-        "boltdp show model.json",
-        "boltdp show model.json --html model.html --picture model.png",
-        "boltdp show model.json --json",
-    )
+@command(
+    "boltdp show model.json",
+    "boltdp show model.json --html model.html --picture model.png",
+    "boltdp show model.json --json",
 )
 @click.argument("model_path", metavar="MODEL", type=FILE)
-@click.option(
-    "--html", metavar="FILE", type=FILE, help="Write a page that needs nothing else, with a drawing of each column."
-)
-@click.option(
-    "--picture", metavar="FILE", type=FILE, help="Draw a .png or .svg file; needs `pip install 'boltdp[plot]'`."
-)
+@file_option("--html", help="Write a page that needs nothing else, with a drawing of each column.")
+@file_option("--picture", help="Draw a .png or .svg file; needs `pip install 'boltdp[plot]'`.")
 @click.option(
     "--top", type=click.IntRange(min=1), default=20, show_default=True, help="How many columns, for each class."
 )
@@ -51,13 +44,10 @@ def show(model_path: str, *, html: str | None, picture: str | None, top: int, as
 
     Only MODEL is read, and no data: whatever is shown costs no privacy.
     """
-    model = Model.load(model_path)
-    model.verify()
+    model = load_model(model_path, verify=True)
     found = compute_effects(model)
     if html is not None:
-        text = write_model_page(model, found, list_facts(model, found), top=top)
-        with replacing(html) as aside:
-            aside.write_text(text, "utf-8")
+        write_text(html, write_model_page(model, found, list_facts(model, found), top=top))
     if picture is not None:
         draw(model, found, picture, top=top)
     if as_json:
@@ -77,17 +67,14 @@ def show(model_path: str, *, html: str | None, picture: str | None, top: int, as
 
 def list_facts(model: Model, found: Effects) -> list[tuple[str, str]]:
     """List the facts printed below the guarantee, as pairs of name and text."""
-    certificate = model.certificate
-    where = [] if model.trained_where is None else [("trained", model.trained_where)]
-    schema = model.schema
-    shortened = schema.standardization is not None or schema.row_norm < schema.largest_norm
+    certificate, schema = model.certificate, model.schema
     effect = f"{found.unit}, compared with a missing value"
-    if shortened:
+    if schema.standardization is not None or schema.row_norm < schema.largest_norm:
         effect += "; less for rows longer than the clip norm, all effects alike"
     return [
         ("rows", f"{certificate.rows:,}"),
         ("algorithm", certificate.algorithm),
-        *where,
+        *([] if model.trained_where is None else [("trained", model.trained_where)]),
         *describe_decision(model),
         ("effects", effect),
         ("noise", found.noise),
@@ -100,9 +87,8 @@ def _emit_panel(panel: Panel, top: int, *, at_most: bool) -> None:
     for effect in panel.effects[:top]:
         name = printable(effect.name, longest=40)
         if effect.kind == "vector":
-            lines.append(
-                (name, "length of its weights", f"{effect.difference:.3g}", _format_noise(effect.deviation), "")
-            )
+            norm = f"{effect.difference:.3g}"
+            lines.append((name, "length of its weights", norm, _format_noise(effect.deviation), ""))
             continue
         points = _list_points(effect)
         for index, (place, value, noise) in enumerate(points):
@@ -121,17 +107,14 @@ def _emit_panel(panel: Panel, top: int, *, at_most: bool) -> None:
 def _list_points(effect: Effect) -> list[tuple[str, float, float | None]]:
     """List the values to show of a column, each with its effect and the standard deviation of the noise."""
     if effect.kind == "number":
-        corners = effect.corners
-        places = [place for place, _, _ in corners]
-        # A step has two points: just below it, and at it.
-        sides = [
-            "below " if place in places[at + 1 :] else "from " if place in places[:at] else ""
-            for at, place in enumerate(places)
-        ]
-        return [
-            (f"{side}{place:.6g}", value, noise) for side, (place, value, noise) in zip(sides, corners, strict=True)
-        ]
-    noises = (None,) * len(effect.effects) if effect.deviations is None else effect.deviations
+        places = [place for place, _, _ in effect.corners]
+        points = []
+        for at, (place, value, noise) in enumerate(effect.corners):
+            # A step has two points: just below it, and at it.
+            side = "below " if place in places[at + 1 :] else "from " if place in places[:at] else ""
+            points.append((f"{side}{place:.6g}", value, noise))
+        return points
+    noises = effect.deviations or (None,) * len(effect.effects)
     return [
         (printable(effect.labels[index], longest=40), effect.effects[index], noises[index])
         for index in effect.find_largest(MAX_CATEGORIES)
@@ -158,15 +141,6 @@ def _choose_characters(*, at_most: bool) -> tuple[str, ...]:
     if not at_most:
         return full, over, beside, zero
     return full, full, DOT if can_encode(DOT) else ".", zero
-
-
-def can_encode(characters: str) -> bool:
-    """Return whether the encoding of standard output has these characters."""
-    try:
-        characters.encode(getattr(sys.stdout, "encoding", None) or "ascii")
-    except (UnicodeEncodeError, LookupError):
-        return False
-    return True
 
 
 def _format_noise(deviation: float | None) -> str:
@@ -206,12 +180,8 @@ def _make_column_record(effect: Effect) -> dict[str, Any]:
         "difference": effect.difference,
         "deviation": effect.deviation,
     }
-    if effect.kind == "number":
-        record["points"] = [{"at": at, "effect": value, "deviation": noise} for at, value, noise in effect.corners]
-    elif effect.kind == "categories":
-        noises = (None,) * len(effect.effects) if effect.deviations is None else effect.deviations
-        record["points"] = [
-            {"at": label, "effect": value, "deviation": noise}
-            for label, value, noise in zip(effect.labels, effect.effects, noises, strict=True)
-        ]
+    if effect.kind != "vector":
+        noises = effect.deviations or (None,) * len(effect.effects)
+        points = effect.corners if effect.kind == "number" else zip(effect.labels, effect.effects, noises, strict=True)
+        record["points"] = [{"at": at, "effect": value, "deviation": noise} for at, value, noise in points]
     return record

@@ -6,14 +6,14 @@ import click
 
 from boltdp._files.sealed import read_sealed
 from boltdp._files.signing import read_private_key, sign_file
-from boltdp.cli._options import FILE
-from boltdp.cli._terminal import emit, examples
+from boltdp.cli._options import FILE, file_option
+from boltdp.cli._terminal import command, emit
 from boltdp.model import Model
 
 
-@click.command(epilog=examples("boltdp sign model.json --key key.pem", "boltdp verify model.json --key key.pub.pem"))
+@command("boltdp sign model.json --key key.pem", "boltdp verify model.json --key key.pub.pem")
 @click.argument("model_path", metavar="MODEL", type=FILE)
-@click.option("--key", required=True, metavar="FILE", type=FILE, help="The private key (`boltdp keygen`).")
+@file_option("--key", required=True, help="The private key (`boltdp keygen`).")
 def sign(model_path: str, *, key: str) -> None:
     """Sign MODEL, in its file; an older signature is replaced.
 

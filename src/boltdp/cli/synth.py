@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 
 from boltdp._files import replacing
-from boltdp.cli._options import FILE, check_absent, json_option
-from boltdp.cli._terminal import RowsBar, emit, emit_json, examples
+from boltdp.cli._options import FILE, check_absent, file_option, json_option
+from boltdp.cli._terminal import RowsBar, command, emit, emit_json
 from boltdp.engines.registry import find_engine
 from boltdp.workflows.synthesize import TABLE, synthesize
 
 
-@click.command(
-    epilog=examples(
-        "boltdp synth rows.parquet --rows 1000000 --dims 50 --schema rows.toml",
-        "boltdp synth rows.duckdb --rows 60000 --dims 20 --classes 10 --seed 1",
-        "boltdp synth postgresql://localhost/db --table patients --rows 60000 --dims 20",
-    )
+@command(
+    "boltdp synth rows.parquet --rows 1000000 --dims 50 --schema rows.toml",
+    "boltdp synth rows.duckdb --rows 60000 --dims 20 --classes 10 --seed 1",
+    "boltdp synth postgresql://localhost/db --table patients --rows 60000 --dims 20",
 )
 @click.argument("output", type=FILE)
 @click.option("--rows", type=int, required=True)
@@ -29,19 +29,10 @@ from boltdp.workflows.synthesize import TABLE, synthesize
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("--table", metavar="NAME", default=TABLE, show_default=True, help="Table of the database to make.")
-@click.option("--schema", "schema_path", metavar="TOML", type=FILE, help="Also write the schema that fits the data.")
+@file_option("--schema", "schema_path", metavar="TOML", help="Also write the schema that fits the data.")
 @json_option
 def synth(
-    output: str,
-    *,
-    rows: int,
-    dims: int,
-    classes: int,
-    separation: float,
-    seed: int,
-    table: str,
-    schema_path: str | None,
-    as_json: bool,
+    output: str, *, rows: int, dims: int, classes: int, schema_path: str | None, as_json: bool, **chosen: Any
 ) -> None:
     """Write synthetic rows to OUTPUT: a .parquet file, a new .duckdb file, or a PostgreSQL database by its URI."""
     is_file = not find_engine(output).writes_tables
@@ -50,16 +41,8 @@ def synth(
             check_absent(path)
     try:
         with RowsBar() as bar:
-            made = synthesize(
-                output,
-                rows=rows,
-                dims=dims,
-                classes=classes,
-                separation=separation,
-                seed=seed,
-                table=table,
-                progress=lambda done: bar("writing", done, rows),
-            )
+            report = partial(bar, "writing", total=rows)
+            made = synthesize(output, rows=rows, dims=dims, classes=classes, progress=report, **chosen)
     except BaseException:
         # The file did not exist before, so it is a partial output.
         if is_file:

@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from contextlib import nullcontext
+from typing import Any
 
 import click
 
+from boltdp.cli import _options
 from boltdp.cli._help import GroupedCommand
-from boltdp.cli._options import (
-    FILE,
-    QUERY_CONDITION,
-    check_output,
-    json_option,
-    ledger_options,
-    load_schema,
-    make_settings,
-    model_options,
-    open_account,
-    settings_options,
-    source_options,
-    threads_option,
-    training_options,
-    training_threshold_option,
-)
 from boltdp.cli._report import report
-from boltdp.cli._terminal import RowsBar, emit_table, examples, state_condition
+from boltdp.cli._terminal import RowsBar, command, emit_table, state_condition
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
 from boltdp.model import Threshold
@@ -33,22 +18,17 @@ from boltdp.settings import OPTIONS, TUNABLE
 from boltdp.workflows.tune import TRIALS, Method, candidates
 from boltdp.workflows.tune import tune as tune_model
 
-if TYPE_CHECKING:
-    from boltdp.engines.base import Engine
 
-
-@click.command(
+@command(
+    "boltdp tune patients.parquet --schema schema.toml --epsilon 1 --grid passes=5,10 \\",
+    "    --grid regularization=1e-4,1e-3,1e-2 --inverse-radius -o model.json",
+    "boltdp tune visits.csv --schema schema.toml --epsilon 1 --grid passes=5,10 --method portions -o model.json",
+    "boltdp tune visits.csv --schema schema.toml --epsilon 1 --grid passes=5,10 --public study.csv -o model.json",
     cls=GroupedCommand,
-    epilog=examples(
-        "boltdp tune patients.parquet --schema schema.toml --epsilon 1 --grid passes=5,10 \\",
-        "    --grid regularization=1e-4,1e-3,1e-2 --inverse-radius -o model.json",
-        "boltdp tune visits.csv --schema schema.toml --epsilon 1 --grid passes=5,10 --method portions -o model.json",
-        "boltdp tune visits.csv --schema schema.toml --epsilon 1 --grid passes=5,10 --public study.csv -o model.json",
-    ),
 )
-@source_options
-@training_options
-@model_options
+@_options.source_options
+@_options.training_options
+@_options.model_options
 @click.option("--epsilon", type=float, required=True, help="The privacy budget of everything, choosing included.")
 @click.option(
     "--grid",
@@ -68,27 +48,18 @@ if TYPE_CHECKING:
     help="trials: each candidate has all rows, and less of epsilon; portions: each has rows of its own.",
 )
 @click.option("--trials", type=float, default=TRIALS, show_default=True, help="How many trials, in the mean.")
-@click.option(
-    "--public", metavar="FILE", type=FILE, help="Compare candidates on these rows instead, which must be public data."
-)
+@_options.file_option("--public", help="Compare candidates on these rows instead, which must be public data.")
 @click.option(
     "--public-rows", type=int, metavar="N", help="The same with the first N rows of SOURCE, which must be public data."
 )
-@settings_options
-@training_threshold_option
-@threads_option
-@ledger_options
-@json_option
+@_options.settings_options
+@_options.training_threshold_option
+@_options.threads_option
+@_options.ledger_options
+@_options.json_option
 def tune(
-    source: str,
     *,
-    table: str | None,
-    query: str | None,
-    schema_path: str | None,
-    label: str | None,
-    person_id: str | None,
-    max_rows_per_person: int | None,
-    spool: str | None,
+    data: _options.Data,
     output: str,
     overwrite: bool,
     epsilon: float,
@@ -99,10 +70,7 @@ def tune(
     public: str | None,
     public_rows: int | None,
     threshold: Threshold | None,
-    threads: int | None,
-    ledger: str | None,
-    dataset: str | None,
-    blocks: str | None,
+    threads: int,
     as_json: bool,
     **chosen: Any,
 ) -> None:
@@ -112,43 +80,26 @@ def tune(
     are compared by how many rows they get wrong at a threshold of 0.5, whatever --threshold is.
     Without tuning, `boltdp train` takes its settings from public numbers, which costs nothing: try it first.
     """
-    settings = make_settings(epsilon=epsilon, noiseless=False, chosen=chosen)
-    grid = dict(_values(text) for text in grids)
+    settings = _options.make_settings(epsilon=epsilon, noiseless=False, chosen=chosen)
+    grid = dict(_parse_grid(text) for text in grids)
     if len(grid) < len(grids):
         raise ParameterError("--grid must be given once for each name")
     tried = candidates(settings, grid, inverse_radius=inverse_radius)
     if public is not None and public_rows is not None:
         raise ParameterError("give either --public or --public-rows")
-    schema = load_schema(
-        schema_path,
-        source=source,
-        table=table,
-        query=query,
-        label=label,
-        person_id=person_id,
-        max_rows_per_person=max_rows_per_person,
-    )
-    if threshold is not None:
-        # Before a row is read: what a model costs is not given back.
-        schema.target.resolve_threshold(threshold, settings.choose_loss(schema.target)[0])
-    check_output(output, overwrite=overwrite)
-    if query is not None:
-        state_condition(QUERY_CONDITION)
-    with ExitStack() as stack:
-        engine: Engine = open_source(source, table=table, query=query, spool=spool)
-        stack.callback(engine.close)
-        shown: Engine | None = None
-        if public is not None:
-            shown = open_source(public, spool=spool)
-            stack.callback(shown.close)
-        elif public_rows is not None:
+    schema = _options.check_before_training(data, settings, threshold=threshold, output=output, overwrite=overwrite)
+    with (
+        data.open() as engine,
+        nullcontext() if public is None else open_source(public, spool=data.spool) as shown,
+        RowsBar() as bar,
+    ):
+        if public_rows is not None:
             engine, shown = engine.slice(public_rows, engine.count()), engine.slice(0, public_rows)
         if shown is not None:
             method = "public"
             state_condition(f"{shown.count():,} rows are treated as public data: the guarantee does not cover them")
-        bar = stack.enter_context(RowsBar())
         context = settings.context(progress=bar, threads=threads)
-        account = open_account(source, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
+        account = data.find_account()
         model = tune_model(
             engine, schema, tried, method=method, public=shown, trials=trials, context=context, account=account
         )
@@ -161,7 +112,7 @@ def tune(
         emit_table([(name.replace("_", " "), f"{getattr(best, name)}") for name in grid])
 
 
-def _values(text: str) -> tuple[str, list[Any]]:
+def _parse_grid(text: str) -> tuple[str, list[Any]]:
     """Parse one --grid into the name of a setting and its values."""
     name, _, listed = text.partition("=")
     name = name.strip().replace("-", "_")

@@ -7,22 +7,20 @@ import click
 from boltdp._files.sealed import read_sealed
 from boltdp._files.signing import check_signature, read_public_key
 from boltdp.algorithms import get_algorithm
-from boltdp.cli._options import FILE, json_option
-from boltdp.cli._report import describe_decision, describe_earlier_costs, describe_persons
-from boltdp.cli._terminal import emit, emit_guarantee, emit_json, emit_table, examples
+from boltdp.cli._options import FILE, file_option, json_option
+from boltdp.cli._report import describe_decision, describe_persons_and_costs
+from boltdp.cli._terminal import command, emit, emit_guarantee, emit_json, emit_table
 from boltdp.model import Model
 from boltdp.privacy.certificate import CertificateError, check_within
 
 
-@click.command(
-    epilog=examples(
-        "boltdp verify model.json",
-        "boltdp verify model.json --max-epsilon 1 --max-delta 1e-6",
-        "boltdp verify model.json --key key.pub.pem --json",
-    )
+@command(
+    "boltdp verify model.json",
+    "boltdp verify model.json --max-epsilon 1 --max-delta 1e-6",
+    "boltdp verify model.json --key key.pub.pem --json",
 )
 @click.argument("model_path", metavar="MODEL", type=FILE)
-@click.option("--key", metavar="FILE", type=FILE, help="Demand a signature by this public key (`boltdp keygen`).")
+@file_option("--key", help="Demand a signature by this public key (`boltdp keygen`).")
 @click.option("--max-epsilon", type=float, metavar="NUMBER", help="Fail if more epsilon than this was spent.")
 @click.option("--max-delta", type=float, metavar="NUMBER", help="Fail if more delta than this was spent.")
 @click.option("--allow-not-private", is_flag=True, help="Do not fail because MODEL says that it is not private.")
@@ -54,33 +52,27 @@ def verify(
     if not certificate.private and not allow_not_private:
         raise CertificateError(certificate.guarantee().removesuffix("."), hint="--allow-not-private accepts it")
     if as_json:
-        signature = None if signed is None else {"fingerprint": signed, "known": key is not None}
-        emit_json(
-            {"verified": True, "guarantee": certificate.guarantee(), "signature": signature, **certificate.to_dict()}
-        )
+        signer = None if signed is None else {"fingerprint": signed, "known": key is not None}
+        stated = {"verified": True, "guarantee": certificate.guarantee(), "signature": signer}
+        emit_json({**stated, **certificate.to_dict()})
         return
     emit_guarantee(certificate.guarantee(), private=certificate.private)
     checked = [("weights", f"{model.weights.size:,} finite numbers, as many as the schema declares")]
-    if certificate.sensitivity is not None:
-        sensitivity = certificate.sensitivity
+    if (sensitivity := certificate.sensitivity) is not None:
         checked.append(("sensitivity", f"{sensitivity.total:.6g}, recomputed by {sensitivity.derivation}"))
     place = get_algorithm(certificate.algorithm).noise_place
     noises = {place: certificate.training_noise, "noise": certificate.release_noise}
-    for name, noise in noises.items():
-        if noise is not None:
-            checked.append((name, f"{noise.kind}, scale {noise.scale:.6g}, {noise.dimensions:,} dimensions"))
-    if any(noise is not None for noise in noises.values()):
+    drawn = {name: noise for name, noise in noises.items() if noise is not None}
+    for name, noise in drawn.items():
+        checked.append((name, f"{noise.kind}, scale {noise.scale:.6g}, {noise.dimensions:,} dimensions"))
+    if drawn:
         checked.append(("randomness", "seeded" if certificate.seeded else "operating system"))
-    checked += [*describe_persons(certificate), *describe_earlier_costs(certificate)]
+    checked += describe_persons_and_costs(certificate)
     if certificate.selection is not None:
         checked.append(("chosen", certificate.selection.describe()))
     if certificate.private and certificate.budget is not None:
         epsilon = certificate.budget.epsilon
         checked.append(("spent", f"at epsilon = {epsilon:g}, delta = {certificate.delta(epsilon):.3g}: recomputed"))
-    checked += describe_decision(model)
-    if signed is None:
-        checked.append(("signature", "none"))
-    else:
-        checked.append(("signature", f"signed by {'the key given' if key else 'an unknown key'} {signed}"))
-    emit_table(checked)
+    signature = "none" if signed is None else f"signed by {'the key given' if key else 'an unknown key'} {signed}"
+    emit_table([*checked, *describe_decision(model), ("signature", signature)])
     emit("Certificate verified." if certificate.private else "Certificate verified: NOT PRIVATE.")

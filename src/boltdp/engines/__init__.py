@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from boltdp.schema.source_columns import ColumnType
 else:
     # Engines are imported on first use, since each needs its own library and most commands need at most one.
-    from boltdp._lazy import attributes
+    from boltdp._lazy import import_lazily
 
-    __getattr__, __dir__ = attributes(
+    __getattr__, __dir__ = import_lazily(
         __name__,
         {
-            "ArrayEngine": "boltdp.engines.arrays",
-            "ColumnType": "boltdp.schema.source_columns",
-            "DuckDBEngine": "boltdp.engines.duckdb",
-            "Engine": "boltdp.engines.base",
-            "PreparedRows": "boltdp.engines.prepared_rows",
+            "boltdp.engines.arrays": "ArrayEngine",
+            "boltdp.engines.base": "Engine Slice",
+            "boltdp.engines.duckdb": "DuckDBEngine",
+            "boltdp.engines.prepared_rows": "PreparedRows Summation",
+            "boltdp.schema.source_columns": "ColumnType",
         },
     )
 

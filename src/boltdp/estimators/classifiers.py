@@ -17,16 +17,8 @@ import pyarrow as pa
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.model_selection import FixedThresholdClassifier
-from sklearn.utils import check_random_state
+from sklearn.utils import check_random_state, validation
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import (
-    assert_all_finite,
-    check_array,
-    check_consistent_length,
-    check_is_fitted,
-    column_or_1d,
-    validate_data,
-)
 
 from boltdp._arrays import Doubles
 from boltdp.api import Model, refuse_beside_schema, warn_if_not_private, warn_of_unused
@@ -34,7 +26,7 @@ from boltdp.encoding import python_cells
 from boltdp.engines._data_frames import is_table
 from boltdp.engines.arrays import ArrayEngine, arrow_table, rows_of
 from boltdp.engines.base import check_names
-from boltdp.errors import DataError, ParameterError, described, hints_shown, real_number
+from boltdp.errors import DataError, ParameterError, described, real_number, show_hints
 from boltdp.export.original_units import convert_to_original_units
 from boltdp.ledger import Account, Ledger, find_account
 from boltdp.model import Model as ReleasedModel
@@ -116,7 +108,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any) -> Any:
         """Train on the rows of X and their labels y, and release the model."""
-        with hints_shown():
+        with show_hints():
             engine, schema, reasons = self._prepare_rows(X, y)
             model = train(engine, schema, self._settings(), reasons=reasons, account=self._find_account())
         return self._set_model(model)
@@ -132,7 +124,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if y is None:
             raise DataError(f"{type(self).__name__} requires y to be passed, but the target y is None")
         given, y = y, _convert_labels(y)
-        check_consistent_length(X, y)
+        validation.check_consistent_length(X, y)
         reasons: tuple[str, ...] = (SEARCHED,) if self.epsilon is not None and _is_inside_search() else ()
         if schema is None:
             name, schema = getattr(given, "name", None), self._load_schema()
@@ -144,15 +136,11 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 else:
                     classes = _sort_classes(self.classes)
                 name = name if isinstance(name, str) and name else "label"
-                schema = (
-                    self._make_named_schema(X, classes, name)
-                    if self._has_named_columns
-                    else self._make_array_schema(classes, name)
-                )
+                named = self._has_named_columns
+                schema = self._make_named_schema(X, classes, name) if named else self._make_array_schema(classes, name)
             if self.threshold is not None:
-                # Checked before the budget is spent; without the random state, so that nothing is drawn from it.
-                settings = clone(self).set_params(random_state=None)._settings()
-                schema.target.resolve_threshold(self.threshold, settings.choose_loss(schema.target)[0])
+                # Without the random state, so that nothing is drawn from it.
+                clone(self).set_params(random_state=None)._settings().check_threshold(self.threshold, schema.target)
         return rows_of(schema, X).with_column(schema.label, y), schema, reasons
 
     def _set_model(self, model: ReleasedModel) -> Any:
@@ -186,34 +174,30 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
     def _compute_margins(self, X: Any) -> Doubles:
-        check_is_fitted(self)
+        validation.check_is_fitted(self)
         engine = rows_of(self.model_.schema, self._check_features(X, reset=False))
         return np.concatenate([*self.model_.score_batches(engine)])
 
     def _check_features(self, X: Any, *, reset: bool) -> Any:
         """Check names and shape of X; convert it to floats, unless its columns are declared by name."""
-        if hasattr(X, "iloc") and hasattr(X, "columns"):
+        if _is_frame(X):
             check_names([str(name) for name in X.columns])
         named = self.schema is not None or self._has_named_columns
+        lenient = {"ensure_all_finite": False, "ensure_min_samples": 2 if reset else 1}
         if not hasattr(X, "iloc") and is_table(X):
             X = arrow_table(X)
-            if not named:
-                validate_data(self, X, reset=reset, skip_check_array=True)  # checks the names
-                return check_array(
-                    _convert_table(X), dtype=np.float64, ensure_all_finite=False, ensure_min_samples=2 if reset else 1
-                )
-        if named and (hasattr(X, "iloc") or isinstance(X, pa.Table)):
-            return validate_data(self, X, reset=reset, skip_check_array=True)
+        if isinstance(X, pa.Table) or (named and hasattr(X, "iloc")):
+            X = validation.validate_data(self, X, reset=reset, skip_check_array=True)  # checks the names
+            return X if named else validation.check_array(_convert_table(X), dtype=np.float64, **lenient)
         # A warning about overflow would reveal that a row has such a value.
         with np.errstate(over="ignore"):
-            return validate_data(
+            return validation.validate_data(
                 self,
                 _convert_numbers(X, warn=reset),
                 reset=reset,
                 dtype=(np.float64, np.float32),
                 accept_sparse=("csr", "csc"),
-                ensure_all_finite=False,
-                ensure_min_samples=2 if reset else 1,
+                **lenient,
             )
 
     @property
@@ -233,19 +217,19 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return the `schema` parameter as a Schema, if it is given."""
         if self.schema is None:
             return None
-        names = ("classes", "bounds", "categories", "timestamps", "curves", "clip_norm")
-        refuse_beside_schema({name: getattr(self, name) for name in names})
-        refuse_beside_schema({"fit_intercept": None if self.fit_intercept else False})
+        declared = ("classes", "bounds", "categories", "timestamps", "curves", "clip_norm")
+        intercept = None if self.fit_intercept else False
+        refuse_beside_schema({**{name: getattr(self, name) for name in declared}, "fit_intercept": intercept})
         return Schema.of(self.schema)
 
     def _make_named_schema(self, X: Any, classes: npt.NDArray[Any], label: str) -> Schema:
         """Make the schema of a data frame from bounds, categories and timestamps by column name."""
-        if not isinstance(X, pa.Table) and not (hasattr(X, "iloc") and hasattr(X, "columns")):
+        if not isinstance(X, pa.Table) and not _is_frame(X):
             raise ParameterError(
                 "bounds and categories by name must be of a data frame's columns, and X has no names",
                 hint="bounds=(low, high), each a number or one for each feature",
             )
-        norm, intercept = self._check_clip_norm(), bool(self.fit_intercept)
+        norm = self._check_clip_norm()
         rows = ArrayEngine.from_arrow(X) if isinstance(X, pa.Table) else ArrayEngine.from_pandas(X)
         columns = {**rows.columns(), label: ColumnType("untyped")}
         schema, unused = declare(
@@ -257,6 +241,11 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             classes=list(classes),
         )
         warn_of_unused(unused, stacklevel=5)
+        return self._complete_schema(schema, norm)
+
+    def _complete_schema(self, schema: Schema, norm: float | None) -> Schema:
+        """Return the schema with curves, intercept and the clip norm of the features without the intercept's 1."""
+        intercept = bool(self.fit_intercept)
         return replace(
             schema,
             columns=_add_curves(schema.columns, self.curves),
@@ -288,18 +277,10 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             columns = (Vector("x", dims, low, high),)
         else:
             names = [f"x{i}" for i in range(dims)] if names is None else names
-            numbers = tuple(map(Numeric, map(str, names), _repeat_bound(low, dims), _repeat_bound(high, dims)))
-            columns = _add_curves(numbers, self.curves)
+            columns = tuple(map(Numeric, map(str, names), _repeat_bound(low, dims), _repeat_bound(high, dims)))
         while any(column.name == label for column in columns):
             label += "_"
-        intercept = bool(self.fit_intercept)
-        return Schema(
-            Classes(label, tuple(classes)),
-            columns,
-            intercept=intercept,
-            # The clip norm is that of the scaled features, without the constant 1 of the intercept.
-            clip_norm=None if norm is None else math.hypot(norm, intercept),
-        )
+        return self._complete_schema(Schema(Classes(label, tuple(classes)), columns), norm)
 
 
 @add_parameters()
@@ -433,9 +414,13 @@ def _is_inside_search() -> bool:
     return False
 
 
+def _is_frame(X: Any) -> bool:
+    return hasattr(X, "iloc") and hasattr(X, "columns")
+
+
 def _convert_numbers(X: Any, *, warn: bool) -> Any:
     """Convert X to numbers before scikit-learn does, whose errors depend on single values and quote them."""
-    if not (hasattr(X, "iloc") and hasattr(X, "columns")):
+    if not _is_frame(X):
         values = X if issparse(X) else python_cells.matrix(X)
         if values.ndim < 2:
             raise DataError(f"X must be a 2D array, rows by features, got shape {values.shape}. Reshape your data")
@@ -443,27 +428,24 @@ def _convert_numbers(X: Any, *, warn: bool) -> Any:
             kind = "Complex" if values.dtype.kind == "c" else str(values.dtype)
             raise DataError(f"{kind} data not supported: X must have real numbers")
         return values
-    kinds = [str(dtype) if str(dtype) == "category" else dtype.kind for dtype in X.dtypes]
-    for name, dtype, kind in zip(X.columns, X.dtypes, kinds, strict=True):
-        if kind not in "fiubO":
+    numbers = X.copy(deep=False)
+    for index, (name, dtype) in enumerate(zip(X.columns, X.dtypes, strict=True)):
+        if str(dtype) == "category" or dtype.kind not in "fiubO":
             raise DataError(
                 f"column {name!r} must have numbers, its type is {str(dtype)!r}",
                 hint=f'declare them, categories={{"{name}": ["value", ...]}}, or leave the column out',
             )
-    if "O" not in kinds:
-        return X
-    X = X.copy(deep=False)
-    for index in (index for index, kind in enumerate(kinds) if kind == "O"):
-        if warn:
-            warnings.warn(
-                f"column {X.columns[index]!r} has the type {str(X.dtypes.iloc[index])!r}: what is no number in it is "
-                "missing; if it has categories, declare them: "
-                f'categories={{"{X.columns[index]}": ["value", ...]}}',
-                UserWarning,
-                stacklevel=5,
-            )
-        X.isetitem(index, python_cells.column(X.iloc[:, index].array, "number").to_numpy(zero_copy_only=False))
-    return X
+        if dtype.kind == "O":
+            if warn:
+                warnings.warn(
+                    f"column {name!r} has the type {str(dtype)!r}: what is no number in it is missing; if it has "
+                    f'categories, declare them: categories={{"{name}": ["value", ...]}}',
+                    UserWarning,
+                    stacklevel=5,
+                )
+            cells = python_cells.column(X.iloc[:, index].array, "number")
+            numbers.isetitem(index, cells.to_numpy(zero_copy_only=False))
+    return numbers
 
 
 def _convert_table(table: pa.Table) -> Doubles:
@@ -494,7 +476,7 @@ def _convert_labels(y: Any) -> npt.NDArray[Any]:
     if kind.kind not in "fiubOU":
         # The errors of scikit-learn would quote the labels.
         raise DataError(f"y must have texts, numbers or booleans, its type is {str(kind)!r}")
-    labels: npt.NDArray[Any] = column_or_1d(y, warn=True)
+    labels: npt.NDArray[Any] = validation.column_or_1d(y, warn=True)
     return labels
 
 
@@ -513,14 +495,12 @@ def _read_classes(y: Any) -> npt.NDArray[Any]:
     if y.dtype.kind not in "fiubOU":
         raise DataError(f"y must have texts, numbers or booleans, its type is {str(y.dtype)!r}")
     if y.dtype.kind == "f":
-        assert_all_finite(y, input_name="y")
+        validation.assert_all_finite(y, input_name="y")
     try:
         check_classification_targets(y)
-        distinct: npt.NDArray[Any] | None = np.unique(y)
+        distinct: npt.NDArray[Any] = np.unique(y)
     except TypeError:
-        distinct = None
-    if distinct is None:
-        raise DataError("y must have labels of one type and none missing, unless classes are declared")
+        raise DataError("y must have labels of one type and none missing, unless classes are declared") from None
     if len(distinct) < 2:
         raise DataError(f"y must have at least 2 classes, got {len(distinct)} class")
     return distinct
@@ -536,16 +516,12 @@ def _add_curves(columns: tuple[Column, ...], curves: Any) -> tuple[Column, ...]:
     unknown = curves.keys() - numbers.keys()
     if unknown:
         raise ParameterError(f"curves must be of columns of X, got {min(unknown, key=str)!r}")
-    curved = {
-        name: replace(numbers[name], curve=_resolve_places(numbers[name], curve)) for name, curve in curves.items()
-    }
-    return tuple(curved.get(column.name, column) for column in columns)
-
-
-def _resolve_places(column: Numeric, curve: Any) -> tuple[float, ...]:
-    if isinstance(curve, (list, tuple, np.ndarray)):
-        return tuple(curve)
-    return compute_places(column, int(curve) if isinstance(curve, np.integer) else curve)
+    for name, curve in curves.items():
+        steps = int(curve) if isinstance(curve, np.integer) else curve
+        listed = isinstance(curve, (list, tuple, np.ndarray))
+        places = tuple(curve) if listed else compute_places(numbers[name], steps)
+        numbers[name] = replace(numbers[name], curve=places)
+    return tuple(numbers.get(column.name, column) for column in columns)
 
 
 def _unpack_bounds(bounds: Any) -> tuple[Any, Any]:

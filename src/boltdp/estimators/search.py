@@ -24,10 +24,6 @@ from boltdp.workflows.tune import TRIALS, Method, tune
 NAMES = tuple(OPTIONS[name].parameter for name in TUNABLE)
 
 
-def _estimator_has(name: str) -> Any:
-    return available_if(lambda search: hasattr(search.estimator, name))
-
-
 @dataclass(eq=False, repr=False)
 class PrivateGridSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     """Fit a private classifier with the best of several settings, within the classifier's epsilon and delta.
@@ -126,7 +122,7 @@ class PrivateGridSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
         """Compute the margin of each row."""
         return self._fitted_estimator().decision_function(X)  # type: ignore[no-any-return]
 
-    @_estimator_has("predict_proba")  # type: ignore[untyped-decorator]
+    @available_if(lambda search: hasattr(search.estimator, "predict_proba"))  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Doubles:
         """Compute the probability of each class for each row."""
         return self._fitted_estimator().predict_proba(X)  # type: ignore[no-any-return]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from boltdp import algorithms
 from boltdp._charts import picture
-from boltdp._files import replacing
+from boltdp._files import write_text
 from boltdp.context import Context
 from boltdp.errors import BoltdpError, ParameterError, whole_number
 from boltdp.privacy.events.output_perturbation import Analysis
@@ -120,8 +120,7 @@ class Comparison:
 
     def save(self, path: str | Path) -> None:
         """Replace the file atomically."""
-        with replacing(path) as aside:
-            aside.write_text(json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n", "utf-8")
+        write_text(path, json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
 
     @classmethod
     def load(cls, path: str | Path) -> Comparison:

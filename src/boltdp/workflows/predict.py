@@ -14,7 +14,7 @@ from boltdp.encoding.python_cells import matrix
 from boltdp.engines import use_source
 from boltdp.engines.arrays import rows_of
 from boltdp.engines.base import Engine, scan_rows
-from boltdp.errors import hints_shown
+from boltdp.errors import show_hints
 from boltdp.model import Model
 
 
@@ -24,17 +24,21 @@ def score_batches(model: Model, engine: Engine, context: Context | None = None) 
 
 
 def predict(model: Model, source: Any, context: Context | None = None, **options: Any) -> npt.NDArray[Any]:
-    """Predict the target for each row; `source` and `options` are those of `open_source`."""
+    """Predict the class, or the number, of each row, in order; `source` and `options` are those of `open_source`.
+
+    A table has the columns of the schema, in any order and among others; the label need not be there. The columns of
+    an array are those of the schema, in its order.
+    """
     return model.schema.target.predict(_score(model, source, context, options), model.cut)
 
 
 def predict_proba(model: Model, source: Any, context: Context | None = None, **options: Any) -> Doubles:
-    """Predict the probability of each class for each row, in the order of the classes."""
+    """Compute the probability of each class, in the order of `classes`, for each row of `source`, as `predict` does."""
     return model.probabilities(_score(model, source, context, options))
 
 
 def _score(model: Model, source: Any, context: Context | None, options: dict[str, Any]) -> Doubles:
-    with hints_shown():
+    with show_hints():
         if isinstance(source, list):
             source = matrix(source)
         if isinstance(source, np.ndarray) or hasattr(source, "tocsr"):
