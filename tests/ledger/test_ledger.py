@@ -12,7 +12,7 @@ import pytest
 
 from boltdp.errors import ParameterError
 from boltdp.ledger import Account, BudgetExceeded, Ledger, LedgerError, find_account, open_ledger
-from boltdp.ledger.hash_chain import BEGINNING, Entry, read_chain, read_standings
+from boltdp.ledger.hash_chain import BEGINNING, Entry, read_chain, read_datasets
 from boltdp.privacy.accounting.charges import Charge, Release, Rule, Spent, spent_by
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
@@ -197,7 +197,7 @@ def test_entries_that_do_not_fit_together_are_damage(ledger: Ledger) -> None:
     entries = ledger.history()
     lone = Entry(number=2, kind="return", when="", by="", dataset="visits", reserved=7, previous=entries[0].line.digest)
     with pytest.raises(LedgerError, match="about nothing that is there"):
-        read_standings([*entries, lone])
+        read_datasets([*entries, lone])
     assert read_chain([entries[0].line, lone.line])[1] == lone
     with pytest.raises(LedgerError, match="does not follow"):
         read_chain([lone.line, entries[0].line])

@@ -104,7 +104,7 @@ from tests.ledger.charges import charge
 uri, stage = sys.argv[1:]
 ledger = open_ledger(uri)
 if stage == "inside":
-    ledger._store.append(lambda lines, moment: os.kill(os.getpid(), signal.SIGKILL))
+    ledger.store.append(lambda lines, user, time: os.kill(os.getpid(), signal.SIGKILL))
 reservation = ledger.reserve("visits", charge())
 if stage == "reserved":
     os.kill(os.getpid(), signal.SIGKILL)

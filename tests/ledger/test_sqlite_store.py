@@ -213,7 +213,7 @@ def test_check_finds_a_charge_that_does_not_follow_from_its_events(tmp_path: Pat
     entry = ledger.history()[-1]
     assert ledger.check() == 2
     forged = replace(entry, number=3, budget=Budget(0.1), previous=entry.line.digest)
-    store.append(lambda _lines, _moment: forged.line)
+    store.append(lambda *_: forged.line)
     assert len(ledger.history()) == 3
     with pytest.raises(LedgerError, match="entry 3 of the ledger"):
         ledger.check()

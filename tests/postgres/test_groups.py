@@ -19,7 +19,7 @@ from boltdp.privacy.budget import Budget
 from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema
 from boltdp.service import groups as service_groups
 from boltdp.service.groups import train_groups
-from boltdp.service.worker import settings_for
+from boltdp.service.worker import choose_settings
 from boltdp.workflows.plan import Plan, make_plan
 from boltdp.workflows.train import run_plan, train_prepared
 from tests.postgres.test_slices import content, sessions
@@ -47,7 +47,7 @@ def table(admin: psycopg.Connection) -> Iterator[str]:
 
 
 def planned(schema: Schema, rows: int, *, delta: float) -> Plan:
-    settings = settings_for(Budget(5.0, delta), schema, rows=rows)
+    settings = choose_settings(Budget(5.0, delta), schema, rows=rows)
     return make_plan(schema, rows, replace(settings, noise_seed=2))
 
 
@@ -55,7 +55,7 @@ def seeded() -> Context:
     return replace(SEEDED, noise_seed=2, seed=5).context()
 
 
-SEEDED = settings_for(Budget(5.0), SCHEMA, rows=900)
+SEEDED = choose_settings(Budget(5.0), SCHEMA, rows=900)
 WAYS: list[tuple[Schema, float, dict[str, Any]]] = [
     (SCHEMA, 0.0, {}),
     (SCHEMA, 1e-6, {}),

@@ -18,7 +18,7 @@ from boltdp.context import Context
 from boltdp.engines.spark import PreparedBlocks, SparkEngine, executor_tasks
 from boltdp.engines.spark.executor_tasks import CHANGED
 from boltdp.engines.spark.packed_blocks import Place, Stored, part_bounds
-from boltdp.engines.spark.session import quietly
+from boltdp.engines.spark.session import silence_pyspark
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel import packing
 from boltdp.kernel.feature_sums import FeatureSums
@@ -79,7 +79,7 @@ def test_rows_that_are_computed_anew_and_differently_are_an_error(spark: Any, or
             ages = np.random.default_rng().uniform(0, 100, len(batch))
             yield pa.RecordBatch.from_pydict({"age": ages, "sick": ages.astype(int) % 2})
 
-    with quietly():
+    with silence_pyspark():
         frame = spark.range(1000).mapInArrow(drawn, "age double, sick long")
     with SparkEngine(frame, parts=2).prepare(SCHEMA, Context(seed=1), ordered=ordered) as prepared:
         sums = FeatureSums(prepared.feature_map, clip_norm=1.0)
@@ -105,7 +105,7 @@ def some_blocks(rows: int = 100) -> Iterator[pa.RecordBatch]:
 
 
 def scatter(digest: bytes = b"x" * 16) -> executor_tasks.Scatter:
-    places = executor_tasks.Places({(0, 0): (0, digest)})
+    places = {(0, 0): (0, digest)}
     return executor_tasks.Scatter(places, ((0, 100, 3),), ((0, 30), (30, 100)), width=2, key=b"k" * 16)
 
 
@@ -124,7 +124,7 @@ def test_a_block_that_is_not_the_first_one_made_is_not_shuffled() -> None:
 @pytest.mark.parametrize("change", ["twice", "missing", "a fault"])
 def test_chunks_that_come_twice_or_not_at_all_are_an_error(change: str) -> None:
     chunks = [chunk for chunk in scatter()(some_blocks()) if chunk["part"][0].as_py() == 1]
-    settle = executor_tasks.PutInOrder((0, 30, 100), 2, executor_tasks.Sealing(b"k" * 16))
+    settle = executor_tasks.PutInOrder((0, 30, 100), 2)
     (block,) = settle(iter(chunks))
     assert block["start"][0].as_py() == 30
     one = chunks[0].to_pydict()

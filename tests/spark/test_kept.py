@@ -17,7 +17,7 @@ import pytest
 
 from boltdp.context import Context
 from boltdp.engines.spark import PreparedBlocks, SparkEngine, block_cache
-from boltdp.engines.spark.session import Session, quietly
+from boltdp.engines.spark.session import Session, silence_pyspark
 from boltdp.kernel.feature_sums import FeatureSums
 from boltdp.kernel.loss_derivatives import DerivativeSums
 from boltdp.losses import Logistic
@@ -35,7 +35,7 @@ def directory(spark: Any) -> Path:
             pass
         yield pa.RecordBatch.from_pydict({"where": [block_cache.local_directory()]})
 
-    with quietly():
+    with silence_pyspark():
         return Path(spark.range(0, 1, 1, 1).mapInArrow(where, "where string").collect()[0]["where"])
 
 

@@ -12,7 +12,7 @@ from boltdp.context import Context
 from boltdp.engines.spark import SparkEngine
 from boltdp.engines.spark.executor_tasks import BLOCKS, CHANGED
 from boltdp.engines.spark.packed_blocks import Stored
-from boltdp.engines.spark.session import Session, quietly
+from boltdp.engines.spark.session import Session, silence_pyspark
 from boltdp.errors import DataError
 from boltdp.schema.schema import Classes, Numeric, Schema
 
@@ -39,7 +39,7 @@ def source(spark: Any, gone: Path) -> Any:
                 places = places[places < 600]
             yield pa.RecordBatch.from_pydict({"age": places.astype(float), "sick": places % 2})
 
-    with quietly():
+    with silence_pyspark():
         return spark.range(0, ROWS, 1, 5).mapInArrow(made, "age double, sick long")
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from boltdp.context import Context
 from boltdp.engines.spark import SparkEngine
-from boltdp.engines.spark.session import quietly
+from boltdp.engines.spark.session import silence_pyspark
 from boltdp.kernel import packing
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema
 
@@ -51,7 +51,7 @@ def test_a_row_that_makes_its_file_the_largest_moves_no_other(spark: Any, tmp_pa
     found = []
     for number, town in enumerate(["Ulm", random.bytes(100_000).hex()]):
         folder = written(tmp_path / str(number), town)
-        with quietly():
+        with silence_pyspark():
             spark.conf.set("spark.sql.files.maxPartitionBytes", "3000" if kind == "small splits" else "128MB")
             frame = spark.read.parquet(folder)
             if kind != "a name of Spark's":

@@ -68,6 +68,11 @@ def digest(record: dict[str, Any]) -> str:
     """
     covered = {key: value for key, value in record.items() if key not in OUTSIDE}
     text = json.dumps(covered, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return hash_text(text)
+
+
+def hash_text(text: str) -> str:
+    """Return the SHA-256 digest of a text."""
     return "sha256:" + hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 

@@ -11,8 +11,11 @@ import binascii
 import hashlib
 import json
 import os
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from boltdp._files import InputError, OutputError, read_text, replacing
 from boltdp._files.sealed import ModelFileError, check_seal
@@ -20,6 +23,8 @@ from boltdp.errors import BoltdpError, require
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+T = TypeVar("T")
 
 ALGORITHM = "ed25519"
 #: Prefix of the signed message, so that the signature is valid for nothing else.
@@ -55,14 +60,8 @@ def read_private_key(path: str | Path) -> Ed25519PrivateKey:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-    text = _read_key(path)
-    try:
-        key = load_pem_private_key(text, password=None)
-    except Exception:  # the type depends on the library's version, and no message may quote a private key
-        _reject_key(path, "a private Ed25519 key without a password")
-    if not isinstance(key, Ed25519PrivateKey):
-        _reject_key(path, "a private Ed25519 key without a password")
-    return key
+    load = partial(load_pem_private_key, password=None)
+    return _read_key(path, load, Ed25519PrivateKey, "a private Ed25519 key without a password")
 
 
 def read_public_key(path: str | Path) -> bytes:
@@ -71,14 +70,7 @@ def read_public_key(path: str | Path) -> bytes:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-    text = _read_key(path)
-    try:
-        key = load_pem_public_key(text)
-    except Exception:  # as above
-        _reject_key(path, "a public Ed25519 key")
-    if not isinstance(key, Ed25519PublicKey):
-        _reject_key(path, "a public Ed25519 key")
-    return _raw_bytes(key)
+    return _raw_bytes(_read_key(path, load_pem_public_key, Ed25519PublicKey, "a public Ed25519 key"))
 
 
 def sign_file(path: str | Path, record: dict[str, Any], key: Ed25519PrivateKey) -> str:
@@ -90,8 +82,7 @@ def sign_file(path: str | Path, record: dict[str, Any], key: Ed25519PrivateKey) 
         "public_key": base64.b64encode(public).decode(),
         "value": base64.b64encode(key.sign(_message(record))).decode(),
     }
-    signed = {**{name: value for name, value in record.items() if name != "signature"}, "signature": signature}
-    text = json.dumps(signed, indent=1, allow_nan=False) + "\n"
+    text = json.dumps({**record, "signature": signature}, indent=1, allow_nan=False) + "\n"
     with replacing(path) as aside:
         aside.write_text(text, "utf-8")
     return fingerprint(public)
@@ -156,15 +147,17 @@ def _decode_base64(text: Any, length: int) -> bytes:
     return found
 
 
-def _read_key(path: str | Path) -> bytes:
+def _read_key(path: str | Path, load: Callable[[bytes], Any], kind: type[T], wanted: str) -> T:
     try:
-        return read_text(path, most=MAX_BYTES).encode()
+        text = read_text(path, most=MAX_BYTES).encode()
     except InputError as fault:
         raise SignatureError(f"the key {str(path)!r} cannot be read: {fault}") from None
-
-
-def _reject_key(path: str | Path, wanted: str) -> NoReturn:
-    raise SignatureError(f"the key {str(path)!r} must be {wanted}") from None
+    key = None
+    with suppress(Exception):  # the type depends on the library's version, and no message may quote a private key
+        key = load(text)
+    if not isinstance(key, kind):
+        raise SignatureError(f"the key {str(path)!r} must be {wanted}")
+    return key
 
 
 def _write_new(path: Path, content: bytes, *, mode: int) -> None:

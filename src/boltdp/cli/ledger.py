@@ -8,8 +8,7 @@ import click
 
 from boltdp.cli._options import json_option
 from boltdp.cli._terminal import command, emit, emit_json, emit_table, examples, state_condition, warn
-from boltdp.ledger.ledger import CONDITIONS, DatasetReport
-from boltdp.ledger.locate import named_ledger
+from boltdp.ledger.ledger import CONDITIONS, DatasetReport, open_ledger
 from boltdp.privacy.accounting.charges import Rule, Spent
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.serialization import to_record
@@ -76,7 +75,7 @@ def set_budget(
     What was spent before stays spent. In PostgreSQL the role that makes the ledger owns it: nobody else may set a
     budget.
     """
-    found, budget = named_ledger(ledger_address), Budget(epsilon, delta)
+    found, budget = open_ledger(ledger_address), Budget(epsilon, delta)
     found.set_budget(dataset, budget, composition=composition, allow_not_private=allow_not_private)
     for role in writers:
         found.allow(role)
@@ -91,7 +90,7 @@ def set_budget(
 @json_option
 def show(ledger_address: str, *, as_json: bool) -> None:
     """Show what was spent of every budget in LEDGER."""
-    found = named_ledger(ledger_address)
+    found = open_ledger(ledger_address)
     reports = found.show(whole_curves=True)
     if as_json:
         emit_json({"ledger": found.address, "datasets": [_make_record(one) for one in reports]})
@@ -112,7 +111,7 @@ def show(ledger_address: str, *, as_json: bool) -> None:
 @json_option
 def history(ledger_address: str, dataset: str | None, *, as_json: bool) -> None:
     """List the entries of LEDGER, or those about DATASET: who was charged what, when, and what was released."""
-    found = named_ledger(ledger_address)
+    found = open_ledger(ledger_address)
     entries = found.history(dataset)
     if as_json:
         emit_json({"ledger": found.address, "entries": [to_record(entry) for entry in entries]})
@@ -129,7 +128,7 @@ def history(ledger_address: str, dataset: str | None, *, as_json: bool) -> None:
 @json_option
 def check(ledger_address: str, *, as_json: bool) -> None:
     """Recompute every digest of LEDGER, and what each charge says it spends, from its events."""
-    found = named_ledger(ledger_address)
+    found = open_ledger(ledger_address)
     count = found.check()
     if as_json:
         emit_json({"ledger": found.address, "entries": count, "whole": True})

@@ -6,22 +6,30 @@ entries that were changed, removed or reordered without recomputing the digests.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
+from boltdp._files.sealed import hash_text, parse_json
 from boltdp.errors import BoltdpError, ParameterError, shown
-from boltdp.privacy.accounting.charges import Release, Rule
+from boltdp.privacy.accounting.charges import Charge, Release, Rule
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import Event
 from boltdp.privacy.serialization import from_record, to_record
 
 Kind = Literal["budget", "reserve", "release", "return"]
+
+#: The fields that only entries of a kind have; those that set a budget have one, and charges may have one.
+OWN_FIELDS: dict[Kind, tuple[str, ...]] = {
+    "budget": ("composition", "not_private"),
+    "reserve": ("adjacency", "event"),
+    "release": ("reserved", "released"),
+    "return": ("reserved",),
+}
 
 #: The previous digest of the first entry: the name of the format and its version.
 BEGINNING = "boltdp-ledger 1"
@@ -73,42 +81,34 @@ class Entry:
             check_name(block, "a block")
         if len(set(self.blocks)) < len(self.blocks):
             raise ParameterError("blocks must be named once each")
-        sets, charges, ends = self.kind == "budget", self.kind == "reserve", self.kind in ("release", "return")
-        wanted = {
-            "composition": sets,
-            "not_private": sets,
-            "adjacency": charges,
-            "event": charges,
-            "reserved": ends,
-            "released": self.kind == "release",
-        }
-        for name, there in wanted.items():
+        every = {name for names in OWN_FIELDS.values() for name in names}
+        for name in sorted(every):
+            there = name in OWN_FIELDS[self.kind]
             if (getattr(self, name) is not None) != there:
                 raise ParameterError(f"an entry of kind {self.kind!r} must {'' if there else 'not '}have {name!r}")
-        if (sets and self.budget is None) or (ends and self.budget is not None):
+        if self.kind != "reserve" and (self.budget is not None) != (self.kind == "budget"):
             raise ParameterError(f"an entry of kind {self.kind!r} must have a budget if that belongs to it")
-        if not charges and (self.blocks or self.reasons):
+        if self.kind != "reserve" and (self.blocks or self.reasons):
             raise ParameterError(f"an entry of kind {self.kind!r} must not have blocks or reasons")
 
     @property
     def line(self) -> Line:
         text = json.dumps(to_record(self), separators=(",", ":"), allow_nan=False)
-        return Line(text, compute_digest(text))
+        return Line(text, hash_text(text))
 
     @property
-    def charge(self) -> Release:
-        """The charge of an entry; an event that cannot be read raises LedgerError."""
-        assert self.adjacency is not None
+    def spent(self) -> Event:
+        """The privacy event of a charge; one that cannot be read raises LedgerError."""
         try:
             event: Event = from_record(Event, self.event)  # type: ignore[type-abstract]
         except (TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as fault:
             raise LedgerError(f"entry {self.number} of the ledger has an event that cannot be read: {fault}") from None
-        return Release(self.budget, event, self.adjacency)
+        return event
 
-
-def compute_digest(text: str) -> str:
-    """Return the SHA-256 digest of the text of a record."""
-    return "sha256:" + hashlib.sha256(text.encode("utf-8")).hexdigest()
+    @property
+    def charge(self) -> Release:
+        assert self.adjacency is not None
+        return Release(self.budget, self.spent, self.adjacency)
 
 
 def read_chain(lines: Iterable[Line]) -> list[Entry]:
@@ -117,7 +117,7 @@ def read_chain(lines: Iterable[Line]) -> list[Entry]:
     previous = BEGINNING
     for number, line in enumerate(lines, start=1):
         record, digest = line
-        if not isinstance(record, str) or compute_digest(record) != digest:
+        if not isinstance(record, str) or hash_text(record) != digest:
             raise LedgerError(f"the ledger is damaged: entry {number} is not what was written")
         try:
             entry = _parse_entry(record)
@@ -132,18 +132,7 @@ def read_chain(lines: Iterable[Line]) -> list[Entry]:
 
 @lru_cache(maxsize=4096)
 def _parse_entry(record: str) -> Entry:
-    found = json.loads(record, object_pairs_hook=_reject_duplicate_keys, parse_constant=_reject_constant)
-    return from_record(Entry, found)
-
-
-def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(found := dict(pairs)) < len(pairs):
-        raise ValueError("a name stands twice in it")
-    return found
-
-
-def _reject_constant(word: str) -> None:
-    raise ValueError(f"{word} is not a number")
+    return from_record(Entry, parse_json(record, what="it"))
 
 
 def check_name(name: object, what: str) -> str:
@@ -164,54 +153,56 @@ def check_name(name: object, what: str) -> str:
 
 
 @dataclass
-class Standing:
+class DatasetState:
     """The current state of one dataset: its budget and its charges."""
 
     budget: Budget
     composition: Rule
     not_private: bool
-    charges: dict[int, Entry] = field(default_factory=dict)  #: reserved or released charges, by number
-    open: set[int] = field(default_factory=set)  #: charges that are reserved and not yet released
+    charges: dict[int, Entry]  #: reserved or released charges, by number
+    open: set[int]  #: charges that are reserved and not yet released
 
-    def group_blocks(self, blocks: Iterable[str] = ()) -> list[tuple[list[str | None], list[Entry]]]:
-        """Group the given blocks and all charged ones by their charges; the first, None, stands for any other block."""
+    def group_blocks(self, blocks: Iterable[str] = ()) -> list[tuple[list[str | None], list[Charge]]]:
+        """Group the given blocks and all charged ones by their charges; the first, None, stands for any other block.
+
+        The charges are entries, whose events are read when they are needed.
+        """
         own: dict[str | None, list[int]] = {None: [], **{block: [] for block in blocks}}
         for number, entry in self.charges.items():
             for block in entry.blocks:
                 own.setdefault(block, []).append(number)
-        alike: dict[tuple[int, ...], list[str | None]] = {}
-        for name, own_numbers in own.items():
-            alike.setdefault(tuple(own_numbers), []).append(name)
-        found = []
-        for numbers, names in alike.items():
-            wanted = set(numbers)
-            charges = [entry for number, entry in self.charges.items() if not entry.blocks or number in wanted]
-            found.append((names, charges))
-        return found
+        alike: dict[frozenset[int], list[str | None]] = {}
+        for name, numbers in own.items():
+            alike.setdefault(frozenset(numbers), []).append(name)
+        charges = cast("dict[int, Charge]", self.charges)
+        return [
+            (
+                names,
+                [charges[number] for number, entry in self.charges.items() if not entry.blocks or number in numbers],
+            )
+            for numbers, names in alike.items()
+        ]
 
 
-def read_standings(entries: Sequence[Entry]) -> dict[str, Standing]:
+def read_datasets(entries: Sequence[Entry]) -> dict[str, DatasetState]:
     """Return the state of each dataset by name; entries that contradict each other raise LedgerError."""
-    standings: dict[str, Standing] = {}
+    datasets: dict[str, DatasetState] = {}
     for entry in entries:
-        standing = standings.get(entry.dataset)
+        state = datasets.get(entry.dataset)
         if entry.kind == "budget":
             assert entry.budget is not None
             assert entry.composition is not None
             assert entry.not_private is not None
-            if standing is None:
-                standings[entry.dataset] = Standing(entry.budget, entry.composition, entry.not_private)
-            else:
-                standing.budget, standing.composition = entry.budget, entry.composition
-                standing.not_private = entry.not_private
+            own = (state.charges, state.open) if state is not None else ({}, set())
+            datasets[entry.dataset] = DatasetState(entry.budget, entry.composition, entry.not_private, *own)
             continue
-        if standing is None or (entry.reserved is not None and entry.reserved not in standing.open):
+        if state is None or (entry.reserved is not None and entry.reserved not in state.open):
             raise LedgerError(f"the ledger is damaged: entry {entry.number} is about nothing that is there")
         if entry.reserved is None:
-            standing.charges[entry.number] = entry
-            standing.open.add(entry.number)
+            state.charges[entry.number] = entry
+            state.open.add(entry.number)
             continue
-        standing.open.remove(entry.reserved)
+        state.open.remove(entry.reserved)
         if entry.kind == "return":
-            del standing.charges[entry.reserved]
-    return standings
+            del state.charges[entry.reserved]
+    return datasets

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,15 +19,15 @@ from boltdp import _interrupts
 from boltdp.errors import BoltdpError, ParameterError
 from boltdp.ledger.hash_chain import (
     BEGINNING,
+    DatasetState,
     Entry,
     LedgerError,
     Line,
-    Standing,
     check_name,
     read_chain,
-    read_standings,
+    read_datasets,
 )
-from boltdp.ledger.store import Moment, Store
+from boltdp.ledger.store import Store
 from boltdp.privacy.accounting.charges import Charge, Rule, Spent, check_charge, spent_by, spent_epsilon
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
@@ -115,23 +115,17 @@ class Ledger:
     """The ledger at an address; it holds no connection, so that it can be copied, pickled and used after a fork."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        self.store = store
 
     @property
     def address(self) -> str:
-        return self._store.address
+        return self.store.address
 
     def exists(self) -> bool:
-        return self._store.exists()
+        return self.store.exists()
 
     def set_budget(
-        self,
-        dataset: str,
-        budget: Budget,
-        *,
-        composition: Rule = "curves",
-        allow_not_private: bool = False,
-        by: str | None = None,
+        self, dataset: str, budget: Budget, *, composition: Rule = "curves", allow_not_private: bool = False
     ) -> None:
         """Set the budget of a dataset, or of each of its blocks; create the ledger if there is none.
 
@@ -141,10 +135,10 @@ class Ledger:
         if composition not in get_args(Rule):
             raise ParameterError(f"composition must be one of {', '.join(get_args(Rule))}, got {composition!r}")
         check_name(dataset, "dataset")
-        self._store.create()
+        self.store.create()
 
         def make(entries: list[Entry]) -> dict[str, Any]:
-            read_standings(entries)
+            read_datasets(entries)
             return {
                 "kind": "budget",
                 "dataset": dataset,
@@ -153,11 +147,11 @@ class Ledger:
                 "not_private": bool(allow_not_private),
             }
 
-        self._append(make, by)
+        self._append(make)
 
     def allow(self, role: str) -> None:
         """Allow a PostgreSQL role to read the entries and append its own charges."""
-        self._store.allow(role)
+        self.store.allow(role)
 
     def reserve(
         self, dataset: str, charge: Charge, *, blocks: Sequence[str] = (), by: str | None = None
@@ -177,21 +171,21 @@ class Ledger:
         reserved: list[Reservation] = []
 
         def make(entries: list[Entry]) -> dict[str, Any]:
-            standing = self._find_standing(entries, dataset)
-            if charge.reasons and not standing.not_private:
+            state = self._find_dataset(entries, dataset)
+            if charge.reasons and not state.not_private:
                 raise LedgerError(
                     f"the release is not private, which the budget of the dataset {dataset!r} does not allow: "
                     f"{'; '.join(charge.reasons)}",
                     hint="whoever owns the ledger may allow it: `boltdp ledger set-budget --allow-not-private`",
                 )
-            others = {entry.adjacency for entry in standing.charges.values()} - {charge.adjacency}
+            others = {entry.adjacency for entry in state.charges.values()} - {charge.adjacency}
             if others:
                 raise LedgerError(
                     f"the release is about {charge.adjacency.value}, and those before it about another relation; "
                     "what they spend does not add up"
                 )
-            spent = self._check_budget(dataset, standing, charge, blocks)
-            reserved.append(Reservation(self, len(entries) + 1, dataset, standing.budget, spent))
+            spent = self._check_budget(dataset, state, charge, blocks)
+            reserved.append(Reservation(self, len(entries) + 1, dataset, state.budget, spent))
             return {
                 "kind": "reserve",
                 "dataset": dataset,
@@ -205,24 +199,20 @@ class Ledger:
         self._append(make, by)
         return reserved[0]
 
-    def keep_open(self) -> AbstractContextManager[None]:
-        """Use one connection inside the context, if the store has connections."""
-        return self._store.keep_open()
-
     def spent(self, dataset: str, *, whole_curves: bool = False) -> DatasetReport:
         """Report the privacy spent of a budget; `whole_curves` composes profiles even if the sums are within it."""
-        return self._report(dataset, self._find_standing(self.history(), dataset), whole_curves=whole_curves)
+        return self._report(dataset, self._find_dataset(self.history(), dataset), whole_curves=whole_curves)
 
     def show(self, *, whole_curves: bool = False) -> list[DatasetReport]:
-        standings = read_standings(self.history())
-        return [self._report(name, standing, whole_curves=whole_curves) for name, standing in standings.items()]
+        datasets = read_datasets(self.history())
+        return [self._report(name, state, whole_curves=whole_curves) for name, state in datasets.items()]
 
     def history(self, dataset: str | None = None) -> list[Entry]:
         """Return all entries, or those of one dataset; damage anywhere raises LedgerError."""
-        entries = read_chain(self._store.read())
+        entries = read_chain(self.store.read())
         if dataset is None:
             return entries
-        self._find_standing(entries, dataset)
+        self._find_dataset(entries, dataset)
         return [entry for entry in entries if entry.dataset == dataset]
 
     def check(self) -> int:
@@ -230,11 +220,11 @@ class Ledger:
 
         Any mismatch raises LedgerError.
         """
-        faults = self._store.faults()
+        faults = self.store.faults()
         if faults:
             raise LedgerError(f"the ledger {self.address!r} is damaged: {faults[0]}")
         entries = self.history()
-        read_standings(entries)
+        read_datasets(entries)
         for entry in entries:
             if entry.kind == "reserve":
                 charge = entry.charge
@@ -248,8 +238,8 @@ class Ledger:
 
     def _end(self, reservation: Reservation, *, kind: str, released: str | None) -> None:
         def make(entries: list[Entry]) -> dict[str, Any]:
-            standing = self._find_standing(entries, reservation.dataset)
-            if reservation.number not in standing.open:
+            state = self._find_dataset(entries, reservation.dataset)
+            if reservation.number not in state.open:
                 raise LedgerError(f"charge {reservation.number} was released or given back already")
             return {
                 "kind": kind,
@@ -259,61 +249,61 @@ class Ledger:
             }
 
         # If a power failure loses this entry, the charge still counts as spent.
-        self._append(make, None, durable=False)
+        self._append(make, durable=False)
 
-    def _append(self, make: Callable[[list[Entry]], dict[str, Any]], by: str | None, *, durable: bool = True) -> None:
+    def _append(
+        self, make: Callable[[list[Entry]], dict[str, Any]], by: str | None = None, *, durable: bool = True
+    ) -> None:
         """Append the entry whose fields `make` returns."""
 
-        def line(lines: Sequence[Line], moment: Moment) -> Line:
+        def line(lines: Sequence[Line], user: str, time: str) -> Line:
             entries = read_chain(lines)
             previous = lines[-1].digest if lines else BEGINNING
-            who = moment.by if by is None else check_name(by, "by")
-            return Entry(number=len(lines) + 1, when=moment.when, by=who, previous=previous, **make(entries)).line
+            who = user if by is None else check_name(by, "by")
+            return Entry(number=len(lines) + 1, when=time, by=who, previous=previous, **make(entries)).line
 
-        self._store.append(line, durable=durable)
+        self.store.append(line, durable=durable)
 
-    def _find_standing(self, entries: Sequence[Entry], dataset: str) -> Standing:
-        standings = read_standings(entries)
-        if check_name(dataset, "dataset") not in standings:
-            known = ", ".join(map(repr, standings)) or "none"
+    def _find_dataset(self, entries: Sequence[Entry], dataset: str) -> DatasetState:
+        datasets = read_datasets(entries)
+        if check_name(dataset, "dataset") not in datasets:
+            known = ", ".join(map(repr, datasets)) or "none"
             raise LedgerError(
                 f"the ledger {self.address!r} has no budget for a dataset {dataset!r}; it has: {known}",
                 hint=f"name it by --dataset, or `boltdp ledger set-budget {self.address} {dataset} --epsilon ...`",
             )
-        return standings[dataset]
+        return datasets[dataset]
 
-    def _check_budget(self, dataset: str, standing: Standing, charge: Charge, blocks: Sequence[str]) -> Spent:
+    def _check_budget(self, dataset: str, state: DatasetState, charge: Charge, blocks: Sequence[str]) -> Spent:
         """Return the privacy spent with one more charge, in the block with the most; raise BudgetExceeded."""
         after, wanted = [], set(blocks)
-        for names, entries in standing.group_blocks(blocks):
+        for names, charges in state.group_blocks(blocks):
             block = next((name for name in names if not wanted or name in wanted), None)
             if wanted and block is None:
                 continue
-            charges: list[Charge] = [*map(LazyCharge, entries)]
-            spent = spent_by([*charges, charge], standing.budget, rule=standing.composition)
-            if charge.budget is not None and not spent.within(standing.budget):
-                before = spent_by(charges, standing.budget, rule=standing.composition)
-                raise BudgetExceeded(dataset, block, asked=charge.budget, spent=before, budget=standing.budget)
+            spent = spent_by([*charges, charge], state.budget, rule=state.composition)
+            if charge.budget is not None and not spent.within(state.budget):
+                before = spent_by(charges, state.budget, rule=state.composition)
+                raise BudgetExceeded(dataset, block, asked=charge.budget, spent=before, budget=state.budget)
             after.append(spent)
         return max(after, key=_sort_key)
 
-    def _report(self, dataset: str, standing: Standing, *, whole_curves: bool) -> DatasetReport:
-        rule, shares = standing.composition, []
-        for names, entries in standing.group_blocks():
-            charges: list[Charge] = [*map(LazyCharge, entries)]
-            shares.append((names, charges, spent_by(charges, standing.budget, rule=rule, whole_curves=whole_curves)))
+    def _report(self, dataset: str, state: DatasetState, *, whole_curves: bool) -> DatasetReport:
+        rule, shares = state.composition, []
+        for names, charges in state.group_blocks():
+            shares.append((names, charges, spent_by(charges, state.budget, rule=rule, whole_curves=whole_curves)))
         _, most, spent = max(shares, key=lambda share: _sort_key(share[2]))
         by_block = {name: one for names, _, one in shares for name in names}
-        blocks = dict.fromkeys(block for entry in standing.charges.values() for block in entry.blocks)
-        epsilon = spent_epsilon(most, standing.budget) if whole_curves and rule == "curves" else None
+        blocks = dict.fromkeys(block for entry in state.charges.values() for block in entry.blocks)
+        epsilon = spent_epsilon(most, state.budget) if whole_curves and rule == "curves" else None
         return DatasetReport(
             dataset=dataset,
-            budget=standing.budget,
-            composition=standing.composition,
-            not_private=standing.not_private,
+            budget=state.budget,
+            composition=state.composition,
+            not_private=state.not_private,
             spent=replace(spent),  # a copy, distinct from that of a block
             epsilon=epsilon,
-            unfinished=len(standing.open),
+            unfinished=len(state.open),
             blocks={block: by_block[block] for block in blocks},
         )
 
@@ -333,7 +323,7 @@ class Account:
         A KeyboardInterrupt before any noise was `drawn` returns the charge. It stays after any other exception, which
         may depend on a row.
         """
-        with self.ledger.keep_open():
+        with self.ledger.store.keep_open():
             reservation = self.ledger.reserve(self.dataset, charge, blocks=self.blocks)
             try:
                 yield reservation
@@ -345,7 +335,10 @@ class Account:
 
 
 def open_ledger(address: str | Path | Ledger) -> Ledger:
-    """Return the ledger in a file, or in the PostgreSQL database of a URI, without checking that it exists."""
+    """Return the ledger in a file, or in the PostgreSQL database of a URI, without checking that it exists.
+
+    A directory stands for its `.boltdp-ledger.db`.
+    """
     if isinstance(address, Ledger):
         return address
     if isinstance(address, str) and address.startswith(POSTGRES):
@@ -354,21 +347,9 @@ def open_ledger(address: str | Path | Ledger) -> Ledger:
         return Ledger(PostgresStore(address))
     if not isinstance(address, (str, Path)) or not str(address):
         raise ParameterError("a ledger must be given by the name of its file or the URI of a PostgreSQL database")
-    from boltdp.ledger.sqlite_store import SQLiteStore
+    from boltdp.ledger.sqlite_store import DEFAULT_NAME, SQLiteStore
 
-    return Ledger(SQLiteStore(address))
-
-
-class LazyCharge:
-    """The charge of an entry, whose privacy event is parsed on first use."""
-
-    def __init__(self, entry: Entry) -> None:
-        assert entry.adjacency is not None
-        self._entry, self.budget, self.adjacency, self.reasons = entry, entry.budget, entry.adjacency, entry.reasons
-
-    @property
-    def spent(self) -> Any:
-        return self._entry.charge.spent
+    return Ledger(SQLiteStore(Path(address) / DEFAULT_NAME if Path(address).is_dir() else address))
 
 
 def _sort_key(spent: Spent) -> tuple[float, float, float]:

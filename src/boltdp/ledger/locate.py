@@ -9,7 +9,7 @@ from typing import Any
 
 from boltdp.engines.registry import PATTERN_CHARACTERS, find_engine
 from boltdp.errors import ParameterError
-from boltdp.ledger.ledger import POSTGRES, Account, Ledger, open_ledger
+from boltdp.ledger.ledger import Account, Ledger, open_ledger
 from boltdp.ledger.sqlite_store import DEFAULT_NAME
 
 
@@ -29,7 +29,7 @@ def find_account(
     """
     if isinstance(blocks, str):
         raise ParameterError(f"blocks must be a list of names, got {blocks!r}")
-    found = _find_nearby(source, query) if ledger is None else open_ledger(_resolve_directory(ledger))
+    found = _find_nearby(source, query) if ledger is None else open_ledger(ledger)
     if found is None:
         if dataset is not None or blocks:
             raise ParameterError(
@@ -47,17 +47,6 @@ def find_account(
             hint="--dataset NAME, a dataset that the ledger has a budget for",
         )
     return Account(found, name, tuple(blocks))
-
-
-def named_ledger(address: str | Path) -> Ledger:
-    """Return the ledger at an address; a directory stands for its `.boltdp-ledger.db`."""
-    return open_ledger(_resolve_directory(address))
-
-
-def _resolve_directory(address: str | Path | Ledger) -> str | Path | Ledger:
-    if isinstance(address, Ledger) or str(address).startswith(POSTGRES) or not Path(address).is_dir():
-        return address
-    return Path(address) / DEFAULT_NAME
 
 
 def _find_nearby(source: Any, query: str | None) -> Ledger | None:

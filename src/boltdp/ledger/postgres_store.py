@@ -10,20 +10,20 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import fields
 from functools import partial
 from typing import Any, TypeAlias
 
 from boltdp import _interrupts
-from boltdp.ledger.hash_chain import INVISIBLE, MAX_NAME, Entry, LedgerError, Line
-from boltdp.ledger.store import Moment, Store
+from boltdp.errors import require
+from boltdp.ledger.hash_chain import BEGINNING, INVISIBLE, MAX_NAME, Entry, LedgerError, Line
+from boltdp.ledger.store import MakeLine, Store
 
 #: Runs a statement with parameters and returns its rows.
 Ask: TypeAlias = Callable[[Any, Sequence[Any]], list[Any]]
 
 SCHEMA = "boltdp_ledger"
-VERSION = 1
 #: Milliseconds that a process waits for the locks of others.
 LOCK_TIMEOUT = 120_000
 
@@ -181,6 +181,8 @@ def script() -> str:
     return _TABLES + functions + _TRIGGERS
 
 
+_EXISTS = "SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname OPERATOR(pg_catalog.=) 'boltdp_ledger'"
+
 #: The owner of the schema, whether that role is trusted, and its functions: an untrusted role that creates a schema of
 #: this name could have other roles run its functions.
 _OWNER = """
@@ -222,22 +224,18 @@ class PostgresStore(Store):
         self.address = re.sub(
             r"(?i)(?<=[?&])(ssl)?password=[^&]*&?", "", re.sub(r"(?<=://)([^:@/?]*):.*@", r"\1@", uri)
         ).rstrip("?&")
+        self.place = f"in {self.address!r}"
 
     def exists(self) -> bool:
         with self._session() as ask:
-            return bool(ask("SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname OPERATOR(pg_catalog.=) $1", [SCHEMA]))
+            return bool(ask(_EXISTS, []))
 
     def create(self) -> None:
-        with self._session() as ask:
-            query = "SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname OPERATOR(pg_catalog.=) $1"
-            if ask(query, [SCHEMA]):
-                return
-            with _transaction(ask):
-                # Two processes may create it at the same time.
-                ask("SELECT pg_catalog.pg_advisory_xact_lock(7161962540101)", [])
-                if not ask(query, [SCHEMA]):
-                    for statement in _statements(script()):
-                        ask(statement, [])
+        with self._session() as ask, _transaction(ask):
+            # Two processes may create it at the same time.
+            ask("SELECT pg_catalog.pg_advisory_xact_lock(7161962540101)", [])
+            if not ask(_EXISTS, []):
+                ask(script(), [])
 
     def allow(self, role: str) -> None:
         from psycopg import sql
@@ -254,7 +252,7 @@ class PostgresStore(Store):
             # Without the right to grant, PostgreSQL warns and raises no error.
             may = "SELECT pg_catalog.has_function_privilege($1, 'boltdp_ledger.append(text)', 'EXECUTE')"
             if ask(may, [role]) != [(True,)]:
-                raise LedgerError(f"permission denied: only the owner of the ledger in {self.address!r} may do that")
+                raise LedgerError(f"permission denied: only the owner of the ledger {self.place} may do that")
 
     def read(self) -> Sequence[Line]:
         with self._session() as ask:
@@ -262,15 +260,15 @@ class PostgresStore(Store):
             with _transaction(ask, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"):
                 return self._lines(ask)
 
-    def append(self, make: Callable[[Sequence[Line], Moment], Line], *, durable: bool = True) -> None:
+    def append(self, make: MakeLine, *, durable: bool = True) -> None:
         with self._session() as ask:
             self._check(ask)
             with _transaction(ask):
                 if not durable:
                     ask("SET LOCAL synchronous_commit = off", [])
-                ((who, moment),) = ask("SELECT who, moment FROM boltdp_ledger.latch()", [])
+                ((user, time),) = ask("SELECT who, moment FROM boltdp_ledger.latch()", [])
                 # A new statement has a new snapshot: it sees all that was committed before the lock was acquired.
-                record, _ = make(self._lines(ask), Moment(who, moment))
+                record, _ = make(self._lines(ask), user, time)
                 ask("SELECT boltdp_ledger.append($1)", [record])
 
     def faults(self) -> list[str]:
@@ -283,30 +281,22 @@ class PostgresStore(Store):
         """Raise LedgerError for a ledger of an untrusted owner, or with other functions."""
         found = ask(_OWNER, [])
         if not found:
-            raise LedgerError(
-                f"there is no ledger in {self.address!r}", hint="`boltdp ledger set-budget` makes one; see its --help"
-            )
+            raise self.missing_error()
         owner, trusted, bodies, functions = found[0]
         if not trusted:
             raise LedgerError(
-                f"the ledger in {self.address!r} belongs to the role {owner!r}, who is neither the owner of the "
+                f"the ledger {self.place} belongs to the role {owner!r}, who is neither the owner of the "
                 "database nor a superuser, and could have you run what they like"
             )
         if functions != len(FUNCTIONS) or bodies != [FUNCTIONS[name][2] for name in sorted(FUNCTIONS)]:
-            raise LedgerError(f"the ledger in {self.address!r} is damaged: its functions were changed")
+            raise LedgerError(f"the ledger {self.place} is damaged: its functions were changed")
 
     def _lines(self, ask: Ask) -> list[Line]:
         heads = ask("SELECT number, digest, version FROM boltdp_ledger.head", [])
-        if len(heads) != 1:
-            raise LedgerError(f"the ledger in {self.address!r} is damaged: it does not know its last entry")
-        number, digest, version = heads[0]
-        if version != VERSION:
-            raise LedgerError(f"the ledger in {self.address!r} has version {version}, this boltdp reads {VERSION}")
+        for *_, version in heads:
+            self.check_version(version)
         stored = ask("SELECT number, record, digest FROM boltdp_ledger.entries ORDER BY number", [])
-        last = stored[-1][2] if stored else "boltdp-ledger 1"
-        if [one for one, _, _ in stored] != list(range(1, number + 1)) or last != digest:
-            raise LedgerError(f"the ledger in {self.address!r} is damaged: entries are missing")
-        return [Line(record, digest) for _, record, digest in stored]
+        return self.check_lines(stored, [head[:2] for head in heads], beginning=BEGINNING)
 
     @contextmanager
     def keep_open(self) -> Iterator[None]:
@@ -321,24 +311,17 @@ class PostgresStore(Store):
 
     @contextmanager
     def _session(self) -> Iterator[Ask]:
+        require("postgres", "a ledger in PostgreSQL")
+        import psycopg
+
         try:
-            import psycopg
-        except ImportError:
-            raise LedgerError(
-                "a ledger in PostgreSQL needs the package psycopg", hint="pip install 'boltdp[postgres]'"
-            ) from None
-        try:
-            with _interrupts.shield():
+            with _interrupts.shield(), ExitStack() as end:
                 connection, ask = self._connect()
-                try:
-                    yield ask
-                except BaseException:
-                    connection.close()  # rolls back
-                    raise
+                end.callback(connection.close)  # after an exception, this rolls back
+                yield ask
                 if self._spare.wanted and self._spare.connection is None:
                     self._spare.connection = connection
-                else:
-                    connection.close()
+                    end.pop_all()
         except psycopg.Error as fault:
             # No message here can contain data, so that the server may be quoted; but not the URI.
             from boltdp.engines.postgres.session import unreachable
@@ -346,7 +329,7 @@ class PostgresStore(Store):
             reason = fault.diag.message_primary or unreachable(fault)
         else:
             return
-        raise LedgerError(f"the ledger in {self.address!r} cannot be used: {reason}")
+        raise LedgerError(f"the ledger {self.place} cannot be used: {reason}")
 
     def _connect(self) -> tuple[Any, Ask]:
         """Return a working connection: the spare one, if it still works, or a new one."""
@@ -388,12 +371,3 @@ def _transaction(ask: Ask, begin: str = "BEGIN ISOLATION LEVEL READ COMMITTED RE
     ask(begin, [])
     yield
     ask("COMMIT", [])
-
-
-def _statements(text: str) -> Iterator[str]:
-    """Split a script into statements; the body of a function, between $body$, contains semicolons."""
-    for index, part in enumerate(re.split(r"(CREATE FUNCTION .*?\$body\$.*?\$body\$);", text, flags=re.DOTALL)):
-        if index % 2:
-            yield part
-        else:
-            yield from (one.strip() for one in part.split(";") if one.strip())

@@ -6,19 +6,19 @@ import getpass
 import os
 import sqlite3
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 
 from boltdp import _interrupts
 from boltdp.ledger.hash_chain import LedgerError, Line
-from boltdp.ledger.store import Moment, Store
+from boltdp.ledger.store import VERSION, MakeLine, Store
 
 #: The file name of a ledger that is found in the directory of a data file.
 DEFAULT_NAME = ".boltdp-ledger.db"
-#: Application ID and format version in the header of the file.
-APPLICATION, VERSION = 0x626F6C74, 1  # "bolt"
+#: Application ID in the header of the file.
+APPLICATION = 0x626F6C74  # "bolt"
 #: Seconds that a process waits for the locks of others.
 LOCK_TIMEOUT = 120.0
 
@@ -44,7 +44,7 @@ class SQLiteStore(Store):
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(os.path.abspath(path))
-        self.address = str(path)
+        self.address, self.place = str(path), repr(str(path))
 
     def exists(self) -> bool:
         return os.path.lexists(self.path)
@@ -75,10 +75,10 @@ class SQLiteStore(Store):
         with self._transaction("BEGIN") as connection:
             return self._lines(connection)
 
-    def append(self, make: Callable[[Sequence[Line], Moment], Line], *, durable: bool = True) -> None:
+    def append(self, make: MakeLine, *, durable: bool = True) -> None:
         with self._transaction("BEGIN IMMEDIATE", durable=durable) as connection:
             lines = self._lines(connection)
-            record, digest = make(lines, Moment(_get_user(), datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")))
+            record, digest = make(lines, _get_user(), datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"))
             number = len(lines) + 1
             connection.execute("INSERT INTO entries VALUES (?, ?, ?)", (number, record, digest))
             connection.execute("UPDATE head SET number = ?, digest = ?", (number, digest))
@@ -92,9 +92,7 @@ class SQLiteStore(Store):
     def _transaction(self, begin: str, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
         """Run one transaction; errors of SQLite become LedgerErrors."""
         if not self.exists():
-            raise LedgerError(
-                f"there is no ledger {self.address!r}", hint="`boltdp ledger set-budget` makes one; see its --help"
-            )
+            raise self.missing_error()
         try:
             # In this mode SQLite does not create a missing file.
             address = f"{self.path.as_uri()}?mode=rw"
@@ -123,8 +121,7 @@ class SQLiteStore(Store):
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if application != APPLICATION:
             raise LedgerError(f"the file {self.address!r} is not a ledger of boltdp, or a damaged one")
-        if version != VERSION:
-            raise LedgerError(f"the ledger {self.address!r} has version {version}, this boltdp reads {VERSION}")
+        self.check_version(version)
         tables = [text for (text,) in connection.execute("SELECT sql FROM sqlite_master ORDER BY rowid")]
         if tables != list(TABLES):
             raise LedgerError(f"the ledger {self.address!r} is damaged: its tables are not those that were made")
@@ -132,10 +129,7 @@ class SQLiteStore(Store):
     def _lines(self, connection: sqlite3.Connection) -> list[Line]:
         stored = connection.execute("SELECT number, record, digest FROM entries ORDER BY number").fetchall()
         heads = connection.execute("SELECT number, digest FROM head").fetchall()
-        last = (stored[-1][0], stored[-1][2]) if stored else (0, "")
-        if heads != [last] or [number for number, _, _ in stored] != list(range(1, len(stored) + 1)):
-            raise LedgerError(f"the ledger {self.address!r} is damaged: entries are missing")
-        return [Line(record, digest) for _, record, digest in stored]
+        return self.check_lines(stored, heads, beginning="")
 
 
 def _get_user() -> str:

@@ -5,23 +5,23 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import TypeAlias
 
 from boltdp.errors import ParameterError
-from boltdp.ledger.hash_chain import Line
+from boltdp.ledger.hash_chain import LedgerError, Line
 
+#: Version of the format of the stores.
+VERSION = 1
 
-class Moment(NamedTuple):
-    """Who appends an entry, and when, according to the store."""
-
-    by: str
-    when: str
+#: Makes the line to append, of the present lines, the user who appends it, and the time in UTC.
+MakeLine: TypeAlias = Callable[[Sequence[Line], str, str], Line]
 
 
 class Store(ABC):
     """An append-only store of lines."""
 
     address: str  #: as the user specified it, without a password
+    place: str  #: the address in messages
 
     @abstractmethod
     def exists(self) -> bool:
@@ -36,12 +36,34 @@ class Store(ABC):
         """Return all lines in order; raise LedgerError if any is missing, or if there is no ledger."""
 
     @abstractmethod
-    def append(self, make: Callable[[Sequence[Line], Moment], Line], *, durable: bool = True) -> None:
-        """Append the line that `make` returns for the present lines, in one exclusive transaction.
+    def append(self, make: MakeLine, *, durable: bool = True) -> None:
+        """Append the line that `make` returns, in one exclusive transaction.
 
         If `make` raises, nothing is appended. A `durable` line survives a power failure, another one only a crash of
         this process.
         """
+
+    def check_lines(
+        self, stored: Sequence[tuple[int, str, str]], heads: Sequence[tuple[int, str]], *, beginning: str
+    ) -> list[Line]:
+        """Return the lines of stored entries; raise LedgerError unless the head has the number and digest of the last.
+
+        Without entries, the head has the digest `beginning`.
+        """
+        last = (stored[-1][0], stored[-1][2]) if stored else (0, beginning)
+        if heads != [last] or [number for number, _, _ in stored] != list(range(1, len(stored) + 1)):
+            raise LedgerError(f"the ledger {self.place} is damaged: entries are missing")
+        return [Line(record, digest) for _, record, digest in stored]
+
+    def check_version(self, version: int) -> None:
+        """Raise LedgerError for another version of the format."""
+        if version != VERSION:
+            raise LedgerError(f"the ledger {self.place} has version {version}, this boltdp reads {VERSION}")
+
+    def missing_error(self) -> LedgerError:
+        """Return the error that there is no ledger."""
+        hint = "`boltdp ledger set-budget` makes one; see its --help"
+        return LedgerError(f"there is no ledger {self.place}", hint=hint)
 
     @contextmanager
     def keep_open(self) -> Iterator[None]:

@@ -88,8 +88,9 @@ SELECT GREATEST(date_bin(grain, requested, 'epoch') + 2 * grain,
 FROM boltdp.requests, boltdp.serving WHERE role = %s AND number = %s
 """
 
-_ANSWER = """
-UPDATE boltdp.requests SET state = %s, reason = %s, models = %s, published = %s
+#: Changes a request that is served by this session.
+_UPDATE = """
+UPDATE boltdp.requests SET {}
 WHERE role = %s AND number = %s AND state = 'waiting' AND worker_pid = pg_backend_pid()
 """
 
@@ -156,7 +157,7 @@ class Allowance:
         allowed = allowed and len(set(columns)) == len(columns)
         return request.label == self.label and allowed and request.groups in (None, self.groups)
 
-    def schema_for(self, request: Request, engine: PostgresEngine) -> Schema:
+    def select_schema(self, request: Request, engine: PostgresEngine) -> Schema:
         """Return the schema of the requested columns, from the owner's schema or the declarations of the table."""
         wanted = self.columns if request.columns is None else [one for one in self.columns if one in request.columns]
         columns = engine.columns()
@@ -173,14 +174,14 @@ class Allowance:
         return replace(whole, columns=chosen)
 
 
-def settings_for(budget: Budget, schema: Schema, *, rows: int) -> Settings:
+def choose_settings(budget: Budget, schema: Schema, *, rows: int) -> Settings:
     """Choose an algorithm whose number of scans does not depend on the rows.
 
     The server's statistics show the number of scans to any role. That of objective perturbation depends on the rows.
 
     >>> from boltdp.schema.schema import Classes, Numeric
     >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
-    >>> settings_for(Budget(1.0, 1e-6), schema, rows=10_000).algorithm
+    >>> choose_settings(Budget(1.0, 1e-6), schema, rows=10_000).algorithm
     'noisy-gd'
     """
     settings = Settings(epsilon=budget.epsilon, delta=budget.delta)
@@ -200,13 +201,13 @@ class _Work:
 
     @classmethod
     def plan(cls, request: Request, allowance: Allowance, engine: PostgresEngine, budget: Budget) -> _Work:
-        schema = allowance.schema_for(request, engine)
+        schema = allowance.select_schema(request, engine)
         check_columns(schema, engine.columns())
         values = allowance.group_values or []
         groups = None if request.groups is None else engine.groups(request.groups, values)
         names = [request.name] if groups is None else [f"{request.name}:{value}" for value in values]
         plans = [
-            make_plan(schema, rows, settings_for(budget, schema, rows=rows))
+            make_plan(schema, rows, choose_settings(budget, schema, rows=rows))
             for rows in ([engine.count()] if groups is None else groups.rows)
         ]
         return cls(engine, groups, dict(zip(names, plans, strict=True)))
@@ -291,7 +292,7 @@ class Worker:
         try:
             state, reason, models = self._serve(request)
         except KeyboardInterrupt:
-            self._release_request(request)
+            self._reset(request, "worker_pid")  # leaves it to another worker
             raise
         with _interrupts.shield():
             try:
@@ -349,11 +350,11 @@ class Worker:
                 digests = [digest(model.to_dict()) for model in models.values()]
                 reservation.commit(digests[0] if work.groups is None else digest({"models": digests}))
         except BudgetExceeded:
-            self._uncharge(request)
+            self._reset(request, "charged_to")
             raise Refused("over budget") from None
         except KeyboardInterrupt:
             if not context.randomness.drawn:
-                self._uncharge(request)
+                self._reset(request, "charged_to")
             raise
         return models
 
@@ -389,36 +390,24 @@ class Worker:
             self._connection.execute("SELECT FROM boltdp.serving FOR UPDATE")
             if not self._has_budget(allowance, budget):
                 raise Refused("over budget")
-            self._update_request(request, "charged_to = %s", allowance.role)
+            self._update(request, charged_to=allowance.role)
 
-    def _uncharge(self, request: Request) -> None:
-        """Remove the charge, because nothing was reserved in the ledger."""
+    def _reset(self, request: Request, column: Literal["charged_to", "worker_pid"]) -> None:
         with _interrupts.shield():
-            self._update_request(request, "charged_to = %s", None)
+            self._update(request, **{column: None})
 
-    def _release_request(self, request: Request) -> None:
-        """Leave the request to another worker after an interrupt."""
-        with _interrupts.shield():
-            self._update_request(request, "worker_pid = %s", None)
-
-    def _update_request(
-        self, request: Request, change: Literal["charged_to = %s", "worker_pid = %s"], value: object
-    ) -> None:
-        where = "WHERE role = %s AND number = %s AND state = 'waiting' AND worker_pid = pg_backend_pid()"
-        query = sql.SQL("UPDATE boltdp.requests SET {} {}").format(sql.SQL(change), sql.SQL(where))
-        _check_one_row(self._connection.execute(query, [value, request.role, request.number]))
+    def _update(self, request: Request, **values: object) -> None:
+        """Set columns of a request that is served by this session."""
+        changes = sql.SQL(", ").join(sql.SQL("{} = %s").format(sql.Identifier(name)) for name in values)
+        key = request.role, request.number
+        if self._connection.execute(sql.SQL(_UPDATE).format(changes), [*values.values(), *key]).rowcount != 1:
+            raise WorkerError("the request was taken by another worker")
 
     def _answer(self, request: Request, state: str, reason: str | None, models: dict[str, Model]) -> None:
         """Store the models and the answer in one transaction, to be visible from a grid point on."""
-        key = [request.role, request.number]
         with self._connection.transaction():
-            ((published,),) = self._connection.execute(_PUBLICATION_TIME, key).fetchall()
+            ((published,),) = self._connection.execute(_PUBLICATION_TIME, [request.role, request.number]).fetchall()
             for name, model in models.items():
                 row = {**make_row(name, model), "granted_to": [request.role], "stored": published}
                 self._connection.execute(make_insertion(row), row)
-            _check_one_row(self._connection.execute(_ANSWER, [state, reason, list(models) or None, published, *key]))
-
-
-def _check_one_row(done: psycopg.Cursor[Any]) -> None:
-    if done.rowcount != 1:
-        raise WorkerError("the request was taken by another worker")
+            self._update(request, state=state, reason=reason, models=list(models) or None, published=published)

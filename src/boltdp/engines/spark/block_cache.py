@@ -38,8 +38,6 @@ def local_directory() -> str | None:
 def save(run: str, name: str, rows: PackedRows) -> None:
     """Save a block under a name, if there is room for it."""
     folder = _run_folder(run)
-    if folder is None:
-        return
     with suppress(OSError):
         _create_folder(folder)
         aside = folder / secrets.token_hex(8)
@@ -56,11 +54,8 @@ def save(run: str, name: str, rows: PackedRows) -> None:
 
 def load(run: str, name: str, *, width: int, rows: int | None = None) -> PackedRows | None:
     """Return a memory map of a block, or None if it is missing or has another number of rows."""
-    folder = _run_folder(run)
-    if folder is None:
-        return None
     try:
-        with open(folder / name, "rb") as file:
+        with open(_run_folder(run) / name, "rb") as file:
             size = os.fstat(file.fileno()).st_size
             if size % (4 * width) or (rows is not None and size != 4 * rows * width):
                 return None
@@ -72,22 +67,18 @@ def load(run: str, name: str, *, width: int, rows: int | None = None) -> PackedR
 
 def touch(run: str) -> None:
     """Restart the timeout after which the watchdog removes the blocks."""
-    folder = _run_folder(run)
-    if folder is not None:
-        with suppress(OSError):
-            os.utime(folder)
+    with suppress(OSError):
+        os.utime(_run_folder(run))
 
 
 def remove(run: str) -> None:
     """Remove the blocks of a run from this executor."""
-    folder = _run_folder(run)
-    if folder is not None:
-        shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(_run_folder(run), ignore_errors=True)
 
 
-def _run_folder(run: str) -> Path | None:
-    directory = local_directory()
-    return None if directory is None else Path(directory) / f"boltdp-{run}"
+def _run_folder(run: str) -> Path:
+    """Return the folder of a run; without a local directory, a path where nothing can be created."""
+    return Path(local_directory() or os.devnull) / f"boltdp-{run}"
 
 
 def _create_folder(folder: Path) -> None:

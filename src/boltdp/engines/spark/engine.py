@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pickle
-import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,21 +13,13 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from boltdp._arrays import PackedRows
-from boltdp._version import __version__
 from boltdp.context import Context
 from boltdp.engines.base import Engine, PreparedRows, Slice, check_columns
 from boltdp.engines.person_limit import check_person_id
 from boltdp.engines.spark import executor_tasks
-from boltdp.engines.spark.packed_blocks import (
-    Place,
-    PreparedBlocks,
-    Stored,
-    iterate_rows,
-    part_bounds,
-    raise_faults,
-    storage_level,
-)
-from boltdp.engines.spark.session import Session, quietly
+from boltdp.engines.spark.executor_tasks import Window
+from boltdp.engines.spark.packed_blocks import Blocks, Place, PreparedBlocks, Stored, iterate_rows, part_bounds
+from boltdp.engines.spark.session import Session, silence_pyspark
 from boltdp.errors import DataError, ParameterError, listed, near
 from boltdp.schema.schema import Schema
 from boltdp.schema.source_columns import ColumnType, Kind
@@ -40,8 +33,8 @@ ORIGINS = [["input_file_name()", "input_file_block_start()"], ["_metadata.file_p
 #: Minimal number of float columns of one type that are transferred as one array.
 MIN_ARRAY_COLUMNS = 4
 
-_ROWS_CHANGED = "the data must keep its {} rows while it is read, and it has changed"
-_NUMBERS = ("ByteType", "ShortType", "IntegerType", "LongType", "FloatType", "DoubleType", "DecimalType")
+_FLOATS = ("FloatType", "DoubleType")
+_NUMBERS = ("ByteType", "ShortType", "IntegerType", "LongType", *_FLOATS, "DecimalType")
 _KINDS: dict[str, Kind] = {
     **dict.fromkeys(_NUMBERS, "number"),
     **dict.fromkeys(("StringType", "CharType", "VarcharType"), "text"),
@@ -73,8 +66,6 @@ class SparkEngine(Engine):
         self.parts = parts
         self.spool = spool
         self._count: int | None = None
-        self._types: dict[str, ColumnType] | None = None
-        self._kinds: dict[str, str] = {}  #: Spark's types, set by `columns`
 
     @classmethod
     def open(
@@ -92,13 +83,12 @@ class SparkEngine(Engine):
         session = Session.open(address)
         try:
             spark = session.spark
-            if query is not None:
+            if table is not None:
+                frame = _read_table(session, table)
+            else:
                 frame = session.ask(
                     lambda: _resolve_names(spark.sql(query)), "the query cannot be run", names_only=True
                 )
-            else:
-                assert table is not None
-                frame = _read_table(session, table)
             return cls(frame, session=session, spool=spool)
         except BaseException:
             session.close()
@@ -110,19 +100,24 @@ class SparkEngine(Engine):
 
     def count(self) -> int:
         if self._count is None:
-            self._count = int(self._session.ask(lambda: self._frame.count(), "the rows cannot be counted"))
+            self._count = int(self._session.ask(self._frame.count, "the rows cannot be counted"))
         return self._count
 
+    @cached_property
+    def _types(self) -> dict[str, Any]:
+        """Spark's types of the columns."""
+        fields = self._session.ask(lambda: self._frame.schema.fields, "the columns cannot be read", names_only=True)
+        names = [field.name for field in fields]
+        twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
+        if twice is not None:
+            raise DataError(f"the columns of the data must have different names, got {twice!r} more than once")
+        return {field.name: field.dataType for field in fields}
+
+    def _spark_type(self, name: str) -> str:
+        return type(self._types.get(name)).__name__
+
     def columns(self) -> dict[str, ColumnType]:
-        if self._types is None:
-            fields = self._session.ask(lambda: self._frame.schema.fields, "the columns cannot be read", names_only=True)
-            names = [field.name for field in fields]
-            if len(set(names)) < len(names):
-                twice = next(name for i, name in enumerate(names) if name in names[:i])
-                raise DataError(f"the columns of the data must have different names, got {twice!r} more than once")
-            self._types = {field.name: _column_type(field.dataType) for field in fields}
-            self._kinds = {field.name: type(field.dataType).__name__ for field in fields}
-        return dict(self._types)
+        return {name: _column_type(spark) for name, spark in self._types.items()}
 
     def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
         del parse  # every column has a type
@@ -136,7 +131,7 @@ class SparkEngine(Engine):
         self, schema: Schema, work: Callable[[PackedRows], R], context: Context, *, label: bool = True
     ) -> Iterator[R]:
         names = schema.sources
-        make = executor_tasks.EncodedWork(schema, context.on_bad_row, work, secrets.token_bytes(16))
+        make = executor_tasks.EncodedWork(schema, context.on_bad_row, work)
         for shipped in self._ship([*names, schema.label] if label else names, make):
             yield pickle.loads(executor_tasks.reveal(shipped))
 
@@ -152,56 +147,40 @@ class SparkEngine(Engine):
         check_columns(schema, self.columns())
         check_person_id(schema, self.columns(), context)
         rows, names = self.count(), [*schema.sources, schema.label]
+        session, width = self._session, 1 + schema.encoding.cells
         whole = (start, stop) == (0, rows)
         if schema.person_id is None or schema.max_rows_per_person is None:
             source, batches, files = self._select_columns(names, placed=ordered or not whole)
         else:
             # The session's number of shuffle partitions is too large for few rows.
-            parts = len(part_bounds(rows, width=1 + schema.encoding.cells, scanned=rows, parts=self.parts)) - 1
+            parts = len(part_bounds(rows, width=width, scanned=rows, parts=self.parts)) - 1
             counted = self._limit_rows_per_person(names, schema.person_id, schema.max_rows_per_person, parts=parts)
             source, batches, files = self._select_columns(names, placed=False, frame=counted)
-        width, read_by = 1 + schema.encoding.cells, schema.encoding.feature_map
         # Ordered rows are scanned at most once before they are permuted, so caching them does not pay.
-        run = self._session.new_run() if whole and not ordered else None
-        encode = executor_tasks.Encode(
-            schema, context.on_bad_row, batches, executor_tasks.Sealing(secrets.token_bytes(16), run)
-        )
+        run = session.new_run() if whole and not ordered else None
+        encode = executor_tasks.Encode(schema, context.on_bad_row, batches, run=run)
         context.report_rows(0)
-        stored = Stored(self._session, self._session.map_partitions(source, encode), width=width, run=run)
-        kept = False
-        try:
+        stored = Stored(session, session.map_partitions(source, encode), width=width, run=run)
+        with ExitStack() as after:
+            after.callback(stored.drop)
             if stored.rows != rows:
-                raise DataError(_ROWS_CHANGED.format(rows))
-            starts = [at - start for at in _start_positions(stored.places, files)]
+                raise DataError(f"the data must keep its {rows} rows while it is read, and it has changed")
+            starts = _start_positions(stored.places, files)
             if ordered:
-                prepared = PreparedBlocks.from_ordered(
-                    stored,
-                    starts,
-                    rows=stop - start,
-                    seed=context.seed,
-                    parts=self.parts,
-                    feature_map=read_by,
-                    spool=self.spool,
-                )
-                kept = True
+                bounds = part_bounds(stop - start, width=width, scanned=stored.parts, parts=self.parts)
+                blocks = Blocks(stored, starts=[at - start for at in starts], bounds=bounds, spool=self.spool)
+                blocks.move([(0, stop - start, context.seed)])
             elif whole:
-                prepared, kept = PreparedBlocks.from_unordered(stored, feature_map=read_by), True
+                blocks = Blocks(stored)
             else:
-                run = self._session.new_run()
-                sealing = executor_tasks.Sealing(secrets.token_bytes(16), run)
-                select = executor_tasks.SelectRange(stored.make_places(starts), stop - start, width, sealing)
-                selected = Stored(
-                    self._session, self._session.map_partitions(stored.frame, select), width=width, run=run
-                )
-                if selected.rows != stop - start:
-                    selected.drop()
-                    raise DataError(executor_tasks.CHANGED, hint=executor_tasks.CHANGED_HINT)
-                prepared = PreparedBlocks.from_unordered(selected, feature_map=read_by)
-        finally:
-            if not kept:
-                stored.drop()
+                run, places = session.new_run(), stored.make_places(starts)
+                select = executor_tasks.SelectRange(places, Window(start, stop), width, run=run)
+                selected = session.map_partitions(stored.frame, select)
+                blocks = Blocks(Stored(session, selected, width=width, run=run, rows=stop - start))
+            if ordered or whole:
+                after.pop_all()  # the blocks are used
         context.report_rows(stop - start)
-        return prepared
+        return PreparedBlocks(blocks, feature_map=schema.encoding.feature_map)
 
     def _select_columns(
         self, names: Sequence[str], *, placed: bool, encoded: bool = True, frame: Any = None
@@ -213,40 +192,43 @@ class SparkEngine(Engine):
         from pyspark.sql import functions
 
         frame = self._frame if frame is None else frame
-        floats = [[name for name in names if self._kinds.get(name) == kind] for kind in ("FloatType", "DoubleType")]
+        floats = [[name for name in names if self._spark_type(name) == kind] for kind in _FLOATS]
         arrays = tuple(tuple(group) for group in floats if encoded and len(group) >= MIN_ARRAY_COLUMNS)
         single = [name for name in names if not any(name in group for group in arrays)]
-        with quietly():
+        files, origin = self._find_files() if placed else ({}, [])
+
+        def select() -> Any:
             cells = [functions.col(_quote_name(name)).alias(f"c{place}") for place, name in enumerate(single)]
             for place, group in enumerate(arrays):
-                cells.append(functions.array(*(functions.col(_quote_name(name)) for name in group)).alias(f"a{place}"))
-        files, origin = self._find_files() if placed else ({}, [])
-        if files:
-            with quietly():
+                cells.append(functions.array(*map(_quote_name, group)).alias(f"a{place}"))
+            if files:
                 path, begin = map(functions.expr, origin)
                 cells += [functions.xxhash64(path).alias("file"), begin.cast("long").alias("split")]
-        source = self._session.ask(lambda: _resolve_names(frame.select(*cells)), "the columns cannot be read")
-        return source, executor_tasks.Batches(tuple(single), bool(files), __version__, arrays), files
+            return _resolve_names(frame.select(*cells))
+
+        source = self._session.ask(select, "the columns cannot be read")
+        return source, executor_tasks.Batches(tuple(single), bool(files), arrays=arrays), files
 
     def _limit_rows_per_person(self, names: Sequence[str], person_id: str, limit: int, *, parts: int) -> Any:
         """Return the columns in the original order, with NULL in all cells beyond the limit (`person_limit`)."""
         from pyspark.sql import functions
 
         files, origin = self._find_files()
-        with quietly():
+        of_floats = self._spark_type(person_id) in _FLOATS
+
+        def number_rows() -> Any:
             cells = [functions.col(_quote_name(name)).alias(f"c{place}") for place, name in enumerate(names)]
             person = functions.col(_quote_name(person_id))
-            if self._kinds.get(person_id) in ("FloatType", "DoubleType"):  # NaN is no id
+            if of_floats:  # NaN is no id
                 person = functions.when(~functions.isnan(person), person)
             places = [functions.expr(one).alias(name) for one, name in zip(origin, ("path", "split"), strict=False)]
             number = functions.expr("monotonically_increasing_id()").alias("number")
-        numbered = self._session.ask(
-            lambda: _resolve_names(self._frame.select(*cells, person.alias("person_id"), *places, number)),
-            "the columns cannot be read",
-        )
+            return _resolve_names(self._frame.select(*cells, person.alias("person_id"), *places, number))
+
+        numbered = self._session.ask(number_rows, "the columns cannot be read")
         keys = ["path", "split", "number"] if files and self._are_contiguous(numbered) else ["number"]
         place = f"row_number() OVER (PARTITION BY person_id ORDER BY {', '.join(keys)})"
-        with quietly():
+        with silence_pyspark():
             counted = [
                 functions.when(functions.col("place") <= limit, functions.col(f"c{i}")).alias(name)
                 for i, name in enumerate(names)
@@ -255,7 +237,7 @@ class SparkEngine(Engine):
             return placed.repartitionByRange(parts, *keys).sortWithinPartitions(*keys).select(*counted)
 
     def _are_contiguous(self, numbered: Any) -> bool:
-        """Whether each split of a file is contiguous in one partition, as `in_file_order` requires."""
+        """Whether each split of a file is contiguous in one partition, as `sort_by_file` requires."""
         from pyspark.sql import functions
 
         def query() -> Any:
@@ -300,50 +282,34 @@ class SparkEngine(Engine):
         The executors compute and persist all results, which are then sent here one after another, after a shuffle if
         Spark reads files in another order.
         """
-        session, fault = self._session, "the rows cannot be read"
+        session = self._session
         source, batches, files = self._select_columns(columns, placed=True, encoded=make is not None)
         frame = session.map_partitions(source, executor_tasks.Ship(batches, make))
-        session.ask(lambda: frame.persist(storage_level()), fault)
+        stored = Stored(session, frame, fault="the rows cannot be read")
         try:
-            names = ("part", "number", "file", "split", "rows", "fault")
-            found = session.ask(lambda: frame.select(*names).collect(), fault)
-            raise_faults(found)
-            places = [
-                Place(one["part"], one["number"], one["file"], one["split"], None, one["rows"], b"") for one in found
-            ]
-            places.sort(key=lambda place: (place.part, place.number))
-            order = in_file_order(places, files)
-            if order == list(range(len(places))):
-                for one in iterate_rows(session, frame, fault):
-                    raise_faults([one])
-                    yield bytes(one["shipped"])
-                return
-            runs = [[*run] for _, run in groupby(order, key=lambda i: _split_key(places[i]))]
-            targets = {
-                (places[i].part, places[i].number): (target, place)
-                for target, run in enumerate(runs)
-                for place, i in enumerate(run)
-            }
-            ordered = session.map_partitions(frame, executor_tasks.Order(targets)).repartitionById(len(runs), "target")
-            for _, several in groupby(iterate_rows(session, ordered, fault), key=lambda one: one["target"]):
-                for one in sorted(several, key=lambda one: one["place"] or 0):
-                    raise_faults([one])
-                    yield bytes(one["shipped"])
+            places = stored.places
+            order = sort_by_file(places, files)
+            if order != list(range(len(places))):
+                runs = groupby(order, key=lambda i: _split_key(places[i]))
+                targets = {
+                    (places[i].part, places[i].number): target for target, (_, run) in enumerate(runs) for i in run
+                }
+                frame = session.map_partitions(frame, executor_tasks.Order(targets))
+                frame = frame.repartitionById(1 + max(targets.values()), "target").sortWithinPartitions("number")
+            for one in iterate_rows(session, frame):
+                yield bytes(one["packed"])
         finally:
-            session.ask(lambda: frame.unpersist(), fault)
+            stored.drop()
 
 
 class SparkSlice(Slice):
     """A range of rows of a DataFrame, by their positions, which is prepared in the cluster."""
 
-    def __init__(self, engine: SparkEngine, start: int, stop: int) -> None:
-        """Use `SparkEngine.slice`."""
-        super().__init__(engine, start, stop)
-        self._spark_engine = engine
+    _engine: SparkEngine
 
     @property
     def where(self) -> str:
-        return self._spark_engine.where
+        return self._engine.where
 
     def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> PreparedRows:
         if schema.person_id is not None:
@@ -351,33 +317,33 @@ class SparkSlice(Slice):
                 "a schema with a person_id must be of all rows of a DataFrame, got some of them",
                 hint="make a table of these rows, or a DataFrame",
             )
-        return self._spark_engine._prepare_range(schema, context, self._start, self._stop, ordered=ordered)
+        return self._engine._prepare_range(schema, context, self._start, self._stop, ordered=ordered)
 
 
-def in_file_order(places: Sequence[Place], files: Mapping[int, str]) -> list[int]:
+def sort_by_file(places: Sequence[Place], files: Mapping[int, str]) -> list[int]:
     """Return the indices of places sorted by file and position in it, if each split of a file is contiguous.
 
     Spark sorts the splits of files by size, which depends on their content. Where splits are mixed, as after a shuffle,
     the order is that of the partitions.
 
-    >>> places = [Place(0, 0, 7, 0, None, 2, b""), Place(1, 0, 5, 0, None, 3, b"")]
-    >>> in_file_order(places, {5: "a.parquet", 7: "b.parquet"}), in_file_order(places, {})
+    >>> places = [Place(0, 0, 7, 0, 0, 2, b""), Place(1, 0, 5, 0, 0, 3, b"")]
+    >>> sort_by_file(places, {5: "a.parquet", 7: "b.parquet"}), sort_by_file(places, {})
     ([1, 0], [0, 1])
     """
     plain = list(range(len(places)))
     runs = [key for key, _ in groupby(map(_split_key, places))]
     if not files or len({key[1:] for key in runs}) < len(runs) or any(place.file not in files for place in places):
         return plain
-    return sorted(plain, key=lambda i: (files[places[i].file or 0], places[i].split or 0, i))
+    return sorted(plain, key=lambda i: (files[places[i].file], places[i].split, i))
 
 
-def _split_key(place: Place) -> tuple[int, int | None, int | None]:
+def _split_key(place: Place) -> tuple[int, int, int]:
     return place.part, place.file, place.split
 
 
 def _start_positions(places: Sequence[Place], files: Mapping[int, str]) -> list[int]:
     starts, at = [0] * len(places), 0
-    for i in in_file_order(places, files):
+    for i in sort_by_file(places, files):
         starts[i] = at
         at += places[i].rows
     return starts

@@ -13,9 +13,12 @@ import struct
 import tempfile
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from hashlib import blake2b
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -42,7 +45,7 @@ from boltdp.schema.source_columns import MAX_BATCH_ROWS
 BLOCK_BYTES = 4 << 20
 #: Upper bound on the bytes of rows that a task sorts in memory; larger ranges are sorted in a file.
 MEMORY_BYTES = 256 << 20
-DIGEST_BYTES = 16
+DIGEST_BYTES = KEY_BYTES = 16
 PAGE_BYTES = 4096
 
 #: The error for blocks that differ from those computed first.
@@ -54,9 +57,8 @@ BLOCKS = "part int, number int, file long, split long, start long, rows int, dig
 #: The columns of BLOCKS without the packed rows.
 PLACES = ("part", "number", "file", "split", "start", "rows", "digest", "fault")
 CHUNKS = "part int, slots binary, packed binary, fault string"
-RESULTS = "part int, rows long, fingerprint binary, result binary, missing binary, fault string"
-SHIPPED = "part int, number int, file long, split long, rows int, shipped binary, fault string"
-ORDERED = "target int, place int, shipped binary, fault string"
+RESULTS = "part int, fingerprint binary, result binary, missing binary, fault string"
+ORDERED = "target int, number int, packed binary, fault string"
 
 _ARROW = {"int": pa.int32(), "long": pa.int64(), "binary": pa.binary(), "string": pa.string()}
 
@@ -85,14 +87,10 @@ class Task(ABC):
         """Return the result for a partition."""
 
     def row(self, **values: Any) -> pa.RecordBatch:
-        return result_row(self.columns, **values)
-
-
-def result_row(columns: str, **values: Any) -> pa.RecordBatch:
-    """Return a batch of one row with these columns; values not given are NULL."""
-    names = [column.split() for column in columns.split(", ")]
-    arrays = [pa.array([values.get(name)], _ARROW[kind]) for name, kind in names]
-    return pa.RecordBatch.from_arrays(arrays, [name for name, _ in names])
+        """Return a batch of one row of the result; values not given are NULL."""
+        names = [column.split() for column in self.columns.split(", ")]
+        arrays = [pa.array([values.get(name)], _ARROW[kind]) for name, kind in names]
+        return pa.RecordBatch.from_arrays(arrays, [name for name, _ in names])
 
 
 def partition_number() -> int:
@@ -105,12 +103,9 @@ def partition_number() -> int:
     return number
 
 
-def block_digest(key: bytes, rows: PackedRows, *numbers: int) -> bytes:
-    """Return a keyed digest of a block and its place, which reveals nothing without the key of the run."""
-    state = blake2b(struct.pack(f"<{len(numbers)}q", *numbers), key=key, digest_size=DIGEST_BYTES)
-    state.update(rows.data.cast("B"))
-    digest: bytes = state.digest()
-    return digest
+def rows_per_block(width: int) -> int:
+    """Return the number of rows of a full block."""
+    return max(1, BLOCK_BYTES // (4 * width))
 
 
 def fingerprint(digests: Iterator[bytes] | Sequence[bytes]) -> bytes:
@@ -123,21 +118,26 @@ def fingerprint(digests: Iterator[bytes] | Sequence[bytes]) -> bytes:
     return (total % (1 << 8 * DIGEST_BYTES)).to_bytes(DIGEST_BYTES, "little")
 
 
-@dataclass(frozen=True)
-class Sealing:
-    """Adds digests to new blocks, and caches them on the executor if the run has a name."""
+@dataclass(frozen=True, kw_only=True)
+class BlockTask(Task):
+    """A task that returns packed blocks, each with a keyed digest, which reveals nothing without the key."""
 
-    key: bytes
-    run: str | None = None
+    key: bytes = field(default_factory=lambda: secrets.token_bytes(KEY_BYTES))
+    run: str | None = None  #: the name of the blocks in the cache of executors; None: they are not cached
 
-    def row(
-        self, rows: PackedRows, *, part: int, number: int, file: int = 0, split: int = 0, start: int | None = None
+    columns: ClassVar[str] = BLOCKS
+
+    def seal(
+        self, rows: PackedRows, *, part: int, number: int, file: int = 0, split: int = 0, start: int = 0
     ) -> pa.RecordBatch:
-        digest = block_digest(self.key, rows, part, number, file, split, -1 if start is None else start)
+        """Return a block as a row of the result, with the digest of its rows and its place, and cache it."""
+        place = {"part": part, "number": number, "file": file, "split": split, "start": start}
+        state = blake2b(struct.pack("<5q", *place.values()), key=self.key, digest_size=DIGEST_BYTES)
+        state.update(rows.data.cast("B"))
+        digest = state.digest()
         if self.run is not None:
             block_cache.save(self.run, digest.hex(), rows)
-        places = {"part": part, "number": number, "file": file, "split": split, "start": start, "rows": len(rows)}
-        return result_row(BLOCKS, **places, digest=digest, packed=rows.tobytes())
+        return self.row(**place, rows=len(rows), digest=digest, packed=rows.tobytes())
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ class Batches:
 
     names: tuple[str, ...]
     placed: bool
-    version: str
+    version: str = __version__  #: of the driver
     arrays: tuple[tuple[str, ...], ...] = ()
 
     def runs(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, pa.RecordBatch]]:
@@ -181,39 +181,37 @@ def _unpack_columns(cells: pa.Array, count: int) -> Iterator[pa.Array]:
 
 
 @dataclass(frozen=True)
-class Encode(Task):
+class Encode(BlockTask):
     """Encodes the columns of the source to packed blocks, in the order in which Spark reads them."""
 
     schema: Schema
     on_bad_row: OnBadRow
     batches: Batches
-    sealing: Sealing
-
-    columns: ClassVar[str] = BLOCKS
 
     def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         encoder = Encoder(self.schema.encoding, on_bad_row=self.on_bad_row)
-        block_rows = max(1, BLOCK_BYTES // (4 * encoder.width))
-        block = np.empty((block_rows, encoder.width), np.float32)
-        part, number, used, last = partition_number(), 0, 0, (0, 0)
+        block = np.empty((rows_per_block(encoder.width), encoder.width), np.float32)
+        part, number = partition_number(), 0
+        for (file, split), runs in groupby(self.batches.runs(batches), key=itemgetter(0, 1)):
+            for rows in _fill_blocks(encoder, (table for *_, table in runs), block):
+                yield self.seal(rows, part=part, number=number, file=file, split=split)
+                number += 1
 
-        def make_block() -> pa.RecordBatch:
-            return self.sealing.row(block[:used], part=part, number=number, file=last[0], split=last[1])
 
-        for file, split, table in self.batches.runs(batches):
-            if used and (file, split) != last:
-                yield make_block()
-                number, used = number + 1, 0
-            last, at = (file, split), 0
-            while at < len(table):
-                count = min(block_rows - used, len(table) - at)
-                encoder.encode(table.slice(at, count), block[used : used + count])
-                used, at = used + count, at + count
-                if used == block_rows:
-                    yield make_block()
-                    number, used = number + 1, 0
-        if used:
-            yield make_block()
+def _fill_blocks(encoder: Encoder, tables: Iterator[pa.RecordBatch], block: PackedRows) -> Iterator[PackedRows]:
+    """Yield the encoded rows in full blocks and a last one, all in the same array."""
+    used = 0
+    for table in tables:
+        at = 0
+        while at < len(table):
+            count = min(len(block) - used, len(table) - at)
+            encoder.encode(table.slice(at, count), block[used : used + count])
+            used, at = used + count, at + count
+            if used == len(block):
+                yield block
+                used = 0
+    if used:
+        yield block[:used]
 
 
 @dataclass(frozen=True)
@@ -223,7 +221,7 @@ class Ship(Task):
     batches: Batches
     make: EncodedWork | None
 
-    columns: ClassVar[str] = SHIPPED
+    columns: ClassVar[str] = BLOCKS
 
     def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         part, number = partition_number(), 0
@@ -231,12 +229,11 @@ class Ship(Task):
         for file, split, table in self.batches.runs(batches):
             for at in range(0, len(table), MAX_BATCH_ROWS):
                 chunk = table.slice(at, MAX_BATCH_ROWS)
-                shipped = make(chunk)
+                packed = make(chunk)
                 if self.make is not None:
-                    at_place = b"".join(place.to_bytes(8, "little") for place in (part, number))
-                    shipped = hide(shipped, self.make.key + at_place)
-                places = {"part": part, "number": number, "file": file, "split": split}
-                yield self.row(**places, rows=len(chunk), shipped=shipped)
+                    packed = hide(packed, self.make.key + struct.pack("<2q", part, number))
+                place = {"part": part, "number": number, "file": file, "split": split, "start": 0}
+                yield self.row(**place, rows=len(chunk), digest=b"", packed=packed)
                 number += 1
 
 
@@ -247,7 +244,7 @@ class EncodedWork:
     schema: Schema
     on_bad_row: OnBadRow
     work: Callable[[PackedRows], object]
-    key: bytes
+    key: bytes = field(default_factory=lambda: secrets.token_bytes(KEY_BYTES))
 
     def start(self) -> Callable[[pa.RecordBatch], bytes]:
         encoder = Encoder(self.schema.encoding, on_bad_row=self.on_bad_row)
@@ -256,20 +253,18 @@ class EncodedWork:
 
 @dataclass(frozen=True)
 class Order(Task):
-    """Assigns shipped results to partitions in the order of the rows."""
+    """Assigns shipped results to partitions, by the part and number of each."""
 
-    targets: Mapping[tuple[int, int], tuple[int, int]]
+    targets: Mapping[tuple[int, int], int]
 
     columns: ClassVar[str] = ORDERED
 
     def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for one in batch.to_pylist():
-                check_fault(one["fault"])
-                found = self.targets.get((one["part"], one["number"]))
-                if found is None:
-                    raise DataError(CHANGED)
-                yield self.row(target=found[0], place=found[1], shipped=one["shipped"])
+        for one in read_rows(batches):
+            target = self.targets.get((one["part"], one["number"]))
+            if target is None:
+                raise DataError(CHANGED)
+            yield self.row(target=target, number=one["number"], packed=one["packed"].to_pybytes())
 
 
 def arrow_bytes(batch: pa.RecordBatch) -> bytes:
@@ -287,10 +282,16 @@ def arrow_batch(data: bytes) -> pa.RecordBatch:
         return reader.read_next_batch()
 
 
-def check_fault(fault: str | None) -> None:
-    """Raise the error that an earlier task reported, if any."""
-    if fault is not None:
-        raise DataError(fault)
+def read_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
+    """Yield the rows of another task's result, with packed rows as buffers, not copies; raise the error it reported."""
+    for batch in batches:
+        columns = {name: batch.column(name) for name in batch.schema.names}
+        for index in range(batch.num_rows):
+            cells = {name: column[index] for name, column in columns.items()}
+            fault = cells["fault"].as_py()
+            if fault is not None:
+                raise DataError(fault)
+            yield {name: cell.as_buffer() if name == "packed" else cell.as_py() for name, cell in cells.items()}
 
 
 @dataclass(frozen=True)
@@ -299,67 +300,59 @@ class Block:
 
     part: int
     number: int
-    start: int | None
+    start: int
     digest: bytes
     rows: PackedRows
 
-
-def read_blocks(batches: Iterator[pa.RecordBatch], width: int) -> Iterator[Block]:
-    """Yield the blocks of a partition without copying them."""
-    for batch in batches:
-        columns = {name: batch.column(name) for name in batch.schema.names}
-        for index in range(batch.num_rows):
-            check_fault(columns["fault"][index].as_py())
-            packed = columns["packed"][index].as_buffer()
-            rows = np.frombuffer(packed, np.float32).reshape(-1, width)
-            part, number, start = (columns[name][index].as_py() for name in ("part", "number", "start"))
-            yield Block(part, number, start, columns["digest"][index].as_py(), rows)
-
-
-@dataclass(frozen=True)
-class Window:
-    """A range of positions of ordered rows; None in its place is all rows, in any order."""
-
-    start: int
-    stop: int
-
-    def select_rows(self, block: Block) -> PackedRows:
-        assert block.start is not None
-        first, last = max(self.start - block.start, 0), min(self.stop - block.start, len(block.rows))
-        return block.rows[first : max(first, last)]
-
-
-@dataclass(frozen=True)
-class Places:
-    """The original position of the first row and the digest of each block, by its part and number."""
-
-    of: Mapping[tuple[int, int], tuple[int, bytes]]
-
-    def start(self, block: Block) -> int:
-        """Return the position of the first row of a block; raises if the block has changed."""
-        start, digest = self.of.get((block.part, block.number), (0, b""))
-        if digest != block.digest:
+    def check_start(self, places: Places) -> int:
+        """Return the original position of the first row; raise DataError if the block has changed."""
+        start, digest = places.get((self.part, self.number), (0, b""))
+        if digest != self.digest:
             raise DataError(CHANGED)
         return start
 
 
+#: The original position of the first row and the digest of each block, by its part and number.
+Places: TypeAlias = Mapping[tuple[int, int], tuple[int, bytes]]
+
+
+def read_blocks(batches: Iterator[pa.RecordBatch], width: int) -> Iterator[Block]:
+    """Yield the blocks of a partition without copying them."""
+    for one in read_rows(batches):
+        rows = np.frombuffer(one["packed"], np.float32).reshape(-1, width)
+        yield Block(one["part"], one["number"], one["start"], one["digest"], rows)
+
+
 @dataclass(frozen=True)
-class SelectRange(Task):
-    """Selects the rows at positions 0 to rows - 1 from all blocks, in any order."""
+class Window:
+    """A range of positions of ordered rows; blocks in any order start at position 0."""
+
+    start: int
+    stop: int
+
+    def select_rows(self, start: int, rows: PackedRows) -> PackedRows:
+        """Return those of the rows from position `start` on that are in the window."""
+        first, last = max(self.start - start, 0), min(self.stop - start, len(rows))
+        return rows[first : max(first, last)]
+
+
+#: The window of all rows.
+ALL_ROWS = Window(0, (1 << 63) - 1)
+
+
+@dataclass(frozen=True)
+class SelectRange(BlockTask):
+    """Selects the rows of a window of original positions from all blocks, in any order."""
 
     places: Places
-    rows: int
+    window: Window
     width: int
-    sealing: Sealing
-
-    columns: ClassVar[str] = BLOCKS
 
     def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for block in read_blocks(batches, self.width):
-            at = self.places.start(block)
-            first, last = max(-at, 0), min(self.rows - at, len(block.rows))
-            if first < last:
-                yield self.sealing.row(block.rows[first:last], part=block.part, number=block.number)
+            rows = self.window.select_rows(block.check_start(self.places), block.rows)
+            if len(rows):
+                yield self.seal(rows, part=block.part, number=block.number)
 
 
 #: Start and stop of a range of rows, and the seed that permutes them.
@@ -378,14 +371,14 @@ class Scatter(Task):
     moves: tuple[Move, ...]
     ranges: tuple[tuple[int, int], ...]
     width: int
-    key: bytes  #: masks the chunks
+    key: bytes = field(default_factory=lambda: secrets.token_bytes(KEY_BYTES))  #: masks the chunks
 
     columns: ClassVar[str] = CHUNKS
 
     def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         starts, stops = (np.array(edges, np.int64) for edges in zip(*self.ranges, strict=True))
         for block in read_blocks(batches, self.width):
-            positions = self._positions(self.places.start(block), len(block.rows))
+            positions = self._positions(block.check_start(self.places), len(block.rows))
             parts = np.searchsorted(starts, positions, side="right") - 1
             met = np.flatnonzero((parts >= 0) & (positions < stops[parts]))
             order = met[np.argsort(parts[met], kind="stable")]
@@ -442,36 +435,28 @@ def gather_rows(
 ) -> dict[int, PackedRows]:
     """Sort the chunks of a partition into the rows of ranges, by the number of the range."""
     parts: dict[int, _RangeBuffer] = {}
-    for batch in batches:
-        columns = {name: batch.column(name) for name in batch.schema.names}
-        for index in range(batch.num_rows):
-            check_fault(columns["fault"][index].as_py())
-            part = columns["part"][index].as_py()
-            if part not in parts:
-                parts[part] = _RangeBuffer(sizes[part], width, memory_bytes)
-            slots = np.frombuffer(columns["slots"][index].as_buffer(), np.uint32).astype(np.int64)
-            parts[part].put(slots, np.frombuffer(reveal(columns["packed"][index].as_buffer()), np.float32))
+    for one in read_rows(batches):
+        part = one["part"]
+        if part not in parts:
+            parts[part] = _RangeBuffer(sizes[part], width, memory_bytes)
+        slots = np.frombuffer(one["slots"], np.uint32).astype(np.int64)
+        parts[part].put(slots, np.frombuffer(reveal(one["packed"]), np.float32))
     return {part: parts.pop(part).finish() for part in sorted(parts)}
 
 
 @dataclass(frozen=True)
-class PutInOrder(Task):
+class PutInOrder(BlockTask):
     """Sorts the chunks of a range into blocks."""
 
     bounds: tuple[int, ...]  #: the starts of ranges, and the end of the last
     width: int
-    sealing: Sealing
     memory_bytes: int = MEMORY_BYTES
 
-    columns: ClassVar[str] = BLOCKS
-
     def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        block_rows, sizes = max(1, BLOCK_BYTES // (4 * self.width)), np.diff(self.bounds).tolist()
+        step, sizes = rows_per_block(self.width), np.diff(self.bounds).tolist()
         for part, rows in gather_rows(batches, sizes, self.width, self.memory_bytes).items():
-            for number, at in enumerate(range(0, len(rows), block_rows)):
-                yield self.sealing.row(
-                    rows[at : at + block_rows], part=part, number=number, start=self.bounds[part] + at
-                )
+            for number, at in enumerate(range(0, len(rows), step)):
+                yield self.seal(rows[at : at + step], part=part, number=number, start=self.bounds[part] + at)
 
 
 @dataclass(frozen=True)
@@ -493,26 +478,33 @@ class Train(Task):
             own = Partition(0, size, states, seeds)
             with _spool(rows, shuffled=any(seed is not None for seed in seeds)) as prepared:
                 run_part(prepared, own, Passes([own], Context(seed=0, threads=1)))
-            yield self.row(part=part, rows=size, result=hide_results(states, self.parts, part))
+            yield self.row(part=part, result=hide_results(states, self.parts, part))
 
 
 def _spool(rows: PackedRows, *, shuffled: bool) -> LocalRows:
     """Return rows as local rows; those in a file that will be shuffled are copied to a store that supports it."""
-    size, width = rows.shape
-    if isinstance(rows, np.memmap) and shuffled:
-        step = max(1, MEMORY_BYTES // (4 * width))
-        prepared = store_rows(
-            (rows[at : at + step] for at in range(0, size, step)),
-            rows=size,
-            width=width,
-            ordered=False,
-            context=Context(seed=0, threads=1),
-            directory=block_cache.local_directory(),
-            memory_bytes=0,
-        )
-        prepared.ordered = True  # already permuted
-        return prepared
-    return LocalRows(MemoryStore(rows), 0, size)
+    if not (isinstance(rows, np.memmap) and shuffled):
+        return LocalRows(MemoryStore(rows), 0, len(rows))
+    step = max(1, MEMORY_BYTES // (4 * rows.shape[1]))
+    blocks = (rows[at : at + step] for at in range(0, len(rows), step))
+    return store_permuted(blocks, shape=rows.shape, directory=block_cache.local_directory(), memory_bytes=0)
+
+
+def store_permuted(
+    blocks: Iterable[PackedRows],
+    *,
+    shape: tuple[int, ...],
+    directory: str | Path | None,
+    memory_bytes: int | None = None,
+) -> LocalRows:
+    """Store rows that are permuted already, of this number and width."""
+    rows, width = shape
+    context = Context(seed=0, threads=1)
+    prepared = store_rows(
+        blocks, rows=rows, width=width, ordered=False, context=context, directory=directory, memory_bytes=memory_bytes
+    )
+    prepared.ordered = True
+    return prepared
 
 
 def hide(data: bytes, key: bytes) -> bytes:
@@ -551,7 +543,7 @@ def pack_payload(objects: object) -> bytes:
     pages = np.frombuffer(data + bytes(-len(data) % PAGE_BYTES), np.uint8).reshape(-1, PAGE_BYTES)
     nonzero = pages.any(axis=1)
     packed = pickle.dumps((len(data), np.packbits(nonzero).tobytes(), pages[nonzero].tobytes()))
-    return hide(packed, secrets.token_bytes(16))
+    return hide(packed, secrets.token_bytes(KEY_BYTES))
 
 
 def unpack_payload(data: bytes) -> Any:
@@ -574,101 +566,123 @@ def read_results(data: bytes) -> list[bytes]:
     return results
 
 
-class _ResultTask(Task):
-    """A task that returns sums or states, with a fingerprint of the blocks it has read."""
+@dataclass(frozen=True)
+class ScanTask(Task):
+    """Adds the blocks of a partition to sums or states, and returns these with a fingerprint of the blocks."""
+
+    payload: bytes  #: empty sums, or the bytes of states, by `pack_payload`
 
     columns: ClassVar[str] = RESULTS
 
-    def result(
-        self,
-        results: Sequence[Summation] | Sequence[State],
-        payload: bytes,
-        *,
-        rows: int,
-        digests: Sequence[bytes],
-        missing: Sequence[bytes] = (),
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield one row, unless the partition has no blocks."""
+    def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        fed = [State.from_bytes(one) if isinstance(one, bytes) else one.fresh() for one in unpack_payload(self.payload)]
+        digests, missing = [], []
+        for digest, rows in self.read(batches):
+            if rows is None:
+                missing.append(digest)
+            else:
+                self.add(fed, rows)
+                digests.append(digest)
         if digests or missing:
-            part = partition_number()
-            yield self.row(
-                part=part,
-                rows=rows,
-                fingerprint=fingerprint(digests),
-                result=hide_results(results, payload, part),
-                missing=b"".join(missing),
-            )
+            part, found = partition_number(), fingerprint(digests)
+            result = hide_results(fed, self.payload, part)
+            yield self.row(part=part, fingerprint=found, result=result, missing=b"".join(missing))
+
+    @abstractmethod
+    def read(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[bytes, Any]]:
+        """Yield the digest and the rows of each block; None instead of rows: it is missing in the cache."""
+
+    def add(self, fed: list[Any], rows: Any) -> None:
+        """Add the rows of a block to all sums."""
+        for each in fed:
+            each.add(rows)
 
 
 @dataclass(frozen=True)
-class Sum(_ResultTask):
+class Sum(ScanTask):
     """Computes the sums of a partition, over all blocks or those missing in a cached scan, and caches the blocks."""
 
-    sums: bytes  #: empty sums, by `pack_payload`
-    window: Window | None
+    window: Window
     width: int
     missed: frozenset[bytes] | None = None
     run: str | None = None
 
-    def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        sums: list[Summation] = [each.fresh() for each in unpack_payload(self.sums)]
-        digests, count = [], 0
+    def read(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[bytes, PackedRows]]:
         for block in read_blocks(batches, self.width):
             if self.missed is not None and block.digest not in self.missed:
                 continue
             if self.run is not None:
                 block_cache.save(self.run, block.digest.hex(), block.rows)
-            rows = block.rows if self.window is None else self.window.select_rows(block)
-            for each in sums:
-                each.add(rows)
-            digests.append(block.digest)
-            count += len(rows)
-        yield from self.result(sums, self.sums, rows=count, digests=digests)
+            yield block.digest, self.window.select_rows(block.start, block.rows)
 
 
 @dataclass(frozen=True)
-class SumCached(_ResultTask):
+class SumCached(ScanTask):
     """Computes the sums of a partition from cached blocks; Spark passes only their digests.
 
     The rows sampled by sums of a share are cached too. Spark never sees them, because their number is private.
     """
 
-    sums: bytes
     width: int
     run: str
     share: float = 1.0
 
-    def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        sums: list[Summation] = [each.fresh() for each in unpack_payload(self.sums)]
-        digests: list[bytes] = []
-        missing: list[bytes] = []
-        count = 0
+    def read(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[bytes, PackedRows | None]]:
         block_cache.touch(self.run)
-        for batch in batches:
-            for one in batch.to_pylist():
-                check_fault(one["fault"])
-                rows = self._load_rows(one["digest"], one["rows"])
-                if rows is None:
-                    missing.append(one["digest"])
-                    continue
-                for each in sums:
-                    each.add(rows)
-                digests.append(one["digest"])
-                count += one["rows"]
-        yield from self.result(sums, self.sums, rows=count, digests=digests, missing=missing)
+        for one in read_rows(batches):
+            yield one["digest"], self._load_rows(one["digest"].hex(), one["rows"])
 
-    def _load_rows(self, digest: bytes, count: int) -> PackedRows | None:
-        if self.share == 1.0:
-            return block_cache.load(self.run, digest.hex(), rows=count, width=self.width)
-        name = f"{digest.hex()}-{self.share!r}"
-        sample = block_cache.load(self.run, name, width=self.width)
-        if sample is None:
-            rows = block_cache.load(self.run, digest.hex(), rows=count, width=self.width)
-            if rows is None:
-                return None
-            sample = packing.sampled(rows, self.share)
-            block_cache.save(self.run, name, sample)
+    def _load_rows(self, name: str, count: int) -> PackedRows | None:
+        sample_name = f"{name}-{self.share!r}"
+        sample = None if self.share == 1.0 else block_cache.load(self.run, sample_name, width=self.width)
+        if sample is not None:
+            return sample
+        rows = block_cache.load(self.run, name, rows=count, width=self.width)
+        if rows is None or self.share == 1.0:
+            return rows
+        sample = packing.sampled(rows, self.share)
+        block_cache.save(self.run, sample_name, sample)
         return sample
+
+
+@dataclass(frozen=True)
+class JoinSums(ScanTask):
+    """Adds up the sums of several partitions, where they are too large to be added by the driver alone."""
+
+    def read(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[bytes, bytes | None]]:
+        for one in read_rows(batches):
+            yield one["fingerprint"], one["result"]
+            yield one["missing"], None
+
+    def add(self, fed: list[Any], rows: bytes) -> None:
+        join_results(fed, rows)
+
+
+def join_results(sums: Sequence[Summation], result: bytes) -> None:
+    """Add the partial sums of a task's result to `sums`."""
+    for each, summed in zip(sums, read_results(result), strict=True):
+        other = each.fresh()
+        other.update(summed)
+        each.join(other)
+
+
+@dataclass(frozen=True)
+class Run(ScanTask):
+    """Runs a pass of the states over the rows of one part of the blocks, in order."""
+
+    window: Window
+    width: int
+
+    def read(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[bytes, PackedRows]]:
+        expected = None
+        for block in read_blocks(batches, self.width):
+            if expected is not None and block.start != expected:
+                raise DataError(CHANGED)
+            expected = block.start + len(block.rows)
+            yield block.digest, self.window.select_rows(block.start, block.rows)
+
+    def add(self, fed: list[Any], rows: PackedRows) -> None:
+        sgd.run(fed, rows)
 
 
 @dataclass(frozen=True)
@@ -683,54 +697,3 @@ class RemoveBlocks(Task):
         block_cache.remove(self.run)
         for _ in batches:  # Spark kills a worker that does not read all
             yield from ()
-
-
-@dataclass(frozen=True)
-class JoinSums(_ResultTask):
-    """Adds up the sums of several partitions, where they are too large to be added by the driver alone."""
-
-    sums: bytes
-
-    def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        sums: list[Summation] = [each.fresh() for each in unpack_payload(self.sums)]
-        fingerprints: list[bytes] = []
-        missing: list[bytes] = []
-        count = 0
-        for batch in batches:
-            for one in batch.to_pylist():
-                check_fault(one["fault"])
-                join_results(sums, one["result"])
-                fingerprints.append(one["fingerprint"])
-                missing.append(one["missing"] or b"")
-                count += one["rows"]
-        yield from self.result(sums, self.sums, rows=count, digests=fingerprints, missing=missing)
-
-
-def join_results(sums: Sequence[Summation], result: bytes) -> None:
-    """Add the partial sums of a task's result to `sums`."""
-    for each, summed in zip(sums, read_results(result), strict=True):
-        other = each.fresh()
-        other.update(summed)
-        each.join(other)
-
-
-@dataclass(frozen=True)
-class Run(_ResultTask):
-    """Runs a pass of the states over the rows of one part of the blocks, in order."""
-
-    states: bytes  #: by `pack_payload`
-    window: Window
-    width: int
-
-    def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        states = [State.from_bytes(state) for state in unpack_payload(self.states)]
-        digests: list[bytes] = []
-        expected, count = None, 0
-        for block in read_blocks(batches, self.width):
-            if expected is not None and block.start != expected:
-                raise DataError(CHANGED)
-            rows = self.window.select_rows(block)
-            sgd.run(states, rows)
-            expected, count = (block.start or 0) + len(block.rows), count + len(rows)
-            digests.append(block.digest)
-        yield from self.result(states, self.states, rows=count, digests=digests)

@@ -7,7 +7,6 @@ part on one executor. Only the draws of some white-box algorithms need all rows 
 from __future__ import annotations
 
 import copy
-import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -20,10 +19,10 @@ import numpy as np
 from boltdp import _interrupts
 from boltdp._arrays import Integers, PackedRows
 from boltdp.context import Context
-from boltdp.engines.local_store import LocalRows, store_rows
+from boltdp.engines.local_store import LocalRows
 from boltdp.engines.prepared_rows import Partition, Passes, PreparedRows, check_ordered, check_parts, check_width
 from boltdp.engines.spark import executor_tasks
-from boltdp.engines.spark.executor_tasks import CHANGED, CHANGED_HINT, PLACES, Places, Window
+from boltdp.engines.spark.executor_tasks import ALL_ROWS, CHANGED, CHANGED_HINT, PLACES, Places, Window
 from boltdp.engines.spark.session import Session
 from boltdp.errors import DataError
 from boltdp.kernel.feature_map import FeatureMap
@@ -40,7 +39,6 @@ JOINED_BYTES = 256 << 20
 ONE_PLACE_BYTES = 64 << 30
 #: Minimal number of tasks that remove cached blocks from executors.
 MIN_REMOVAL_TASKS = 4
-FAULT = "the rows cannot be prepared"
 
 
 @dataclass(frozen=True)
@@ -49,9 +47,9 @@ class Place:
 
     part: int
     number: int
-    file: int | None
-    split: int | None
-    start: int | None
+    file: int
+    split: int
+    start: int
     rows: int
     digest: bytes
 
@@ -59,17 +57,30 @@ class Place:
 class Stored:
     """A persisted DataFrame of blocks, and their places."""
 
-    def __init__(self, session: Session, frame: Any, *, width: int, run: str | None = None) -> None:
-        """Compute and persist the blocks in one job. `run` is the name of those in the cache of executors."""
-        self.session, self.width, self._run = session, width, run
+    def __init__(
+        self,
+        session: Session,
+        frame: Any,
+        *,
+        width: int = 1,
+        run: str | None = None,
+        rows: int | None = None,
+        fault: str = "the rows cannot be prepared",
+    ) -> None:
+        """Compute and persist the blocks in one job, and check the number of `rows` if it is given.
+
+        `run` is the name of the blocks in the cache of executors, and `fault` the message if the job fails.
+        """
+        self.session, self.width, self._run, self._fault = session, width, run, fault
         self.frame = frame
+        level = storage_level()
         # The places are persisted separately, so that a scan of cached blocks does not read Spark's copies.
-        self._named = session.ask(
-            lambda: frame.persist(storage_level()).select(*PLACES).persist(storage_level()), FAULT
-        )
+        self._named = session.ask(lambda: frame.persist(level).select(*PLACES).persist(level), fault)
         self.places: list[Place] = []
         try:
             self.places = self._collect_places()
+            if rows not in (None, self.rows):
+                raise DataError(CHANGED, hint=CHANGED_HINT)
         except BaseException:
             with suppress(DataError):  # keep the first error
                 self.drop()
@@ -79,42 +90,43 @@ class Stored:
     def rows(self) -> int:
         return sum(place.rows for place in self.places)
 
+    @property
+    def parts(self) -> int:
+        return len({place.part for place in self.places})
+
     def drop(self) -> None:
         """Remove the blocks from Spark and from the cache of executors."""
         fault = "the rows cannot be dropped"
         if self._run is not None:
             # About as many tasks as executors; on an executor without a task, the watchdog removes the blocks.
-            tries = max(MIN_REMOVAL_TASKS, len({place.part for place in self.places}))
+            tries = max(MIN_REMOVAL_TASKS, self.parts)
+            removal, empty = executor_tasks.RemoveBlocks(self._run), self.session.spark.range(0, tries, 1, tries)
             with suppress(DataError):
-                ended = self.session.map_partitions(
-                    self.session.spark.range(0, tries, 1, tries), executor_tasks.RemoveBlocks(self._run)
-                )
-                self.session.ask(lambda: ended.collect(), fault)
+                self.session.ask(self.session.map_partitions(empty, removal).collect, fault)
         for frame in (self._named, self.frame):
             self.session.ask(frame.unpersist, fault)
 
-    def add_sums(self, sums: Sequence[Summation], window: Window | None, share: float) -> None:
+    def add_sums(self, sums: Sequence[Summation], window: Window, share: float) -> None:
         """Add the rows of a window to sums in one job; `share` is the share of rows that the sums sample."""
-        payload, chosen = executor_tasks.pack_payload([each.fresh() for each in sums]), self.find_overlapping(window)
-        if self._run is None or window is not None:
-            found = self._collect_sums(
-                self.map_partitions(executor_tasks.Sum(payload, window, self.width), window), sums, payload
-            )
+        payload = executor_tasks.pack_payload([each.fresh() for each in sums])
+        if self._run is None or window != ALL_ROWS:
+            task = executor_tasks.Sum(payload, window, self.width)
+            found = self._collect_sums(self.filter_blocks(window), task, sums)
         else:
             cached = executor_tasks.SumCached(payload, self.width, self._run, share)
-            found = self._collect_sums(self.session.map_partitions(self._named, cached), sums, payload)
+            found = self._collect_sums(self._named, cached, sums)
             found += self._sum_missing(found, sums, payload)
-        self.check_blocks(found, chosen)
+        self.check_blocks(found, self.find_overlapping(window))
         for one in found:
             executor_tasks.join_results(sums, bytes(one["result"]))
 
-    def _collect_sums(self, partial: Any, sums: Sequence[Summation], payload: bytes) -> list[Any]:
+    def _collect_sums(self, frame: Any, task: executor_tasks.ScanTask, sums: Sequence[Summation]) -> list[Any]:
+        partial = self.session.map_partitions(frame, task)
         join_tasks = max(1, JOINED_BYTES // sum(len(each.to_bytes()) for each in sums))
-        if len({place.part for place in self.places}) > join_tasks:
-            partial = self.session.map_partitions(
-                partial.repartitionById(join_tasks, "part"), executor_tasks.JoinSums(payload)
-            )
-        found: list[Any] = self.session.ask(lambda: partial.collect(), "the rows cannot be summed")
+        if self.parts > join_tasks:
+            join = executor_tasks.JoinSums(task.payload)
+            partial = self.session.map_partitions(partial.repartitionById(join_tasks, "part"), join)
+        found: list[Any] = self.session.ask(partial.collect, "the rows cannot be summed")
         return found
 
     def _sum_missing(self, found: Sequence[Any], sums: Sequence[Summation], payload: bytes) -> list[Any]:
@@ -126,33 +138,24 @@ class Stored:
         if not missed:
             return []
         parts = ", ".join(str(part) for part in sorted({p.part for p in self.places if p.digest in missed}))
-        task = executor_tasks.Sum(payload, None, self.width, missed, self._run)
-        frame = self.frame.where(f"part IN ({parts or -1})")
-        return self._collect_sums(self.session.map_partitions(frame, task), sums, payload)
+        task = executor_tasks.Sum(payload, ALL_ROWS, self.width, missed, self._run)
+        return self._collect_sums(self.frame.where(f"part IN ({parts or -1})"), task, sums)
 
     def _collect_places(self) -> list[Place]:
-        found = self.session.ask(lambda: self._named.collect(), FAULT)
+        found = self.session.ask(self._named.collect, self._fault)
         raise_faults(found)
-        return [
-            Place(
-                one["part"], one["number"], one["file"], one["split"], one["start"], one["rows"], bytes(one["digest"])
-            )
-            for one in sorted(found, key=lambda one: (one["part"], one["number"]))
-        ]
+        places = [Place(**{name: one[name] for name in PLACES[:-2]}, digest=bytes(one["digest"])) for one in found]
+        return sorted(places, key=lambda place: (place.part, place.number))
 
     def make_places(self, starts: Sequence[int]) -> Places:
         """Return the places for tasks, with the position of each block's first row."""
-        return Places(
-            {
-                (place.part, place.number): (start, place.digest)
-                for place, start in zip(self.places, starts, strict=True)
-            }
-        )
+        known = zip(self.places, starts, strict=True)
+        return {(place.part, place.number): (start, place.digest) for place, start in known}
 
-    def map_partitions(self, task: executor_tasks.Task, window: Window | None, *, part: int | None = None) -> Any:
-        """Apply a task to the blocks that overlap a window, optionally of one part only."""
-        frame = self.frame if window is None else self.frame.where(_overlap_condition(window))
-        return self.session.map_partitions(frame if part is None else frame.where(f"part = {part}"), task)
+    def filter_blocks(self, window: Window) -> Any:
+        """Return the DataFrame of the blocks that overlap a window."""
+        overlapping = f"start < {window.stop} AND start + rows > {window.start}"
+        return self.frame.where(f"fault IS NOT NULL OR ({overlapping})")
 
     def check_blocks(self, found: Sequence[Any], chosen: Sequence[Place]) -> None:
         """Raise unless results are of the chosen, unchanged blocks."""
@@ -161,39 +164,27 @@ class Stored:
         if met != executor_tasks.fingerprint([place.digest for place in chosen]):
             raise DataError(CHANGED, hint=CHANGED_HINT)
 
-    def stream(self, window: Window | None) -> Iterator[PackedRows]:
-        frame = self.frame if window is None else self.frame.where(_overlap_condition(window))
-        expected, last = {place.digest: place for place in self.find_overlapping(window)}, -1
-        for one in iterate_rows(self.session, frame, "the rows cannot be read"):
-            raise_faults([one])
+    def stream(self, window: Window) -> Iterator[PackedRows]:
+        expected, last = {place.digest: place for place in self.find_overlapping(window)}, 0
+        for one in iterate_rows(self.session, self.filter_blocks(window)):
             place = expected.pop(bytes(one["digest"]), None)
-            if place is None or (place.start is not None and place.start <= last):
+            if place is None or place.start < last:
                 raise DataError(CHANGED, hint=CHANGED_HINT)
-            last = -1 if place.start is None else place.start
-            packed = np.frombuffer(one["packed"], np.float32).reshape(-1, self.width)
-            block = executor_tasks.Block(place.part, place.number, place.start, place.digest, packed)
-            yield packed if window is None else window.select_rows(block)
+            last = place.start
+            yield window.select_rows(last, np.frombuffer(one["packed"], np.float32).reshape(-1, self.width))
         if expected:
             raise DataError(CHANGED, hint=CHANGED_HINT)
 
-    def find_overlapping(self, window: Window | None) -> list[Place]:
-        if window is None:
-            return self.places
-        return [
-            place
-            for place in self.places
-            if place.start is not None and place.start < window.stop and place.start + place.rows > window.start
-        ]
+    def find_overlapping(self, window: Window) -> list[Place]:
+        return [place for place in self.places if place.start < window.stop and place.start + place.rows > window.start]
 
 
 class PreparedBlocks(PreparedRows):
     """Packed blocks in a cluster, or a range of their rows."""
 
-    def __init__(
-        self, blocks: Blocks, start: int, stop: int, *, feature_map: FeatureMap | None, share: float = 1.0
-    ) -> None:
-        super().__init__(start, stop, cells=blocks.width - 1, feature_map=feature_map, ordered=blocks.ordered)
-        self._blocks, self._share = blocks, share
+    def __init__(self, blocks: Blocks, *, feature_map: FeatureMap | None) -> None:
+        super().__init__(0, blocks.rows, cells=blocks.width - 1, feature_map=feature_map, ordered=blocks.ordered)
+        self._blocks, self._share = blocks, 1.0
 
     @property
     def parts(self) -> int:
@@ -249,34 +240,10 @@ class PreparedBlocks(PreparedRows):
     def close(self) -> None:
         self._blocks.close()
 
-    @classmethod
-    def from_unordered(cls, stored: Stored, *, feature_map: FeatureMap | None) -> PreparedBlocks:
-        """Return blocks in any order, for sums only."""
-        return cls(Blocks(stored), 0, stored.rows, feature_map=feature_map)
-
-    @classmethod
-    def from_ordered(
-        cls,
-        stored: Stored,
-        starts: Sequence[int],
-        *,
-        rows: int,
-        seed: int,
-        parts: int | None,
-        feature_map: FeatureMap | None,
-        spool: str | Path | None,
-    ) -> PreparedBlocks:
-        """Return the rows at positions 0 to rows - 1, permuted by the seed; `starts` are the positions of blocks."""
-        scanned = len({place.part for place in stored.places})
-        bounds = part_bounds(rows, width=stored.width, scanned=scanned, parts=parts)
-        blocks = Blocks(stored, starts=starts, bounds=bounds, spool=spool)
-        blocks.move([(0, rows, seed)])
-        return cls(blocks, 0, rows, feature_map=feature_map)
-
     @property
-    def _window(self) -> Window | None:
-        whole = (self._start, self.rows) == (0, self._blocks.rows)
-        return None if whole else Window(self._start, self._stop)
+    def _window(self) -> Window:
+        window = Window(self._start, self._stop)
+        return ALL_ROWS if window == Window(0, self._blocks.rows) else window
 
 
 class Blocks:
@@ -317,14 +284,10 @@ class Blocks:
     def _make_moves(self) -> None:
         """Apply the moves of one round; the new blocks have one partition per part."""
         old, session = self._stored, self._stored.session
-        sealing = executor_tasks.Sealing(secrets.token_bytes(16))
-        settle = executor_tasks.PutInOrder(self.bounds, self.width, sealing, session.memory_bytes)
-        chunks = self._scatter_rows([*pairwise(self.bounds)])
-        new = Stored(session, session.map_partitions(chunks, settle), width=self.width)
-        if new.rows != self.rows:
-            new.drop()
-            raise DataError(CHANGED, hint=CHANGED_HINT)
-        self._stored, self._starts = new, [place.start or 0 for place in new.places]
+        order = executor_tasks.PutInOrder(self.bounds, self.width, session.memory_bytes)
+        blocks = session.map_partitions(self._scatter_rows([*pairwise(self.bounds)]), order)
+        self._stored = Stored(session, blocks, width=self.width, rows=self.rows)
+        self._starts = [place.start for place in self._stored.places]
         self._rounds.pop(0)
         old.drop()
 
@@ -332,28 +295,26 @@ class Blocks:
         """Apply the moves of one round and shuffle the rows to one partition per range of positions."""
         moves = self._rounds[0] if self._rounds else ()
         known = self._stored.make_places(self._starts)
-        scatter = executor_tasks.Scatter(known, moves, tuple(ranges), self.width, secrets.token_bytes(16))
+        scatter = executor_tasks.Scatter(known, moves, tuple(ranges), self.width)
         return self._stored.session.map_partitions(self._stored.frame, scatter).repartitionById(len(ranges), "part")
 
-    def sum(self, sums: Sequence[Summation], window: Window | None, share: float) -> None:
+    def sum(self, sums: Sequence[Summation], window: Window, share: float) -> None:
         # Sums of all rows need no order.
-        unmoved = window is None and self._stored.rows == self.rows
+        unmoved = window == ALL_ROWS and self._stored.rows == self.rows
         (self._stored if unmoved else self.apply_moves()).add_sums(sums, window, share)
 
     def run(self, states: Sequence[State], window: Window) -> Iterator[int]:
         """Run a pass with one job per part, in order, and yield the number of rows done so far."""
-        stored, done = self.apply_moves(), 0
+        stored = self.apply_moves()
         for part, of_part in groupby(stored.find_overlapping(window), key=lambda place: place.part):
-            task = executor_tasks.Run(
-                executor_tasks.pack_payload([state.to_bytes() for state in states]), window, self.width
-            )
-            results = stored.map_partitions(task, window, part=part)
-            found = stored.session.ask(results.collect, "a pass cannot be run")
-            stored.check_blocks(found, [*of_part])
+            payload = executor_tasks.pack_payload([state.to_bytes() for state in states])
+            blocks = stored.filter_blocks(window).where(f"part = {part}")
+            results = stored.session.map_partitions(blocks, executor_tasks.Run(payload, window, self.width))
+            found, places = stored.session.ask(results.collect, "a pass cannot be run"), [*of_part]
+            stored.check_blocks(found, places)
             (one,) = found
             _update(states, one)
-            done += one["rows"]
-            yield done
+            yield min(places[-1].start + places[-1].rows, window.stop) - window.start
 
     def train(self, parts: Sequence[Partition], offset: int) -> None:
         """Run all passes over each part in one job, and add the permutations of these passes as moves."""
@@ -365,7 +326,7 @@ class Blocks:
         session = self._stored.session
         task = executor_tasks.Train(executor_tasks.pack_payload(given), self.width, session.memory_bytes)
         results = session.map_partitions(self._scatter_rows(ranges), task)
-        found = session.ask(lambda: results.collect(), "the passes cannot be run")
+        found = session.ask(results.collect, "the passes cannot be run")
         raise_faults(found)
         if sorted(one["part"] for one in found) != [*range(len(parts))]:
             raise DataError(CHANGED, hint=CHANGED_HINT)
@@ -378,15 +339,8 @@ class Blocks:
     def fetch_rows(self) -> LocalRows:
         stored = self.apply_moves()
         if self._local is None:
-            self._local = store_rows(
-                stored.stream(None),
-                rows=self.rows,
-                width=self.width,
-                ordered=False,
-                context=Context(seed=0, threads=1),
-                directory=self._spool,
-            )
-            self._local.ordered = True  # already permuted
+            shape = self.rows, self.width
+            self._local = executor_tasks.store_permuted(stored.stream(ALL_ROWS), shape=shape, directory=self._spool)
         return self._local
 
     def close(self) -> None:
@@ -419,15 +373,13 @@ def part_bounds(rows: int, *, width: int, scanned: int, parts: int | None = None
     return tuple(part * rows // parts for part in range(parts + 1))
 
 
-def iterate_rows(session: Session, frame: Any, fault: str) -> Iterator[Any]:
-    """Yield the rows of a DataFrame in order, one partition at a time."""
-    rows = session.ask(lambda: frame.toLocalIterator(), fault)
+def iterate_rows(session: Session, frame: Any) -> Iterator[Any]:
+    """Yield the rows of a task's result in order, one partition at a time; raise the error it reported, if any."""
+    fault = "the rows cannot be read"
+    rows = session.ask(frame.toLocalIterator, fault)
     while (one := session.ask(lambda: next(rows, None), fault)) is not None:
+        raise_faults([one])
         yield one
-
-
-def _overlap_condition(window: Window) -> str:
-    return f"start < {window.stop} AND start + rows > {window.start}"
 
 
 def raise_faults(found: Sequence[Any]) -> None:

@@ -76,7 +76,7 @@ class Session:
         if address.startswith("local"):
             # The default of Spark is the python3 on the PATH.
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        with _keep_signals(), quietly():
+        with _keep_signals(), silence_pyspark():
             owned = SparkSession.getActiveSession() is None
             failed = False
             try:
@@ -104,7 +104,7 @@ class Session:
         def work() -> T:
             self.spark.addTag(tag)
             try:
-                with quietly():
+                with silence_pyspark():
                     return action()
             finally:
                 self.spark.removeTag(tag)
@@ -133,12 +133,12 @@ class Session:
     def close(self) -> None:
         self._worker.shutdown()
         if self._owned:
-            with _keep_signals(), quietly(), suppress(Exception):
+            with _keep_signals(), silence_pyspark(), suppress(Exception):
                 self.spark.stop()
 
 
 @contextmanager
-def quietly() -> Iterator[None]:
+def silence_pyspark() -> Iterator[None]:
     """Suppress PySpark's warnings, and its log of exceptions, which may quote values."""
     try:
         from pyspark.logger import PySparkLogger
