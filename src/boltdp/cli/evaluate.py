@@ -15,6 +15,7 @@ from boltdp.errors import ParameterError
 from boltdp.evaluation.classification import Evaluation, NoisyEvaluation
 from boltdp.evaluation.evaluate import evaluate as evaluate_exactly
 from boltdp.evaluation.evaluate import evaluate_privately
+from boltdp.evaluation.metrics import Table
 from boltdp.model import Threshold
 from boltdp.privacy.budget import Budget
 
@@ -144,7 +145,7 @@ def _report(found: Evaluation) -> None:
     if found.confusion is not None:
         counts = zip(found.classes, found.confusion, strict=True)
         rows = [(name, *(f"{count:,.0f}" for count in row)) for name, row in counts]
-        tables = [(("true class, predicted as:", *found.classes), rows), *tables]
+        tables = [Table(("true class, predicted as:", *found.classes), rows), *tables]
     if found.calibration:
         means = [one.mean_probability for one in found.calibration]
         known = [] if None in means else ["mean probability"]
@@ -159,7 +160,8 @@ def _report(found: Evaluation) -> None:
             for one in found.calibration
         ]
         of = found.classes[1] if len(found.classes) == 2 else "the likeliest class"
-        tables = [*tables, ((f"probability of {of}", "rows", *known, "observed share", "95 % interval"), bins)]
+        headings = (f"probability of {of}", "rows", *known, "observed share", "95 % interval")
+        tables = [*tables, Table(headings, bins)]
     for header, described in tables:
         emit("")
         emit_table(described, header=header, numbers=True)
