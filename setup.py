@@ -41,6 +41,7 @@ setup(
                     "sgd.c",
                     "losses.c",
                     "packing.c",
+                    "encoding.c",
                     "feature_map.c",
                     "loss_derivatives.c",
                     "misclassification.c",

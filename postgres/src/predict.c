@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "arrays.h"
-#include "columns.h"
+#include "encoding.h"
 #include "executor/spi.h"
 #include "losses.h"
 #include "packing.h"
@@ -299,7 +299,7 @@ ReadNumbers(const NumberArray *x, Size size, float8 *numbers)
 		}
 }
 
-/* Encode numbers as training did: a cell of each (columns.h), centred and scaled; a missing one is 0. */
+/* Encode numbers as training did: a cell of each (encoding.h), centred and scaled; a missing one is 0. */
 static void
 EncodeNumbers(const Model *model, const float8 *restrict numbers, float8 *restrict features)
 {
@@ -312,7 +312,7 @@ EncodeNumbers(const Model *model, const float8 *restrict numbers, float8 *restri
 
 	for (int i = 0; i < model->inputs; i++)
 	{
-		float8		feature = (CellOf(numbers[i], low[i], high[i], middle[i], half[i]) - center[i]) * factor[i];
+		float8		feature = (encoding_number_cell(numbers[i], low[i], high[i], middle[i], half[i]) - center[i]) * factor[i];
 
 		features[i] = feature == feature ? feature : 0.0;
 	}
