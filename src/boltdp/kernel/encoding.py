@@ -30,7 +30,7 @@ class Values(NamedTuple):
     validity: int = 0  #: address of the validity bitmap, 0 if all are valid
     offset: int = 0  #: of the first value, in values, offsets and bitmap
     codes: int = 0  #: address of the codes of a dictionary, whose indices the values are
-    count: int = 0  #: of these codes
+    n_codes: int = 0
 
     @classmethod
     def of(cls, array: npt.NDArray[Any]) -> Values:
@@ -40,7 +40,7 @@ class Values(NamedTuple):
 
     def with_codes(self, codes: npt.NDArray[np.int32]) -> Values:
         """Return indices of a dictionary with the codes of its values."""
-        return self._replace(keep=(self.keep, codes), codes=codes.ctypes.data, count=len(codes))
+        return self._replace(keep=(self.keep, codes), codes=codes.ctypes.data, n_codes=len(codes))
 
 
 class Packer:
