@@ -20,7 +20,7 @@ from boltdp.encoding.arrow_buffers import locate_values, missing, values
 from boltdp.encoding.compiled_plan import PlanPacker
 from boltdp.encoding.declared_values import Value
 from boltdp.encoding.plan import EncodingPlan, NumberListRule, NumberRule, RuleVisitor, TimePartRule, ValueRule
-from boltdp.encoding.timestamps import HOUR_AT, LAST_DAY, PATTERN, Part, PartCodes, part_codes
+from boltdp.encoding.timestamps import HOUR_AT, LAST_DAY, PATTERN, Codes, Part, part_codes
 from boltdp.kernel.encoding import Values
 
 #: The value of DuckDB's infinite timestamp in Arrow.
@@ -99,7 +99,7 @@ class _Timestamps(NamedTuple):
         hours[known] = values(pc.replace_substring_regex(digits, "^$", "-1").cast(pa.int8()))
         return cls(days, hours, ~known)
 
-    def codes(self, part: Part) -> PartCodes:
+    def codes(self, part: Part) -> Codes:
         """Return the code of a part of each cell, -1 if it is missing."""
         codes = part_codes(part, self.days, self.hours)
         if self.gaps is not None:
@@ -158,7 +158,7 @@ class Coder:
     def __init__(self, declared: Sequence[Value]) -> None:
         rule, nothing = ValueRule("", "", tuple(declared)), np.zeros(0)
         self._packer = PlanPacker(EncodingPlan(rule, (), nothing, nothing, None, None))
-        self._last: tuple[Any, pa.Array, PartCodes] | None = None
+        self._last: tuple[Any, pa.Array, Codes] | None = None
 
     def read(self, cells: pa.Array) -> Values:
         """Return the values that are matched with the declared ones: numbers, booleans, texts, or coded indices."""
@@ -173,13 +173,13 @@ class Coder:
         assert found is not None
         return found
 
-    def codes(self, cells: pa.Array) -> PartCodes:
+    def codes(self, cells: pa.Array) -> Codes:
         """Return the code of each cell."""
         packed = np.empty((len(cells), 1), np.float32)
         self._packer.pack([self.read(cells)], packed)
         return np.nan_to_num(packed[:, 0], nan=-1.0).astype(np.int32)
 
-    def _code_dictionary(self, dictionary: pa.Array) -> PartCodes:
+    def _code_dictionary(self, dictionary: pa.Array) -> Codes:
         """Return the codes of a dictionary's values; those of the last dictionary are cached."""
         key = [buffer and (buffer.address, buffer.size) for buffer in dictionary.buffers()], dictionary.offset
         last = self._last  # read once: another thread may replace it
@@ -196,5 +196,5 @@ class PartCoder:
 
     part: Part
 
-    def codes(self, cells: pa.Array) -> PartCodes:
+    def codes(self, cells: pa.Array) -> Codes:
         return _Timestamps.of(cells).codes(self.part)
