@@ -46,7 +46,7 @@ struct Columns
 
 /* ---- the types of the columns ------------------------------------------------------------------------------- */
 
-/* Make of the declared texts what values of this type are found by: oids of an enum, or texts as the database has them. */
+/* Turn declared texts into what values of this type are found by: oids of an enum, or texts in the database's encoding. */
 static void
 ConvertTexts(struct encoding_lookup *lookup, const ColumnType *column)
 {

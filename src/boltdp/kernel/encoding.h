@@ -1,19 +1,19 @@
 /*
- * encoding.h: from the values of columns to the cells of packed rows (feature_map.h), by a plan made of the public schema.
+ * encoding.h: from the values of columns to the cells of packed rows (feature_map.h), by a plan made of the schema.
  *
  * A plan is compiled by encoding/compiled_plan.py. It is words of 8 bytes, numbers being int64 or double:
  *
  *     PLAN_MAGIC, the number of columns, and for each column, the label first,
- *         COLUMN_CLASS, COLUMN_CATEGORY   how values are matched, the number of entries, and for each of these its code and
- *                                         the number it stands for, or its length and its text (UTF-8, zeros up to a word)
+ *         COLUMN_CLASS, COLUMN_CATEGORY   how values are matched, the number of entries, and for each its code and its
+ *                                         number, or its length and its text (UTF-8, zeros up to a word)
  *         COLUMN_NUMBER                   low, high, the number of places, the places, increasing
  *         COLUMN_VECTOR                   low, high, the length
  *     then the bytes of the feature map by which rows are projected, or 0; and if so, the feature map, the number of
  *     features that come of it, and the matrix.
  *
- * A class or category is the code of the entry that its value matches, a class NaN and a category -1 if there is none. A
- * number is scaled from its bounds to [-1, 1], and followed by the number of places at or below it if it has any: NaN and
- * -1 if it is missing. A vector is `length` numbers. Nothing about a value can fail.
+ * A class or category is the code of the entry that its value matches; without one, a class is NaN and a category -1.
+ * A number is scaled from its bounds to [-1, 1], and followed by the number of places at or below it if it has any: NaN
+ * and -1 if it is missing. A vector is `length` numbers. Nothing about a value can fail.
  */
 #ifndef BOLTDP_ENCODING_H
 #define BOLTDP_ENCODING_H
@@ -41,7 +41,7 @@ struct encoding_lookup {
     uint64_t count;
     struct encoding_entry *entries; /* as declared: the first of equal ones counts */
     uint64_t longest;               /* text */
-    const int32_t *codes;           /* of `span` whole numbers from `base` on; NULL if they are too far apart for that */
+    const int32_t *codes;           /* of `span` whole numbers from `base` on; NULL if they are too far apart */
     uint64_t base, span;
     struct encoding_entry *places;  /* else a hash table with at least as many empty places as entries */
     uint64_t mask;
@@ -74,7 +74,7 @@ struct encoding_plan {
 /* Zeroed memory that is aligned to 8 bytes and lives as long as the plan, or NULL. */
 typedef void *encoding_allocate(size_t bytes);
 
-/* Read a plan, whose words must be aligned and outlive it, then fill the tables of its lookups: SGD_OK or what is wrong. */
+/* Read a plan, whose words must be aligned and outlive it, then fill its lookups; the result is an enum sgd_error. */
 int encoding_open(struct encoding_plan *plan, const void *words, size_t bytes, encoding_allocate *allocate);
 int encoding_fill(struct encoding_plan *plan, encoding_allocate *allocate);
 
