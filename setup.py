@@ -41,6 +41,7 @@ setup(
                     "sgd.c",
                     "losses.c",
                     "packing.c",
+                    "encoding.c",
                     "feature_map.c",
                     "sum_state.c",
                     "loss_derivatives.c",

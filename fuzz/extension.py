@@ -19,7 +19,7 @@ import numpy as np
 import psycopg
 
 from boltdp.engines.postgres.build import KERNEL, SOURCES, ask_pg_config, install
-from boltdp.engines.postgres.encoding_plan import compile_plan
+from boltdp.engines.postgres.encoding_plan import compile_source_plan
 from boltdp.engines.postgres.local_server import Server, private_server
 from boltdp.engines.postgres.source import SourceColumn
 from boltdp.errors import DataError
@@ -109,7 +109,7 @@ def _plan(dice: random.Random) -> bytes:
     bases: dict[str, tuple[str, Kind]]
     bases = {"y": ("int8", "number"), "a": ("float8", "number"), "c": ("text", "text"), "v": ("float4", "list")}
     sources = {name: SourceColumn(name, base, ColumnType(kind)) for name, (base, kind) in bases.items()}
-    plan, _ = compile_plan(Schema(Classes("y", (0, 1)), columns, projection=projection).encoding, sources)
+    plan, _ = compile_source_plan(Schema(Classes("y", (0, 1)), columns, projection=projection).encoding, sources)
     return scrambled(plan, dice) if dice.random() < 0.7 else plan
 
 

@@ -1,4 +1,4 @@
-/* columns.h: from the columns of a row to its cells (feature_map.h), as a plan says that is made of the public schema. */
+/* columns.h: encoding the columns of a row of PostgreSQL by a plan (encoding.h). */
 #ifndef BOLTDP_COLUMNS_H
 #define BOLTDP_COLUMNS_H
 
@@ -27,18 +27,5 @@ const float4 *PackedRows(Columns *columns, const float4 *encoded, int n_rows);
 
 /* Rows that are best projected at once; 1 if they are not. */
 int			RowsAtOnce(const Columns *columns);
-
-/* As packing_cell(), by the middle and half the width of the bounds; rounding first, which loops can do for several at once. */
-static inline float4
-CellOf(float8 x, float8 low, float8 high, float8 middle, float8 half)
-{
-	float4		cell;
-
-	x = x < low ? low : x;
-	x = x > high ? high : x;
-	cell = (float4) ((x - middle) / half);
-	cell = cell < -1.0f ? -1.0f : cell;
-	return cell > 1.0f ? 1.0f : cell;
-}
 
 #endif

@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "arrays.h"
-#include "columns.h"
+#include "encoding.h"
 #include "executor/spi.h"
 #include "losses.h"
 #include "packing.h"
@@ -282,13 +282,13 @@ ReadNumbers(const NumberArray *x, float8 *numbers)
 		numbers[i] = IsNullAt(x, i) ? NAN : numbers[--present];
 }
 
-/* Encode numbers as training did: a cell of each (columns.h), centred and scaled; a missing one is 0. */
+/* Encode numbers as training did: a cell of each (encoding.h), centred and scaled; a missing one is 0. */
 static void
 EncodeNumbers(const Model *model, const float8 *restrict numbers, float8 *restrict features)
 {
 	for (int i = 0; i < model->inputs; i++)
 	{
-		float4		cell = CellOf(numbers[i], model->low[i], model->high[i], model->middle[i], model->half[i]);
+		float4		cell = encoding_number_cell(numbers[i], model->low[i], model->high[i], model->middle[i], model->half[i]);
 		float8		feature = (cell - model->center[i]) * model->factor[i];
 
 		features[i] = feature == feature ? feature : 0.0;

@@ -6,7 +6,6 @@ interrupt during that import is swallowed: the run would not stop.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,23 +13,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from boltdp._arrays import Booleans
-from boltdp.kernel.packing import TYPES, Values
+from boltdp.kernel.encoding import TYPES, Values
 
-#: The types that the kernel reads, by Arrow type, and the size of their values.
-_PACKED = {pa.bool_() if name == "bool" else getattr(pa, name)(): place for place, name in enumerate(TYPES)}
-_SIZES = [np.dtype(name).itemsize for name in TYPES]
-_BITS = TYPES.index("bool")
+#: The names of the types that the kernel reads.
+_NAMES_IN_KERNEL = {pa.type_for_alias({"text": "string"}.get(name, name)): name for name in TYPES}
 #: Arrow's names of types that NumPy names differently.
 _NAMES = {"halffloat": "float16", "float": "float32", "double": "float64"}
-
-
-def dtype_of(kind: pa.DataType) -> np.dtype[Any]:
-    """Return the NumPy type of an Arrow type of numbers or booleans.
-
-    >>> dtype_of(pa.float64()), dtype_of(pa.bool_())
-    (dtype('float64'), dtype('bool'))
-    """
-    return np.dtype(_NAMES.get(str(kind), str(kind)))
 
 
 def values(cells: pa.Array) -> npt.NDArray[Any]:
@@ -39,7 +27,7 @@ def values(cells: pa.Array) -> npt.NDArray[Any]:
     >>> values(pa.array([7, 8, 9], pa.int16()).slice(1)), values(pa.array([False, True, True]).slice(1))
     (array([8, 9], dtype=int16), array([ True,  True]))
     """
-    dtype, buffer = dtype_of(cells.type), cells.buffers()[1]
+    dtype, buffer = np.dtype(_NAMES.get(str(cells.type), str(cells.type))), cells.buffers()[1]
     if buffer is None or not len(cells):
         return np.zeros(len(cells), dtype)
     if dtype.kind == "b":
@@ -48,21 +36,31 @@ def values(cells: pa.Array) -> npt.NDArray[Any]:
 
 
 def locate_values(cells: pa.Array) -> Values | None:
-    """Return the buffers of numbers or booleans for the kernel; None for types that it does not read.
+    """Return the buffers of numbers, booleans or texts for the kernel; None for types that it does not read.
 
-    >>> locate_values(pa.array([7, 8, 9], pa.int16()).slice(1)).offset, locate_values(pa.array(["a"]))
+    >>> locate_values(pa.array([7, 8, 9], pa.int16()).slice(1)).offset, locate_values(pa.nulls(1))
     (1, None)
     """
-    kind = _PACKED.get(cells.type)
-    if kind is None:
+    name = _NAMES_IN_KERNEL.get(cells.type)
+    if name is None:
         return None
-    bitmap, buffer = cells.buffers()
-    size, last = _SIZES[kind], cells.offset + len(cells)
-    # Buffers of other libraries need not be aligned.
-    if buffer is None or buffer.address % size or buffer.size < (last * size if kind < _BITS else (last + 7) // 8):
-        return None
+    bitmap, *buffers = cells.buffers()
     validity = bitmap.address if bitmap is not None and cells.null_count else 0
-    return Values((bitmap, buffer), buffer.address, kind, validity, cells.offset)
+    count = cells.offset + len(cells)
+    if name == "text":
+        ends, texts = _align(buffers[0], 4, 4 * (count + 1)), _align(buffers[1], 1, 0)
+        return Values((bitmap, ends, texts), name, texts.address, ends.address, validity, cells.offset)
+    size = np.dtype(name).itemsize
+    numbers = _align(buffers[0], size, (count + 7) // 8 if name == "bool" else count * size)
+    return Values((bitmap, numbers), name, numbers.address, 0, validity, cells.offset)
+
+
+def _align(buffer: pa.Buffer | None, item: int, size: int) -> pa.Buffer:
+    """Return a buffer of at least `size` bytes that is aligned to its items; those of other libraries need not be."""
+    if buffer is not None and buffer.address % item == 0 and buffer.size >= size:
+        return buffer
+    given = b"" if buffer is None else buffer.to_pybytes()
+    return pa.py_buffer(np.frombuffer(given.ljust(max(size, 1), b"\0"), np.uint8).copy())
 
 
 def missing(cells: pa.Array) -> Booleans | None:
@@ -79,13 +77,6 @@ def missing(cells: pa.Array) -> Booleans | None:
     return ~_unpack_bits(bitmap, cells.offset, len(cells))
 
 
-def text_array(texts: Sequence[str]) -> pa.Array:
-    """Return an Arrow array of strings."""
-    encoded = [text.encode() for text in texts]
-    ends = np.cumsum([0, *map(len, encoded)]).astype(np.int32)
-    return pa.Array.from_buffers(pa.string(), len(texts), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))])
-
-
 def plain_array(values: npt.NDArray[Any]) -> pa.Array:
     """Return an Arrow array of numbers, booleans or strings.
 
@@ -93,7 +84,9 @@ def plain_array(values: npt.NDArray[Any]) -> pa.Array:
     [[0.5, 1.0], [True, False], ['no', 'yes']]
     """
     if values.dtype.kind == "U":
-        return text_array(values.tolist())
+        texts = [text.encode() for text in values.tolist()]
+        ends = np.cumsum([0, *map(len, texts)]).astype(np.int32)
+        return pa.Array.from_buffers(pa.string(), len(texts), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(texts))])
     if values.dtype.kind == "b":
         return plain_array(values.view(np.uint8)).cast(pa.bool_())
     numbers = np.ascontiguousarray(values)

@@ -16,16 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from boltdp._arrays import Booleans, Floats
-from boltdp.encoding.arrow_buffers import dtype_of, locate_values, missing, text_array, values
-from boltdp.encoding.declared_values import Matcher, Value
-from boltdp.encoding.plan import NumberListRule, NumberRule, RuleVisitor, TimePartRule, ValueRule
-from boltdp.encoding.timestamps import HOUR_AT, LAST_DAY, PATTERN, Part, PartCodes, part_codes
-from boltdp.kernel.packing import Values
+from boltdp.encoding.arrow_buffers import locate_values, missing, values
+from boltdp.encoding.compiled_plan import PlanPacker
+from boltdp.encoding.declared_values import Value
+from boltdp.encoding.plan import EncodingPlan, NumberListRule, NumberRule, RuleVisitor, TimePartRule, ValueRule
+from boltdp.encoding.timestamps import HOUR_AT, LAST_DAY, PATTERN, Codes, Part, part_codes
+from boltdp.kernel.encoding import Values
 
-Table: TypeAlias = npt.NDArray[np.int32]
-
-#: The largest lookup table of declared whole numbers.
-MAX_TABLE = 1 << 16
 #: The value of DuckDB's infinite timestamp in Arrow.
 _INFINITE = 2**63 - 1
 #: The length of a day in each unit of Arrow's timestamps.
@@ -52,7 +49,7 @@ class Readers(RuleVisitor[Reader]):
     def number(self, rule: NumberRule) -> Reader:
         def read(cells: Cells) -> Values:
             found = locate_values(cells.array)
-            return Values.of(numbers_of(cells.array)) if found is None else found
+            return Values.of(numbers_of(cells.array)) if found is None or found.type == "text" else found
 
         return read
 
@@ -61,7 +58,7 @@ class Readers(RuleVisitor[Reader]):
 
     def value(self, rule: ValueRule) -> Reader:
         coder = Coder(rule.values)
-        return lambda cells: coder.values(cells.array)
+        return lambda cells: coder.read(cells.array)
 
     def time_part(self, rule: TimePartRule) -> Reader:
         return lambda cells: Values.of(cells.timestamps.codes(rule.part))
@@ -102,7 +99,7 @@ class _Timestamps(NamedTuple):
         hours[known] = values(pc.replace_substring_regex(digits, "^$", "-1").cast(pa.int8()))
         return cls(days, hours, ~known)
 
-    def codes(self, part: Part) -> PartCodes:
+    def codes(self, part: Part) -> Codes:
         """Return the code of a part of each cell, -1 if it is missing."""
         codes = part_codes(part, self.days, self.hours)
         if self.gaps is not None:
@@ -159,75 +156,30 @@ class Coder:
     """
 
     def __init__(self, declared: Sequence[Value]) -> None:
-        self._matcher = Matcher.of(declared)
-        self._texts = text_array(list(self._matcher.texts))
-        self._text_codes = np.array([*self._matcher.texts.values()], np.int32)
-        self._tables: dict[str, tuple[int, Table] | None] = {}
-        self._last: tuple[Any, pa.Array, Table] | None = None
+        rule, nothing = ValueRule("", "", tuple(declared)), np.zeros(0)
+        self._packer = PlanPacker(EncodingPlan(rule, (), nothing, nothing, None, None))
+        self._last: tuple[Any, pa.Array, Codes] | None = None
 
-    def values(self, cells: pa.Array) -> Values:
-        """Return the values from which the packer computes codes."""
+    def read(self, cells: pa.Array) -> Values:
+        """Return the values that are matched with the declared ones: numbers, booleans, texts, or coded indices."""
         kind = cells.type
         if pa.types.is_dictionary(kind):
             found = locate_values(cells.indices)
             assert found is not None  # indices are whole numbers
-            return found._replace(table=self._code_dictionary(cells.dictionary))
-        if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
-            found, table = locate_values(cells), self._make_table(kind)
-            if found is not None and table is not None:
-                return found._replace(base=table[0], table=table[1])
-        elif not (pa.types.is_floating(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind)):
-            found = locate_values(pc.index_in(cells.cast(pa.string()), value_set=self._texts))
-            assert found is not None
-            return found._replace(table=self._text_codes)
-        return Values.of(self.codes(cells))
+            return found.with_codes(self._code_dictionary(cells.dictionary))
+        if pa.types.is_floating(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind):
+            return locate_values(cells) or Values.of(numbers_of(cells))
+        found = locate_values(cells) or locate_values(cells.cast(pa.string()))
+        assert found is not None
+        return found
 
-    def codes(self, cells: pa.Array) -> Table:
+    def codes(self, cells: pa.Array) -> Codes:
         """Return the code of each cell."""
-        kind = cells.type
-        if pa.types.is_boolean(kind):
-            codes = np.array([self._matcher.match_boolean(False), self._matcher.match_boolean(True)], np.int32)[
-                values(cells).view(np.uint8)
-            ]
-        elif pa.types.is_integer(kind):
-            integers = self._find_integers(kind)
-            codes = _look_up(values(cells), [*integers], [*integers.values()])
-        elif pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-            codes = _look_up(numbers_of(cells), [*self._matcher.numbers], [*self._matcher.numbers.values()])
-        elif pa.types.is_null(kind):
-            return np.full(len(cells), -1, np.int32)
-        else:
-            cells = pc.index_in(cells.cast(pa.string()), value_set=self._texts)
-            # Values of missing cells are arbitrary.
-            places = np.minimum(values(cells).view(np.uint32), len(self._text_codes))
-            codes = np.append(self._text_codes, np.int32(-1))[places]
-        gaps = missing(cells)
-        if gaps is not None:
-            codes[gaps] = -1
-        return codes
+        packed = np.empty((len(cells), 1), np.float32)
+        self._packer.pack([self.read(cells)], packed)
+        return np.nan_to_num(packed[:, 0], nan=-1.0).astype(np.int32)
 
-    def _find_integers(self, kind: pa.DataType) -> dict[int, int]:
-        """Return the codes of the declared whole numbers in the range of an integer type."""
-        limits = np.iinfo(dtype_of(kind))
-        numbers = self._matcher.numbers.items()
-        return {int(n): code for n, code in numbers if n == int(n) and limits.min <= n <= limits.max}
-
-    def _make_table(self, kind: pa.DataType) -> tuple[int, Table] | None:
-        """Return the smallest whole number with a code, and the codes from there on; None if they are too far apart."""
-        name = str(kind)
-        if name not in self._tables:
-            numbers = {0: self._matcher.match_boolean(False), 1: self._matcher.match_boolean(True)}
-            if not pa.types.is_boolean(kind):
-                numbers = self._find_integers(kind) or {0: -1}
-            base, span = min(numbers), max(numbers) - min(numbers) + 1
-            table = np.full(min(span, MAX_TABLE), -1, np.int32)
-            if span <= MAX_TABLE:
-                for number, code in numbers.items():
-                    table[number - base] = code
-            self._tables[name] = (base, table) if span <= MAX_TABLE else None
-        return self._tables[name]
-
-    def _code_dictionary(self, dictionary: pa.Array) -> Table:
+    def _code_dictionary(self, dictionary: pa.Array) -> Codes:
         """Return the codes of a dictionary's values; those of the last dictionary are cached."""
         key = [buffer and (buffer.address, buffer.size) for buffer in dictionary.buffers()], dictionary.offset
         last = self._last  # read once: another thread may replace it
@@ -244,20 +196,5 @@ class PartCoder:
 
     part: Part
 
-    def codes(self, cells: pa.Array) -> PartCodes:
+    def codes(self, cells: pa.Array) -> Codes:
         return _Timestamps.of(cells).codes(self.part)
-
-
-def _look_up(cells: npt.NDArray[Any], numbers: Sequence[int | float], codes: Sequence[int]) -> npt.NDArray[np.int32]:
-    """Return the code of the number that each cell equals, -1 if there is none."""
-    # In the cells' own type, so that the float32 nearest to 0.1 matches the declared 0.1.
-    with np.errstate(over="ignore"):
-        sought = np.array(numbers).astype(cells.dtype)
-    # A number that is too large for the type becomes infinite, and must not match an infinite cell.
-    order = np.argsort(sought, kind="stable")
-    order = order[np.isfinite(sought[order])]
-    if not len(order):
-        return np.full(len(cells), -1, np.int32)
-    sought = sought[order]
-    place = np.minimum(np.searchsorted(sought, cells), len(sought) - 1)
-    return np.where(sought[place] == cells, np.array(codes, np.int32)[order][place], np.int32(-1))

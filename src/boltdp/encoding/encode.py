@@ -9,11 +9,10 @@ import pyarrow as pa
 
 from boltdp._arrays import PackedRows
 from boltdp.encoding.arrow_cells import Cells, Readers
+from boltdp.encoding.compiled_plan import PlanPacker
 from boltdp.encoding.declared_values import OnBadRow
 from boltdp.encoding.plan import EncodingPlan
 from boltdp.errors import DataError, ParameterError
-from boltdp.kernel import packing
-from boltdp.kernel.packing import Packer
 
 
 class Encoder:
@@ -36,35 +35,21 @@ class Encoder:
         self.plan = plan
         self.width = 1 + plan.cells  #: numbers of a packed row
         self._strict = on_bad_row == "error"
-        readers = Readers()
-        self._read_label = plan.label.accept(readers)
-        self._columns = [(rule, rule.accept(readers), len([*rule.list_packing()])) for rule in plan.rules]
-        label = plan.label.list_packing(missing=np.nan)
-        self._packer = Packer([*label, *(part for rule in plan.rules for part in rule.list_packing())])
+        self._readers = [(rule.source, rule.accept(Readers())) for rule in (plan.label, *plan.rules)]
+        self._packer = PlanPacker(plan)
 
     def encode(self, batch: pa.RecordBatch, out: PackedRows | None = None) -> PackedRows:
         """Return the packed rows of a batch, in `out` if it is given; a missing label column becomes NaN."""
         out = np.empty((batch.num_rows, self.width), np.float32) if out is None else out
-        if self.plan.matrix is None:
-            self._pack(batch, out)
+        if not batch.num_rows:
             return out
-        cells = np.empty((batch.num_rows, self._packer.width), np.float32)
-        self._pack(batch, cells)
-        packing.project(self.plan.unprojected_map.features(cells).astype(np.float32), self.plan.matrix, out)
-        return out
-
-    def _pack(self, batch: pa.RecordBatch, out: PackedRows) -> None:
-        label, count = self.plan.label.source, batch.num_rows
-        if not count:
-            return
-        labelled = label in batch.schema.names
-        columns = [self._read_label(Cells(batch.column(label) if labelled else pa.nulls(count)))]
-        sources = {rule.source: Cells(batch.column(rule.source)) for rule in self.plan.rules}
-        for rule, read, parts in self._columns:
-            columns += [read(sources[rule.source])] * parts
-        self._packer.pack(columns, out)
+        label, names = self.plan.label.source, {*batch.schema.names}
+        sources = {name: Cells(batch.column(name)) for name, _ in self._readers if name in names or name != label}
+        sources.setdefault(label, Cells(pa.nulls(batch.num_rows)))
+        cells = self._packer.pack([read(sources[name]) for name, read in self._readers], out)
         if self._strict:
-            self._check_complete(out, labelled=labelled)
+            self._check_complete(cells, labelled=label in names)
+        return out
 
     def _check_complete(self, out: PackedRows, *, labelled: bool) -> None:
         if labelled and np.isnan(out[:, 0]).any():

@@ -27,7 +27,6 @@ from boltdp.encoding.declared_values import Value
 from boltdp.encoding.projection import Projection
 from boltdp.encoding.timestamps import PARTS, Part
 from boltdp.kernel.feature_map import FeatureMap, Segment
-from boltdp.kernel.packing import Codes, Numbers, Steps
 
 T = TypeVar("T")
 
@@ -40,37 +39,37 @@ class Rule(ABC):
     """The encoding of one column: numbers, then steps of a curve, then categories.
 
     >>> rule = NumberRule("age", "age", 0, 100, places=(18.0, 65.0))
-    >>> rule.features, rule.cells, rule.indicators, rule.squared_norm
-    (3, 2, 2, 1.125)
+    >>> rule.features, rule.cells, rule.squared_norm
+    (3, 2, 1.125)
     """
 
     column: str  #: the declared column
     source: str  #: the column of the data
 
     @property
-    @abstractmethod
     def numbers(self) -> int:
         """The number of features that are numbers."""
+        return 0
 
     @property
-    @abstractmethod
     def bounds(self) -> tuple[float, float]:
         """The bounds of the numbers; -1 and 1 without numbers."""
+        return -1.0, 1.0
 
     @property
-    @abstractmethod
     def places(self) -> tuple[float, ...]:
         """The places of a curve, one step each."""
+        return ()
 
     @property
-    @abstractmethod
     def values(self) -> tuple[Value, ...]:
         """The categories."""
+        return ()
 
     @property
-    @abstractmethod
     def reads_lists(self) -> bool:
         """Whether a cell of the data holds all numbers of a row."""
+        return False
 
     @property
     @abstractmethod
@@ -82,13 +81,8 @@ class Rule(ABC):
         """Call the visitor's method for this rule."""
 
     @property
-    def indicators(self) -> int:
-        """The number of features that are indicators, the last ones: steps and categories."""
-        return len(self.places) + len(self.values)
-
-    @property
     def features(self) -> int:
-        return self.numbers + self.indicators
+        return self.numbers + len(self.places) + len(self.values)
 
     @property
     def cells(self) -> int:
@@ -105,15 +99,6 @@ class Rule(ABC):
         steps = STEP_HEIGHT * (0.5 - np.arange(1, 1 + len(self.places)) / (1 + len(self.places)))
         categories = [1.0 / len(self.values) for _ in self.values]
         return np.concatenate([np.zeros(self.numbers), steps, categories])
-
-    def list_packing(self, *, missing: float = -1.0) -> Iterator[Numbers | Steps | Codes]:
-        """Yield the packing of each cell; a missing code is `missing`, a missing number NaN."""
-        if self.numbers:
-            yield Numbers(*self.bounds, self.numbers)
-        if self.places:
-            yield Steps(self.places)
-        if self.values:
-            yield Codes(missing)
 
     def has_missing(self, cells: PackedRows) -> bool:
         """Return whether a value is missing in packed cells of this column."""
@@ -132,10 +117,6 @@ class BoundedRule(Rule):
         return self.low, self.high
 
     @property
-    def values(self) -> tuple[Value, ...]:
-        return ()
-
-    @property
     def bad_cell(self) -> str:
         return "one that is no number"
 
@@ -149,10 +130,6 @@ class NumberRule(BoundedRule):
     @property
     def numbers(self) -> int:
         return 1
-
-    @property
-    def reads_lists(self) -> bool:
-        return False
 
     def accept(self, visitor: RuleVisitor[T]) -> T:
         return visitor.number(self)
@@ -169,10 +146,6 @@ class NumberListRule(BoundedRule):
         return self.length
 
     @property
-    def places(self) -> tuple[float, ...]:
-        return ()
-
-    @property
     def reads_lists(self) -> bool:
         return True
 
@@ -181,28 +154,7 @@ class NumberListRule(BoundedRule):
 
 
 @dataclass(frozen=True)
-class CategoryRule(Rule):
-    """One of several categories."""
-
-    @property
-    def numbers(self) -> int:
-        return 0
-
-    @property
-    def bounds(self) -> tuple[float, float]:
-        return -1.0, 1.0
-
-    @property
-    def places(self) -> tuple[float, ...]:
-        return ()
-
-    @property
-    def reads_lists(self) -> bool:
-        return False
-
-
-@dataclass(frozen=True)
-class ValueRule(CategoryRule):
+class ValueRule(Rule):
     """A value that is matched with declared ones, see `boltdp.encoding.declared_values`."""
 
     values: tuple[Value, ...] = ()
@@ -216,7 +168,7 @@ class ValueRule(CategoryRule):
 
 
 @dataclass(frozen=True)
-class TimePartRule(CategoryRule):
+class TimePartRule(Rule):
     """A part of a timestamp, see `boltdp.encoding.timestamps`."""
 
     part: Part

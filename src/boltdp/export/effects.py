@@ -14,9 +14,9 @@ import numpy as np
 from boltdp._arrays import Doubles
 from boltdp.encoding.declared_values import format_value
 from boltdp.encoding.plan import (
-    CategoryRule,
     NumberListRule,
     NumberRule,
+    Rule,
     RuleVisitor,
     ScaledRule,
 )
@@ -191,7 +191,7 @@ class _EffectVisitor(RuleVisitor[Effect]):
         deviations = None if deviation is None else (deviation,)
         return Effect(rule.column, "vector", (), (), (length,), deviations, length, deviation, widest)
 
-    def value(self, rule: CategoryRule) -> Effect:
+    def value(self, rule: Rule) -> Effect:
         labels, values = tuple(map(format_value, rule.values)), self.factors * self.weights
         # A single category is compared with a missing value, several with each other.
         direction = np.zeros(len(values))

@@ -6,163 +6,6 @@
 
 #include "sgd.h"
 
-/* Other compilers and processors get the portable loops; the bits are the same, since no sum changes its order. */
-#if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__)
-#define WIDEST __attribute__((target_clones("avx2", "default")))
-#else
-#define WIDEST
-#endif
-
-/* ---- cells -------------------------------------------------------------------------------------------------- */
-
-/* Rows packed at a time, at most; fewer where they are long, so that those being written stay in the cache. */
-#define TILE 256
-#define TILE_BYTES (UINT64_C(1) << 18)
-
-static inline __attribute__((always_inline)) int bit(const uint8_t *bits, uint64_t i)
-{
-    return bits[i / 8] >> i % 8 & 1;
-}
-
-#define EACH_TYPE(DO)                                                                                                  \
-    DO(PACK_INT8, int8_t)                                                                                              \
-    DO(PACK_INT16, int16_t)                                                                                            \
-    DO(PACK_INT32, int32_t)                                                                                            \
-    DO(PACK_INT64, int64_t)                                                                                            \
-    DO(PACK_UINT8, uint8_t)                                                                                            \
-    DO(PACK_UINT16, uint16_t)                                                                                          \
-    DO(PACK_UINT32, uint32_t)                                                                                          \
-    DO(PACK_UINT64, uint64_t)
-
-/* n values from the `first` on, as doubles. */
-static inline __attribute__((always_inline)) void load_numbers(const struct packing_column *c, uint64_t first, size_t n, double *x)
-{
-#define LOAD(TYPE, TO)                                                                                                 \
-    case TYPE:                                                                                                         \
-        for (size_t i = 0; i < n; i++)                                                                                 \
-            x[i] = (double) ((const TO *) c->values)[first + i];                                                       \
-        break;
-    switch (c->type) {
-        EACH_TYPE(LOAD)
-        LOAD(PACK_FLOAT32, float)
-        LOAD(PACK_FLOAT64, double)
-    default:
-        for (size_t i = 0; i < n; i++)
-            x[i] = bit(c->values, first + i);
-    }
-#undef LOAD
-}
-
-/* n whole numbers from the `first` on, counted from the base; those below it become too large for any code. */
-static inline __attribute__((always_inline)) void load_indices(const struct packing_column *c, uint64_t first, size_t n, uint64_t *x)
-{
-#define LOAD(TYPE, TO)                                                                                                 \
-    case TYPE:                                                                                                         \
-        for (size_t i = 0; i < n; i++)                                                                                 \
-            x[i] = (uint64_t) ((const TO *) c->values)[first + i] - (uint64_t) c->base;                                \
-        break;
-    switch (c->type) {
-        EACH_TYPE(LOAD)
-    default:
-        for (size_t i = 0; i < n; i++)
-            x[i] = (uint64_t) bit(c->values, first + i) - (uint64_t) c->base;
-    }
-#undef LOAD
-}
-
-typedef double vec4 __attribute__((vector_size(32), aligned(8), may_alias));
-typedef int64_t mask4 __attribute__((vector_size(32), aligned(8), may_alias));
-typedef float vec4f __attribute__((vector_size(16), aligned(4), may_alias));
-typedef int32_t mask4f __attribute__((vector_size(16), aligned(4), may_alias));
-
-/* `yes` where the mask is set, else `no`. */
-#define CHOOSE(TYPE, MASK, mask, yes, no) ((TYPE) (((MASK) (yes) & (mask)) | ((MASK) (no) & ~(mask))))
-
-/* packing_cell() of n numbers, all NaNs alike; up to three more are read and written. */
-static inline __attribute__((always_inline)) void scale(const double *x, size_t n, double low, double high,
-                                                        float *cells)
-{
-    const double centre = (low + high) / 2.0, half_width = (high - low) / 2.0;
-    const vec4 least = {low, low, low, low}, most = {high, high, high, high}, one = {1.0, 1.0, 1.0, 1.0};
-    const vec4 middle = {centre, centre, centre, centre}, half = {half_width, half_width, half_width, half_width};
-    const vec4f none = {NAN, NAN, NAN, NAN};
-    for (size_t i = 0; i < n; i += 4) {
-        vec4 four = *(const vec4 *) (x + i);
-        four = CHOOSE(vec4, mask4, four < least, least, four);
-        four = CHOOSE(vec4, mask4, four > most, most, four);
-        four = (four - middle) / half;
-        four = CHOOSE(vec4, mask4, four < -one, -one, four);
-        four = CHOOSE(vec4, mask4, four > one, one, four);
-        const vec4f rounded = __builtin_convertvector(four, vec4f);
-        *(vec4f *) (cells + i) = CHOOSE(vec4f, mask4f, rounded == rounded, rounded, none);
-    }
-}
-
-/* How many places are at or below each of n numbers, -1 where it is NaN; up to three more are read and written. */
-static inline __attribute__((always_inline)) void count_places(const double *x, size_t n, const double *places,
-                                                               size_t count, float *cells)
-{
-    const mask4 minus_one = {-1, -1, -1, -1};
-    for (size_t i = 0; i < n; i += 4) {
-        const vec4 four = *(const vec4 *) (x + i);
-        mask4 above = {0};
-        for (size_t k = 0; k < count; k++)
-            above -= four >= places[k];
-        const mask4 numbers = CHOOSE(mask4, mask4, four == four, above, minus_one);
-        *(vec4f *) (cells + i) = __builtin_convertvector(numbers, vec4f);
-    }
-}
-
-/* The cells of a column with one cell a row: `cells` has place for three more. */
-static inline __attribute__((always_inline)) void make_cells(const struct packing_column *c, uint64_t first, size_t n, float *cells)
-{
-    const float missing = (float) c->missing;
-    if (c->kind == PACK_CODES) {
-        uint64_t index[TILE];
-        load_indices(c, first, n, index);
-        for (size_t i = 0; i < n; i++) {
-            const int64_t code = index[i] >= c->count ? -1 : c->codes ? c->codes[index[i]] : (int64_t) index[i];
-            cells[i] = code < 0 ? missing : (float) code;
-        }
-    } else {
-        double x[TILE + 3];
-        load_numbers(c, first, n, x);
-        x[n] = x[n + 1] = x[n + 2] = 0.0;
-        if (c->kind == PACK_NUMBERS)
-            scale(x, n, c->low, c->high, cells);
-        else
-            count_places(x, n, c->places, c->count, cells);
-    }
-    if (c->validity)
-        for (size_t i = 0; i < n; i++)
-            cells[i] = bit(c->validity, first + i) ? cells[i] : missing;
-}
-
-WIDEST void packing_pack(const struct packing_column *columns, size_t n_columns, size_t n, float *out, size_t stride)
-{
-    const size_t fitting = TILE_BYTES / (sizeof *out * stride);
-    const size_t tile = fitting < 16 ? 16 : fitting < TILE ? fitting : TILE;
-    for (size_t start = 0; start < n; start += tile) {
-        const size_t n_rows = n - start < tile ? n - start : tile;
-        for (const struct packing_column *c = columns; c < columns + n_columns; c++) {
-            float *to = out + start * stride + c->at;
-            float cells[TILE + 3];
-            if (c->width == 1) {
-                make_cells(c, c->offset + start, n_rows, cells);
-                for (size_t i = 0; i < n_rows; i++)
-                    to[i * stride] = cells[i];
-                continue;
-            }
-            for (size_t i = 0; i < n_rows; i++)
-                for (size_t k = 0; k < c->width; k += TILE) {
-                    const size_t some = c->width - k < TILE ? c->width - k : TILE;
-                    make_cells(c, (c->offset + start + i) * c->width + k, some, cells);
-                    memcpy(to + i * stride + k, cells, some * sizeof *cells);
-                }
-        }
-    }
-}
-
 /* ---- rows to other places ----------------------------------------------------------------------------------- */
 
 /* This many rows later, the row that is needed has arrived in the cache. */
@@ -188,14 +31,6 @@ void packing_put(const float *rows, const int64_t *places, size_t n, size_t widt
     }
 }
 
-/* A hash that has seen a word more. */
-#define MULTIPLIER UINT64_C(0x9fb21c651e98df25)
-static inline uint64_t mixed(uint64_t hash, uint64_t word)
-{
-    hash = (hash ^ word) * MULTIPLIER;
-    return hash ^ hash >> 32;
-}
-
 /* Four hashes take turns, so that none waits for the one before. */
 int packing_is_sampled(const float *row, size_t width, uint64_t share)
 {
@@ -205,15 +40,15 @@ int packing_is_sampled(const float *row, size_t width, uint64_t share)
     for (; width >= 8; row += 8, width -= 8) {
         memcpy(words, row, sizeof words);
         for (int turn = 0; turn < 4; turn++)
-            hashes[turn] = mixed(hashes[turn], words[turn]);
+            hashes[turn] = packing_mix(hashes[turn], words[turn]);
     }
     memset(words, 0, sizeof words);
     memcpy(words, row, width * sizeof *row);
     for (int turn = 0; turn < 4; turn++)
-        hashes[turn] = mixed(hashes[turn], words[turn]);
+        hashes[turn] = packing_mix(hashes[turn], words[turn]);
     for (int turn = 1; turn < 4; turn++)
-        hashes[0] = mixed(hashes[0], hashes[turn]);
-    return (hashes[0] * MULTIPLIER) >> 32 < share;
+        hashes[0] = packing_mix(hashes[0], hashes[turn]);
+    return (hashes[0] * PACKING_MULTIPLIER) >> 32 < share;
 }
 
 size_t packing_sample(const float *rows, size_t n, size_t width, uint64_t share, float *out)
@@ -249,6 +84,8 @@ void packing_sort(const int64_t *positions, size_t n, int shift, size_t n_bucket
 }
 
 /* ---- projection -------------------------------------------------------------------------------------------- */
+
+typedef double vec4 __attribute__((vector_size(32), aligned(8), may_alias));
 
 #define AT(x, i) (*(const vec4 *) ((x) + (i)))
 #define TILE_ROWS 4

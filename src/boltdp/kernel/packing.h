@@ -1,62 +1,23 @@
-/* packing.h: making packed rows (sgd.h) out of columns, projecting them and putting them in a permuted order. */
+/* packing.h: projecting packed rows (sgd.h), sampling them and putting them in a permuted order. */
 #ifndef BOLTDP_PACKING_H
 #define BOLTDP_PACKING_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/*
- * Cells (feature_map.h) of any number of columns:
- *
- *     PACK_NUMBERS  `width` numbers a row, packing_cell() of each
- *     PACK_STEPS    of a number, how many of `count` increasing places are at or below it, compared in double
- *     PACK_CODES    of a whole number x, codes[x - base], or x - base without codes; `count` of them
- *
- * What is not valid, no number, not one of the codes or a code below 0 is written as `missing`.
- */
-enum packing_kind { PACK_NUMBERS, PACK_STEPS, PACK_CODES };
-enum packing_type {
-    PACK_INT8,
-    PACK_INT16,
-    PACK_INT32,
-    PACK_INT64,
-    PACK_UINT8,
-    PACK_UINT16,
-    PACK_UINT32,
-    PACK_UINT64,
-    PACK_FLOAT32,
-    PACK_FLOAT64,
-    PACK_BOOL /* bits, the lowest of a byte first, as in Arrow */
-};
+/* Other compilers and processors get the portable loops; the bits are the same, since no sum changes its order. */
+#if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__)
+#define WIDEST __attribute__((target_clones("avx2", "default")))
+#else
+#define WIDEST
+#endif
 
-struct packing_column {
-    uint64_t kind;           /* enum packing_kind */
-    uint64_t type;           /* enum packing_type; for codes no float */
-    const void *values;
-    const uint8_t *validity; /* bits; NULL if all are valid, as those of width above 1 must be */
-    uint64_t offset;         /* of the first row: the number of rows before it in both */
-    uint64_t at;             /* where its cells stand in a row */
-    uint64_t width;          /* how many they are: 1 but for numbers */
-    uint64_t count;
-    const double *places;
-    const int32_t *codes;
-    int64_t base;
-    double low, high;
-    double missing;
-};
-
-void packing_pack(const struct packing_column *columns, size_t n_columns, size_t n, float *out, size_t stride);
-
-/* A number from -1 to 1, by its bounds; NaN stays NaN. */
-static inline float packing_cell(double x, double low, double high)
+/* A hash that has seen a word more. */
+#define PACKING_MULTIPLIER UINT64_C(0x9fb21c651e98df25)
+static inline uint64_t packing_mix(uint64_t hash, uint64_t word)
 {
-    x = x < low ? low : x;
-    x = x > high ? high : x;
-    x = (x - (low + high) / 2.0) / ((high - low) / 2.0);
-    /* The middle of bounds that have no number between them is one of them. */
-    x = x < -1.0 ? -1.0 : x;
-    x = x > 1.0 ? 1.0 : x;
-    return (float) x;
+    hash = (hash ^ word) * PACKING_MULTIPLIER;
+    return hash ^ hash >> 32;
 }
 
 /* Rows of `width` numbers, moved whole: out[i] = rows[places[i]], and its inverse, out[places[i]] = rows[i]. */

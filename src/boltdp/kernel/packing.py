@@ -1,13 +1,10 @@
-"""Packing of columns into rows of cells, and operations on packed rows: C in `packing.c`, without the GIL."""
+"""Operations on packed rows: C in `packing.c`, without the GIL."""
 
 from __future__ import annotations
 
-import ctypes
 import math
-from collections.abc import Sequence
-from ctypes import c_double, c_int, c_int64, c_size_t, c_uint64, c_void_p
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from ctypes import c_int, c_size_t, c_uint64, c_void_p
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,137 +13,10 @@ from boltdp._arrays import Doubles, Integers, PackedRows
 from boltdp._native import load
 from boltdp.errors import ParameterError
 
-#: NumPy types that can be packed, in the order of `enum packing_type`.
-TYPES = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64", "bool")
-_FLOATS = (TYPES.index("float32"), TYPES.index("float64"))
-#: Upper bound of codes without a table.
-_MAX_CODES = 2**31
-
-_NUMBERS, _STEPS, _CODES = range(3)
 #: Rows that are sampled per call, which fit in the processor's cache.
 _SAMPLE_BLOCK_ROWS = 4096
 #: A bucket has at most 2^MAX_SHIFT positions.
 MAX_SHIFT = 32
-
-
-class _Column(ctypes.Structure):
-    """`struct packing_column`."""
-
-    _fields_ = (
-        ("kind", c_uint64),
-        ("type", c_uint64),
-        ("values", c_void_p),
-        ("validity", c_void_p),
-        ("offset", c_uint64),
-        ("at", c_uint64),
-        ("width", c_uint64),
-        ("count", c_uint64),
-        ("places", c_void_p),
-        ("codes", c_void_p),
-        ("base", c_int64),
-        ("low", c_double),
-        ("high", c_double),
-        ("missing", c_double),
-    )
-
-
-@dataclass(frozen=True)
-class Numbers:
-    """`width` numbers per row, scaled from their bounds to [-1, 1]; NaN if missing."""
-
-    low: float
-    high: float
-    width: int = 1
-
-
-@dataclass(frozen=True)
-class Steps:
-    """The number of increasing `places` at or below a number; -1 if missing."""
-
-    places: tuple[float, ...]
-    width: ClassVar[int] = 1
-
-
-@dataclass(frozen=True)
-class Codes:
-    """Codes of integers, by the table in `Values`; negative or unknown ones are `missing`."""
-
-    missing: float = -1.0
-    width: ClassVar[int] = 1
-
-
-class Values(NamedTuple):
-    """The values of a column in memory, in the layout of Arrow."""
-
-    keep: Any  #: the object that owns the memory
-    address: int
-    type: int  #: index into TYPES
-    validity: int = 0  #: address of the validity bitmap, 0 if all are valid
-    offset: int = 0  #: of the first value, in values and bitmap
-    table: npt.NDArray[np.int32] | None = None  #: for codes: the code of v is table[v - base], or v without a table
-    base: int = 0
-
-    @classmethod
-    def of(cls, array: npt.NDArray[Any], *, table: npt.NDArray[np.int32] | None = None) -> Values:
-        """Wrap a NumPy array."""
-        kept = np.ascontiguousarray(array)
-        kept = kept.view(np.uint8) if kept.dtype == bool else kept  # one byte per value, unlike Arrow's bits
-        return cls(kept, kept.ctypes.data, TYPES.index(kept.dtype.name), table=table)
-
-
-class Packer:
-    """Packs columns into rows of cells; the first column is the label.
-
-    >>> packer = Packer([Codes(missing=np.nan), Numbers(0, 100), Steps((18.0, 65.0))])
-    >>> sick, age = Values.of(np.array([1, 0, -1], np.int32)), Values.of(np.array([75.0, np.nan, 20.0]))
-    >>> out = np.empty((3, packer.width), np.float32)
-    >>> packer.pack([sick, age, age], out)
-    >>> out
-    array([[ 1. ,  0.5,  2. ],
-           [ 0. ,  nan, -1. ],
-           [ nan, -0.6,  1. ]], dtype=float32)
-    """
-
-    def __init__(self, columns: Sequence[Numbers | Steps | Codes]) -> None:
-        self._kinds = [*columns]
-        self._places: list[Doubles] = []
-        described, at = [], 0
-        for column in columns:
-            described.append(self._describe_column(column, at))
-            at += column.width
-        self.width = at  #: numbers per row
-        self._columns = (_Column * len(described))(*described)
-
-    def _describe_column(self, column: Numbers | Steps | Codes, at: int) -> _Column:
-        shared = {"at": at, "width": column.width}
-        if isinstance(column, Numbers):
-            return _Column(kind=_NUMBERS, low=column.low, high=column.high, missing=np.nan, **shared)
-        if isinstance(column, Codes):
-            return _Column(kind=_CODES, missing=column.missing, **shared)
-        places = np.array(column.places, np.float64)
-        self._places.append(places)
-        return _Column(kind=_STEPS, places=places.ctypes.data, count=len(places), missing=-1.0, **shared)
-
-    def pack(self, values: Sequence[Values], out: PackedRows) -> None:
-        """Pack the values of all columns into `out`, which determines the number of rows."""
-        _check_rows("out", out)
-        if out.shape[1] != self.width or len(values) != len(self._kinds):
-            raise ParameterError(
-                f"there must be values of {len(self._kinds)} columns for rows of {self.width} numbers, got "
-                f"{len(values)} for {out.shape[1]}"
-            )
-        # A copy for each call, since threads share this packer.
-        columns = type(self._columns).from_buffer_copy(self._columns)
-        for column, own in zip(columns, values, strict=True):
-            column.type, column.values, column.offset = own.type, own.address, own.offset
-            column.validity = own.validity or None
-            if column.kind == _CODES:
-                if own.type in _FLOATS:
-                    raise ParameterError("codes must be made of whole numbers, got floats")
-                column.base = own.base
-                column.count = _MAX_CODES if own.table is None else len(own.table)
-                column.codes = None if own.table is None else own.table.ctypes.data
-        _library.packing_pack(columns, len(columns), len(out), out.ctypes.data, self.width)
 
 
 def take(rows: PackedRows, places: Integers, out: PackedRows) -> None:
@@ -266,7 +136,6 @@ def _check_places(places: Integers, *, rows: int) -> None:
 
 _library = load(
     {
-        "packing_pack": (None, [c_void_p, c_size_t, c_size_t, c_void_p, c_size_t]),
         "packing_take": (None, [c_void_p, c_void_p, c_size_t, c_size_t, c_void_p]),
         "packing_put": (None, [c_void_p, c_void_p, c_size_t, c_size_t, c_void_p]),
         "packing_sample": (c_size_t, [c_void_p, c_size_t, c_size_t, c_uint64, c_void_p]),

@@ -21,7 +21,7 @@ from psycopg import sql
 from boltdp.context import Context
 from boltdp.engines.base import Engine, PreparedRows, check_columns
 from boltdp.engines.person_limit import check_person_id
-from boltdp.engines.postgres.encoding_plan import compile_plan
+from boltdp.engines.postgres.encoding_plan import compile_source_plan
 from boltdp.engines.postgres.packed_table import Layout, Packing, PreparedTable, Shuffle
 from boltdp.engines.postgres.session import MEMORY, Composed, Session
 from boltdp.engines.postgres.source import (
@@ -198,7 +198,7 @@ class PostgresEngine(Engine):
         return self._why_streamed is None
 
     def _make_packing(self, schema: Schema, *, rows: int, ordered: bool, condition: Composed | None = None) -> Packing:
-        plan, columns = compile_plan(schema.encoding, self._describe_columns())
+        plan, columns = compile_source_plan(schema.encoding, self._describe_columns())
         return Packing(plan, columns, schema.encoding.cells, schema.encoding.feature_map, rows, ordered, condition)
 
     def _create_tables(self, packings: Sequence[Packing], source: Composed, context: Context) -> list[PreparedTable]:
