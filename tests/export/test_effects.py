@@ -17,7 +17,7 @@ from boltdp import Model
 from boltdp._charts import MAX_BARS, MAX_NAME
 from boltdp.encoding.plan import ScaledRule
 from boltdp.engines import open_source
-from boltdp.errors import MissingPackageError, ParameterError, printable
+from boltdp.errors import MissingPackageError, ParameterError, make_printable
 from boltdp.export import effects as effects_module
 from boltdp.export.effects import Effect, Effects, Panel, compute_effects
 from boltdp.export.html import write_model_page
@@ -354,7 +354,7 @@ def test_texts_of_a_file_are_no_markup() -> None:
     assert reader.tags <= TAGS
     assert "<script>alert(1)" in reader.text
     assert text.isprintable() or set(text) - {"\n"} == {one for one in text if one.isprintable()}
-    assert printable(FORGED) in reader.text
+    assert make_printable(FORGED) in reader.text
 
 
 @pytest.mark.parametrize("ending", ["png", "svg"])

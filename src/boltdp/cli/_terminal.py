@@ -26,7 +26,7 @@ from rich.text import Text
 
 import boltdp
 from boltdp import _files, _interrupts
-from boltdp.errors import BoltdpError, printable
+from boltdp.errors import BoltdpError, make_printable
 
 USER_ERROR, INTERNAL_ERROR, INTERRUPTED = 1, 2, 130
 
@@ -220,10 +220,10 @@ def emit_table(rows: Sequence[Sequence[str]], *, header: Sequence[str] | None = 
     table = Table(box=None, show_header=header is not None, pad_edge=False, header_style="bold")
     for index in range(len(rows[0])):
         right = numbers and index > 0
-        name = Text(printable(header[index], longest=MAX_CELL)) if header else ""
+        name = Text(make_printable(header[index], longest=MAX_CELL)) if header else ""
         table.add_column(name, justify="right" if right else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(printable(cell, longest=MAX_CELL)) for cell in row))
+        table.add_row(*(Text(make_printable(cell, longest=MAX_CELL)) for cell in row))
     # Lines are wrapped for a terminal only, since programs read a pipe line by line.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 1000)
     with console.capture() as captured:
@@ -289,7 +289,7 @@ class RowsBar:
 
 def _print_message(kind: str, message: str, *, style: str) -> None:
     # Names in the message may come from an untrusted file: control characters must not reach the terminal.
-    message = "\n".join(printable(line, longest=len(message)) for line in message.split("\n"))
+    message = "\n".join(make_printable(line, longest=len(message)) for line in message.split("\n"))
     # rich handles NO_COLOR and the type of the terminal.
     Console(stderr=True, highlight=False, soft_wrap=True).print(Text.assemble((f"{kind}:", style), f" {message}"))
 

@@ -26,7 +26,7 @@ from boltdp.encoding import python_cells
 from boltdp.engines._data_frames import is_table
 from boltdp.engines.arrays import ArrayEngine, arrow_table, rows_of
 from boltdp.engines.base import check_names
-from boltdp.errors import DataError, ParameterError, described, real_number, show_hints
+from boltdp.errors import DataError, ParameterError, check_number, describe_argument, show_hints
 from boltdp.export.original_units import convert_to_original_units
 from boltdp.ledger import Account, Ledger, find_account
 from boltdp.model import Model as ReleasedModel
@@ -254,7 +254,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
 
     def _check_clip_norm(self) -> float | None:
-        clip_norm = None if self.clip_norm is None else real_number(self.clip_norm, "clip_norm")
+        clip_norm = None if self.clip_norm is None else check_number(self.clip_norm, "clip_norm")
         if clip_norm is not None and not 0 < clip_norm < math.inf:
             raise ParameterError(f"clip_norm must be a finite number > 0, got {clip_norm:g}")
         return clip_norm
@@ -395,7 +395,7 @@ class PrivateHuberSVM(_PrivateClassifier):
     width: float = 0.1
 
     def _settings(self, **fixed: Any) -> Settings:
-        return super()._settings(loss="huber", loss_parameter=real_number(self.width, "width"), **fixed)
+        return super()._settings(loss="huber", loss_parameter=check_number(self.width, "width"), **fixed)
 
 
 def _is_inside_search() -> bool:
@@ -527,7 +527,7 @@ def _add_curves(columns: tuple[Column, ...], curves: Any) -> tuple[Column, ...]:
 def _unpack_bounds(bounds: Any) -> tuple[Any, Any]:
     if isinstance(bounds, str) or not hasattr(bounds, "__len__") or len(bounds) != 2:
         raise ParameterError(
-            f"bounds must be a pair (low, high), got {described(bounds)}",
+            f"bounds must be a pair (low, high), got {describe_argument(bounds)}",
             hint='each is a number, or one for each feature; by name for a data frame: bounds={"age": (0, 110)}',
         )
     return bounds[0], bounds[1]

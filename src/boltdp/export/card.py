@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from boltdp._charts import escape_text
-from boltdp.errors import ParameterError, printable
+from boltdp.errors import ParameterError, make_printable
 from boltdp.evaluation.metrics import Table
 from boltdp.export.html import choose_guarantee_class, write_document, write_facts
 from boltdp.privacy.budget import Budget
@@ -475,5 +475,5 @@ def _write_table_row(cells: Sequence[str]) -> str:
 
 def _escape_markdown(text: str) -> str:
     """Escape an untrusted text for Markdown, as one line."""
-    one = printable(text, longest=MAX_LENGTH).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    one = make_printable(text, longest=MAX_LENGTH).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([\\`*_\[\]|#$])", r"\\\1", one)

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from boltdp.encoding.declared_values import Value
-from boltdp.errors import printable
+from boltdp.errors import make_printable
 from boltdp.schema.schema import Column, Schema
 from boltdp.schema.source_columns import ColumnType, Kind, Source
 from boltdp.schema.summary import Summary, find_missing, scan_rows
@@ -280,7 +280,7 @@ def _list_unexpected(values: Iterable[UnexpectedValue]) -> str:
 
 
 def _quote(text: str) -> str:
-    return f"'{printable(text, longest=40)}'"
+    return f"'{make_printable(text, longest=40)}'"
 
 
 def _format_share(count: int, total: int) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 import pyarrow as pa
 
 from boltdp.encoding.declared_values import Value
-from boltdp.errors import near, quoted
+from boltdp.errors import quote_names, suggest_names
 
 Kind = Literal["number", "text", "bool", "list", "timestamp", "date", "untyped", "other"]
 
@@ -69,7 +69,7 @@ def suggest_columns(columns: Mapping[str, ColumnType], declared: Iterable[str], 
     untyped = all(column.kind == "untyped" for column in columns.values())
     if untyped and not any(name in columns for name in declared):
         return "none of these columns is there: is there a header that spells them so, and is it the right file?"
-    return (None if missing is None else near(missing, columns)) or f"it has {quoted(columns)}"
+    return (None if missing is None else suggest_names(missing, columns)) or f"it has {quote_names(columns)}"
 
 
 def batch_rows(columns: int, *, lists: bool, threads: int = 1) -> int:

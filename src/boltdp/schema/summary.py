@@ -27,7 +27,7 @@ from boltdp.encoding.declared_values import Matcher, Value, format_value
 from boltdp.encoding.plan import Rule, TimePartRule
 from boltdp.encoding.python_cells import number
 from boltdp.encoding.timestamps import HOUR_AT, PATTERN
-from boltdp.errors import ParameterError, printable
+from boltdp.errors import ParameterError, make_printable
 from boltdp.privacy.events.noisy_counts import NoisyCounts
 from boltdp.schema.source_columns import ColumnType, Kind, Source
 
@@ -133,7 +133,7 @@ class Summary:
         if not (self.others and self.numbers):
             return ""
         share = math.floor(100 * self.numbers / (self.numbers + self.others))
-        texts = (f"`{printable(str(text))}`" for text in self.values if not math.isfinite(number(text)))
+        texts = (f"`{make_printable(str(text))}`" for text in self.values if not math.isfinite(number(text)))
         others = ", ".join(islice(texts, MAX_EXAMPLES))
         return f"{share} % of the cells are numbers; others, such as {others}, count as missing"
 

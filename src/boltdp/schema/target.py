@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from boltdp._arrays import Doubles
-from boltdp.encoding.declared_values import Matcher, Value, check_count, check_number, check_values, format_value
-from boltdp.errors import ParameterError, real_number, shown
+from boltdp.encoding.declared_values import Matcher, Value, check_count, check_values, format_value
+from boltdp.errors import ParameterError, check_number, show_value
 from boltdp.losses import Loss
 from boltdp.privacy.training_problem import MIN_CLASS_WEIGHT
 from boltdp.schema.columns import Categorical, Column, check_list, check_name, list_values
@@ -194,7 +194,7 @@ class Classes(Target):
             )
         if not all(share > 0 for share in shares) or not abs(math.fsum(shares) - 1) <= PRIOR_TOLERANCE:
             raise ParameterError(
-                f"the shares of the prior must be above 0 and add up to 1, got {shown(list(shares))}",
+                f"the shares of the prior must be above 0 and add up to 1, got {show_value(list(shares))}",
                 hint="declare what is known without looking at the data, or leave the prior out",
             )
         return shares
@@ -301,7 +301,7 @@ class Classes(Target):
 
         Classes missing in a mapping have the weight 1. Rows are not counted: "balanced" needs the prior.
         """
-        given = [real_number(one, "each of the class_weights") for one in self._order_class_weights(asked)]
+        given = [check_number(one, "each of the class_weights") for one in self._order_class_weights(asked)]
         if not all(0 < weight < math.inf for weight in given):
             raise ParameterError("class_weights must be finite numbers > 0")
         weights = tuple(weight / max(given) for weight in given)
@@ -315,12 +315,14 @@ class Classes(Target):
             for value, weight in zip(check_values(asked, what="class_weights"), asked.values(), strict=True):
                 index = matcher.texts.get(format_value(value))
                 if index is None:
-                    raise ParameterError(f"class_weights must be of declared classes, got {shown(value)}")
+                    raise ParameterError(f"class_weights must be of declared classes, got {show_value(value)}")
                 weights[index] = weight
             return weights
         if isinstance(asked, str):
             if asked != "balanced":
-                raise ParameterError(f"class_weights must be 'balanced' or a weight for each class, got {shown(asked)}")
+                raise ParameterError(
+                    f"class_weights must be 'balanced' or a weight for each class, got {show_value(asked)}"
+                )
             if self.prior is None:
                 raise ParameterError(
                     "class_weights 'balanced' must follow from the schema's prior, which it does not declare",
@@ -349,7 +351,7 @@ class Classes(Target):
                     hint="`prior = [0.89, 0.11]` says the share of each class, if that is public",
                 )
             threshold = self.prior[1]
-        probability = real_number(threshold, "threshold")
+        probability = check_number(threshold, "threshold")
         if not 0 < probability < 1:
             raise ParameterError(f"threshold must be between 0 and 1, without these, got {probability:g}")
         loss.cut(probability)  # raises an error if the loss cannot reach it
