@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from numbers import Integral, Real
@@ -115,7 +115,7 @@ def quote_names(names: Iterable[str]) -> str:
     >>> quote_names(["b", "a"])
     "'b', 'a'"
     """
-    return _join_names([repr(make_printable(name)) for name in names])
+    return join_names([repr(make_printable(name)) for name in names])
 
 
 def suggest_names(name: str, names: Iterable[str], *, before: str = "") -> str | None:
@@ -138,12 +138,13 @@ def list_names(names: Iterable[str]) -> str:
     >>> list_names(["b", "a"]), list_names(map(str, range(14)))
     ('a, b', '0, 1, 10, 11, 12, 13, 2, 3, 4, 5, 6, 7 and 2 more')
     """
-    return _join_names(sorted(map(make_printable, names)))
+    return join_names(sorted(map(make_printable, names)))
 
 
-def _join_names(names: list[str]) -> str:
-    more = len(names) - MAX_NAMES
-    return ", ".join(names[:MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
+def join_names(names: Sequence[str], *, most: int = MAX_NAMES) -> str:
+    """Join names by commas, at most `most` of them, and add the number of others."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def check_whole_number(value: object, name: str, *, least: int) -> int:

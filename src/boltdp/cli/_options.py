@@ -28,7 +28,6 @@ from boltdp.settings import OPTIONS, Settings
 if TYPE_CHECKING:
     from boltdp.engines.base import Engine
 
-#: The maximum number of classes that a message lists.
 MAX_SHOWN_CLASSES = 12
 
 Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -166,7 +165,6 @@ class Data:
     blocks: str | None = None
 
     def open(self, *, where: Where = "auto") -> Engine:
-        """Open the source."""
         return open_source(self.source, table=self.table, query=self.query, spool=self.spool, where=where)
 
     def state_query_condition(self) -> None:

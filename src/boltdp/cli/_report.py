@@ -14,7 +14,6 @@ from boltdp.privacy.certificate import Certificate
 from boltdp.schema.schema import Schema
 from boltdp.workflows.standardize import describe_moments
 
-#: The maximum number of columns with curves that are listed by name.
 MAX_SHOWN_CURVES = 5
 
 

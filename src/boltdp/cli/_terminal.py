@@ -30,7 +30,6 @@ from boltdp.errors import BoltdpError, make_printable
 
 USER_ERROR, INTERNAL_ERROR, INTERRUPTED = 1, 2, 130
 
-#: The maximum number of characters in a table cell.
 MAX_CELL = 1000
 
 #: Seconds for cleanup after a signal, during which further signals are ignored.

@@ -1,5 +1,3 @@
-"""`boltdp audit`."""
-
 from __future__ import annotations
 
 from typing import Any

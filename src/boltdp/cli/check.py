@@ -1,5 +1,3 @@
-"""`boltdp check`."""
-
 from __future__ import annotations
 
 from collections.abc import Sequence

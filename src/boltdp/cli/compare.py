@@ -1,5 +1,3 @@
-"""`boltdp compare`."""
-
 from __future__ import annotations
 
 from contextlib import nullcontext

@@ -16,7 +16,6 @@ from boltdp.privacy.serialization import to_record
 if TYPE_CHECKING:
     from boltdp.ledger.hash_chain import Entry
 
-#: The number of characters of a digest that a table shows.
 MAX_SHOWN_DIGEST = 19
 
 ledger_argument = click.argument("ledger_address", metavar="LEDGER")

@@ -1,5 +1,3 @@
-"""`boltdp predict`."""
-
 from __future__ import annotations
 
 import csv

@@ -1,5 +1,3 @@
-"""`boltdp schema`."""
-
 from __future__ import annotations
 
 from contextlib import nullcontext

@@ -18,7 +18,6 @@ from boltdp.model import Model
 
 #: The number of characters of a bar on each side of 0.
 HALF_WIDTH = 12
-#: The maximum number of categories that are listed per column.
 MAX_CATEGORIES = 12
 #: The characters for an effect, noise over it, noise beside it and 0; the same in ASCII; and a dot for bounds.
 BLOCKS, LETTERS, DOT = ("█", "▓", "░", "│"), ("#", "+", "-", "|"), "·"

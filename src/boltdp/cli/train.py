@@ -1,5 +1,3 @@
-"""`boltdp train`."""
-
 from __future__ import annotations
 
 from typing import Any

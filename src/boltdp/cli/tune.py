@@ -1,5 +1,3 @@
-"""`boltdp tune`."""
-
 from __future__ import annotations
 
 from contextlib import nullcontext
@@ -113,7 +111,6 @@ def tune(
 
 
 def _parse_grid(text: str) -> tuple[str, list[Any]]:
-    """Parse one --grid into the name of a setting and its values."""
     name, _, listed = text.partition("=")
     name = name.strip().replace("-", "_")
     if name not in TUNABLE:

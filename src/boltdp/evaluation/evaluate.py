@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from boltdp._arrays import Doubles, PackedRows
-from boltdp.encoding.declared_values import format_value
 from boltdp.errors import DataError, ParameterError
 from boltdp.evaluation.classification import (
     ExactEvaluation,
@@ -98,7 +97,7 @@ def evaluate_privately(
         return NoisyEvaluation(
             model=digest_model(model),
             rows=rows,
-            classes=tuple(format_value(value) for value in model.classes),
+            classes=model.schema.target.as_classes().names,
             threshold=model.threshold,
             by=by,
             groups=groups,

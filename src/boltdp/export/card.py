@@ -52,7 +52,6 @@ OWNER = {
 CURVE_FRACTIONS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
 #: The title of the section that the HTML page highlights.
 GUARANTEE = "The guarantee"
-#: The maximum number of columns that are listed.
 MAX_COLUMNS = 40
 #: The maximum number of characters of a text.
 MAX_LENGTH = 4000

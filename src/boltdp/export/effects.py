@@ -154,7 +154,6 @@ class _NoiseDeviation:
         return (self.spread.deviation * np.linalg.norm(turned, axis=-1)).tolist()
 
     def feature_deviations(self, factors: Doubles) -> tuple[float, ...] | None:
-        """Compute the deviation of each feature times its factor."""
         if self.spread is None:
             return None
         lengths = 1.0 if self.rows is None else np.linalg.norm(self.rows, axis=1)

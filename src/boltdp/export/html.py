@@ -192,7 +192,6 @@ def _draw_line(effect: Effect, reach: float, *, at_most: bool) -> str:
 
 
 def _find_marks(effect: Effect) -> list[float]:
-    """Return the ends and steps of a number, sorted."""
     return sorted({place for place, _, _ in effect.corners})
 
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 #: The maximum number of drawings per row, and of categories per drawing.
 MAX_ACROSS, MAX_BARS = 3, 12
-#: The maximum number of drawings in a picture.
 MAX_DRAWINGS = 120
 
 

@@ -168,7 +168,6 @@ class _ColumnSql(ABC):
         return self.scaled.rule.features
 
     def list_terms(self, weights: Doubles) -> Iterable[str]:
-        """List the terms that the features add to the margin."""
         for feature, weight in zip(self.list_features(), weights, strict=True):
             yield f"{feature} * {self.sql.constant(weight)}"
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from boltdp.encoding.declared_values import Value
-from boltdp.errors import make_printable
+from boltdp.errors import join_names, make_printable
 from boltdp.schema.schema import Column, Schema
 from boltdp.schema.source_columns import ColumnType, Kind, Source
 from boltdp.schema.summary import Summary, find_missing, scan_rows
@@ -75,7 +75,6 @@ class CheckedColumn:
 
     @classmethod
     def of(cls, name: str, role: str, cells: int, summary: Summary) -> CheckedColumn:
-        """Compare the summary of a column with its declaration."""
         met = {value: summary.values[value] for value in summary.declared}
         others = _list_most_frequent({v: n for v, n in summary.values.items() if v not in met}, summary.declared)
         checked = cls(name=name, role=role, cells=cells, missing=summary.missing, unparsed=summary.unparsed)
@@ -145,9 +144,7 @@ class CheckedColumn:
             yield f"{_format_share(self.missing, self.cells)} are missing"
         if self.never:
             kind = "classes" if self.role == "label" else "categories"
-            listed = ", ".join(map(_quote, self.never[:MAX_SHOWN]))
-            more = len(self.never) - MAX_SHOWN
-            yield f"declared {kind} that never occur: {listed}{f' and {more:,} more' if more > 0 else ''}"
+            yield f"declared {kind} that never occur: {join_names([*map(_quote, self.never)], most=MAX_SHOWN)}"
         if self.constant:
             yield "all cells are the same, so that it is of no use"
 
@@ -284,11 +281,7 @@ def _quote(text: str) -> str:
 
 
 def _format_share(count: int, total: int) -> str:
-    """Format a share in percent; it is rounded neither to 0 nor to 100.
-
-    >>> _format_share(1, 100_000), _format_share(1, 3), _format_share(3, 3)
-    ('under 0.1 %', '33.3 %', '100 %')
-    """
+    """Format a share in percent; it is rounded neither to 0 nor to 100."""
     if count == total:
         return "100 %"
     share = min(100 * count / total, 99.9)

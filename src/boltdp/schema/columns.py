@@ -19,7 +19,7 @@ from boltdp._files.toml import toml_key, toml_value
 from boltdp.encoding.declared_values import Value, check_count, check_int, check_values, format_value
 from boltdp.encoding.plan import NumberListRule, NumberRule, Rule, TimePartRule, ValueRule
 from boltdp.encoding.timestamps import PARTS, Part
-from boltdp.errors import DataError, ParameterError, check_number, show_value, suggest_names
+from boltdp.errors import DataError, ParameterError, check_number, join_names, show_value, suggest_names
 from boltdp.schema.curves import MAX_PLACES, choose_places, compute_places
 
 if TYPE_CHECKING:
@@ -29,10 +29,7 @@ if TYPE_CHECKING:
 #: The largest number of features, and so of columns, of categories and of the numbers of a vector: a short schema must
 #: not exhaust the memory.
 MAX_FEATURES = 100_000
-#: The largest number of digits in a brace range.
 MAX_RANGE_DIGITS = 18
-#: The largest number of categories in a description.
-MAX_LISTED = 12
 
 _RANGE = re.compile(r"\{([0-9]+)\.\.([0-9]+)\}")
 
@@ -94,7 +91,6 @@ class Column(ABC):
         """The entry of a schema file."""
 
     def add_declaration(self, table: dict[str, Any]) -> None:
-        """Write the column into the schema file's table."""
         table[self.name] = self.entry
 
     @classmethod
@@ -111,9 +107,9 @@ class Column(ABC):
         """Return the column with a curve of at most `count` steps, unless it has one or cannot have one."""
         return self
 
-    @abstractmethod
     def describe(self) -> str:
         """Describe the declared values."""
+        return f"one of {list_values(self.rule.values)}"
 
     def find_type_fault(self, given: ColumnType) -> str | None:
         """Return why cells of this type cannot be read, in words that follow "it"; None if they can."""
@@ -145,8 +141,6 @@ class Numeric(Column):
     A curve adds a step function at each of its places, as a feature beside the number itself. Steps are centred at 0
     and half as high as a category, to keep norms small.
 
-    >>> Numeric("age", 0, 100).names
-    ('age',)
     >>> Numeric("age", 0, 100, curve=(18, 65)).names
     ('age', 'age>=18', 'age>=65')
     """
@@ -277,9 +271,6 @@ class Categorical(Column):
             return None
         return Draft(cls.table, [*summary.categories], "" if summary.categories else '["value", ...]')
 
-    def describe(self) -> str:
-        return f"one of {list_values(self.categories)}"
-
 
 @dataclass(frozen=True)
 class TimePart(Column):
@@ -305,10 +296,6 @@ class TimePart(Column):
                 f"the parts of {self.timestamp!r} must be among {', '.join(PARTS)}, got {show_value(self.part)}"
             )
         object.__setattr__(self, "name", f"{self.timestamp}.{self.part}")
-
-    @property
-    def categories(self) -> tuple[Value, ...]:
-        return PARTS[self.part]
 
     @cached_property
     def rule(self) -> TimePartRule:
@@ -351,9 +338,6 @@ class TimePart(Column):
 
     def suggest_type(self, given: ColumnType) -> str | None:
         return "declare its weekday, month or day" if given.kind == "date" else super().suggest_type(given)
-
-    def describe(self) -> str:
-        return f"one of {list_values(self.categories)}"
 
 
 @dataclass(frozen=True)
@@ -455,13 +439,8 @@ def expand_range(pattern: str) -> Iterator[str]:
 
 
 def list_values(values: Sequence[Value]) -> str:
-    """List declared values for display, at most MAX_LISTED of them.
-
-    >>> list_values(range(14))
-    '0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 and 2 more'
-    """
-    more = len(values) - MAX_LISTED
-    return ", ".join(map(format_value, values[:MAX_LISTED])) + (f" and {more:,} more" if more > 0 else "")
+    """List declared values for display, the first of them if there are many."""
+    return join_names([*map(format_value, values)])
 
 
 def check_name(name: Any, *, what: str = "the name of a column") -> None:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 #: "even": equal distances; "log": distances that grow exponentially from the lower bound, or from 0.
 Spacing = Literal["even", "log"]
 
-#: The largest number of places of a curve.
 MAX_PLACES = 64
 #: The ratio of the largest to the smallest distance for the spacing "log".
 BASE = 1000.0

@@ -70,7 +70,6 @@ __all__ = [
 MAX_WEIGHTS = 8_000_000
 #: The largest number of entries of a projection matrix: 800 MB.
 MAX_PROJECTED = 100_000_000
-#: The largest size of a schema file in bytes.
 MAX_BYTES = 16 * 2**20
 
 
@@ -98,7 +97,7 @@ class Standardization:
             numbers = tuple(check_number(value, f"each of {what}") for value in check_list(getattr(self, name), what))
             object.__setattr__(self, name, numbers)
         for name in ("clip_norm", "intercept"):
-            value = _check_positive(getattr(self, name), f"the {name} of the standardization")
+            value = check_positive(getattr(self, name), f"the {name} of the standardization")
             object.__setattr__(self, name, value)
         if len(self.centers) != len(self.scales):
             raise ParameterError(
@@ -117,8 +116,6 @@ class Schema:
     >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100), Categorical("sex", ("F", "M"))))
     >>> schema.feature_names, schema.dims
     (('age', 'sex=F', 'sex=M', 'intercept'), 4)
-    >>> round(schema.row_norm, 3)
-    1.732
     """
 
     target: Target
@@ -158,7 +155,7 @@ class Schema:
         if not isinstance(self.intercept, bool):
             raise ParameterError(f"intercept must be true or false, got {show_value(self.intercept)}")
         if self.clip_norm is not None:
-            object.__setattr__(self, "clip_norm", _check_positive(self.clip_norm, "clip_norm"))
+            object.__setattr__(self, "clip_norm", check_positive(self.clip_norm, "clip_norm"))
         encoded_dims = sum(column.rule.features for column in columns) + self.intercept
         check_size(features=encoded_dims, classes=1)
         object.__setattr__(self, "encoded_dims", encoded_dims)
@@ -324,13 +321,10 @@ class Schema:
         return cls(
             read_target(declared),
             tuple(columns),
-            intercept=declared.get("intercept", True),
-            clip_norm=declared.get("clip_norm"),
             projection=projection,
             standardization=standardization,
             spent=_read_spent(declared.get("spent")),
-            person_id=declared.get("person_id"),
-            max_rows_per_person=declared.get("max_rows_per_person"),
+            **{name: declared[name] for name in _PLAIN_KEYS if name in declared},
         )
 
     @classmethod
@@ -383,11 +377,9 @@ class Schema:
 
 
 _TABLES = [kind.table for kind in COLUMN_KINDS]
-_KEYS = (
-    *(key for kind in TARGETS for key in (kind.key, *kind.other_keys)),
-    *("person_id", "max_rows_per_person", "intercept", "clip_norm", *_TABLES),
-    *("projection", "standardization", "spent"),
-)
+_PLAIN_KEYS = ("person_id", "max_rows_per_person", "intercept", "clip_norm")
+_TARGET_KEYS = (key for kind in TARGETS for key in (kind.key, *kind.other_keys))
+_KEYS = (*_TARGET_KEYS, *_PLAIN_KEYS, *_TABLES, "projection", "standardization", "spent")
 _UNDECIDED = "the columns listed under [undecided] must each be declared in another table, or be dropped"
 _UNDECIDED_HINT = f"move the ones to use to {' or '.join(f'[{table}]' for table in _TABLES)} and delete [undecided]"
 
@@ -420,7 +412,8 @@ def array_schema(*, dims: int, classes: Sequence[Value], clip_norm: float = 1.0,
     )
 
 
-def _check_positive(value: Any, what: str) -> float:
+def check_positive(value: Any, what: str) -> float:
+    """Return a finite number above 0 as a float; raise a ParameterError about `what` for anything else."""
     number = check_number(value, what)
     if not 0 < number < math.inf:
         raise ParameterError(f"{what} must be a finite number > 0, got {number:g}")

@@ -37,7 +37,6 @@ class ColumnType:
 
     @classmethod
     def of(cls, arrow: Any) -> ColumnType:
-        """Return the column type of an Arrow type."""
         types = pa.types
         if types.is_dictionary(arrow):
             return cls.of(arrow.value_type)
@@ -62,8 +61,6 @@ def suggest_columns(columns: Mapping[str, ColumnType], declared: Iterable[str], 
 
     >>> suggest_columns({"age": ColumnType("number")}, [], "Age"), suggest_columns({"age": ColumnType("number")}, [])
     ("did you mean 'age'?", "it has 'age'")
-    >>> suggest_columns({"4711": ColumnType("untyped")}, ["age"])
-    'none of these columns is there: is there a header that spells them so, and is it the right file?'
     """
     # The first line of a file without a header has values: names are quoted only if a declared one is among them.
     untyped = all(column.kind == "untyped" for column in columns.values())

@@ -338,6 +338,5 @@ def find_missing(cells: pa.Array) -> Booleans:
 
 
 def _find_blank(cells: pa.Array) -> Booleans:
-    """Return the mask of blank texts."""
     found: Booleans = values(pc.equal(pc.utf8_trim_whitespace(cells.cast(pa.string())), ""))
     return found

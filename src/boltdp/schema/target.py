@@ -27,7 +27,6 @@ Threshold: TypeAlias = float | Literal["prior"]
 #: Weights by class, or in the order of the classes; "balanced" is the inverse of the schema's prior.
 ClassWeights: TypeAlias = Literal["balanced"] | Mapping[Any, float] | Sequence[float]
 
-#: The largest number of classes.
 MAX_CLASSES = 10_000
 #: The largest difference of the sum of a prior from 1.
 PRIOR_TOLERANCE = 1e-6
@@ -370,7 +369,6 @@ class Classes(Target):
         return replace(self, values=tuple(self.values[index] for index in order), prior=prior)
 
 
-#: All kinds of targets.
 TARGETS: tuple[type[Target], ...] = (Classes,)
 
 

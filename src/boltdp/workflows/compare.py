@@ -119,7 +119,6 @@ class Comparison:
         }
 
     def save(self, path: str | Path) -> None:
-        """Replace the file atomically."""
         write_text(path, json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
 
     @classmethod

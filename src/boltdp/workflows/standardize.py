@@ -200,7 +200,6 @@ def _find_numbers(schema: Schema) -> Booleans:
 
 
 def _find_steps(schema: Schema) -> Booleans:
-    """Return the mask of the features that are steps of a curve."""
     rules = schema.encoding.rules
     counts = [count for rule in rules for count in (rule.numbers, len(rule.places), len(rule.values))]
     return np.repeat([False, True, False] * len(rules), counts)
