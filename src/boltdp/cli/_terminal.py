@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, NoReturn
 
 import click
@@ -305,15 +304,11 @@ def _print_internal_error(fault: Exception) -> int:
     if os.environ.get("BOLTDP_DEBUG"):
         warn("what follows may show private values")
         traceback.print_exception(fault)
+    package = Path(boltdp.__file__).parent
+    frames = [one for one in traceback.extract_tb(fault.__traceback__) if Path(one.filename).is_relative_to(package)]
+    place = f"{Path(frames[-1].filename).relative_to(package)}:{frames[-1].lineno}" if frames else "a library"
     return _print_error(
-        f"internal error ({type(fault).__name__} in {_find_last_line(fault.__traceback__)}); please report this line",
+        f"internal error ({type(fault).__name__} in {place}); please report this line",
         hint="BOLTDP_DEBUG=1 shows the whole error, which may quote private values",
         code=INTERNAL_ERROR,
     )
-
-
-def _find_last_line(trace: TracebackType | None) -> str:
-    """Return the file and line of the innermost frame inside this package."""
-    package = Path(boltdp.__file__).parent
-    frames = [frame for frame in traceback.extract_tb(trace) if Path(frame.filename).is_relative_to(package)]
-    return f"{Path(frames[-1].filename).relative_to(package)}:{frames[-1].lineno}" if frames else "a library"

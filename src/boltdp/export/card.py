@@ -176,7 +176,7 @@ def to_dict(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> d
             "title": section.title,
             "text": list(section.text),
             "facts": dict(section.facts),
-            "tables": [{"headings": list(one.headings), "lines": [*map(list, one.lines)]} for one in section.tables],
+            "tables": [table._asdict() for table in section.tables],
         }
         for section in make_sections(model, owner, evaluation)
     ]
@@ -355,15 +355,11 @@ def _tabulate_columns(columns: Sequence[Column]) -> Table:
 
 
 def _describe_unit(certificate: Certificate) -> tuple[str, ...]:
-    return (
-        f"{certificate.adjacency.unit.capitalize()}. Neighbouring datasets ({certificate.adjacency.value}): "
-        f"{certificate.adjacency.meaning}.",
-        *(
-            ["Someone with g rows is protected by less: with pure differential privacy by g times epsilon."]
-            if certificate.person_rows is None
-            else [f"Of each person's rows at most {certificate.person_rows:,} count."]
-        ),
-    )
+    adjacency = certificate.adjacency
+    rows = "Someone with g rows is protected by less: with pure differential privacy by g times epsilon."
+    if certificate.person_rows is not None:
+        rows = f"Of each person's rows at most {certificate.person_rows:,} count."
+    return f"{adjacency.unit.capitalize()}. Neighbouring datasets ({adjacency.value}): {adjacency.meaning}.", rows
 
 
 def _list_parameters(certificate: Certificate) -> list[tuple[str, str]]:

@@ -133,7 +133,13 @@ def draft_private_schema(
     context = Context() if context is None else context
     plan = plan_private_draft(engine.columns(), label, budget)
     rows = engine.count()
-    _check_budget(plan, rows)
+    needed = max(plan.event.threshold or 0, min_significant(plan.event, intervals=len(WIDE_EDGES) + 1))
+    if needed * 2 > rows:
+        raise ParameterError(
+            f"{budget.describe()}, divided among {len(plan.counted)} columns, must be more for {rows:,} rows: "
+            f"only what {math.ceil(needed):,} of them have stands out of the noise; nothing was spent",
+            hint="give a larger epsilon, or the columns to use alone; without --epsilon the draft has names and types",
+        )
     if account is None:
         return _draft_planned(engine, label, plan, rows, context)
     with account.charged(Release(plan.budget, plan.event), drawn=lambda: context.randomness.drawn) as reservation:
@@ -167,14 +173,3 @@ def _draft_planned(engine: Engine, label: str, plan: PrivateDraftPlan, rows: int
         "Whatever you know better from public knowledge, change: it costs nothing.",
     ]
     return write_draft(columns, label, summaries, unused=unused, spent=spent, comments=comments)
-
-
-def _check_budget(plan: PrivateDraftPlan, rows: int) -> None:
-    """Raise a ParameterError, before a row is read, if no count could be significant with this budget."""
-    needed = max(plan.event.threshold or 0, min_significant(plan.event, intervals=len(WIDE_EDGES) + 1))
-    if needed * 2 > rows:
-        raise ParameterError(
-            f"{plan.budget.describe()}, divided among {len(plan.counted)} columns, must be more for {rows:,} rows: "
-            f"only what {math.ceil(needed):,} of them have stands out of the noise; nothing was spent",
-            hint="give a larger epsilon, or the columns to use alone; without --epsilon the draft has names and types",
-        )
