@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +41,7 @@ from boltdp.evaluation.metrics import (
     tabulate,
     to_records,
 )
+from boltdp.model import Model
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import CertificateError, compare_records, why_not_private
@@ -48,9 +49,6 @@ from boltdp.privacy.events.event import Event, NonPrivate
 from boltdp.privacy.events.noisy_counts import NoisyCounts
 from boltdp.privacy.serialization import from_record, to_record
 from boltdp.schema.schema import Schema
-
-if TYPE_CHECKING:
-    from boltdp.model import Model
 
 Indices: TypeAlias = npt.NDArray[np.intp]
 

@@ -7,7 +7,7 @@ alone: no row is read. In rows that are clipped to the clip norm, all effects ar
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -21,10 +21,8 @@ from boltdp.encoding.plan import (
     ScaledRule,
 )
 from boltdp.export.original_units import unproject_weights
+from boltdp.model import Model
 from boltdp.privacy.weight_uncertainty import WeightDeviation, weight_deviation
-
-if TYPE_CHECKING:
-    from boltdp.model import Model
 
 Kind = Literal["number", "categories", "vector"]
 

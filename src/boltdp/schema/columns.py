@@ -118,7 +118,6 @@ class Column(ABC):
         return f"must have {self.expected}, its type is {given.kind!r}"
 
     def suggest_type(self, given: ColumnType) -> str | None:
-        """Return a hint for a type that cannot be read."""
         if given.kind == "text" and "number" in self.accepts:
             quoted = '"' + self.source.replace('"', '""') + '"'
             numbers = f"TRY_CAST({quoted} AS DOUBLE) AS {quoted}"

@@ -125,7 +125,6 @@ class Summary:
 
     @property
     def bounds_comment(self) -> str:
-        """A comment on the bounds, if needed."""
         if self.noise is not None and self.inside is None:
             return "a guess: nearly all are 0, and noise hides the others"
         if self.noise is not None and self.inside is not None:

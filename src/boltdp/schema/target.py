@@ -83,7 +83,6 @@ class Target(ABC):
         """A short description of the declared values."""
 
     def describe(self) -> str:
-        """Describe the column and its declared values."""
         return f"the {self.key} {self.column!r} with {self.summary}"
 
     @abstractmethod
