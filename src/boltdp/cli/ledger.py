@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import click
 
 from boltdp.cli._options import json_option
 from boltdp.cli._terminal import command, emit, emit_json, emit_table, examples, state_condition, warn
+from boltdp.ledger.hash_chain import Entry
 from boltdp.ledger.ledger import CONDITIONS, DatasetReport, open_ledger
 from boltdp.privacy.accounting.charges import Rule, Spent
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.serialization import to_record
-
-if TYPE_CHECKING:
-    from boltdp.ledger.hash_chain import Entry
 
 MAX_SHOWN_DIGEST = 19
 
