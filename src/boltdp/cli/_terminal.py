@@ -251,38 +251,28 @@ def warn(message: str) -> None:
     _print_message("warning", message, style="bold red")
 
 
-class RowsBar:
-    """A progress bar of rows and passes, which are public, on standard error; hidden unless that is a terminal."""
+@contextmanager
+def show_bar(*, unit: str = "rows") -> Iterator[Callable[..., None]]:
+    """Yield a function of a stage, the number of rows or passes done in it, which is public, and their total.
 
-    def __init__(self, *, unit: str = "rows") -> None:
-        # Imported here because few commands show a progress bar.
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    It draws a bar on standard error, if that is a terminal.
+    """
+    # Imported here because few commands show a progress bar.
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn(unit),
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
-            transient=True,
-            disable=is_given("quiet") or not sys.stderr.isatty(),
-        )
-        self._stage, self._task = "", self._progress.add_task("", visible=False)
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(unit)
+    hidden, console = is_given("quiet") or not sys.stderr.isatty(), Console(stderr=True)
+    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True, disable=hidden) as progress:
+        task, current = progress.add_task("", visible=False), ""
 
-    def __call__(self, stage: str, done: int, total: int) -> None:
-        """Show that `done` of `total` rows of `stage` are processed."""
-        if stage != self._stage:
-            self._progress.reset(self._task, description=stage, total=total, visible=True)
-            self._stage = stage
-        self._progress.update(self._task, completed=done)
+        def show(stage: str, done: int, total: int) -> None:
+            nonlocal current
+            if stage != current:
+                progress.reset(task, description=stage, total=total, visible=True)
+                current = stage
+            progress.update(task, completed=done)
 
-    def __enter__(self) -> RowsBar:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
+        yield show
 
 
 def _print_message(kind: str, message: str, *, style: str) -> None:

@@ -8,7 +8,7 @@ from boltdp._charts import check_picture
 from boltdp._files import check_writable, write_text
 from boltdp.cli import _options
 from boltdp.cli._help import GroupedCommand
-from boltdp.cli._terminal import RowsBar, command, emit, emit_guarantee, emit_json, emit_table
+from boltdp.cli._terminal import command, emit, emit_guarantee, emit_json, emit_table, show_bar
 from boltdp.cli.plan import make_public_schema
 from boltdp.errors import ParameterError
 from boltdp.workflows.plan import make_plan
@@ -77,7 +77,7 @@ def audit(
         settings = _options.make_settings(epsilon=1.0 if epsilon is None else epsilon, noiseless=False, chosen=chosen)
         plan = make_plan(public, rows, settings)
         schema, certificate = plan.schema, plan.certificate
-    with RowsBar(unit="done") as bar:
+    with show_bar(unit="done") as bar:
         report = audit_claim(schema, certificate, trials=trials, seed=chosen["seed"] or 0, progress=bar)
     if html is not None:
         write_text(html, page(report, planned=model_path is None))

@@ -7,7 +7,7 @@ import click
 from boltdp.cli import _options
 from boltdp.cli._help import GroupedCommand
 from boltdp.cli._report import report
-from boltdp.cli._terminal import RowsBar, command
+from boltdp.cli._terminal import command, show_bar
 from boltdp.context import OnBadRow
 from boltdp.errors import ParameterError
 from boltdp.model import Threshold
@@ -74,7 +74,7 @@ def train(
     schema = _options.check_before_training(data, settings, threshold=threshold, output=output, overwrite=overwrite)
     if in_server and on_bad_row == "error":
         raise ParameterError("--on-bad-row error looks at the rows here, and must not be given with --in-server")
-    with data.open(where="server" if in_server else "auto") as engine, RowsBar() as bar:
+    with data.open(where="server" if in_server else "auto") as engine, show_bar() as bar:
         account = data.find_account()
         context = settings.context(on_bad_row=on_bad_row, progress=bar, threads=threads)
         model = train_model(engine, schema, settings, context=context, account=account)

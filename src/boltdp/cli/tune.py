@@ -8,7 +8,7 @@ import click
 from boltdp.cli import _options
 from boltdp.cli._help import GroupedCommand
 from boltdp.cli._report import report
-from boltdp.cli._terminal import RowsBar, command, emit_table, state_condition
+from boltdp.cli._terminal import command, emit_table, show_bar, state_condition
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
 from boltdp.model import Threshold
@@ -89,7 +89,7 @@ def tune(
     with (
         data.open() as engine,
         nullcontext() if public is None else open_source(public, spool=data.spool) as shown,
-        RowsBar() as bar,
+        show_bar() as bar,
     ):
         if public_rows is not None:
             engine, shown = engine.slice(public_rows, engine.count()), engine.slice(0, public_rows)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from boltdp._arrays import Doubles, PackedRows
+from boltdp.context import Context
 from boltdp.errors import DataError, ParameterError
 from boltdp.evaluation.classification import (
     ExactEvaluation,
@@ -25,7 +26,6 @@ from boltdp.privacy.events.noisy_counts import make_noisy_counts
 from boltdp.privacy.release import release_counts
 
 if TYPE_CHECKING:
-    from boltdp.context import Context
     from boltdp.engines.base import Engine
     from boltdp.ledger import Account
     from boltdp.model import Model
@@ -69,7 +69,6 @@ def evaluate_privately(
     If the model protects persons, at most `max_rows_per_person` rows of each count, and the counts protect persons too.
     `by` is as for `evaluate`. `account` is charged before a row is read.
     """
-    from boltdp.context import Context
     from boltdp.engines.base import check_columns, scan_rows
     from boltdp.engines.person_limit import check_person_id
 
