@@ -302,6 +302,17 @@ def _make_setting_option(name: str) -> Decorator:
 
 
 settings_options = make_settings_options("epsilon")
+#: The options of the commands that train and write a model.
+release_options = combine(
+    source_options,
+    training_options,
+    model_options,
+    settings_options,
+    training_threshold_option,
+    threads_option,
+    ledger_options,
+    json_option,
+)
 
 
 def make_settings(*, epsilon: float | None, noiseless: bool, chosen: dict[str, Any]) -> Settings:

@@ -26,14 +26,10 @@ from boltdp.workflows.train import train as train_model
     "boltdp train public.csv --schema schema.toml --noiseless -o baseline.json",
     cls=GroupedCommand,
 )
-@_options.source_options
-@_options.training_options
-@_options.model_options
+@_options.release_options
 @click.option("--epsilon", type=float, help="The privacy budget: smaller is more private.")
 @click.option("--noiseless", is_flag=True, help="Train without noise, and so without privacy, instead of --epsilon.")
 @click.option("--in-server", is_flag=True, help="PostgreSQL: fail rather than let the rows leave the server.")
-@_options.settings_options
-@_options.training_threshold_option
 @click.option(
     "--on-bad-row",
     type=click.Choice(["neutral", "error"]),
@@ -41,9 +37,6 @@ from boltdp.workflows.train import train as train_model
     show_default=True,
     help="error: stop at a missing or undeclared value, for data that is not private.",
 )
-@_options.threads_option
-@_options.ledger_options
-@_options.json_option
 def train(
     *,
     data: _options.Data,

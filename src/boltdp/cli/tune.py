@@ -24,9 +24,7 @@ from boltdp.workflows.tune import tune as tune_model
     "boltdp tune visits.csv --schema schema.toml --epsilon 1 --grid passes=5,10 --public study.csv -o model.json",
     cls=GroupedCommand,
 )
-@_options.source_options
-@_options.training_options
-@_options.model_options
+@_options.release_options
 @click.option("--epsilon", type=float, required=True, help="The privacy budget of everything, choosing included.")
 @click.option(
     "--grid",
@@ -50,11 +48,6 @@ from boltdp.workflows.tune import tune as tune_model
 @click.option(
     "--public-rows", type=int, metavar="N", help="The same with the first N rows of SOURCE, which must be public data."
 )
-@_options.settings_options
-@_options.training_threshold_option
-@_options.threads_option
-@_options.ledger_options
-@_options.json_option
 def tune(
     *,
     data: _options.Data,

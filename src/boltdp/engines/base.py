@@ -172,7 +172,7 @@ def check_columns(schema: Schema, columns: Mapping[str, ColumnType], *, label: b
     for column in schema.columns:
         column.check_type(columns[column.source])
     if label:
-        schema.target.as_column().check_type(columns[schema.label])
+        schema.target.label_column.check_type(columns[schema.label])
 
 
 def _hint_missing_column(absent: str, declared: Sequence[str], columns: Mapping[str, ColumnType]) -> str | None:

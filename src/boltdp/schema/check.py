@@ -197,7 +197,7 @@ class Report:
 def check_source(source: Source, schema: Schema, *, progress: Callable[[int], object] | None = None) -> Report:
     """Compare all rows of a source with a schema; `progress` is called with the number of rows read so far."""
     columns = source.columns()
-    declared = (schema.target.as_column(), *schema.columns)
+    declared = (schema.target.label_column, *schema.columns)
     faults = {column.name: _find_fault(columns, column) for column in declared}
     readable = [column for column in declared if faults[column.name] is None]
     summaries = {column.name: Summary(rule=column.rule) for column in declared}

@@ -94,9 +94,9 @@ class Column(ABC):
         table[self.name] = self.entry
 
     @classmethod
-    @abstractmethod
     def from_type(cls, name: str, column: ColumnType) -> Column | None:
         """Make the column that the type and constraints of the source declare; None if they are not enough."""
+        return None
 
     @classmethod
     @abstractmethod
@@ -314,10 +314,6 @@ class TimePart(Column):
 
     def add_declaration(self, table: dict[str, Any]) -> None:
         table.setdefault(self.timestamp, []).append(self.part)
-
-    @classmethod
-    def from_type(cls, name: str, column: ColumnType) -> None:
-        return  # no source declares which parts to use
 
     @classmethod
     def infer(cls, name: str, column: ColumnType, summary: Summary | None) -> Draft | None:

@@ -268,7 +268,7 @@ class Schema:
         centers, factors = np.zeros(features), np.full(features, unit)
         if self.standardization is not None:
             centers, factors = np.array(self.standardization.centers), unit / np.array(self.standardization.scales)
-        label, constant = self.target.as_column().rule, self.constant if self.intercept else None
+        label, constant = self.target.label_column.rule, self.constant if self.intercept else None
         return EncodingPlan(label, rules, centers, factors, constant, self.projection)
 
     @property

@@ -63,9 +63,10 @@ class Target(ABC):
     def to_dict(self) -> dict[str, Any]:
         """Return the keys of a schema file that declare it."""
 
+    @property
     @abstractmethod
-    def as_column(self) -> Column:
-        """Return the column that encodes a row's label as a number for the kernel, NaN for a missing one."""
+    def label_column(self) -> Column:
+        """The column that encodes a row's label as a number for the kernel, NaN for a missing one."""
 
     @property
     @abstractmethod
@@ -207,11 +208,8 @@ class Classes(Target):
         prior = {} if self.prior is None else {"prior": list(self.prior)}
         return {"label": self.column, "classes": list(self.values), **prior}
 
-    def as_column(self) -> Categorical:
-        return self._column
-
     @cached_property
-    def _column(self) -> Categorical:
+    def label_column(self) -> Categorical:
         return Categorical(self.column, self.values)
 
     @property
