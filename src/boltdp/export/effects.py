@@ -13,13 +13,7 @@ import numpy as np
 
 from boltdp._arrays import Doubles
 from boltdp.encoding.declared_values import format_value
-from boltdp.encoding.plan import (
-    CategoryRule,
-    NumberListRule,
-    NumberRule,
-    RuleVisitor,
-    ScaledRule,
-)
+from boltdp.encoding.plan import CategoryRule, NumberListRule, NumberRule, RuleVisitor, ScaledRule
 from boltdp.export.original_units import unproject_weights
 from boltdp.model import Model
 from boltdp.privacy.weight_uncertainty import WeightDeviation, weight_deviation
