@@ -95,7 +95,10 @@ def show(ledger_address: str, *, as_json: bool) -> None:
     if not reports:
         emit("no budget was set")
         return
-    lines = [line for one in reports for line in _format_report(one)]
+    lines = []
+    for one in reports:
+        lines.append(_format_spent(one.dataset, one, one.spent, unfinished=str(one.unfinished or "")))
+        lines += [_format_spent(f"  {block}", one, spent, unfinished="") for block, spent in one.blocks.items()]
     emit_table(lines, header=("dataset", "epsilon spent", "of", "delta spent", "of", "by", "releases", "unfinished"))
     for one in reports:
         if one.spent.not_private:
@@ -131,11 +134,6 @@ def check(ledger_address: str, *, as_json: bool) -> None:
         emit_json({"ledger": found.address, "entries": count, "whole": True})
         return
     emit(f"{found.address}: {count:,} entries, each as it was written and in its place")
-
-
-def _format_report(report: DatasetReport) -> list[tuple[str, ...]]:
-    blocks = [_format_spent(f"  {block}", report, spent, unfinished="") for block, spent in report.blocks.items()]
-    return [_format_spent(report.dataset, report, report.spent, unfinished=str(report.unfinished or "")), *blocks]
 
 
 def _format_spent(name: str, report: DatasetReport, spent: Spent, *, unfinished: str) -> tuple[str, ...]:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from boltdp._arrays import Doubles
     from boltdp.engines.base import Engine
 
-#: The value of --keep that stands for all columns.
 ALL_COLUMNS = "*"
 
 

@@ -118,10 +118,9 @@ class CheckedColumn:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Descriptions of all deviations from the declaration."""
-        return tuple(self._list_remarks())
+        return tuple(self._list_deviations())
 
-    def _list_remarks(self) -> Iterator[str]:
+    def _list_deviations(self) -> Iterator[str]:
         present = max(self.cells - self.missing, 1)
         if self.unparsed:
             what = "no lists of the declared length" if self.role == "vector" else "no numbers"
