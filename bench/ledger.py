@@ -9,12 +9,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.plans import plan_certificate
+
 from bench.ratio import Ratio
 from boltdp.engines.postgres.local_server import private_server
 from boltdp.ledger import Account, Ledger, open_ledger
 from boltdp.privacy.budget import Budget
 from boltdp.settings import Settings
-from boltdp.workflows.plan import plan_certificate
 
 #: Charges in the ledger before the first that is measured, and measured ones.
 BEFORE, REPEATS = 50, 21

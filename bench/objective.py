@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 
 import numpy as np
+from tests.plans import plan_certificate
 
 from bench.ratio import Ratio
 from boltdp.context import Context
 from boltdp.engines import ArrayEngine
 from boltdp.schema.schema import array_schema
 from boltdp.settings import Settings
-from boltdp.workflows.plan import plan_certificate
 from boltdp.workflows.train import train_prepared
 
 DIMS = 50

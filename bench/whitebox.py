@@ -15,6 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 import psycopg
+from tests.plans import plan_certificate
 
 from bench.postgres import SCHEMA, backend, backend_seconds, load, prepared
 from bench.ratio import Ratio
@@ -25,7 +26,6 @@ from boltdp.engines.postgres.local_server import private_server
 from boltdp.privacy.certificate import Certificate
 from boltdp.schema.schema import Schema
 from boltdp.settings import Settings
-from boltdp.workflows.plan import plan_certificate
 from boltdp.workflows.synthesize import synthetic_blocks
 from boltdp.workflows.train import train_prepared
 

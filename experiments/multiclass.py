@@ -7,12 +7,12 @@ settings of the paper's evaluation: 10 passes, batches of 50, delta = 1/m^2. The
 from __future__ import annotations
 
 import numpy as np
+from tests.plans import plan_certificate
 
 from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.engines.base import encode_rows
 from boltdp.settings import Multiclass, Settings
-from boltdp.workflows.plan import plan_certificate
 from boltdp.workflows.train import train_prepared
 from experiments.datasets import BENCHMARKS
 

@@ -13,11 +13,12 @@ import argparse
 from collections.abc import Mapping
 from dataclasses import replace
 
+from tests.plans import plan_certificate
+
 from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.engines.base import PreparedRows
 from boltdp.settings import Settings
-from boltdp.workflows.plan import plan_certificate
 from boltdp.workflows.train import train_prepared
 from experiments.datasets import BENCHMARKS
 from experiments.whitebox import TRAINING, accuracies

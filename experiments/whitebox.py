@@ -16,6 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
+from tests.plans import plan_certificate
 
 from boltdp.context import Context
 from boltdp.engines import open_source
@@ -23,7 +24,6 @@ from boltdp.engines.base import PreparedRows
 from boltdp.model import Model
 from boltdp.schema.schema import Schema
 from boltdp.settings import Settings
-from boltdp.workflows.plan import plan_certificate
 from boltdp.workflows.train import train_prepared
 from experiments.datasets import BENCHMARKS
 

@@ -28,8 +28,8 @@ from boltdp.privacy.events.output_perturbation import OutputPerturbation
 from boltdp.privacy.release import Randomness, release_weights
 from boltdp.schema.schema import Classes, Numeric, Schema
 from boltdp.settings import Settings
-from boltdp.workflows.plan import plan_certificate
 from boltdp.workflows.predict import predict, score_batches
+from tests.plans import plan_certificate
 
 
 def model_of(certificate: Certificate, classes: int = 2) -> Model:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from boltdp._files import check_writable, replacing
-from boltdp.errors import ParameterError, printable, require
+from boltdp.errors import ParameterError, make_printable, require
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -69,7 +69,7 @@ def plain(text: str, longest: int = 24) -> str:
     >>> print(plain("$a$"))
     \$a\$
     """
-    return printable(text, longest=longest).replace("$", r"\$")
+    return make_printable(text, longest=longest).replace("$", r"\$")
 
 
 def label_axes(axes: Any, title: str, across: str, up: str, *, legend: str | None = None, shares: bool = False) -> None:
@@ -106,7 +106,7 @@ Points: TypeAlias = Iterable[tuple[float, float]]
 
 def escape_text(text: str, longest: int = 80) -> str:
     """Return untrusted text for HTML, escaped and without control characters."""
-    return escape(printable(text, longest=longest))
+    return escape(make_printable(text, longest=longest))
 
 
 def format_number(value: float) -> str:

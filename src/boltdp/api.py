@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from boltdp.engines import use_source
-from boltdp.errors import ParameterError, PrivacyWarning, described, near, quoted, require, show_hints
+from boltdp.errors import (
+    ParameterError,
+    PrivacyWarning,
+    describe_argument,
+    quote_names,
+    require,
+    show_hints,
+    suggest_names,
+)
 from boltdp.evaluation.classification import ExactEvaluation, NoisyEvaluation
 from boltdp.evaluation.evaluate import evaluate, evaluate_privately
 from boltdp.ledger import Ledger, find_account
@@ -253,7 +261,7 @@ def warn_of_unused(unused: Sequence[str], *, stacklevel: int = 4) -> None:
     """Warn about columns that are not used as features."""
     if unused:
         warnings.warn(
-            f"not used, since neither bounds nor categories are declared: {quoted(unused)}; "
+            f"not used, since neither bounds nor categories are declared: {quote_names(unused)}; "
             "drop them or give a schema, if this is what you want",
             UserWarning,
             stacklevel=stacklevel,
@@ -272,10 +280,10 @@ def _make_settings(settings: Settings | None, chosen: Mapping[str, Any]) -> Sett
     for name in chosen:
         if name not in OPTIONS:
             arguments = [*OPTIONS, "label", "bounds", "categories", "timestamps", "classes", "schema", "threshold"]
-            hint = near(_COMMON_NAMES.get(name, name), arguments) or f"there are {', '.join(arguments)}"
+            hint = suggest_names(_COMMON_NAMES.get(name, name), arguments) or f"there are {', '.join(arguments)}"
             raise ParameterError(f"there is no argument {name!r}", hint=hint)
     if settings is not None and not isinstance(settings, Settings):
-        raise ParameterError(f"settings must be of boltdp.Settings, got {described(settings)}")
+        raise ParameterError(f"settings must be of boltdp.Settings, got {describe_argument(settings)}")
     plain = {name: OPTIONS[name].convert(value, name) for name, value in chosen.items()}
     if settings is None and "epsilon" not in plain:
         raise ParameterError(
@@ -339,7 +347,7 @@ def _make_schema(
         wrong = (
             "given, the name of the column to predict"
             if label is None
-            else f"the name of a column, got {described(label)}"
+            else f"the name of a column, got {describe_argument(label)}"
         )
         raise ParameterError(
             f"label must be {wrong}", hint=suggest_columns(columns, bounds if isinstance(bounds, Mapping) else ())
@@ -353,6 +361,6 @@ def _check_schema_type(schema: Any) -> None:
     """Raise a ParameterError if `schema` is of another type, such as labels given apart from the rows."""
     if schema is not None and not isinstance(schema, (Schema, Mapping, str, Path)):
         raise ParameterError(
-            f"a schema must be a Schema, the path of a TOML file or a dictionary, got {described(schema)}",
+            f"a schema must be a Schema, the path of a TOML file or a dictionary, got {describe_argument(schema)}",
             hint="settings=..." if isinstance(schema, Settings) else "rows and labels go together: train((X, y), ...)",
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from numbers import Integral, Real
@@ -73,10 +73,10 @@ def show_hints() -> Iterator[None]:
         raise
 
 
-def shown(value: object) -> str:
+def show_value(value: object) -> str:
     """Return the repr of a public value for a message, truncated if it is long.
 
-    >>> shown([1, "a"]), len(shown("a" * 999)), shown(10**9999)
+    >>> show_value([1, "a"]), len(show_value("a" * 999)), show_value(10**9999)
     ("[1, 'a']", 80, 'a number of thousands of digits')
     """
     try:
@@ -88,10 +88,10 @@ def shown(value: object) -> str:
     return text if len(text) <= MAX_QUOTED else text[: MAX_QUOTED - 4] + " ..."
 
 
-def printable(text: str, *, longest: int = MAX_QUOTED) -> str:
+def make_printable(text: str, *, longest: int = MAX_QUOTED) -> str:
     r"""Escape control characters in an untrusted text, and truncate it.
 
-    >>> print(printable("a\x1b[2J\u202eb"), printable("a" * 99, longest=9))
+    >>> print(make_printable("a\x1b[2J\u202eb"), make_printable("a" * 99, longest=9))
     a\x1b[2J\u202eb aaaaa ...
     """
     begin = text[: longest + 1]
@@ -99,65 +99,67 @@ def printable(text: str, *, longest: int = MAX_QUOTED) -> str:
     return plain if len(plain) <= longest else plain[: longest - 4] + " ..."
 
 
-def described(value: object) -> str:
+def describe_argument(value: object) -> str:
     """Describe an argument that may contain private rows: a number or a text as it is, anything else by its type.
 
-    >>> described(110), described([1, 0, 1]), described({"a": 1})
+    >>> describe_argument(110), describe_argument([1, 0, 1]), describe_argument({"a": 1})
     ('110', "an object of type 'list'", "an object of type 'dict'")
     """
     plain = value is None or isinstance(value, (str, int, float))
-    return shown(value) if plain else f"an object of type {type(value).__name__!r}"
+    return show_value(value) if plain else f"an object of type {type(value).__name__!r}"
 
 
-def quoted(names: Iterable[str]) -> str:
+def quote_names(names: Iterable[str]) -> str:
     """Return up to `MAX_NAMES` public names in their order, in quotes, and the number of others.
 
-    >>> quoted(["b", "a"])
+    >>> quote_names(["b", "a"])
     "'b', 'a'"
     """
-    return _join_names([repr(printable(name)) for name in names])
+    return join_names([repr(make_printable(name)) for name in names])
 
 
-def near(name: str, names: Iterable[str], *, before: str = "") -> str | None:
+def suggest_names(name: str, names: Iterable[str], *, before: str = "") -> str | None:
     """Return a hint with the public names closest to an unknown one, each with the prefix `before`.
 
-    >>> near("Age", ["age", "sex"]), near("weight", ["age", "sex"])
+    >>> suggest_names("Age", ["age", "sex"]), suggest_names("weight", ["age", "sex"])
     ("did you mean 'age'?", None)
     """
     by_case: dict[str, str] = {}
     for one in names:
         by_case.setdefault(one.strip().casefold(), one)
     close = difflib.get_close_matches(name.strip().casefold(), by_case, n=3)
-    return f"did you mean {' or '.join(repr(before + printable(by_case[one])) for one in close)}?" if close else None
+    similar = [repr(before + make_printable(by_case[one])) for one in close]
+    return f"did you mean {' or '.join(similar)}?" if similar else None
 
 
-def listed(names: Iterable[str]) -> str:
+def list_names(names: Iterable[str]) -> str:
     """Return up to `MAX_NAMES` public names, sorted, and the number of others.
 
-    >>> listed(["b", "a"]), listed(map(str, range(14)))
+    >>> list_names(["b", "a"]), list_names(map(str, range(14)))
     ('a, b', '0, 1, 10, 11, 12, 13, 2, 3, 4, 5, 6, 7 and 2 more')
     """
-    return _join_names(sorted(map(printable, names)))
+    return join_names(sorted(map(make_printable, names)))
 
 
-def _join_names(names: list[str]) -> str:
-    more = len(names) - MAX_NAMES
-    return ", ".join(names[:MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
+def join_names(names: Sequence[str], *, most: int = MAX_NAMES) -> str:
+    """Join names by commas, at most `most` of them, and add the number of others."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
-def whole_number(value: object, name: str, *, least: int) -> int:
+def check_whole_number(value: object, name: str, *, least: int) -> int:
     """Convert an integer of at least `least` to a plain int, or raise a ParameterError about `name`."""
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise ParameterError(f"{name} must be a whole number, got {shown(value)}")
+        raise ParameterError(f"{name} must be a whole number, got {show_value(value)}")
     if value < least:
-        raise ParameterError(f"{name} must be >= {least}, got {shown(value)}")
+        raise ParameterError(f"{name} must be >= {least}, got {show_value(value)}")
     return int(value)
 
 
-def real_number(value: object, name: str) -> float:
+def check_number(value: object, name: str) -> float:
     """Convert a number of any type to a plain float, or raise a ParameterError about `name`."""
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise ParameterError(f"{name} must be a number, got {shown(value)}")
+        raise ParameterError(f"{name} must be a number, got {show_value(value)}")
     try:
         return float(value)
     except OverflowError:

@@ -21,7 +21,7 @@ import numpy as np
 
 from boltdp._arrays import Doubles
 from boltdp._bisect import bisect
-from boltdp.errors import ParameterError, real_number, whole_number
+from boltdp.errors import ParameterError, check_number, check_whole_number
 
 #: The largest margin b of `MarginLogistic`.
 MAX_MARGIN = 16.0
@@ -216,7 +216,7 @@ class MarginLogistic(Logistic):
     cut = Loss.cut
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "margin", real_number(self.margin, "margin"))
+        object.__setattr__(self, "margin", check_number(self.margin, "margin"))
         if not 0 < self.margin <= MAX_MARGIN:
             raise ParameterError(f"margin must be above 0 and at most {MAX_MARGIN:g}, got {self.margin:g}")
 
@@ -267,7 +267,7 @@ class HuberSVM(Loss):
     vectors = 1
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "width", real_number(self.width, "width"))
+        object.__setattr__(self, "width", check_number(self.width, "width"))
         if not (0 < self.width < math.inf):
             raise ParameterError(f"width must be a finite number > 0, got {self.width}")
 
@@ -321,7 +321,7 @@ class Multinomial(Loss):
     parameter = 1.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "classes", whole_number(self.classes, "classes", least=2))
+        object.__setattr__(self, "classes", check_whole_number(self.classes, "classes", least=2))
 
     @property
     def at_zero(self) -> float:

@@ -15,7 +15,7 @@ from boltdp._arrays import Doubles, PackedRows
 from boltdp._files import write_text
 from boltdp._files.sealed import OUTSIDE, ModelFileError, read_sealed, sealed
 from boltdp.encoding.declared_values import Value
-from boltdp.errors import ParameterError, shown
+from boltdp.errors import ParameterError, show_value
 from boltdp.kernel.feature_map import FeatureMap, scores
 from boltdp.privacy import certificate as certificates
 from boltdp.privacy.certificate import Certificate
@@ -45,7 +45,7 @@ class Model:
     def __repr__(self) -> str:
         budget, target = self.certificate.budget, self.schema.target
         guarantee = budget.describe() if budget is not None and self.certificate.private else "not private"
-        declared = ", ".join(f"{name}={shown(value)}" for name, value in target.to_dict().items())
+        declared = ", ".join(f"{name}={show_value(value)}" for name, value in target.to_dict().items())
         ignored = f"rows with an unknown {target.key} are ignored"
         return f"Model({declared}, features={self.schema.dims}, {guarantee}; {ignored})"
 
@@ -151,7 +151,7 @@ class Model:
         version = record.get("format_version")
         if type(version) is not int or version != FORMAT_VERSION:
             raise ModelFileError(
-                f"the model has format version {shown(version)}, this boltdp reads {FORMAT_VERSION}",
+                f"the model has format version {show_value(version)}, this boltdp reads {FORMAT_VERSION}",
                 hint="models of other builds must be trained again",
             )
         for key in _REQUIRED_KEYS:
@@ -159,7 +159,7 @@ class Model:
                 raise ModelFileError(f"the model cannot be read: {key!r} is missing")
         for key in record:
             if key not in (*_REQUIRED_KEYS, "threshold"):
-                raise ModelFileError(f"the model has an entry {shown(key)} that this boltdp does not know")
+                raise ModelFileError(f"the model has an entry {show_value(key)} that this boltdp does not know")
         private, certificate = record["private"], record["certificate"]
         if not isinstance(certificate, dict) or not isinstance(private, bool) or certificate.get("private") != private:
             raise certificates.CertificateError("the model says of its privacy what its certificate does not")

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from boltdp.context import Context
-from boltdp.errors import ParameterError, real_number, shown, whole_number
+from boltdp.errors import ParameterError, check_number, check_whole_number, show_value
 from boltdp.losses import LOSSES, Loss
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.noisy_moments import Moments
@@ -49,12 +49,12 @@ class Option:
         if self.kind == "other" or (value is None and self.nullable):
             return value
         if self.kind == "whole number":
-            return whole_number(value, name, least=0)
+            return check_whole_number(value, name, least=0)
         if self.kind == "number":
-            return real_number(value, name)
+            return check_number(value, name)
         if not isinstance(value, str) or (self.words and value not in self.words):
             what = f"one of {', '.join(self.words)}" if self.words else "a word"
-            raise ParameterError(f"{name} must be {what}, got {shown(value)}")
+            raise ParameterError(f"{name} must be {what}, got {show_value(value)}")
         return str(value)
 
     def parse(self, text: str, name: str) -> Any:

@@ -27,11 +27,11 @@ from boltdp.privacy.release import Randomness, release_moments
 from boltdp.privacy.training_problem import Problem
 from boltdp.schema.schema import array_schema
 from boltdp.settings import Settings
-from boltdp.workflows.plan import plan_certificate
 from boltdp.workflows.predict import predict
 from boltdp.workflows.train import train
 from tests.algorithms.counted import CountedRows
 from tests.kernel.reference import row_gradient
+from tests.plans import plan_certificate
 
 BUDGET = Budget(1.0, 1e-6)
 

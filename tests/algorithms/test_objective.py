@@ -49,10 +49,10 @@ from boltdp.privacy.release import Randomness, draw_linear_terms, release_weight
 from boltdp.privacy.training_problem import Problem, Recipe
 from boltdp.schema.schema import Classes, Numeric, Schema
 from boltdp.settings import Settings
-from boltdp.workflows.plan import plan_certificate
 from boltdp.workflows.train import train
 from boltdp.workflows.tune import Method, tune
 from tests.algorithms.counted import CountedRows
+from tests.plans import plan_certificate
 
 Matrix = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.float32]

@@ -29,12 +29,12 @@ from boltdp.privacy.release import Randomness
 from boltdp.privacy.training_problem import Recipe
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema
 from boltdp.settings import Settings
-from boltdp.workflows.plan import plan_certificate
 from boltdp.workflows.select import _plan_rehearsal
 from boltdp.workflows.train import train
 from boltdp.workflows.tune import Method, candidates, tune
 from tests.algorithms.counted import CountedEngine
 from tests.kernel.reference import reference_sgd
+from tests.plans import plan_certificate
 
 ROWS = 1501
 COLUMNS = (Numeric("age", 0, 100), Categorical("sex", ("F", "M")))

@@ -24,12 +24,12 @@ from boltdp.privacy.training_problem import Recipe
 from boltdp.schema.schema import Classes, Schema, Vector
 from boltdp.settings import Settings
 from boltdp.workflows.compare import compare
-from boltdp.workflows.plan import plan_certificate
 from boltdp.workflows.predict import score_batches
 from boltdp.workflows.select import Candidates
 from boltdp.workflows.train import train, train_prepared
 from boltdp.workflows.tune import Method, candidates, tune
 from tests.algorithms.counted import CountedRows
+from tests.plans import plan_certificate
 
 WHITE_BOX = [name for name, algorithm in ALGORITHMS.items() if isinstance(algorithm, WhiteBox)]
 

@@ -13,7 +13,7 @@ from boltdp.model import Model
 from boltdp.privacy.release import Randomness, release_weights
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema
 from boltdp.settings import Settings
-from boltdp.workflows.plan import plan_certificate
+from tests.plans import plan_certificate
 
 from .conftest import Run
 

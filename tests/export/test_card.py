@@ -30,9 +30,9 @@ from boltdp.privacy.budget import Budget
 from boltdp.privacy.release import Randomness
 from boltdp.schema.schema import Categorical, Classes, Column, Numeric, Schema, Vector
 from boltdp.settings import Settings
-from boltdp.workflows.plan import plan_certificate
 from boltdp.workflows.train import train
 from boltdp.workflows.tune import candidates, tune
+from tests.plans import plan_certificate
 
 reader: Any = pytest.importorskip("yaml")
 validator: Any = pytest.importorskip("jsonschema")

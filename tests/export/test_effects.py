@@ -17,7 +17,7 @@ from boltdp import Model
 from boltdp._charts import MAX_BARS, MAX_NAME
 from boltdp.encoding.plan import ScaledRule
 from boltdp.engines import open_source
-from boltdp.errors import MissingPackageError, ParameterError, printable
+from boltdp.errors import MissingPackageError, ParameterError, make_printable
 from boltdp.export import effects as effects_module
 from boltdp.export.effects import Effect, Effects, Panel, compute_effects
 from boltdp.export.html import write_model_page
@@ -26,7 +26,7 @@ from boltdp.privacy.release import Randomness, release_weights
 from boltdp.privacy.weight_uncertainty import weight_deviation
 from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, Standardization, Vector
 from boltdp.settings import Settings
-from boltdp.workflows.plan import plan_certificate
+from tests.plans import plan_certificate
 
 COLUMNS = (Numeric("age", 0, 80), Numeric("pulse", 30, 200), Categorical("ward", ("A", "B", 3)), Vector("v", 2, -1, 1))
 STANDARDIZED = Standardization((0.2, -0.3, 0.1, 0.5, 0.2, 0.0, 0.4), (0.5, 1.0, 0.4, 1.0, 2.0, 1.0, 0.5), 9.0, 0.5)
@@ -354,7 +354,7 @@ def test_texts_of_a_file_are_no_markup() -> None:
     assert reader.tags <= TAGS
     assert "<script>alert(1)" in reader.text
     assert text.isprintable() or set(text) - {"\n"} == {one for one in text if one.isprintable()}
-    assert printable(FORGED) in reader.text
+    assert make_printable(FORGED) in reader.text
 
 
 @pytest.mark.parametrize("ending", ["png", "svg"])

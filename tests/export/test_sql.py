@@ -24,7 +24,7 @@ from boltdp.export.sql import _write_row, write_probability_expression, write_sc
 from boltdp.export.sql_dialects import DIALECTS
 from boltdp.schema.schema import Categorical, Classes, Column, Numeric, Projection, Schema, Standardization, Vector
 from boltdp.settings import Multiclass, Settings
-from boltdp.workflows.plan import plan_certificate
+from tests.plans import plan_certificate
 
 NAN, INF = math.nan, math.inf
 

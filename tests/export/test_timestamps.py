@@ -142,7 +142,7 @@ def test_scikit_learn_takes_the_parts_by_name() -> None:
     (cells,) = encode_rows(open_source(table()), model.schema, label=False)
     estimator = model.to_sklearn()
     assert list(estimator.feature_names_in_[:2]) == ["admitted.hour=0", "admitted.hour=1"]
-    hot = [cells[:, [place]] == np.arange(len(column.categories)) for place, column in enumerate(columns, 1)]
+    hot = [cells[:, [place]] == np.arange(len(column.rule.values)) for place, column in enumerate(columns, 1)]
     frame = pd.DataFrame(np.hstack(hot).astype(float), columns=estimator.feature_names_in_)
     assert estimator.predict(frame).tolist() == model.predict(open_source(table())).tolist()
 

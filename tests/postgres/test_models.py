@@ -24,10 +24,10 @@ from boltdp.export.sql import write_probability_expression, write_scoring_expres
 from boltdp.model import FORMAT, FORMAT_VERSION, Model
 from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, TimePart, Vector, array_schema
 from boltdp.settings import Settings
-from boltdp.workflows.plan import plan_certificate
 from boltdp.workflows.predict import predict, score_batches
 from boltdp.workflows.train import train
 from tests.export.test_sql import make_model, rows_of_texts, texts_schema
+from tests.plans import plan_certificate
 
 ROWS = 500
 MODELS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {

@@ -36,7 +36,7 @@ from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.serialization import from_record, to_record
 from boltdp.privacy.training_problem import Problem
 from boltdp.settings import Settings
-from boltdp.workflows.plan import plan_certificate
+from tests.plans import plan_certificate
 
 PROBLEM = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
 

@@ -28,7 +28,7 @@ from boltdp.privacy.events.objective_perturbation import (
 from boltdp.privacy.events.selection import PortionSelection, TrialSelection, trial_budgets
 from boltdp.privacy.training_problem import MAX_PERSON_ROWS, Problem
 from boltdp.settings import Settings
-from boltdp.workflows.plan import plan_certificate
+from tests.plans import plan_certificate
 
 PROBLEM = Problem(loss=Logistic(), dims=5, rows=1000, regularization=0.1)
 ALGORITHMS: dict[str, dict[str, Any]] = {

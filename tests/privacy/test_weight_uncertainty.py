@@ -94,7 +94,7 @@ def test_more_rows_and_more_regularization_leave_less_to_the_noise() -> None:
 
 
 def planned(settings: Settings, *, rows: int) -> ObjectivePerturbation:
-    from boltdp.workflows.plan import plan_certificate
+    from tests.plans import plan_certificate
 
     event = plan_certificate(settings, rows=rows, dims=4, classes=2).training
     assert isinstance(event, ObjectivePerturbation)
@@ -102,7 +102,7 @@ def planned(settings: Settings, *, rows: int) -> ObjectivePerturbation:
 
 
 def test_without_noise_there_is_no_spread_and_of_noisy_updates_nothing_is_said() -> None:
-    from boltdp.workflows.plan import plan_certificate
+    from tests.plans import plan_certificate
 
     assert weight_deviation(
         plan_certificate(Settings(epsilon=None), rows=100, dims=4, classes=2).training

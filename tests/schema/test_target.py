@@ -42,7 +42,8 @@ class Number(Target):
     def to_dict(self) -> dict[str, Any]:
         return {"target": self.column, "bounds": [self.low, self.high]}
 
-    def as_column(self) -> Numeric:
+    @property
+    def label_column(self) -> Numeric:
         return Numeric(self.column, self.low, self.high)
 
     @property

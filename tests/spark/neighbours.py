@@ -27,8 +27,8 @@ from boltdp.model import Model
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.release import Randomness
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema
-from boltdp.workflows.plan import plan_certificate
 from boltdp.workflows.train import train
+from tests.plans import plan_certificate
 
 ROWS, FILES, REPLACED = 6000, 3, 2345
 DIMS = 6

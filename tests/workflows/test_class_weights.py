@@ -24,10 +24,10 @@ from boltdp.model import Model
 from boltdp.schema.schema import Classes, Numeric, Schema
 from boltdp.settings import Settings
 from boltdp.workflows.compare import Comparison, ComparisonFileError, compare
-from boltdp.workflows.plan import plan_certificate
 from boltdp.workflows.predict import predict
 from boltdp.workflows.train import train
 from boltdp.workflows.tune import candidates, tune
+from tests.plans import plan_certificate
 
 COLUMNS = (Numeric("age", 0, 100), Numeric("dose", -1, 1))
 #: One in ten is ill.

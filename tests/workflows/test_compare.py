@@ -17,7 +17,8 @@ from boltdp.privacy.training_problem import Recipe
 from boltdp.schema.schema import Classes, Numeric, Schema
 from boltdp.settings import Settings
 from boltdp.workflows.compare import ALGORITHMS, Comparison, ComparisonFileError, adapt_settings, compare, draw
-from boltdp.workflows.plan import Plan, make_plan, plan_certificate
+from boltdp.workflows.plan import Plan, make_plan
+from tests.plans import plan_certificate
 
 SCHEMA = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
 COMMON = Settings(epsilon=None, passes=2, batch_size=10)

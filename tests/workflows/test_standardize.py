@@ -34,7 +34,6 @@ from boltdp.privacy.events.selection import PortionSelection, PublicSelection, T
 from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, Standardization, Vector
 from boltdp.settings import Settings
 from boltdp.workflows.compare import compare
-from boltdp.workflows.plan import plan_certificate
 from boltdp.workflows.predict import predict, score_batches
 from boltdp.workflows.standardize import (
     CLIP_NORM,
@@ -47,6 +46,7 @@ from boltdp.workflows.standardize import (
 )
 from boltdp.workflows.train import BAD_ROWS_SHOWN, train
 from boltdp.workflows.tune import Method, candidates, tune
+from tests.plans import plan_certificate
 
 ROWS = 3000
 SCHEMA = Schema(

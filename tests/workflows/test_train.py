@@ -28,9 +28,9 @@ from boltdp.privacy.step_schedules import Schedule
 from boltdp.privacy.training_problem import Recipe
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema
 from boltdp.settings import OPTIONAL, Settings
-from boltdp.workflows.plan import plan_certificate
 from boltdp.workflows.train import BAD_ROWS_SHOWN, train, train_prepared
 from tests.kernel.reference import reference_sgd
+from tests.plans import plan_certificate
 
 ROWS = 3000
 

@@ -29,12 +29,13 @@ from boltdp.privacy.release import Randomness
 from boltdp.privacy.training_problem import Recipe
 from boltdp.schema.schema import Classes, Numeric, Schema
 from boltdp.settings import Settings
-from boltdp.workflows.plan import plan_certificate, plan_models
+from boltdp.workflows.plan import plan_models
 from boltdp.workflows.predict import predict
 from boltdp.workflows.select import count_errors, plan_trials
 from boltdp.workflows.train import BAD_ROWS_SHOWN, train_prepared
 from boltdp.workflows.tune import Method, candidates, tune
 from tests.algorithms.counted import CountedEngine
+from tests.plans import plan_certificate
 from tests.privacy.test_selection import proven_epsilon
 
 ROWS = 2000

@@ -21,7 +21,7 @@ from boltdp.algorithms._base import (
 )
 from boltdp.context import Context
 from boltdp.engines.prepared_rows import Partition, PreparedRows
-from boltdp.errors import ParameterError, whole_number
+from boltdp.errors import ParameterError, check_whole_number
 from boltdp.kernel.feature_map import FeatureMap
 from boltdp.kernel.sgd import State
 from boltdp.losses import Loss
@@ -83,7 +83,8 @@ class PassesOfSGD(Algorithm):
 
     def plan(self, settings: Settings, problem: Problem, budget: Budget | None) -> Training:
         regularization = 0.0 if settings.regularization is None else settings.regularization
-        partitions = 1 if settings.partitions is None else whole_number(settings.partitions, "partitions", least=1)
+        partitions = 1 if settings.partitions is None else settings.partitions
+        check_whole_number(partitions, "partitions", least=1)
         fewest = max(problem.rows // partitions, 1)
         recipe = Recipe(
             loss=problem.loss,

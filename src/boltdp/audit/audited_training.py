@@ -131,8 +131,10 @@ def resize_training(
 
     Objective perturbation keeps m*Lambda, and therefore its noise.
 
-    >>> from boltdp.workflows.plan import plan_certificate
-    >>> event = plan_certificate(Settings(epsilon=1.0, algorithm="objective"), rows=10**6, dims=50, classes=2).training
+    >>> from boltdp.schema.schema import array_schema
+    >>> from boltdp.workflows.plan import make_plan
+    >>> settings, schema = Settings(epsilon=1.0, algorithm="objective"), array_schema(dims=50, classes=(0, 1))
+    >>> event = make_plan(schema, 10**6, settings).certificate.training
     >>> small = resize_training(event, Budget(1.0), rows=100, dims=50)
     >>> small.training_noise.scale == event.training_noise.scale
     True

@@ -28,7 +28,6 @@ from boltdp.settings import OPTIONS, Settings
 if TYPE_CHECKING:
     from boltdp.engines.base import Engine
 
-#: The maximum number of classes that a message lists.
 MAX_SHOWN_CLASSES = 12
 
 Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -166,7 +165,6 @@ class Data:
     blocks: str | None = None
 
     def open(self, *, where: Where = "auto") -> Engine:
-        """Open the source."""
         return open_source(self.source, table=self.table, query=self.query, spool=self.spool, where=where)
 
     def state_query_condition(self) -> None:
@@ -304,6 +302,17 @@ def _make_setting_option(name: str) -> Decorator:
 
 
 settings_options = make_settings_options("epsilon")
+#: The options of the commands that train and write a model.
+release_options = combine(
+    source_options,
+    training_options,
+    model_options,
+    settings_options,
+    training_threshold_option,
+    threads_option,
+    ledger_options,
+    json_option,
+)
 
 
 def make_settings(*, epsilon: float | None, noiseless: bool, chosen: dict[str, Any]) -> Settings:

@@ -11,10 +11,9 @@ from boltdp.cli._terminal import emit_guarantee, emit_json, emit_table, is_given
 from boltdp.ledger.ledger import Account
 from boltdp.model import Model
 from boltdp.privacy.certificate import Certificate
+from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.schema.schema import Schema
-from boltdp.workflows.standardize import describe_moments
 
-#: The maximum number of columns with curves that are listed by name.
 MAX_SHOWN_CURVES = 5
 
 
@@ -67,7 +66,11 @@ def describe_persons_and_costs(certificate: Certificate) -> list[tuple[str, str]
         lines.append(("persons", f"the first {certificate.person_rows:,} {used} used, and others are ignored"))
     if draft is not None and draft.budget is not None:
         lines.append(("schema", f"found privately, for {draft.budget.describe()}"))
-    return [*lines, *(("standardizing", text) for text in describe_moments(certificate))]
+    for part in certificate.parts:
+        if isinstance(part.event, NoisyMoments):
+            cost = "" if part.budget is None else f", for {part.budget.describe()}"
+            lines.append(("standardizing", part.event.describe() + cost))
+    return lines
 
 
 def describe_curves(schema: Schema) -> list[tuple[str, str]]:

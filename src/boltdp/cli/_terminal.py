@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, NoReturn
 
 import click
@@ -26,11 +25,10 @@ from rich.text import Text
 
 import boltdp
 from boltdp import _files, _interrupts
-from boltdp.errors import BoltdpError, printable
+from boltdp.errors import BoltdpError, make_printable
 
 USER_ERROR, INTERNAL_ERROR, INTERRUPTED = 1, 2, 130
 
-#: The maximum number of characters in a table cell.
 MAX_CELL = 1000
 
 #: Seconds for cleanup after a signal, during which further signals are ignored.
@@ -220,10 +218,10 @@ def emit_table(rows: Sequence[Sequence[str]], *, header: Sequence[str] | None = 
     table = Table(box=None, show_header=header is not None, pad_edge=False, header_style="bold")
     for index in range(len(rows[0])):
         right = numbers and index > 0
-        name = Text(printable(header[index], longest=MAX_CELL)) if header else ""
+        name = Text(make_printable(header[index], longest=MAX_CELL)) if header else ""
         table.add_column(name, justify="right" if right else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(printable(cell, longest=MAX_CELL)) for cell in row))
+        table.add_row(*(Text(make_printable(cell, longest=MAX_CELL)) for cell in row))
     # Lines are wrapped for a terminal only, since programs read a pipe line by line.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 1000)
     with console.capture() as captured:
@@ -253,43 +251,33 @@ def warn(message: str) -> None:
     _print_message("warning", message, style="bold red")
 
 
-class RowsBar:
-    """A progress bar of rows and passes, which are public, on standard error; hidden unless that is a terminal."""
+@contextmanager
+def show_bar(*, unit: str = "rows") -> Iterator[Callable[..., None]]:
+    """Yield a function of a stage, the number of rows or passes done in it, which is public, and their total.
 
-    def __init__(self, *, unit: str = "rows") -> None:
-        # Imported here because few commands show a progress bar.
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    It draws a bar on standard error, if that is a terminal.
+    """
+    # Imported here because few commands show a progress bar.
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn(unit),
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
-            transient=True,
-            disable=is_given("quiet") or not sys.stderr.isatty(),
-        )
-        self._stage, self._task = "", self._progress.add_task("", visible=False)
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(unit)
+    hidden, console = is_given("quiet") or not sys.stderr.isatty(), Console(stderr=True)
+    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True, disable=hidden) as progress:
+        task, current = progress.add_task("", visible=False), ""
 
-    def __call__(self, stage: str, done: int, total: int) -> None:
-        """Show that `done` of `total` rows of `stage` are processed."""
-        if stage != self._stage:
-            self._progress.reset(self._task, description=stage, total=total, visible=True)
-            self._stage = stage
-        self._progress.update(self._task, completed=done)
+        def show(stage: str, done: int, total: int) -> None:
+            nonlocal current
+            if stage != current:
+                progress.reset(task, description=stage, total=total, visible=True)
+                current = stage
+            progress.update(task, completed=done)
 
-    def __enter__(self) -> RowsBar:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
+        yield show
 
 
 def _print_message(kind: str, message: str, *, style: str) -> None:
     # Names in the message may come from an untrusted file: control characters must not reach the terminal.
-    message = "\n".join(printable(line, longest=len(message)) for line in message.split("\n"))
+    message = "\n".join(make_printable(line, longest=len(message)) for line in message.split("\n"))
     # rich handles NO_COLOR and the type of the terminal.
     Console(stderr=True, highlight=False, soft_wrap=True).print(Text.assemble((f"{kind}:", style), f" {message}"))
 
@@ -306,15 +294,11 @@ def _print_internal_error(fault: Exception) -> int:
     if os.environ.get("BOLTDP_DEBUG"):
         warn("what follows may show private values")
         traceback.print_exception(fault)
+    package = Path(boltdp.__file__).parent
+    frames = [one for one in traceback.extract_tb(fault.__traceback__) if Path(one.filename).is_relative_to(package)]
+    place = f"{Path(frames[-1].filename).relative_to(package)}:{frames[-1].lineno}" if frames else "a library"
     return _print_error(
-        f"internal error ({type(fault).__name__} in {_find_last_line(fault.__traceback__)}); please report this line",
+        f"internal error ({type(fault).__name__} in {place}); please report this line",
         hint="BOLTDP_DEBUG=1 shows the whole error, which may quote private values",
         code=INTERNAL_ERROR,
     )
-
-
-def _find_last_line(trace: TracebackType | None) -> str:
-    """Return the file and line of the innermost frame inside this package."""
-    package = Path(boltdp.__file__).parent
-    frames = [frame for frame in traceback.extract_tb(trace) if Path(frame.filename).is_relative_to(package)]
-    return f"{Path(frames[-1].filename).relative_to(package)}:{frames[-1].lineno}" if frames else "a library"

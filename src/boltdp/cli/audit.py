@@ -1,5 +1,3 @@
-"""`boltdp audit`."""
-
 from __future__ import annotations
 
 from typing import Any
@@ -8,17 +6,9 @@ import click
 
 from boltdp._charts import check_picture
 from boltdp._files import check_writable, write_text
+from boltdp.cli import _options
 from boltdp.cli._help import GroupedCommand
-from boltdp.cli._options import (
-    FILE,
-    file_option,
-    json_option,
-    load_model,
-    make_settings,
-    public_shape_options,
-    settings_options,
-)
-from boltdp.cli._terminal import RowsBar, command, emit, emit_guarantee, emit_json, emit_table
+from boltdp.cli._terminal import command, emit, emit_guarantee, emit_json, emit_table, show_bar
 from boltdp.cli.plan import make_public_schema
 from boltdp.errors import ParameterError
 from boltdp.workflows.plan import make_plan
@@ -31,17 +21,17 @@ from boltdp.workflows.plan import make_plan
     "boltdp audit --rows 20190 --schema schema.toml --epsilon 1 --delta 1e-6 --algorithm noisy-gd --json",
     cls=GroupedCommand,
 )
-@click.argument("model_path", metavar="[MODEL]", type=FILE, required=False)
+@click.argument("model_path", metavar="[MODEL]", type=_options.FILE, required=False)
 @click.option("--rows", type=int, help="Instead of MODEL: how many rows there are.")
-@public_shape_options
+@_options.public_shape_options
 @click.option("--epsilon", type=float, help="The privacy budget of the settings.  [default: 1]")
-@settings_options
+@_options.settings_options
 @click.option(
     "--trials", type=int, help="Trainings of the black box on each of two datasets.  [default: by the algorithm]"
 )
-@file_option("--html", help="Write a page that needs nothing else, with both pictures.")
-@file_option("--plot", "picture", help="Draw a .png or .svg file; needs `pip install 'boltdp[plot]'`.")
-@json_option
+@_options.file_option("--html", help="Write a page that needs nothing else, with both pictures.")
+@_options.file_option("--plot", "picture", help="Draw a .png or .svg file; needs `pip install 'boltdp[plot]'`.")
+@_options.json_option
 def audit(
     model_path: str | None,
     *,
@@ -77,17 +67,17 @@ def audit(
     if model_path is not None:
         if schema_path is not None or features is not None or epsilon is not None:
             raise ParameterError("--schema, --features and --epsilon must not be given with MODEL, which has its own")
-        model = load_model(model_path, verify=True)
+        model = _options.load_model(model_path, verify=True)
         schema, certificate = model.schema, model.certificate
     else:
         assert rows is not None
         public = make_public_schema(schema_path, features=features, classes=classes)
         if schema_path is None and chosen["curves"] is None:
             chosen = {**chosen, "curves": 0}  # so that the number of features is --features
-        settings = make_settings(epsilon=1.0 if epsilon is None else epsilon, noiseless=False, chosen=chosen)
+        settings = _options.make_settings(epsilon=1.0 if epsilon is None else epsilon, noiseless=False, chosen=chosen)
         plan = make_plan(public, rows, settings)
         schema, certificate = plan.schema, plan.certificate
-    with RowsBar(unit="done") as bar:
+    with show_bar(unit="done") as bar:
         report = audit_claim(schema, certificate, trials=trials, seed=chosen["seed"] or 0, progress=bar)
     if html is not None:
         write_text(html, page(report, planned=model_path is None))

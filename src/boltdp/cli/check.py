@@ -1,5 +1,3 @@
-"""`boltdp check`."""
-
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -9,7 +7,7 @@ import click
 
 from boltdp._files import write_text
 from boltdp.cli._options import Data, json_option, source_options
-from boltdp.cli._terminal import USER_ERROR, RowsBar, can_encode, command, emit_json, emit_table, note, warn
+from boltdp.cli._terminal import USER_ERROR, can_encode, command, emit_json, emit_table, note, show_bar, warn
 
 if TYPE_CHECKING:
     from boltdp.schema.check import CheckedColumn
@@ -48,7 +46,7 @@ def check(*, data: Data, html: str | None, as_json: bool) -> None:
 
     schema = data.load_schema()
     warn(NOT_PRIVATE)
-    with data.locate_csv_errors(), data.open() as engine, RowsBar() as bar:
+    with data.locate_csv_errors(), data.open() as engine, show_bar() as bar:
         columns = engine.columns()
         if not any(name in columns for name in (schema.label, *schema.sources)):
             check_columns(schema, columns)  # raises an error with a hint

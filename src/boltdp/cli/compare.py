@@ -1,5 +1,3 @@
-"""`boltdp compare`."""
-
 from __future__ import annotations
 
 from contextlib import nullcontext
@@ -12,7 +10,7 @@ from boltdp._charts import check_picture
 from boltdp._files import check_writable
 from boltdp.cli import _options
 from boltdp.cli._help import GroupedCommand
-from boltdp.cli._terminal import INTERRUPTED, RowsBar, command, emit, emit_guarantee, emit_json, emit_table, note, warn
+from boltdp.cli._terminal import INTERRUPTED, command, emit, emit_guarantee, emit_json, emit_table, note, show_bar, warn
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
 from boltdp.settings import Settings
@@ -90,7 +88,7 @@ def compare(
     with (
         data.open() as engine,
         nullcontext() if test is None else open_source(test, spool=data.spool) as testing,
-        RowsBar(unit="done") as bar,
+        show_bar(unit="done") as bar,
     ):
         settings = Settings(epsilon=None, **chosen)
         try:

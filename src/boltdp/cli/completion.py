@@ -1,5 +1,3 @@
-"""`boltdp completion`."""
-
 from __future__ import annotations
 
 import click

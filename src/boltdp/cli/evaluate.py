@@ -1,5 +1,3 @@
-"""`boltdp evaluate`."""
-
 from __future__ import annotations
 
 import json

@@ -1,5 +1,3 @@
-"""`boltdp keygen`."""
-
 from __future__ import annotations
 
 from boltdp._files.signing import make_keys

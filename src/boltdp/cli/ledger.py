@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import click
 
 from boltdp.cli._options import json_option
 from boltdp.cli._terminal import command, emit, emit_json, emit_table, examples, state_condition, warn
+from boltdp.ledger.hash_chain import Entry
 from boltdp.ledger.ledger import CONDITIONS, DatasetReport, open_ledger
 from boltdp.privacy.accounting.charges import Rule, Spent
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.serialization import to_record
 
-if TYPE_CHECKING:
-    from boltdp.ledger.hash_chain import Entry
-
-#: The number of characters of a digest that a table shows.
 MAX_SHOWN_DIGEST = 19
 
 ledger_argument = click.argument("ledger_address", metavar="LEDGER")
@@ -98,7 +95,10 @@ def show(ledger_address: str, *, as_json: bool) -> None:
     if not reports:
         emit("no budget was set")
         return
-    lines = [line for one in reports for line in _format_report(one)]
+    lines = []
+    for one in reports:
+        lines.append(_format_spent(one.dataset, one, one.spent, unfinished=str(one.unfinished or "")))
+        lines += [_format_spent(f"  {block}", one, spent, unfinished="") for block, spent in one.blocks.items()]
     emit_table(lines, header=("dataset", "epsilon spent", "of", "delta spent", "of", "by", "releases", "unfinished"))
     for one in reports:
         if one.spent.not_private:
@@ -134,11 +134,6 @@ def check(ledger_address: str, *, as_json: bool) -> None:
         emit_json({"ledger": found.address, "entries": count, "whole": True})
         return
     emit(f"{found.address}: {count:,} entries, each as it was written and in its place")
-
-
-def _format_report(report: DatasetReport) -> list[tuple[str, ...]]:
-    blocks = [_format_spent(f"  {block}", report, spent, unfinished="") for block, spent in report.blocks.items()]
-    return [_format_spent(report.dataset, report, report.spent, unfinished=str(report.unfinished or "")), *blocks]
 
 
 def _format_spent(name: str, report: DatasetReport, spent: Spent, *, unfinished: str) -> tuple[str, ...]:

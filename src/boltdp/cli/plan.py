@@ -1,5 +1,3 @@
-"""`boltdp plan`."""
-
 from __future__ import annotations
 
 from dataclasses import replace

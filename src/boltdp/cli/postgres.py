@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from boltdp.cli._options import FILE, file_option, load_model, scoring_threshold_option
-from boltdp.cli._terminal import RowsBar, command, emit, emit_table, examples, note
+from boltdp.cli._terminal import command, emit, emit_table, examples, note, show_bar
 from boltdp.errors import BoltdpError, require
 from boltdp.model import Threshold
 
@@ -154,7 +154,7 @@ def demo(*, rows: int, epsilon: float) -> None:
         connection.execute("CREATE TABLE patients AS SELECT * FROM everyone LIMIT %s", [rows])
         connection.execute("CREATE TABLE visitors AS SELECT * FROM everyone OFFSET %s", [rows])
         emit(f"The table patients has {rows:,} rows of {dims} features. Training inside the server ...")
-        with PostgresEngine(server.uri, table="patients", where="server") as engine, RowsBar() as bar:
+        with PostgresEngine(server.uri, table="patients", where="server") as engine, show_bar() as bar:
             settings = Settings(epsilon=epsilon)
             model = train(engine, schema, settings, context=settings.context(progress=bar))
         emit(model.certificate.guarantee())

@@ -1,5 +1,3 @@
-"""`boltdp predict`."""
-
 from __future__ import annotations
 
 import csv
@@ -11,15 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from boltdp._files import replacing
-from boltdp.cli._options import (
-    FILE,
-    Data,
-    file_option,
-    load_model,
-    scoring_threshold_option,
-    source_options,
-    threads_option,
-)
+from boltdp.cli import _options
 from boltdp.cli._terminal import command, emit
 from boltdp.context import Context
 from boltdp.errors import DataError, ParameterError
@@ -31,7 +21,6 @@ if TYPE_CHECKING:
     from boltdp._arrays import Doubles
     from boltdp.engines.base import Engine
 
-#: The value of --keep that stands for all columns.
 ALL_COLUMNS = "*"
 
 
@@ -46,9 +35,9 @@ def _parse_names(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) 
     "boltdp predict model.json new.parquet --keep '*' -o scores.parquet",
     "boltdp predict model.json hospital.duckdb --query 'SELECT * FROM visits WHERE year = 2025' --keep id",
 )
-@click.argument("model_path", metavar="MODEL", type=FILE)
-@source_options
-@file_option(
+@click.argument("model_path", metavar="MODEL", type=_options.FILE)
+@_options.source_options
+@_options.file_option(
     "-o", "--output", help="A .csv or .parquet file, instead of CSV on standard output; one that exists is replaced."
 )
 @click.option(
@@ -60,12 +49,12 @@ def _parse_names(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) 
 )
 @click.option("--proba", is_flag=True, help="Add the probability of each class.")
 @click.option("--prefix", metavar="TEXT", default="", help="What the names of the added columns begin with.")
-@scoring_threshold_option
-@threads_option
+@_options.scoring_threshold_option
+@_options.threads_option
 def predict(
     model_path: str,
     *,
-    data: Data,
+    data: _options.Data,
     output: str | None,
     keep: list[str],
     proba: bool,
@@ -78,7 +67,7 @@ def predict(
     The label need not be there. The model may be shown to anyone, but its predictions are about the rows of SOURCE, and
     so are the columns that are kept.
     """
-    model = load_model(model_path, threshold=threshold)
+    model = _options.load_model(model_path, threshold=threshold)
     ending = ".csv" if output is None else Path(output).suffix
     if ending not in (".csv", ".parquet"):
         raise ParameterError(f"the output must end in .csv or .parquet, got {output!r}")

@@ -1,5 +1,3 @@
-"""`boltdp schema`."""
-
 from __future__ import annotations
 
 from contextlib import nullcontext
@@ -8,7 +6,7 @@ import click
 
 from boltdp._files import write_text
 from boltdp.cli._options import Data, check_absent, file_option, ledger_options, source_options
-from boltdp.cli._terminal import RowsBar, command, emit, note, state_condition
+from boltdp.cli._terminal import command, emit, note, show_bar, state_condition
 from boltdp.errors import ParameterError
 from boltdp.privacy.budget import Budget
 
@@ -58,7 +56,7 @@ def schema(*, data: Data, public: bool, epsilon: float | None, delta: float, out
             data.state_query_condition()
             if not delta:
                 note("without --delta no categories and no classes can be inferred from the rows: they are left empty")
-            with RowsBar() as bar:
+            with show_bar() as bar:
                 text = draft_private_schema(engine, data.label, budget, context=Context(progress=bar), account=account)
             note(f"the draft has spent {budget.describe()}, which it states and every model trained with it pays for")
     if public:

@@ -10,7 +10,7 @@ from boltdp._files import write_text
 from boltdp.cli._options import FILE, file_option, json_option, load_model
 from boltdp.cli._report import describe_decision
 from boltdp.cli._terminal import can_encode, command, emit, emit_guarantee, emit_json, emit_table
-from boltdp.errors import printable
+from boltdp.errors import make_printable
 from boltdp.export.effects import Effect, Effects, Panel, compute_effects
 from boltdp.export.html import write_model_page
 from boltdp.export.plots import draw
@@ -18,7 +18,6 @@ from boltdp.model import Model
 
 #: The number of characters of a bar on each side of 0.
 HALF_WIDTH = 12
-#: The maximum number of categories that are listed per column.
 MAX_CATEGORIES = 12
 #: The characters for an effect, noise over it, noise beside it and 0; the same in ASCII; and a dot for bounds.
 BLOCKS, LETTERS, DOT = ("█", "▓", "░", "│"), ("#", "+", "-", "|"), "·"
@@ -59,7 +58,7 @@ def show(model_path: str, *, html: str | None, picture: str | None, top: int, as
     for panel in found.panels:
         emit("")
         if len(found.panels) > 1:
-            emit(f"{printable(panel.favours)}:")
+            emit(f"{make_printable(panel.favours)}:")
         _emit_panel(panel, top, at_most=found.at_most)
     if found.left_out:
         emit(f"\n{found.left_out:,} classes more are not shown")
@@ -85,7 +84,7 @@ def _emit_panel(panel: Panel, top: int, *, at_most: bool) -> None:
     reach, characters = panel.compute_reach(top), _choose_characters(at_most=at_most)
     lines: list[tuple[str, ...]] = []
     for effect in panel.effects[:top]:
-        name = printable(effect.name, longest=40)
+        name = make_printable(effect.name, longest=40)
         if effect.kind == "vector":
             norm = f"{effect.difference:.3g}"
             lines.append((name, "length of its weights", norm, _format_noise(effect.deviation), ""))
@@ -116,7 +115,7 @@ def _list_points(effect: Effect) -> list[tuple[str, float, float | None]]:
         return points
     noises = effect.deviations or (None,) * len(effect.effects)
     return [
-        (printable(effect.labels[index], longest=40), effect.effects[index], noises[index])
+        (make_printable(effect.labels[index], longest=40), effect.effects[index], noises[index])
         for index in effect.find_largest(MAX_CATEGORIES)
     ]
 

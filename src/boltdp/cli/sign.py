@@ -1,5 +1,3 @@
-"""`boltdp sign`."""
-
 from __future__ import annotations
 
 import click

@@ -1,5 +1,3 @@
-"""`boltdp sql`."""
-
 from __future__ import annotations
 
 import click

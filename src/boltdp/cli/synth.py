@@ -10,7 +10,7 @@ import click
 
 from boltdp._files import replacing
 from boltdp.cli._options import FILE, check_absent, file_option, json_option
-from boltdp.cli._terminal import RowsBar, command, emit, emit_json
+from boltdp.cli._terminal import command, emit, emit_json, show_bar
 from boltdp.engines.registry import find_engine
 from boltdp.workflows.synthesize import TABLE, synthesize
 
@@ -40,7 +40,7 @@ def synth(
         if path is not None:
             check_absent(path)
     try:
-        with RowsBar() as bar:
+        with show_bar() as bar:
             report = partial(bar, "writing", total=rows)
             made = synthesize(output, rows=rows, dims=dims, classes=classes, progress=report, **chosen)
     except BaseException:

@@ -1,5 +1,3 @@
-"""`boltdp train`."""
-
 from __future__ import annotations
 
 from typing import Any
@@ -9,7 +7,7 @@ import click
 from boltdp.cli import _options
 from boltdp.cli._help import GroupedCommand
 from boltdp.cli._report import report
-from boltdp.cli._terminal import RowsBar, command
+from boltdp.cli._terminal import command, show_bar
 from boltdp.context import OnBadRow
 from boltdp.errors import ParameterError
 from boltdp.model import Threshold
@@ -28,14 +26,10 @@ from boltdp.workflows.train import train as train_model
     "boltdp train public.csv --schema schema.toml --noiseless -o baseline.json",
     cls=GroupedCommand,
 )
-@_options.source_options
-@_options.training_options
-@_options.model_options
+@_options.release_options
 @click.option("--epsilon", type=float, help="The privacy budget: smaller is more private.")
 @click.option("--noiseless", is_flag=True, help="Train without noise, and so without privacy, instead of --epsilon.")
 @click.option("--in-server", is_flag=True, help="PostgreSQL: fail rather than let the rows leave the server.")
-@_options.settings_options
-@_options.training_threshold_option
 @click.option(
     "--on-bad-row",
     type=click.Choice(["neutral", "error"]),
@@ -43,9 +37,6 @@ from boltdp.workflows.train import train as train_model
     show_default=True,
     help="error: stop at a missing or undeclared value, for data that is not private.",
 )
-@_options.threads_option
-@_options.ledger_options
-@_options.json_option
 def train(
     *,
     data: _options.Data,
@@ -76,7 +67,7 @@ def train(
     schema = _options.check_before_training(data, settings, threshold=threshold, output=output, overwrite=overwrite)
     if in_server and on_bad_row == "error":
         raise ParameterError("--on-bad-row error looks at the rows here, and must not be given with --in-server")
-    with data.open(where="server" if in_server else "auto") as engine, RowsBar() as bar:
+    with data.open(where="server" if in_server else "auto") as engine, show_bar() as bar:
         account = data.find_account()
         context = settings.context(on_bad_row=on_bad_row, progress=bar, threads=threads)
         model = train_model(engine, schema, settings, context=context, account=account)

@@ -1,5 +1,3 @@
-"""`boltdp tune`."""
-
 from __future__ import annotations
 
 from contextlib import nullcontext
@@ -10,7 +8,7 @@ import click
 from boltdp.cli import _options
 from boltdp.cli._help import GroupedCommand
 from boltdp.cli._report import report
-from boltdp.cli._terminal import RowsBar, command, emit_table, state_condition
+from boltdp.cli._terminal import command, emit_table, show_bar, state_condition
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
 from boltdp.model import Threshold
@@ -26,9 +24,7 @@ from boltdp.workflows.tune import tune as tune_model
     "boltdp tune visits.csv --schema schema.toml --epsilon 1 --grid passes=5,10 --public study.csv -o model.json",
     cls=GroupedCommand,
 )
-@_options.source_options
-@_options.training_options
-@_options.model_options
+@_options.release_options
 @click.option("--epsilon", type=float, required=True, help="The privacy budget of everything, choosing included.")
 @click.option(
     "--grid",
@@ -52,11 +48,6 @@ from boltdp.workflows.tune import tune as tune_model
 @click.option(
     "--public-rows", type=int, metavar="N", help="The same with the first N rows of SOURCE, which must be public data."
 )
-@_options.settings_options
-@_options.training_threshold_option
-@_options.threads_option
-@_options.ledger_options
-@_options.json_option
 def tune(
     *,
     data: _options.Data,
@@ -91,7 +82,7 @@ def tune(
     with (
         data.open() as engine,
         nullcontext() if public is None else open_source(public, spool=data.spool) as shown,
-        RowsBar() as bar,
+        show_bar() as bar,
     ):
         if public_rows is not None:
             engine, shown = engine.slice(public_rows, engine.count()), engine.slice(0, public_rows)
@@ -113,7 +104,6 @@ def tune(
 
 
 def _parse_grid(text: str) -> tuple[str, list[Any]]:
-    """Parse one --grid into the name of a setting and its values."""
     name, _, listed = text.partition("=")
     name = name.strip().replace("-", "_")
     if name not in TUNABLE:

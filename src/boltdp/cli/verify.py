@@ -1,5 +1,3 @@
-"""`boltdp verify`."""
-
 from __future__ import annotations
 
 import click

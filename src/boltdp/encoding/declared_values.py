@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from boltdp.errors import ParameterError, shown
+from boltdp.errors import ParameterError, show_value
 
 Value: TypeAlias = str | int | float | bool
 #: The treatment of missing and undeclared values; "error" is for data that is not private.
@@ -64,10 +64,10 @@ class Matcher:
         for index, value in enumerate(values):
             for text in list_texts(value):
                 if texts.setdefault(text, index) != index:
-                    raise ParameterError(f"the declared values must differ, got {shown(value)} more than once")
+                    raise ParameterError(f"the declared values must differ, got {show_value(value)} more than once")
                 number = _parse_number(text)
                 if number is not None and numbers.setdefault(number, index) != index:
-                    raise ParameterError(f"the declared values must differ, got {shown(value)} more than once")
+                    raise ParameterError(f"the declared values must differ, got {show_value(value)} more than once")
         return cls(texts, numbers)
 
     def match_boolean(self, cell: bool) -> int:
@@ -80,9 +80,9 @@ def check_values(values: Iterable[Any], *, what: str) -> tuple[Value, ...]:
     plain = tuple(value.item() if isinstance(value, np.generic) else value for value in values)
     for value in plain:
         if not isinstance(value, (str, int, float)):
-            raise ParameterError(f"{what} must be texts, numbers or booleans, got {shown(value)}")
+            raise ParameterError(f"{what} must be texts, numbers or booleans, got {show_value(value)}")
         if not isinstance(value, str) and not abs(value) < 2**63:
-            raise ParameterError(f"{what} must be numbers between -2^63 and 2^63, got {shown(value)}")
+            raise ParameterError(f"{what} must be numbers between -2^63 and 2^63, got {show_value(value)}")
     try:
         Matcher.of(plain)
     except ParameterError as fault:
@@ -93,25 +93,13 @@ def check_values(values: Iterable[Any], *, what: str) -> tuple[Value, ...]:
 def check_int(value: Any, what: str, *, least: int) -> None:
     """Raise a ParameterError if `value` is not a whole number of at least `least`."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ParameterError(f"{what} must be a whole number >= {least}, got {shown(value)}")
+        raise ParameterError(f"{what} must be a whole number >= {least}, got {show_value(value)}")
 
 
 def check_count(values: Any, most: int, what: str) -> None:
     """Raise a ParameterError for more than `most` values; iterators without a length pass."""
     if hasattr(values, "__len__") and len(values) > most:
         raise ParameterError(f"{what} must be at most {most:,} values, got {len(values):,}")
-
-
-def check_number(value: Any, what: str) -> float:
-    """Return a Python or NumPy number as a float; raise a ParameterError for anything else."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
-        raise ParameterError(f"{what} must be a number, got {shown(value)}")
-    try:
-        return float(value)
-    except OverflowError:
-        raise ParameterError(f"{what} must be a number that a double can hold, got a larger one") from None
 
 
 def _format_number(number: int | float) -> tuple[str, ...]:

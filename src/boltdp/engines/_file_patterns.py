@@ -13,7 +13,7 @@ from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from typing import Literal, TypeAlias
 
-from boltdp.errors import DataError, near
+from boltdp.errors import DataError, suggest_names
 
 Format: TypeAlias = Literal["csv", "json", "parquet", "arrow", "duckdb"]
 
@@ -133,4 +133,4 @@ def suggest_file(path: str) -> str | None:
     folder, name = os.path.split(path)
     if not os.path.isdir(folder or "."):
         return f"there is no directory {folder!r}"
-    return near(name, os.listdir(folder or "."), before=path.removesuffix(name))
+    return suggest_names(name, os.listdir(folder or "."), before=path.removesuffix(name))

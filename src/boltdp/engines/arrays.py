@@ -19,7 +19,7 @@ import pyarrow as pa
 from boltdp.encoding import python_cells
 from boltdp.engines._data_frames import is_lazy_frame, is_table
 from boltdp.engines.base import Engine, check_names
-from boltdp.errors import DataError, quoted
+from boltdp.errors import DataError, quote_names
 from boltdp.schema.schema import Schema
 from boltdp.schema.source_columns import BATCH_ROWS, ColumnType, Kind, batch_rows
 
@@ -208,7 +208,7 @@ def rows_of(schema: Schema, X: Any) -> ArrayEngine:
     if X.ndim != 2 or len(schema.columns) != X.shape[1] or not plain:
         raise DataError(
             "X must be a data frame that has the columns which the schema declares",
-            hint=f"they are {quoted(column.name for column in schema.columns)}",
+            hint=f"they are {quote_names(column.name for column in schema.columns)}",
         )
     names = [column.name for column in schema.columns]
     if sparse:

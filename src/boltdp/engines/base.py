@@ -26,7 +26,7 @@ from boltdp.engines.local_store import store_rows
 from boltdp.engines.person_limit import LimitingEncoder, check_person_id, mark_rows_within_limit
 from boltdp.engines.prepared_rows import PreparedRows as PreparedRows
 from boltdp.engines.prepared_rows import check_part
-from boltdp.errors import DataError, near
+from boltdp.errors import DataError, suggest_names
 from boltdp.schema.schema import Schema
 from boltdp.schema.source_columns import ColumnType, Kind
 
@@ -172,7 +172,7 @@ def check_columns(schema: Schema, columns: Mapping[str, ColumnType], *, label: b
     for column in schema.columns:
         column.check_type(columns[column.source])
     if label:
-        schema.target.as_column().check_type(columns[schema.label])
+        schema.target.label_column.check_type(columns[schema.label])
 
 
 def _hint_missing_column(absent: str, declared: Sequence[str], columns: Mapping[str, ColumnType]) -> str | None:
@@ -185,7 +185,7 @@ def _hint_missing_column(absent: str, declared: Sequence[str], columns: Mapping[
     # The names may be values of a file without a header: they are quoted only if some match the schema.
     if untyped and not any(name in columns for name in declared):
         return "none of the schema's columns is there: is there a header, and is it the right file?"
-    return near(absent, [name for name in columns if name not in declared])
+    return suggest_names(absent, [name for name in columns if name not in declared])
 
 
 def encode_rows(

@@ -28,7 +28,7 @@ from boltdp.engines._file_patterns import Files, find_files, format_of, suggest_
 from boltdp.engines._remote_files import fetch_files, is_remote
 from boltdp.engines.base import Engine
 from boltdp.engines.local_store import spool_directory, use_spool
-from boltdp.errors import DataError, ParameterError, listed, near, printable
+from boltdp.errors import DataError, ParameterError, list_names, make_printable, suggest_names
 from boltdp.schema.source_columns import ColumnType, Kind, batch_rows
 
 T = TypeVar("T")
@@ -183,7 +183,7 @@ class DuckDBEngine(Engine):
             else:
                 assert table is not None
                 if table.casefold() not in map(str.casefold, names):
-                    hint = near(table, names) or _describe_tables(names)
+                    hint = suggest_names(table, names) or _describe_tables(names)
                     raise DataError(f"the table {table!r} of {str(path)!r} does not exist", hint=hint)
                 fault = f"the table {table!r} of {str(path)!r} cannot be read"
                 select = f"SELECT * FROM {_quote_identifier(table)}"
@@ -520,7 +520,7 @@ def _list_tables(connection: duckdb.DuckDBPyConnection) -> list[str]:
 
 
 def _describe_tables(tables: Sequence[str]) -> str:
-    return f"there are the tables {listed(tables)}" if tables else "there are no tables"
+    return f"there are the tables {list_names(tables)}" if tables else "there are no tables"
 
 
 def _filter_message(error: Exception, query: str) -> str | None:
@@ -536,7 +536,7 @@ def _filter_message(error: Exception, query: str) -> str | None:
     quoted = " ".join(part for pair in re.findall(r"\"([^\"]*)\"|'([^']*)'|(\d+)", text) for part in pair)
     if not set(re.findall(r"\w+", quoted.casefold())) <= known:
         return None
-    return printable(text.rstrip("!."), longest=300)
+    return make_printable(text.rstrip("!."), longest=300)
 
 
 def _quote_identifier(name: str) -> str:

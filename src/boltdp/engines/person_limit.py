@@ -20,7 +20,7 @@ from boltdp._threads import close_at_end
 from boltdp.context import Context
 from boltdp.encoding.arrow_buffers import plain_array, values
 from boltdp.encoding.encode import Encoder
-from boltdp.errors import DataError, ParameterError, near
+from boltdp.errors import DataError, ParameterError, suggest_names
 from boltdp.schema.schema import Schema
 from boltdp.schema.source_columns import ColumnType
 
@@ -33,7 +33,7 @@ def check_person_id(schema: Schema, columns: Mapping[str, ColumnType], context: 
         used = {schema.label, *schema.sources}
         raise DataError(
             f"the data must have the column {schema.person_id!r}, which the schema declares as its person_id",
-            hint=near(schema.person_id, [name for name in columns if name not in used]),
+            hint=suggest_names(schema.person_id, [name for name in columns if name not in used]),
         )
     if columns[schema.person_id].kind == "list":
         raise DataError(f"column {schema.person_id!r}, the person_id, must have ids, its type is 'list'")

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from boltdp.encoding import python_cells
 from boltdp.engines.base import Engine, check_names
-from boltdp.errors import DataError, ParameterError, listed, near
+from boltdp.errors import DataError, ParameterError, list_names, suggest_names
 from boltdp.schema.source_columns import BATCH_ROWS, ColumnType, Kind
 
 T = TypeVar("T")
@@ -85,7 +85,7 @@ class SQLAlchemyEngine(Engine):
         inspector = self._call(lambda: sa.inspect(self._connection))
         names = self._call(lambda: [*inspector.get_table_names(), *inspector.get_view_names()])
         if name not in names:
-            hint = near(name, names) or f"there are the tables {listed(names)}"
+            hint = suggest_names(name, names) or f"there are the tables {list_names(names)}"
             raise DataError(f"the table {name!r} does not exist", hint=hint)
         return sa.select(sa.literal_column("*")).select_from(sa.table(name))
 

@@ -26,13 +26,13 @@ from boltdp.encoding import python_cells
 from boltdp.engines._data_frames import is_table
 from boltdp.engines.arrays import ArrayEngine, arrow_table, rows_of
 from boltdp.engines.base import check_names
-from boltdp.errors import DataError, ParameterError, described, real_number, show_hints
+from boltdp.errors import DataError, ParameterError, check_number, describe_argument, show_hints
 from boltdp.export.original_units import convert_to_original_units
 from boltdp.ledger import Account, Ledger, find_account
 from boltdp.model import Model as ReleasedModel
 from boltdp.schema.curves import compute_places
 from boltdp.schema.declare import declare
-from boltdp.schema.schema import Classes, Column, Numeric, Schema, Vector
+from boltdp.schema.schema import Classes, Column, Numeric, Schema, Vector, check_positive
 from boltdp.schema.source_columns import ColumnType
 from boltdp.schema.target import Threshold
 from boltdp.settings import OPTIONS, Option, Settings
@@ -79,7 +79,6 @@ def add_parameters(*, leave_out: tuple[str, ...] = ()) -> Callable[[Classifier],
 
 
 def _describe_parameter(one: Option) -> str:
-    """Return the lines of the class docstring about a setting."""
     words, kinds = ", ".join(map(repr, one.words)), {"number": "float", "whole number": "int", "word": "str"}
     kind = f"dict or {words}" if one.kind == "other" else f"{{{words}}}" if words else kinds[one.kind]
     optional = " or None" if one.nullable and one.default is None else ""
@@ -214,7 +213,6 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return Settings(**{**chosen, "seed": seed, "noise_seed": None if self.epsilon is None else seed, **fixed})
 
     def _load_schema(self) -> Schema | None:
-        """Return the `schema` parameter as a Schema, if it is given."""
         if self.schema is None:
             return None
         declared = ("classes", "bounds", "categories", "timestamps", "curves", "clip_norm")
@@ -254,10 +252,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
 
     def _check_clip_norm(self) -> float | None:
-        clip_norm = None if self.clip_norm is None else real_number(self.clip_norm, "clip_norm")
-        if clip_norm is not None and not 0 < clip_norm < math.inf:
-            raise ParameterError(f"clip_norm must be a finite number > 0, got {clip_norm:g}")
-        return clip_norm
+        return None if self.clip_norm is None else check_positive(self.clip_norm, "clip_norm")
 
     def _make_array_schema(self, classes: npt.NDArray[Any], label: str) -> Schema:
         """Make the schema of an array: a column per feature, or one vector if all features have the same bounds."""
@@ -353,8 +348,6 @@ class PrivateLogisticRegression(_PrivateClassifier):
     >>> classifier = PrivateLogisticRegression(epsilon=1.0, classes=[0, 1], bounds=(-5, 5)).fit(X, y)
     >>> classifier.certificate_.private, classifier.coef_.shape
     (True, (1, 5))
-    >>> classifier.predict_proba(X[:3]).shape
-    (3, 2)
 
     """
 
@@ -395,7 +388,7 @@ class PrivateHuberSVM(_PrivateClassifier):
     width: float = 0.1
 
     def _settings(self, **fixed: Any) -> Settings:
-        return super()._settings(loss="huber", loss_parameter=real_number(self.width, "width"), **fixed)
+        return super()._settings(loss="huber", loss_parameter=check_number(self.width, "width"), **fixed)
 
 
 def _is_inside_search() -> bool:
@@ -507,7 +500,6 @@ def _read_classes(y: Any) -> npt.NDArray[Any]:
 
 
 def _add_curves(columns: tuple[Column, ...], curves: Any) -> tuple[Column, ...]:
-    """Return the columns with the curves that the parameter `curves` declares."""
     if curves is None:
         return columns
     numbers = {column.name: column for column in columns if isinstance(column, Numeric)}
@@ -527,14 +519,13 @@ def _add_curves(columns: tuple[Column, ...], curves: Any) -> tuple[Column, ...]:
 def _unpack_bounds(bounds: Any) -> tuple[Any, Any]:
     if isinstance(bounds, str) or not hasattr(bounds, "__len__") or len(bounds) != 2:
         raise ParameterError(
-            f"bounds must be a pair (low, high), got {described(bounds)}",
+            f"bounds must be a pair (low, high), got {describe_argument(bounds)}",
             hint='each is a number, or one for each feature; by name for a data frame: bounds={"age": (0, 110)}',
         )
     return bounds[0], bounds[1]
 
 
 def _repeat_bound(bound: Any, dims: int) -> list[Any]:
-    """Return a list with one bound per feature."""
     if np.ndim(bound) == 0:
         return [bound] * dims
     if np.shape(bound) != (dims,):

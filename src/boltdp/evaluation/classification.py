@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +41,7 @@ from boltdp.evaluation.metrics import (
     tabulate,
     to_records,
 )
+from boltdp.model import Model
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import CertificateError, compare_records, why_not_private
@@ -48,9 +49,6 @@ from boltdp.privacy.events.event import Event, NonPrivate
 from boltdp.privacy.events.noisy_counts import NoisyCounts
 from boltdp.privacy.serialization import from_record, to_record
 from boltdp.schema.schema import Schema
-
-if TYPE_CHECKING:
-    from boltdp.model import Model
 
 Indices: TypeAlias = npt.NDArray[np.intp]
 
@@ -67,7 +65,6 @@ MAX_CELLS = 1 << 20
 MAX_NOISY_BINS = 20
 #: The error of an area or a loss from n bins is about BIN_ERROR / n^2.
 BIN_ERROR = 0.5
-#: The name of the subgroup of rows without a declared category.
 NO_GROUP = "none declared"
 
 
@@ -144,7 +141,6 @@ class Evaluation(ABC):
 
     @property
     def exact(self) -> bool:
-        """Whether it is computed without noise."""
         return not self.statistics.decisions.noise
 
     @cached_property
@@ -180,7 +176,6 @@ class Evaluation(ABC):
 
     @property
     def rows_without_class(self) -> Score:
-        """The number of rows without a declared class."""
         counted = self.statistics.decisions.total(np.ones((1, 1, 1)))
         value, low, high = (max(0.0, self.rows - one) for one in (counted.value, counted.high, counted.low))
         return Score(value, low, high)
@@ -199,7 +194,6 @@ class Evaluation(ABC):
 
     @property
     def _class_cells(self) -> Doubles:
-        """For each class the mask of its cells."""
         return np.eye(len(self.classes))[:, None, :, None]
 
     def _ranking(self, place: int) -> Counts | None:
@@ -301,7 +295,7 @@ class ExactEvaluation(Evaluation):
     def __init__(self, model: Model, by: str | None = None) -> None:
         self._model = model
         self.rows = 0
-        self.classes = tuple(format_value(value) for value in model.classes)
+        self.classes = model.schema.target.as_classes().names
         self.threshold = model.threshold
         self.by, self.groups = by, name_groups(model.schema, by)
         self.probabilistic = model.certificate.problem.loss.probabilistic
@@ -641,11 +635,7 @@ def _uniform_edges(least: float, most: float, bins: int) -> tuple[float, ...]:
 
 
 def _probability_edges(least: float, most: float, bins: int) -> tuple[float, ...]:
-    """Return edges of bins of probabilities that are uniform on the scale of arcsin sqrt p: finer near 0 and 1.
-
-    >>> [round(edge, 3) for edge in _probability_edges(0.0, 0.5, 4)]
-    [0.0, 0.038, 0.146, 0.309, 0.5]
-    """
+    """Return edges of bins of probabilities that are uniform on the scale of arcsin sqrt p: finer near 0 and 1."""
     inside = np.sin(_uniform_edges(math.asin(math.sqrt(least)), math.asin(math.sqrt(most)), bins)[1:-1]) ** 2
     return (least, *inside.tolist(), most)
 

@@ -9,15 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from boltdp._arrays import Doubles, PackedRows
-from boltdp.encoding.declared_values import format_value
+from boltdp.context import Context
 from boltdp.errors import DataError, ParameterError
-from boltdp.evaluation.classification import (
-    ExactEvaluation,
-    NoisyEvaluation,
-    digest_model,
-    name_groups,
-    plan_bins,
-)
+from boltdp.evaluation.classification import ExactEvaluation, NoisyEvaluation, digest_model, name_groups, plan_bins
 from boltdp.privacy.accounting.charges import Release
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
@@ -26,7 +20,6 @@ from boltdp.privacy.events.noisy_counts import make_noisy_counts
 from boltdp.privacy.release import release_counts
 
 if TYPE_CHECKING:
-    from boltdp.context import Context
     from boltdp.engines.base import Engine
     from boltdp.ledger import Account
     from boltdp.model import Model
@@ -70,7 +63,6 @@ def evaluate_privately(
     If the model protects persons, at most `max_rows_per_person` rows of each count, and the counts protect persons too.
     `by` is as for `evaluate`. `account` is charged before a row is read.
     """
-    from boltdp.context import Context
     from boltdp.engines.base import check_columns, scan_rows
     from boltdp.engines.person_limit import check_person_id
 
@@ -98,7 +90,7 @@ def evaluate_privately(
         return NoisyEvaluation(
             model=digest_model(model),
             rows=rows,
-            classes=tuple(format_value(value) for value in model.classes),
+            classes=model.schema.target.as_classes().names,
             threshold=model.threshold,
             by=by,
             groups=groups,

@@ -80,7 +80,6 @@ class Counts:
     released: int = 1  #: the number of noisy counts, whose exact sum is public
 
     def total(self, cells: Doubles) -> Score:
-        """Return the number of rows in some cells."""
         cells = np.broadcast_to(cells, self.table.shape)
         reach = NORMAL_QUANTILE * math.sqrt(self._noise_variance(cells))
         value = float((cells * self.table).sum())

@@ -14,7 +14,6 @@ from boltdp.evaluation.metrics import Curve
 
 #: Maximum number of curves in one chart, and of classes with numbers in the confusion matrix.
 MAX_CURVES, MAX_WRITTEN = 10, 12
-#: Bars of the histogram of exact counts.
 BARS = 50
 
 

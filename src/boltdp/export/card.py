@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from boltdp._charts import escape_text
-from boltdp.errors import ParameterError, printable
+from boltdp.errors import ParameterError, make_printable
 from boltdp.evaluation.metrics import Table
 from boltdp.export.html import choose_guarantee_class, write_document, write_facts
 from boltdp.privacy.budget import Budget
@@ -52,7 +52,6 @@ OWNER = {
 CURVE_FRACTIONS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
 #: The title of the section that the HTML page highlights.
 GUARANTEE = "The guarantee"
-#: The maximum number of columns that are listed.
 MAX_COLUMNS = 40
 #: The maximum number of characters of a text.
 MAX_LENGTH = 4000
@@ -177,7 +176,7 @@ def to_dict(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> d
             "title": section.title,
             "text": list(section.text),
             "facts": dict(section.facts),
-            "tables": [{"headings": list(one.headings), "lines": [*map(list, one.lines)]} for one in section.tables],
+            "tables": [table._asdict() for table in section.tables],
         }
         for section in make_sections(model, owner, evaluation)
     ]
@@ -356,15 +355,11 @@ def _tabulate_columns(columns: Sequence[Column]) -> Table:
 
 
 def _describe_unit(certificate: Certificate) -> tuple[str, ...]:
-    return (
-        f"{certificate.adjacency.unit.capitalize()}. Neighbouring datasets ({certificate.adjacency.value}): "
-        f"{certificate.adjacency.meaning}.",
-        *(
-            ["Someone with g rows is protected by less: with pure differential privacy by g times epsilon."]
-            if certificate.person_rows is None
-            else [f"Of each person's rows at most {certificate.person_rows:,} count."]
-        ),
-    )
+    adjacency = certificate.adjacency
+    rows = "Someone with g rows is protected by less: with pure differential privacy by g times epsilon."
+    if certificate.person_rows is not None:
+        rows = f"Of each person's rows at most {certificate.person_rows:,} count."
+    return f"{adjacency.unit.capitalize()}. Neighbouring datasets ({adjacency.value}): {adjacency.meaning}.", rows
 
 
 def _list_parameters(certificate: Certificate) -> list[tuple[str, str]]:
@@ -475,5 +470,5 @@ def _write_table_row(cells: Sequence[str]) -> str:
 
 def _escape_markdown(text: str) -> str:
     """Escape an untrusted text for Markdown, as one line."""
-    one = printable(text, longest=MAX_LENGTH).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    one = make_printable(text, longest=MAX_LENGTH).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([\\`*_\[\]|#$])", r"\\\1", one)

@@ -7,24 +7,16 @@ alone: no row is read. In rows that are clipped to the clip norm, all effects ar
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from boltdp._arrays import Doubles
 from boltdp.encoding.declared_values import format_value
-from boltdp.encoding.plan import (
-    NumberListRule,
-    NumberRule,
-    Rule,
-    RuleVisitor,
-    ScaledRule,
-)
+from boltdp.encoding.plan import NumberListRule, NumberRule, Rule, RuleVisitor, ScaledRule
 from boltdp.export.original_units import unproject_weights
+from boltdp.model import Model
 from boltdp.privacy.weight_uncertainty import WeightDeviation, weight_deviation
-
-if TYPE_CHECKING:
-    from boltdp.model import Model
 
 Kind = Literal["number", "categories", "vector"]
 
@@ -154,7 +146,6 @@ class _NoiseDeviation:
         return (self.spread.deviation * np.linalg.norm(turned, axis=-1)).tolist()
 
     def feature_deviations(self, factors: Doubles) -> tuple[float, ...] | None:
-        """Compute the deviation of each feature times its factor."""
         if self.spread is None:
             return None
         lengths = 1.0 if self.rows is None else np.linalg.norm(self.rows, axis=1)

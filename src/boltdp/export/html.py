@@ -192,7 +192,6 @@ def _draw_line(effect: Effect, reach: float, *, at_most: bool) -> str:
 
 
 def _find_marks(effect: Effect) -> list[float]:
-    """Return the ends and steps of a number, sorted."""
     return sorted({place for place, _, _ in effect.corners})
 
 
@@ -257,18 +256,17 @@ def write_check_page(report: Report, schema: str) -> str:
         else "<p>Training can learn from such rows.</p>"
     )
     unused = write_facts(report.unused)
-    figures = "".join(_draw_column(column) for column in report.columns)
+    figures = ""
+    for column in report.columns:
+        draw = _draw_histogram if column.bars else _draw_value_counts
+        drawing = draw(column) if column.fault is None else ""
+        figures += draw_figure(column.name, (column.role, *column.findings), drawing)
     return write_document(
         title,
         f'<p class="guarantee none">{escape_text(NOT_PRIVATE, 1000)}.</p>{verdict}'
         f'<p class="legend">{escape_text(RULE, 1000)}.</p>'
         f'<div class="drawings">{figures}</div>' + (f"<h2>Columns that are not used</h2>{unused}" if unused else ""),
     )
-
-
-def _draw_column(column: CheckedColumn) -> str:
-    drawing = "" if column.fault is not None else _draw_histogram(column) if column.bars else _draw_value_counts(column)
-    return draw_figure(column.name, (column.role, *column.findings), drawing)
 
 
 def _draw_histogram(column: CheckedColumn) -> str:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from boltdp._charts import BLUE, GREY, RED, check_picture, picture, plain
 from boltdp.errors import ParameterError
 from boltdp.export.effects import Effect, Effects
-
-if TYPE_CHECKING:
-    from boltdp.model import Model
+from boltdp.model import Model
 
 #: The maximum number of drawings per row, and of categories per drawing.
 MAX_ACROSS, MAX_BARS = 3, 12
-#: The maximum number of drawings in a picture.
 MAX_DRAWINGS = 120
 
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 from psycopg import sql
 
 from boltdp.errors import BoltdpError
+from boltdp.model import Model
 from boltdp.schema.schema import Schema
-
-if TYPE_CHECKING:
-    from boltdp.model import Model
 
 _MISSING = "CREATE EXTENSION boltdp makes the table, once the extension is installed"
 

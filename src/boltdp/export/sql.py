@@ -16,7 +16,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -35,10 +34,8 @@ from boltdp.encoding.timestamps import HOUR_AT, PATTERN
 from boltdp.errors import ParameterError
 from boltdp.export.original_units import unproject_weights
 from boltdp.export.sql_dialects import Dialect, find_dialect
+from boltdp.model import Model
 from boltdp.schema.schema import Schema
-
-if TYPE_CHECKING:
-    from boltdp.model import Model
 
 #: The maximum number of terms of a plain sum; databases take long to plan larger ones.
 MAX_TERMS = 100
@@ -168,7 +165,6 @@ class _ColumnSql(ABC):
         return self.scaled.rule.features
 
     def list_terms(self, weights: Doubles) -> Iterable[str]:
-        """List the terms that the features add to the margin."""
         for feature, weight in zip(self.list_features(), weights, strict=True):
             yield f"{feature} * {self.sql.constant(weight)}"
 

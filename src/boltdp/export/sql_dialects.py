@@ -54,7 +54,6 @@ class Dialect:
         return self.quotes + name.replace(self.quotes, 2 * self.quotes) + self.quotes
 
     def literal(self, value: Value) -> str:
-        """Write a class or a text as an SQL literal."""
         if isinstance(value, bool):
             return str(value).upper()
         if isinstance(value, int):
@@ -84,7 +83,6 @@ class Dialect:
         return f"least({self.maximum([expression, self.constant(low)])}, {self.constant(high)})"
 
     def bind(self, name: str, value: str, body: str) -> str:
-        """Write `body`, in which `name` stands for `value`."""
         return self.let.format(name=name, value=value, body=body)
 
     def join(self, expressions: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple, cast
 
 from boltdp._files.sealed import hash_text, parse_json
-from boltdp.errors import BoltdpError, ParameterError, shown
+from boltdp.errors import BoltdpError, ParameterError, show_value
 from boltdp.privacy.accounting.charges import Charge, Release, Rule
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
@@ -148,7 +148,7 @@ def check_name(name: object, what: str) -> str:
         or name != name.strip(" ")
         or _FORBIDDEN.search(name) is not None
     ):
-        raise ParameterError(f"{what} must be named by up to {MAX_NAME} printable characters, got {shown(name)}")
+        raise ParameterError(f"{what} must be named by up to {MAX_NAME} printable characters, got {show_value(name)}")
     return name
 
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from boltdp.errors import ParameterError, real_number, whole_number
+from boltdp.errors import ParameterError, check_number, check_whole_number
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Budget:
 
     def __post_init__(self) -> None:
         for name in ("epsilon", "delta"):
-            object.__setattr__(self, name, real_number(getattr(self, name), name))
+            object.__setattr__(self, name, check_number(getattr(self, name), name))
         if not (0 < self.epsilon < math.inf):
             raise ParameterError(f"epsilon must be a finite number > 0, got {self.epsilon}")
         if not (0 <= self.delta < 1):
@@ -38,7 +38,7 @@ class Budget:
 
     def split(self, parts: int) -> Budget:
         """Return the budget of each of `parts` releases by basic composition; their sum never exceeds the whole."""
-        parts = whole_number(parts, "parts", least=1)
+        parts = check_whole_number(parts, "parts", least=1)
         return Budget(_divide_down(self.epsilon, parts), _divide_down(self.delta, parts))
 
     def take(self, share: float) -> tuple[Budget, Budget]:

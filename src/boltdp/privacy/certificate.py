@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from boltdp._version import __version__
-from boltdp.errors import BoltdpError, ParameterError, shown
+from boltdp.errors import BoltdpError, ParameterError, show_value
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import (
@@ -312,7 +312,7 @@ def compare_records(record: Any, expected: Any, where: str) -> None:
     if isinstance(expected, dict) and isinstance(record, dict):
         for key in record:
             if key not in expected:
-                raise CertificateError(f"{where} has an entry {shown(key)} that this boltdp does not know")
+                raise CertificateError(f"{where} has an entry {show_value(key)} that this boltdp does not know")
         for key, value in expected.items():
             if key not in record:
                 raise CertificateError(f"{where} cannot be read: {key!r} is missing")
@@ -326,4 +326,4 @@ def compare_records(record: Any, expected: Any, where: str) -> None:
     if isinstance(expected, float) and isinstance(record, float):
         same = math.isclose(record, expected, rel_tol=TOLERANCE)
     if not same:
-        raise CertificateError(f"{where} says {shown(record)}, where {shown(expected)} follows from the rest")
+        raise CertificateError(f"{where} says {show_value(record)}, where {show_value(expected)} follows from the rest")

@@ -13,7 +13,7 @@ from typing import Literal, get_args
 from flint import arb, ctx
 
 from boltdp._bisect import bisect
-from boltdp.errors import ParameterError, real_number, whole_number
+from boltdp.errors import ParameterError, check_number, check_whole_number
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.spherical_delta import find_spherical_scale, spherical_bits, spherical_delta
 
@@ -40,9 +40,9 @@ class Mechanism:
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
             raise ParameterError(f"the kind of noise must be one of {', '.join(get_args(Kind))}, got {self.kind!r}")
-        if not 0 < real_number(self.scale, "scale") < math.inf:
+        if not 0 < check_number(self.scale, "scale") < math.inf:
             raise ParameterError(f"the scale of noise must be a finite number > 0, got {self.scale}")
-        whole_number(self.dimensions, "dimensions", least=1)
+        check_whole_number(self.dimensions, "dimensions", least=1)
 
     @property
     def expected_norm(self) -> float:

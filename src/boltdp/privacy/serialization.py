@@ -17,7 +17,7 @@ from functools import cache
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from boltdp import privacy
-from boltdp.errors import shown
+from boltdp.errors import show_value
 from boltdp.losses import LOSSES, Loss
 from boltdp.privacy.events.event import Event
 from boltdp.privacy.training_problem import IF_GIVEN
@@ -101,7 +101,7 @@ def _read_object(hint: Any, value: Any, where: str) -> Any:
         named, known, what = "", {"": next(fitting, hint)}, ""
     if not isinstance(named, str) or named not in known or not issubclass(known[named], hint):
         raise ValueError(
-            f"unknown {what} {shown(named)}" if isinstance(named, str) else f"unknown {what} without a name"
+            f"unknown {what} {show_value(named)}" if isinstance(named, str) else f"unknown {what} without a name"
         )
     kind: Any = known[named]
     hints, required = _find_fields(kind)
@@ -110,7 +110,7 @@ def _read_object(hint: Any, value: Any, where: str) -> Any:
             raise ValueError(f"{name!r} is missing from {where}")
     for name in fields:
         if name not in hints:
-            raise ValueError(f"{where} has an entry {shown(name)} that this boltdp does not know")
+            raise ValueError(f"{where} has an entry {show_value(name)} that this boltdp does not know")
     return kind(**{name: _read(hints[name], one, name) for name, one in fields.items()})
 
 

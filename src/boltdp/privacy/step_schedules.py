@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boltdp._arrays import Doubles
-from boltdp.errors import ParameterError, real_number
+from boltdp.errors import ParameterError, check_number
 
 Growth = Literal["none", "linear", "sqrt"]
 
@@ -34,7 +34,7 @@ class Schedule:
         if self.growth not in get_args(Growth):
             raise ParameterError(f"growth must be one of {', '.join(get_args(Growth))}, got {self.growth!r}")
         for name in ("scale", "offset", "cap"):
-            object.__setattr__(self, name, real_number(getattr(self, name), name))
+            object.__setattr__(self, name, check_number(getattr(self, name), name))
         if not (0 < self.scale < math.inf):
             raise ParameterError(f"the step size must be a finite number > 0, got {self.scale}")
         if not (0 <= self.offset < math.inf):

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
-from boltdp.errors import ParameterError, real_number, whole_number
+from boltdp.errors import ParameterError, check_number, check_whole_number
 from boltdp.losses import Loss
 from boltdp.privacy.step_schedules import Schedule
 
@@ -52,8 +52,8 @@ class Problem:
         if not isinstance(self.loss, Loss):
             raise ParameterError(f"loss must be a Loss that states its constants, got {type(self.loss).__name__!r}")
         for name, least in (("rows", 0), ("dims", 1)):
-            object.__setattr__(self, name, whole_number(getattr(self, name), name, least=least))
-        object.__setattr__(self, "regularization", real_number(self.regularization, "regularization"))
+            object.__setattr__(self, name, check_whole_number(getattr(self, name), name, least=least))
+        object.__setattr__(self, "regularization", check_number(self.regularization, "regularization"))
         if max(self.dims, self.rows) >= 2**63:
             raise ParameterError(f"dims and rows must fit in 63 bits, got {self.dims} and {self.rows}")
         if self.rows < 2:
@@ -65,7 +65,7 @@ class Problem:
         check_person_rows(self.person_rows)
 
     def _validate_class_weights(self, class_weights: tuple[float, ...]) -> tuple[float, ...]:
-        weights = tuple(real_number(weight, "each of the class_weights") for weight in class_weights)
+        weights = tuple(check_number(weight, "each of the class_weights") for weight in class_weights)
         classes = self.loss.vectors if self.loss.vectors > 1 else max(2, len(weights))
         if len(weights) != classes:
             raise ParameterError(f"class_weights must be one for each of the {classes} classes, got {len(weights)}")
@@ -121,8 +121,8 @@ class Recipe(Problem):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("batch_size", "passes", "partitions"):
-            object.__setattr__(self, name, whole_number(getattr(self, name), name, least=1))
-        object.__setattr__(self, "radius", real_number(self.radius, "radius"))
+            object.__setattr__(self, name, check_whole_number(getattr(self, name), name, least=1))
+        object.__setattr__(self, "radius", check_number(self.radius, "radius"))
         if self.passes > MAX_PASSES:
             raise ParameterError(f"passes must be at most {MAX_PASSES:,}, got {self.passes}")
         if self.partitions > MAX_PARTITIONS:
@@ -191,7 +191,7 @@ class Recipe(Problem):
 
 def check_person_rows(person_rows: int | None) -> None:
     """Raise ParameterError unless the number of rows per person is None or from 1 to MAX_PERSON_ROWS."""
-    if person_rows is not None and whole_number(person_rows, "person_rows", least=1) > MAX_PERSON_ROWS:
+    if person_rows is not None and check_whole_number(person_rows, "person_rows", least=1) > MAX_PERSON_ROWS:
         raise ParameterError(f"person_rows must be at most {MAX_PERSON_ROWS:,}, got {person_rows}")
 
 

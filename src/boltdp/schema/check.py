@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from boltdp.encoding.declared_values import Value
-from boltdp.errors import printable
+from boltdp.errors import join_names, make_printable
 from boltdp.schema.schema import Column, Schema
 from boltdp.schema.source_columns import ColumnType, Kind, Source
 from boltdp.schema.summary import Summary, find_missing, scan_rows
@@ -75,7 +75,6 @@ class CheckedColumn:
 
     @classmethod
     def of(cls, name: str, role: str, cells: int, summary: Summary) -> CheckedColumn:
-        """Compare the summary of a column with its declaration."""
         met = {value: summary.values[value] for value in summary.declared}
         others = _list_most_frequent({v: n for v, n in summary.values.items() if v not in met}, summary.declared)
         checked = cls(name=name, role=role, cells=cells, missing=summary.missing, unparsed=summary.unparsed)
@@ -119,10 +118,9 @@ class CheckedColumn:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Descriptions of all deviations from the declaration."""
-        return tuple(self._list_remarks())
+        return tuple(self._list_deviations())
 
-    def _list_remarks(self) -> Iterator[str]:
+    def _list_deviations(self) -> Iterator[str]:
         present = max(self.cells - self.missing, 1)
         if self.unparsed:
             what = "no lists of the declared length" if self.role == "vector" else "no numbers"
@@ -145,9 +143,7 @@ class CheckedColumn:
             yield f"{_format_share(self.missing, self.cells)} are missing"
         if self.never:
             kind = "classes" if self.role == "label" else "categories"
-            listed = ", ".join(map(_quote, self.never[:MAX_SHOWN]))
-            more = len(self.never) - MAX_SHOWN
-            yield f"declared {kind} that never occur: {listed}{f' and {more:,} more' if more > 0 else ''}"
+            yield f"declared {kind} that never occur: {join_names([*map(_quote, self.never)], most=MAX_SHOWN)}"
         if self.constant:
             yield "all cells are the same, so that it is of no use"
 
@@ -200,7 +196,7 @@ class Report:
 def check_source(source: Source, schema: Schema, *, progress: Callable[[int], object] | None = None) -> Report:
     """Compare all rows of a source with a schema; `progress` is called with the number of rows read so far."""
     columns = source.columns()
-    declared = (schema.target.as_column(), *schema.columns)
+    declared = (schema.target.label_column, *schema.columns)
     faults = {column.name: _find_fault(columns, column) for column in declared}
     readable = [column for column in declared if faults[column.name] is None]
     summaries = {column.name: Summary(rule=column.rule) for column in declared}
@@ -280,15 +276,11 @@ def _list_unexpected(values: Iterable[UnexpectedValue]) -> str:
 
 
 def _quote(text: str) -> str:
-    return f"'{printable(text, longest=40)}'"
+    return f"'{make_printable(text, longest=40)}'"
 
 
 def _format_share(count: int, total: int) -> str:
-    """Format a share in percent; it is rounded neither to 0 nor to 100.
-
-    >>> _format_share(1, 100_000), _format_share(1, 3), _format_share(3, 3)
-    ('under 0.1 %', '33.3 %', '100 %')
-    """
+    """Format a share in percent; it is rounded neither to 0 nor to 100."""
     if count == total:
         return "100 %"
     share = min(100 * count / total, 99.9)

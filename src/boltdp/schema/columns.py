@@ -16,10 +16,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from boltdp._files.toml import toml_key, toml_value
-from boltdp.encoding.declared_values import Value, check_count, check_int, check_number, check_values, format_value
+from boltdp.encoding.declared_values import Value, check_count, check_int, check_values, format_value
 from boltdp.encoding.plan import NumberListRule, NumberRule, Rule, TimePartRule, ValueRule
 from boltdp.encoding.timestamps import PARTS, Part
-from boltdp.errors import DataError, ParameterError, near, shown
+from boltdp.errors import DataError, ParameterError, check_number, join_names, show_value, suggest_names
 from boltdp.schema.curves import MAX_PLACES, choose_places, compute_places
 
 if TYPE_CHECKING:
@@ -29,10 +29,7 @@ if TYPE_CHECKING:
 #: The largest number of features, and so of columns, of categories and of the numbers of a vector: a short schema must
 #: not exhaust the memory.
 MAX_FEATURES = 100_000
-#: The largest number of digits in a brace range.
 MAX_RANGE_DIGITS = 18
-#: The largest number of categories in a description.
-MAX_LISTED = 12
 
 _RANGE = re.compile(r"\{([0-9]+)\.\.([0-9]+)\}")
 
@@ -94,13 +91,12 @@ class Column(ABC):
         """The entry of a schema file."""
 
     def add_declaration(self, table: dict[str, Any]) -> None:
-        """Write the column into the schema file's table."""
         table[self.name] = self.entry
 
     @classmethod
-    @abstractmethod
     def from_type(cls, name: str, column: ColumnType) -> Column | None:
         """Make the column that the type and constraints of the source declare; None if they are not enough."""
+        return None
 
     @classmethod
     @abstractmethod
@@ -111,9 +107,9 @@ class Column(ABC):
         """Return the column with a curve of at most `count` steps, unless it has one or cannot have one."""
         return self
 
-    @abstractmethod
     def describe(self) -> str:
         """Describe the declared values."""
+        return f"one of {list_values(self.rule.values)}"
 
     def find_type_fault(self, given: ColumnType) -> str | None:
         """Return why cells of this type cannot be read, in words that follow "it"; None if they can."""
@@ -122,7 +118,6 @@ class Column(ABC):
         return f"must have {self.expected}, its type is {given.kind!r}"
 
     def suggest_type(self, given: ColumnType) -> str | None:
-        """Return a hint for a type that cannot be read."""
         if given.kind == "text" and "number" in self.accepts:
             quoted = '"' + self.source.replace('"', '""') + '"'
             numbers = f"TRY_CAST({quoted} AS DOUBLE) AS {quoted}"
@@ -145,8 +140,6 @@ class Numeric(Column):
     A curve adds a step function at each of its places, as a feature beside the number itself. Steps are centred at 0
     and half as high as a category, to keep norms small.
 
-    >>> Numeric("age", 0, 100).names
-    ('age',)
     >>> Numeric("age", 0, 100, curve=(18, 65)).names
     ('age', 'age>=18', 'age>=65')
     """
@@ -166,14 +159,14 @@ class Numeric(Column):
         _set_bounds(self)
         what = f"the curve of {self.name!r}"
         if not isinstance(self.curve, (list, tuple)):
-            raise ParameterError(f"{what} must be a list of places, got {shown(self.curve)}")
+            raise ParameterError(f"{what} must be a list of places, got {show_value(self.curve)}")
         check_count(self.curve, MAX_PLACES, what)
         # Adding 0 turns -0 into 0.
         places = tuple(check_number(place, f"each place of {what}") + 0.0 for place in self.curve)
         if not all(before < after for before, after in pairwise((self.low, *places, self.high))):
             raise ParameterError(
                 f"{what} must have increasing places between the bounds {self.low:g} and {self.high:g}, "
-                f"got {shown(list(self.curve))}"
+                f"got {show_value(list(self.curve))}"
             )
         object.__setattr__(self, "curve", places)
 
@@ -277,9 +270,6 @@ class Categorical(Column):
             return None
         return Draft(cls.table, [*summary.categories], "" if summary.categories else '["value", ...]')
 
-    def describe(self) -> str:
-        return f"one of {list_values(self.categories)}"
-
 
 @dataclass(frozen=True)
 class TimePart(Column):
@@ -302,13 +292,9 @@ class TimePart(Column):
         check_name(self.timestamp)
         if self.part not in tuple(PARTS):
             raise ParameterError(
-                f"the parts of {self.timestamp!r} must be among {', '.join(PARTS)}, got {shown(self.part)}"
+                f"the parts of {self.timestamp!r} must be among {', '.join(PARTS)}, got {show_value(self.part)}"
             )
         object.__setattr__(self, "name", f"{self.timestamp}.{self.part}")
-
-    @property
-    def categories(self) -> tuple[Value, ...]:
-        return PARTS[self.part]
 
     @cached_property
     def rule(self) -> TimePartRule:
@@ -330,10 +316,6 @@ class TimePart(Column):
         table.setdefault(self.timestamp, []).append(self.part)
 
     @classmethod
-    def from_type(cls, name: str, column: ColumnType) -> None:
-        return  # no source declares which parts to use
-
-    @classmethod
     def infer(cls, name: str, column: ColumnType, summary: Summary | None) -> Draft | None:
         texts = "" if summary is None else summary.timestamps
         if not (texts or column.kind in ("timestamp", "date")):
@@ -351,9 +333,6 @@ class TimePart(Column):
 
     def suggest_type(self, given: ColumnType) -> str | None:
         return "declare its weekday, month or day" if given.kind == "date" else super().suggest_type(given)
-
-    def describe(self) -> str:
-        return f"one of {list_values(self.categories)}"
 
 
 @dataclass(frozen=True)
@@ -379,7 +358,7 @@ class Vector(Column):
         check_int(self.length, f"the length of {self.name!r}", least=1)
         if self.length > MAX_FEATURES:
             raise ParameterError(
-                f"the length of {self.name!r} must be at most {MAX_FEATURES:,}, got {shown(self.length)}"
+                f"the length of {self.name!r} must be at most {MAX_FEATURES:,}, got {show_value(self.length)}"
             )
         _set_bounds(self)
 
@@ -438,10 +417,12 @@ def expand_range(pattern: str) -> Iterator[str]:
         if max(len(first), len(last)) > MAX_RANGE_DIGITS:
             raise ParameterError(f"a brace range must be of numbers of at most {MAX_RANGE_DIGITS} digits")
         if int(first) > int(last):
-            raise ParameterError(f"a brace range must go upwards, got {shown(pattern)}")
+            raise ParameterError(f"a brace range must go upwards, got {show_value(pattern)}")
         columns *= int(last) - int(first) + 1
         if columns > MAX_FEATURES:
-            raise ParameterError(f"a brace range must be of at most {MAX_FEATURES:,} columns, got {shown(pattern)}")
+            raise ParameterError(
+                f"a brace range must be of at most {MAX_FEATURES:,} columns, got {show_value(pattern)}"
+            )
     braces = _RANGE.search(pattern)
     if braces is None:
         yield pattern
@@ -453,31 +434,26 @@ def expand_range(pattern: str) -> Iterator[str]:
 
 
 def list_values(values: Sequence[Value]) -> str:
-    """List declared values for display, at most MAX_LISTED of them.
-
-    >>> list_values(range(14))
-    '0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 and 2 more'
-    """
-    more = len(values) - MAX_LISTED
-    return ", ".join(map(format_value, values[:MAX_LISTED])) + (f" and {more:,} more" if more > 0 else "")
+    """List declared values for display, the first of them if there are many."""
+    return join_names([*map(format_value, values)])
 
 
 def check_name(name: Any, *, what: str = "the name of a column") -> None:
     """Raise a ParameterError for an invalid column name."""
     if not isinstance(name, str) or not name:
-        raise ParameterError(f"{what} must be a text that is not empty, got {shown(name)}")
+        raise ParameterError(f"{what} must be a text that is not empty, got {show_value(name)}")
     if _RANGE.search(name):
-        raise ParameterError(f"{what} must not contain a brace range, got {shown(name)}")
+        raise ParameterError(f"{what} must not contain a brace range, got {show_value(name)}")
     try:
         name.encode("utf-8")
     except UnicodeEncodeError:
-        raise ParameterError(f"{what} must be of whole characters, got {shown(name)}") from None
+        raise ParameterError(f"{what} must be of whole characters, got {show_value(name)}") from None
 
 
 def check_list(value: Any, what: str) -> tuple[Any, ...]:
     """Return a list of a schema file as a tuple; raise a ParameterError for anything else."""
     if not isinstance(value, (list, tuple)):
-        raise ParameterError(f"{what} must be a list, got {shown(value)}")
+        raise ParameterError(f"{what} must be a list, got {show_value(value)}")
     return tuple(value)
 
 
@@ -485,7 +461,7 @@ def check_pair(bounds: Any, name: str) -> tuple[Any, Any]:
     """Return the bounds of a column; raise a ParameterError if they are not a pair."""
     if not isinstance(bounds, (list, tuple)) or len(bounds) != 2:
         raise ParameterError(
-            f"the bounds of {name!r} must be [low, high], got {shown(bounds)}",
+            f"the bounds of {name!r} must be [low, high], got {show_value(bounds)}",
             hint="declare what is known without looking at the data: values outside are moved to the nearest bound",
         )
     return bounds[0], bounds[1]
@@ -495,15 +471,15 @@ def check_keys(table: Any, *, required: Sequence[str] = (), optional: Sequence[s
     """Raise a ParameterError if a table of a schema file has missing or unknown keys."""
     if not isinstance(table, Mapping):
         keys = f" with {', '.join(required)}" if required else ""
-        raise ParameterError(f"{what} must be a table{keys}, got {shown(table)}")
+        raise ParameterError(f"{what} must be a table{keys}, got {show_value(table)}")
     for key in required:
         if key not in table:
             raise ParameterError(f"{what} must declare {key!r}")
     for key in table:
         if key not in required and key not in optional:
             raise ParameterError(
-                f"{what} must declare only {', '.join((*required, *optional))}, got {shown(key)}",
-                hint=near(key, (*required, *optional)) if isinstance(key, str) else None,
+                f"{what} must declare only {', '.join((*required, *optional))}, got {show_value(key)}",
+                hint=suggest_names(key, (*required, *optional)) if isinstance(key, str) else None,
             )
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from boltdp.encoding.declared_values import check_int
-from boltdp.errors import ParameterError, shown
+from boltdp.errors import ParameterError, show_value
 
 if TYPE_CHECKING:
     from boltdp.schema.columns import Numeric
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 #: "even": equal distances; "log": distances that grow exponentially from the lower bound, or from 0.
 Spacing = Literal["even", "log"]
 
-#: The largest number of places of a curve.
 MAX_PLACES = 64
 #: The ratio of the largest to the smallest distance for the spacing "log".
 BASE = 1000.0
@@ -39,10 +38,10 @@ def compute_places(column: Numeric, count: Any, spacing: Any = "even") -> tuple[
     what = f"the curve of {column.name!r}"
     check_int(count, what, least=1)
     if count > MAX_PLACES:
-        raise ParameterError(f"{what} must have at most {MAX_PLACES} places, got {shown(count)}")
+        raise ParameterError(f"{what} must have at most {MAX_PLACES} places, got {show_value(count)}")
     if spacing not in get_args(Spacing):
         raise ParameterError(
-            f"the spacing of {what} must be one of {', '.join(get_args(Spacing))}, got {shown(spacing)}"
+            f"the spacing of {what} must be one of {', '.join(get_args(Spacing))}, got {show_value(spacing)}"
         )
     low, high, last = column.low, column.high, count + 1
     if spacing == "even":

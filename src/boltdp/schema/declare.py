@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from boltdp.errors import DataError, ParameterError, described, quoted
+from boltdp.errors import DataError, ParameterError, describe_argument, quote_names
 from boltdp.schema.infer import NO_FEATURES, check_label, derive_classes, derive_column
 from boltdp.schema.schema import Categorical, Classes, Column, Numeric, Schema, TimePart, Vector
 from boltdp.schema.source_columns import ColumnType, suggest_columns
@@ -55,7 +55,7 @@ def declare(
     twice = [name for name in columns if uses[name] > 1]
     if twice:
         what = "bounds, categories or timestamps" if given["timestamps"] else "bounds or categories"
-        raise ParameterError(f"a column must have {what}, not both, got both for {quoted(twice)}")
+        raise ParameterError(f"a column must have {what}, not both, got both for {quote_names(twice)}")
     declared: dict[str, Column | None] = {
         name: derive_column(name, column) for name, column in columns.items() if name not in (label, *uses)
     }
@@ -100,7 +100,7 @@ def _raise_undeclared(columns: Mapping[str, ColumnType], label: str | None, unde
     texts = [name for name in undeclared if name not in numbers]
     faults, lines = [], []
     if undeclared:
-        faults.append(f"bounds or categories of {quoted(undeclared)}")
+        faults.append(f"bounds or categories of {quote_names(undeclared)}")
     if numbers:
         lines.append(f'bounds={{"{numbers[0]}": (low, high){", ..." if numbers[1:] else ""}}}')
     if texts:
@@ -131,7 +131,7 @@ def _read_dict(given: Any, what: str, example: str) -> dict[str, Any]:
         return {}
     if not isinstance(given, Mapping):
         raise ParameterError(
-            f"{what} must be a dictionary by names of columns, got {described(given)}",
+            f"{what} must be a dictionary by names of columns, got {describe_argument(given)}",
             hint=f'such as {what}={{"column": {example}}}',
         )
     return {str(name): value for name, value in given.items()}
@@ -143,7 +143,7 @@ def _check_names(columns: Mapping[str, ColumnType], label: str, given: Mapping[s
     unknown = [name for name in given if name not in columns]
     if unknown:
         raise ParameterError(
-            f"{what} must be of columns of the data, got {quoted(unknown)}",
+            f"{what} must be of columns of the data, got {quote_names(unknown)}",
             hint=suggest_columns(columns, [label], unknown[0]),
         )
 
@@ -153,7 +153,7 @@ def _read_pair(pair: Any, what: str) -> tuple[Any, Any]:
         pair = tuple(pair.tolist())
     if not isinstance(pair, (list, tuple)) or len(pair) != 2:
         raise ParameterError(
-            f"{what} must be a pair (low, high), got {described(pair)}", hint='such as bounds={"age": (0, 110)}'
+            f"{what} must be a pair (low, high), got {describe_argument(pair)}", hint='such as bounds={"age": (0, 110)}'
         )
     return pair[0], pair[1]
 
@@ -165,7 +165,7 @@ def _read_values(values: Any, what: str) -> tuple[Any, ...]:
     elif (isinstance(values, np.ndarray) and values.ndim == 1) or hasattr(values, "get_indexer"):  # a pandas Index
         values = values.tolist()
     if not isinstance(values, (list, tuple, range)):
-        raise ParameterError(f"{what} must be a list of values, got {described(values)}")
+        raise ParameterError(f"{what} must be a list of values, got {describe_argument(values)}")
     if len(set(map(repr, values))) < len(values):
         # No value is quoted: they may be the labels of all rows, by mistake.
         raise ParameterError(

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from boltdp._files.toml import toml_key, toml_value
 from boltdp.encoding.declared_values import Value
-from boltdp.errors import DataError, near, shown
+from boltdp.errors import DataError, show_value, suggest_names
 from boltdp.privacy.events.event import BudgetedEvent
 from boltdp.privacy.serialization import to_record
 from boltdp.schema.columns import COLUMN_KINDS, Column, Draft
@@ -45,8 +45,8 @@ def check_label(
 ) -> None:
     """Raise a DataError if the label is not a column; the hint has similar names only if these cannot be values."""
     if label not in columns:
-        hint = near(label, columns) if public else suggest_columns(columns, declared, label)
-        raise DataError(f"the data must have the column {shown(label)} for the label", hint=hint)
+        hint = suggest_names(label, columns) if public else suggest_columns(columns, declared, label)
+        raise DataError(f"the data must have the column {show_value(label)} for the label", hint=hint)
 
 
 def declared_schema(columns: Mapping[str, ColumnType], label: str) -> Schema:

@@ -26,7 +26,6 @@ from boltdp.schema.summary import Histogram, Summary, count_values, read_largest
 DIGITS = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
 POSITIVE_EDGES: Doubles = np.array([float(f"{digit}e{power}") for power in range(-6, 15) for digit in DIGITS])
 WIDE_EDGES: Doubles = np.concatenate([-POSITIVE_EDGES[::-1], [0.0], POSITIVE_EDGES])
-#: The approximate number of narrow intervals.
 NARROW_INTERVALS = 100
 #: If the interval next to a bound has less than this share of the count at the bound, numbers lie on the bound.
 MIN_NEIGHBOUR = 0.25

@@ -23,10 +23,10 @@ import numpy as np
 
 from boltdp._files import read_text
 from boltdp._files.toml import toml_key, toml_value
-from boltdp.encoding.declared_values import Value, check_count, check_int, check_number
+from boltdp.encoding.declared_values import Value, check_count, check_int
 from boltdp.encoding.plan import EncodingPlan
 from boltdp.encoding.projection import Projection
-from boltdp.errors import BoltdpError, ParameterError, described, shown
+from boltdp.errors import BoltdpError, ParameterError, check_number, describe_argument, show_value
 from boltdp.privacy.events.event import BudgetedEvent
 from boltdp.privacy.events.noisy_counts import is_draft
 from boltdp.privacy.serialization import from_record, to_record
@@ -70,7 +70,6 @@ __all__ = [
 MAX_WEIGHTS = 8_000_000
 #: The largest number of entries of a projection matrix: 800 MB.
 MAX_PROJECTED = 100_000_000
-#: The largest size of a schema file in bytes.
 MAX_BYTES = 16 * 2**20
 
 
@@ -91,14 +90,14 @@ class Standardization:
     def __post_init__(self) -> None:
         if self.source not in ("declared", "private"):
             raise ParameterError(
-                f"the source of the standardization must be one of declared, private, got {shown(self.source)}"
+                f"the source of the standardization must be one of declared, private, got {show_value(self.source)}"
             )
         for name in ("centers", "scales"):
             what = f"the {name} of the standardization"
             numbers = tuple(check_number(value, f"each of {what}") for value in check_list(getattr(self, name), what))
             object.__setattr__(self, name, numbers)
         for name in ("clip_norm", "intercept"):
-            value = _check_positive(getattr(self, name), f"the {name} of the standardization")
+            value = check_positive(getattr(self, name), f"the {name} of the standardization")
             object.__setattr__(self, name, value)
         if len(self.centers) != len(self.scales):
             raise ParameterError(
@@ -117,8 +116,6 @@ class Schema:
     >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100), Categorical("sex", ("F", "M"))))
     >>> schema.feature_names, schema.dims
     (('age', 'sex=F', 'sex=M', 'intercept'), 4)
-    >>> round(schema.row_norm, 3)
-    1.732
     """
 
     target: Target
@@ -140,7 +137,7 @@ class Schema:
         places = {column.source: place for place, column in reversed([*enumerate(self.columns)])}
         unknown = next((column for column in self.columns if type(column) not in COLUMN_KINDS), None)
         if unknown is not None:
-            raise ParameterError(f"the columns must be of a known kind, got {described(unknown)}")
+            raise ParameterError(f"the columns must be of a known kind, got {describe_argument(unknown)}")
         columns = tuple(
             sorted(self.columns, key=lambda column: (COLUMN_KINDS.index(type(column)), places[column.source]))
         )
@@ -150,15 +147,15 @@ class Schema:
         names = [column.name for column in columns]
         names += {column.source for column in columns if column.source != column.name}
         if self.label in names:
-            raise ParameterError(f"the label must not be among the features, got {shown(self.label)} in both")
+            raise ParameterError(f"the label must not be among the features, got {show_value(self.label)} in both")
         if len(set(names)) < len(names):
             twice = Counter(names).most_common(1)[0][0]
-            raise ParameterError(f"each column must be declared once, got {shown(twice)} more than once")
+            raise ParameterError(f"each column must be declared once, got {show_value(twice)} more than once")
         self._check_unit()
         if not isinstance(self.intercept, bool):
-            raise ParameterError(f"intercept must be true or false, got {shown(self.intercept)}")
+            raise ParameterError(f"intercept must be true or false, got {show_value(self.intercept)}")
         if self.clip_norm is not None:
-            object.__setattr__(self, "clip_norm", _check_positive(self.clip_norm, "clip_norm"))
+            object.__setattr__(self, "clip_norm", check_positive(self.clip_norm, "clip_norm"))
         encoded_dims = sum(column.rule.features for column in columns) + self.intercept
         check_size(features=encoded_dims, classes=1)
         object.__setattr__(self, "encoded_dims", encoded_dims)
@@ -171,7 +168,7 @@ class Schema:
         if self.projection is not None and self.projection.dims > encoded_dims:
             raise ParameterError(
                 f"the dims of the projection must be at most the {encoded_dims} features it projects, "
-                f"got {shown(self.projection.dims)}"
+                f"got {show_value(self.projection.dims)}"
             )
         if self.projection is not None and encoded_dims * self.projection.dims > MAX_PROJECTED:
             raise ParameterError(
@@ -190,7 +187,9 @@ class Schema:
             return
         check_name(self.person_id, what="person_id")
         if self.person_id == self.label or self.person_id in self.sources:
-            raise ParameterError(f"the person_id must be neither the label nor a feature, got {shown(self.person_id)}")
+            raise ParameterError(
+                f"the person_id must be neither the label nor a feature, got {show_value(self.person_id)}"
+            )
         check_int(self.max_rows_per_person, "max_rows_per_person", least=1)
         check_person_rows(self.max_rows_per_person)
         if self.spent is not None:
@@ -269,7 +268,7 @@ class Schema:
         centers, factors = np.zeros(features), np.full(features, unit)
         if self.standardization is not None:
             centers, factors = np.array(self.standardization.centers), unit / np.array(self.standardization.scales)
-        label, constant = self.target.as_column().rule, self.constant if self.intercept else None
+        label, constant = self.target.label_column.rule, self.constant if self.intercept else None
         return EncodingPlan(label, rules, centers, factors, constant, self.projection)
 
     @property
@@ -322,13 +321,10 @@ class Schema:
         return cls(
             read_target(declared),
             tuple(columns),
-            intercept=declared.get("intercept", True),
-            clip_norm=declared.get("clip_norm"),
             projection=projection,
             standardization=standardization,
             spent=_read_spent(declared.get("spent")),
-            person_id=declared.get("person_id"),
-            max_rows_per_person=declared.get("max_rows_per_person"),
+            **{name: declared[name] for name in _PLAIN_KEYS if name in declared},
         )
 
     @classmethod
@@ -343,7 +339,7 @@ class Schema:
         # Its value is not shown: it may be data, by mistake.
         raise ParameterError(
             "a schema must be a Schema, the path of a TOML file or a dictionary in the shape of one, "
-            f"got {described(declared)}"
+            f"got {describe_argument(declared)}"
         )
 
     @classmethod
@@ -381,11 +377,9 @@ class Schema:
 
 
 _TABLES = [kind.table for kind in COLUMN_KINDS]
-_KEYS = (
-    *(key for kind in TARGETS for key in (kind.key, *kind.other_keys)),
-    *("person_id", "max_rows_per_person", "intercept", "clip_norm", *_TABLES),
-    *("projection", "standardization", "spent"),
-)
+_PLAIN_KEYS = ("person_id", "max_rows_per_person", "intercept", "clip_norm")
+_TARGET_KEYS = (key for kind in TARGETS for key in (kind.key, *kind.other_keys))
+_KEYS = (*_TARGET_KEYS, *_PLAIN_KEYS, *_TABLES, "projection", "standardization", "spent")
 _UNDECIDED = "the columns listed under [undecided] must each be declared in another table, or be dropped"
 _UNDECIDED_HINT = f"move the ones to use to {' or '.join(f'[{table}]' for table in _TABLES)} and delete [undecided]"
 
@@ -398,7 +392,7 @@ def check_size(*, features: int, classes: int) -> None:
         ("weights", features * classes, MAX_WEIGHTS),
     ):
         if count > most:
-            raise ParameterError(f"the {what} must be at most {most:,}, got {shown(count)}")
+            raise ParameterError(f"the {what} must be at most {most:,}, got {show_value(count)}")
 
 
 def array_schema(*, dims: int, classes: Sequence[Value], clip_norm: float = 1.0, intercept: bool = False) -> Schema:
@@ -418,7 +412,8 @@ def array_schema(*, dims: int, classes: Sequence[Value], clip_norm: float = 1.0,
     )
 
 
-def _check_positive(value: Any, what: str) -> float:
+def check_positive(value: Any, what: str) -> float:
+    """Return a finite number above 0 as a float; raise a ParameterError about `what` for anything else."""
     number = check_number(value, what)
     if not 0 < number < math.inf:
         raise ParameterError(f"{what} must be a finite number > 0, got {number:g}")
@@ -444,8 +439,8 @@ def _read_spent(record: Any) -> BudgetedEvent | None:
 def _list_entries(declared: Mapping[str, Any], kind: str) -> Iterator[tuple[str, Any]]:
     table = declared.get(kind, {})
     if not isinstance(table, Mapping):
-        raise ParameterError(f"{kind} must be a table of columns, got {shown(table)}")
+        raise ParameterError(f"{kind} must be a table of columns, got {show_value(table)}")
     for pattern, value in table.items():
         if not isinstance(pattern, str):
-            raise ParameterError(f"the name of a column must be a text that is not empty, got {shown(pattern)}")
+            raise ParameterError(f"the name of a column must be a text that is not empty, got {show_value(pattern)}")
         yield from ((name, value) for name in expand_range(pattern))

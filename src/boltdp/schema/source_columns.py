@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 import pyarrow as pa
 
 from boltdp.encoding.declared_values import Value
-from boltdp.errors import near, quoted
+from boltdp.errors import quote_names, suggest_names
 
 Kind = Literal["number", "text", "bool", "list", "timestamp", "date", "untyped", "other"]
 
@@ -37,7 +37,6 @@ class ColumnType:
 
     @classmethod
     def of(cls, arrow: Any) -> ColumnType:
-        """Return the column type of an Arrow type."""
         types = pa.types
         if types.is_dictionary(arrow):
             return cls.of(arrow.value_type)
@@ -62,14 +61,12 @@ def suggest_columns(columns: Mapping[str, ColumnType], declared: Iterable[str], 
 
     >>> suggest_columns({"age": ColumnType("number")}, [], "Age"), suggest_columns({"age": ColumnType("number")}, [])
     ("did you mean 'age'?", "it has 'age'")
-    >>> suggest_columns({"4711": ColumnType("untyped")}, ["age"])
-    'none of these columns is there: is there a header that spells them so, and is it the right file?'
     """
     # The first line of a file without a header has values: names are quoted only if a declared one is among them.
     untyped = all(column.kind == "untyped" for column in columns.values())
     if untyped and not any(name in columns for name in declared):
         return "none of these columns is there: is there a header that spells them so, and is it the right file?"
-    return (None if missing is None else near(missing, columns)) or f"it has {quoted(columns)}"
+    return (None if missing is None else suggest_names(missing, columns)) or f"it has {quote_names(columns)}"
 
 
 def batch_rows(columns: int, *, lists: bool, threads: int = 1) -> int:

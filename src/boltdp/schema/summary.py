@@ -27,7 +27,7 @@ from boltdp.encoding.declared_values import Matcher, Value, format_value
 from boltdp.encoding.plan import Rule, TimePartRule
 from boltdp.encoding.python_cells import number
 from boltdp.encoding.timestamps import HOUR_AT, PATTERN
-from boltdp.errors import ParameterError, printable
+from boltdp.errors import ParameterError, make_printable
 from boltdp.privacy.events.noisy_counts import NoisyCounts
 from boltdp.schema.source_columns import ColumnType, Kind, Source
 
@@ -125,7 +125,6 @@ class Summary:
 
     @property
     def bounds_comment(self) -> str:
-        """A comment on the bounds, if needed."""
         if self.noise is not None and self.inside is None:
             return "a guess: nearly all are 0, and noise hides the others"
         if self.noise is not None and self.inside is not None:
@@ -133,7 +132,7 @@ class Summary:
         if not (self.others and self.numbers):
             return ""
         share = math.floor(100 * self.numbers / (self.numbers + self.others))
-        texts = (f"`{printable(str(text))}`" for text in self.values if not math.isfinite(number(text)))
+        texts = (f"`{make_printable(str(text))}`" for text in self.values if not math.isfinite(number(text)))
         others = ", ".join(islice(texts, MAX_EXAMPLES))
         return f"{share} % of the cells are numbers; others, such as {others}, count as missing"
 
@@ -338,6 +337,5 @@ def find_missing(cells: pa.Array) -> Booleans:
 
 
 def _find_blank(cells: pa.Array) -> Booleans:
-    """Return the mask of blank texts."""
     found: Booleans = values(pc.equal(pc.utf8_trim_whitespace(cells.cast(pa.string())), ""))
     return found

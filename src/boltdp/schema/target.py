@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from boltdp._arrays import Doubles
-from boltdp.encoding.declared_values import Matcher, Value, check_count, check_number, check_values, format_value
-from boltdp.errors import ParameterError, real_number, shown
+from boltdp.encoding.declared_values import Matcher, Value, check_count, check_values, format_value
+from boltdp.errors import ParameterError, check_number, show_value
 from boltdp.losses import Loss
 from boltdp.privacy.training_problem import MIN_CLASS_WEIGHT
 from boltdp.schema.columns import Categorical, Column, check_list, check_name, list_values
@@ -27,7 +27,6 @@ Threshold: TypeAlias = float | Literal["prior"]
 #: Weights by class, or in the order of the classes; "balanced" is the inverse of the schema's prior.
 ClassWeights: TypeAlias = Literal["balanced"] | Mapping[Any, float] | Sequence[float]
 
-#: The largest number of classes.
 MAX_CLASSES = 10_000
 #: The largest difference of the sum of a prior from 1.
 PRIOR_TOLERANCE = 1e-6
@@ -64,9 +63,10 @@ class Target(ABC):
     def to_dict(self) -> dict[str, Any]:
         """Return the keys of a schema file that declare it."""
 
+    @property
     @abstractmethod
-    def as_column(self) -> Column:
-        """Return the column that encodes a row's label as a number for the kernel, NaN for a missing one."""
+    def label_column(self) -> Column:
+        """The column that encodes a row's label as a number for the kernel, NaN for a missing one."""
 
     @property
     @abstractmethod
@@ -84,7 +84,6 @@ class Target(ABC):
         """A short description of the declared values."""
 
     def describe(self) -> str:
-        """Describe the column and its declared values."""
         return f"the {self.key} {self.column!r} with {self.summary}"
 
     @abstractmethod
@@ -194,7 +193,7 @@ class Classes(Target):
             )
         if not all(share > 0 for share in shares) or not abs(math.fsum(shares) - 1) <= PRIOR_TOLERANCE:
             raise ParameterError(
-                f"the shares of the prior must be above 0 and add up to 1, got {shown(list(shares))}",
+                f"the shares of the prior must be above 0 and add up to 1, got {show_value(list(shares))}",
                 hint="declare what is known without looking at the data, or leave the prior out",
             )
         return shares
@@ -209,11 +208,8 @@ class Classes(Target):
         prior = {} if self.prior is None else {"prior": list(self.prior)}
         return {"label": self.column, "classes": list(self.values), **prior}
 
-    def as_column(self) -> Categorical:
-        return self._column
-
     @cached_property
-    def _column(self) -> Categorical:
+    def label_column(self) -> Categorical:
         return Categorical(self.column, self.values)
 
     @property
@@ -301,7 +297,7 @@ class Classes(Target):
 
         Classes missing in a mapping have the weight 1. Rows are not counted: "balanced" needs the prior.
         """
-        given = [real_number(one, "each of the class_weights") for one in self._order_class_weights(asked)]
+        given = [check_number(one, "each of the class_weights") for one in self._order_class_weights(asked)]
         if not all(0 < weight < math.inf for weight in given):
             raise ParameterError("class_weights must be finite numbers > 0")
         weights = tuple(weight / max(given) for weight in given)
@@ -315,12 +311,14 @@ class Classes(Target):
             for value, weight in zip(check_values(asked, what="class_weights"), asked.values(), strict=True):
                 index = matcher.texts.get(format_value(value))
                 if index is None:
-                    raise ParameterError(f"class_weights must be of declared classes, got {shown(value)}")
+                    raise ParameterError(f"class_weights must be of declared classes, got {show_value(value)}")
                 weights[index] = weight
             return weights
         if isinstance(asked, str):
             if asked != "balanced":
-                raise ParameterError(f"class_weights must be 'balanced' or a weight for each class, got {shown(asked)}")
+                raise ParameterError(
+                    f"class_weights must be 'balanced' or a weight for each class, got {show_value(asked)}"
+                )
             if self.prior is None:
                 raise ParameterError(
                     "class_weights 'balanced' must follow from the schema's prior, which it does not declare",
@@ -349,7 +347,7 @@ class Classes(Target):
                     hint="`prior = [0.89, 0.11]` says the share of each class, if that is public",
                 )
             threshold = self.prior[1]
-        probability = real_number(threshold, "threshold")
+        probability = check_number(threshold, "threshold")
         if not 0 < probability < 1:
             raise ParameterError(f"threshold must be between 0 and 1, without these, got {probability:g}")
         loss.cut(probability)  # raises an error if the loss cannot reach it
@@ -368,7 +366,6 @@ class Classes(Target):
         return replace(self, values=tuple(self.values[index] for index in order), prior=prior)
 
 
-#: All kinds of targets.
 TARGETS: tuple[type[Target], ...] = (Classes,)
 
 

@@ -16,7 +16,7 @@ from boltdp import algorithms
 from boltdp._charts import picture
 from boltdp._files import write_text
 from boltdp.context import Context
-from boltdp.errors import BoltdpError, ParameterError, whole_number
+from boltdp.errors import BoltdpError, ParameterError, check_whole_number
 from boltdp.privacy.events.output_perturbation import Analysis
 from boltdp.privacy.release import Randomness
 from boltdp.schema.curves import add_curves
@@ -119,7 +119,6 @@ class Comparison:
         }
 
     def save(self, path: str | Path) -> None:
-        """Replace the file atomically."""
         write_text(path, json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
 
     @classmethod
@@ -173,7 +172,7 @@ def compare(
         )
     settings = settings.resolve_class_weights(schema.target)
     # The cost of a draft does not count for public rows. All algorithms have the same curves, without automatic ones.
-    steps = 0 if settings.curves is None else whole_number(settings.curves, "curves", least=0)
+    steps = 0 if settings.curves is None else check_whole_number(settings.curves, "curves", least=0)
     schema = add_curves(replace(schema, spent=None), steps)
     about = _describe_subject(engine, schema, settings, test)
     rows = about["rows"]

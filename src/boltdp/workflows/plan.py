@@ -15,7 +15,7 @@ from boltdp.privacy.events.event import BudgetedEvent, Event, SelfComposition
 from boltdp.privacy.events.objective_perturbation import objective_noise
 from boltdp.privacy.training_problem import Problem
 from boltdp.schema.curves import add_curves
-from boltdp.schema.schema import Schema, array_schema, check_size
+from boltdp.schema.schema import Schema, check_size
 from boltdp.settings import Settings
 from boltdp.workflows.standardize import plan_standardization
 
@@ -34,7 +34,6 @@ class Plan:
     """A training as it will run; `boltdp plan` shows it, and every training, tuning and comparison follows one."""
 
     schema: Schema  #: with its curves
-    settings: Settings  #: with class weights as numbers, and the budget that remains after the draft of the schema
     certificate: Certificate  #: of all events, including standardization and the draft of the schema
 
     @property
@@ -65,7 +64,7 @@ def make_plan(
     # Gaussian events compose more tightly than basic composition, which leaves more of the budget.
     if budget is not None and (more := subtract_spent(budget, standardization, event)) != left:
         event = plan_models(resolved, schema, rows, more, dims=dims)
-    return Plan(schema, resolved, _certify(event, settings, schema, standardization, reasons))
+    return Plan(schema, _certify(event, settings, schema, standardization, reasons))
 
 
 def make_plans(
@@ -92,26 +91,7 @@ def make_plans(
         return plan_models(resolved[number], schema, rows, budget)
 
     events = plan_selection(plan_candidate, left, candidates=len(candidates), rows=rows)
-    return [
-        Plan(schema, each, _certify(event, candidates[0], schema, standardization, reasons))
-        for each, event in zip(resolved, events, strict=True)
-    ]
-
-
-def plan_certificate(
-    settings: Settings, *, rows: int, dims: int, classes: int, person_rows: int | None = None
-) -> Certificate:
-    """Plan a training without a schema or standardization, from the numbers of rows, features and classes.
-
-    >>> plan_certificate(Settings(epsilon=1.0), rows=60_000, dims=50, classes=10).problem.loss
-    Multinomial(classes=10)
-    """
-    if settings.standardize == "private":
-        raise ParameterError("a plan must have the standardization that is asked for, got none")
-    schema = array_schema(dims=dims, classes=range(classes))
-    if person_rows is not None:
-        schema = replace(schema, person_id="person", max_rows_per_person=person_rows)
-    return make_plan(schema, rows, replace(settings, standardize="none")).certificate
+    return [Plan(schema, _certify(event, candidates[0], schema, standardization, reasons)) for event in events]
 
 
 def _certify(

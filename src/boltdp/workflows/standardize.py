@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from boltdp._arrays import Booleans, Doubles, Integers
+from boltdp._arrays import Booleans, Integers
 from boltdp.algorithms import choose_algorithm
 from boltdp.algorithms._base import check_row_count
 from boltdp.context import Context
@@ -21,7 +21,6 @@ from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.errors import ParameterError
 from boltdp.kernel.feature_sums import FeatureSums
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import BudgetedEvent
 from boltdp.privacy.events.noisy_moments import NoisyMoments, ReleasedMoments, check_rows
 from boltdp.privacy.mechanisms import calibrate
@@ -92,15 +91,6 @@ def plan_standardization(settings: Settings, schema: Schema, *, rows: int) -> Bu
     return BudgetedEvent(taken, event)
 
 
-def describe_moments(certificate: Certificate) -> list[str]:
-    """Describe the moments that were released before training, and their budget; empty if there were none."""
-    return [
-        part.event.describe() + ("" if part.budget is None else f", for {part.budget.describe()}")
-        for part in certificate.parts
-        if isinstance(part.event, NoisyMoments)
-    ]
-
-
 def choose_share(budget: Budget, *, features: int, rows: int, changed: int = 1) -> float | None:
     """Return the share of a budget for which the noise of the means has about a third of the norm of a row.
 
@@ -169,11 +159,15 @@ def derive_standardization(schema: Schema, released: ReleasedMoments) -> Standar
     If the noise is larger than a moment, the centre is shrunk towards a prior: the middle of a number's bounds, equal
     shares of all categories, and equal shares between the places of a curve.
     """
-    numbers, prior = _find_numbers(schema), np.concatenate([rule.expected_means for rule in schema.encoding.rules])
-    steps, half = _find_steps(schema), STEP_HEIGHT / 2.0
+    rules, numbers, half = schema.encoding.rules, _find_numbers(schema), STEP_HEIGHT / 2.0
+    prior = np.concatenate([rule.expected_means for rule in rules])
+    counts = [count for rule in rules for count in (rule.numbers, len(rule.places), len(rule.values))]
+    steps = np.repeat([False, True, False] * len(rules), counts)
     lowest, highest = np.where(numbers, -1.0, np.where(steps, -half, 0.0)), np.where(steps, half, 1.0)
     means = np.clip(released.means, lowest, highest)
-    centers = prior + _shrink(means - prior, released.deviation)
+    # The positive-part James-Stein estimator of each coordinate: an offset below the noise becomes 0.
+    offsets = means - prior
+    centers = prior + offsets * np.maximum(0.0, 1.0 - released.deviation**2 / np.maximum(offsets**2, 1e-300))
     if released.squares is not None:
         squares = np.where(steps, half**2, means)  # of a category x = x^2
         squares[numbers] = np.clip(released.squares, 0.0, 1.0)
@@ -197,16 +191,3 @@ def derive_standardization(schema: Schema, released: ReleasedMoments) -> Standar
 def _find_numbers(schema: Schema) -> Booleans:
     """Return the mask of the features that are numbers, not categories or steps."""
     return np.concatenate([np.arange(rule.features) < rule.numbers for rule in schema.encoding.rules])
-
-
-def _find_steps(schema: Schema) -> Booleans:
-    """Return the mask of the features that are steps of a curve."""
-    rules = schema.encoding.rules
-    counts = [count for rule in rules for count in (rule.numbers, len(rule.places), len(rule.values))]
-    return np.repeat([False, True, False] * len(rules), counts)
-
-
-def _shrink(offsets: Doubles, deviation: float) -> Doubles:
-    """Apply the positive-part James-Stein estimator to each coordinate: an offset below the noise becomes 0."""
-    sizes = np.maximum(offsets**2, 1e-300)
-    return offsets * np.maximum(0.0, 1.0 - deviation**2 / sizes)

@@ -12,34 +12,24 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from boltdp._files.sealed import digest
 from boltdp.context import Context
 from boltdp.engines import use_source
 from boltdp.engines.base import Engine
 from boltdp.errors import DataError, ParameterError
+from boltdp.ledger import Account
 from boltdp.privacy.accounting.charges import Release
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import BudgetedEvent, mark_non_private
 from boltdp.privacy.events.noisy_counts import NoisyCounts, make_noisy_counts
+from boltdp.schema import infer
 from boltdp.schema.check import Report, check_source
-from boltdp.schema.infer import (
-    NEEDS_DELTA,
-    NO_FEATURES,
-    TIMESTAMPS,
-    check_label,
-    derive_classes,
-    derive_column,
-    write_draft,
-)
 from boltdp.schema.noisy_summary import WIDE_EDGES, Counted, PrivateCounts, min_significant
 from boltdp.schema.schema import Schema
 from boltdp.schema.source_columns import ColumnType
 from boltdp.schema.summary import Summary, scan_rows
-
-if TYPE_CHECKING:
-    from boltdp.ledger import Account
 
 SEEDED_DRAFT = "the noise in the draft of the schema came from a seed"
 
@@ -67,13 +57,13 @@ def draft_schema(engine: Engine, label: str, *, public: bool = False) -> str:
     (Numeric(name='age', low=30.0, high=40.0, curve=()),)
     """
     columns = engine.columns()
-    check_label(columns, label, public=public)
-    names = [name for name, column in columns.items() if column.kind not in NO_FEATURES] if public else []
+    infer.check_label(columns, label, public=public)
+    names = [name for name, column in columns.items() if column.kind not in infer.NO_FEATURES] if public else []
     summaries = {name: Summary() for name in names}
     for batch in scan_rows(engine, names):
         for name, summary in summaries.items():
             summary.add(batch.column(name))
-    return write_draft(columns, label, summaries)
+    return infer.write_draft(columns, label, summaries)
 
 
 @dataclass(frozen=True)
@@ -88,16 +78,16 @@ class PrivateDraftPlan:
 
 def plan_private_draft(columns: Mapping[str, ColumnType], label: str, budget: Budget) -> PrivateDraftPlan:
     """Plan counts, within a budget, of the columns whose types declare neither bounds nor values. No row is read."""
-    check_label(columns, label)
-    if columns[label].kind in ("list", *NO_FEATURES):
+    infer.check_label(columns, label)
+    if columns[label].kind in ("list", *infer.NO_FEATURES):
         raise DataError(f"column {label!r} must have texts, numbers or booleans, its type is {columns[label].kind!r}")
     counted: dict[str, Counted] = {}
     without_delta = []
     for name, column in columns.items():
         if name == label:
-            declared = bool(derive_classes(column))
+            declared = bool(infer.derive_classes(column))
         else:
-            declared = column.kind in NO_FEATURES or column.key or derive_column(name, column) is not None
+            declared = column.kind in infer.NO_FEATURES or column.key or infer.derive_column(name, column) is not None
         if declared:
             continue
         if name != label and column.kind != "text":
@@ -133,7 +123,13 @@ def draft_private_schema(
     context = Context() if context is None else context
     plan = plan_private_draft(engine.columns(), label, budget)
     rows = engine.count()
-    _check_budget(plan, rows)
+    needed = max(plan.event.threshold or 0, min_significant(plan.event, intervals=len(WIDE_EDGES) + 1))
+    if needed * 2 > rows:
+        raise ParameterError(
+            f"{budget.describe()}, divided among {len(plan.counted)} columns, must be more for {rows:,} rows: "
+            f"only what {math.ceil(needed):,} of them have stands out of the noise; nothing was spent",
+            hint="give a larger epsilon, or the columns to use alone; without --epsilon the draft has names and types",
+        )
     if account is None:
         return _draft_planned(engine, label, plan, rows, context)
     with account.charged(Release(plan.budget, plan.event), drawn=lambda: context.randomness.drawn) as reservation:
@@ -157,7 +153,7 @@ def _draft_planned(engine: Engine, label: str, plan: PrivateDraftPlan, rows: int
             column.add_narrow(batch.column(name))
     summaries = {name: column.summarize(random_bytes) for name, column in counts.items()}
     unused = {name: "a key" for name, column in columns.items() if column.key}
-    unused |= {name: NEEDS_DELTA + ("" if name == label else TIMESTAMPS) for name in plan.without_delta}
+    unused |= {name: infer.NEEDS_DELTA + ("" if name == label else infer.TIMESTAMPS) for name in plan.without_delta}
     reasons = () if context.randomness.seed is None else (SEEDED_DRAFT,)
     spent = BudgetedEvent(plan.budget, mark_non_private(plan.event, reasons))
     comments = [
@@ -166,15 +162,4 @@ def _draft_planned(engine: Engine, label: str, plan: PrivateDraftPlan, rows: int
         "what share they hold at least, as far as can be seen through the noise. Rare values are not released.",
         "Whatever you know better from public knowledge, change: it costs nothing.",
     ]
-    return write_draft(columns, label, summaries, unused=unused, spent=spent, comments=comments)
-
-
-def _check_budget(plan: PrivateDraftPlan, rows: int) -> None:
-    """Raise a ParameterError, before a row is read, if no count could be significant with this budget."""
-    needed = max(plan.event.threshold or 0, min_significant(plan.event, intervals=len(WIDE_EDGES) + 1))
-    if needed * 2 > rows:
-        raise ParameterError(
-            f"{plan.budget.describe()}, divided among {len(plan.counted)} columns, must be more for {rows:,} rows: "
-            f"only what {math.ceil(needed):,} of them have stands out of the noise; nothing was spent",
-            hint="give a larger epsilon, or the columns to use alone; without --epsilon the draft has names and types",
-        )
+    return infer.write_draft(columns, label, summaries, unused=unused, spent=spent, comments=comments)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from boltdp._arrays import PackedRows
 from boltdp.engines.registry import find_engine
-from boltdp.errors import DataError, ParameterError
+from boltdp.errors import DataError, ParameterError, check_whole_number
 from boltdp.schema.schema import Classes, Numeric, Schema
 
 if TYPE_CHECKING:
@@ -45,8 +45,7 @@ def synthetic_blocks(
     classes, the best classifier has an accuracy of Phi(separation), 93 % at 1.5.
     """
     for name, value, least in (("rows", rows, 1), ("dims", dims, 1), ("classes", classes, 2), ("seed", seed, 0)):
-        if value < least:
-            raise ParameterError(f"{name} must be >= {least}, got {value}")
+        check_whole_number(value, name, least=least)
     if not 0 <= separation < np.inf:
         raise ParameterError(f"separation must be a finite number >= 0, got {separation}")
     centres = np.random.default_rng([seed]).standard_normal((1 if classes == 2 else classes, dims))
@@ -110,7 +109,12 @@ def synthesize(
 
     try:
         if path.suffix == ".duckdb":
-            _write_duckdb(path, table, pa.RecordBatchReader.from_batches(arrow_schema, batches()))
+            if path.exists():
+                raise ParameterError(f"the DuckDB file must not exist yet, got {str(path)!r}")
+            with duckdb.connect(str(path)) as connection:
+                connection.register("drawn", pa.RecordBatchReader.from_batches(arrow_schema, batches()))
+                name = '"' + table.replace('"', '""') + '"'
+                connection.execute(f"CREATE TABLE {name} AS SELECT * FROM drawn")
             return schema
         made = batches()
         # Random floats do not compress, and dictionary encoding would make them larger.
@@ -120,14 +124,3 @@ def synthesize(
     except (OSError, duckdb.Error):
         raise DataError(f"the file {str(path)!r} cannot be written: is there space, and permission?") from None
     return schema
-
-
-def _write_duckdb(path: Path, table: str, reader: pa.RecordBatchReader) -> None:
-    import duckdb
-
-    if path.exists():
-        raise ParameterError(f"the DuckDB file must not exist yet, got {str(path)!r}")
-    with duckdb.connect(str(path)) as connection:
-        connection.register("drawn", reader)
-        name = '"' + table.replace('"', '""') + '"'
-        connection.execute(f"CREATE TABLE {name} AS SELECT * FROM drawn")

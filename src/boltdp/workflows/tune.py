@@ -12,7 +12,6 @@ from boltdp.context import Context
 from boltdp.errors import ParameterError
 from boltdp.model import Model
 from boltdp.privacy.accounting.charges import Charge, OneOfSeveral, Release
-from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import Event
 from boltdp.schema.schema import Schema
 from boltdp.settings import TUNABLE, Settings
@@ -111,16 +110,9 @@ def tune(
                 model = Model.of_release(standardized, weights, certificates[number])
         return replace(model, trained_where=engine.where)
 
-    return run_charged(run, account, _make_charge(certificates, method), engine, schema, context)
-
-
-def _make_charge(certificates: Sequence[Certificate], method: Method) -> Charge:
-    """Return the charge before the selected candidate is known.
-
-    If all candidates are trained on private rows, the cost does not depend on the selected one.
-    """
-    first = certificates[0]
-    if method != "public" or first.budget is None:
-        return first
-    events = OneOfSeveral(first.budget.epsilon, tuple(one.spent for one in certificates))
-    return Release(first.budget, events, first.adjacency)
+    charge: Charge = certificates[0]
+    if public is not None and (budget := certificates[0].budget) is not None:
+        # Only then does the cost depend on the selected candidate, which is not known yet.
+        events = OneOfSeveral(budget.epsilon, tuple(one.spent for one in certificates))
+        charge = Release(budget, events, certificates[0].adjacency)
+    return run_charged(run, account, charge, engine, schema, context)

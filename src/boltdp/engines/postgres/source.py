@@ -18,7 +18,7 @@ from boltdp.encoding.timestamps import HOUR_AT, MAX_CHARACTERS, PATTERN, Part
 from boltdp.engines.base import check_names
 from boltdp.engines.postgres.declared_schema import CatalogType, Declaration, Field, read_declarations
 from boltdp.engines.postgres.session import Composed, Session
-from boltdp.errors import DataError, listed, near
+from boltdp.errors import DataError, list_names, suggest_names
 from boltdp.schema.source_columns import ColumnType, Kind
 
 INTEGERS = ("int2", "int4", "int8")
@@ -63,7 +63,7 @@ def find_table(session: Session, name: str | tuple[str, str]) -> Composed:
         ]
         raise DataError(
             f"the database must have one table or view named {name!r}, it has {len(named) or 'none'}",
-            hint=(near(name, readable) or f"there are {listed(readable) or 'none'}")
+            hint=(suggest_names(name, readable) or f"there are {list_names(readable) or 'none'}")
             + "; names are as PostgreSQL keeps them: lower case unless quoted when made, and schema.table "
             "outside the search path",
         )

@@ -20,7 +20,7 @@ from boltdp.engines.spark import executor_tasks
 from boltdp.engines.spark.executor_tasks import Window
 from boltdp.engines.spark.packed_blocks import Blocks, Place, PreparedBlocks, Stored, iterate_rows, part_bounds
 from boltdp.engines.spark.session import Session, silence_pyspark
-from boltdp.errors import DataError, ParameterError, listed, near
+from boltdp.errors import DataError, ParameterError, list_names, suggest_names
 from boltdp.schema.schema import Schema
 from boltdp.schema.source_columns import ColumnType, Kind
 
@@ -359,7 +359,7 @@ def _read_table(session: Session, name: str) -> Any:
     except DataError as error:
         fault = str(error)
     names = session.ask(lambda: [one.name for one in spark.catalog.listTables()], "the tables cannot be listed")
-    hint = near(name, names) or (f"there are the tables {listed(names)}" if names else None)
+    hint = suggest_names(name, names) or (f"there are the tables {list_names(names)}" if names else None)
     raise DataError(fault, hint=hint)
 
 

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from boltdp._threads import await_result
 from boltdp.engines.spark.executor_tasks import MEMORY_BYTES, Task
 from boltdp.engines.spark.java import java_home
-from boltdp.errors import BoltdpError, DataError, printable, require
+from boltdp.errors import BoltdpError, DataError, make_printable, require
 
 T = TypeVar("T")
 
@@ -91,7 +91,7 @@ class Session:
             except Exception:
                 failed = True
         if failed:
-            raise DataError(f"Spark at {printable(address)!r} does not answer, or cannot be started")
+            raise DataError(f"Spark at {make_printable(address)!r} does not answer, or cannot be started")
         return cls(spark, owned=owned)
 
     def ask(self, action: Callable[[], T], fault: str, *, names_only: bool = False) -> T:
@@ -179,5 +179,5 @@ def _explain_error(error: Exception, *, names_only: bool) -> str | None:
             return reason
     kinds = {kind.__name__ for kind in type(error).__mro__}
     if names_only and kinds & {"AnalysisException", "ParseException"}:
-        return printable(message.strip().splitlines()[0], longest=300)
+        return make_printable(message.strip().splitlines()[0], longest=300)
     return None

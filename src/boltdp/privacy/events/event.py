@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from boltdp.errors import ParameterError, whole_number
+from boltdp.errors import ParameterError, check_whole_number
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.sgd_sensitivity import Sensitivity
 from boltdp.privacy.mechanisms import Mechanism
@@ -223,7 +223,7 @@ class SelfComposition(Wrapper):
     count: int
 
     def __post_init__(self) -> None:
-        whole_number(self.count, "count", least=1)
+        check_whole_number(self.count, "count", least=1)
 
     def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
         """Return the profile of basic composition.

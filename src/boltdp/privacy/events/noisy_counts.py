@@ -13,7 +13,7 @@ from typing import Any
 
 from flint import arb
 
-from boltdp.errors import ParameterError, whole_number
+from boltdp.errors import ParameterError, check_whole_number
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import Event, round_up
 from boltdp.privacy.events.output_perturbation import check_dimensions
@@ -41,13 +41,13 @@ class NoisyCounts(Event):
         check_person_rows(self.person_rows)
         if self.unknown:
             check_single_rows(self.person_rows, "counts that tell values")
-        whole_number(self.releases, "releases", least=1)
-        if whole_number(self.unknown, "unknown", least=0) > self.releases:
+        check_whole_number(self.releases, "releases", least=1)
+        if check_whole_number(self.unknown, "unknown", least=0) > self.releases:
             raise ParameterError(f"unknown must be at most the {self.releases} releases, got {self.unknown}")
         if (self.threshold is None) != (self.unknown == 0):
             raise ParameterError("counts must have a threshold if they tell values that only rows know, and else none")
         if self.threshold is not None:
-            whole_number(self.threshold, "threshold", least=1)
+            check_whole_number(self.threshold, "threshold", least=1)
 
     @property
     def sensitivity(self) -> float:

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from boltdp.errors import ParameterError, real_number, whole_number
+from boltdp.errors import ParameterError, check_number, check_whole_number
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import Training, round_up
 from boltdp.privacy.events.objective_perturbation import check_summable, gathering, term_rounding
@@ -38,12 +38,12 @@ class NoisyGradients(Training):
         check_dimensions(self.noise, self.problem.dimensions)
         if self.noise.kind != "gaussian":
             raise ParameterError(f"the noise of gradients must be gaussian, got {self.noise.kind!r}")
-        if whole_number(self.scans, "scans", least=1) > MAX_PASSES:
+        if check_whole_number(self.scans, "scans", least=1) > MAX_PASSES:
             raise ParameterError(f"scans must be at most {MAX_PASSES:,}, got {self.scans}")
         for name in ("clip", "step"):
-            if not 1e-9 <= real_number(getattr(self, name), name) <= 1e9:
+            if not 1e-9 <= check_number(getattr(self, name), name) <= 1e9:
                 raise ParameterError(f"{name} must be between 1e-9 and 1e9, got {getattr(self, name)}")
-        if not 0 <= real_number(self.momentum, "momentum") < 1:
+        if not 0 <= check_number(self.momentum, "momentum") < 1:
             raise ParameterError(f"momentum must be at least 0 and below 1, got {self.momentum}")
         least = diverging_step(self.problem.regularization, self.momentum)
         if self.step >= least:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from boltdp._arrays import Doubles
-from boltdp.errors import ParameterError, real_number, whole_number
+from boltdp.errors import ParameterError, check_number, check_whole_number
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import NOISELESS, Event, round_up
 from boltdp.privacy.events.output_perturbation import check_dimensions
@@ -47,11 +47,11 @@ class NoisyMoments(Event):
     def __post_init__(self) -> None:
         if self.moments not in get_args(Moments):
             raise ParameterError(f"moments must be one of {', '.join(get_args(Moments))}, got {self.moments!r}")
-        whole_number(self.features, "features", least=1)
-        if whole_number(self.numbers, "numbers", least=0) > self.features:
+        check_whole_number(self.features, "features", least=1)
+        if check_whole_number(self.numbers, "numbers", least=0) > self.features:
             raise ParameterError(f"numbers must be at most the {self.features} features, got {self.numbers}")
         # The norm of a row is at most the square root of its number of features, up to rounding.
-        if not 1e-9 <= real_number(self.clip_norm, "clip_norm") <= math.sqrt(self.features) * (1 + 1e-9):
+        if not 1e-9 <= check_number(self.clip_norm, "clip_norm") <= math.sqrt(self.features) * (1 + 1e-9):
             raise ParameterError(
                 f"the clip norm of {self.features} features must be at least 1e-9 and at most their square root, "
                 f"got {self.clip_norm}"

@@ -14,7 +14,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
-from boltdp.errors import ParameterError, real_number, whole_number
+from boltdp.errors import ParameterError, check_number, check_whole_number
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import BudgetedEvent, Event, Training, Wrapper
 from boltdp.privacy.training_problem import check_single_rows
@@ -153,9 +153,9 @@ class PublicSelection(Selection):
     public_rows: int
 
     def __post_init__(self) -> None:
-        whole_number(self.compared, "compared", least=1)
+        check_whole_number(self.compared, "compared", least=1)
         _check_selection(self)
-        whole_number(self.public_rows, "public_rows", least=1)
+        check_whole_number(self.public_rows, "public_rows", least=1)
         _check_trained(self.trained, self.rows)
 
     def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
@@ -189,7 +189,7 @@ def trial_budgets(whole: Budget, *, mean: float) -> tuple[Budget, Budget]:
 
 def check_trials(mean: float) -> None:
     """Raise ParameterError unless the mean number of trials is above 1 and at most 1,000,000."""
-    if not 1 < real_number(mean, "mean") <= 1e6:
+    if not 1 < check_number(mean, "mean") <= 1e6:
         raise ParameterError(f"the mean number of trials must be above 1 and at most 1000000, got {mean}")
 
 
@@ -205,7 +205,7 @@ def _check_trained(part: BudgetedEvent, rows: int) -> None:
 
 
 def _check_selection(selection: Selection) -> None:
-    whole_number(selection.candidates, "candidates", least=1)
-    whole_number(selection.rows, "rows", least=2)
-    if whole_number(selection.chosen, "chosen", least=0) >= selection.candidates:
+    check_whole_number(selection.candidates, "candidates", least=1)
+    check_whole_number(selection.rows, "rows", least=2)
+    if check_whole_number(selection.chosen, "chosen", least=0) >= selection.candidates:
         raise ParameterError(f"chosen must be from 0 to {selection.candidates - 1}, got {selection.chosen}")
