@@ -3,6 +3,7 @@
 takes, check, fits       which settings it accepts
 plan                     from public numbers and a budget to the event of its training
 run                      over prepared rows, to weights that are as private as the rows until they are released
+rescale, resize          the same training on other rows, to try it out and to audit it
 describe_..., forecast   its lines of reports
 """
 
@@ -106,6 +107,10 @@ class Algorithm(ABC):
 
     def rescale_problem(self, problem: Problem, *, rows: int) -> Problem:
         return replace(problem, rows=rows)
+
+    @abstractmethod
+    def resize(self, training: Training, budget: Budget, *, rows: int, dims: int) -> Training:
+        """Return the training for other numbers of rows and features, with noise calibrated to a budget."""
 
     @abstractmethod
     def describe_cost(self, certificate: Certificate) -> list[tuple[str, str]]:

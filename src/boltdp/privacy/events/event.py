@@ -123,6 +123,13 @@ class Training(Event):
         """The sensitivity of the weights that the release noise is added to."""
         return None
 
+    @property
+    def noisy_vectors(self) -> tuple[tuple[str, Mechanism, float], ...]:
+        """The name, noise and sensitivity of each kind of vector with exact noise; noise in updates is not exact."""
+        if self.release_noise is None or self.sensitivity is None:
+            return ()
+        return (("weights", self.release_noise, self.sensitivity.total),)
+
 
 @dataclass(frozen=True)
 class Noiseless(Training):
