@@ -8,7 +8,7 @@ import numpy as np
 
 from bench.ratio import Ratio
 from boltdp.context import Context
-from boltdp.engines import ArrayEngine
+from boltdp.engines.arrays import ArrayEngine
 from boltdp.schema.schema import array_schema
 from boltdp.settings import Settings
 from boltdp.workflows.plan import plan_certificate

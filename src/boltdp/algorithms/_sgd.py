@@ -27,9 +27,8 @@ from boltdp.kernel.sgd import State
 from boltdp.losses import Loss
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
-from boltdp.privacy.events.event import Noiseless, Training
+from boltdp.privacy.events.event import Analysis, Noiseless, Training
 from boltdp.privacy.events.noisy_sgd import NoisyUpdates, Sampling
-from boltdp.privacy.events.output_perturbation import Analysis
 from boltdp.privacy.events.sgd_sensitivity import check_steps
 from boltdp.privacy.mechanisms import Mechanism, calibrate
 from boltdp.privacy.release import RandomBytes, check_seed, draw_update_keys
@@ -131,7 +130,7 @@ class PassesOfSGD(Algorithm):
             case "square-root":
                 return square_root(beta=beta, rows=recipe.partition_rows, exponent=exponent)
             case "strongly-convex":
-                return strongly_convex(beta=beta, gamma=recipe.gamma)
+                return strongly_convex(beta=beta, gamma=recipe.regularization)
             case "strongly-convex-constant":
                 return strongly_convex_constant(step(), beta=beta)
         return constant(step())

@@ -6,7 +6,8 @@ from boltdp.algorithms._base import TYPICAL_NORM, compute_noise_per_weight
 from boltdp.algorithms._sgd import PassesOfSGD
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
-from boltdp.privacy.events.output_perturbation import Analysis, OutputPerturbation, make_output_perturbation
+from boltdp.privacy.events.event import Analysis
+from boltdp.privacy.events.output_perturbation import OutputPerturbation, make_output_perturbation
 from boltdp.privacy.training_problem import Recipe
 from boltdp.settings import OPTIONAL
 
