@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from bench.ratio import Ratio
 from boltdp.context import Context
-from boltdp.engines import ArrayEngine
+from boltdp.engines.arrays import ArrayEngine
 from boltdp.engines.base import PreparedRows
 from boltdp.schema.schema import array_schema
 from boltdp.workflows.select import count_errors

@@ -20,8 +20,8 @@ from bench.ratio import Ratio
 from bench.turns import REPEATS, take_turns
 from boltdp._threads import count_processors
 from boltdp.context import Context
-from boltdp.engines import Engine, open_source
-from boltdp.engines.base import encode_rows
+from boltdp.engines import open_source
+from boltdp.engines.base import Engine, encode_rows
 from boltdp.engines.local_store import spool_directory
 from boltdp.kernel.feature_sums import FeatureSums
 from boltdp.kernel.loss_derivatives import DerivativeSums

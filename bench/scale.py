@@ -17,7 +17,7 @@ from typing import TypedDict
 
 from bench.ratio import Ratio
 from boltdp.context import Context
-from boltdp.engines import DuckDBEngine
+from boltdp.engines.duckdb import DuckDBEngine
 from boltdp.engines.local_store import spool_directory
 from boltdp.kernel.sgd import State
 from boltdp.losses import Logistic

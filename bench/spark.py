@@ -22,7 +22,8 @@ import numpy as np
 
 from bench.ratio import Ratio
 from boltdp.context import Context
-from boltdp.engines import Engine, open_source
+from boltdp.engines import open_source
+from boltdp.engines.base import Engine
 from boltdp.engines.local_store import spool_directory
 from boltdp.engines.prepared_rows import Partition, PreparedRows
 from boltdp.engines.spark import SparkEngine

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from boltdp.context import Context
-from boltdp.engines import ArrayEngine, open_source
+from boltdp.engines import open_source
+from boltdp.engines.arrays import ArrayEngine
 from boltdp.engines.base import Engine, encode_rows
 from boltdp.model import Model
 from boltdp.schema.schema import Schema, array_schema

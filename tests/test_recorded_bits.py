@@ -42,7 +42,7 @@ from boltdp.workflows.train import train
 from boltdp.workflows.tune import candidates, tune
 
 if TYPE_CHECKING:
-    from boltdp.engines import Engine
+    from boltdp.engines.base import Engine
 
 Weights: TypeAlias = npt.NDArray[np.float64]
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from boltdp.engines import DuckDBEngine
 from boltdp.engines.base import Engine, PreparedRows
+from boltdp.engines.duckdb import DuckDBEngine
 from boltdp.schema.schema import Schema, array_schema
 from boltdp.workflows.synthesize import TABLE, synthesize, synthetic_blocks, synthetic_schema
 from experiments.reproduce.figure import Options, Runs, mean_and_spread

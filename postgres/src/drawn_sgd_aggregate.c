@@ -181,7 +181,7 @@ boltdp_sgd_drawn_final(PG_FUNCTION_ARGS)
 	for (size_t fed = 0; fed < drawing->n_positions; fed += at_once)
 	{
 		CHECK_FOR_INTERRUPTS();
-		CheckCode(sgd_run_drawn(training->models, training->bytes, training->n_models, drawing->rows, drawing->n_draws,
+		CheckCode(sgd_run(training->models, training->bytes, training->n_models, drawing->rows, drawing->n_draws,
 								drawing->positions + fed, Min(at_once, drawing->n_positions - fed), SGD_FLOAT32,
 								SGD_FASTEST));
 	}

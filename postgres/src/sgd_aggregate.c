@@ -58,7 +58,7 @@ OpenTraining(bytea *states, int element)
 	training->capacity = Max(1, GATHER_BYTES / training->row_bytes);
 	training->rows = AllocateAligned(training->capacity * training->row_bytes);
 	/* No rows: only checks that the models fit together. */
-	CheckCode(sgd_run(training->models, training->bytes, training->n_models, training->rows, 0, element, SGD_FASTEST));
+	FeedRows(training, training->rows, 0);
 	return training;
 }
 
@@ -84,8 +84,8 @@ GetTraining(FunctionCallInfo fcinfo, int rows)
 void
 FeedRows(Training *training, const char *rows, size_t n_rows)
 {
-	CheckCode(sgd_run(training->models, training->bytes, training->n_models, rows, n_rows, training->element,
-					  SGD_FASTEST));
+	CheckCode(sgd_run(training->models, training->bytes, training->n_models, rows, n_rows, NULL, n_rows,
+					  training->element, SGD_FASTEST));
 }
 
 /* Feed the rows gathered so far. */

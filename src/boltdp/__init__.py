@@ -1,6 +1,7 @@
 """Train classifiers with differential privacy where the sensitive data already lives."""
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from boltdp._version import __version__ as __version__
 
@@ -46,20 +47,24 @@ if TYPE_CHECKING:
     from boltdp.workflows.summarize import check
 else:
     # Imported when asked for: scikit-learn, Arrow and DuckDB take a second, which commands that don't use them save.
-    from boltdp._lazy import import_lazily
+    _MODULES = {
+        "boltdp.api": "Model train tune",
+        "boltdp.engines": "open_source",
+        "boltdp.errors": "BoltdpError DataError MissingPackageError ParameterError PrivacyWarning SolverError",
+        "boltdp.estimators": "PrivateGridSearch PrivateHuberSVM PrivateLogisticRegression",
+        "boltdp.ledger": "BudgetExceeded LedgerError",
+        "boltdp.model": "ModelFileError",
+        "boltdp.privacy.certificate": "Certificate CertificateError",
+        "boltdp.schema.schema": "Categorical Classes Numeric Schema TimePart Vector",
+        "boltdp.settings": "Settings",
+        "boltdp.workflows.summarize": "check",
+    }
 
-    __getattr__, __dir__ = import_lazily(
-        __name__,
-        {
-            "boltdp.api": "Model train tune",
-            "boltdp.engines": "open_source",
-            "boltdp.errors": "BoltdpError DataError MissingPackageError ParameterError PrivacyWarning SolverError",
-            "boltdp.estimators": "PrivateGridSearch PrivateHuberSVM PrivateLogisticRegression",
-            "boltdp.ledger": "BudgetExceeded LedgerError",
-            "boltdp.model": "ModelFileError",
-            "boltdp.privacy.certificate": "Certificate CertificateError",
-            "boltdp.schema.schema": "Categorical Classes Numeric Schema TimePart Vector",
-            "boltdp.settings": "Settings",
-            "boltdp.workflows.summarize": "check",
-        },
-    )
+    def __getattr__(name: str) -> Any:
+        for module, names in _MODULES.items():
+            if name in names.split():
+                return getattr(import_module(module), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

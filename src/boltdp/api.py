@@ -61,7 +61,6 @@ class Model(ReleasedModel):
 
     @classmethod
     def of(cls, released: ReleasedModel) -> Model:
-        """Convert a released model to this class."""
         return cls(**{field.name: getattr(released, field.name) for field in fields(released)})
 
     score_batches = predictions.score_batches

@@ -43,7 +43,6 @@ class Context:
             raise ParameterError(f"threads must be >= 1, got {self.threads}")
 
     def start_stage(self, stage: str, total: int) -> Context:
-        """Return the context of a stage of `total` rows."""
         return replace(self, stage=stage, total=total)
 
     def report_rows(self, done: int) -> None:
@@ -57,6 +56,5 @@ class Context:
         return replace(self, progress=None)
 
     def prefix_stages(self, prefix: str) -> Context:
-        """Return a context that adds a prefix to the name of every stage."""
         report = self.progress
         return self if report is None else replace(self, progress=lambda stage, *rows: report(prefix + stage, *rows))

@@ -80,9 +80,7 @@ class Loss(ABC):
     def at_zero(self) -> float: ...  #: the loss of any row at zero weights
     @property
     @abstractmethod
-    def simplex(
-        self,
-    ) -> Simplex | None: ...  #: of the slopes; None: they have kinks, and objective perturbation no proof
+    def simplex(self) -> Simplex | None: ...  #: of the slopes; None: they have kinks, which the proof does not cover
     @property
     @abstractmethod
     def vectors(self) -> int: ...  #: weight vectors of one model: 1 for one class against all others, or one per class

@@ -131,7 +131,6 @@ class Model:
             raise certificates.CertificateError("the weights are not those that were released: they are off its grid")
 
     def to_dict(self) -> dict[str, Any]:
-        """Convert to JSON-compatible values."""
         return {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,

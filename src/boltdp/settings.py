@@ -12,8 +12,8 @@ from boltdp.context import Context
 from boltdp.errors import ParameterError, check_number, check_whole_number, show_value
 from boltdp.losses import LOSSES, Loss
 from boltdp.privacy.budget import Budget
+from boltdp.privacy.events.event import Analysis
 from boltdp.privacy.events.noisy_moments import Moments
-from boltdp.privacy.events.output_perturbation import Analysis
 from boltdp.privacy.release import Randomness
 from boltdp.privacy.training_problem import Averaging, Permutation
 from boltdp.schema.target import ClassWeights, Target, Threshold

@@ -81,8 +81,10 @@ class CountedEngine(Engine):
     def columns(self) -> dict[str, ColumnType]:
         return self._inside.columns()
 
-    def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
-        return self._inside.batches(columns, parse=parse)
+    def batches(
+        self, columns: Sequence[str], keep: Sequence[str] = (), *, parse: Mapping[str, Kind] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        return self._inside.batches(columns, keep, parse=parse)
 
     def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> PreparedRows:
         self.counts["prepare"] += 1

@@ -17,8 +17,8 @@ import pytest
 from boltdp import _interrupts
 from boltdp.algorithms import Job, get_algorithm
 from boltdp.context import Context
-from boltdp.engines import Engine, open_source
-from boltdp.engines.base import encode_rows
+from boltdp.engines import open_source
+from boltdp.engines.base import Engine, encode_rows
 from boltdp.engines.local_store import LocalRows
 from boltdp.errors import ParameterError
 from boltdp.kernel import packing, sgd

@@ -124,7 +124,7 @@ def test_every_state_is_trained_with_the_noise_that_the_certificate_states(algor
     assert len(states) == certificate.models == (1 if classes == 2 else 3)
     for state in states.values():
         assert certificate.training_noise is not None
-        assert state.noise == certificate.training_noise
+        assert state._header.recipe.deviation == certificate.training_noise.scale
         assert state.finished
     trained = {state.weights.tobytes() for state in states.values()}
     assert {weights[np.newaxis].tobytes() for weights in model.weights} == trained

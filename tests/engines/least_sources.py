@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import pyarrow as pa
 import pytest
 
-from boltdp.engines import Engine
+from boltdp.engines.base import Engine
 from boltdp.schema.source_columns import ColumnType, Kind
 from tests.engines.sources import (
     BUCKETS,
@@ -33,10 +33,12 @@ class BatchesEngine(Engine):
     def columns(self) -> dict[str, ColumnType]:
         return {field.name: ColumnType.of(field.type) for field in self._batches[0].schema}
 
-    def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
+    def batches(
+        self, columns: Sequence[str], keep: Sequence[str] = (), *, parse: Mapping[str, Kind] | None = None
+    ) -> Iterator[pa.RecordBatch]:
         del parse  # every column has a type
         for batch in self._batches:
-            yield batch.select(list(columns))
+            yield batch.select([*columns, *keep])
 
 
 @register("batches", buckets=tuple(BUCKETS))

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
-from boltdp.engines import Engine
+from boltdp.engines.base import Engine
 from boltdp.kernel.feature_map import FeatureMap
 from boltdp.kernel.packing import project, source_position
 from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, TimePart, Vector

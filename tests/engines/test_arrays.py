@@ -11,10 +11,12 @@ import pyarrow as pa
 import pytest
 
 from boltdp.context import Context
-from boltdp.engines import ArrayEngine, ColumnType, Engine, open_source
-from boltdp.engines.base import encode_rows
+from boltdp.engines import open_source
+from boltdp.engines.arrays import ArrayEngine
+from boltdp.engines.base import Engine, encode_rows
 from boltdp.errors import DataError
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, Vector, array_schema
+from boltdp.schema.source_columns import ColumnType
 
 SECRET = "Smith-4711"
 

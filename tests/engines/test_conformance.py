@@ -16,10 +16,9 @@ import pytest
 from boltdp.context import Context
 from boltdp.encoding import python_cells
 from boltdp.encoding.encode import Encoder
-from boltdp.engines import Engine, PreparedRows
-from boltdp.engines.base import encode_rows, scan_rows, scan_rows_keeping
+from boltdp.engines.base import Engine, encode_rows, scan_rows, scan_rows_keeping
 from boltdp.engines.local_store import store_rows
-from boltdp.engines.prepared_rows import Partition
+from boltdp.engines.prepared_rows import Partition, PreparedRows
 from boltdp.errors import DataError, ParameterError
 from boltdp.evaluation.evaluate import evaluate_privately
 from boltdp.kernel import sgd

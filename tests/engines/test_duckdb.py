@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from boltdp.context import Context
-from boltdp.engines import DuckDBEngine, Engine, _file_headers, open_source
+from boltdp.engines import _file_headers, open_source
 from boltdp.engines._file_patterns import find_files
-from boltdp.engines.base import encode_rows
-from boltdp.engines.duckdb import SPILL_PREFIX
+from boltdp.engines.base import Engine, encode_rows
+from boltdp.engines.duckdb import SPILL_PREFIX, DuckDBEngine
 from boltdp.errors import DataError, ParameterError
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, Vector
 

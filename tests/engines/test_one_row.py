@@ -18,8 +18,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from boltdp.engines import Engine, open_source
-from boltdp.engines.base import encode_rows
+from boltdp.engines import open_source
+from boltdp.engines.base import Engine, encode_rows
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, Vector, array_schema
 from tests.engines.sources import write_csv
 

@@ -16,9 +16,9 @@ from boltdp._arrays import PackedRows
 from boltdp._threads import map_in_order
 from boltdp.context import Context
 from boltdp.encoding.encode import Encoder
-from boltdp.engines import Engine, open_source
 from boltdp.engines import local_store as spools
-from boltdp.engines.base import encode_rows
+from boltdp.engines import open_source
+from boltdp.engines.base import Engine, encode_rows
 from boltdp.engines.local_store import FileStore, LocalRows, store_rows
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel.feature_sums import FeatureSums

@@ -13,8 +13,8 @@ import pytest
 
 from boltdp import Model
 from boltdp.encoding.timestamps import PARTS
-from boltdp.engines import Engine, open_source
-from boltdp.engines.base import encode_rows
+from boltdp.engines import open_source
+from boltdp.engines.base import Engine, encode_rows
 from boltdp.export.effects import compute_effects
 from boltdp.export.sql import (
     MAX_TERMS,

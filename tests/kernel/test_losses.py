@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from typing import get_args
 
 import numpy as np
 import pytest
@@ -12,11 +11,9 @@ from hypothesis import strategies as st
 
 from boltdp.kernel.sgd import State, _library, run
 from boltdp.losses import LOSSES, MAX_MARGIN, HuberSVM, Loss, MarginLogistic, Multinomial
-from boltdp.privacy.mechanisms import Kind
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Recipe
 from tests.example_losses import every_loss
-from tests.kernel.cases import noise_for
 from tests.kernel.reference import reference_sgd
 
 CLASSES = 3
@@ -113,12 +110,3 @@ def test_a_loss_with_one_vector_a_class_decides_which_labels_are_declared() -> N
     state = State(recipe, classes=5)
     run([state], rows)
     assert reference_sgd(recipe, rows, classes=5) == pytest.approx(state.weights, rel=1e-13)
-
-
-@pytest.mark.parametrize("loss", EXAMPLES, ids=str)
-def test_a_state_of_every_loss_tells_its_noise(loss: Loss) -> None:
-    recipe = Recipe(loss=loss, dims=2, rows=4, batch_size=2, passes=1, schedule=constant(0.1))
-    assert State(recipe, classes=CLASSES).noise is None
-    for kind in get_args(Kind):
-        noise = noise_for(recipe, kind)
-        assert State(recipe, classes=CLASSES, noise=noise, key=bytes(32)).noise == noise

@@ -14,7 +14,7 @@ from boltdp.engines.postgres.local_server import Server
 from tests.test_recorded_bits import CASES, EVERYWHERE, check, columns, weights_of
 
 if TYPE_CHECKING:
-    from boltdp.engines import Engine
+    from boltdp.engines.base import Engine
 
 ENGINES: dict[str, Callable[[str], Engine]] = {
     "packed": lambda uri: open_source(uri, table="recorded", where="server"),

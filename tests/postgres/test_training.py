@@ -22,7 +22,8 @@ import pytest
 from psycopg import sql
 
 from boltdp.context import Context
-from boltdp.engines import ArrayEngine, open_source
+from boltdp.engines import open_source
+from boltdp.engines.arrays import ArrayEngine
 from boltdp.engines.postgres import PostgresEngine
 from boltdp.engines.postgres.build import ask_pg_config
 from boltdp.engines.postgres.local_server import Server, private_server

@@ -18,7 +18,8 @@ from scipy import optimize
 from boltdp.algorithms._base import Job
 from boltdp.algorithms.bolton import BoltOn
 from boltdp.context import Context
-from boltdp.engines import PreparedRows, open_source
+from boltdp.engines import open_source
+from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.kernel.loss_derivatives import DerivativeSums
 from boltdp.kernel.packing import source_position
 from boltdp.losses import HuberSVM, Logistic, Loss, Multinomial

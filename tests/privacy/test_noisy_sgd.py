@@ -14,7 +14,7 @@ from boltdp.errors import ParameterError
 from boltdp.losses import HuberSVM, Logistic, Loss, Multinomial
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import OVERSPENT, Certificate, CertificateError, certify, fits_budget, verify
-from boltdp.privacy.events.event import BudgetedEvent, Event, SelfComposition
+from boltdp.privacy.events.event import Analysis, BudgetedEvent, Event, SelfComposition
 from boltdp.privacy.events.noisy_sgd import (
     BST14_PUBLISHED,
     NoisyUpdates,
@@ -25,7 +25,6 @@ from boltdp.privacy.events.noisy_sgd import (
     scs13_noise,
     scs13_published,
 )
-from boltdp.privacy.events.output_perturbation import Analysis
 from boltdp.privacy.mechanisms import Mechanism, gaussian_sigma
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Recipe

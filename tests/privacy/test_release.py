@@ -16,7 +16,7 @@ from boltdp.losses import HuberSVM, Logistic, Loss, Multinomial, contrasts
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import OVERSPENT, Certificate, CertificateError, certify, verify
-from boltdp.privacy.events.event import NOISELESS, SEEDED, BudgetedEvent, Noiseless, SelfComposition, Training
+from boltdp.privacy.events.event import NOISELESS, SEEDED, Analysis, BudgetedEvent, Noiseless, SelfComposition, Training
 from boltdp.privacy.events.noisy_sgd import NoisyUpdates, scs13_noise
 from boltdp.privacy.events.objective_perturbation import (
     ObjectivePerturbation,
@@ -26,7 +26,7 @@ from boltdp.privacy.events.objective_perturbation import (
     shares,
     stopping_sensitivity,
 )
-from boltdp.privacy.events.output_perturbation import PUBLISHED, Analysis, OutputPerturbation, make_output_perturbation
+from boltdp.privacy.events.output_perturbation import PUBLISHED, OutputPerturbation, make_output_perturbation
 from boltdp.privacy.events.sgd_sensitivity import published_sensitivity, sensitivity
 from boltdp.privacy.mechanisms import Kind, Mechanism, calibrate, gaussian_sigma, spherical_scale
 from boltdp.privacy.release import (

@@ -130,8 +130,8 @@ def naive_sensitivity(run: Recipe) -> float:
     """Follow the distance forward, for every place the row can take, straight from the two rules of the proof."""
     n = run.batches
     sizes = [(j + 1) * run.rows // n - j * run.rows // n for j in range(n)]
-    etas = run.schedule.steps(1, run.updates + 1)
-    beta, gamma, lipschitz = run.beta, run.gamma, run.loss.lipschitz
+    etas = run.schedule.at(np.arange(1, run.updates + 1))
+    beta, gamma, lipschitz = run.beta, run.regularization, run.loss.lipschitz
 
     def end(hits: set[int]) -> float:
         distance, averaged = 0.0, 0.0
@@ -191,7 +191,7 @@ def test_recursion_never_exceeds_the_closed_forms(run: Recipe) -> None:
     if run.schedule.growth == "none":
         assert bound <= 2 * k * lipschitz * run.schedule.scale / b * (1 + 1e-12)
     elif run.schedule.offset == 0 and run.averaging == "last":
-        assert bound <= 2 * lipschitz / (run.gamma * b * run.batches) * (1 + 1e-12)
+        assert bound <= 2 * lipschitz / (run.regularization * b * run.batches) * (1 + 1e-12)
     else:
         first = run.schedule.at(np.arange(k) * run.batches + 1)
         assert bound <= 2 * lipschitz / b * first.sum() * (1 + 1e-12)
@@ -245,7 +245,7 @@ def test_norm_bound_holds_against_rows_that_all_pull_one_way(loss: Loss) -> None
     run = recipe(constant(0.1), loss=loss, rows=1000, batch_size=1, passes=1, dims=1)
     limit = core.largest_norm(run)
     w = np.zeros(loss.vectors)
-    for eta in run.schedule.steps(1, run.updates + 1):
+    for eta in run.schedule.at(np.arange(1, run.updates + 1)):
         w -= eta * loss.slopes(w, 0, positive=0)
         assert np.linalg.norm(w) <= limit
     assert np.linalg.norm(w) > limit / 20

@@ -75,7 +75,7 @@ def test_steps_never_increase() -> None:
         square_root(beta=1.0, rows=100),
         strongly_convex(beta=1.0, gamma=0.1),
     ):
-        steps = schedule.steps(1, 1000)
+        steps = schedule.at(np.arange(1, 1000))
         assert (np.diff(steps) <= 0).all()
         assert schedule.largest == steps[0]
 

@@ -17,7 +17,8 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from boltdp.engines import Engine, open_source
+from boltdp.engines import open_source
+from boltdp.engines.base import Engine
 from boltdp.engines.spark import SparkEngine, executor_tasks, packed_blocks
 from boltdp.engines.spark.session import Session
 from boltdp.schema.schema import array_schema

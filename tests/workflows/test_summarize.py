@@ -199,8 +199,10 @@ class Watched(Engine):
     def columns(self) -> dict[str, ColumnType]:
         return {"age": ColumnType("number"), "sick": ColumnType("bool"), "on": ColumnType("other")}
 
-    def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
-        del columns, parse
+    def batches(
+        self, columns: Sequence[str], keep: Sequence[str] = (), *, parse: Mapping[str, Kind] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        del columns, keep, parse
         raise AssertionError("a row was read")
 
 

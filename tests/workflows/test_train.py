@@ -15,7 +15,8 @@ from experiments.datasets import BENCHMARKS, Benchmark
 
 from boltdp.algorithms import ALGORITHMS, Job, choose_algorithm
 from boltdp.context import Context
-from boltdp.engines import ArrayEngine, open_source
+from boltdp.engines import open_source
+from boltdp.engines.arrays import ArrayEngine
 from boltdp.engines.base import Engine, PreparedRows, encode_rows
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel.packing import source_position

@@ -14,8 +14,8 @@ import pytest
 from boltdp._arrays import Doubles, PackedRows
 from boltdp.algorithms import ALGORITHMS, Job
 from boltdp.context import Context
-from boltdp.engines import ArrayEngine, Engine
-from boltdp.engines.base import PreparedRows, Slice
+from boltdp.engines.arrays import ArrayEngine
+from boltdp.engines.base import Engine, PreparedRows, Slice
 from boltdp.engines.local_store import store_rows
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel.packing import source_position

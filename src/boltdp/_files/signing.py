@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from boltdp._files import InputError, OutputError, read_text, replacing
+from boltdp._files import InputError, OutputError, read_text, write_text
 from boltdp._files.sealed import ModelFileError, check_seal
 from boltdp.errors import BoltdpError, require
 
@@ -83,8 +83,7 @@ def sign_file(path: str | Path, record: dict[str, Any], key: Ed25519PrivateKey) 
         "value": base64.b64encode(key.sign(_message(record))).decode(),
     }
     text = json.dumps({**record, "signature": signature}, indent=1, allow_nan=False) + "\n"
-    with replacing(path) as aside:
-        aside.write_text(text, "utf-8")
+    write_text(path, text)
     return fingerprint(public)
 
 
@@ -132,8 +131,7 @@ def _message(record: dict[str, Any]) -> bytes:
 def _raw_bytes(key: Ed25519PublicKey) -> bytes:
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-    raw: bytes = key.public_bytes(Encoding.Raw, PublicFormat.Raw)
-    return raw
+    return bytes(key.public_bytes(Encoding.Raw, PublicFormat.Raw))
 
 
 def _decode_base64(text: Any, length: int) -> bytes:

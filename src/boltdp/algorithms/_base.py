@@ -3,6 +3,7 @@
 takes, check, fits       which settings it accepts
 plan                     from public numbers and a budget to the event of its training
 run                      over prepared rows, to weights that are as private as the rows until they are released
+rescale, resize          the same training on other rows, to try it out and to audit it
 describe_..., forecast   its lines of reports
 """
 
@@ -100,12 +101,14 @@ class Algorithm(ABC):
 
     def rescale(self, training: Training, *, rows: int) -> Training:
         """Return the same training, with the same noise, for fewer rows, to try it out on public ones."""
-        changed: Any = training
-        made: Training = replace(changed, problem=self.rescale_problem(training.problem, rows=rows))
-        return made
+        return replace(training, problem=self.rescale_problem(training.problem, rows=rows))  # type: ignore[type-var]
 
     def rescale_problem(self, problem: Problem, *, rows: int) -> Problem:
         return replace(problem, rows=rows)
+
+    @abstractmethod
+    def resize(self, training: Training, budget: Budget, *, rows: int, dims: int) -> Training:
+        """Return the training for other numbers of rows and features, with noise calibrated to a budget."""
 
     @abstractmethod
     def describe_cost(self, certificate: Certificate) -> list[tuple[str, str]]:
@@ -120,12 +123,10 @@ class Algorithm(ABC):
         """Describe the settings that were chosen, and why."""
 
     def describe_noise(self, certificate: Certificate) -> str:
-        """Describe the kind and size of the main noise."""
         noise = find_main_noise(certificate)
         return f"{noise.kind}, scale {noise.scale:.3g}, expected L2 norm {noise.expected_norm:.3g}"
 
     def explain_noise(self, certificate: Certificate, settings: Settings) -> str:
-        """Explain the kind of the main noise."""
         noise = find_main_noise(certificate)
         if settings.delta:
             return f"{noise.kind}: the smaller of the two valid ones in {noise.dimensions:,} dimensions"

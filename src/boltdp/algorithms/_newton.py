@@ -207,8 +207,6 @@ def minimise(
 
 
 class _Point:
-    """Weights, and the gradient there with its norm."""
-
     def __init__(self, weights: Doubles, gradient: Doubles) -> None:
         self.weights, self.gradient, self.norm = weights, gradient, float(np.linalg.norm(gradient))
 

@@ -27,7 +27,7 @@ from boltdp.kernel.sgd import State
 from boltdp.losses import Loss
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
-from boltdp.privacy.events.event import Noiseless, Training
+from boltdp.privacy.events.event import Analysis, Noiseless, Training
 from boltdp.privacy.events.noisy_sgd import NoisyUpdates, Sampling
 from boltdp.privacy.events.sgd_sensitivity import check_steps
 from boltdp.privacy.mechanisms import Mechanism, calibrate
@@ -66,12 +66,12 @@ class PassesOfSGD(Algorithm):
         "noise_to_weights": ("noise / weights", "{:.2g}"),
     }
 
-    def calibrate_updates(self, recipe: Recipe, settings: Settings, budget: Budget) -> Mechanism | None:
+    def calibrate_updates(self, recipe: Recipe, analysis: Analysis, budget: Budget) -> Mechanism | None:
         """Calibrate the noise of every update, which must not depend on the steps; None: only the result has noise."""
         return None
 
     @abstractmethod
-    def event(self, recipe: Recipe, settings: Settings, budget: Budget) -> Training:
+    def event(self, recipe: Recipe, analysis: Analysis, budget: Budget) -> Training:
         """Return the event of a run of the recipe."""
 
     def choose_radius(self, settings: Settings, loss: Loss) -> float:
@@ -106,12 +106,12 @@ class PassesOfSGD(Algorithm):
         if budget is None:
             check_steps(recipe)
             return Noiseless(recipe)
-        return self.event(recipe, settings, budget)
+        return self.event(recipe, settings.analysis, budget)
 
     def _choose_schedule(self, recipe: Recipe, settings: Settings, budget: Budget | None) -> Schedule:
         beta, name = recipe.beta, settings.schedule
         exponent = EXPONENT if settings.exponent is None else settings.exponent
-        noise = None if budget is None else self.calibrate_updates(recipe, settings, budget)
+        noise = None if budget is None else self.calibrate_updates(recipe, settings.analysis, budget)
         if name == "auto" and settings.step_size is None:
             default = self.default_schedule(recipe, noise)
             if default is not None:
@@ -131,7 +131,7 @@ class PassesOfSGD(Algorithm):
             case "square-root":
                 return square_root(beta=beta, rows=recipe.partition_rows, exponent=exponent)
             case "strongly-convex":
-                return strongly_convex(beta=beta, gamma=recipe.gamma)
+                return strongly_convex(beta=beta, gamma=recipe.regularization)
             case "strongly-convex-constant":
                 return strongly_convex_constant(step(), beta=beta)
         return constant(step())
@@ -139,7 +139,7 @@ class PassesOfSGD(Algorithm):
     def run(self, prepared: PreparedRows, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
         """Make all passes of all jobs; jobs that read the rows in order share every scan."""
         streams = [job.randomness.stream() for job in jobs]
-        recipes = [_get_recipe(job.certificate) for job in jobs]
+        recipes = [_get_recipe(job.certificate.problem) for job in jobs]
         (rows,) = {recipe.rows for recipe in recipes}
         (partitions,) = {recipe.partitions for recipe in recipes}
         check_row_count(prepared, rows)
@@ -193,7 +193,8 @@ class PassesOfSGD(Algorithm):
         noise = job.certificate.training_noise
         if noise is not None:
             check_seed(job.certificate, job.randomness)
-        recipe, keys = _get_recipe(job.certificate).of_partition(rows), draw_update_keys(job.certificate, random_bytes)
+        recipe = _get_recipe(job.certificate.problem).of_partition(rows)
+        keys = draw_update_keys(job.certificate, random_bytes)
         return [
             State(
                 recipe,
@@ -208,14 +209,15 @@ class PassesOfSGD(Algorithm):
         ]
 
     def rescale_problem(self, problem: Problem, *, rows: int) -> Recipe:
-        assert isinstance(problem, Recipe)
-        passes = max(1, round(problem.passes * problem.rows / rows))
-        partitions = min(problem.partitions, rows // 2)
-        batch_size = min(problem.batch_size, rows // partitions)
-        return replace(problem, rows=rows, batch_size=batch_size, passes=passes, partitions=partitions)
+        passes = max(1, round(_get_recipe(problem).passes * problem.rows / rows))
+        return replace(_take_rows(problem, rows), passes=passes)
+
+    def resize(self, training: Training, budget: Budget, *, rows: int, dims: int) -> Training:
+        recipe = replace(_take_rows(training.problem, rows), dims=dims)
+        return self.event(recipe, "paper" if training.published else "proved", budget)
 
     def describe_run(self, certificate: Certificate) -> str:
-        recipe = _get_recipe(certificate)
+        recipe = _get_recipe(certificate.problem)
         if recipe.partitions == 1:
             return f"{recipe.passes} passes over {recipe.rows:,} rows, {recipe.updates:,} updates"
         return (
@@ -224,7 +226,7 @@ class PassesOfSGD(Algorithm):
         )
 
     def describe_choices(self, certificate: Certificate, settings: Settings) -> list[tuple[str, str]]:
-        recipe = _get_recipe(certificate)
+        recipe = _get_recipe(certificate.problem)
         first, last = recipe.schedule.at([1, recipe.updates])
         steps = f"{first:.4g}" if first == last else f"from {first:.4g} down to {last:.4g}"
         if settings.step_size is not None or settings.schedule not in ("auto", "constant", "strongly-convex-constant"):
@@ -260,20 +262,20 @@ class WhiteBox(PassesOfSGD):
     noise_place = "noise in every update"
     explanation = "The noise is that of the averaged gradient of each update; the last column compares it with 1."
 
-    def calibrate_updates(self, recipe: Recipe, settings: Settings, budget: Budget) -> Mechanism:
-        return (self.proved if settings.analysis == "proved" else self.published)(recipe, budget)
+    def calibrate_updates(self, recipe: Recipe, analysis: Analysis, budget: Budget) -> Mechanism:
+        return (self.proved if analysis == "proved" else self.published)(recipe, budget)
 
     def check(self, settings: Settings, loss: Loss, budget: Budget | None) -> None:
         super().check(settings, loss, budget)
         if budget is None:
             raise ParameterError(f"epsilon must be given for the algorithm {self.name}, got None")
 
-    def event(self, recipe: Recipe, settings: Settings, budget: Budget) -> NoisyUpdates:
-        noise = self.calibrate_updates(recipe, settings, budget)
-        return NoisyUpdates(recipe, noise, self.sampling, settings.analysis)
+    def event(self, recipe: Recipe, analysis: Analysis, budget: Budget) -> NoisyUpdates:
+        noise = self.calibrate_updates(recipe, analysis, budget)
+        return NoisyUpdates(recipe, noise, self.sampling, analysis)
 
     def describe_cost(self, certificate: Certificate) -> list[tuple[str, str]]:
-        updates = _get_recipe(certificate).updates
+        updates = _get_recipe(certificate.problem).updates
         noise = f"{compute_noise_per_weight(certificate):.3g} per weight in each of {updates:,} updates"
         return [("algorithm", self.name), ("noise", f"{noise} ({self.describe_noise(certificate)})")]
 
@@ -286,9 +288,16 @@ class WhiteBox(PassesOfSGD):
         return "gaussian: the analysis of random samples is for no other"
 
 
-def _get_recipe(certificate: Certificate) -> Recipe:
-    assert isinstance(certificate.problem, Recipe)
-    return certificate.problem
+def _get_recipe(problem: Problem) -> Recipe:
+    assert isinstance(problem, Recipe)
+    return problem
+
+
+def _take_rows(problem: Problem, rows: int) -> Recipe:
+    """Return the recipe for another number of rows, with partitions and batches that are not too large for it."""
+    recipe = _get_recipe(problem)
+    partitions = min(recipe.partitions, rows // 2)
+    return replace(recipe, rows=rows, partitions=partitions, batch_size=min(recipe.batch_size, rows // partitions))
 
 
 def _describe_partitions(recipe: Recipe) -> str:

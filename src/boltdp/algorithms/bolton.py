@@ -6,9 +6,10 @@ from boltdp.algorithms._base import TYPICAL_NORM, compute_noise_per_weight
 from boltdp.algorithms._sgd import PassesOfSGD
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
+from boltdp.privacy.events.event import Analysis
 from boltdp.privacy.events.output_perturbation import OutputPerturbation, make_output_perturbation
 from boltdp.privacy.training_problem import Recipe
-from boltdp.settings import OPTIONAL, Settings
+from boltdp.settings import OPTIONAL
 
 
 class BoltOn(PassesOfSGD):
@@ -25,8 +26,8 @@ class BoltOn(PassesOfSGD):
         "\nMore rows, fewer features (a projection), a larger epsilon or some delta make the noise smaller."
     )
 
-    def event(self, recipe: Recipe, settings: Settings, budget: Budget) -> OutputPerturbation:
-        return make_output_perturbation(recipe, budget, analysis=settings.analysis)
+    def event(self, recipe: Recipe, analysis: Analysis, budget: Budget) -> OutputPerturbation:
+        return make_output_perturbation(recipe, budget, analysis=analysis)
 
     def describe_cost(self, certificate: Certificate) -> list[tuple[str, str]]:
         if certificate.sensitivity is None:

@@ -36,6 +36,6 @@ class BST14(WhiteBox):
     def default_schedule(self, recipe: Recipe, noise: Mechanism | None) -> Schedule:
         """Return steps 2R/(G*sqrt(t)), or 1/(lambda*t) with regularization, as published."""
         assert noise is not None
-        if recipe.gamma > 0:
-            return Schedule("linear", scale=1.0 / recipe.gamma)
+        if recipe.regularization > 0:
+            return Schedule("linear", scale=1.0 / recipe.regularization)
         return Schedule("sqrt", scale=2.0 * recipe.radius / bound_gradient_norm(recipe, noise))

@@ -23,6 +23,6 @@ class DPSGD(WhiteBox):
     def default_schedule(self, recipe: Recipe, noise: Mechanism | None) -> Schedule:
         """Return a constant step from public numbers, or the strongly convex schedule with regularization."""
         assert noise is not None
-        if recipe.gamma > 0:
-            return strongly_convex(beta=recipe.beta, gamma=recipe.gamma)
+        if recipe.regularization > 0:
+            return strongly_convex(beta=recipe.beta, gamma=recipe.regularization)
         return constant(choose_noisy_step(recipe, noise))

@@ -17,6 +17,7 @@ from boltdp.kernel.feature_map import FeatureMap
 from boltdp.losses import Loss
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
+from boltdp.privacy.events.event import Training
 from boltdp.privacy.events.noisy_gradient_descent import NoisyGradients, gradient_noise, make_noisy_gradients
 from boltdp.privacy.release import release_gradient
 from boltdp.privacy.training_problem import Problem
@@ -94,6 +95,12 @@ class NoisyGD(Algorithm):
                     sums[number], weights[number] = [], end.value
             stage.report_rows(scan * prepared.rows)
         return weights
+
+    def resize(self, training: Training, budget: Budget, *, rows: int, dims: int) -> NoisyGradients:
+        assert isinstance(training, NoisyGradients)
+        problem = replace(training.problem, rows=rows, dims=dims)
+        noise = gradient_noise(problem, budget, clip=training.clip, scans=training.scans)
+        return replace(training, problem=problem, noise=noise)
 
     def describe_cost(self, certificate: Certificate) -> list[tuple[str, str]]:
         scans = f"in each of {_get_noisy_gradients(certificate).scans} scans{self.describe_models(certificate)}"

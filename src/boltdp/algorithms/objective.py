@@ -107,6 +107,12 @@ class Objective(Algorithm):
         weights = iter(minimisers)
         return [np.stack([next(weights) for _ in job.positives]) for job in jobs]
 
+    def resize(self, training: Training, budget: Budget, *, rows: int, dims: int) -> Training:
+        # It keeps m*Lambda, and therefore its noise.
+        strength = training.problem.regularization * training.problem.rows
+        problem = replace(training.problem, rows=rows, dims=dims, regularization=strength / rows)
+        return make_objective_perturbation(problem, budget)
+
     def describe_cost(self, certificate: Certificate) -> list[tuple[str, str]]:
         if certificate.training_noise is None:
             return []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from boltdp.algorithms._sgd import WhiteBox
 from boltdp.losses import Loss
 from boltdp.privacy.events.noisy_sgd import scs13_noise, scs13_published
@@ -24,7 +22,7 @@ class SCS13(WhiteBox):
         """Return the radius of the settings; else that of the optimum with regularization, else none."""
         if settings.radius is None and settings.regularization is not None and settings.regularization > 0:
             return loss.lipschitz / settings.regularization
-        return math.inf if settings.radius is None else settings.radius
+        return super().choose_radius(settings, loss)
 
     def default_schedule(self, recipe: Recipe, noise: Mechanism | None) -> Schedule:
         """Return steps 1/sqrt(t), as published."""

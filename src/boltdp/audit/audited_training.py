@@ -6,21 +6,22 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from boltdp.algorithms import ALGORITHMS
-from boltdp.algorithms._sgd import PassesOfSGD
 from boltdp.errors import ParameterError
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
-from boltdp.privacy.events.event import BudgetedEvent, Composition, Event, NonPrivate, SelfComposition, Training
+from boltdp.privacy.events.event import (
+    BudgetedEvent,
+    Composition,
+    Event,
+    Noiseless,
+    NonPrivate,
+    SelfComposition,
+    Training,
+)
 from boltdp.privacy.events.noisy_counts import is_draft
-from boltdp.privacy.events.noisy_gradient_descent import NoisyGradients, make_noisy_gradients
 from boltdp.privacy.events.noisy_moments import NoisyMoments
-from boltdp.privacy.events.noisy_sgd import NoisyUpdates
-from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation, make_objective_perturbation
-from boltdp.privacy.events.output_perturbation import OutputPerturbation
 from boltdp.privacy.events.selection import Selection, SelectionAmongTrained
-from boltdp.privacy.training_problem import Recipe
 from boltdp.schema.schema import Schema
-from boltdp.settings import Settings
 
 #: Maximum number of rows of a replayed training: a larger training is planned again for this many.
 MAX_ROWS = 2000
@@ -97,10 +98,12 @@ def _filter_event(event: Event, budget: Budget, left_out: list[str], *, rows: in
         case Selection():
             # A selection on public rows costs nothing.
             return _filter_event(event.inner, budget, left_out, rows=rows)
-        case Training():
-            return event if rows is None or event.problem.rows <= rows else resize_training(event, budget, rows=rows)
         case NoisyMoments():
             return event
+        case Training() if not isinstance(event, Noiseless):
+            if rows is None or event.problem.rows <= rows:
+                return event
+            return ALGORITHMS[event.algorithm].resize(event, budget, rows=rows, dims=event.problem.dims)
     raise ParameterError(f"an audit must be of events that it knows, got {event.kind!r}")
 
 
@@ -116,51 +119,3 @@ def _list_stages(event: Event, budget: Budget) -> list[Stage]:
         case NoisyMoments() | Training():
             return [Stage(event, budget)]
     return []
-
-
-def resize_training(
-    event: Training,
-    budget: Budget,
-    *,
-    rows: int,
-    dims: int | None = None,
-    scans: int | None = None,
-    step: float | None = None,
-) -> Training:
-    """Return the training for other numbers of rows and features, its noise calibrated again to the same budget.
-
-    Objective perturbation keeps m*Lambda, and therefore its noise.
-
-    >>> from boltdp.schema.schema import array_schema
-    >>> from boltdp.workflows.plan import make_plan
-    >>> settings, schema = Settings(epsilon=1.0, algorithm="objective"), array_schema(dims=50, classes=(0, 1))
-    >>> event = make_plan(schema, 10**6, settings).certificate.training
-    >>> small = resize_training(event, Budget(1.0), rows=100, dims=50)
-    >>> small.training_noise.scale == event.training_noise.scale
-    True
-    """
-    problem = event.problem
-    dims = problem.dims if dims is None else dims
-    if isinstance(event, (OutputPerturbation, NoisyUpdates)):
-        assert isinstance(problem, Recipe)
-        algorithm = ALGORITHMS[event.algorithm]
-        assert isinstance(algorithm, PassesOfSGD)
-        partitions = min(problem.partitions, rows // 2)
-        batch_size = min(problem.batch_size, rows // partitions)
-        recipe = replace(problem, rows=rows, dims=dims, partitions=partitions, batch_size=batch_size)
-        analysis = event.analysis if isinstance(event, OutputPerturbation) else "proved"
-        return algorithm.event(recipe, Settings(epsilon=budget.epsilon, analysis=analysis), budget)
-    if isinstance(event, ObjectivePerturbation):
-        strength = problem.regularization * problem.rows
-        return make_objective_perturbation(
-            replace(problem, rows=rows, dims=dims, regularization=strength / rows), budget
-        )
-    assert isinstance(event, NoisyGradients)
-    return make_noisy_gradients(
-        replace(problem, rows=rows, dims=dims),
-        budget,
-        clip=event.clip,
-        scans=event.scans if scans is None else min(scans, event.scans),
-        step=event.step if step is None else step,
-        momentum=event.momentum,
-    )

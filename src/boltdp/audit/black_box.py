@@ -67,7 +67,8 @@ class BlackBox:
 def black_box(stage: Stage, *, trials: int | None, random: np.random.Generator, done: Progress) -> BlackBox:
     """Attack a stage by `trials` trainings on each of two neighbouring datasets."""
     event = stage.event
-    assert isinstance(event, Training)
+    if not isinstance(event, Training):
+        raise ParameterError(f"an attack by trainings must be on a training, got {event.kind!r}")
     if trials is None:
         trials = TRIALS.get(type(event), OTHER_TRIALS)
     if trials < 100:

@@ -29,6 +29,7 @@ from boltdp.audit.worst_rows import (
     shrink_training,
     tilt_others,
 )
+from boltdp.errors import ParameterError
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import Event
 from boltdp.privacy.events.noisy_gradient_descent import NoisyGradients
@@ -78,7 +79,8 @@ def exact_loss(stage: Stage, replayed: ReplayedRelease | None, *, random: np.ran
     """Return the loss of a stage on the worst rows; None where the density of the release is unknown."""
     match stage.event:
         case NoisyMoments() as event:
-            assert replayed is not None
+            if replayed is None:
+                raise ParameterError(f"the exact loss of {event.kind!r} must follow from its replay, got none")
             spent = partial(exact_delta, replayed.limit.noise, distance=replayed.ratio * replayed.limit.sensitivity)
             return _make_exact_loss(stage, event, spent, replayed.worst, "closed form, distance from the replay")
         case OutputPerturbation() as event:

@@ -15,7 +15,6 @@ this process and thread, while the audit trains on synthetic rows.
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -31,10 +30,8 @@ from boltdp.audit.confidence import gamma_cdf, normal_cdf, rejects_distribution
 from boltdp.audit.synthetic_rows import ORDER, Pair
 from boltdp.context import Context
 from boltdp.privacy import release
-from boltdp.privacy.events.noisy_gradient_descent import NoisyGradients, sum_sensitivity
-from boltdp.privacy.events.noisy_moments import NoisyMoments
+from boltdp.privacy.events.event import Training
 from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation
-from boltdp.privacy.events.output_perturbation import OutputPerturbation
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.release import RandomBytes
 from boltdp.workflows.standardize import prepare_rows
@@ -76,23 +73,9 @@ class Limit:
 def list_limits(stage: Stage) -> list[Limit]:
     """List the kinds of releases of a stage; none where noise is drawn inside the kernel."""
     event = stage.event
-    match event:
-        case NoisyMoments():
-            assert event.noise is not None
-            return [Limit(stage, "sums", event.noise, event.sensitivity)]
-        case OutputPerturbation():
-            return [Limit(stage, "weights", event.noise, event.sensitivity.total)]
-        case NoisyGradients():
-            return [Limit(stage, "sums of a scan", event.noise, sum_sensitivity(event.problem, event.clip).total)]
-        case ObjectivePerturbation():
-            simplex = event.problem.loss.simplex
-            assert simplex is not None
-            counted = event.problem.person_rows or 1
-            return [
-                Limit(stage, "linear term", event.linear, 2.0 * counted * math.sqrt(simplex.edge_squared)),
-                Limit(stage, "weights", event.end, event.sensitivity.total),
-            ]
-    return []
+    if isinstance(event, Training):
+        return [Limit(stage, *vector) for vector in event.noisy_vectors]
+    return [] if event.noise is None else [Limit(stage, "sums", event.noise, event.sensitivity)]
 
 
 @dataclass

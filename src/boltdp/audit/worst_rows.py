@@ -11,7 +11,6 @@ import numpy as np
 
 from boltdp._arrays import Doubles, Floats, Integers
 from boltdp.algorithms import ALGORITHMS, Job
-from boltdp.audit.audited_training import resize_training
 from boltdp.audit.objective_density import Row
 from boltdp.audit.synthetic_rows import ORDER
 from boltdp.context import Context
@@ -185,14 +184,15 @@ def shrink_training(event: T, budget: Budget, *, rows: int, dims: int = 2, scans
     Where gradients at weights of zero have at least the clip norm, short steps keep them there in every scan; no
     guarantee depends on the step size.
     """
-    problem, step = event.problem, None
+    problem, changed = event.problem, event
     if isinstance(event, NoisyGradients):
         label = make_opposed_pair(problem).label
         # Of a row of norm 1, at weights of zero.
         gradient = problem.loss.slopes(np.zeros(problem.loss.vectors), label, positive=1)
-        step = SHORT_STEP if float(np.linalg.norm(gradient)) >= event.clip else None
+        step = SHORT_STEP if float(np.linalg.norm(gradient)) >= event.clip else event.step
+        changed = replace(event, step=step, scans=event.scans if scans is None else min(scans, event.scans))
     rows = max(rows, min(2 * (problem.person_rows or 1), problem.rows))
-    small = resize_training(event, budget, rows=rows, dims=min(dims, problem.dims), scans=scans, step=step)
+    small = ALGORITHMS[event.algorithm].resize(changed, budget, rows=rows, dims=min(dims, problem.dims))
     assert isinstance(small, type(event))
     return small
 

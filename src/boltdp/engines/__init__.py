@@ -9,35 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from boltdp.engines.registry import Options, Where, open_engine
 
-__all__ = [
-    "ArrayEngine",
-    "ColumnType",
-    "DuckDBEngine",
-    "Engine",
-    "PreparedRows",
-    "open_source",
-    "use_source",
-]
-
 if TYPE_CHECKING:
-    from boltdp.engines.arrays import ArrayEngine
-    from boltdp.engines.base import Engine, PreparedRows
-    from boltdp.engines.duckdb import DuckDBEngine
-    from boltdp.schema.source_columns import ColumnType
-else:
-    # Engines are imported on first use, since each needs its own library and most commands need at most one.
-    from boltdp._lazy import import_lazily
-
-    __getattr__, __dir__ = import_lazily(
-        __name__,
-        {
-            "boltdp.engines.arrays": "ArrayEngine",
-            "boltdp.engines.base": "Engine Slice",
-            "boltdp.engines.duckdb": "DuckDBEngine",
-            "boltdp.engines.prepared_rows": "PreparedRows Summation",
-            "boltdp.schema.source_columns": "ColumnType",
-        },
-    )
+    from boltdp.engines.base import Engine
 
 
 def open_source(
@@ -70,13 +43,7 @@ def open_source(
 
 @contextmanager
 def use_source(source: Any, **options: Any) -> Iterator[Engine]:
-    """Open a source with `open_source`, and close it at the end unless it is an open engine.
-
-    >>> import pyarrow
-    >>> with use_source(pyarrow.table({"age": [30, 40]})) as engine:
-    ...     engine.count()
-    2
-    """
+    """Open a source with `open_source`, and close it at the end unless it is an open engine."""
     engine = open_source(source, **options)
     try:
         yield engine

@@ -12,6 +12,7 @@ import json
 import re
 import zlib
 from contextlib import suppress
+from io import TextIOWrapper
 from pathlib import Path
 from typing import IO
 
@@ -160,7 +161,4 @@ def _open_bytes(file: str) -> gzip.GzipFile | IO[bytes]:
 
 def _open_text(file: str) -> IO[str]:
     """Open a CSV file as text; bytes that are not UTF-8 are replaced, and DuckDB raises the error."""
-    opened: IO[str] = (gzip.open if file.endswith(".gz") else open)(
-        file, "rt", encoding="utf-8-sig", errors="replace", newline=""
-    )
-    return opened
+    return TextIOWrapper(_open_bytes(file), encoding="utf-8-sig", errors="replace", newline="")

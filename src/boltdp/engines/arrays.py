@@ -115,7 +115,6 @@ class ArrayEngine(Engine):
         return cls(columns, rows=len(frame))
 
     def with_column(self, name: str, values: npt.ArrayLike) -> ArrayEngine:
-        """Return the same rows with one more column."""
         added = _to_column(values, f"{name!r} must have one value for each of the {self._rows} rows", self._rows)
         return ArrayEngine({**self._columns, name: added}, rows=self._rows)
 
@@ -125,11 +124,8 @@ class ArrayEngine(Engine):
     def columns(self) -> dict[str, ColumnType]:
         return {name: _find_type(column) for name, column in self._columns.items()}
 
-    def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
-        return self.batches_keeping(columns, (), parse=parse)
-
-    def batches_keeping(
-        self, columns: Sequence[str], keep: Sequence[str], *, parse: Mapping[str, Kind] | None = None
+    def batches(
+        self, columns: Sequence[str], keep: Sequence[str] = (), *, parse: Mapping[str, Kind] | None = None
     ) -> Iterator[pa.RecordBatch]:
         kinds = [*((parse or {}).get(name) for name in columns), *("kept" for _ in keep)]
         columns = [*columns, *keep]

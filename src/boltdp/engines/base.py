@@ -57,29 +57,15 @@ class Engine(ABC):
         """Return names and types of the columns, without looking at values."""
 
     @abstractmethod
-    def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield all rows in a stable order, at most MAX_BATCH_ROWS at a time.
+    def batches(
+        self, columns: Sequence[str], keep: Sequence[str] = (), *, parse: Mapping[str, Kind] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield all rows in a stable order, at most MAX_BATCH_ROWS at a time: `columns`, then the columns `keep`.
 
         Untyped columns are text, except that those with `parse` "number" or "list" are parsed, with unparsable cells
-        missing. Columns with `parse` "timestamp" are text in ISO 8601.
+        missing. Columns with `parse` "timestamp" are text in ISO 8601. Columns of `keep`, which may be in both lists,
+        are not parsed, unless they are untyped.
         """
-
-    def batches_keeping(
-        self, columns: Sequence[str], keep: Sequence[str], *, parse: Mapping[str, Kind] | None = None
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield batches of `columns` followed by the columns `keep`, which are not parsed.
-
-        A column may be in both lists. This default implementation parses untyped columns of `keep` too.
-        """
-        types = self.columns()
-        parsed = {
-            name: kind for name, kind in (parse or {}).items() if name not in keep or types[name].kind == "untyped"
-        }
-        names = [*columns, *keep]
-        batches = self.batches([*dict.fromkeys(names)], parse=parsed)
-        with close_at_end(batches):
-            for batch in batches:
-                yield pa.RecordBatch.from_arrays([batch.column(name) for name in names], names)
 
     def slice(self, start: int, stop: int) -> Engine:
         """Return the rows at positions start to stop - 1, as a view that ends with this engine."""
@@ -140,9 +126,11 @@ class Slice(Engine):
     def columns(self) -> dict[str, ColumnType]:
         return self._engine.columns()
 
-    def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
+    def batches(
+        self, columns: Sequence[str], keep: Sequence[str] = (), *, parse: Mapping[str, Kind] | None = None
+    ) -> Iterator[pa.RecordBatch]:
         at, self._engine.threads = 0, self.threads
-        batches = self._engine.batches(columns, parse=parse)
+        batches = self._engine.batches(columns, keep, parse=parse)
         with close_at_end(batches):
             for batch in batches:
                 first, last = max(self._start - at, 0), min(self._stop - at, len(batch))
@@ -253,7 +241,7 @@ def _read_batches(
     names = [*schema.sources, *([schema.label] if label else [])]
     parse = {column.source: column.parsed_as for column in schema.columns if column.parsed_as is not None}
     engine.threads = context.threads
-    return engine.batches_keeping(names, keep, parse=parse) if keep else engine.batches(names, parse=parse)
+    return engine.batches(names, keep, parse=parse)
 
 
 def _prepare_encoding(

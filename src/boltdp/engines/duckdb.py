@@ -240,11 +240,8 @@ class DuckDBEngine(Engine):
             for field in empty.schema
         }
 
-    def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
-        return self.batches_keeping(columns, (), parse=parse)
-
-    def batches_keeping(
-        self, columns: Sequence[str], keep: Sequence[str], *, parse: Mapping[str, Kind] | None = None
+    def batches(
+        self, columns: Sequence[str], keep: Sequence[str] = (), *, parse: Mapping[str, Kind] | None = None
     ) -> Iterator[pa.RecordBatch]:
         parse = parse or {}
         asked = [self._expression(name, parse.get(name)) for name in columns]

@@ -291,8 +291,6 @@ class FileStore:
         self._file.close()
 
     def _write_buckets(self, scatter: _Scatter, start: int) -> None:
-        """Write the sorted buckets to the file, from row `start` on."""
-
         def write(bucket: int) -> None:
             with scatter.read_bucket(bucket) as block:
                 self.transfer(os.pwritev, self._file, block, start + (bucket << self._shift))
@@ -340,7 +338,6 @@ class _Scatter:
         self._buffers = _Buffers(store.width)
 
     def add(self, block: PackedRows, positions: Integers) -> None:
-        """Append each row to the bucket of its output position."""
         order, slots, counts = packing.sort_by_bucket(positions, shift=self._shift, buckets=self.buckets)
         with self._lock:
             starts = self._ends.copy()
@@ -409,7 +406,6 @@ class RowGroup(Generic[T]):
             yield block
 
     def permute(self, rows: int, seed: int) -> Integers:
-        """Return the permuted positions of these rows among all `rows`."""
         return packing.permuted_position(self.start, self.rows, rows=rows, seed=seed)
 
 
@@ -458,7 +454,6 @@ def store_rows(
 
 
 def _write_parts(write: Callable[[RowGroup[Any]], int], parts: Iterable[RowGroup[Any]], context: Context) -> None:
-    """Write parts in the context's threads, and report the number of rows written."""
     for done in accumulate(map_in_order(write, parts, threads=context.threads)):
         context.report_rows(done)
 

@@ -44,12 +44,7 @@ def check_person_id(schema: Schema, columns: Mapping[str, ColumnType], context: 
 
 
 class FirstRows:
-    """Finds the first `limit` rows of each person, batch by batch, with a counter per person.
-
-    >>> first = FirstRows(2)
-    >>> first.count(pa.array(["a", None, "a", None])).tolist(), first.count(pa.array(["a", "b", None])).tolist()
-    ([True, True, True, True], [False, True, False])
-    """
+    """Finds the first `limit` rows of each person, batch by batch, with a counter per person."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -88,7 +83,6 @@ class LimitingEncoder:
         self._neutral = Encoder(encoder.plan).encode(pa.RecordBatch.from_arrays([pa.nulls(1)] * len(names), names))
 
     def encode(self, batch: pa.RecordBatch, out: PackedRows | None = None) -> PackedRows:
-        """Return packed rows, in `out` if it is given."""
         *cells, within = batch.columns
         rows = self._encoder.encode(pa.RecordBatch.from_arrays(cells, batch.schema.names[:-1]), out)
         rows[~values(within)] = self._neutral

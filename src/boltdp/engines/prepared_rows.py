@@ -144,7 +144,6 @@ class PreparedRows(ABC):
     @contextmanager
     def sample_rows(self, share: float) -> Iterator[PreparedRows]:
         """Return rows that contain the sample used by sums of this share: all rows, or a copy of the sample."""
-        del share
         yield self
 
     def __enter__(self) -> Self:
@@ -171,7 +170,6 @@ class Passes:
         return self._context.start_stage(f"pass {number} of {self._passes}", part.rows)
 
     def finish_pass(self, part: Partition) -> None:
-        """Count a finished pass over a part; it is thread-safe."""
         if self._several:
             with self._lock:
                 self._done += part.rows

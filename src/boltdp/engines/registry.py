@@ -54,12 +54,10 @@ class EngineDescription(ABC):
 
     def local_paths(self, source: Any, query: str | None) -> list[str]:
         """Return the local files, patterns and directories that a source and a query name."""
-        del source, query
         return []
 
     def dataset_name(self, source: Any) -> str | None:
         """Return the name of a source without a table or a query, if it has one."""
-        del source
         return None
 
     def write_table(
@@ -107,8 +105,6 @@ class _Postgres(EngineDescription):
 
 
 class _SparkAddress(EngineDescription):
-    """The address of a Spark master or a Spark Connect server."""
-
     has_tables = chooses_where = True
 
     def opens(self, source: Any) -> bool:
@@ -174,8 +170,6 @@ class _DuckDBObject(EngineDescription):
 
 
 class _SQLAlchemy(EngineDescription):
-    """An engine or a connection of SQLAlchemy."""
-
     has_tables = True
 
     def opens(self, source: Any) -> bool:

@@ -64,17 +64,19 @@ class SQLAlchemyEngine(Engine):
     def columns(self) -> dict[str, ColumnType]:
         return dict.fromkeys(self._names, ColumnType("untyped"))
 
-    def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
-        places = [self._names.index(name) for name in columns]
+    def batches(
+        self, columns: Sequence[str], keep: Sequence[str] = (), *, parse: Mapping[str, Kind] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        names = [*columns, *keep]
+        places = [self._names.index(name) for name in names]
         result = self._call(lambda: self._run(self._rows, stream_results=True))
         try:
             while rows := self._call(lambda: result.fetchmany(BATCH_ROWS)):
                 cells = ([row[place] for row in rows] for place in places)
                 parts = [
-                    python_cells.column(part, (parse or {}).get(name))
-                    for name, part in zip(columns, cells, strict=True)
+                    python_cells.column(part, (parse or {}).get(name)) for name, part in zip(names, cells, strict=True)
                 ]
-                yield pa.RecordBatch.from_arrays(parts, list(columns))
+                yield pa.RecordBatch.from_arrays(parts, names)
         finally:
             self._call(result.close)
 

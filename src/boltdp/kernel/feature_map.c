@@ -61,7 +61,7 @@ WIDEST void feature_map_features(const struct feature_map *r, const float *rows,
 WIDEST void feature_map_scores(const struct feature_map *r, uint64_t cells, const float *rows, size_t n_rows,
                            const double *weights, size_t vectors, double *room, double *out)
 {
-    const size_t dense = r == NULL ? cells : r->dense, slots = r == NULL ? cells : r->slots;
+    const size_t dense = feature_map_dense(r, cells), slots = feature_map_slots(r, cells);
     const size_t groups = r == NULL ? 0 : r->groups;
     uint32_t *active = (uint32_t *) (void *) (room + dense);
     for (size_t i = 0; i < n_rows; i++, rows += 1 + cells) {

@@ -79,6 +79,12 @@ static inline uint64_t feature_map_slots(const struct feature_map *r, uint64_t c
     return r == NULL ? cells : r->slots;
 }
 
+/* Dense slots of rows that are read by a map, or without one, NULL. */
+static inline uint64_t feature_map_dense(const struct feature_map *r, uint64_t cells)
+{
+    return r == NULL ? cells : r->dense;
+}
+
 /* Whether all cells are numbers, and the first features. */
 static inline int feature_map_has_only_numbers(const struct feature_map *r)
 {
@@ -117,16 +123,24 @@ void feature_map_scores(const struct feature_map *map, uint64_t cells, const flo
 
 /* ---- inside the loops --------------------------------------------------------------------------------------- */
 
-typedef double feature_map_vec4 __attribute__((vector_size(32), aligned(8), may_alias));
-typedef int64_t feature_map_mask4 __attribute__((vector_size(32), aligned(8), may_alias));
+typedef double vec4 __attribute__((vector_size(32), aligned(8), may_alias));
+typedef int64_t mask4 __attribute__((vector_size(32), aligned(8), may_alias)); /* lanes of all ones or all zeros */
+
+#define CHOOSE(mask, yes, no) ((vec4) (((mask) & (mask4) (yes)) | (~(mask) & (mask4) (no))))
+
+/* Numbers with zeros up to whole groups of four. */
+static inline uint64_t padded(uint64_t count)
+{
+    return (count + 3) / 4 * 4;
+}
 
 /* Four numbers: (cells - a) * b, or 0 where that is no number. */
-static inline __attribute__((always_inline)) void read_four(feature_map_vec4 *out, const float *cells, const double *a,
+static inline __attribute__((always_inline)) void read_four(vec4 *out, const float *cells, const double *a,
                                                             const double *b)
 {
-    const feature_map_vec4 cell = {cells[0], cells[1], cells[2], cells[3]};
-    const feature_map_vec4 four = (cell - *(const feature_map_vec4 *) a) * *(const feature_map_vec4 *) b;
-    *out = (feature_map_vec4) ((feature_map_mask4) four & (four == four));
+    const vec4 cell = {cells[0], cells[1], cells[2], cells[3]};
+    const vec4 four = (cell - *(const vec4 *) a) * *(const vec4 *) b;
+    *out = (vec4) ((mask4) four & (four == four));
 }
 
 static inline __attribute__((always_inline)) double read_one(float cell, double a, double b)
@@ -140,7 +154,7 @@ static inline __attribute__((always_inline)) void read_numbers(double *x, const 
 {
     size_t i = 0;
     for (; i + 4 <= count; i += 4)
-        read_four((feature_map_vec4 *) (x + i), cells + i, a + i, b + i);
+        read_four((vec4 *) (x + i), cells + i, a + i, b + i);
     for (; i < count; i++)
         x[i] = read_one(cells[i], a[i], b[i]);
 }
@@ -183,7 +197,7 @@ static inline __attribute__((always_inline)) double read_slots(const struct feat
                                                                uint32_t *active)
 {
     const double *a = feature_map_a(r), *b = feature_map_b(r), *squares = feature_map_squares(r);
-    feature_map_vec4 lanes = {0};
+    vec4 lanes = {0};
     double square = 0.0;
     uint64_t first = 0;
     for (uint64_t s = 0; s < r->segments; s++) {
@@ -192,9 +206,9 @@ static inline __attribute__((always_inline)) double read_slots(const struct feat
         if (part->kind == SEGMENT_NUMBERS) {
             size_t i = 0;
             for (; i + 4 <= count; i += 4) {
-                feature_map_vec4 four;
+                vec4 four;
                 read_four(&four, cells + i, a + i, b + i);
-                *(feature_map_vec4 *) (x + i) = four;
+                *(vec4 *) (x + i) = four;
                 lanes += four * four;
             }
             for (; i < count; i++) {

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from boltdp._arrays import Doubles, Integers, PackedRows
 from boltdp.errors import ParameterError
-from boltdp.kernel.sgd import _aligned_block, _library, feature_map_pointer
+from boltdp.kernel.sgd import _aligned_block, _library, _pointer
 
 Kind = Literal["numbers", "category", "steps", "constant"]
 _KINDS: tuple[Kind, ...] = ("numbers", "category", "steps", "constant")
@@ -138,7 +138,6 @@ class FeatureMap:
         return block
 
     def features(self, rows: PackedRows) -> Doubles:
-        """Return the labels and features of packed rows."""
         if rows.dtype != np.float32 or rows.ndim != 2 or rows.shape[1] != 1 + self.cells:
             raise ParameterError(
                 f"rows must be a 2-D array of float32 with 1 + {self.cells} columns, got {rows.dtype} of shape "
@@ -197,7 +196,7 @@ def scores(rows: PackedRows, weights: Doubles, feature_map: FeatureMap | None = 
     of_slots = slot_weights(weights, feature_map)
     out, room = np.empty((len(rows), len(weights))), np.empty(2 * of_slots.shape[1])
     _library.feature_map_scores(
-        feature_map_pointer(feature_map),
+        _pointer(feature_map),
         cells,
         contiguous.ctypes.data,
         len(rows),

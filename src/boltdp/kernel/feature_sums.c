@@ -4,24 +4,15 @@
 #include <math.h>
 #include <string.h>
 
-typedef double vec4 __attribute__((vector_size(32), aligned(8), may_alias));
-typedef int64_t mask4 __attribute__((vector_size(32), aligned(8), may_alias)); /* lanes of all ones or all zeros */
-
 #define AT(p, i) (*(vec4 *) (double *) ((p) + (i)))
-#define CHOOSE(mask, yes, no) ((vec4) (((mask) & (mask4) (yes)) | (~(mask) & (mask4) (no))))
 #define WHOLE (1.5 * 0x1p52) /* adding and subtracting it rounds to a whole number */
-
-static uint64_t dense_of(uint64_t cells, const struct feature_map *r)
-{
-    return r == NULL ? cells : r->dense;
-}
 
 uint64_t feature_sums_bytes(uint64_t cells, const void *map)
 {
     const struct feature_map *r = map;
     if (!sum_cells_fit(cells, r))
         return 0;
-    const uint64_t scratch = (dense_of(cells, r) + 3) / 4 * 4 + (r == NULL ? 0 : (r->groups + 1) / 2);
+    const uint64_t scratch = padded(feature_map_dense(r, cells)) + (r == NULL ? 0 : (r->groups + 1) / 2);
     return sizeof(struct feature_sums_state) + sizeof(double) * (2 * feature_map_slots(r, cells) + scratch) +
            (r == NULL ? 0 : r->bytes);
 }
@@ -94,10 +85,10 @@ INLINE void scan(struct feature_sums_state *s, const float *rows, size_t n_rows,
 {
     (void) wide;
     const struct feature_map *r = sum_map(&s->sum);
-    const uint64_t cells = s->sum.cells, slots = feature_map_slots(r, cells), dense = dense_of(cells, r);
-    const uint64_t padded = (dense + 3) / 4 * 4;
+    const uint64_t cells = s->sum.cells, slots = feature_map_slots(r, cells), dense = feature_map_dense(r, cells);
+    const uint64_t wide_dense = padded(dense);
     double *sums = s->data, *squares = sums + slots, *x = squares + slots;
-    uint32_t *active = (uint32_t *) (void *) (x + padded);
+    uint32_t *active = (uint32_t *) (void *) (x + wide_dense);
     for (size_t i = 0; i < n_rows; i++, rows += 1 + cells) {
         double square = 0.0;
         if (r != NULL)
@@ -107,8 +98,8 @@ INLINE void scan(struct feature_sums_state *s, const float *rows, size_t n_rows,
                 x[k] = (double) rows[1 + k];
         for (uint64_t g = 0; r != NULL && g < r->groups; g++)
             square += feature_map_squares(r)[active[g]];
-        clip(x, padded);
-        const double norm = sqrt(square + sum_of_squares(x, padded));
+        clip(x, wide_dense);
+        const double norm = sqrt(square + sum_of_squares(x, wide_dense));
         if (norm != norm)
             continue;
         const double scale = norm > s->radius ? s->radius / norm : 1.0;
@@ -118,10 +109,8 @@ INLINE void scan(struct feature_sums_state *s, const float *rows, size_t n_rows,
     }
     s->sum.summed += n_rows;
     /* Rows are as private after the scan as before it, and nobody needs them here. */
-    memset(x, 0, (padded + (r == NULL ? 0 : (r->groups + 1) / 2)) * sizeof *x);
+    memset(x, 0, (wide_dense + (r == NULL ? 0 : (r->groups + 1) / 2)) * sizeof *x);
 }
-
-DEFINE_SCANS
 
 static uint64_t slots_of(const struct feature_sums_state *s)
 {
@@ -141,14 +130,6 @@ static void join(void *state, const void *other)
         s->data[i] += o->data[i];
 }
 
-const struct sum_kind feature_sums_kind = {
-    .magic = UINT64_C(0x326d6f6d746c6f62), /* "boltmom2" in memory on a little-endian machine */
-    .max_rows = UINT64_C(1) << 33,         /* sums of up to this many rows are exact */
-    .header_bytes = sizeof(struct feature_sums_state),
-    .sums_at = sizeof(struct feature_sums_state),
-    .sums_end = sums_end,
-    .is_sound = is_sound,
-    .scan_portable = scan_portable,
-    .scan_avx2 = scan_avx2,
-    .join = join,
-};
+/* Sums of up to 2^33 rows are exact. */
+DEFINE_KIND(feature_sums, UINT64_C(0x326d6f6d746c6f62) /* "boltmom2" */, UINT64_C(1) << 33,
+            sizeof(struct feature_sums_state));

@@ -40,7 +40,7 @@ class FeatureSums(Summation):
     @property
     def value(self) -> Integers:
         """The sums, of shape (2, dims), which are as private as the rows."""
-        slots = self._cells if self._feature_map is None else self._feature_map.slots
+        slots = self.cells if self._feature_map is None else self._feature_map.slots
         sums = np.frombuffer(self._block, np.float64, 2 * slots, _HEADER_BYTES).astype(np.int64).reshape(2, slots)
         if self._feature_map is None:
             return sums

@@ -8,7 +8,6 @@
 #include "losses.h"
 #include "packing.h"
 
-typedef double vec4 __attribute__((vector_size(32), aligned(8), may_alias));
 typedef uint64_t word4 __attribute__((vector_size(32), aligned(8), may_alias));
 
 #define AT(p, i) (*(vec4 *) ((p) + (i)))
@@ -18,11 +17,6 @@ typedef uint64_t word4 __attribute__((vector_size(32), aligned(8), may_alias));
 static uint64_t vectors(const struct derivatives_state *s)
 {
     return loss_vectors(s->loss, s->classes);
-}
-
-static uint64_t padded(uint64_t count)
-{
-    return (count + 3) / 4 * 4;
 }
 
 /* How a row of numbers is made up. */
@@ -257,7 +251,7 @@ INLINE void read_number_tile(double *squares, const struct tile *t, const float 
     size_t i = 0;
     for (; i + 4 <= cells; i += 4)
         for (int r = 0; r < n; r++) {
-            feature_map_vec4 four;
+            vec4 four;
             read_four(&four, rows + r * (1 + cells) + i, a + i, b + i);
             AT(x, r * dense + i) = four;
             sums[r] += four * four;
@@ -493,8 +487,6 @@ INLINE void scan(struct derivatives_state *s, const float *rows, size_t n_rows, 
 #undef ARRAY
 }
 
-DEFINE_SCANS
-
 static size_t sums_end(const void *state)
 {
     const struct derivatives_state *s = state;
@@ -518,17 +510,9 @@ static void join(void *state, const void *other)
         partial[i] += others[i];
 }
 
-const struct sum_kind derivatives_kind = {
-    .magic = UINT64_C(0x376a626f746c6f62), /* "boltobj7" in memory on a little-endian machine */
-    .max_rows = UINT64_C(1) << 33,         /* that `high` and `low` have room for */
-    .header_bytes = sizeof(struct derivatives_state),
-    .sums_at = offsetof(struct derivatives_state, waiting),
-    .sums_end = sums_end,
-    .is_sound = is_sound,
-    .scan_portable = scan_portable,
-    .scan_avx2 = scan_avx2,
-    .join = join,
-};
+/* `high` and `low` have room for 2^33 rows. */
+DEFINE_KIND(derivatives, UINT64_C(0x376a626f746c6f62) /* "boltobj7" */, UINT64_C(1) << 33,
+            offsetof(struct derivatives_state, waiting));
 
 int derivatives_sum(const void *state, size_t bytes, double *out)
 {

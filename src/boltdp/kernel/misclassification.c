@@ -5,13 +5,10 @@
 
 #include "losses.h"
 
-typedef double vec4 __attribute__((vector_size(32), aligned(8), may_alias));
 typedef double vec2 __attribute__((vector_size(16), aligned(8), may_alias));
-typedef int64_t mask4 __attribute__((vector_size(32), aligned(8), may_alias)); /* lanes of all ones or all zeros */
 typedef uint32_t bits32 __attribute__((may_alias));
 
 #define AT(p, i) (*(const vec4 *) ((p) + (i)))
-#define CHOOSE(mask, yes, no) ((vec4) (((mask) & (mask4) (yes)) | (~(mask) & (mask4) (no))))
 
 #define GROUP 8
 
@@ -172,7 +169,7 @@ INLINE void read_group(double *x, uint32_t *active, const struct tile *t, const 
 /* Count the errors of the tile's rows, of which there are up to eight where they are read by a feature map. */
 INLINE void count_tile(struct misclassification_state *s, struct tile *t, const struct feature_map *r, int wide)
 {
-    const size_t slots = feature_map_slots(r, s->sum.cells), dense = r == NULL ? slots : r->dense;
+    const size_t slots = feature_map_slots(r, s->sum.cells), dense = feature_map_dense(r, slots);
     const size_t groups = (t->n + GROUP - 1) / GROUP;
     const size_t part = r != NULL || dense * groups * GROUP <= TILE_NUMBERS ? dense : TILE_NUMBERS / GROUP;
     const uint64_t all = s->models * s->vectors;
@@ -252,8 +249,6 @@ INLINE void scan(struct misclassification_state *s, const float *rows, size_t n_
            scratch_of(r) * sizeof(double));
 }
 
-DEFINE_SCANS
-
 static size_t sums_end(const void *state)
 {
     return sizeof(struct misclassification_state) + ((const struct misclassification_state *) state)->models * sizeof(uint64_t);
@@ -267,14 +262,5 @@ static void join(void *state, const void *other)
         s->data[model] += o->data[model];
 }
 
-const struct sum_kind misclassification_kind = {
-    .magic = UINT64_C(0x33727265746c6f62), /* "bolterr3" in memory on a little-endian machine */
-    .max_rows = UINT64_C(1) << 62,
-    .header_bytes = sizeof(struct misclassification_state),
-    .sums_at = sizeof(struct misclassification_state),
-    .sums_end = sums_end,
-    .is_sound = is_sound,
-    .scan_portable = scan_portable,
-    .scan_avx2 = scan_avx2,
-    .join = join,
-};
+DEFINE_KIND(misclassification, UINT64_C(0x33727265746c6f62) /* "bolterr3" */, UINT64_C(1) << 62,
+            sizeof(struct misclassification_state));

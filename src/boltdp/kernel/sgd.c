@@ -84,12 +84,6 @@ static uint64_t vectors(const struct sgd_recipe *r)
     return loss_vectors(r->loss, r->classes);
 }
 
-/* Weight vectors and rows are padded with zeros to whole groups of four numbers. */
-static uint64_t padded(uint64_t dims)
-{
-    return (dims + 3) / 4 * 4;
-}
-
 static uint64_t weight_count(const struct sgd_recipe *r)
 {
     return vectors(r) * padded(r->dims);
@@ -324,13 +318,9 @@ int sgd_weights(const void *state, size_t bytes, double *out)
 
 /* ---- the loops, once for each instruction set --------------------------------------------------------------- */
 
-typedef double vec4 __attribute__((vector_size(32), aligned(8), may_alias));
-typedef int64_t mask4 __attribute__((vector_size(32), aligned(8), may_alias)); /* lanes of all ones or all zeros */
 typedef float vec4f __attribute__((vector_size(16), aligned(4), may_alias));
 typedef uint64_t word4 __attribute__((vector_size(32), aligned(8), may_alias));
 typedef uint32_t vec8u __attribute__((vector_size(32), aligned(4), may_alias));
-
-#define CHOOSE(mask, yes, no) ((vec4) (((mask) & (mask4) (yes)) | (~(mask) & (mask4) (no))))
 
 #define MAX_BLOCK 32       /* rows read together: even, so that pairs stay whole */
 #define BLOCK_NUMBERS 2048 /* and the numbers they have together: 16 KiB, so that two blocks fit the cache */
@@ -440,13 +430,7 @@ static int passes_the_end(const struct sgd_state *s, const int64_t *positions, s
     return left == 0 && i < n;
 }
 
-int sgd_run(void *const *states, const size_t *bytes, size_t n_states, const void *rows, size_t n_rows, int element,
-            int build)
-{
-    return sgd_run_drawn(states, bytes, n_states, rows, n_rows, NULL, n_rows, element, build);
-}
-
-int sgd_run_drawn(void *const *states, const size_t *bytes, size_t n_states, const void *rows, size_t n_rows,
+int sgd_run(void *const *states, const size_t *bytes, size_t n_states, const void *rows, size_t n_rows,
                   const int64_t *positions, size_t n, int element, int build)
 {
     if (element != SGD_FLOAT32 && element != SGD_FLOAT64)

@@ -123,16 +123,13 @@ uint64_t sgd_cells(const void *state);
 /* Everything that can be wrong with a block that claims to be a state. */
 int sgd_check(const void *state, size_t bytes);
 
-/* Feed packed rows to several models in one scan. Nothing is changed unless all of it can be done. */
-int sgd_run(void *const *states, const size_t *bytes, size_t n_states, const void *rows, size_t n_rows, int element,
-            int build);
-
 /*
- * The same for the rows at n positions, in their order. SGD_BATCH_END among them is no row: it ends a batch of a marked
- * recipe, and nothing else does. Models of other recipes take it for a neutral row.
+ * Feed the packed rows at n positions, in their order, to several models in one scan; with NULL, the first n rows.
+ * Nothing is changed unless all of it can be done. SGD_BATCH_END among the positions is no row: it ends a batch of a
+ * marked recipe, and nothing else does. Models of other recipes take it for a neutral row.
  */
 #define SGD_BATCH_END INT64_C(-1)
-int sgd_run_drawn(void *const *states, const size_t *bytes, size_t n_states, const void *rows, size_t n_rows,
+int sgd_run(void *const *states, const size_t *bytes, size_t n_states, const void *rows, size_t n_rows,
                   const int64_t *positions, size_t n, int element, int build);
 
 /* The mean of the last `averaged` iterates, into out[D]. Meaningful once the passes are done. */

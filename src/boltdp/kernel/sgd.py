@@ -19,7 +19,7 @@ import numpy.typing as npt
 from boltdp._arrays import Doubles, Floats, Integers
 from boltdp._native import load
 from boltdp.errors import DataError, ParameterError
-from boltdp.privacy.mechanisms import Kind, Mechanism
+from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.training_problem import Recipe, check_undivided
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ _library = load(
         "sgd_init": (c_int, [c_void_p, c_size_t, POINTER(_Recipe), c_char_p, c_void_p, c_void_p]),
         "sgd_cells": (c_uint64, [c_void_p]),
         "sgd_check": (c_int, [c_void_p, c_size_t]),
-        "sgd_run_drawn": (
+        "sgd_run": (
             c_int,
             [POINTER(c_void_p), POINTER(c_size_t), *[c_size_t, c_void_p] * 2, c_size_t, c_int, c_int],
         ),
@@ -183,7 +183,7 @@ class State:
         class_weights = _make_class_weights(recipe.class_weights, classes)
         if feature_map is not None and feature_map.dims != recipe.dims:
             raise ParameterError(f"feature_map must be of {recipe.dims} features, got {feature_map.dims}")
-        map_pointer = feature_map_pointer(feature_map)
+        map_pointer = _pointer(feature_map)
         size = _library.sgd_bytes(c_recipe, map_pointer)
         self._block = _aligned_block(size)
         code = _library.sgd_init(self._block.ctypes.data, size, c_recipe, key, _pointer(class_weights), map_pointer)
@@ -214,30 +214,17 @@ class State:
         return _Header.from_buffer(self._block.data)
 
     @property
-    def _vectors(self) -> int:
-        recipe = self._header.recipe
-        return int(_library.losses_vectors(recipe.loss, recipe.classes))
-
-    @property
     def weights(self) -> Doubles:
         """The last or averaged weights, as the recipe says, of shape (vectors, dims); final when finished.
 
         They contain the noise of the updates, if there is any, and no other noise.
         """
         recipe = self._header.recipe
-        out = np.empty((self._vectors, recipe.dims))
+        out = np.empty((_library.losses_vectors(recipe.loss, recipe.classes), recipe.dims))
         code = _library.sgd_weights(self._block.ctypes.data, self._block.size, out.ctypes.data)
         if code:
             raise DataError(_error_text(code))
         return out
-
-    @property
-    def noise(self) -> Mechanism | None:
-        recipe = self._header.recipe
-        if recipe.noise == _NO_NOISE:
-            return None
-        kind: Kind = "gaussian" if recipe.noise == _NOISES["gaussian"] else "spherical"
-        return Mechanism(kind, recipe.deviation, max(1, self._vectors - 1) * recipe.dims)
 
     @property
     def updates(self) -> int:
@@ -280,8 +267,7 @@ def run(
     state. The result does not depend on how rows are split into blocks, nor on `build`, the instruction set, which is
     for tests; the default is the fastest.
     """
-    if build is not None and build not in builds():
-        raise ParameterError(f"build must be one of {', '.join(builds())}, got {build!r}")
+    build_number = _build_number(build)
     if rows.dtype not in _ELEMENTS or rows.ndim != 2 or not rows.flags.c_contiguous:
         raise ParameterError(
             f"rows must be a C-contiguous 2-D array of float32 or float64, got {rows.ndim}-D {rows.dtype}"
@@ -297,7 +283,7 @@ def run(
     for state in states:
         if rows.shape[1] != 1 + state.cells:
             raise ParameterError(f"rows must have 1 + {state.cells} columns, got {rows.shape[1]}")
-    code = _library.sgd_run_drawn(
+    code = _library.sgd_run(
         (c_void_p * len(states))(*(state._block.ctypes.data for state in states)),
         (c_size_t * len(states))(*(state._block.size for state in states)),
         len(states),
@@ -306,10 +292,16 @@ def run(
         None if positions is None else positions.ctypes.data,
         rows.shape[0] if positions is None else len(positions),
         _ELEMENTS[rows.dtype],
-        _FASTEST if build is None else _BUILDS[build],
+        build_number,
     )
     if code:
         raise ParameterError(_error_text(code))
+
+
+def _build_number(build: str | None) -> int:
+    if build is not None and build not in builds():
+        raise ParameterError(f"build must be one of {', '.join(builds())}, got {build!r}")
+    return _FASTEST if build is None else _BUILDS[build]
 
 
 def builds() -> tuple[str, ...]:
@@ -337,13 +329,11 @@ def _make_class_weights(weights: tuple[float, ...] | None, classes: int) -> Doub
     return np.array(weights, dtype=np.float64)
 
 
-def feature_map_pointer(feature_map: FeatureMap | None) -> int | None:
-    """Return the address of the block of a feature map, or None without one."""
-    return None if feature_map is None else feature_map.block.ctypes.data
-
-
-def _pointer(numbers: Doubles | None) -> int | None:
-    return None if numbers is None else numbers.ctypes.data
+def _pointer(numbers: Doubles | FeatureMap | None) -> int | None:
+    """Return the address of numbers, or of the block of a feature map; None without any."""
+    if numbers is None:
+        return None
+    return numbers.ctypes.data if isinstance(numbers, np.ndarray) else numbers.block.ctypes.data
 
 
 def _aligned_block(size: int) -> npt.NDArray[np.uint8]:

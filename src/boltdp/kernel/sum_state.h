@@ -68,8 +68,8 @@ static inline const struct feature_map *sum_map(const struct sum_state *s)
 #define INLINE static inline __attribute__((always_inline))
 
 /*
- * The two scans of a kind, by `scan(state, rows, n_rows, wide)` of its file: `wide`, known when it is compiled, says that
- * registers have four numbers.
+ * The kind of a file, by its functions sums_end, is_sound, join and `scan(state, rows, n_rows, wide)`: `wide`, known when
+ * it is compiled, says that registers have four numbers. A magic is text in memory on a little-endian machine.
  */
 #if defined(__x86_64__)
 #define DEFINE_SCAN_AVX2                                                                             \
@@ -82,11 +82,22 @@ static inline const struct feature_map *sum_map(const struct sum_state *s)
 #define scan_avx2 NULL
 #endif
 
-#define DEFINE_SCANS                                                       \
-    static void scan_portable(void *state, const float *rows, size_t n)    \
-    {                                                                      \
-        scan(state, rows, n, 0);                                           \
-    }                                                                      \
-    DEFINE_SCAN_AVX2
+#define DEFINE_KIND(name, its_magic, most_rows, first_sum)              \
+    static void scan_portable(void *state, const float *rows, size_t n) \
+    {                                                                   \
+        scan(state, rows, n, 0);                                        \
+    }                                                                   \
+    DEFINE_SCAN_AVX2                                                    \
+    const struct sum_kind name##_kind = {                               \
+        .magic = its_magic,                                             \
+        .max_rows = most_rows,                                          \
+        .header_bytes = sizeof(struct name##_state),                    \
+        .sums_at = first_sum,                                           \
+        .sums_end = sums_end,                                           \
+        .is_sound = is_sound,                                           \
+        .scan_portable = scan_portable,                                 \
+        .scan_avx2 = scan_avx2,                                         \
+        .join = join,                                                   \
+    }
 
 #endif

@@ -6,10 +6,11 @@ import copy
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from boltdp._arrays import Doubles, PackedRows
 from boltdp.errors import DataError, ParameterError
-from boltdp.kernel.sgd import _BUILDS, _FASTEST, _aligned_block, _error_text, _library, builds, feature_map_pointer
+from boltdp.kernel.sgd import _aligned_block, _build_number, _error_text, _library, _pointer
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -34,28 +35,22 @@ class Summation:
         *arguments: float | None,
     ) -> int:
         """Make the block by the functions KIND_bytes and KIND_init of C, and return the error code."""
-        pointer = feature_map_pointer(feature_map)
-        self._cells, self._feature_map = cells, feature_map
+        pointer = _pointer(feature_map)
+        self._feature_map = feature_map
+        self.cells = cells  #: numbers per packed row, without the label
         self._block = _aligned_block(getattr(_library, f"{kind}_bytes")(*shape, pointer))
         init = getattr(_library, f"{kind}_init")
         code: int = init(self._block.ctypes.data, self._block.size, *shape, pointer, *arguments)
         self._first = self._block.copy()
         return code
 
-    @property
-    def cells(self) -> int:
-        """Numbers per packed row, without the label."""
-        return self._cells
-
     def add(self, rows: PackedRows, *, build: str | None = None) -> None:
         """Add a block of packed rows; for `build` see `sgd.run`."""
-        if build is not None and build not in builds():
-            raise ParameterError(f"build must be one of {', '.join(builds())}, got {build!r}")
+        number = _build_number(build)
         if rows.dtype != np.float32 or rows.ndim != 2 or not rows.flags.c_contiguous:
             raise ParameterError(f"rows must be a C-contiguous 2-D array of float32, got {rows.ndim}-D {rows.dtype}")
-        if rows.shape[1] != 1 + self._cells:
-            raise ParameterError(f"rows must have 1 + {self._cells} columns, got {rows.shape[1]}")
-        number = _FASTEST if build is None else _BUILDS[build]
+        if rows.shape[1] != 1 + self.cells:
+            raise ParameterError(f"rows must have 1 + {self.cells} columns, got {rows.shape[1]}")
         code = _library.sum_add(self._block.ctypes.data, self._block.size, rows.ctypes.data, len(rows), number)
         if code:
             raise ParameterError(_error_text(code))
@@ -69,11 +64,13 @@ class Summation:
 
     def join(self, other: Self) -> None:
         """Add another sum, made by `fresh`, over other rows."""
-        if other._block.size != self._block.size:
+        if not self._absorb(other._block):
             raise ParameterError(self._mismatch)
-        code = _library.sum_join(self._block.ctypes.data, self._block.size, other._block.ctypes.data)
-        if code:
-            raise ParameterError(self._mismatch)
+
+    def _absorb(self, block: npt.NDArray[np.uint8]) -> bool:
+        """Add the block of another sum; return False if it belongs to one with other weights or another feature map."""
+        mine = self._block
+        return block.size == mine.size and not _library.sum_join(mine.ctypes.data, mine.size, block.ctypes.data)
 
     def to_bytes(self) -> bytes:
         """Serialize the sum. It has weights and sums without noise: as private as the rows."""
@@ -86,9 +83,7 @@ class Summation:
         code = _library.sum_check(block.ctypes.data, block.size)
         if code:
             raise DataError(f"cannot go on from these bytes: {_error_text(code)}")
-        # A block that cannot be joined belongs to another sum, with other weights or another feature map.
-        first = self.fresh()._block
-        if block.size != first.size or _library.sum_join(first.ctypes.data, first.size, block.ctypes.data):
+        if not self.fresh()._absorb(block):
             raise DataError(self._mismatch)
         self._block = block
 

@@ -42,11 +42,7 @@ class Budget:
         return Budget(_divide_down(self.epsilon, parts), _divide_down(self.delta, parts))
 
     def take(self, share: float) -> tuple[Budget, Budget]:
-        """Return a share, from 0 to 1, and the remaining budget; their sum never exceeds the whole.
-
-        >>> Budget(1.0).take(0.25)
-        (Budget(epsilon=0.25, delta=0.0), Budget(epsilon=0.75, delta=0.0))
-        """
+        """Return a share, from 0 to 1, and the remaining budget; their sum never exceeds the whole."""
         taken = Budget(self.epsilon * share, self.delta * share)
         return taken, self.less(taken)
 

@@ -99,22 +99,18 @@ class Certificate:
 
     @cached_property
     def training_noise(self) -> Mechanism | None:
-        """The noise before or inside the training of each model."""
         return self.training.training_noise
 
     @cached_property
     def release_noise(self) -> Mechanism | None:
-        """The noise added to the weights of each model at the end."""
         return self.training.release_noise
 
     @cached_property
     def sensitivity(self) -> Sensitivity | None:
-        """The sensitivity of the weights that the release noise is added to."""
         return self.training.sensitivity
 
     @property
     def rows(self) -> int:
-        """The number of private rows."""
         return self.problem.rows if self.selection is None else self.selection.rows
 
     @property
@@ -128,7 +124,6 @@ class Certificate:
 
     @cached_property
     def seeded(self) -> bool:
-        """Whether the noise came from a seed."""
         return SEEDED in self.spent.non_private_reasons
 
     @cached_property

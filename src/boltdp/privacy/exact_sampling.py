@@ -94,7 +94,6 @@ class Uniforms:
 
     @property
     def bits(self) -> int:
-        """The number of known bits of each uniform."""
         return WORD_BITS * (1 + len(self._streams))
 
     def refine(self) -> None:

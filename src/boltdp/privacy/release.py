@@ -153,11 +153,6 @@ def release_values(counts: Mapping[V, int], event: NoisyCounts, random_bytes: Ra
     """Return the private values whose noisy counts exceed the threshold of `event`, the most frequent first.
 
     Proof: noisy_counts.md 3
-
-    >>> from boltdp.privacy.events.noisy_counts import make_noisy_counts
-    >>> event = make_noisy_counts(Budget(1.0, 1e-6), releases=1, unknown=1)
-    >>> [*release_values({"a name": 1, "no": 5000, "yes": 9000}, event, Randomness().stream())]
-    ['yes', 'no']
     """
     if event.threshold is None:
         raise ParameterError("the event must have a threshold for values that only rows know")

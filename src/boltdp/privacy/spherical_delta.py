@@ -54,9 +54,6 @@ def find_spherical_scale(spent: Callable[[float], arb], *, delta: float, pure: f
     to decide is rejected.
 
     Proof: mechanisms.md 6
-
-    >>> round(find_spherical_scale(lambda scale: 1 / arb(scale), delta=0.25, pure=8.0), 9)
-    4.0
     """
 
     def scale(shortfall: float) -> float:

@@ -55,10 +55,6 @@ class Schedule:
         np.divide(self.scale, t, out=t)
         return np.minimum(t, self.cap, out=t)
 
-    def steps(self, start: int, stop: int) -> Doubles:
-        """Return eta_t for t = start, ..., stop - 1."""
-        return self.at(np.arange(start, stop))
-
     @property
     def largest(self) -> float:
         """The largest step, which is the first, as schedules never increase."""

@@ -43,7 +43,7 @@ class Problem:
     loss: Loss
     dims: int  #: the features of a row, including the constant feature
     rows: int  #: m
-    regularization: float = 0.0  #: lambda
+    regularization: float = 0.0  #: lambda, the strong convexity of the whole objective
     class_weights: tuple[float, ...] | None = field(default=None, metadata=IF_GIVEN)  #: one per class; None: all are 1
     #: g, the maximum number of rows per person, if neighbours differ in a person; None: they differ in a row
     person_rows: int | None = field(default=None, metadata=IF_GIVEN)
@@ -85,11 +85,6 @@ class Problem:
     def beta(self) -> float:
         """Smoothness of the whole objective."""
         return self.loss.smoothness + self.regularization
-
-    @property
-    def gamma(self) -> float:
-        """Strong convexity of the whole objective."""
-        return self.regularization
 
     @property
     def weights(self) -> int:

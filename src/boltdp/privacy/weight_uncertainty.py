@@ -8,9 +8,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from boltdp.privacy.events.event import Noiseless, Training
+from boltdp.privacy.events.event import Training
 from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation
-from boltdp.privacy.events.output_perturbation import OutputPerturbation
 from boltdp.privacy.mechanisms import Mechanism
 
 
@@ -29,10 +28,9 @@ def weight_deviation(training: Training) -> WeightDeviation | None:
     """
     # Several vectors sum to zero, so that each has its share of the free directions of the noise.
     part = math.sqrt(training.problem.loss.directions / training.problem.loss.vectors)
-    if isinstance(training, Noiseless):
-        return WeightDeviation(0.0, exact=True)
-    if isinstance(training, OutputPerturbation):
-        return WeightDeviation(part * training.noise.deviation, exact=True)
+    if training.training_noise is None:
+        noise = training.release_noise
+        return WeightDeviation(0.0 if noise is None else part * noise.deviation, exact=True)
     if isinstance(training, ObjectivePerturbation):
         strength = training.problem.rows * training.problem.regularization
         stopped = training.sensitivity.total  # at least the distance from the exact minimiser to the computed weights

@@ -17,7 +17,7 @@ from boltdp._charts import picture
 from boltdp._files import write_text
 from boltdp.context import Context
 from boltdp.errors import BoltdpError, ParameterError, check_whole_number
-from boltdp.privacy.events.output_perturbation import Analysis
+from boltdp.privacy.events.event import Analysis
 from boltdp.privacy.release import Randomness
 from boltdp.schema.curves import add_curves
 from boltdp.schema.schema import Schema

@@ -122,11 +122,8 @@ class PostgresEngine(Engine):
     def columns(self) -> dict[str, ColumnType]:
         return {name: column.type for name, column in self._describe_columns().items()}
 
-    def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
-        return self.batches_keeping(columns, (), parse=parse)
-
-    def batches_keeping(
-        self, columns: Sequence[str], keep: Sequence[str], *, parse: Mapping[str, Kind] | None = None
+    def batches(
+        self, columns: Sequence[str], keep: Sequence[str] = (), *, parse: Mapping[str, Kind] | None = None
     ) -> Iterator[pa.RecordBatch]:
         described = self._describe_columns()
         numbers = [name for name in columns if (parse or {}).get(name) == "number"]

@@ -6,7 +6,7 @@ import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property
-from itertools import groupby
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from boltdp._arrays import PackedRows
 from boltdp.context import Context
-from boltdp.engines.base import Engine, PreparedRows, Slice, check_columns
+from boltdp.engines.base import Engine, PreparedRows, Slice, check_columns, check_names
 from boltdp.engines.person_limit import check_person_id
 from boltdp.engines.spark import executor_tasks
 from boltdp.engines.spark.executor_tasks import Window
@@ -107,10 +107,7 @@ class SparkEngine(Engine):
     def _types(self) -> dict[str, Any]:
         """Spark's types of the columns."""
         fields = self._session.ask(lambda: self._frame.schema.fields, "the columns cannot be read", names_only=True)
-        names = [field.name for field in fields]
-        twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
-        if twice is not None:
-            raise DataError(f"the columns of the data must have different names, got {twice!r} more than once")
+        check_names([field.name for field in fields])
         return {field.name: field.dataType for field in fields}
 
     def _spark_type(self, name: str) -> str:
@@ -119,10 +116,13 @@ class SparkEngine(Engine):
     def columns(self) -> dict[str, ColumnType]:
         return {name: _column_type(spark) for name, spark in self._types.items()}
 
-    def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
+    def batches(
+        self, columns: Sequence[str], keep: Sequence[str] = (), *, parse: Mapping[str, Kind] | None = None
+    ) -> Iterator[pa.RecordBatch]:
         del parse  # every column has a type
-        for shipped in self._ship(columns, None):
-            yield executor_tasks.arrow_batch(shipped)
+        names = [*columns, *keep]
+        for shipped in self._ship([*dict.fromkeys(names)], None):
+            yield executor_tasks.arrow_batch(shipped).select(names)
 
     def slice(self, start: int, stop: int) -> SparkSlice:
         return SparkSlice(self, start, stop)
@@ -342,11 +342,9 @@ def _split_key(place: Place) -> tuple[int, int, int]:
 
 
 def _start_positions(places: Sequence[Place], files: Mapping[int, str]) -> list[int]:
-    starts, at = [0] * len(places), 0
-    for i in sort_by_file(places, files):
-        starts[i] = at
-        at += places[i].rows
-    return starts
+    order = sort_by_file(places, files)
+    starts = accumulate((places[i].rows for i in order), initial=0)
+    return [start for _, start in sorted(zip(order, starts, strict=False))]
 
 
 def _read_table(session: Session, name: str) -> Any:

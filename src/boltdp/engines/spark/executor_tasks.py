@@ -13,6 +13,7 @@ import struct
 import tempfile
 from abc import ABC, abstractmethod
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -25,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from boltdp._arrays import Integers, PackedRows
+from boltdp._arrays import Booleans, Integers, PackedRows
 from boltdp._version import __version__
 from boltdp.context import Context
 from boltdp.encoding.arrow_buffers import missing, values
@@ -99,8 +100,7 @@ def partition_number() -> int:
 
     context = TaskContext.get()
     assert context is not None
-    number: int = context.partitionId()
-    return number
+    return int(context.partitionId())
 
 
 def rows_per_block(width: int) -> int:
@@ -272,8 +272,7 @@ def arrow_bytes(batch: pa.RecordBatch) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
+    return bytes(sink.getvalue())
 
 
 def arrow_batch(data: bytes) -> pa.RecordBatch:
@@ -405,43 +404,37 @@ class Scatter(Task):
         return positions
 
 
-class _RangeBuffer:
-    """Collects the rows of a range in their slots, in memory or in an anonymous file."""
-
-    def __init__(self, rows: int, width: int, memory_bytes: int) -> None:
-        shape = (rows, width)
-        if 4 * rows * width <= memory_bytes:
-            self._rows: PackedRows = np.empty(shape, np.float32)
-        else:
-            with tempfile.TemporaryFile(dir=block_cache.local_directory()) as file:
-                self._rows = np.memmap(file, np.float32, "w+", shape=shape)
-        self._seen = np.zeros(rows, np.bool_)
-        self._count = 0
-
-    def put(self, slots: Integers, packed: npt.NDArray[np.float32]) -> None:
-        packing.put(packed.reshape(len(slots), -1), slots, self._rows)
-        self._seen[slots] = True
-        self._count += len(slots)
-
-    def finish(self) -> PackedRows:
-        """Return all rows; raises unless each was received exactly once."""
-        if self._count != len(self._rows) or not self._seen.all():
-            raise DataError(CHANGED)
-        return self._rows
-
-
 def gather_rows(
     batches: Iterator[pa.RecordBatch], sizes: Sequence[int], width: int, memory_bytes: int
 ) -> dict[int, PackedRows]:
-    """Sort the chunks of a partition into the rows of ranges, by the number of the range."""
-    parts: dict[int, _RangeBuffer] = {}
+    """Sort the chunks of a partition into the rows of ranges, by the number of the range.
+
+    Each row must be received exactly once.
+    """
+    ranges: dict[int, PackedRows] = {}
+    seen: dict[int, Booleans] = {}
+    received: Counter[int] = Counter()
     for one in read_rows(batches):
         part = one["part"]
-        if part not in parts:
-            parts[part] = _RangeBuffer(sizes[part], width, memory_bytes)
+        if part not in ranges:
+            ranges[part] = _allocate_rows(sizes[part], width, memory_bytes)
+            seen[part] = np.zeros(sizes[part], np.bool_)
         slots = np.frombuffer(one["slots"], np.uint32).astype(np.int64)
-        parts[part].put(slots, np.frombuffer(reveal(one["packed"]), np.float32))
-    return {part: parts.pop(part).finish() for part in sorted(parts)}
+        rows = np.frombuffer(reveal(one["packed"]), np.float32).reshape(len(slots), -1)
+        packing.put(rows, slots, ranges[part])
+        seen[part][slots] = True
+        received[part] += len(slots)
+    if any(received[part] != sizes[part] or not seen[part].all() for part in ranges):
+        raise DataError(CHANGED)
+    return dict(sorted(ranges.items()))
+
+
+def _allocate_rows(rows: int, width: int, memory_bytes: int) -> PackedRows:
+    """Return an array of rows, in memory or in an anonymous file."""
+    if 4 * rows * width <= memory_bytes:
+        return np.empty((rows, width), np.float32)
+    with tempfile.TemporaryFile(dir=block_cache.local_directory()) as file:
+        return np.memmap(file, np.float32, "w+", shape=(rows, width))
 
 
 @dataclass(frozen=True)
@@ -562,8 +555,7 @@ def hide_results(results: Sequence[Summation] | Sequence[State], payload: bytes,
 
 def read_results(data: bytes) -> list[bytes]:
     """Undo `hide_results`; return the bytes of sums or states."""
-    results: list[bytes] = pickle.loads(reveal(data))
-    return results
+    return [*pickle.loads(reveal(data))]
 
 
 @dataclass(frozen=True)
@@ -593,7 +585,6 @@ class ScanTask(Task):
         """Yield the digest and the rows of each block; None instead of rows: it is missing in the cache."""
 
     def add(self, fed: list[Any], rows: Any) -> None:
-        """Add the rows of a block to all sums."""
         for each in fed:
             each.add(rows)
 

@@ -71,9 +71,12 @@ class Stored:
 
         `run` is the name of the blocks in the cache of executors, and `fault` the message if the job fails.
         """
+        from pyspark import StorageLevel
+
         self.session, self.width, self._run, self._fault = session, width, run, fault
         self.frame = frame
-        level = storage_level()
+        # Deserialized, which is faster to scan than serialized storage.
+        level = StorageLevel.MEMORY_AND_DISK_DESER
         # The places are persisted separately, so that a scan of cached blocks does not read Spark's copies.
         self._named = session.ask(lambda: frame.persist(level).select(*PLACES).persist(level), fault)
         self.places: list[Place] = []
@@ -126,8 +129,7 @@ class Stored:
         if self.parts > join_tasks:
             join = executor_tasks.JoinSums(task.payload)
             partial = self.session.map_partitions(partial.repartitionById(join_tasks, "part"), join)
-        found: list[Any] = self.session.ask(partial.collect, "the rows cannot be summed")
-        return found
+        return [*self.session.ask(partial.collect, "the rows cannot be summed")]
 
     def _sum_missing(self, found: Sequence[Any], sums: Sequence[Summation], payload: bytes) -> list[Any]:
         """Sum the blocks missing in the cache of executors from Spark's persisted copies."""
@@ -153,7 +155,6 @@ class Stored:
         return {(place.part, place.number): (start, place.digest) for place, start in known}
 
     def filter_blocks(self, window: Window) -> Any:
-        """Return the DataFrame of the blocks that overlap a window."""
         overlapping = f"start < {window.stop} AND start + rows > {window.start}"
         return self.frame.where(f"fault IS NOT NULL OR ({overlapping})")
 
@@ -185,10 +186,6 @@ class PreparedBlocks(PreparedRows):
     def __init__(self, blocks: Blocks, *, feature_map: FeatureMap | None) -> None:
         super().__init__(0, blocks.rows, cells=blocks.width - 1, feature_map=feature_map, ordered=blocks.ordered)
         self._blocks, self._share = blocks, 1.0
-
-    @property
-    def parts(self) -> int:
-        return len(self._blocks.bounds) - 1
 
     def blocks(self) -> Iterator[PackedRows]:
         return self._blocks.apply_moves().stream(self._window)
@@ -276,7 +273,6 @@ class Blocks:
             self._drop_local()
 
     def apply_moves(self) -> Stored:
-        """Apply all pending moves and return the blocks."""
         while self._rounds:
             self._make_moves()
         return self._stored
@@ -388,10 +384,3 @@ def raise_faults(found: Sequence[Any]) -> None:
         fault = one["fault"]
         if fault is not None:
             raise DataError(fault, hint=CHANGED_HINT if fault == CHANGED else None)
-
-
-def storage_level() -> Any:
-    """Return memory and disk, deserialized, which is faster to scan than serialized storage."""
-    from pyspark import StorageLevel
-
-    return StorageLevel.MEMORY_AND_DISK_DESER

@@ -11,7 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from boltdp.errors import ParameterError, check_whole_number
 from boltdp.privacy.budget import Budget
@@ -22,6 +22,9 @@ from boltdp.privacy.training_problem import Problem, Recipe
 #: Reasons why a model has no privacy guarantee.
 SEEDED = "the noise came from a seed, so that whoever knows it can take the noise away"
 NOISELESS = "no noise was added"
+
+#: Whether the noise is calibrated to a bound proved here, or to a published one.
+Analysis = Literal["proved", "paper"]
 
 #: Planned and requested epsilons with at most this relative difference, from rounding, are the same.
 EPSILON_TOLERANCE = 1e-12
@@ -98,10 +101,15 @@ class Training(Event):
     """The training of one model, up to the released weights."""
 
     problem: Problem
+    analysis: Analysis = "proved"
 
     @property
     def person_rows(self) -> int | None:
         return self.problem.person_rows
+
+    @property
+    def published(self) -> bool:
+        return self.analysis == "paper"
 
     @property
     @abstractmethod
@@ -122,6 +130,13 @@ class Training(Event):
     def sensitivity(self) -> Sensitivity | None:
         """The sensitivity of the weights that the release noise is added to."""
         return None
+
+    @property
+    def noisy_vectors(self) -> tuple[tuple[str, Mechanism, float], ...]:
+        """The name, noise and sensitivity of each kind of vector with exact noise; noise in updates is not exact."""
+        if self.release_noise is None or self.sensitivity is None:
+            return ()
+        return (("weights", self.release_noise, self.sensitivity.total),)
 
 
 @dataclass(frozen=True)

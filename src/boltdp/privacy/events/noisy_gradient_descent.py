@@ -74,6 +74,10 @@ class NoisyGradients(Training):
         return self.noise
 
     @property
+    def noisy_vectors(self) -> tuple[tuple[str, Mechanism, float], ...]:
+        return (("sums of a scan", self.noise, sum_sensitivity(self.problem, self.clip).total),)
+
+    @property
     def derived(self) -> dict[str, Any]:
         return {"sensitivity_of_a_sum": sum_sensitivity(self.problem, self.clip).total}
 

@@ -23,8 +23,8 @@ from boltdp.privacy.accounting.composition import (
     smallest_deviation,
 )
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.events.event import Training
-from boltdp.privacy.events.output_perturbation import Analysis, check_analysis, check_dimensions
+from boltdp.privacy.events.event import Analysis, Training, round_up
+from boltdp.privacy.events.output_perturbation import check_analysis, check_dimensions
 from boltdp.privacy.mechanisms import Mechanism, gaussian_sigma, smallest_noise
 from boltdp.privacy.training_problem import Recipe, check_single_rows, check_undivided
 
@@ -40,9 +40,6 @@ BST14_PUBLISHED = "its published argument takes sums of gradients to differ by 1
 PERSON_HINT = (
     "take the algorithm objective, noisy-gd or bolton; bst14 and dpsgd take a person_id with max_rows_per_person = 1"
 )
-
-#: A factor larger than the rounding error of the few operations of a formula below.
-_ROUND_UP = 1.0 + 2.0**-48
 
 
 @dataclass(frozen=True)
@@ -96,10 +93,6 @@ class NoisyUpdates(Training):
         return ALGORITHMS[self.sampling]
 
     @property
-    def published(self) -> bool:
-        return self.analysis == "paper"
-
-    @property
     def training_noise(self) -> Mechanism:
         return self.noise
 
@@ -109,7 +102,7 @@ def scs13_noise(recipe: Recipe, budget: Budget) -> Mechanism:
 
     Proof: noisy_sgd.md 2
     """
-    reach = _gradient_sensitivity(recipe) * _ROUND_UP
+    reach = round_up(_gradient_sensitivity(recipe))
     spherical = Mechanism("spherical", reach * recipe.passes / budget.epsilon, recipe.dimensions)
     if budget.delta == 0:
         return spherical
@@ -128,7 +121,7 @@ def scs13_published(recipe: Recipe, budget: Budget) -> Mechanism:
     if budget.delta == 0:
         return scs13_noise(recipe, budget)
     share = budget.split(recipe.passes)
-    sigma = _gradient_sensitivity(recipe) * _ROUND_UP * _classical_sigma(share)
+    sigma = round_up(_gradient_sensitivity(recipe)) * _classical_sigma(share)
     return Mechanism("gaussian", sigma, recipe.dimensions)
 
 
@@ -172,8 +165,8 @@ def _sampled_noise(recipe: Recipe, budget: Budget, sampling: Sampling) -> Mechan
 def _sampled_update(recipe: Recipe, sampling: Sampling) -> tuple[float, float]:
     """Return the length in units of which a profile states the noise of an update, and the rate of its sample."""
     if sampling == "fixed size":
-        return _gradient_sensitivity(recipe) * _ROUND_UP, recipe.largest_batch / recipe.rows
-    return recipe.loss.lipschitz * recipe.batches / recipe.rows * _ROUND_UP, 1.0 / recipe.batches
+        return round_up(_gradient_sensitivity(recipe)), recipe.largest_batch / recipe.rows
+    return round_up(recipe.loss.lipschitz * recipe.batches / recipe.rows), 1.0 / recipe.batches
 
 
 def _gradient_sensitivity(recipe: Recipe) -> float:

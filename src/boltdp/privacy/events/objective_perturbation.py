@@ -90,6 +90,12 @@ class ObjectivePerturbation(Training):
         return stopping_sensitivity(self.problem, self.linear)
 
     @property
+    def noisy_vectors(self) -> tuple[tuple[str, Mechanism, float], ...]:
+        assert self.problem.loss.simplex is not None
+        edge = math.sqrt(self.problem.loss.simplex.edge_squared)
+        return (("linear term", self.linear, 2.0 * self.problem.changed_rows * edge), *super().noisy_vectors)
+
+    @property
     def derived(self) -> dict[str, Any]:
         return {"sensitivity_at_the_end": self.sensitivity.total, "volume_term": volume_bound(self.problem)}
 
@@ -175,12 +181,6 @@ def objective_noise(problem: Problem, budget: Budget) -> Mechanism:
     """Return the noise q of smallest expected L2 norm that makes the exact minimiser private.
 
     Proof: objective_perturbation.md 2, 3
-
-    >>> from boltdp.losses import Logistic
-    >>> problem = Problem(loss=Logistic(), dims=50, rows=10**6, regularization=1e-4)
-    >>> noise = objective_noise(problem, Budget(1.0, 1e-6))
-    >>> noise.kind, round(noise.scale, 3)
-    ('spherical', 1.1)
     """
     check_objective(problem)
     spherical = Mechanism("spherical", spherical_scale(problem, budget), problem.dimensions)
@@ -205,11 +205,6 @@ def spherical_scale(problem: Problem, budget: Budget) -> float:
     """Return the smallest certified scale of spherical q: for pure privacy 2*L/epsilon, if Lambda is large enough.
 
     Proof: objective_perturbation.md 3
-
-    >>> from boltdp.losses import Logistic
-    >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
-    >>> [round(spherical_scale(problem, Budget(1.0, delta)), 4) for delta in (0.0, 1e-6)]
-    [2.0, 1.8648]
     """
     check_volume(problem, budget.epsilon)
     if budget.delta == 0:

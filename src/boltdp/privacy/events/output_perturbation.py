@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from boltdp.errors import ParameterError
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.events.event import Training
+from boltdp.privacy.events.event import Analysis, Training
 from boltdp.privacy.events.sgd_sensitivity import Sensitivity, check_steps, published_sensitivity, sensitivity
 from boltdp.privacy.mechanisms import Mechanism, calibrate
 from boltdp.privacy.training_problem import Recipe, check_single_rows, check_undivided
-
-#: Whether the noise is calibrated to a bound proved here, or to a published one.
-Analysis = Literal["proved", "paper"]
 
 #: The reason why the paper's own bounds are not private.
 PUBLISHED = "the sensitivity is the paper's published one, which is too small for some settings"
@@ -44,10 +41,6 @@ class OutputPerturbation(Training):
     @property
     def non_private_reasons(self) -> tuple[str, ...]:
         return () if self.analysis == "proved" else (PUBLISHED,)
-
-    @property
-    def published(self) -> bool:
-        return self.analysis == "paper"
 
     @property
     def release_noise(self) -> Mechanism:

@@ -40,10 +40,13 @@ class Selection(Wrapper):
         """Return how the model was chosen, in words."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class SelectionAmongTrained(Selection):
     """Selection among candidates that were all trained on private rows."""
 
-    trained: tuple[BudgetedEvent, ...]  #: the training of each candidate
+    trained: tuple[BudgetedEvent, ...]  #: the training of each candidate, on its own portion of the rows or on all
+    chosen: int
+    rows: int
 
     @property
     def inner(self) -> Event:
@@ -73,9 +76,6 @@ class PortionSelection(SelectionAmongTrained):
 
     kind = "selection on portions of the rows"
     method = "portions"
-    trained: tuple[BudgetedEvent, ...]  #: each candidate's training on its own portion
-    chosen: int
-    rows: int
     epsilon: float | None  #: of the choice; None: noiseless
 
     def __post_init__(self) -> None:
@@ -110,9 +110,6 @@ class TrialSelection(SelectionAmongTrained):
 
     kind = "selection by trials"
     method = "trials"
-    trained: tuple[BudgetedEvent, ...]  #: one training of each candidate
-    chosen: int
-    rows: int
     mean: float  #: expected number of trials, 1/gamma
     score_epsilon: float  #: of the noisy score of a trial
 

@@ -133,9 +133,9 @@ def _recursion(recipe: Recipe) -> float:
         worst_in_pass = 0.0
         for start in reversed(range(0, n, _CHUNK)):
             stop = min(start + _CHUNK, n)
-            eta = recipe.schedule.steps(p * n + start + 1, p * n + stop + 1)
-            rho = _contraction(eta, recipe)
             t = np.arange(p * n + start + 1, p * n + stop + 1)
+            eta = recipe.schedule.at(t)
+            rho = _contraction(eta, recipe)
             alpha = np.where(t >= first_averaged, 1.0 / recipe.averaged, 0.0)
             remaining = _recur_sensitivity(alpha, np.append(rho[1:], rho_next), rest)
             rest, rho_next = float(remaining[0]), float(rho[0])
@@ -165,7 +165,7 @@ def _contraction(eta: Doubles, recipe: Recipe) -> Doubles:
     """
     upward = 8.0 * UNIT
     rho = np.abs(1.0 - eta * recipe.beta) + upward
-    return np.maximum(rho, np.abs(1.0 - eta * recipe.gamma) + upward if recipe.gamma else 1.0)
+    return np.maximum(rho, np.abs(1.0 - eta * recipe.regularization) + upward if recipe.regularization else 1.0)
 
 
 def _batch_sizes(recipe: Recipe, start: int, stop: int) -> Doubles:
@@ -179,7 +179,7 @@ def _closed_form(recipe: Recipe) -> float | None:
 
     Proof: sgd_sensitivity.md 3
     """
-    n, schedule, gamma = recipe.batches, recipe.schedule, recipe.gamma
+    n, schedule, gamma = recipe.batches, recipe.schedule, recipe.regularization
     if recipe.averaging != "last":
         return None
     if gamma == 0:
@@ -272,7 +272,7 @@ def published_sensitivity(recipe: Recipe) -> Sensitivity:
     Proof: sgd_sensitivity.md 6
     """
     check_undivided(recipe, "the published bounds")
-    m, k, gamma, schedule = recipe.rows, recipe.passes, recipe.gamma, recipe.schedule
+    m, k, gamma, schedule = recipe.rows, recipe.passes, recipe.regularization, recipe.schedule
     # The paper includes the regulariser in L, with its radius R = 1/lambda.
     lipschitz = recipe.loss.lipschitz
     if gamma:
