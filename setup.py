@@ -40,14 +40,14 @@ setup(
                 for name in (
                     "sgd.c",
                     "losses.c",
-                    "packing.c",
+                    "packed_rows.c",
                     "encoding.c",
                     "feature_map.c",
                     "sum_state.c",
                     "loss_derivatives.c",
                     "misclassification.c",
                     "feature_sums.c",
-                    "sampling.c",
+                    "row_sampling.c",
                     "exact_sampling.c",
                     "sensitivity_recursion.c",
                 )

@@ -26,8 +26,8 @@ import pyarrow as pa
 
 from boltdp._files import replacing
 from boltdp.algorithms import noisy_gd, objective
-from boltdp.engines.arrays import ArrayEngine
 from boltdp.engines.base import Engine
+from boltdp.engines.in_memory import ArrayEngine
 from boltdp.schema.schema import Classes, Schema
 from boltdp.settings import Settings
 from boltdp.workflows import plan, standardize

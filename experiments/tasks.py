@@ -14,8 +14,8 @@ import pyarrow as pa
 from boltdp._arrays import Doubles, Integers
 from boltdp.context import Context
 from boltdp.engines import open_source
-from boltdp.engines.arrays import ArrayEngine
 from boltdp.engines.base import Engine, encode_rows
+from boltdp.engines.in_memory import ArrayEngine
 from boltdp.model import Model
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events import event

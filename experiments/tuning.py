@@ -16,8 +16,8 @@ import numpy as np
 
 from boltdp.context import Context
 from boltdp.engines import open_source
-from boltdp.engines.arrays import ArrayEngine
 from boltdp.engines.base import Engine, encode_rows
+from boltdp.engines.in_memory import ArrayEngine
 from boltdp.model import Model
 from boltdp.schema.schema import Schema, array_schema
 from boltdp.settings import Settings

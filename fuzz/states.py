@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from boltdp.kernel import packing, sgd
+from boltdp.kernel import packed_rows, sgd
 from boltdp.kernel.feature_map import FeatureMap, Segment, scores
 from boltdp.kernel.feature_map import Kind as Segmented
 from boltdp.kernel.feature_sums import FeatureSums
@@ -151,10 +151,10 @@ def feed_rows(dice: random.Random) -> None:
         feature_map,
     )
     out = np.empty((count, 1 + dice.choice((1, 4))), np.float32)
-    packing.project(rows, np.random.default_rng(1).normal(size=(dims, out.shape[1] - 1)), out)
+    packed_rows.project(rows, np.random.default_rng(1).normal(size=(dims, out.shape[1] - 1)), out)
     total = dice.randrange(1, 1000)
     start = dice.randrange(total)
-    packing.permuted_position(start, dice.randrange(total - start + 2), rows=total, seed=dice.getrandbits(64))
+    packed_rows.permuted_position(start, dice.randrange(total - start + 2), rows=total, seed=dice.getrandbits(64))
 
 
 TARGETS = (

@@ -18,7 +18,7 @@ import pytest
 import boltdp
 from boltdp import BoltdpError, Classes, Model, PrivacyWarning, Schema, Settings
 from boltdp.engines import use_source
-from boltdp.engines.arrays import ArrayEngine
+from boltdp.engines.in_memory import ArrayEngine
 from boltdp.errors import ParameterError
 from boltdp.schema.declare import declare
 from boltdp.schema.schema import Categorical, Numeric, Vector

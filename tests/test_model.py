@@ -19,7 +19,7 @@ from click.testing import CliRunner
 
 from boltdp._files.sealed import MAX_BYTES, MAX_DIGITS, sealed
 from boltdp.cli import main
-from boltdp.engines.arrays import ArrayEngine
+from boltdp.engines.in_memory import ArrayEngine
 from boltdp.errors import BoltdpError, ParameterError
 from boltdp.model import Model, ModelFileError
 from boltdp.privacy.certificate import OVERSPENT, Certificate, CertificateError, certify, verify

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from boltdp._arrays import Integers, PackedRows
 from boltdp._files import replacing
-from boltdp.engines.arrays import ArrayEngine
+from boltdp.engines.in_memory import ArrayEngine
 from boltdp.errors import DataError
 from boltdp.schema.schema import Schema, array_schema
 from experiments.datasets import BENCHMARKS, data_directory

@@ -46,12 +46,12 @@ NEEDED: Mapping[str, Mapping[str, Sequence[str]]] = {
         "controller": (
             *_NOISE_OF_UPDATES["controller"],
             "src/boltdp/algorithms/bst14.py",
-            "src/boltdp/algorithms/_sampling.py:draw_fixed_size_batches",
+            "src/boltdp/algorithms/_row_sampling.py:draw_fixed_size_batches",
             "src/boltdp/privacy/events/noisy_sgd.py:bst14_noise",
         ),
         "engine": (
             *_NOISE_OF_UPDATES["engine"],
-            "src/boltdp/kernel/sampling.c",
+            "src/boltdp/kernel/row_sampling.c",
             "postgres/src/drawn_sgd_aggregate.c",
         ),
     },

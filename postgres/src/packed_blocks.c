@@ -21,7 +21,7 @@
 #include "columns.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
-#include "packing.h"
+#include "packed_rows.h"
 #include "kernel_states.h"
 #include "storage/buffile.h"
 #include "utils/memutils.h"

@@ -7,7 +7,7 @@
 #include "encoding.h"
 #include "executor/spi.h"
 #include "losses.h"
-#include "packing.h"
+#include "packed_rows.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"

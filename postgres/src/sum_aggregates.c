@@ -11,7 +11,7 @@
 
 #include "arrays.h"
 #include "kernel_states.h"
-#include "packing.h"
+#include "packed_rows.h"
 #include "sum_state.h"
 
 typedef struct Summation

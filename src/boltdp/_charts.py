@@ -92,7 +92,7 @@ def draw_dot(axes: Any, across: float, up: float, label: str) -> None:
     axes.plot(across, up, "o", color=ORANGE, markersize=6.5, markeredgecolor="white", label=label, zorder=5)
 
 
-# ---- inline SVG; export/html.py has the style of its classes --------------------------------------------------------
+# ---- inline SVG; export/html_pages.py has the style of its classes ---------------------------------------------------
 
 #: Width and height of a chart's frame, and its left and bottom margins.
 WIDTH, HEIGHT, LEFT, BELOW = 240.0, 120.0, 44.0, 18.0

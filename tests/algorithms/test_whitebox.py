@@ -11,7 +11,7 @@ import pytest
 from boltdp.algorithms import ALGORITHMS, Job
 from boltdp.algorithms._sgd import WhiteBox
 from boltdp.context import Context
-from boltdp.engines.arrays import ArrayEngine
+from boltdp.engines.in_memory import ArrayEngine
 from boltdp.errors import ParameterError
 from boltdp.estimators import PrivateLogisticRegression
 from boltdp.model import Model

@@ -20,12 +20,12 @@ from boltdp._arrays import Doubles
 from boltdp.algorithms._base import Job
 from boltdp.algorithms.bolton import BoltOn
 from boltdp.audit import audit
-from boltdp.audit.audited_training import Subject, make_subject
 from boltdp.audit.black_box import BlackBox, black_box
 from boltdp.audit.confidence import rate_bounds
 from boltdp.audit.exact_loss import ExactLoss, exact_loss
+from boltdp.audit.neighbouring_rows import pairs
 from boltdp.audit.replay import Replay, replay_pairs
-from boltdp.audit.synthetic_rows import pairs
+from boltdp.audit.subject import Subject, make_subject
 from boltdp.cli import main
 from boltdp.context import Context
 from boltdp.engines import open_source

@@ -23,7 +23,7 @@ import pytest
 
 from boltdp.engines.base import Engine
 from boltdp.kernel.feature_map import FeatureMap
-from boltdp.kernel.packing import project, source_position
+from boltdp.kernel.packed_rows import project, source_position
 from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, TimePart, Vector
 
 ROWS = 997

@@ -45,7 +45,7 @@ from boltdp import (
     Schema,
     Settings,
 )
-from boltdp.engines.arrays import ArrayEngine, rows_of
+from boltdp.engines.in_memory import ArrayEngine, rows_of
 from boltdp.errors import DataError, ParameterError
 from boltdp.estimators.classifiers import CLASSES_READ, SEARCHED
 from boltdp.losses import HuberSVM

@@ -14,7 +14,7 @@ from experiments.accuracy import Cell
 from experiments.datasets import BENCHMARKS
 from experiments.tasks import Answer, Task, judged, split
 
-from boltdp.engines.arrays import ArrayEngine
+from boltdp.engines.in_memory import ArrayEngine
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.mechanisms import gaussian_sigma
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema

@@ -35,7 +35,7 @@ from experiments.reproduce.scale import Place, Scale
 from experiments.store import add_line, lines
 from experiments.tasks import Task
 
-from boltdp.engines.arrays import ArrayEngine
+from boltdp.engines.in_memory import ArrayEngine
 from boltdp.engines.postgres.local_server import Server
 from boltdp.errors import DataError
 from boltdp.privacy.budget import Budget

@@ -20,7 +20,7 @@ from boltdp.engines import open_source
 from boltdp.errors import MissingPackageError, ParameterError, make_printable
 from boltdp.export import effects as effects_module
 from boltdp.export.effects import Effect, Effects, Panel, compute_effects
-from boltdp.export.html import write_model_page
+from boltdp.export.html_pages import write_model_page
 from boltdp.export.plots import draw
 from boltdp.privacy.release import Randomness, release_weights
 from boltdp.privacy.weight_uncertainty import weight_deviation

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from boltdp.errors import ParameterError
-from boltdp.kernel.packing import project
+from boltdp.kernel.packed_rows import project
 from boltdp.kernel.sgd import State, builds, run
 from boltdp.losses import HuberSVM
 from boltdp.privacy.step_schedules import constant

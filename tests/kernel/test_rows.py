@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from boltdp.errors import ParameterError
-from boltdp.kernel.packing import permuted_position, project, source_position
+from boltdp.kernel.packed_rows import permuted_position, project, source_position
 from boltdp.kernel.sgd import State, run
 from boltdp.losses import Logistic
 from boltdp.privacy.step_schedules import constant

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import boltdp
 from boltdp.losses import Logistic
-from boltdp.privacy.accounting.charges import Release
+from boltdp.privacy.accounting.spent_budget import Release
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
 from boltdp.privacy.training_problem import Problem

@@ -13,14 +13,14 @@ import pytest
 from boltdp.errors import ParameterError
 from boltdp.ledger import Account, BudgetExceeded, Ledger, LedgerError, find_account, open_ledger
 from boltdp.ledger.hash_chain import BEGINNING, Entry, read_chain, read_datasets
-from boltdp.privacy.accounting.charges import Charge, Release, Rule, Spent, spent_by
+from boltdp.privacy.accounting.spent_budget import Charge, Release, Rule, Spent, spent_by
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import SEEDED, Noiseless, mark_non_private
 from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
 from boltdp.privacy.mechanisms import Mechanism
 
-from ..privacy.test_charges import Plain
+from ..privacy.test_spent_budget import Plain
 from .charges import PROBLEM, charge
 
 DIGEST = "sha256:" + "0" * 64

@@ -23,11 +23,11 @@ from psycopg import sql
 
 from boltdp.context import Context
 from boltdp.engines import open_source
-from boltdp.engines.arrays import ArrayEngine
+from boltdp.engines.in_memory import ArrayEngine
 from boltdp.engines.postgres import PostgresEngine
 from boltdp.engines.postgres.build import ask_pg_config
 from boltdp.engines.postgres.local_server import Server, private_server
-from boltdp.engines.postgres.packed_table import DRAWN_BYTES
+from boltdp.engines.postgres.prepared_rows import DRAWN_BYTES
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel.feature_sums import FeatureSums
 from boltdp.kernel.loss_derivatives import DerivativeSums
@@ -774,7 +774,7 @@ def test_drawn_rows_meet_models_that_were_trained_elsewhere(
     server: Server, table: str, layout: Any, drawn_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The second bound makes three scans, and must not change a bit.
-    monkeypatch.setattr("boltdp.engines.postgres.packed_table.DRAWN_BYTES", drawn_bytes)
+    monkeypatch.setattr("boltdp.engines.postgres.prepared_rows.DRAWN_BYTES", drawn_bytes)
     recipe = Recipe(loss=Logistic(), dims=DIMS, rows=ROWS, batch_size=50, passes=2, schedule=constant(0.5))
     positions = np.random.default_rng(1).integers(-1, ROWS, ROWS)
     ours, theirs = State(recipe), State(recipe)

@@ -19,7 +19,7 @@ from boltdp.algorithms._sgd import average_partitions
 from boltdp.algorithms.bolton import BoltOn
 from boltdp.context import Context
 from boltdp.engines.local_store import store_rows
-from boltdp.kernel.packing import source_position
+from boltdp.kernel.packed_rows import source_position
 from boltdp.losses import HuberSVM, Multinomial
 from boltdp.privacy.certificate import certify
 from boltdp.privacy.events.event import Noiseless

@@ -21,7 +21,7 @@ from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.kernel.loss_derivatives import DerivativeSums
-from boltdp.kernel.packing import source_position
+from boltdp.kernel.packed_rows import source_position
 from boltdp.losses import HuberSVM, Logistic, Loss, Multinomial
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import certify

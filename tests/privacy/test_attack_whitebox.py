@@ -16,8 +16,8 @@ import pytest
 
 from boltdp.audit.confidence import rate_bounds
 from boltdp.context import Context
-from boltdp.engines.arrays import ArrayEngine
 from boltdp.engines.base import PreparedRows
+from boltdp.engines.in_memory import ArrayEngine
 from boltdp.losses import HuberSVM
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, certify

@@ -18,7 +18,7 @@ from scipy import stats
 
 from boltdp.errors import ParameterError
 from boltdp.losses import Logistic
-from boltdp.privacy.accounting.charges import Release, composed_delta
+from boltdp.privacy.accounting.spent_budget import Release, composed_delta
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, CertificateError, certify, fits_budget, verify
 from boltdp.privacy.events.event import SEEDED, BudgetedEvent, Event, Noiseless

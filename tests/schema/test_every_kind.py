@@ -14,7 +14,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from boltdp.audit.synthetic_rows import pairs
+from boltdp.audit.neighbouring_rows import pairs
 from boltdp.context import Context
 from boltdp.encoding.encode import Encoder
 from boltdp.encoding.plan import RuleVisitor
@@ -26,7 +26,7 @@ from boltdp.engines.postgres.local_server import Server
 from boltdp.errors import BoltdpError, DataError
 from boltdp.export.card import write_markdown
 from boltdp.export.effects import compute_effects
-from boltdp.export.html import write_model_page
+from boltdp.export.html_pages import write_model_page
 from boltdp.export.postgres_models import store_model
 from boltdp.export.sklearn_estimators import to_sklearn
 from boltdp.export.sql import write_probability_expression, write_scoring_expression

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from boltdp.engines import open_source
 from boltdp.engines.base import Engine
-from boltdp.engines.spark import SparkEngine, executor_tasks, packed_blocks
+from boltdp.engines.spark import SparkEngine, executor_tasks, prepared_rows
 from boltdp.engines.spark.session import Session
 from boltdp.schema.schema import array_schema
 from boltdp.settings import Settings
@@ -90,7 +90,7 @@ def main(folder: Path, how: str) -> None:
     for algorithm, names in TASKS.items():
         (folder / algorithm).mkdir()
         # Passes are made over rows where they are, if they are too many for one executor.
-        packed_blocks.ONE_PLACE_BYTES = 0 if algorithm == "sequential" else 1 << 30
+        prepared_rows.ONE_PLACE_BYTES = 0 if algorithm == "sequential" else 1 << 30
         for name in names:
             setattr(executor_tasks, name, fails_once(plain[name], folder / algorithm, how))
         engine = SparkEngine(session.spark.read.parquet(str(parts)), session=session, parts=3)

@@ -17,10 +17,10 @@ import pytest
 from boltdp.context import Context
 from boltdp.engines.spark import PreparedBlocks, SparkEngine, executor_tasks
 from boltdp.engines.spark.executor_tasks import CHANGED
-from boltdp.engines.spark.packed_blocks import Place, Stored, part_bounds
+from boltdp.engines.spark.prepared_rows import Place, Stored, part_bounds
 from boltdp.engines.spark.session import silence_pyspark
 from boltdp.errors import DataError, ParameterError
-from boltdp.kernel import packing
+from boltdp.kernel import packed_rows
 from boltdp.kernel.feature_sums import FeatureSums
 from boltdp.schema.schema import Classes, Numeric, Schema
 
@@ -65,7 +65,7 @@ def test_a_replaced_row_moves_no_other_row(spark: Any) -> None:
             assert isinstance(prepared, PreparedBlocks)
             assert len(prepared._blocks.bounds) - 1 == parts
             kept.append(np.concatenate([np.array(block) for block in prepared.blocks()]))
-    at = int(packing.permuted_position(12_345, 1, rows=rows, seed=5)[0])
+    at = int(packed_rows.permuted_position(12_345, 1, rows=rows, seed=5)[0])
     for other in kept[1:]:
         assert np.flatnonzero((kept[0] != other).any(axis=1)).tolist() == [at]
 

@@ -11,7 +11,7 @@ import pytest
 from boltdp.context import Context
 from boltdp.engines.spark import SparkEngine
 from boltdp.engines.spark.executor_tasks import BLOCKS, CHANGED
-from boltdp.engines.spark.packed_blocks import Stored
+from boltdp.engines.spark.prepared_rows import Stored
 from boltdp.engines.spark.session import Session, silence_pyspark
 from boltdp.errors import DataError
 from boltdp.schema.schema import Classes, Numeric, Schema

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from boltdp.engines.spark import SparkEngine, executor_tasks, packed_blocks
+from boltdp.engines.spark import SparkEngine, executor_tasks, prepared_rows
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema
 from boltdp.settings import Settings
 from boltdp.workflows.train import train
@@ -45,7 +45,7 @@ def main(address: str, table: str) -> None:
         words = np.frombuffer(data[: len(data) // 8 * 8], np.uint8).reshape(-1, 8)
         seen.update(word.tobytes() for word in words[((words != 0) & (words != 255)).sum(axis=1) >= 6])
 
-    join, update, carry = executor_tasks.join_results, packed_blocks._update, executor_tasks.pack_payload
+    join, update, carry = executor_tasks.join_results, prepared_rows._update, executor_tasks.pack_payload
 
     def joined(sums: Sequence[Any], result: bytes) -> None:
         for data in executor_tasks.read_results(result):
@@ -65,7 +65,7 @@ def main(address: str, table: str) -> None:
                 remember(one.to_bytes())
         return carry(objects)
 
-    executor_tasks.join_results, packed_blocks._update, executor_tasks.pack_payload = joined, updated, pack_payload
+    executor_tasks.join_results, prepared_rows._update, executor_tasks.pack_payload = joined, updated, pack_payload
     with SparkEngine.open(address, table=table) as engine:
         for settings in SETTINGS:
             train(engine, SCHEMA, settings)

@@ -17,7 +17,7 @@ from boltdp import PrivateHuberSVM, PrivateLogisticRegression
 from boltdp._arrays import Doubles
 from boltdp.algorithms import ALGORITHMS
 from boltdp.cli import main
-from boltdp.engines.arrays import ArrayEngine
+from boltdp.engines.in_memory import ArrayEngine
 from boltdp.errors import ParameterError
 from boltdp.estimators.search import PrivateGridSearch
 from boltdp.model import Model

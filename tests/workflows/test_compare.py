@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from boltdp.context import Context
-from boltdp.engines.arrays import ArrayEngine
+from boltdp.engines.in_memory import ArrayEngine
 from boltdp.errors import ParameterError
 from boltdp.privacy.training_problem import Recipe
 from boltdp.schema.schema import Classes, Numeric, Schema

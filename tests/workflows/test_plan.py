@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from boltdp.algorithms import _newton, objective
-from boltdp.engines.arrays import ArrayEngine
+from boltdp.engines.in_memory import ArrayEngine
 from boltdp.privacy import certificate
 from boltdp.privacy.events import event, objective_perturbation
 from boltdp.schema.schema import Classes, Numeric, Schema

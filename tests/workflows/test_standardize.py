@@ -18,8 +18,8 @@ import pytest
 from boltdp.algorithms import ALGORITHMS
 from boltdp.context import Context
 from boltdp.engines import open_source
-from boltdp.engines.arrays import ArrayEngine
 from boltdp.engines.base import Engine, Slice, encode_rows
+from boltdp.engines.in_memory import ArrayEngine
 from boltdp.errors import DataError, ParameterError
 from boltdp.export.original_units import convert_to_original_units
 from boltdp.export.sklearn_estimators import to_sklearn

@@ -16,10 +16,10 @@ from experiments.datasets import BENCHMARKS, Benchmark
 from boltdp.algorithms import ALGORITHMS, Job, choose_algorithm
 from boltdp.context import Context
 from boltdp.engines import open_source
-from boltdp.engines.arrays import ArrayEngine
 from boltdp.engines.base import Engine, PreparedRows, encode_rows
+from boltdp.engines.in_memory import ArrayEngine
 from boltdp.errors import DataError, ParameterError
-from boltdp.kernel.packing import source_position
+from boltdp.kernel.packed_rows import source_position
 from boltdp.losses import HuberSVM, Logistic, MarginLogistic, Multinomial
 from boltdp.model import Model
 from boltdp.privacy.events.event import NOISELESS, SEEDED

@@ -14,11 +14,11 @@ import pytest
 from boltdp._arrays import Doubles, PackedRows
 from boltdp.algorithms import ALGORITHMS, Job
 from boltdp.context import Context
-from boltdp.engines.arrays import ArrayEngine
 from boltdp.engines.base import Engine, PreparedRows, Slice
+from boltdp.engines.in_memory import ArrayEngine
 from boltdp.engines.local_store import store_rows
 from boltdp.errors import DataError, ParameterError
-from boltdp.kernel.packing import source_position
+from boltdp.kernel.packed_rows import source_position
 from boltdp.model import Model
 from boltdp.privacy import exact_sampling, release
 from boltdp.privacy.budget import Budget

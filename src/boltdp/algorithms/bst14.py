@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from boltdp.algorithms._base import TYPICAL_NORM
-from boltdp.algorithms._sampling import draw_fixed_size_batches
+from boltdp.algorithms._row_sampling import draw_fixed_size_batches
 from boltdp.algorithms._sgd import WhiteBox, bound_gradient_norm
 from boltdp.errors import ParameterError
 from boltdp.losses import Loss

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from boltdp.algorithms._sampling import draw_poisson_batches
+from boltdp.algorithms._row_sampling import draw_poisson_batches
 from boltdp.algorithms._sgd import WhiteBox, choose_noisy_step
 from boltdp.privacy.events.noisy_sgd import dpsgd_noise
 from boltdp.privacy.mechanisms import Mechanism

@@ -16,12 +16,12 @@ from functools import partial
 import numpy as np
 
 from boltdp._arrays import Doubles
-from boltdp.audit.audited_training import Stage
 from boltdp.audit.confidence import exact_delta, largest_epsilon
+from boltdp.audit.neighbouring_rows import Pair
 from boltdp.audit.objective_density import Neighbours, log_ratio, quadrature, sample
 from boltdp.audit.replay import AddNoise, Draw, ReplayedRelease, intercept_noise
-from boltdp.audit.synthetic_rows import Pair
-from boltdp.audit.worst_rows import (
+from boltdp.audit.subject import Stage
+from boltdp.audit.worst_neighbours import (
     OpposedPair,
     find_worst_pair,
     move_places,

@@ -23,7 +23,7 @@ from boltdp.audit.black_box import CONFIDENCES, BlackBox
 from boltdp.audit.exact_loss import ExactLoss
 from boltdp.audit.report import Report
 from boltdp.errors import ParameterError
-from boltdp.export.html import write_document
+from boltdp.export.html_pages import write_document
 
 #: The smallest delta in a chart.
 MIN_DELTA = 1e-12

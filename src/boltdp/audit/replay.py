@@ -25,9 +25,9 @@ import numpy as np
 
 from boltdp._arrays import Doubles
 from boltdp.algorithms import get_algorithm
-from boltdp.audit.audited_training import Stage, Subject
 from boltdp.audit.confidence import gamma_cdf, normal_cdf, rejects_distribution
-from boltdp.audit.synthetic_rows import ORDER, Pair
+from boltdp.audit.neighbouring_rows import ORDER, Pair
+from boltdp.audit.subject import Stage, Subject
 from boltdp.context import Context
 from boltdp.privacy import release
 from boltdp.privacy.events.event import Training
@@ -220,7 +220,7 @@ def intercept_noise(observe: Callable[[AddNoise, Mechanism, Doubles, RandomBytes
 @contextmanager
 def _prepare(subject: Subject, table: pa.Table) -> Iterator[tuple[PreparedRows, Callable[[], str]]]:
     """Prepare a table as `boltdp.train` does; yield the rows, and a function that trains and shows the model."""
-    from boltdp.engines.arrays import ArrayEngine
+    from boltdp.engines.in_memory import ArrayEngine
 
     context, certificate = Context(seed=ORDER, threads=1), subject.certificate
     ordered = get_algorithm(certificate.algorithm).ordered

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from boltdp.audit.audited_training import Subject, make_subject
 from boltdp.audit.black_box import CONFIDENCES, BlackBox, black_box
 from boltdp.audit.exact_loss import ExactLoss, exact_loss
+from boltdp.audit.neighbouring_rows import pairs
 from boltdp.audit.replay import Replay, list_limits, replay_pairs
-from boltdp.audit.synthetic_rows import pairs
+from boltdp.audit.subject import Subject, make_subject
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import Training
 from boltdp.schema.schema import Schema

@@ -53,7 +53,7 @@ def check(*, data: Data, html: str | None, as_json: bool) -> None:
         rows = engine.count()
         report = check_source(engine, schema, progress=lambda done: bar("checking", done, rows))
     if html is not None:
-        from boltdp.export.html import write_check_page
+        from boltdp.export.html_pages import write_check_page
 
         write_text(html, write_check_page(report, str(data.schema_path)))
     if as_json:

@@ -13,7 +13,7 @@ from boltdp.errors import ParameterError
 from boltdp.evaluation.classification import Evaluation, NoisyEvaluation
 from boltdp.evaluation.evaluate import evaluate as evaluate_exactly
 from boltdp.evaluation.evaluate import evaluate_privately
-from boltdp.evaluation.metrics import Table
+from boltdp.evaluation.scores_with_intervals import Table
 from boltdp.model import Threshold
 from boltdp.privacy.budget import Budget
 

@@ -10,7 +10,7 @@ from boltdp.cli._options import json_option
 from boltdp.cli._terminal import command, emit, emit_json, emit_table, examples, state_condition, warn
 from boltdp.ledger.hash_chain import Entry
 from boltdp.ledger.ledger import CONDITIONS, DatasetReport, open_ledger
-from boltdp.privacy.accounting.charges import Rule, Spent
+from boltdp.privacy.accounting.spent_budget import Rule, Spent
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.serialization import to_record
 

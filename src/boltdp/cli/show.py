@@ -12,7 +12,7 @@ from boltdp.cli._report import describe_decision
 from boltdp.cli._terminal import can_encode, command, emit, emit_guarantee, emit_json, emit_table
 from boltdp.errors import make_printable
 from boltdp.export.effects import Effect, Effects, Panel, compute_effects
-from boltdp.export.html import write_model_page
+from boltdp.export.html_pages import write_model_page
 from boltdp.export.plots import draw
 from boltdp.model import Model
 

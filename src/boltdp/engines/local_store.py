@@ -33,7 +33,7 @@ from boltdp._threads import close_at_end, map_in_order, run_all
 from boltdp.context import Context
 from boltdp.engines.prepared_rows import PreparedRows, check_ordered, check_width
 from boltdp.errors import DataError
-from boltdp.kernel import packing, sgd
+from boltdp.kernel import packed_rows, sgd
 from boltdp.kernel.feature_map import FeatureMap
 from boltdp.kernel.sum_state import Summation
 
@@ -146,7 +146,7 @@ class LocalRows(PreparedRows):
     @contextmanager
     def sample_rows(self, share: float) -> Iterator[LocalRows]:
         def sample(part: range) -> list[PackedRows]:
-            return [packing.sampled(block, share) for block in self._store.blocks(part.start, part.stop)]
+            return [packed_rows.sampled(block, share) for block in self._store.blocks(part.start, part.stop)]
 
         parts = map_in_order(sample, self._split_positions(), threads=self._threads)
         chosen = np.concatenate([np.empty((0, self._store.width), np.float32), *chain.from_iterable(parts)])
@@ -183,7 +183,7 @@ class MemoryStore:
         def write(part: RowGroup[Any]) -> int:
             if ordered:
                 with part.encode() as block:
-                    packing.put(block, part.permute(len(self._array), context.seed), self._array)
+                    packed_rows.put(block, part.permute(len(self._array), context.seed), self._array)
             else:
                 part.encode_into(self._array[part.start : part.start + part.rows])
             return part.rows
@@ -192,7 +192,7 @@ class MemoryStore:
 
     def shuffle(self, start: int, stop: int, seed: int) -> None:
         part = self._array[start:stop]
-        packing.put(part.copy(), packing.permuted_position(0, len(part), rows=len(part), seed=seed), part)
+        packed_rows.put(part.copy(), packed_rows.permuted_position(0, len(part), rows=len(part), seed=seed), part)
 
     def close(self) -> None:
         self._array = self._array[:0]
@@ -271,7 +271,7 @@ class FileStore:
             (window,) = self.blocks(first, max(int(part[-1]), first) + 1)
             # Ends of batches sort first; the rows taken for them are not used.
             taken = np.empty((len(part), self.width), np.float32)
-            packing.take(window, np.maximum(part - first, 0), taken)
+            packed_rows.take(window, np.maximum(part - first, 0), taken)
             yield taken
             at += len(part)
 
@@ -282,7 +282,7 @@ class FileStore:
             def write(part: range) -> None:
                 for block in self.blocks(part.start, part.stop):
                     at = part.start - start
-                    scatter.add(block, packing.permuted_position(at, len(block), rows=rows, seed=seed))
+                    scatter.add(block, packed_rows.permuted_position(at, len(block), rows=rows, seed=seed))
 
             run_all(write, split_range(start, stop, self._window_rows), threads=self._threads)
             self._write_buckets(scatter, start)
@@ -338,13 +338,13 @@ class _Scatter:
         self._buffers = _Buffers(store.width)
 
     def add(self, block: PackedRows, positions: Integers) -> None:
-        order, slots, counts = packing.sort_by_bucket(positions, shift=self._shift, buckets=self.buckets)
+        order, slots, counts = packed_rows.sort_by_bucket(positions, shift=self._shift, buckets=self.buckets)
         with self._lock:
             starts = self._ends.copy()
             self._ends += counts
         stops = np.cumsum(counts)
         with self._buffers.lend(len(block)) as sorted_rows:
-            packing.take(block, order, sorted_rows)
+            packed_rows.take(block, order, sorted_rows)
             for bucket in np.flatnonzero(counts).tolist():
                 part, at = slice(int(stops[bucket] - counts[bucket]), int(stops[bucket])), int(starts[bucket])
                 self._store.transfer(os.pwritev, self._file, sorted_rows[part], at)
@@ -359,7 +359,7 @@ class _Scatter:
         with self._buffers.lend(count) as arrived, self._buffers.lend(count) as ordered:
             self._store.transfer(os.preadv, self._file, arrived, start)
             self._store.transfer(os.preadv, self._slots, slots, start)
-            packing.put(arrived, slots.astype(np.int64), ordered)
+            packed_rows.put(arrived, slots.astype(np.int64), ordered)
             yield ordered
 
 
@@ -406,7 +406,7 @@ class RowGroup(Generic[T]):
             yield block
 
     def permute(self, rows: int, seed: int) -> Integers:
-        return packing.permuted_position(self.start, self.rows, rows=rows, seed=seed)
+        return packed_rows.permuted_position(self.start, self.rows, rows=rows, seed=seed)
 
 
 def _copy_rows(block: Any, out: PackedRows) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
-from boltdp.engines._data_frames import is_pandas_frame, is_table
+from boltdp.engines._frame_types import is_pandas_frame, is_table
 from boltdp.errors import DataError, ParameterError, require
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ class _Arrays(EngineDescription):
 
     def open(self, source: Any, options: Options) -> Engine:
         del options  # rows in memory stay there
-        from boltdp.engines.arrays import ArrayEngine
+        from boltdp.engines.in_memory import ArrayEngine
 
         if isinstance(source, tuple):
             return ArrayEngine.from_pair(*source)

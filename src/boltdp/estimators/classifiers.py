@@ -23,9 +23,9 @@ from sklearn.utils.multiclass import check_classification_targets
 from boltdp._arrays import Doubles
 from boltdp.api import Model, refuse_beside_schema, warn_if_not_private, warn_of_unused
 from boltdp.encoding import python_cells
-from boltdp.engines._data_frames import is_table
-from boltdp.engines.arrays import ArrayEngine, arrow_table, rows_of
+from boltdp.engines._frame_types import is_table
 from boltdp.engines.base import check_names
+from boltdp.engines.in_memory import ArrayEngine, arrow_table, rows_of
 from boltdp.errors import DataError, ParameterError, check_number, describe_argument, show_hints
 from boltdp.export.original_units import convert_to_original_units
 from boltdp.ledger import Account, Ledger, find_account

@@ -29,7 +29,7 @@ from boltdp._files.sealed import OUTSIDE, ModelFileError, digest, read_sealed, s
 from boltdp._version import __version__
 from boltdp.encoding.declared_values import format_value
 from boltdp.errors import ParameterError
-from boltdp.evaluation.metrics import (
+from boltdp.evaluation.scores_with_intervals import (
     CalibrationBin,
     Counts,
     Curve,

@@ -12,7 +12,7 @@ from boltdp._arrays import Doubles, PackedRows
 from boltdp.context import Context
 from boltdp.errors import DataError, ParameterError
 from boltdp.evaluation.classification import ExactEvaluation, NoisyEvaluation, digest_model, name_groups, plan_bins
-from boltdp.privacy.accounting.charges import Release
+from boltdp.privacy.accounting.spent_budget import Release
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import SEEDED, mark_non_private

@@ -10,7 +10,7 @@ import numpy as np
 
 from boltdp._charts import BLUE, GREY, ORANGE, draw_diagonal, draw_dot, label_axes, picture, plain
 from boltdp.evaluation.classification import ClassFigures, Evaluation
-from boltdp.evaluation.metrics import Curve
+from boltdp.evaluation.scores_with_intervals import Curve
 
 #: Maximum number of curves in one chart, and of classes with numbers in the confusion matrix.
 MAX_CURVES, MAX_WRITTEN = 10, 12

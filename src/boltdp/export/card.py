@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from boltdp._charts import escape_text
 from boltdp.errors import ParameterError, make_printable
-from boltdp.evaluation.metrics import Table
-from boltdp.export.html import choose_guarantee_class, write_document, write_facts
+from boltdp.evaluation.scores_with_intervals import Table
+from boltdp.export.html_pages import choose_guarantee_class, write_document, write_facts
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.noisy_sgd import NoisyUpdates

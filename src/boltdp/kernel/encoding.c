@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "packing.h"
+#include "packed_rows.h"
 #include "sgd.h"
 
 /* ---- reading a plan ----------------------------------------------------------------------------------------- */

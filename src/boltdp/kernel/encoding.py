@@ -13,7 +13,7 @@ import numpy.typing as npt
 from boltdp._arrays import PackedRows
 from boltdp._native import load
 from boltdp.errors import ParameterError
-from boltdp.kernel.packing import _check_rows
+from boltdp.kernel.packed_rows import _check_rows
 
 #: The types of values, in the order of `enum value_type`.
 TYPES = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64", "bool", "text")

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "losses.h"
-#include "packing.h"
+#include "packed_rows.h"
 
 typedef uint64_t word4 __attribute__((vector_size(32), aligned(8), may_alias));
 

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, cast
 
 from boltdp._files.sealed import hash_text, parse_json
 from boltdp.errors import BoltdpError, ParameterError, show_value
-from boltdp.privacy.accounting.charges import Charge, Release, Rule
+from boltdp.privacy.accounting.spent_budget import Charge, Release, Rule
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import Event

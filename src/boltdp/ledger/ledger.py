@@ -28,7 +28,7 @@ from boltdp.ledger.hash_chain import (
     read_datasets,
 )
 from boltdp.ledger.store import Store
-from boltdp.privacy.accounting.charges import Charge, Rule, Spent, check_charge, spent_by, spent_epsilon
+from boltdp.privacy.accounting.spent_budget import Charge, Rule, Spent, check_charge, spent_by, spent_epsilon
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import CertificateError, compare_records

@@ -33,7 +33,7 @@ from boltdp.export.postgres_models import make_insertion, make_row
 from boltdp.ledger import Account, Ledger, LedgerError
 from boltdp.ledger.ledger import BudgetExceeded
 from boltdp.model import Model
-from boltdp.privacy.accounting.charges import Charge, Parallel, Release, Spent
+from boltdp.privacy.accounting.spent_budget import Charge, Parallel, Release, Spent
 from boltdp.privacy.budget import Budget
 from boltdp.schema.infer import declared_schema
 from boltdp.schema.schema import Schema

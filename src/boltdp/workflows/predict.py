@@ -12,8 +12,8 @@ from boltdp._arrays import Doubles
 from boltdp.context import Context
 from boltdp.encoding.python_cells import matrix
 from boltdp.engines import use_source
-from boltdp.engines.arrays import rows_of
 from boltdp.engines.base import Engine, scan_rows
+from boltdp.engines.in_memory import rows_of
 from boltdp.errors import show_hints
 from boltdp.model import Model
 

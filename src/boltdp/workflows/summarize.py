@@ -20,7 +20,7 @@ from boltdp.engines import use_source
 from boltdp.engines.base import Engine
 from boltdp.errors import DataError, ParameterError
 from boltdp.ledger import Account
-from boltdp.privacy.accounting.charges import Release
+from boltdp.privacy.accounting.spent_budget import Release
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import BudgetedEvent, mark_non_private
 from boltdp.privacy.events.noisy_counts import NoisyCounts, make_noisy_counts

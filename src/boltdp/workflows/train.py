@@ -22,7 +22,7 @@ from boltdp.workflows.standardize import prepare_rows
 if TYPE_CHECKING:
     from boltdp.engines.base import Engine, PreparedRows
     from boltdp.ledger import Account
-    from boltdp.privacy.accounting.charges import Charge
+    from boltdp.privacy.accounting.spent_budget import Charge
 
 #: Why a model trained with `on_bad_row="error"` has no guarantee.
 BAD_ROWS_SHOWN = "bad rows were reported, which tells something about single rows"

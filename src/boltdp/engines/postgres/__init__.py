@@ -12,7 +12,7 @@ spooled here; the trained models are the same, bit for bit.
 """
 
 from boltdp.engines.postgres.engine import PostgresEngine, PostgresGroups, PostgresSlice
-from boltdp.engines.postgres.packed_table import Layout, PreparedTable
+from boltdp.engines.postgres.prepared_rows import Layout, PreparedTable
 from boltdp.engines.postgres.session import Session
 
 __all__ = ["Layout", "PostgresEngine", "PostgresGroups", "PostgresSlice", "PreparedTable", "Session"]

@@ -22,7 +22,7 @@ from boltdp.context import Context
 from boltdp.engines.base import Engine, PreparedRows, check_columns
 from boltdp.engines.person_limit import check_person_id
 from boltdp.engines.postgres.encoding_plan import compile_source_plan
-from boltdp.engines.postgres.packed_table import Layout, Packing, PreparedTable, Shuffle
+from boltdp.engines.postgres.prepared_rows import Layout, Packing, PreparedTable, Shuffle
 from boltdp.engines.postgres.session import MEMORY, Composed, Session
 from boltdp.engines.postgres.source import (
     SourceColumn,

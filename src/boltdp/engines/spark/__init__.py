@@ -12,6 +12,6 @@ pickled inside functions and not printed, and errors of tasks and jobs are repla
 """
 
 from boltdp.engines.spark.engine import SparkEngine, SparkSlice
-from boltdp.engines.spark.packed_blocks import PreparedBlocks
+from boltdp.engines.spark.prepared_rows import PreparedBlocks
 
 __all__ = ["PreparedBlocks", "SparkEngine", "SparkSlice"]

@@ -18,7 +18,7 @@ from boltdp.engines.base import Engine, PreparedRows, Slice, check_columns, chec
 from boltdp.engines.person_limit import check_person_id
 from boltdp.engines.spark import executor_tasks
 from boltdp.engines.spark.executor_tasks import Window
-from boltdp.engines.spark.packed_blocks import Blocks, Place, PreparedBlocks, Stored, iterate_rows, part_bounds
+from boltdp.engines.spark.prepared_rows import Blocks, Place, PreparedBlocks, Stored, iterate_rows, part_bounds
 from boltdp.engines.spark.session import Session, silence_pyspark
 from boltdp.errors import DataError, ParameterError, list_names, suggest_names
 from boltdp.schema.schema import Schema

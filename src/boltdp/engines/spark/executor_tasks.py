@@ -36,7 +36,7 @@ from boltdp.engines.local_store import LocalRows, MemoryStore, store_rows
 from boltdp.engines.prepared_rows import Partition, Passes, run_part
 from boltdp.engines.spark import block_cache
 from boltdp.errors import BoltdpError, DataError
-from boltdp.kernel import packing, sgd
+from boltdp.kernel import packed_rows, sgd
 from boltdp.kernel.sgd import State
 from boltdp.kernel.sum_state import Summation
 from boltdp.schema.schema import Schema
@@ -382,7 +382,7 @@ class Scatter(Task):
             met = np.flatnonzero((parts >= 0) & (positions < stops[parts]))
             order = met[np.argsort(parts[met], kind="stable")]
             rows = np.empty((len(order), self.width), np.float32)
-            packing.take(block.rows, order, rows)
+            packed_rows.take(block.rows, order, rows)
             slots = (positions - starts[parts])[order].astype(np.uint32)
             counts = np.bincount(parts[met], minlength=len(starts))
             ends = np.cumsum(counts)
@@ -399,7 +399,7 @@ class Scatter(Task):
             first, last = max(start - at, 0), min(stop - at, count)
             if first >= last:
                 break
-            moved = packing.permuted_position(at + first - start, last - first, rows=stop - start, seed=seed)
+            moved = packed_rows.permuted_position(at + first - start, last - first, rows=stop - start, seed=seed)
             positions[first:last] = start + moved
         return positions
 
@@ -421,7 +421,7 @@ def gather_rows(
             seen[part] = np.zeros(sizes[part], np.bool_)
         slots = np.frombuffer(one["slots"], np.uint32).astype(np.int64)
         rows = np.frombuffer(reveal(one["packed"]), np.float32).reshape(len(slots), -1)
-        packing.put(rows, slots, ranges[part])
+        packed_rows.put(rows, slots, ranges[part])
         seen[part][slots] = True
         received[part] += len(slots)
     if any(received[part] != sizes[part] or not seen[part].all() for part in ranges):
@@ -631,7 +631,7 @@ class SumCached(ScanTask):
         rows = block_cache.load(self.run, name, rows=count, width=self.width)
         if rows is None or self.share == 1.0:
             return rows
-        sample = packing.sampled(rows, self.share)
+        sample = packed_rows.sampled(rows, self.share)
         block_cache.save(self.run, sample_name, sample)
         return sample
 

@@ -14,7 +14,7 @@ from typing import Literal, get_args
 
 from boltdp._bisect import bisect
 from boltdp.errors import ParameterError
-from boltdp.privacy.accounting.composition import (
+from boltdp.privacy.accounting.privacy_loss_distributions import (
     MAX_EPSILON,
     Profile,
     composed_delta,

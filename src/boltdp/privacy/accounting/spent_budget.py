@@ -14,7 +14,7 @@ import numpy as np
 from boltdp._arrays import Doubles
 from boltdp._bisect import bisect_integers
 from boltdp.errors import ParameterError
-from boltdp.privacy.accounting.composition import (
+from boltdp.privacy.accounting.privacy_loss_distributions import (
     MAX_EPSILON,
     RESOLUTION,
     TRUNCATION_SHARE,

@@ -28,7 +28,7 @@ from boltdp import Model
 from boltdp.engines import open_source
 from boltdp.errors import DataError, ParameterError
 from boltdp.evaluation.classification import NO_GROUP, ClassFigures, ExactEvaluation
-from boltdp.evaluation.metrics import Counts, Curve, Score, calibrate, expected_calibration_error
+from boltdp.evaluation.scores_with_intervals import Counts, Curve, Score, calibrate, expected_calibration_error
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema
 from boltdp.settings import Multiclass
 from tests.export.test_sql import make_model

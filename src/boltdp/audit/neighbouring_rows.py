@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from boltdp.encoding.plan import BoundedRule, NumberListRule, NumberRule, RuleVisitor, TimePartRule, ValueRule
-from boltdp.kernel.packing import source_position
+from boltdp.kernel.packed_rows import source_position
 from boltdp.schema.schema import Schema
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import numpy as np
 
 from boltdp._arrays import Doubles, Floats, Integers
 from boltdp.algorithms import ALGORITHMS, Job
+from boltdp.audit.neighbouring_rows import ORDER
 from boltdp.audit.objective_density import Row
-from boltdp.audit.synthetic_rows import ORDER
 from boltdp.context import Context
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate

@@ -1,4 +1,4 @@
-"""Operations on packed rows: C in `packing.c`, without the GIL."""
+"""Operations on packed rows: C in `packed_rows.c`, without the GIL."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 /*
- * sampling.c: which rows an update sees, where a proof asks for random samples. The words are those of ChaCha20 with a
+ * row_sampling.c: which rows an update sees, where a proof asks for random samples. The words are those of ChaCha20 with a
  * key that nobody else may know: the key and the positions stay secret.
  */
 #include "random_stream.h"

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from boltdp.encoding import python_cells
-from boltdp.engines._data_frames import is_lazy_frame, is_table
+from boltdp.engines._frame_types import is_lazy_frame, is_table
 from boltdp.engines.base import Engine, check_names
 from boltdp.errors import DataError, quote_names
 from boltdp.schema.schema import Schema

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from boltdp.errors import ParameterError
-from boltdp.privacy.accounting.composition import (
+from boltdp.privacy.accounting.privacy_loss_distributions import (
     MIN_DEVIATION,
     RUNGS_PER_DOUBLING,
     Profile,

@@ -15,7 +15,12 @@ from hypothesis import strategies as st
 from boltdp._arrays import Doubles
 from boltdp.errors import ParameterError
 from boltdp.losses import Logistic
-from boltdp.privacy.accounting.charges import (
+from boltdp.privacy.accounting.privacy_loss_distributions import (
+    PrivacyLossDistribution,
+    delta_of_sum,
+    interpolate_profile,
+)
+from boltdp.privacy.accounting.spent_budget import (
     EPSILON_STEPS,
     Charge,
     OneOfSeveral,
@@ -26,7 +31,6 @@ from boltdp.privacy.accounting.charges import (
     spent_by,
     spent_epsilon,
 )
-from boltdp.privacy.accounting.composition import PrivacyLossDistribution, delta_of_sum, interpolate_profile
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import OVERSPENT, Certificate, certify

@@ -1,5 +1,5 @@
-/* packing.c: see packing.h. */
-#include "packing.h"
+/* packed_rows.c: see packed_rows.h. */
+#include "packed_rows.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* packing.h: projecting packed rows (sgd.h), sampling them and putting them in a permuted order. */
+/* packed_rows.h: projecting packed rows (sgd.h), sampling them and putting them in a permuted order. */
 #ifndef BOLTDP_PACKING_H
 #define BOLTDP_PACKING_H
 

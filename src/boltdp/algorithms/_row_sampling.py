@@ -1,4 +1,4 @@
-"""Random batches of rows, for algorithms whose proof needs them: C in `kernel/sampling.c`.
+"""Random batches of rows, for algorithms whose proof needs them: C in `kernel/row_sampling.c`.
 
 Positions depend on public numbers and a key only, which is fresh for each pass. They are secret: the guarantee of BST14
 and DP-SGD rests on nobody knowing whether a row was in a batch.

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boltdp.errors import ParameterError
-from boltdp.kernel.packing import put, sort_by_bucket, take
+from boltdp.kernel.packed_rows import put, sort_by_bucket, take
 
 OUT = np.zeros((3, 4), dtype=np.float32)
 

@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from boltdp._arrays import Integers
-from boltdp.algorithms._sampling import CHUNK, draw_fixed_size_batches, draw_poisson_batches
+from boltdp.algorithms._row_sampling import CHUNK, draw_fixed_size_batches, draw_poisson_batches
 from boltdp.errors import ParameterError
 from boltdp.privacy.exact_sampling import seeded_bytes
 
