@@ -136,7 +136,7 @@ class Task:
         planned = self._moments(budget, "objective")
         if planned is None or planned.budget is None:
             return self.schema, budget
-        return self._centred(planned), budget.less(planned.budget)
+        return self._centred(planned), budget.subtract(planned.budget)
 
     def gaussian_centring(self, budget: Budget) -> tuple[Schema, float]:
         """The same by means with Gaussian noise, and the deviation of Gaussian noise that keeps the budget beside them.

@@ -90,7 +90,7 @@ def _connection() -> psycopg.Connection[Any]:
 def _state(dice: random.Random) -> bytes:
     loss = dice.choice((Logistic(), Multinomial(3)))
     recipe = Recipe(loss=loss, dims=3, rows=6, batch_size=dice.randrange(1, 7), passes=2, schedule=constant(0.1))
-    weights = np.random.default_rng(dice.getrandbits(32)).normal(size=(loss.vectors, 3))
+    weights = np.random.default_rng(dice.getrandbits(32)).normal(size=(loss.vector_count, 3))
     state = dice.choice(
         (
             lambda: State(recipe, classes=3).to_bytes(),

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boltdp.kernel import packed_rows, sgd
-from boltdp.kernel.feature_map import FeatureMap, Segment, scores
+from boltdp.kernel.feature_map import FeatureMap, Segment, compute_scores
 from boltdp.kernel.feature_map import Kind as Segmented
 from boltdp.kernel.feature_sums import FeatureSums
 from boltdp.kernel.loss_derivatives import DerivativeSums
@@ -67,7 +67,7 @@ def feed_state(dice: random.Random) -> None:
         else Schedule(dice.choice(_GROWTHS), scale=0.1, offset=dice.choice((0.0, 3.0)))
     )
     loss = _loss(dice)
-    classes = loss.vectors if loss.vectors > 1 else dice.choice((2, 3))
+    classes = loss.vector_count if loss.vector_count > 1 else dice.choice((2, 3))
     recipe = Recipe(
         loss=loss,
         dims=dims,
@@ -99,7 +99,7 @@ def feed_state(dice: random.Random) -> None:
     positions = None
     if dice.random() < 0.4:
         positions = np.array([dice.randrange(-1, len(block) + 1) for _ in range(dice.randrange(20))], np.int64)
-    sgd.run([state], block, positions=positions, build=dice.choice(sgd.builds()))
+    sgd.run([state], block, positions=positions, build=dice.choice(sgd.list_builds()))
     assert state.weights.shape[1] == state._header.recipe.dims
 
 
@@ -111,7 +111,7 @@ def feed_sums(dice: random.Random) -> None:
     feature_map, kind = _feature_map(dice, dims), dice.randrange(4)
     if kind < 2:
         loss = _loss(dice)
-        weights = numbers.normal(size=(loss.vectors, dims))
+        weights = numbers.normal(size=(loss.vector_count, dims))
         kind = dice.randrange(3)
         sums = DerivativeSums(
             loss,
@@ -120,7 +120,7 @@ def feed_sums(dice: random.Random) -> None:
             hessian=kind == 2,
             positive=dice.randrange(3),
             classes=3,
-            class_weights=_class_weights(dice, loss.vectors if loss.vectors > 1 else 3),
+            class_weights=_class_weights(dice, loss.vector_count if loss.vector_count > 1 else 3),
             feature_map=feature_map,
             share=dice.choice((1.0, 0.3)),
         )
@@ -132,10 +132,10 @@ def feed_sums(dice: random.Random) -> None:
     else:
         norm = dice.choice((1e-3, 1.0, 50.0))
         sums = FeatureSums(feature_map, clip_norm=norm) if feature_map else FeatureSums(clip_norm=norm, cells=dims)
-    other, cells = sums.fresh(), sums.cells
+    other, cells = sums.copy_empty(), sums.cells
     if dice.random() < 0.6:
         sums.update(scrambled(sums.to_bytes(), dice))
-    sums.add(_rows(dice, cells, dice.randrange(40)), build=dice.choice(sgd.builds()))
+    sums.add(_rows(dice, cells, dice.randrange(40)), build=dice.choice(sgd.list_builds()))
     other.add(_rows(dice, cells, dice.randrange(40)))
     sums.join(other)  # type: ignore[arg-type]
 
@@ -145,13 +145,13 @@ def feed_rows(dice: random.Random) -> None:
     dims, count = dice.choice((1, 3, 8, 50)), dice.randrange(40)
     rows = _rows(dice, dims, count)
     feature_map = _feature_map(dice, dims)
-    scores(
+    compute_scores(
         _rows(dice, feature_map.cells, count) if feature_map else rows,
         np.ones((dice.choice((1, 3)), dims)),
         feature_map,
     )
     out = np.empty((count, 1 + dice.choice((1, 4))), np.float32)
-    packed_rows.project(rows, np.random.default_rng(1).normal(size=(dims, out.shape[1] - 1)), out)
+    packed_rows.project_rows(rows, np.random.default_rng(1).normal(size=(dims, out.shape[1] - 1)), out)
     total = dice.randrange(1, 1000)
     start = dice.randrange(total)
     packed_rows.permuted_position(start, dice.randrange(total - start + 2), rows=total, seed=dice.getrandbits(64))

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from boltdp._arrays import Doubles
 from boltdp.errors import ParameterError
-from boltdp.losses import LOSSES, HuberSVM, Logistic, Loss, MarginLogistic, Multinomial, Simplex, contrasts
+from boltdp.losses import LOSSES, HuberSVM, Logistic, Loss, MarginLogistic, Multinomial, Simplex, contrast_basis
 from tests.example_losses import every_loss
 
 EVERY: list[Loss] = [*every_loss(classes=5), MarginLogistic(0.5), HuberSVM(3.0), Multinomial(2)]
-ids = [f"{loss.name} {loss.parameter:g} {loss.vectors}" for loss in EVERY]
+ids = [f"{loss.name} {loss.parameter:g} {loss.vector_count}" for loss in EVERY]
 every = pytest.mark.parametrize("loss", EVERY, ids=ids)
 
 
@@ -43,11 +43,11 @@ def middle(loss: Loss) -> float:
 
 
 def labels(loss: Loss) -> range:
-    return range(max(2, loss.vectors))
+    return range(max(2, loss.vector_count))
 
 
 def some_scores(loss: Loss, seed: int, scale: float) -> Doubles:
-    return scale * np.random.default_rng(seed).standard_normal(loss.vectors)
+    return scale * np.random.default_rng(seed).standard_normal(loss.vector_count)
 
 
 scales = st.sampled_from([0.0, 0.3, 1.0, 4.0])
@@ -59,7 +59,7 @@ def test_slopes_are_the_derivative(loss: Loss, seed: int, scale: float) -> None:
     scores, step = some_scores(loss, seed, scale), 1e-6
     for label in labels(loss):
         slopes = loss.slopes(scores, label, positive=1)
-        moved = step * np.eye(loss.vectors)
+        moved = step * np.eye(loss.vector_count)
         expected = [(value(loss, scores + one, label) - value(loss, scores - one, label)) / (2 * step) for one in moved]
         # The slope of the Huber loss has a kink, over which a difference is off by a half of its step.
         assert slopes == pytest.approx(expected, abs=1e-5)
@@ -81,7 +81,7 @@ def test_no_slope_is_longer_than_the_constant_and_none_changes_faster(loss: Loss
 def test_hessians_are_the_derivative_of_the_slopes(loss: Loss, seed: int, scale: float) -> None:
     several, step = np.stack([some_scores(loss, seed + k, scale) for k in range(3)]), 1e-6
     for label in labels(loss):
-        hessians, moved = loss.hessians(several, label, positive=1), step * np.eye(loss.vectors)
+        hessians, moved = loss.hessians(several, label, positive=1), step * np.eye(loss.vector_count)
         assert (hessians is None) == (loss.simplex is None)
         if hessians is None:
             continue
@@ -97,16 +97,16 @@ def test_a_loss_must_state_everything() -> None:
 @every
 def test_the_constants_are_reached(loss: Loss) -> None:
     """A smaller one would be wrong, and a larger one would be noise for nothing."""
-    far = np.full(loss.vectors, 0.0)
-    far[0] = -60.0 if loss.vectors == 1 else 0.0
-    far[-1] = far[-1] if loss.vectors == 1 else 60.0
-    steepest = np.linalg.norm(loss.slopes(far, 1 if loss.vectors == 1 else 0, positive=1))
+    far = np.full(loss.vector_count, 0.0)
+    far[0] = -60.0 if loss.vector_count == 1 else 0.0
+    far[-1] = far[-1] if loss.vector_count == 1 else 60.0
+    steepest = np.linalg.norm(loss.slopes(far, 1 if loss.vector_count == 1 else 0, positive=1))
     assert steepest == pytest.approx(loss.lipschitz, rel=1e-12)
-    at = np.full(loss.vectors, middle(loss))
-    if loss.vectors > 2:
+    at = np.full(loss.vector_count, middle(loss))
+    if loss.vector_count > 2:
         at[2:] = -60.0  # two classes that are equally likely, and no other
-    step = np.zeros(loss.vectors)
-    step[:2] = (1e-4, -1e-4)[: loss.vectors]
+    step = np.zeros(loss.vector_count)
+    step[:2] = (1e-4, -1e-4)[: loss.vector_count]
     change = loss.slopes(at + step, 1, positive=1) - loss.slopes(at - step, 1, positive=1)
     assert np.linalg.norm(change) / np.linalg.norm(2 * step) == pytest.approx(loss.smoothness, rel=1e-6)
 
@@ -114,7 +114,7 @@ def test_the_constants_are_reached(loss: Loss) -> None:
 @every
 def test_the_loss_at_zero_is_that_of_any_row(loss: Loss) -> None:
     for label in labels(loss):
-        assert value(loss, np.zeros(loss.vectors), label) == pytest.approx(loss.at_zero)
+        assert value(loss, np.zeros(loss.vector_count), label) == pytest.approx(loss.loss_at_zero)
 
 
 def test_far_away_nothing_overflows() -> None:
@@ -135,9 +135,9 @@ def test_one_class_is_told_from_all_others(loss: Loss, positive: int) -> None:
 def vertices(loss: Loss) -> Doubles:
     """One of the regular simplices that the loss states, a row each, such that a slope has as many coordinates."""
     assert loss.simplex is not None
-    if loss.vectors == 1:
+    if loss.vector_count == 1:
         return math.sqrt(loss.simplex.edge_squared) * np.array([[-0.5], [0.5]])
-    return math.sqrt(loss.simplex.edge_squared / 2) * np.eye(loss.vectors)
+    return math.sqrt(loss.simplex.edge_squared / 2) * np.eye(loss.vector_count)
 
 
 @every
@@ -155,7 +155,7 @@ def test_slopes_and_curvature_are_those_of_the_simplex(loss: Loss, seed: int, sc
         odds = np.linalg.lstsq(system, np.append(slope + corners[label], 1.0), rcond=None)[0]
         assert system @ odds == pytest.approx([*(slope + corners[label]), 1.0], abs=1e-12)
         assert odds.min() > -1e-12
-        moved = step * np.eye(loss.vectors)
+        moved = step * np.eye(loss.vector_count)
         hessian = np.array(
             [
                 (loss.slopes(scores + one, label, positive=1) - loss.slopes(scores - one, label, positive=1))
@@ -175,11 +175,11 @@ def test_the_simplex_is_no_larger_than_it_must_be(loss: Loss) -> None:
     if loss.simplex is None:
         return
     assert math.sqrt(loss.simplex.edge_squared) == pytest.approx(loss.lipschitz)
-    assert loss.simplex.vertices == max(2, loss.vectors)
-    step, zero = 1e-5, np.full(loss.vectors, -middle(loss))
+    assert loss.simplex.vertices == max(2, loss.vector_count)
+    step, zero = 1e-5, np.full(loss.vector_count, -middle(loss))
     bends = [
         (loss.slopes(zero + one, 0, positive=1)[i] - loss.slopes(zero - one, 0, positive=1)[i]) / (2 * step)
-        for i, one in enumerate(step * np.eye(loss.vectors))
+        for i, one in enumerate(step * np.eye(loss.vector_count))
     ]
     assert sum(bends) == pytest.approx(loss.simplex.max_trace, rel=1e-6)
 
@@ -187,7 +187,7 @@ def test_the_simplex_is_no_larger_than_it_must_be(loss: Loss) -> None:
 @every
 @given(seed=st.integers(0, 10**6), scale=st.sampled_from([0.0, 1.0, 900.0]))
 def test_odds_are_those_of_the_loss(loss: Loss, seed: int, scale: float) -> None:
-    margins = scale * np.random.default_rng(seed).standard_normal((4, loss.vectors))
+    margins = scale * np.random.default_rng(seed).standard_normal((4, loss.vector_count))
     odds = loss.probabilities(margins)
     assert loss.probabilistic == (odds is not None) == (not isinstance(loss, HuberSVM))
     if odds is None:
@@ -195,9 +195,9 @@ def test_odds_are_those_of_the_loss(loss: Loss, seed: int, scale: float) -> None
     assert odds.shape == margins.shape
     assert np.isfinite(odds).all()
     for row, told in zip(margins, odds, strict=True):
-        shares = told / told.sum() if loss.vectors > 1 else np.array([1 - told[0], told[0]])
+        shares = told / told.sum() if loss.vector_count > 1 else np.array([1 - told[0], told[0]])
         for label in labels(loss):
-            slope = loss.slopes(row, label, positive=1)[label if loss.vectors > 1 else 0]
+            slope = loss.slopes(row, label, positive=1)[label if loss.vector_count > 1 else 0]
             if loss.softmax:
                 # A loss that is the logarithm of a probability: its derivative tells how far that is from sure.
                 assert shares[label] == pytest.approx(1 - abs(slope), abs=1e-12)
@@ -210,11 +210,11 @@ def test_odds_are_those_of_the_loss(loss: Loss, seed: int, scale: float) -> None
 @pytest.mark.parametrize("margin", [-900.0, -2.0, 0.0, 0.3, 900.0])
 def test_the_link_is_the_probability(loss: Logistic, margin: float) -> None:
     """Written in words that Python understands as well."""
-    text = loss.link("margin", repr)
+    text = loss.write_sql_link("margin", repr)
     (expected,) = loss.probabilities(np.array([margin]))
     assert eval(text, {"tanh": math.tanh, "margin": margin}) == pytest.approx(expected, abs=1e-15)
     others: list[Loss] = [HuberSVM(0.1), Multinomial(3)]
-    assert [loss.link("margin", repr) for loss in others] == [None, None]
+    assert [loss.write_sql_link("margin", repr) for loss in others] == [None, None]
 
 
 class Halved(Logistic):
@@ -262,7 +262,7 @@ def test_a_loss_without_a_link_has_no_cut(loss: Loss) -> None:
 
 def test_a_loss_for_several_classes() -> None:
     losses: list[Loss] = [Logistic(), MarginLogistic(), Multinomial(3), HuberSVM(0.1)]
-    assert [loss.joint(7) for loss in losses] == [Multinomial(7), Multinomial(7), Multinomial(7), None]
+    assert [loss.make_joint_loss(7) for loss in losses] == [Multinomial(7), Multinomial(7), Multinomial(7), None]
 
 
 @pytest.mark.parametrize("margin", [0.0, -1.0, 16.5, math.nan, math.inf])
@@ -274,13 +274,13 @@ def test_a_margin_is_above_zero_and_not_too_large(margin: float) -> None:
 @every
 def test_the_space_of_the_weights(loss: Loss) -> None:
     """Several vectors sum to zero, as all their slopes do."""
-    if loss.vectors == 1:
+    if loss.vector_count == 1:
         assert (loss.directions, loss.basis) == (1, None)
         return
-    assert loss.directions == loss.vectors - 1
+    assert loss.directions == loss.vector_count - 1
     assert loss.basis is not None
-    np.testing.assert_array_equal(loss.basis, contrasts(loss.vectors))
-    assert loss.basis.shape == (loss.directions, loss.vectors)
+    np.testing.assert_array_equal(loss.basis, contrast_basis(loss.vector_count))
+    assert loss.basis.shape == (loss.directions, loss.vector_count)
     for label in labels(loss):
         assert abs(loss.slopes(some_scores(loss, label, 1.0), label, positive=1).sum()) < 1e-15
 

@@ -34,7 +34,7 @@ from tests.plans import plan_certificate
 
 def model_of(certificate: Certificate, classes: int = 2) -> Model:
     schema = Schema(Classes("y", tuple(range(classes))), (Numeric("a", 0, 1), Numeric("b", -1, 1)))
-    shape = (certificate.models, certificate.problem.loss.vectors, schema.dims)
+    shape = (certificate.model_count, certificate.problem.loss.vector_count, schema.dims)
     return Model.of_release(schema, release_weights(np.zeros(shape), certificate, Randomness()), certificate)
 
 

@@ -38,7 +38,7 @@ NEEDED: Mapping[str, Mapping[str, Sequence[str]]] = {
         "controller": (
             *_NOISE_OF_UPDATES["controller"],
             "src/boltdp/algorithms/scs13.py",
-            "src/boltdp/privacy/events/noisy_sgd.py:scs13_noise",
+            "src/boltdp/privacy/events/noisy_sgd.py:calibrate_scs13",
         ),
         "engine": _NOISE_OF_UPDATES["engine"],
     },
@@ -47,7 +47,7 @@ NEEDED: Mapping[str, Mapping[str, Sequence[str]]] = {
             *_NOISE_OF_UPDATES["controller"],
             "src/boltdp/algorithms/bst14.py",
             "src/boltdp/algorithms/_row_sampling.py:draw_fixed_size_batches",
-            "src/boltdp/privacy/events/noisy_sgd.py:bst14_noise",
+            "src/boltdp/privacy/events/noisy_sgd.py:calibrate_bst14",
         ),
         "engine": (
             *_NOISE_OF_UPDATES["engine"],

@@ -205,8 +205,8 @@ def measure(cell: Cell, repeat: int) -> Measured:
         certificate = certify(event, budget)
         training = certificate.training
         if isinstance(training, OutputPerturbation) and training.published and budget is not None:
-            share = budget.split(certificate.models)
-            with_noise["spent"] = certificate.models * spent_epsilon(training, share)
+            share = budget.split(certificate.model_count)
+            with_noise["spent"] = certificate.model_count * spent_epsilon(training, share)
         weights = _trained(cell, certificate, repeat, rows)
     return {**judged(weights, rows), **with_noise}
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from numbers import Integral, Real
+from typing import Any, get_args
 
 #: The module and the package that each optional extra installs.
 EXTRAS = {
@@ -168,3 +169,9 @@ def check_number(value: object, name: str) -> float:
 
 class PrivacyWarning(UserWarning):
     """The result has no privacy guarantee, or an assumption of the guarantee was not declared."""
+
+
+def check_choice(value: object, name: str, allowed: Any) -> None:
+    """Raise ParameterError unless the value is one of those of a Literal type."""
+    if value not in get_args(allowed):
+        raise ParameterError(f"{name} must be one of {', '.join(get_args(allowed))}, got {value!r}")

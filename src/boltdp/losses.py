@@ -77,13 +77,15 @@ class Loss(ABC):
     def smoothness(self) -> float: ...  #: beta_phi, the Lipschitz constant of the gradient in the weights
     @property
     @abstractmethod
-    def at_zero(self) -> float: ...  #: the loss of any row at zero weights
+    def loss_at_zero(self) -> float: ...  #: the loss of any row at zero weights
     @property
     @abstractmethod
     def simplex(self) -> Simplex | None: ...  #: of the slopes; None: they have kinks, which the proof does not cover
     @property
     @abstractmethod
-    def vectors(self) -> int: ...  #: weight vectors of one model: 1 for one class against all others, or one per class
+    def vector_count(
+        self,
+    ) -> int: ...  #: weight vectors of a model: 1 for one class against all others, or one per class
     @property
     @abstractmethod
     def parameter(self) -> float: ...  #: > 0, of the loss in C; 1 if it has none
@@ -98,17 +100,17 @@ class Loss(ABC):
 
     @abstractmethod
     def probabilities(self, margins: Doubles) -> Doubles | None:
-        """Return the odds of each class with a vector, from margins (rows, vectors); None without probabilities."""
+        """Return the odds of each class from margins of shape (rows, vectors); None if it has no probabilities."""
 
     @abstractmethod
-    def link(self, margin: str, number: Callable[[float], str]) -> str | None:
-        """Return the probability of the second of two classes as an SQL expression, from that of the margin.
+    def write_sql_link(self, margin: str, number: Callable[[float], str]) -> str | None:
+        """Return the SQL expression of the second class's probability, of two, from the expression of the margin.
 
         `number` formats a constant; None: there is no such expression.
         """
 
     @abstractmethod
-    def joint(self, classes: int) -> Loss | None:
+    def make_joint_loss(self, classes: int) -> Loss | None:
         """Return the loss of one model for all classes, instead of one model per class; None if there is none."""
 
     def cut(self, probability: float) -> float:
@@ -116,7 +118,7 @@ class Loss(ABC):
 
         This inverts `probabilities`, which must increase in the margin, by bisection; a loss may override it.
         """
-        if self.vectors != 1 or not self.probabilistic:
+        if self.vector_count != 1 or not self.probabilistic:
             raise ParameterError(f"the loss {self.name!r} has no margin that stands for a probability")
 
         def exceeds(margin: float) -> bool:
@@ -130,17 +132,17 @@ class Loss(ABC):
 
     @property
     def probabilistic(self) -> bool:
-        return self.probabilities(np.zeros((1, self.vectors))) is not None
+        return self.probabilities(np.zeros((1, self.vector_count))) is not None
 
     @property
     def directions(self) -> int:
         """The number of free weight vectors, which need noise: several vectors sum to zero, so one is not free."""
-        return max(1, self.vectors - 1)
+        return max(1, self.vector_count - 1)
 
     @property
     def basis(self) -> Doubles | None:
         """An orthonormal basis of the free vectors, one combination of the vectors per row; None for one vector."""
-        return None if self.vectors == 1 else contrasts(self.vectors)
+        return None if self.vector_count == 1 else contrast_basis(self.vector_count)
 
     def to_basis(self, weights: Doubles) -> Doubles:
         """Return weights of shape (..., vectors, dims) in the basis of the free vectors, (..., directions, dims)."""
@@ -166,9 +168,9 @@ class Logistic(Loss):
     shape = ""
     lipschitz = 1.0
     smoothness = 0.25
-    at_zero = math.log(2.0)
+    loss_at_zero = math.log(2.0)
     simplex = Simplex(2, 1.0)
-    vectors = 1
+    vector_count = 1
     parameter = 1.0
 
     def slopes(self, scores: Doubles, label: int, *, positive: int) -> Doubles:
@@ -187,13 +189,13 @@ class Logistic(Loss):
         """ln(p / (1 - p)), which is 0 for 0.5."""
         return math.log(probability / (1.0 - probability))
 
-    def link(self, margin: str, number: Callable[[float], str]) -> str:
-        """By tanh, which cannot overflow, unlike exp: that is an error in PostgreSQL."""
+    def write_sql_link(self, margin: str, number: Callable[[float], str]) -> str:
+        """Return an expression with tanh, since exp can overflow, which is an error in PostgreSQL."""
         half = number(0.5)
         return f"{half} + {half} * tanh({half} * ({margin}))"
 
-    def joint(self, classes: int) -> Multinomial:
-        """Softmax cross-entropy, whose slopes are near L without a margin."""
+    def make_joint_loss(self, classes: int) -> Multinomial:
+        """Return softmax cross-entropy, whose slopes are near L without a margin."""
         return Multinomial(classes)
 
 
@@ -219,7 +221,7 @@ class MarginLogistic(Logistic):
             raise ParameterError(f"margin must be above 0 and at most {MAX_MARGIN:g}, got {self.margin:g}")
 
     @property
-    def at_zero(self) -> float:  # type: ignore[override]
+    def loss_at_zero(self) -> float:  # type: ignore[override]
         """ln(1 + e^b)."""
         return math.log1p(math.exp(self.margin)) * (1.0 + 2.0**-50)
 
@@ -243,7 +245,7 @@ class MarginLogistic(Logistic):
         up, down = super().probabilities(self.margin + margins), super().probabilities(self.margin - margins)
         return np.asarray(up / (up + down))
 
-    def link(self, margin: str, number: Callable[[float], str]) -> str:
+    def write_sql_link(self, margin: str, number: Callable[[float], str]) -> str:
         half, one, two, b = (number(value) for value in (0.5, 1.0, 2.0, self.margin))
         up, down = (f"tanh({half} * ({b} {sign} ({margin})))" for sign in "+-")
         return f"({one} + {up}) / ({two} + {up} + {down})"
@@ -262,7 +264,7 @@ class HuberSVM(Loss):
     shape = "half the width of its parabola (default 0.1)"
     lipschitz = 1.0
     simplex = None
-    vectors = 1
+    vector_count = 1
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "width", check_number(self.width, "width"))
@@ -275,8 +277,8 @@ class HuberSVM(Loss):
         return 1.0 / (2.0 * self.width)
 
     @property
-    def at_zero(self) -> float:
-        """At margin 0 the loss is on its linear part, unless the parabola is wide enough to reach there."""
+    def loss_at_zero(self) -> float:
+        """The loss at margin 0: of its linear part, unless the parabola is wide enough to reach there."""
         return 1.0 if self.width <= 1 else (1.0 + self.width) ** 2 / (4.0 * self.width)
 
     @property
@@ -295,10 +297,10 @@ class HuberSVM(Loss):
     def probabilities(self, margins: Doubles) -> None:
         return
 
-    def link(self, margin: str, number: Callable[[float], str]) -> None:
+    def write_sql_link(self, margin: str, number: Callable[[float], str]) -> None:
         return
 
-    def joint(self, classes: int) -> None:
+    def make_joint_loss(self, classes: int) -> None:
         return
 
 
@@ -322,8 +324,8 @@ class Multinomial(Loss):
         object.__setattr__(self, "classes", check_whole_number(self.classes, "classes", least=2))
 
     @property
-    def at_zero(self) -> float:
-        """All classes are equally likely: ln K."""
+    def loss_at_zero(self) -> float:
+        """Ln K, as all classes are equally likely."""
         return math.log(self.classes)
 
     @property
@@ -332,7 +334,7 @@ class Multinomial(Loss):
         return Simplex(self.classes, 2.0)
 
     @property
-    def vectors(self) -> int:
+    def vector_count(self) -> int:
         return self.classes
 
     def slopes(self, scores: Doubles, label: int, *, positive: int) -> Doubles:
@@ -354,10 +356,10 @@ class Multinomial(Loss):
         """exp(margin), up to a factor that is the same for all classes of a row."""
         return np.asarray(np.exp(margins - margins.max(axis=-1, keepdims=True)))
 
-    def link(self, margin: str, number: Callable[[float], str]) -> None:
-        """None: a model of two classes has one margin, and this loss two."""
+    def write_sql_link(self, margin: str, number: Callable[[float], str]) -> None:
+        """Return None: a model of two classes has one margin, and this loss two."""
 
-    def joint(self, classes: int) -> Multinomial:
+    def make_joint_loss(self, classes: int) -> Multinomial:
         return Multinomial(classes)
 
 
@@ -365,7 +367,7 @@ class Multinomial(Loss):
 LOSSES: Mapping[str, type[Loss]] = {loss.name: loss for loss in (Logistic, MarginLogistic, HuberSVM, Multinomial)}
 
 
-def contrasts(classes: int) -> Doubles:
+def contrast_basis(classes: int) -> Doubles:
     """Return an orthonormal basis, one vector per row, of the vectors of length `classes` that sum to zero."""
     rows = np.tril(np.ones((classes - 1, classes)))
     rows[np.arange(classes - 1), np.arange(1, classes)] = -np.arange(1, classes)

@@ -16,7 +16,7 @@ from boltdp._files import write_text
 from boltdp._files.sealed import OUTSIDE, ModelFileError, read_sealed, sealed
 from boltdp.encoding.declared_values import Value
 from boltdp.errors import ParameterError, show_value
-from boltdp.kernel.feature_map import FeatureMap, scores
+from boltdp.kernel.feature_map import FeatureMap, compute_scores
 from boltdp.privacy import certificate as certificates
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.release import is_on_release_grid
@@ -51,11 +51,13 @@ class Model:
 
     def __post_init__(self) -> None:
         certificate, target, dims = self.certificate, self.schema.target, self.schema.dims
-        loss, models = certificate.problem.loss, certificate.models
-        if models * loss.vectors != target.count_vectors(loss):
+        loss, models = certificate.problem.loss, certificate.model_count
+        if models * loss.vector_count != target.count_vectors(loss):
             raise ParameterError(f"the certificate must be for {target.describe()}, got {models} models of {loss}")
-        if self.weights.shape != (models * loss.vectors, dims):
-            raise ParameterError(f"weights must have shape {(models * loss.vectors, dims)}, got {self.weights.shape}")
+        if self.weights.shape != (models * loss.vector_count, dims):
+            raise ParameterError(
+                f"weights must have shape {(models * loss.vector_count, dims)}, got {self.weights.shape}"
+            )
         if certificate.problem.dims != dims:
             raise ParameterError(f"the certificate must be for {dims} features, got {certificate.problem.dims}")
         class_weights = certificate.problem.class_weights
@@ -106,7 +108,7 @@ class Model:
 
     def margins(self, packed: PackedRows) -> Doubles:
         """Compute <w, x> for each packed row and weight vector; rows are clipped to norm 1 as in training."""
-        return scores(packed, self.weights, self._feature_map)
+        return compute_scores(packed, self.weights, self._feature_map)
 
     @cached_property
     def _feature_map(self) -> FeatureMap | None:
@@ -126,7 +128,7 @@ class Model:
         if not np.isfinite(self.weights).all():
             raise certificates.CertificateError("the weights must be finite numbers")
         problem = self.certificate.problem
-        released = self.weights.reshape(self.certificate.models, problem.loss.vectors, problem.dims)
+        released = self.weights.reshape(self.certificate.model_count, problem.loss.vector_count, problem.dims)
         if not is_on_release_grid(released, self.certificate):
             raise certificates.CertificateError("the weights are not those that were released: they are off its grid")
 

@@ -148,7 +148,7 @@ def test_an_attack_finds_nothing_and_half_of_the_noise_is_caught(noise: float, c
 @pytest.mark.parametrize(("noise", "caught"), [(1.0, False), (0.5, True)])
 def test_an_attack_on_moments_and_scans_together_finds_nothing_either(noise: float, caught: bool) -> None:
     """One row is replaced by one of the other class on the other side of 0: both the means and every scan move."""
-    count, taken = 8_000, SPENT.take(0.5)[0]
+    count, taken = 8_000, SPENT.take_share(0.5)[0]
     moments = NoisyMoments(moments="mean", features=1, numbers=1, clip_norm=1.0).calibrate_noise(taken, gaussian=True)
     problem = Problem(loss=Logistic(), dims=1, rows=2)
     training = make_noisy_gradients(problem, SPENT, clip=0.5, scans=2, step=0.01, momentum=0.0)

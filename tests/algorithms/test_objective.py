@@ -19,7 +19,7 @@ from click.testing import CliRunner
 
 from boltdp._files.sealed import sealed
 from boltdp.algorithms import ALGORITHMS, Job, _newton, objective
-from boltdp.algorithms._newton import Solver, choose_sample, minimise, solve
+from boltdp.algorithms._newton import Solver, choose_sample_share, minimise, run_solvers
 from boltdp.algorithms._sgd import PASSES
 from boltdp.audit.confidence import rate_bounds
 from boltdp.cli import main
@@ -35,14 +35,14 @@ from boltdp.privacy.certificate import Certificate, certify
 from boltdp.privacy.events import objective_perturbation as objective_privacy
 from boltdp.privacy.events.objective_perturbation import (
     ObjectivePerturbation,
+    calibrate_gaussian_term,
+    calibrate_objective_noise,
     check_solvable,
-    gaussian_scale,
     gradient_rounding,
-    least_solvable,
+    gradient_tolerance,
     make_objective_perturbation,
-    objective_noise,
-    shares,
-    tolerance,
+    min_solvable_regularization,
+    split_budget,
 )
 from boltdp.privacy.mechanisms import Kind, Mechanism, calibrate
 from boltdp.privacy.release import Randomness, draw_linear_terms, release_weights
@@ -68,7 +68,7 @@ def spooled(rows: Rows) -> LocalRows:
 
 def solved(rows: Rows, *solvers: Solver) -> list[Matrix]:
     with spooled(rows) as prepared:
-        return solve(prepared, solvers)
+        return run_solvers(prepared, solvers)
 
 
 def slope(loss: Loss, rows: Rows, weights: Matrix) -> Matrix:
@@ -93,23 +93,23 @@ def some_rows(classes: int, *, rows: int, dims: int, separable: bool = False) ->
 def test_gradient_is_within_the_tolerance_at_the_weights_found(
     loss: Loss, penalty: float, separable: bool, noise: float, sampled: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_newton, "choose_sample", lambda *_: sampled / 2000)
+    monkeypatch.setattr(_newton, "choose_sample_share", lambda *_: sampled / 2000)
     classes = loss.classes if isinstance(loss, Multinomial) else 2
     rows = some_rows(classes, rows=2000, dims=7, separable=separable)
     problem = problem_of(loss, rows, penalty=penalty)
-    linear = noise * np.random.default_rng(1).standard_normal((loss.vectors, 7))
-    linear -= linear.mean(axis=0) if loss.vectors > 1 else 0.0
+    linear = noise * np.random.default_rng(1).standard_normal((loss.vector_count, 7))
+    linear -= linear.mean(axis=0) if loss.vector_count > 1 else 0.0
     mechanism = Mechanism("gaussian", noise, problem.dimensions) if noise else None
     (weights,) = solved(rows, minimise(problem, linear, noise=mechanism))
     gradient = slope(loss, rows, weights) + len(rows) * penalty * weights + linear
     rounding = gradient_rounding(problem, weights=float(np.linalg.norm(weights)), noise=float(np.linalg.norm(linear)))
-    assert np.linalg.norm(gradient) + rounding <= tolerance(problem, mechanism)
-    assert np.abs(weights.sum(axis=0)).max() < 1e-6 * np.abs(weights).max() or loss.vectors == 1
+    assert np.linalg.norm(gradient) + rounding <= gradient_tolerance(problem, mechanism)
+    assert np.abs(weights.sum(axis=0)).max() < 1e-6 * np.abs(weights).max() or loss.vector_count == 1
 
 
 def scans(problem: Problem, rows: Rows) -> int:
     """How often all rows are read; driven by hand."""
-    solver, count = minimise(problem, np.zeros((problem.loss.vectors, problem.dims)), noise=None), 0
+    solver, count = minimise(problem, np.zeros((problem.loss.vector_count, problem.dims)), noise=None), 0
     for sums in solver:
         sums.add(rows)
         count += 1
@@ -120,9 +120,9 @@ def test_a_few_rows_make_the_scans_fewer_and_bad_ones_do_no_harm(monkeypatch: py
     rows = some_rows(4, rows=5000, dims=20)
     rows[5, 3], rows[6, 0], rows[7, 1] = np.nan, -1, np.inf
     problem = problem_of(Multinomial(4), rows, penalty=1e-4)
-    assert choose_sample(problem) == 0.36
+    assert choose_sample_share(problem) == 0.36
     preconditioned = scans(problem, rows)
-    monkeypatch.setattr(_newton, "choose_sample", lambda *_: 0.0)
+    monkeypatch.setattr(_newton, "choose_sample_share", lambda *_: 0.0)
     assert 2 * preconditioned < scans(problem, rows)
 
 
@@ -150,7 +150,9 @@ def test_directions_that_no_row_has_are_no_obstacle(penalty: float, monkeypatch:
     twice = np.hstack([rows, rows[:, 1:]])
     problem = problem_of(Logistic(), twice, penalty=penalty)
     (weights,) = solved(twice, minimise(problem, np.zeros((1, 8)), noise=None))
-    assert np.linalg.norm(slope(Logistic(), twice, weights) + len(rows) * penalty * weights) <= tolerance(problem, None)
+    assert np.linalg.norm(slope(Logistic(), twice, weights) + len(rows) * penalty * weights) <= gradient_tolerance(
+        problem, None
+    )
 
 
 @pytest.mark.parametrize(
@@ -159,9 +161,9 @@ def test_directions_that_no_row_has_are_no_obstacle(penalty: float, monkeypatch:
 )
 def test_a_hessian_that_is_too_large_is_not_asked_for(loss: Loss, dims: int, sampled: int) -> None:
     problem = Problem(loss=loss, dims=dims, rows=50_000, regularization=0.1)
-    assert choose_sample(problem) == sampled / 50_000
-    solver = minimise(problem, np.zeros((loss.vectors, dims)), noise=None)
-    next(solver).add(some_rows(loss.vectors if loss.vectors > 1 else 2, rows=100, dims=dims))
+    assert choose_sample_share(problem) == sampled / 50_000
+    solver = minimise(problem, np.zeros((loss.vector_count, dims)), noise=None)
+    next(solver).add(some_rows(loss.vector_count if loss.vector_count > 1 else 2, rows=100, dims=dims))
     assert (next(solver).value.ndim == 3) == (sampled > 0)
 
 
@@ -182,7 +184,7 @@ def test_a_search_that_makes_no_progress_is_an_error_without_a_number(monkeypatc
     monkeypatch.setattr(_newton, "DerivativeSums", Wrong)
     rows = some_rows(2, rows=100, dims=2)
     for sampled in (0, 100):
-        monkeypatch.setattr(_newton, "choose_sample", lambda *_, sampled=sampled: sampled / 100)
+        monkeypatch.setattr(_newton, "choose_sample_share", lambda *_, sampled=sampled: sampled / 100)
         with pytest.raises(SolverError) as caught:
             solved(rows, minimise(problem_of(Logistic(), rows, penalty=0.01), np.zeros((1, 2)), noise=None))
         assert str(caught.value) == "the minimum could not be found to the precision that the privacy proof needs"
@@ -231,16 +233,16 @@ def test_solvers_share_their_scans_and_find_what_each_finds_alone(
     sampled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not sampled:
-        monkeypatch.setattr(_newton, "choose_sample", lambda *_: 0.0)
+        monkeypatch.setattr(_newton, "choose_sample_share", lambda *_: 0.0)
     rows = some_rows(4, rows=3000, dims=12)
     needed, alone = [], []
     with spooled(rows) as prepared:
         for number in range(6):
             counted = CountedRows(prepared)
-            alone += solve(counted, [several(rows)[number]])
+            alone += run_solvers(counted, [several(rows)[number]])
             needed.append(counted.counts["sum"])
         counted = CountedRows(prepared)
-        together = solve(counted, several(rows))
+        together = run_solvers(counted, several(rows))
     assert len(set(needed)) > 2
     # Where none waits for a sample, all wait for the same scans, and the slowest alone tells how many there are.
     if sampled:
@@ -261,7 +263,7 @@ def test_most_of_the_way_is_made_on_a_sample(monkeypatch: pytest.MonkeyPatch) ->
         for largest in (0.25, 0.0):
             monkeypatch.setattr(_newton, "MAX_SAMPLE", largest)
             counted = CountedRows(prepared)
-            solve(counted, [minimise(problem, np.zeros((1, 8)), noise=None)])
+            run_solvers(counted, [minimise(problem, np.zeros((1, 8)), noise=None)])
             assert counted.counts["sampled"] == 1  # for the Hessian it is always used
             scans.append(counted.counts["sum"])
     assert scans[0] <= scans[1] - 3
@@ -270,7 +272,7 @@ def test_most_of_the_way_is_made_on_a_sample(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("label", [1, 7])
 def test_a_sample_that_misleads_costs_scans_and_nothing_else(label: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is of the rows of one class alone, whose minimum is far from that of all, or of none."""
-    monkeypatch.setattr(_newton, "choose_sample", lambda *_: 0.2)
+    monkeypatch.setattr(_newton, "choose_sample_share", lambda *_: 0.2)
     rows = some_rows(2, rows=2000, dims=3)
     problem = problem_of(Logistic(), rows, penalty=1e-3)
     expected = solved(rows, minimise(problem, np.zeros((1, 3)), noise=None))[0]
@@ -292,7 +294,7 @@ def test_a_sample_that_misleads_costs_scans_and_nothing_else(label: int, monkeyp
 
 
 def test_a_start_with_a_longer_gradient_than_the_origin_can_have_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_newton, "choose_sample", lambda *_: 0.2)
+    monkeypatch.setattr(_newton, "choose_sample_share", lambda *_: 0.2)
     rows = some_rows(2, rows=2000, dims=3)
     problem = problem_of(Logistic(), rows, penalty=1e-3)
     expected = solved(rows, minimise(problem, np.zeros((1, 3)), noise=None))[0]
@@ -488,7 +490,7 @@ def epsilon_found(certificate: Certificate, *, delta: float, trainings: int) -> 
 def with_linear(event: ObjectivePerturbation, noise: Mechanism, budget: Budget) -> Certificate:
     """The same with another noise before training, and at the end as much as that one then needs."""
     distance = replace(event, linear=noise).sensitivity.total
-    end = calibrate(distance, dimensions=noise.dimensions, budget=shares(budget).stopping)
+    end = calibrate(distance, dimensions=noise.dimensions, budget=split_budget(budget)[1])
     return certify(replace(event, linear=noise, end=end), budget)
 
 
@@ -500,7 +502,7 @@ def test_attack_finds_no_violation_but_finds_half_the_noise(delta: float, kind: 
     noise = event.linear
     assert noise.kind == "spherical"
     if kind == "gaussian":  # longer in two dimensions, but valid too
-        noise = Mechanism("gaussian", gaussian_scale(PROBLEM, shares(budget).noise), 2)
+        noise = Mechanism("gaussian", calibrate_gaussian_term(PROBLEM, split_budget(budget)[0]), 2)
     valid = with_linear(event, noise, budget)
     assert valid.private
     assert epsilon_found(valid, delta=delta, trainings=1000) <= budget.epsilon
@@ -527,8 +529,8 @@ def smallest(budget: Budget) -> float:
     """The smallest Lambda for ten rows of two features; a smaller one needs more noise, which needs a larger one."""
     problem = Problem(loss=Logistic(), dims=2, rows=10, regularization=1e-6)
     for _ in range(10):
-        noise = objective_noise(problem, shares(budget).noise)
-        problem = replace(problem, regularization=1.01 * least_solvable(problem, noise))
+        noise = calibrate_objective_noise(problem, split_budget(budget)[0])
+        problem = replace(problem, regularization=1.01 * min_solvable_regularization(problem, noise))
     with pytest.raises(ParameterError, match="regularization must be at least"):
         make_objective_perturbation(replace(problem, regularization=0.9 * problem.regularization), budget)
     return problem.regularization

@@ -86,7 +86,7 @@ def test_a_model_is_the_average_of_the_references_of_its_partitions(partitions: 
     edges = [ROWS * number // partitions for number in range(partitions + 1)]
     expected = np.zeros_like(model.weights)
     for part in np.split(rows, edges[1:-1]):
-        own, twice = recipe.of_partition(len(part)), np.vstack([part, part])
+        own, twice = recipe.restrict_to_partition(len(part)), np.vstack([part, part])
         classes = [0] if multiclass == "multinomial" else [0, 1, 2]
         trained = np.vstack([reference_sgd(own, twice, positive=c, classes=3) for c in classes])
         expected += len(part) / ROWS * trained

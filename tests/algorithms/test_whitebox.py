@@ -89,7 +89,7 @@ def test_only_a_seed_makes_the_noise_repeatable(algorithm: str) -> None:
 def test_one_vs_all_models_have_noise_of_their_own(algorithm: str) -> None:
     engine, schema = data(3)
     model = train(engine, schema, replace(settings(algorithm, epsilon=1.0), multiclass="one-vs-all", noise_seed=1))
-    assert model.certificate.models == 3
+    assert model.certificate.model_count == 3
     assert len(np.unique(model.weights)) == model.weights.size
 
 
@@ -121,11 +121,11 @@ def test_every_state_is_trained_with_the_noise_that_the_certificate_states(algor
         counted = CountedRows(prepared)
         model = train_prepared(counted, schema, certificate, Context(seed=1))
     states = {id(state): state for state in counted.fed}
-    assert len(states) == certificate.models == (1 if classes == 2 else 3)
+    assert len(states) == certificate.model_count == (1 if classes == 2 else 3)
     for state in states.values():
         assert certificate.training_noise is not None
         assert state._header.recipe.deviation == certificate.training_noise.scale
-        assert state.finished
+        assert state.is_finished
     trained = {state.weights.tobytes() for state in states.values()}
     assert {weights[np.newaxis].tobytes() for weights in model.weights} == trained
 

@@ -23,7 +23,7 @@ from boltdp.audit import audit
 from boltdp.audit.black_box import BlackBox, black_box
 from boltdp.audit.confidence import rate_bounds
 from boltdp.audit.exact_loss import ExactLoss, exact_loss
-from boltdp.audit.neighbouring_rows import pairs
+from boltdp.audit.neighbouring_rows import generate_pairs
 from boltdp.audit.replay import Replay, replay_pairs
 from boltdp.audit.subject import Subject, make_subject
 from boltdp.cli import main
@@ -78,7 +78,7 @@ def audited(settings: Settings, schema: Schema = SCHEMA, *, rows: int = 500) -> 
 
 
 def replay_of(made: Subject, *, count: int = 24, changed: int = 1) -> Replay:
-    tables = list(islice(pairs(made.schema, made.rows, seed=1, changed=changed), count))
+    tables = list(islice(generate_pairs(made.schema, made.rows, seed=1, changed=changed), count))
     return replay_pairs(made, tables, lambda _: None)
 
 
@@ -271,7 +271,7 @@ class Reckless(BoltOn):
         assert isinstance(recipe, Recipe)
         assert prepared.feature_map is not None
         rows = np.concatenate(list(prepared.blocks()))
-        x, labels = prepared.feature_map.features(rows)[:, -recipe.dims :], rows[:, 0]
+        x, labels = prepared.feature_map.compute_features(rows)[:, -recipe.dims :], rows[:, 0]
         x = np.where(np.isfinite(x).all(axis=1, keepdims=True) & (labels >= 0)[:, None], x, 0.0)
         if self.guarded:
             x = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1.0)

@@ -40,7 +40,7 @@ def test_derivatives_are_those_of_the_loss(loss: Loss) -> None:
     for row in (pair.row, pair.other):
         label, x = row
         gradient, hessian = pair.derivatives(row, weights)
-        scores = (weights @ pair.basis).reshape(4, loss.vectors, 2) @ x
+        scores = (weights @ pair.basis).reshape(4, loss.vector_count, 2) @ x
         by_hand = np.einsum("nv,d->nvd", loss.slopes(scores, label, positive=1), x).reshape(4, -1) @ pair.basis.T
         assert gradient == pytest.approx(by_hand, abs=1e-12)
         moved = step * np.eye(pair.plan.dimensions)
@@ -60,4 +60,4 @@ def test_a_made_up_loss_is_not_taken_for_another() -> None:
 def test_a_loss_that_cannot_be_examined_is_refused() -> None:
     pair = neighbours(HuberSVM(0.5))
     with pytest.raises(ParameterError, match="the density of the minimiser needs a loss with a Hessian, got 'huber'"):
-        pair.minimisers(np.zeros((1, 2)))
+        pair.find_minimisers(np.zeros((1, 2)))

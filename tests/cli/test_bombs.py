@@ -137,7 +137,7 @@ def put(record: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
         ("certificate.reasons", [[]]),
         ("certificate.reasons", [[[]], {}]),
         ("certificate.spent.reasons", [[]]),
-        ("certificate.models", 10**15),
+        ("certificate.model_count", 10**15),
         ("certificate.spent.problem.dims", 10**15),
         ("certificate.spent.problem.loss", {"name": "multinomial", "classes": 10**15}),
         ("certificate.spent.problem.loss.name", [[]]),

@@ -28,7 +28,7 @@ def read(schema: Schema, **columns: Any) -> np.ndarray[Any, Any]:
     """The features."""
     read_by = schema.encoding.feature_map
     assert read_by is not None
-    return read_by.features(encode(schema, **columns))
+    return read_by.compute_features(encode(schema, **columns))
 
 
 def labels(classes: tuple[Value, ...], cells: Any) -> list[float | None]:

@@ -23,7 +23,7 @@ import pytest
 
 from boltdp.engines.base import Engine
 from boltdp.kernel.feature_map import FeatureMap
-from boltdp.kernel.packed_rows import project, source_position
+from boltdp.kernel.packed_rows import project_rows, source_position
 from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, TimePart, Vector
 
 ROWS = 997
@@ -92,7 +92,7 @@ def projected(engine: Engine) -> Source:
     projection = Projection(dims=3, seed=17)
     packed = np.empty((ROWS, 4), np.float32)
     read = features(SCHEMA, reference()).astype(np.float32)
-    project(read, projection.make_matrix(SCHEMA.dims), packed)
+    project_rows(read, projection.make_matrix(SCHEMA.dims), packed)
     return Source(engine, replace(SCHEMA, projection=projection), packed)
 
 

@@ -183,7 +183,7 @@ def test_a_unit_that_the_data_does_not_have_is_told(source: Source) -> None:
 def test_cells_are_read_as_the_features_of_plain_numpy(source: Source) -> None:
     if source.feature_map is None:
         return  # they are the features
-    read = source.feature_map.features(source.packed)
+    read = source.feature_map.compute_features(source.packed)
     np.testing.assert_array_equal(read, features(source.schema, source.packed))
 
 
@@ -197,7 +197,7 @@ def test_standardizing_changes_the_reading_of_rows_and_no_row(source: Source) ->
     if read is not None:
         np.testing.assert_array_equal(rows, in_order(source.packed, seed=4))
         # Undoing it gives the plain features back, but for what is missing, which is 0.
-        standardized = read.features(rows)[:, 1 : 1 + n]
+        standardized = read.compute_features(rows)[:, 1 : 1 + n]
         undone = standardized * (0.3 * 1.5) + np.array(numbers)
         x = features(source.schema, rows)[:, 1 : 1 + n] * source.schema.row_norm
         assert np.isclose(undone, x, atol=1e-6)[standardized != 0].all()
@@ -208,7 +208,7 @@ def test_rows_can_be_read_in_another_way_without_another_copy(source: Source) ->
         return
     other = replace(source.schema, clip_norm=0.25).encoding.feature_map
     sums = [FeatureSums(each, clip_norm=0.9) for each in (source.feature_map, other)]
-    expected = [each.fresh() for each in sums]
+    expected = [each.copy_empty() for each in sums]
     with source.engine.prepare(source.schema, Context(seed=4), ordered=False) as prepared:
         view = prepared.read_by(other)
         assert (view.feature_map, view.rows, view.cells, view.dims) == (other, ROWS, prepared.cells, prepared.dims)
@@ -317,7 +317,7 @@ def test_passes_of_several_models_give_the_bits_of_one_run_over_the_array(spoole
     with spooled.engine.prepare(spooled.schema, Context(seed=9)) as prepared:
         prepared.run_pass(trained, Context())
         prepared.run_pass(trained, Context())
-    assert all(state.finished for state in trained)
+    assert all(state.is_finished for state in trained)
     assert [state.to_bytes() for state in trained] == [state.to_bytes() for state in expected]
 
 
@@ -342,13 +342,13 @@ def test_partitions_give_the_bits_of_passes_over_parts_of_the_array(spooled: Sou
         own = rows[part.start : part.stop]
         for seed in part.seeds:
             own[:] = own if seed is None else in_order(own, seed)
-            sgd.run([state for state in part.states if not state.finished], own)
+            sgd.run([state for state in part.states if not state.is_finished], own)
     parts = cut(spooled, count, fresh=fresh)
     with spooled.engine.prepare(spooled.schema, Context(seed=9)) as prepared:
         prepared.run_parts(parts, Context())
         np.testing.assert_array_equal(content(prepared), rows)
     for part, other in zip(parts, expected, strict=True):
-        assert all(state.finished for state in part.states)
+        assert all(state.is_finished for state in part.states)
         assert [state.to_bytes() for state in part.states] == [state.to_bytes() for state in other.states]
 
 
@@ -361,7 +361,7 @@ def test_partitions_may_leave_rows_out_and_come_in_any_order(spooled: Source) ->
     for part, start in ((0, 710), (1, expected[1].start), (3, expected[3].start)):
         for state in expected[part].states:
             for _ in range(4):
-                if not state.finished:
+                if not state.is_finished:
                     sgd.run([state], rows[start : start + expected[part].rows])
     assert [[state.to_bytes() for state in part.states] for part in parts] == [
         [state.to_bytes() for state in part.states] for part in expected
@@ -414,7 +414,7 @@ def test_progress_over_partitions_is_that_of_all_together(spooled: Source) -> No
 )
 def test_derivatives_have_the_bits_of_those_over_the_array(spooled: Source, loss: Loss) -> None:
     rows, random = in_order(spooled.packed, 9), np.random.default_rng(2)
-    weights, direction = random.standard_normal((2, loss.vectors, spooled.schema.dims))
+    weights, direction = random.standard_normal((2, loss.vector_count, spooled.schema.dims))
     with spooled.engine.prepare(spooled.schema, Context(seed=9)) as prepared:
         kinds: list[dict[str, Any]] = [{}, {"clip": 0.2}, {"direction": direction}, {"hessian": True}]
         kinds += [{**kind, "class_weights": (0.3, 1.0, 0.01)} for kind in kinds]
@@ -490,7 +490,7 @@ def test_drawn_rows_give_the_bits_of_a_run_over_them(spooled: Source, cuts: list
     sgd.run(expected, drawn(in_order(spooled.packed, 9), positions))
     with spooled.engine.prepare(spooled.schema, Context(seed=9)) as prepared:
         prepared.run_drawn(trained, np.split(positions, cuts))
-    assert all(state.finished for state in trained)
+    assert all(state.is_finished for state in trained)
     assert [state.to_bytes() for state in trained] == [state.to_bytes() for state in expected]
 
 
@@ -501,7 +501,7 @@ def test_batches_have_any_number_of_drawn_rows(spooled: Source) -> None:
     sgd.run(expected, in_order(spooled.packed, 9), positions=np.concatenate(batches))
     with spooled.engine.prepare(spooled.schema, Context(seed=9)) as prepared:
         prepared.run_drawn(trained, batches)
-    assert all(state.finished for state in trained)
+    assert all(state.is_finished for state in trained)
     assert [state.to_bytes() for state in trained] == [state.to_bytes() for state in expected]
 
 
@@ -558,7 +558,7 @@ def test_bad_positions_are_refused_before_they_are_fed(
         assert str(caught.value) == message
         assert [state.to_bytes() for state in trained] == before
         prepared.run_drawn(trained, [np.arange(ROWS)])
-    assert all(state.finished for state in trained)
+    assert all(state.is_finished for state in trained)
 
 
 def test_tuning_gives_the_bits_of_tuning_over_the_array(spooled: Source) -> None:

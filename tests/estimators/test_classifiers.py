@@ -356,7 +356,7 @@ def test_several_classes_both_ways(multiclass: Any) -> None:
     fitted = PrivateLogisticRegression(
         epsilon=100.0, classes=range(4), bounds=(-5, 5), multiclass=multiclass, passes=30
     ).fit(X, y)
-    assert fitted.certificate_.models == (4 if multiclass == "one-vs-all" else 1)
+    assert fitted.certificate_.model_count == (4 if multiclass == "one-vs-all" else 1)
     assert fitted.decision_function(X).shape == (900, 4)
     assert fitted.coef_.shape == (4, 4)
     assert fitted.intercept_.shape == (4,)
@@ -370,7 +370,7 @@ def test_a_huber_svm_has_no_probabilities() -> None:
     X, y = blobs(classes=3)
     fitted = PrivateHuberSVM(epsilon=50.0, width=0.5, classes=[0, 1, 2], bounds=(-5, 5)).fit(X, y)
     assert fitted.certificate_.problem.loss == HuberSVM(0.5)
-    assert fitted.certificate_.models == 3
+    assert fitted.certificate_.model_count == 3
 
 
 @pytest.mark.parametrize("intercept", [True, False])

@@ -192,7 +192,7 @@ def test_centring_costs_what_auto_pays_for_it() -> None:
     planned = plan_standardization(Settings(epsilon=2.0, delta=1e-6), task.schema, rows=task.rows)
     assert planned is not None
     assert planned.budget is not None
-    assert left == budget.less(planned.budget)
+    assert left == budget.subtract(planned.budget)
     assert schema.standardization is not None
     assert rivals.centred_settings(task, budget, algorithm="bolton").standardize == "private"
 

@@ -44,7 +44,7 @@ def made(settings: Settings, classes: int = 2, **changes: Any) -> Model:
     schema = Schema(Classes("y", tuple(range(classes))), COLUMNS, **changes)
     certificate = plan_certificate(settings, rows=10_000, dims=schema.dims, classes=classes)
     weights = np.random.default_rng(1).standard_normal(
-        (certificate.models, certificate.problem.loss.vectors, schema.dims)
+        (certificate.model_count, certificate.problem.loss.vector_count, schema.dims)
     )
     return Model.of_release(schema, release_weights(weights, certificate, Randomness()), certificate)
 
@@ -108,7 +108,7 @@ def test_the_length_of_a_vector_s_weights_is_told() -> None:
 def test_the_noise_of_an_effect_is_that_of_its_weights(name: str, classes: int) -> None:
     """Against models that were released many times with nothing but noise."""
     model = made(Settings(epsilon=1.0, algorithm="bolton"), classes, **SCHEMAS[name])
-    zero = np.zeros((1, model.certificate.problem.loss.vectors, model.schema.dims))
+    zero = np.zeros((1, model.certificate.problem.loss.vector_count, model.schema.dims))
     many = [
         compute_effects(
             Model.of_release(model.schema, release_weights(zero, model.certificate, Randomness()), model.certificate)
@@ -342,7 +342,7 @@ def forged(settings: Settings = Settings(epsilon=1.0)) -> Model:  # noqa: B008
     columns = (Numeric(FORGED, 0, 1), Categorical("c", (FORGED, "b")), Vector(f"v{FORGED}", 2, 0, 1))
     schema = Schema(Classes(f"label {FORGED}", (f"0 {FORGED}", f"1 {FORGED}", "2")), columns)
     certificate = plan_certificate(settings, rows=10_000, dims=schema.dims, classes=3)
-    shape = (certificate.models, certificate.problem.loss.vectors, schema.dims)
+    shape = (certificate.model_count, certificate.problem.loss.vector_count, schema.dims)
     released = release_weights(np.ones(shape), certificate, Randomness())
     return Model(schema, released.reshape(-1, schema.dims), certificate, trained_where=FORGED)
 

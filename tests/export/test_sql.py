@@ -44,7 +44,7 @@ def make_model(
     certificate = plan_certificate(
         settings, rows=100, dims=schema.dims, classes=len(schema.classes), person_rows=schema.max_rows_per_person
     )
-    vectors = max(certificate.models, certificate.problem.loss.vectors)
+    vectors = max(certificate.model_count, certificate.problem.loss.vector_count)
     if weights is None:
         weights = np.random.default_rng(seed).standard_normal((vectors, schema.dims))
     return Model(schema=schema, weights=weights, certificate=certificate)

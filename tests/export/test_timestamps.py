@@ -115,7 +115,7 @@ def test_the_row_in_sql_has_the_bits_of_the_encoder() -> None:
         with duckdb.connect() as connection:
             connection.register("rows", table())
             found = running(connection, "rows")([_write_row(model.schema, DIALECTS["duckdb"])])
-        np.testing.assert_array_equal(np.array([row for (row,) in found]), read.features(cells)[:, 1:])
+        np.testing.assert_array_equal(np.array([row for (row,) in found]), read.compute_features(cells)[:, 1:])
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

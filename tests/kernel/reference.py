@@ -38,8 +38,8 @@ def reference_sgd(
     >>> reference_sgd(recipe, np.array([[1, 0.5], [0, -0.5]])).round(4)
     array([[0.4844]])
     """
-    if recipe.loss.vectors > 1:
-        classes = recipe.loss.vectors
+    if recipe.loss.vector_count > 1:
+        classes = recipe.loss.vector_count
     m, n = recipe.rows, recipe.batches
     if positions is not None:
         drawn_batches = np.split(positions, np.flatnonzero(positions == BATCH_END))[:n]
@@ -49,7 +49,7 @@ def reference_sgd(
         batches = [rows[j * m // n : (j + 1) * m // n] for j in range(n)]
         sizes = [float(len(batch)) for batch in batches]
     steps = recipe.schedule.at(np.arange(1, recipe.updates + 1))
-    w = np.zeros((recipe.loss.vectors, recipe.dims))
+    w = np.zeros((recipe.loss.vector_count, recipe.dims))
     total = np.zeros_like(w)
     for update in range(recipe.updates):
         batch = batches[update % n].astype(np.float64)

@@ -89,7 +89,7 @@ def test_rows_of_any_width_agree_with_the_reference(loss: Loss, dims: int, batch
 
 
 @pytest.mark.parametrize("positive", [0, 1, 2])
-@pytest.mark.parametrize("loss", [loss for loss in every_loss() if loss.vectors == 1], ids=str)
+@pytest.mark.parametrize("loss", [loss for loss in every_loss() if loss.vector_count == 1], ids=str)
 def test_one_against_all_agrees_with_the_reference_for_every_class(loss: Loss, positive: int) -> None:
     recipe = Recipe(loss=loss, dims=4, rows=30, batch_size=4, passes=2, schedule=constant(0.1))
     assert_agrees(recipe, packed_rows(recipe, seed=positive), positive=positive)

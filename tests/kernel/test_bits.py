@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boltdp._arrays import Floats
-from boltdp.kernel.sgd import State, builds, run
+from boltdp.kernel.sgd import State, list_builds, run
 from boltdp.losses import Logistic, Loss
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Recipe
@@ -53,7 +53,7 @@ def test_any_cuts_give_the_same_bits(recipe: Recipe, seed: int, element: Element
     run([whole], fed)
     for start, stop in itertools.pairwise([0, *cuts, len(fed)]):
         run([cut], fed[start:stop])
-    assert whole.finished
+    assert whole.is_finished
     assert same_bits([whole, whole], [cut, finished(recipe, rows)])
 
 
@@ -83,7 +83,7 @@ def test_pieces_of_one_size_give_the_same_bits(loss: Loss, batch_size: int, size
 def test_every_build_gives_the_same_bits(recipe: Recipe, seed: int, element: Element) -> None:
     rows = packed_rows(recipe, seed=seed, element=element, bad=0.1)
     default = finished(recipe, rows)
-    assert all(same_bits([default], [finished(recipe, rows, build=build)]) for build in builds())
+    assert all(same_bits([default], [finished(recipe, rows, build=build)]) for build in list_builds())
 
 
 @pytest.mark.parametrize("batch_size", [1, 5])
@@ -93,7 +93,7 @@ def test_every_width_gives_the_same_bits_from_every_build_and_cut(loss: Loss, di
     recipe = Recipe(loss=loss, dims=dims, rows=33, batch_size=batch_size, passes=1, schedule=constant(0.2))
     rows = packed_rows(recipe, seed=dims, element=np.float32)
     default = finished(recipe, rows)
-    for build in builds():
+    for build in list_builds():
         state = new_state(recipe)
         for start, stop in ((0, 1), (1, 12), (12, 33)):
             run([state], rows[start:stop], build=build)
@@ -138,7 +138,7 @@ def test_several_models_in_one_scan_get_the_bits_of_one_by_one(
 
     alone = complete([new_state(recipe) for recipe in chosen], one_by_one=True)
     shared = complete([new_state(recipe) for recipe in chosen], one_by_one=False)
-    assert all(state.finished for state in alone)
+    assert all(state.is_finished for state in alone)
     assert same_bits(alone, shared)
 
 

@@ -30,7 +30,7 @@ def words(hexadecimal: str) -> list[int]:
     return [int(word) for word in np.frombuffer(bytes.fromhex(hexadecimal), dtype="<u4")]
 
 
-@pytest.mark.parametrize("build", sgd.builds())
+@pytest.mark.parametrize("build", sgd.list_builds())
 @pytest.mark.parametrize(
     ("key", "end", "block"),
     [
@@ -66,7 +66,7 @@ def test_all_lanes_of_all_builds_agree_with_the_reference(start: list[int], from
     start[12] = (start[12] if from_the_carry == 9 else from_the_carry) % 2**32
     expected = chacha20(np.array(start, dtype=np.uint32), 8)
     assert len({block.tobytes() for block in expected}) == 8
-    for build in sgd.builds():
+    for build in sgd.list_builds():
         assert (blocks(start, build) == expected).all()
 
 

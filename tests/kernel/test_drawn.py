@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from boltdp._arrays import Floats
 from boltdp.errors import ParameterError
-from boltdp.kernel.sgd import BATCH_END, State, builds, run
+from boltdp.kernel.sgd import BATCH_END, State, list_builds, run
 from boltdp.losses import Logistic
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Recipe
@@ -38,11 +38,11 @@ def test_drawn_rows_have_the_bits_of_their_copies(
     cuts = data.draw(st.lists(st.integers(0, len(positions)), max_size=6).map(sorted))
     expected = State(recipe, classes=declared_classes(recipe.loss))
     run([expected], copied(rows, positions))
-    for build in builds():
+    for build in list_builds():
         state = State(recipe, classes=declared_classes(recipe.loss))
         for start, stop in itertools.pairwise([0, *cuts, len(positions)]):
             run([state], rows, positions=positions[start:stop], build=build)
-        assert state.finished
+        assert state.is_finished
         assert state.to_bytes() == expected.to_bytes()
 
 
@@ -57,7 +57,7 @@ def test_batches_end_where_they_are_drawn_to_however_wide_the_rows(dims: int, el
     drawn, expected = State(recipe, classes=3, marked=True), State(recipe, classes=3, marked=True)
     run([drawn], rows, positions=positions)
     run([expected], rows[positions], positions=places)
-    assert drawn.finished
+    assert drawn.is_finished
     assert drawn.to_bytes() == expected.to_bytes()
 
 

@@ -29,7 +29,7 @@ def packer(*rules: Rule, types: list[str], label: Rule = LABEL) -> Packer:
 
 def packed(rule: Rule, values: Values, rows: int) -> np.ndarray[Any, Any]:
     """The cells of one column between two others, which must stay as they are."""
-    ones = Values.of(np.ones(rows, np.int8))
+    ones = Values.from_array(np.ones(rows, np.int8))
     ours = packer(rule, LABEL, types=["int8", values.type, "int8"])
     out = np.full((rows, ours.width), 9.0, np.float32)
     ours.pack([ones, values, ones], out)
@@ -46,7 +46,7 @@ def packed(rule: Rule, values: Values, rows: int) -> np.ndarray[Any, Any]:
 def test_numbers_are_clipped_centred_and_scaled(column: list[float], bounds: tuple[float, float], dtype: type) -> None:
     low, high = bounds
     values: np.ndarray[Any, Any] = np.array(column, dtype=dtype)
-    cells = packed(NumberRule("a", "a", low, high), Values.of(values), len(values))[:, 0]
+    cells = packed(NumberRule("a", "a", low, high), Values.from_array(values), len(values))[:, 0]
     with np.errstate(divide="ignore", invalid="ignore"):  # half of the smallest width is 0
         scaled = (np.clip(values.astype(np.float64), low, high) - (low + high) / 2) / ((high - low) / 2)
     np.testing.assert_array_equal(cells, np.clip(scaled, -1, 1).astype(np.float32))
@@ -54,7 +54,7 @@ def test_numbers_are_clipped_centred_and_scaled(column: list[float], bounds: tup
 
 def test_numbers_are_centred_before_they_are_rounded_to_float32() -> None:
     """Near a large middle, float32 would have lost all digits of the difference."""
-    values = Values.of(1e9 + np.arange(5.0) / 8)
+    values = Values.from_array(1e9 + np.arange(5.0) / 8)
     assert packed(NumberRule("a", "a", 1e9, 1e9 + 1), values, 5)[:, 0].tolist() == [-1.0, -0.75, -0.5, -0.25, 0.0]
 
 
@@ -67,7 +67,9 @@ def test_numbers_are_centred_before_they_are_rounded_to_float32() -> None:
 def test_steps_are_counted_from_their_place_on(column: list[float], places: list[float], dtype: type) -> None:
     with np.errstate(over="ignore"):
         values: np.ndarray[Any, Any] = np.array([*column, *places]).astype(dtype)
-    cells = packed(NumberRule("a", "a", -1, 1, tuple(places)), Values.of(values), len(values))[:, 1:].sum(axis=1)
+    cells = packed(NumberRule("a", "a", -1, 1, tuple(places)), Values.from_array(values), len(values))[:, 1:].sum(
+        axis=1
+    )
     steps = [-1 if math.isnan(x) else sum(float(x) >= place for place in places) for x in values]
     assert cells.tolist() == (steps if places else [0] * len(values))  # without places there is no such cell
 
@@ -77,9 +79,9 @@ def test_steps_are_counted_from_their_place_on(column: list[float], places: list
 def test_codes_are_what_the_dictionary_says_or_missing(codes: list[int], count: int) -> None:
     values = np.array(codes, np.int32)
     table = np.arange(count, dtype=np.int32) * 2 - 1  # the first is below 0
-    cells = packed(CODES, Values.of(values).with_codes(table), len(values))[:, 0]
+    cells = packed(CODES, Values.from_array(values).with_codes(table), len(values))[:, 0]
     assert cells.tolist() == [2 * x - 1 if 1 <= x < count else -1 for x in codes]
-    themselves = packed(CODES, Values.of(values), len(values))[:, 0]
+    themselves = packed(CODES, Values.from_array(values), len(values))[:, 0]
     np.testing.assert_array_equal(themselves, np.where((values < 0) | (values > 4), -1, values).astype(np.float32))
 
 
@@ -89,12 +91,13 @@ SPREAD = (*range(40), 10**6, -(10**12), 0.5, 2.25)
 @given(cells=st.lists(st.sampled_from(SPREAD) | st.integers(-50, 50) | st.floats(), max_size=40))
 def test_values_are_found_however_far_apart_they_are(cells: list[float]) -> None:
     expected = [SPREAD.index(x) if x in SPREAD else -1 for x in cells]
-    values = Values.of(np.array(cells, np.float64))
+    values = Values.from_array(np.array(cells, np.float64))
     assert packed(ValueRule("c", "c", SPREAD), values, len(cells))[:, 0].tolist() == expected
     whole = [int(x) for x in cells if abs(x) < 2**62]
     expected = [SPREAD.index(x) if x in SPREAD else -1 for x in whole]
     assert (
-        packed(ValueRule("c", "c", SPREAD), Values.of(np.array(whole, np.int64)), len(whole))[:, 0].tolist() == expected
+        packed(ValueRule("c", "c", SPREAD), Values.from_array(np.array(whole, np.int64)), len(whole))[:, 0].tolist()
+        == expected
     )
 
 
@@ -132,7 +135,7 @@ def test_lists_are_packed_whole(width: int, rows: int) -> None:
     values = np.random.default_rng(width).normal(size=(rows, width))
     values[0, 1] = np.nan
     np.testing.assert_array_equal(
-        packed(NumberListRule("v", "v", -1, 1, width), Values.of(values), rows),
+        packed(NumberListRule("v", "v", -1, 1, width), Values.from_array(values), rows),
         np.clip(values, -1, 1).astype(np.float32),
     )
 
@@ -140,7 +143,7 @@ def test_lists_are_packed_whole(width: int, rows: int) -> None:
 def test_columns_may_be_strided() -> None:
     table = np.arange(12.0).reshape(6, 2)
     np.testing.assert_array_equal(
-        packed(NumberRule("a", "a", 0, 100), Values.of(table[:, 1]), 6)[:, 0],
+        packed(NumberRule("a", "a", 0, 100), Values.from_array(table[:, 1]), 6)[:, 0],
         ((table[:, 1] - 50) / 50).astype(np.float32),
     )
 
@@ -161,7 +164,7 @@ THREE = NumberListRule("v", "v", 0, 1, 3)
     ],
 )
 def test_what_does_not_fit_is_not_packed(types: list[str], out: Any, message: str) -> None:
-    values = [Values.of(np.zeros(12))._replace(type=name) for name in types]
+    values = [Values.from_array(np.zeros(12))._replace(type=name) for name in types]
     with pytest.raises(ParameterError, match=message):
         packer(THREE, types=["int8", "float64"]).pack(values, out)
 
@@ -170,7 +173,7 @@ def test_a_read_only_output_is_refused() -> None:
     out = np.zeros((2, 1), dtype=np.float32)
     out.flags.writeable = False
     with pytest.raises(ParameterError, match="out must be writable"):
-        packer(types=["int32"]).pack([Values.of(np.zeros(2, np.int32))], out)
+        packer(types=["int32"]).pack([Values.from_array(np.zeros(2, np.int32))], out)
 
 
 def test_a_plan_that_is_cut_or_longer_is_refused() -> None:

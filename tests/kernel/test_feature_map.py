@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boltdp.errors import DataError, ParameterError
-from boltdp.kernel.feature_map import FeatureMap, Segment, scores
+from boltdp.kernel.feature_map import FeatureMap, Segment, compute_scores
 from boltdp.kernel.loss_derivatives import DerivativeSums
 from boltdp.kernel.misclassification import ErrorCounts
-from boltdp.kernel.sgd import State, _library, builds, run
+from boltdp.kernel.sgd import State, _library, list_builds, run
 from boltdp.losses import Logistic, Loss
 from boltdp.privacy.events.objective_perturbation import SUM_GRID
 from boltdp.privacy.step_schedules import constant
@@ -32,7 +32,7 @@ NUMBERS = Segment("numbers", np.zeros(2), np.ones(2))
 
 
 def classes_of(loss: Loss) -> int:
-    return max(2, loss.vectors)
+    return max(2, loss.vector_count)
 
 
 def read_slowly(feature_map: FeatureMap, cells: npt.NDArray[np.float32]) -> Matrix:
@@ -67,14 +67,14 @@ def read_slowly(feature_map: FeatureMap, cells: npt.NDArray[np.float32]) -> Matr
 def test_features_are_those_of_the_definition(shape: Any) -> None:
     feature_map = random_feature_map(shape, seed=1)
     cells = cells_for(feature_map, rows=200, seed=2)
-    features = feature_map.features(cells)
+    features = feature_map.compute_features(cells)
     np.testing.assert_array_equal(features[:, 1:], read_slowly(feature_map, cells))
     np.testing.assert_array_equal(features[:, 0], cells[:, 0])
     weights = np.random.default_rng(3).normal(size=(4, feature_map.dims))
     lengths = np.maximum(1.0, np.linalg.norm(features[:, 1:], axis=1))
     expected = features[:, 1:] @ weights.T / lengths[:, None]
-    assert np.abs(scores(cells, weights, feature_map) - expected).max() < 1e-13
-    assert np.abs(scores(features.astype(np.float32), weights) - expected).max() < 1e-5
+    assert np.abs(compute_scores(cells, weights, feature_map) - expected).max() < 1e-13
+    assert np.abs(compute_scores(features.astype(np.float32), weights) - expected).max() < 1e-5
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -87,14 +87,14 @@ def test_weights_of_slots_score_as_weights_of_features_and_sums_come_back(shape:
     group_units = np.concatenate([np.empty(0), *(part.units for part in groups)])
     units = np.concatenate([np.ones(feature_map.dense), group_units])
     slots *= units > 0
-    assert np.vdot(feature_map.spread(weights), slots / np.where(units > 0, units, 1)) == pytest.approx(
-        np.vdot(weights, feature_map.gather(slots)), rel=1e-12, abs=1e-12
+    assert np.vdot(feature_map.spread_weights(weights), slots / np.where(units > 0, units, 1)) == pytest.approx(
+        np.vdot(weights, feature_map.gather_sums(slots)), rel=1e-12, abs=1e-12
     )
     lengths = np.sqrt(np.concatenate([np.empty(0), *(part.squares for part in groups)]))
     assert ((group_units >= lengths * (1 - 1e-15)) & ((lengths == 0) | (group_units < 2 * lengths))).all()
 
 
-@pytest.mark.parametrize("build", builds())
+@pytest.mark.parametrize("build", list_builds())
 @pytest.mark.parametrize("loss", every_loss())
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("batch_size", [1, 7])
@@ -109,7 +109,7 @@ def test_a_pass_by_a_feature_map_has_the_bits_of_one_over_the_features(
     run([by_map], cells, build=build)
     order = np.random.default_rng(8).permutation(101)
     run([by_map], cells, positions=order, build=build)
-    features = feature_map.features(cells)
+    features = feature_map.compute_features(cells)
     run([by_features], features)
     run([by_features], features[order])
     assert by_map.weights.tobytes() == by_features.weights.tobytes()
@@ -127,7 +127,7 @@ def kinds(direction: Matrix) -> list[dict[str, Any]]:
 def test_sums_by_a_feature_map_are_those_of_the_features(shape: Any, loss: Loss, kind: int) -> None:
     feature_map = random_feature_map(shape, seed=9)
     random = np.random.default_rng(10)
-    weights, direction = random.normal(size=(2, loss.vectors, feature_map.dims))
+    weights, direction = random.normal(size=(2, loss.vector_count, feature_map.dims))
     direction *= 10.0 ** random.integers(-200, 200)
     options = kinds(direction)[kind]
     cells = cells_for(feature_map, rows=300, seed=11, classes=classes_of(loss))
@@ -140,7 +140,7 @@ def test_sums_by_a_feature_map_are_those_of_the_features(shape: Any, loss: Loss,
         assert np.linalg.eigvalsh(by_map.value).min() > -1e-10
         return
     expected = np.zeros_like(by_map.value)
-    for label, *features in feature_map.features(cells).tolist():
+    for label, *features in feature_map.compute_features(cells).tolist():
         x = guarded(np.array(features))
         if label not in range(classes_of(loss)) or x is None:
             continue
@@ -162,7 +162,7 @@ def test_order_parts_builds_and_joins_change_no_bit(shape: Any, kind: int) -> No
     for loss in LOSSES:
         feature_map = random_feature_map(shape, seed=12)
         random = np.random.default_rng(13)
-        weights, direction = random.normal(size=(2, loss.vectors, feature_map.dims)) * 3
+        weights, direction = random.normal(size=(2, loss.vector_count, feature_map.dims)) * 3
         cells = cells_for(feature_map, rows=700, seed=14, classes=classes_of(loss))
         whole = DerivativeSums(
             loss, weights, feature_map=feature_map, classes=classes_of(loss), **kinds(direction)[kind]
@@ -170,10 +170,10 @@ def test_order_parts_builds_and_joins_change_no_bit(shape: Any, kind: int) -> No
         whole.add(cells)
         for seed in range(3):
             shuffled = np.random.default_rng(seed).permutation(cells)
-            parts = [whole.fresh() for _ in range(4)]
+            parts = [whole.copy_empty() for _ in range(4)]
             cuts = [0, *sorted(random.integers(0, 700, 3).tolist()), 700]
             for part, start, stop in zip(parts, cuts, cuts[1:], strict=False):
-                part.add(shuffled[start:stop].copy(), build=random.choice(builds()))
+                part.add(shuffled[start:stop].copy(), build=random.choice(list_builds()))
             for part in parts[1:]:
                 parts[0].join(part)
             assert parts[0].value.tobytes() == whole.value.tobytes()
@@ -192,7 +192,7 @@ def test_replacing_a_row_changes_its_own_terms_and_nothing_else(seed: int, size:
     sums = DerivativeSums(Logistic(), random.normal(size=(1, feature_map.dims)), feature_map=feature_map)
 
     def of(rows: npt.NDArray[np.float32]) -> Matrix:
-        one = sums.fresh()
+        one = sums.copy_empty()
         one.add(np.ascontiguousarray(rows))
         out = np.empty((1, feature_map.slots))
         _library.derivatives_sum(one._block.ctypes.data, one._block.size, out.ctypes.data)
@@ -210,13 +210,13 @@ def test_errors_by_a_feature_map_are_those_of_the_features(shape: Any, models: i
     weights = np.random.default_rng(16).normal(size=(models, vectors, feature_map.dims))
     classes = max(2, vectors)
     cells = cells_for(feature_map, rows=333, seed=17, classes=classes)
-    features = feature_map.features(cells)
+    features = feature_map.compute_features(cells)
     margins = np.einsum("nd,mvd->mnv", features[:, 1:], weights)
     chosen = margins[:, :, 0] > 0 if vectors == 1 else margins.argmax(axis=2)
     expected = (chosen != features[:, 0]).sum(axis=1).tolist()
-    for build in builds():
+    for build in list_builds():
         errors = ErrorCounts(weights, classes=classes, feature_map=feature_map)
-        other = errors.fresh()
+        other = errors.copy_empty()
         errors.add(cells[:100], build=build)
         other.add(cells[100:], build=build)
         errors.join(other)
@@ -295,9 +295,9 @@ def test_misuse_is_refused() -> None:
         replace(NUMBERS, a=np.zeros(3))
     for bad in (np.zeros((2, 3)), np.zeros((2, 2), np.float32), np.zeros(3, np.float32)):
         with pytest.raises(ParameterError, match="rows must be a 2-D array of float32 with 1 \\+ 2 columns"):
-            feature_map.features(bad)  # type: ignore[arg-type]
+            feature_map.compute_features(bad)  # type: ignore[arg-type]
     with pytest.raises(ParameterError, match="rows must be float32 with 1 \\+ 2 columns, and weights of 3 features"):
-        scores(np.zeros((2, 3), np.float32), np.zeros((1, 2)), feature_map)
+        compute_scores(np.zeros((2, 3), np.float32), np.zeros((1, 2)), feature_map)
     state = State(replace(recipe, dims=3), feature_map=feature_map)
     with pytest.raises(ParameterError, match="rows must have 1 \\+ 2 columns, got 4"):
         run([state], np.zeros((1, 4), np.float32))

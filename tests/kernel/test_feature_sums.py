@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel.feature_map import FeatureMap, Segment
 from boltdp.kernel.feature_sums import UNIT, FeatureSums
-from boltdp.kernel.sgd import builds
+from boltdp.kernel.sgd import list_builds
 from tests.kernel.feature_maps import cells_for
 
 
@@ -56,14 +56,14 @@ def plain_reading() -> FeatureMap:
     )
 
 
-@pytest.mark.parametrize("build", builds())
+@pytest.mark.parametrize("build", list_builds())
 @pytest.mark.parametrize("radius", [0.8, 1.7, 9.0])
 def test_moments_by_a_feature_map_are_those_of_the_features(radius: float, build: str) -> None:
     feature_map = plain_reading()
     cells = cells_for(feature_map, rows=500, seed=3)
     there, parts = FeatureSums(feature_map, clip_norm=radius), FeatureSums(feature_map, clip_norm=radius)
     there.add(cells, build=build)
-    features = feature_map.features(cells)
+    features = feature_map.compute_features(cells)
     expected = np.zeros((2, feature_map.dims), np.int64)
     for row in features[:, 1:].clip(-1, 1):
         short = row * min(1.0, radius / max(float(np.linalg.norm(row)), 1e-300))
@@ -71,7 +71,7 @@ def test_moments_by_a_feature_map_are_those_of_the_features(radius: float, build
     assert np.abs(there.value - expected).max() <= 500
     if radius == 9.0:
         np.testing.assert_array_equal(there.value, expected)
-    other = parts.fresh()
+    other = parts.copy_empty()
     other.add(cells[::-2].copy())
     parts.add(cells[::-1][1::2].copy())
     parts.join(other)

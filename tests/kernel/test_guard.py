@@ -95,7 +95,7 @@ def test_a_bad_row_changes_nothing_but_counts(loss: Loss, row: list[float]) -> N
         for state, third in ((bad, row), (zero, [1, 0.0, 0.0, 0.0])):
             run([state], np.array([good[0], good[1], third, good[2]]))
         assert bad.to_bytes() == zero.to_bytes()
-        assert bad.finished
+        assert bad.is_finished
 
 
 def test_squares_that_overflow_in_float64_fit_in_float32() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel.feature_map import FeatureMap, Segment
 from boltdp.kernel.loss_derivatives import DerivativeSums
-from boltdp.kernel.sgd import builds
+from boltdp.kernel.sgd import list_builds
 from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial
 from boltdp.privacy.events.objective_perturbation import gradient_rounding, term_rounding
 from boltdp.privacy.step_schedules import constant
@@ -35,7 +35,7 @@ def plan(loss: Loss, *, dims: int, rows: int) -> Recipe:
 def a_case(loss: Loss, *, dims: int, rows: int = 600, seed: int = 0, bad: float = 0.1) -> tuple[Any, Matrix, Matrix]:
     random = np.random.default_rng(seed)
     packed = packed_rows(plan(loss, dims=dims, rows=rows), seed=seed, element=np.float32, bad=bad)
-    weights, direction = random.standard_normal((2, loss.vectors, dims)) * 2
+    weights, direction = random.standard_normal((2, loss.vector_count, dims)) * 2
     return packed, weights, direction
 
 
@@ -82,7 +82,7 @@ def test_long_gradients_are_clipped_and_short_ones_are_not(loss: Loss, dims: int
         expected += one * min(1.0, clip / max(float(np.linalg.norm(one)), 1e-300))
         alone = summed(loss, row[None], weights, clip=clip, class_weights=by_class)
         on_grid = term_rounding(plan(loss, dims=dims, rows=2))
-        assert np.linalg.norm(alone) <= clip * (1 + (dims + loss.vectors + 32) * 2.0**-53) + on_grid
+        assert np.linalg.norm(alone) <= clip * (1 + (dims + loss.vector_count + 32) * 2.0**-53) + on_grid
     assert np.abs(summed(loss, rows, weights, clip=clip, class_weights=by_class) - expected).max() < 1e-11
 
 
@@ -112,9 +112,9 @@ def test_hessian_has_the_products_with_each_feature_of_each_vector_as_columns(lo
     rows, weights, _ = a_case(loss, dims=dims, rows=60)
     by_class = weights_for(loss, seed=dims)
     hessian = summed(loss, rows, weights, hessian=True, class_weights=by_class)
-    assert hessian.shape == (loss.vectors, dims, dims)
+    assert hessian.shape == (loss.vector_count, dims, dims)
     assert (hessian == hessian.transpose(0, 2, 1)).all()
-    for vector, feature in ((0, 0), (loss.vectors - 1, dims - 1), (loss.vectors // 2, dims // 2)):
+    for vector, feature in ((0, 0), (loss.vector_count - 1, dims - 1), (loss.vector_count // 2, dims // 2)):
         along = np.zeros_like(weights)
         along[vector, feature] = 1.0
         product = summed(loss, rows, weights, direction=along, class_weights=by_class)[vector]
@@ -124,7 +124,7 @@ def test_hessian_has_the_products_with_each_feature_of_each_vector_as_columns(lo
 @pytest.mark.parametrize("loss", LOSSES)
 def test_hessian_agrees_with_its_equation_bad_rows_among_them(loss: Loss) -> None:
     rows, weights, _ = a_case(loss, dims=6)
-    expected = np.zeros((loss.vectors, 6, 6))
+    expected = np.zeros((loss.vector_count, 6, 6))
     for row in rows.astype(np.float64):
         x = guarded(row[1:])
         if x is not None and row[0] in range(declared_classes(loss)):
@@ -162,7 +162,7 @@ def test_cutting_the_rows_and_the_build_change_no_bit(
     rows, weights, direction = a_case(loss, dims=dims)
     options = kinds(direction)[kind] | ({"class_weights": weights_for(loss, seed=dims)} if weighted else {})
     whole = summed(loss, rows, weights, **options)
-    for build in builds():
+    for build in list_builds():
         sums = DerivativeSums(loss, weights, classes=declared_classes(loss), **options)
         for part in np.split(rows, sorted(cuts)):
             sums.add(part, build=build)
@@ -199,7 +199,7 @@ def test_rounding_stays_within_its_bound(loss: Loss, size: float) -> None:
     rows[:, 1:] /= 4 * np.linalg.norm(rows[:, 1:], axis=1, keepdims=True)  # inside the ball: scaled by exactly 1
     weights *= size
     with mpmath.workdps(50):
-        exact = [[mpmath.mpf(0)] * 3 for _ in range(loss.vectors)]
+        exact = [[mpmath.mpf(0)] * 3 for _ in range(loss.vector_count)]
         for label, *features in rows.astype(float).tolist():
             if not 0 <= label < declared_classes(loss):
                 continue

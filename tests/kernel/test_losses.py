@@ -20,7 +20,7 @@ CLASSES = 3
 
 
 EXAMPLES: list[Loss] = [*every_loss(classes=CLASSES), HuberSVM(2.0), MarginLogistic(0.25), MarginLogistic(16.0)]
-MARGIN_LOSSES = [loss for loss in EXAMPLES if loss.vectors == 1]
+MARGIN_LOSSES = [loss for loss in EXAMPLES if loss.vector_count == 1]
 MARGINS = [*np.linspace(-6.0, 6.0, 97).tolist(), -800.0, -40.0, 40.0, 800.0, 1e300, -1e300]
 
 
@@ -52,12 +52,12 @@ def test_every_loss_has_its_number_and_name_in_c() -> None:
 
 @pytest.mark.parametrize("loss", EXAMPLES, ids=str)
 def test_vectors_target_hessian_and_probabilities_are_those_of_python(loss: Loss) -> None:
-    assert _library.losses_vectors(loss.number, CLASSES) == loss.vectors
+    assert _library.losses_vectors(loss.number, CLASSES) == loss.vector_count
     assert facts(loss.number).target.decode() == loss.target
     has_hessian = bool(facts(loss.number).has_hessian)
     assert has_hessian == (loss.simplex is not None)
-    assert has_hessian == (loss.hessians(np.zeros(loss.vectors), 0, positive=1) is not None)
-    tells = loss.probabilities(np.zeros((1, loss.vectors))) is not None
+    assert has_hessian == (loss.hessians(np.zeros(loss.vector_count), 0, positive=1) is not None)
+    tells = loss.probabilities(np.zeros((1, loss.vector_count))) is not None
     assert bool(facts(loss.number).has_odds) == tells
 
 
@@ -92,7 +92,7 @@ def test_curvature_is_the_derivative_of_the_slope(loss: Loss) -> None:
         assert 0.0 <= curvature <= loss.smoothness
 
 
-@pytest.mark.parametrize("loss", [loss for loss in EXAMPLES if loss.vectors > 1 or loss.simplex is None], ids=str)
+@pytest.mark.parametrize("loss", [loss for loss in EXAMPLES if loss.vector_count > 1 or loss.simplex is None], ids=str)
 def test_a_loss_without_a_curvature_of_one_score_has_none_in_c(loss: Loss) -> None:
     assert np.isnan(_library.losses_curvature(loss.number, loss.parameter, 1.0, 0.0))
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from boltdp._arrays import Floats
 from boltdp.errors import ParameterError
-from boltdp.kernel.sgd import BATCH_END, State, builds, run
+from boltdp.kernel.sgd import BATCH_END, State, list_builds, run
 from boltdp.losses import Logistic
 from boltdp.privacy.mechanisms import Kind, Mechanism
 from boltdp.privacy.step_schedules import constant
@@ -52,7 +52,7 @@ def test_marked_batches_agree_with_the_reference(recipe: Recipe, seed: int, kind
     ours = finished(recipe, rows, noise=noise, key=key, positions=positions)
     classes = declared_classes(recipe.loss)
     expected = reference_sgd(recipe, rows, classes=classes, noise=noise, key=key or b"", positions=positions)
-    assert ours.finished
+    assert ours.is_finished
     # Rows may cancel: then the weights are rounding.
     assert np.linalg.norm(ours.weights - expected) <= 1e-12 + 1e-9 * np.linalg.norm(expected)
 
@@ -66,7 +66,7 @@ def test_marked_batches_have_the_same_bits_from_every_build_cut_and_process(
     whole = finished(recipe, rows, noise=noise, key=key, positions=positions)
     fed = np.tile(positions, recipe.passes)
     cuts = data.draw(st.lists(st.integers(0, len(fed)), max_size=6).map(sorted))
-    for build in builds():
+    for build in list_builds():
         state = State(recipe, classes=declared_classes(recipe.loss), noise=noise, key=key, marked=True)
         for start, stop in itertools.pairwise([0, *cuts, len(fed)]):
             state = State.from_bytes(state.to_bytes())
@@ -125,7 +125,7 @@ def test_what_follows_the_last_batch_is_refused_and_changes_nothing(after: int) 
         feed([state], *rest, after)
     assert state.to_bytes() == before
     feed([state], *rest)
-    assert state.finished
+    assert state.is_finished
     with pytest.raises(ParameterError, match="more rows were fed"):
         feed([state], after)
     with pytest.raises(ParameterError, match="more rows were fed"):

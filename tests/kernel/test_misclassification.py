@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel.loss_derivatives import DerivativeSums
 from boltdp.kernel.misclassification import ErrorCounts
-from boltdp.kernel.sgd import _library, builds
+from boltdp.kernel.sgd import _library, list_builds
 from boltdp.kernel.sum_state import Summation
 from boltdp.losses import Logistic
 from tests.kernel.cases import DIMS
@@ -58,7 +58,7 @@ def counted(weights: Matrix, rows: Rows, classes: int, *, build: str | None = No
     return errors.counts
 
 
-@pytest.mark.parametrize("build", builds())
+@pytest.mark.parametrize("build", list_builds())
 @pytest.mark.parametrize("dims", [*DIMS, 127, 128, 129, 1023, 1024, 1025, 2500])
 @pytest.mark.parametrize(("models", "vectors"), [(1, 1), (6, 1), (1, 2), (3, 3), (2, 7)])
 def test_counts_are_those_of_the_definition(models: int, vectors: int, dims: int, build: str) -> None:
@@ -76,7 +76,7 @@ def test_cutting_the_rows_and_the_build_change_no_count(
 ) -> None:
     weights, rows, classes = a_case(*shape, rows=300, seed=seed)
     expected = counted(weights, rows, classes)
-    for build in builds():
+    for build in list_builds():
         errors = ErrorCounts(weights, classes=classes)
         for part in np.split(rows, sorted(cuts)):
             errors.add(part, build=build)
@@ -92,7 +92,7 @@ def test_rows_that_nobody_can_be_right_about_are_errors_of_every_model(vectors: 
         [[0, nan, 0], [1, 0, inf], [1, -inf, 0], [nan, 1, 0], [-1, 1, 0], [0.5, 1, 0], [classes, 1, 0], [inf, 1, 0]],
         np.float32,
     )
-    for build in builds():
+    for build in list_builds():
         assert counted(weights, bad, classes, build=build) == [len(bad)] * 5
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from boltdp.errors import ParameterError
-from boltdp.kernel.packed_rows import project
-from boltdp.kernel.sgd import State, builds, run
+from boltdp.kernel.packed_rows import project_rows
+from boltdp.kernel.sgd import State, list_builds, run
 from boltdp.losses import HuberSVM
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Recipe
@@ -36,10 +36,10 @@ def test_a_read_only_output_is_refused() -> None:
     out.flags.writeable = False
     rows = np.zeros((2, 2), dtype=np.float32)
     with pytest.raises(ParameterError, match="out must be writable"):
-        project(rows, np.eye(1), out)
+        project_rows(rows, np.eye(1), out)
 
 
-@pytest.mark.parametrize("build", builds())
+@pytest.mark.parametrize("build", list_builds())
 def test_rows_whose_products_could_overflow_are_neutral(build: str) -> None:
     """Near the square root of the largest double a norm is finite where the product of two rows is not."""
     dims = 24

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from boltdp.errors import ParameterError
-from boltdp.kernel.sgd import State, builds, run
+from boltdp.kernel.sgd import State, list_builds, run
 from boltdp.losses import Logistic, Loss, Multinomial
 from boltdp.privacy.mechanisms import Kind, Mechanism
 from boltdp.privacy.step_schedules import constant
@@ -53,7 +53,7 @@ def draws(loss: Loss, kind: Kind, *, dims: int, updates: int, key: bytes = KEY) 
     recipe = update_recipe(loss, dims=dims, updates=updates)
     state = State(recipe, noise=noise_for(recipe, kind, scale=1.0), key=key)
     nothing = np.zeros((1, 1 + dims))
-    out = np.empty((updates, recipe.loss.vectors, dims))
+    out = np.empty((updates, recipe.loss.vector_count, dims))
     for i in range(updates):
         run([state], nothing)
         out[i] = -state.weights
@@ -173,7 +173,7 @@ def test_noise_agrees_with_the_reference(loss: Loss, dims: int, kind: Kind) -> N
     noise = draws(loss, kind, dims=dims, updates=5)
     mechanism = noise_for(update_recipe(loss, dims=dims, updates=5), kind, scale=1.0)
     for update in range(5):
-        expected = reference_noise(mechanism, KEY, update, vectors=loss.vectors, dims=dims)
+        expected = reference_noise(mechanism, KEY, update, vectors=loss.vector_count, dims=dims)
         assert np.abs(noise[update] - expected).max() <= 1e-12 * np.abs(expected).max()
 
 
@@ -195,7 +195,7 @@ def test_noise_has_the_same_bits_from_every_build_cut_and_process(
     whole = finished(recipe, rows, noise=noise, key=KEY)
     fed = rows[np.arange(recipe.passes * len(rows)) % len(rows)]
     cuts = data.draw(st.lists(st.integers(0, len(fed)), max_size=6).map(sorted))
-    for build in builds():
+    for build in list_builds():
         state = State(recipe, classes=classes, noise=noise, key=KEY)
         for start, stop in itertools.pairwise([0, *cuts, len(fed)]):
             state = State.from_bytes(state.to_bytes())
@@ -208,7 +208,7 @@ def test_noise_has_the_same_bits_from_every_build_cut_and_process(
 def test_every_width_has_the_same_noise_from_every_build(dims: int, kind: Kind) -> None:
     recipe = Recipe(loss=Multinomial(3), dims=dims, rows=8, batch_size=2, passes=1, schedule=constant(0.2))
     rows = packed_rows(recipe, seed=dims, element=np.float32)
-    made = [finished(recipe, rows, noise=noise_for(recipe, kind), key=KEY, build=build) for build in builds()]
+    made = [finished(recipe, rows, noise=noise_for(recipe, kind), key=KEY, build=build) for build in list_builds()]
     assert len({state.to_bytes() for state in made}) == 1
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boltdp.errors import ParameterError
-from boltdp.kernel.packed_rows import put, sort_by_bucket, take
+from boltdp.kernel.packed_rows import put_rows, sort_by_bucket, take_rows
 
 OUT = np.zeros((3, 4), dtype=np.float32)
 
@@ -21,9 +21,9 @@ def test_put_is_the_inverse_of_take(rows: int, width: int, seed: int) -> None:
     given_rows = rng.normal(size=(rows, width)).astype(np.float32)
     places = rng.permutation(rows)
     taken, back = np.empty_like(given_rows), np.empty_like(given_rows)
-    take(given_rows, places, taken)
+    take_rows(given_rows, places, taken)
     np.testing.assert_array_equal(taken, given_rows[places])
-    put(taken, places, back)
+    put_rows(taken, places, back)
     np.testing.assert_array_equal(back, given_rows)
 
 
@@ -41,7 +41,7 @@ def test_a_read_only_output_is_refused() -> None:
     out = np.zeros((2, 1), dtype=np.float32)
     out.flags.writeable = False
     rows, places = np.zeros((2, 1), dtype=np.float32), np.arange(2)
-    for move in (take, put):
+    for move in (take_rows, put_rows):
         with pytest.raises(ParameterError, match="out must be writable"):
             move(rows, places, out)
 
@@ -64,7 +64,7 @@ def test_a_read_only_output_is_refused() -> None:
     ],
 )
 def test_rows_that_cannot_be_moved_are_refused(rows: Any, places: Any, out: Any, message: str) -> None:
-    for move in (take, put):
+    for move in (take_rows, put_rows):
         with pytest.raises(ParameterError, match=message):
             move(rows, places, out)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from boltdp.errors import ParameterError
-from boltdp.kernel.packed_rows import permuted_position, project, source_position
+from boltdp.kernel.packed_rows import permuted_position, project_rows, source_position
 from boltdp.kernel.sgd import State, run
 from boltdp.losses import Logistic
 from boltdp.privacy.step_schedules import constant
@@ -29,7 +29,7 @@ def test_projection_is_the_product_with_the_guarded_row(dims: int, outputs: int)
     rows[:, 0] = np.arange(20) % 3
     matrix = random.standard_normal((dims, outputs)) / math.sqrt(outputs)
     out = np.empty((20, 1 + outputs), dtype=np.float32)
-    project(rows, matrix, out)
+    project_rows(rows, matrix, out)
     expected = np.stack([inside(row) @ matrix for row in rows[:, 1:].astype(np.float64)])
     np.testing.assert_array_equal(out[:, 0], rows[:, 0])
     np.testing.assert_allclose(out[:, 1:], expected, rtol=2e-7, atol=1e-9)
@@ -40,9 +40,9 @@ def test_a_projected_row_does_not_depend_on_its_neighbours() -> None:
     rows = random.standard_normal((37, 12)).astype(np.float32)
     matrix = random.standard_normal((11, 19))
     whole, single = np.empty((37, 20), dtype=np.float32), np.empty((1, 20), dtype=np.float32)
-    project(rows, matrix, whole)
+    project_rows(rows, matrix, whole)
     for i in range(37):
-        project(rows[i : i + 1], matrix, single)
+        project_rows(rows[i : i + 1], matrix, single)
         np.testing.assert_array_equal(single[0], whole[i])
 
 
@@ -51,7 +51,7 @@ def test_a_bad_row_is_still_bad_after_projection(bad: float) -> None:
     rows = np.full((3, 5), 0.25, dtype=np.float32)
     rows[1, 3] = bad
     out = np.empty((3, 3), dtype=np.float32)
-    project(rows, np.ones((4, 2)), out)
+    project_rows(rows, np.ones((4, 2)), out)
     assert np.isnan(out[1, 1:]).all()
     assert np.isfinite(out[[0, 2]]).all()
     recipe = Recipe(loss=Logistic(), dims=2, rows=2, batch_size=1, passes=1, schedule=constant(0.1))
@@ -153,4 +153,4 @@ def test_a_projection_that_does_not_fit_is_refused() -> None:
     for rows, out in itertools.product([(3, 3), (3, 4)], [(3, 3), (3, 2)]):
         if (rows, out) != ((3, 4), (3, 3)):
             with pytest.raises(ParameterError, match=r"rows must have 1 . 3 columns and out 3 rows of 1 . 2"):
-                project(np.zeros(rows, dtype=np.float32), matrix, np.zeros(out, dtype=np.float32))
+                project_rows(np.zeros(rows, dtype=np.float32), matrix, np.zeros(out, dtype=np.float32))

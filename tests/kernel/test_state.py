@@ -239,7 +239,7 @@ def test_no_corrupt_header_is_followed(
         return
     # What passes the check is a state: it can be run to the end of its rows, whatever they now are.
     for _ in range(100):
-        if state.finished:
+        if state.is_finished:
             break
         run([state], np.zeros((1, 1 + state.cells)), positions=np.array([BATCH_END]))
     assert np.isfinite(state.weights).all()
@@ -335,6 +335,6 @@ def test_row_positions_far_beyond_32_bits_are_exact() -> None:
     run([state], np.zeros((end - start, 2)))
     assert (state.updates, state.row) == (n - 1, end)
     run([state], np.zeros((m - end, 2)))
-    assert state.finished
+    assert state.is_finished
     struct.pack_into("<Q", block, 8 * SLOTS["row"], start + 1)
     assert refused(block)

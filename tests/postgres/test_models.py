@@ -327,7 +327,7 @@ def test_expression_of_boltdp_sql_gives_what_predict_gives(
 ) -> None:
     schema = SCORED[name]
     certificate = plan_certificate(Settings(epsilon=None), rows=100, dims=schema.dims, classes=len(schema.classes))
-    vectors = certificate.problem.loss.vectors
+    vectors = certificate.problem.loss.vector_count
     weights = np.random.default_rng(len(name)).standard_normal((vectors, schema.dims))
     model = Model(schema=schema, weights=weights, certificate=certificate)
     model.save(tmp_path / "model.json")

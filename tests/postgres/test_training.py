@@ -817,7 +817,7 @@ def test_drawn_positions_are_dropped_whatever_happens(server: Server, table: str
         with pytest.raises(ParameterError, match=r"^rows must have 1 \+ 2 columns, got 6$"):
             prepared.run_drawn([State(replace(recipe, dims=2))], [np.arange(3)])
         prepared.run_drawn([state], [np.arange(ROWS)])
-        assert state.finished
+        assert state.is_finished
         assert kept() is None
 
 

@@ -23,7 +23,7 @@ from boltdp.kernel.packed_rows import source_position
 from boltdp.losses import HuberSVM, Multinomial
 from boltdp.privacy.certificate import certify
 from boltdp.privacy.events.event import Noiseless
-from boltdp.privacy.events.sgd_sensitivity import UNIT, largest_norm, sensitivity
+from boltdp.privacy.events.sgd_sensitivity import UNIT, bound_iterate_norm, sensitivity
 from boltdp.privacy.release import Randomness
 from boltdp.privacy.step_schedules import Schedule, constant, square_root, strongly_convex
 from boltdp.privacy.training_problem import Recipe
@@ -54,7 +54,7 @@ def lone_row_distance(recipe: Recipe, *, place: int, seed: int = 0) -> float:
 
 def worst_in_each(recipe: Recipe) -> list[float]:
     """The largest distance that a lone row brings about in each of the partitions."""
-    bounds = [recipe.bounds(number) for number in range(recipe.partitions)]
+    bounds = [recipe.partition_bounds(number) for number in range(recipe.partitions)]
     return [max(lone_row_distance(recipe, place=place) for place in range(*part)) for part in bounds]
 
 
@@ -129,10 +129,10 @@ def test_the_bound_is_reached_in_one_partition_and_exceeded_in_none(recipe: Reci
     worst = worst_in_each(recipe)
     assert max(worst) == pytest.approx(sensitivity(recipe).bound, rel=1e-6)
     assert max(worst) <= sensitivity(recipe).total
-    sizes = [stop - start for start, stop in map(recipe.bounds, range(recipe.partitions))]
-    assert {run.rows for run in recipe.runs} == set(sizes)
+    sizes = [stop - start for start, stop in map(recipe.partition_bounds, range(recipe.partitions))]
+    assert {run.rows for run in recipe.partition_recipes} == set(sizes)
     for apart, rows in zip(worst, sizes, strict=True):
-        alone = sensitivity(recipe.of_partition(rows)).bound
+        alone = sensitivity(recipe.restrict_to_partition(rows)).bound
         assert apart == pytest.approx(rows / recipe.rows * alone, rel=1e-6)
 
 
@@ -140,7 +140,7 @@ def test_either_size_of_partitions_may_be_the_worse() -> None:
     """One row more has more of a share, but it may also make a batch longer."""
     sizes = [pulled(constant(0.01), partitions=4, batch_size=batch_size) for batch_size in (7, 4)]
     for recipe, worse in zip(sizes, (0, 1), strict=True):
-        bounds = [run.rows / recipe.rows * sensitivity(run).bound for run in recipe.runs]
+        bounds = [run.rows / recipe.rows * sensitivity(run).bound for run in recipe.partition_recipes]
         assert bounds.index(max(bounds)) == worse
         assert sensitivity(recipe).bound == pytest.approx(max(bounds), rel=1e-12)
         assert max(worst_in_each(recipe)) == pytest.approx(max(bounds), rel=1e-6)
@@ -149,12 +149,12 @@ def test_either_size_of_partitions_may_be_the_worse() -> None:
 def test_fresh_permutations_keep_a_row_in_its_partition() -> None:
     """A row of the largest partition can reach the bound of that partition, and a row of another cannot."""
     recipe = replace(pulled(constant(0.01), partitions=2, batch_size=26), permutation="fresh")
-    small, large = (run.rows for run in recipe.runs)
-    assert [recipe.bounds(0), recipe.bounds(1)] == [(0, small), (small, 53)]
+    small, large = (run.rows for run in recipe.partition_recipes)
+    assert [recipe.partition_bounds(0), recipe.partition_bounds(1)] == [(0, small), (small, 53)]
     for seed in range(3):
         first, second = (lone_row_distance(recipe, place=place, seed=seed) for place in (0, 52))
-        assert first == pytest.approx(small / 53 * sensitivity(recipe.of_partition(small)).bound, rel=1e-9)
-        assert second == pytest.approx(large / 53 * sensitivity(recipe.of_partition(large)).bound, rel=1e-9)
+        assert first == pytest.approx(small / 53 * sensitivity(recipe.restrict_to_partition(small)).bound, rel=1e-9)
+        assert second == pytest.approx(large / 53 * sensitivity(recipe.restrict_to_partition(large)).bound, rel=1e-9)
 
 
 def test_the_bound_of_a_run_over_all_rows_would_be_broken() -> None:
@@ -162,7 +162,7 @@ def test_the_bound_of_a_run_over_all_rows_would_be_broken() -> None:
     recipe = pulled(HARMONIC, partitions=4, regularization=0.5, batch_size=1)
     apart = max(worst_in_each(recipe))
     whole = sensitivity(replace(recipe, partitions=1))
-    for run in recipe.runs:
+    for run in recipe.partition_recipes:
         assert apart > 3 * run.rows / recipe.rows * whole.total
     assert apart <= sensitivity(recipe).total
 
@@ -183,7 +183,11 @@ def test_another_average_would_break_the_bound(
 ) -> None:
     """With whole partitions as batches each row counts for 1/m; a row of a small partition would count for more."""
     recipe = replace(pulled(constant(0.01), partitions=2, batch_size=3), rows=7)
-    assert [run.rows for run in recipe.runs] == [run.largest_batch for run in recipe.runs] == [3, 4]
+    assert (
+        [run.rows for run in recipe.partition_recipes]
+        == [run.largest_batch for run in recipe.partition_recipes]
+        == [3, 4]
+    )
     assert max(worst_in_each(recipe)) <= sensitivity(recipe).total
     monkeypatch.setattr(_sgd, "average_partitions", average)
     assert max(worst_in_each(recipe)) > 1.1 * sensitivity(recipe).total
@@ -209,7 +213,7 @@ def test_the_margin_has_room_for_the_average_and_the_rotation() -> None:
     recipe = Recipe(
         loss=Multinomial(3), dims=3, rows=8001, batch_size=10, passes=2, schedule=constant(0.1), partitions=400
     )
-    for run in recipe.runs:
+    for run in recipe.partition_recipes:
         shared = run.rows / recipe.rows * sensitivity(run).margin
-        assert sensitivity(recipe).margin > shared + 2 * (400 + 9 + 9) * UNIT * largest_norm(run)
+        assert sensitivity(recipe).margin > shared + 2 * (400 + 9 + 9) * UNIT * bound_iterate_norm(run)
     assert sensitivity(recipe).margin < 1e-6 * sensitivity(recipe).bound

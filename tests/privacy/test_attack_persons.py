@@ -26,11 +26,11 @@ from boltdp.losses import HuberSVM, Logistic, Loss, Multinomial
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import certify
 from boltdp.privacy.events.event import Noiseless
-from boltdp.privacy.events.noisy_gradient_descent import sum_sensitivity
+from boltdp.privacy.events.noisy_gradient_descent import gradient_sum_sensitivity
 from boltdp.privacy.events.noisy_moments import UNIT as MOMENT_UNIT
 from boltdp.privacy.events.noisy_moments import Moments as MomentsKind
 from boltdp.privacy.events.noisy_moments import NoisyMoments
-from boltdp.privacy.events.objective_perturbation import minimiser_delta, spherical_scale
+from boltdp.privacy.events.objective_perturbation import calibrate_spherical_term, minimiser_delta
 from boltdp.privacy.events.sgd_sensitivity import sensitivity
 from boltdp.privacy.mechanisms import Kind, Mechanism
 from boltdp.privacy.release import Randomness
@@ -230,8 +230,8 @@ def test_hill_climbing_moves_moments_by_g_rows_and_no_more(kind: MomentsKind) ->
 @pytest.mark.parametrize("loss", [Logistic(), Multinomial(3)], ids=str)
 def test_an_optimiser_moves_a_sum_of_gradients_by_g_rows_and_no_more(loss: Loss) -> None:
     random, dims, g, clip = np.random.default_rng(3), 2, 2, 0.3
-    schema, vectors = schema_of(dims, 3, g), loss.vectors
-    bound = sum_sensitivity(Problem(loss=loss, dims=dims, rows=6, person_rows=g), clip).total
+    schema, vectors = schema_of(dims, 3, g), loss.vector_count
+    bound = gradient_sum_sensitivity(Problem(loss=loss, dims=dims, rows=6, person_rows=g), clip).total
     shared: list[Entry] = [("other", [0.3, -0.2], 0), ("other", [0.5, 0.1], 1)]
 
     def summed(entries: list[Entry], weights: Weights) -> Weights:
@@ -252,7 +252,7 @@ def test_an_optimiser_moves_a_sum_of_gradients_by_g_rows_and_no_more(loss: Loss)
         found = optimize.minimize(lambda p: -moved(p), start, method="Nelder-Mead", options={"maxfev": 150})
         best = max(best, -found.fun)
     assert 1.9 * g * clip < best <= bound
-    assert best > 1.9 * sum_sensitivity(Problem(loss=loss, dims=dims, rows=6), clip).total
+    assert best > 1.9 * gradient_sum_sensitivity(Problem(loss=loss, dims=dims, rows=6), clip).total
 
 
 def test_counts_of_errors_change_by_g_and_no_more() -> None:
@@ -303,10 +303,10 @@ def opposed(strength: float, g: int, *, far: float = 800.0) -> People:
 @pytest.mark.parametrize("far", [800.0, 40.0, 0.0])
 def test_the_true_loss_of_a_person_never_exceeds_epsilon(g: int, strength: float, far: float) -> None:
     case = opposed(strength * g, g, far=far)
-    noise = Mechanism("spherical", spherical_scale(case.plan, Budget(1.0)), 2)
+    noise = Mechanism("spherical", calibrate_spherical_term(case.plan, Budget(1.0)), 2)
     places, _ = quadrature(noise, nodes_for(case.plan))
     for one in (case, case.swapped, people(case.plan, case.row, case.other[:1], pull=case.pull)):
-        assert one.losses(noise, places).max() <= 1.0
+        assert one.losses_of_noise(noise, places).max() <= 1.0
     assert minimiser_delta(case.plan, noise, 1.0) == 0.0
 
 
@@ -329,9 +329,9 @@ def test_noise_for_one_row_or_a_little_less_for_g_is_broken_by_g_rows(g: int) ->
     case = opposed(8.0 * g, g)
     row = replace(case.plan, person_rows=None)
     for plan, part in ((case.plan, 0.98), (row, 1.0)):
-        pure = Mechanism("spherical", part * spherical_scale(plan, Budget(1.0)), 2)
+        pure = Mechanism("spherical", part * calibrate_spherical_term(plan, Budget(1.0)), 2)
         places, _ = quadrature(pure, nodes_for(plan))
-        assert case.losses(pure, places).max() > 1.0
+        assert case.losses_of_noise(pure, places).max() > 1.0
     for kind, scale in SCALES.items():
         for plan, part in ((case.plan, 0.97), (row, 1.0)):
             noise = Mechanism(kind, part * scale(plan, Budget(1.0, 1e-3)), 2)

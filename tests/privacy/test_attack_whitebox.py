@@ -22,7 +22,7 @@ from boltdp.losses import HuberSVM
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, certify
 from boltdp.privacy.events.event import Training
-from boltdp.privacy.events.noisy_sgd import NoisyUpdates, bst14_noise, dpsgd_noise, scs13_noise
+from boltdp.privacy.events.noisy_sgd import NoisyUpdates, calibrate_bst14, calibrate_dpsgd, calibrate_scs13
 from boltdp.privacy.events.output_perturbation import OutputPerturbation, make_output_perturbation
 from boltdp.privacy.release import Randomness
 from boltdp.privacy.step_schedules import constant
@@ -91,11 +91,11 @@ def case(algorithm: str, budget: Budget, *, rows: int, batch_size: int, passes: 
     if algorithm == "bolton":
         event = make_output_perturbation(recipe, budget)
     elif algorithm == "scs13":
-        event = NoisyUpdates(recipe, scs13_noise(recipe, budget), "permutation")
+        event = NoisyUpdates(recipe, calibrate_scs13(recipe, budget), "permutation")
     elif algorithm == "bst14":
-        event = NoisyUpdates(recipe, bst14_noise(recipe, budget), "fixed size")
+        event = NoisyUpdates(recipe, calibrate_bst14(recipe, budget), "fixed size")
     else:
-        event = NoisyUpdates(recipe, dpsgd_noise(recipe, budget), "poisson")
+        event = NoisyUpdates(recipe, calibrate_dpsgd(recipe, budget), "poisson")
     return certify(event, budget, seeded=True)
 
 

@@ -20,10 +20,10 @@ from boltdp._arrays import Doubles
 from boltdp.errors import ParameterError
 from boltdp.kernel.loss_derivatives import DerivativeSums
 from boltdp.kernel.sgd import State, run
-from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial, contrasts
+from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial, contrast_basis
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.events.noisy_gradient_descent import sum_sensitivity
-from boltdp.privacy.events.objective_perturbation import objective_noise
+from boltdp.privacy.events.noisy_gradient_descent import gradient_sum_sensitivity
+from boltdp.privacy.events.objective_perturbation import calibrate_objective_noise
 from boltdp.privacy.events.sgd_sensitivity import sensitivity
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.serialization import from_record, to_record
@@ -38,7 +38,7 @@ weights = st.floats(MIN_CLASS_WEIGHT, 1.0)
 
 
 def classes_of(loss: Loss) -> int:
-    return loss.vectors if loss.vectors > 1 else 3
+    return loss.vector_count if loss.vector_count > 1 else 3
 
 
 def weighted(recipe: Recipe, given: list[float]) -> Recipe:
@@ -138,18 +138,18 @@ FOUND = [HuberSVM(0.2), *(loss for loss in every_loss() if loss.name != "huber")
 def test_two_rows_found_by_an_optimiser_move_a_clipped_sum_as_far_as_the_bound_and_no_further(loss: Loss) -> None:
     random, dims, clip, given = np.random.default_rng(3), 2, 0.2, (0.3, 1.0, 0.05)
     others = np.hstack([random.integers(0, 3, (400, 1)), random.standard_normal((400, dims))])
-    bound = sum_sensitivity(Problem(loss=loss, dims=dims, rows=401, class_weights=given), clip).total
+    bound = gradient_sum_sensitivity(Problem(loss=loss, dims=dims, rows=401, class_weights=given), clip).total
 
     def moved(point: Doubles, labels: tuple[int, int]) -> float:
-        at = point[: loss.vectors * dims].reshape(loss.vectors, dims)
+        at = point[: loss.vector_count * dims].reshape(loss.vector_count, dims)
         sums = []
-        for label, row in zip(labels, point[loss.vectors * dims :].reshape(2, dims), strict=True):
+        for label, row in zip(labels, point[loss.vector_count * dims :].reshape(2, dims), strict=True):
             sums.append(DerivativeSums(loss, at, clip=clip, classes=3, class_weights=given))
             sums[-1].add(np.ascontiguousarray(np.vstack([others, [label, *row]]), np.float32))
         return float(np.linalg.norm(sums[0].value - sums[1].value))
 
     def farthest(labels: tuple[int, int]) -> float:
-        starts = (3 * random.standard_normal(loss.vectors * dims + 2 * dims) for _ in range(3))
+        starts = (3 * random.standard_normal(loss.vector_count * dims + 2 * dims) for _ in range(3))
         options = {"maxiter": 300}
         return max(
             -float(optimize.minimize(lambda p: -moved(p, labels), start, method="Nelder-Mead", options=options).fun)
@@ -170,8 +170,8 @@ def log_densities(problem: Problem, data: Any, noise: Mechanism, grid: Doubles) 
 
     Its weights have one feature; points are in coordinates of the space in which they can move.
     """
-    vectors = problem.loss.vectors
-    basis = contrasts(vectors) if vectors > 1 else np.eye(1)
+    vectors = problem.loss.vector_count
+    basis = contrast_basis(vectors) if vectors > 1 else np.eye(1)
     strength = problem.rows * problem.regularization
     rows = np.array(data, np.float32)
 
@@ -214,8 +214,8 @@ def test_the_true_loss_of_a_weighted_minimiser_never_exceeds_epsilon(
 ) -> None:
     problem = Problem(loss=loss, dims=1, rows=10, regularization=0.5, class_weights=given)
     budget = Budget(1.0)
-    noise = objective_noise(problem, budget)
-    assert noise == objective_noise(replace(problem, class_weights=None), budget)
+    noise = calibrate_objective_noise(problem, budget)
+    assert noise == calibrate_objective_noise(replace(problem, class_weights=None), budget)
 
     def worst(noise: Mechanism) -> float:
         pairs = neighbouring_logs(problem, noise, points=points, reach=10.0)
@@ -229,7 +229,7 @@ def test_the_true_loss_of_a_weighted_minimiser_never_exceeds_epsilon(
 def test_the_true_delta_of_a_weighted_minimiser_never_exceeds_delta() -> None:
     problem = Problem(loss=Logistic(), dims=1, rows=10, regularization=0.5, class_weights=(1.0, 0.5, 0.01))
     budget = Budget(0.5, 1e-2)
-    noise = objective_noise(problem, budget)
+    noise = calibrate_objective_noise(problem, budget)
 
     def worst(noise: Mechanism) -> float:
         deltas = []

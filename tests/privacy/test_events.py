@@ -25,7 +25,7 @@ from boltdp.privacy.certificate import (
     Certificate,
     CertificateError,
     certify,
-    check_within,
+    check_claimed_budget,
     fits_budget,
     subtract_spent,
     verify,
@@ -44,10 +44,10 @@ from boltdp.privacy.events.event import (
     mark_non_private,
 )
 from boltdp.privacy.events.noisy_moments import NoisyMoments
-from boltdp.privacy.events.noisy_sgd import NoisyUpdates, bst14_noise, dpsgd_noise, scs13_noise
+from boltdp.privacy.events.noisy_sgd import NoisyUpdates, calibrate_bst14, calibrate_dpsgd, calibrate_scs13
 from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
 from boltdp.privacy.events.output_perturbation import OutputPerturbation, make_output_perturbation
-from boltdp.privacy.events.selection import PortionSelection, PublicSelection, TrialSelection, trial_budgets
+from boltdp.privacy.events.selection import PortionSelection, PublicSelection, TrialSelection, split_trial_budget
 from boltdp.privacy.events.sgd_sensitivity import sensitivity
 from boltdp.privacy.mechanisms import Mechanism, calibrate, gaussian_sigma, spherical_scale
 from boltdp.privacy.serialization import from_record, known_events, to_record
@@ -107,15 +107,15 @@ def wide_objective(loss: Loss, budget: Budget) -> Event:
 
 
 def scs13(loss: Loss, budget: Budget) -> NoisyUpdates:
-    return NoisyUpdates(recipe(loss), scs13_noise(recipe(loss), budget), "permutation")
+    return NoisyUpdates(recipe(loss), calibrate_scs13(recipe(loss), budget), "permutation")
 
 
 def bst14(loss: Loss, budget: Budget) -> NoisyUpdates:
-    return NoisyUpdates(recipe(loss), bst14_noise(recipe(loss), budget), "fixed size")
+    return NoisyUpdates(recipe(loss), calibrate_bst14(recipe(loss), budget), "fixed size")
 
 
 def dpsgd(loss: Loss, budget: Budget) -> NoisyUpdates:
-    return NoisyUpdates(recipe(loss), dpsgd_noise(recipe(loss), budget), "poisson")
+    return NoisyUpdates(recipe(loss), calibrate_dpsgd(recipe(loss), budget), "poisson")
 
 
 def moments(kind: str, budget: Budget) -> NoisyMoments:
@@ -124,7 +124,7 @@ def moments(kind: str, budget: Budget) -> NoisyMoments:
 
 def standardized(train: Plan, kind: str = "mean") -> Plan:
     def plan(loss: Loss, budget: Budget) -> Event:
-        share, left = budget.take(0.1)
+        share, left = budget.take_share(0.1)
         return compose(BudgetedEvent(share, moments(kind, share)), BudgetedEvent(left, train(loss, left)))
 
     return plan
@@ -148,7 +148,7 @@ def on_portions(train: Plan) -> Plan:
 
 def by_trials(train: Plan) -> Plan:
     def plan(loss: Loss, budget: Budget) -> Event:
-        model, score = trial_budgets(budget, mean=10.0)
+        model, score = split_trial_budget(budget, mean=10.0)
         trained = tuple(BudgetedEvent(model, train(loss, model)) for _ in range(2))
         return TrialSelection(trained=trained, chosen=0, rows=1000, mean=10.0, score_epsilon=score.epsilon)
 
@@ -746,7 +746,7 @@ def test_a_tree_is_walked_from_the_top() -> None:
     each = ["SelfComposition", "OutputPerturbation"]
     assert kinds == ["Composition", "NoisyMoments", "TrialSelection", *each, *each]
     certificate = certify(event, APPROXIMATE)
-    assert certificate.models == 3
+    assert certificate.model_count == 3
     assert certificate.selection is not None
     assert certificate.moments is not None
     assert len(certificate.parts) == 2
@@ -761,7 +761,7 @@ def test_one_event_is_itself_and_several_are_a_composition() -> None:
 
 
 def test_what_comes_before_takes_its_part_of_the_budget() -> None:
-    share, left = APPROXIMATE.take(0.1)
+    share, left = APPROXIMATE.take_share(0.1)
     before = BudgetedEvent(share, moments("mean", share))
     assert subtract_spent(APPROXIMATE, before) == left
     assert (
@@ -791,10 +791,10 @@ def test_a_part_that_was_planned_for_nothing_promises_nothing() -> None:
 @pytest.mark.parametrize("share", [0.01, 0.3, 0.5, 0.9])
 def test_what_parts_are_said_to_have_been_planned_for_does_not_change_what_they_spend(share: float) -> None:
     """A budget that is divided otherwise than the noises were made for is not kept: words do not make noise longer."""
-    first, second = PURE.take(0.2)
+    first, second = PURE.take_share(0.2)
     one, other = output(Logistic(), first), output(Logistic(), second)
     assert fits_budget(Composition((BudgetedEvent(first, one), BudgetedEvent(second, other))), PURE)
-    wrong = PURE.take(share)
+    wrong = PURE.take_share(share)
     assert not fits_budget(Composition((BudgetedEvent(wrong[0], one), BudgetedEvent(wrong[1], other))), PURE)
     tiny = Budget(1e-9), Budget(1e-9)
     assert not fits_budget(Composition((BudgetedEvent(tiny[0], one), BudgetedEvent(tiny[1], other))), PURE)
@@ -847,7 +847,7 @@ def test_models_are_those_that_were_paid_for_and_not_repetitions_of_something_el
         ),
         (PublicSelection(trained=BudgetedEvent(PURE, three), compared=2, chosen=0, rows=1000, public_rows=1), 3),
     ):
-        assert certify(event, PURE).models == models
+        assert certify(event, PURE).model_count == models
     # So a certificate in which something else was done three times is that of one model.
     record = certify(beside, Budget(10.0)).to_dict()
     with pytest.raises(CertificateError, match="in 'models', says 3, where 1 follows"):
@@ -878,7 +878,7 @@ class Duck:
     """Looks like a loss, and is none."""
 
     name = "duck"
-    lipschitz = smoothness = at_zero = 1.0
+    lipschitz = smoothness = loss_at_zero = 1.0
     corners = ((4.0, 1),)
     vectors = directions = 1
 
@@ -891,7 +891,7 @@ def test_what_only_looks_like_a_loss_is_refused() -> None:
             recipe(cast(Any, loss))
 
 
-CONSTANTS = ("lipschitz", "smoothness", "at_zero", "simplex", "vectors", "parameter")
+CONSTANTS = ("lipschitz", "smoothness", "loss_at_zero", "simplex", "vectors", "parameter")
 METHODS = ("slopes", "hessians", "probabilities", "link", "joint")
 FACTS = {"number": 0, "target": "classes", "softmax": True, "shape": ""}
 
@@ -945,18 +945,18 @@ def test_a_version_is_that_of_a_boltdp() -> None:
 def test_limits_of_what_is_spent(limits: tuple[float | None, float | None], enough: bool) -> None:
     certificate = certify(output(Logistic(), Budget(1.0)), Budget(1.0))
     if enough:
-        check_within(certificate, epsilon=limits[0], delta=limits[1])
+        check_claimed_budget(certificate, epsilon=limits[0], delta=limits[1])
         return
     with pytest.raises(CertificateError, match=r"the model spends epsilon = 1\.0, which is more than 0\.5"):
-        check_within(certificate, epsilon=limits[0], delta=limits[1])
+        check_claimed_budget(certificate, epsilon=limits[0], delta=limits[1])
 
 
 def test_limits_are_numbers_and_need_a_claim() -> None:
     certificate = certify(output(Logistic(), PURE), None)
     with pytest.raises(ParameterError, match="the largest delta must be a finite number >= 0, got nan"):
-        check_within(certificate, epsilon=1.0, delta=math.nan)
+        check_claimed_budget(certificate, epsilon=1.0, delta=math.nan)
     with pytest.raises(CertificateError, match="claims no epsilon"):
-        check_within(certificate, epsilon=1.0, delta=None)
+        check_claimed_budget(certificate, epsilon=1.0, delta=None)
 
 
 def test_a_whole_number_is_no_real_one() -> None:

@@ -21,9 +21,9 @@ from boltdp.privacy.budget import Budget
 from boltdp.privacy.exact_sampling import (
     Uniforms,
     _add_noise_in_c,
-    _gaussian,
-    _grid_points,
-    _spherical,
+    _make_gaussian,
+    _make_spherical,
+    _round_to_grid,
     add_noise,
     seeded_bytes,
     system_bytes,
@@ -35,8 +35,8 @@ from boltdp.privacy.mechanisms import (
     calibrate,
     gaussian_sigma,
     precision,
+    round_up_delta,
     spherical_scale,
-    upper,
 )
 
 DRAWS = 3000
@@ -257,12 +257,12 @@ def test_weights_that_are_not_finite_are_refused_and_not_told(kind: Kind, weight
 
 def exact(mechanism: Mechanism, weights: Doubles, uniforms: Uniforms) -> list[float] | None:
     """weights + noise on the grid, by interval arithmetic alone; None if the bits known don't tell."""
-    draw = _spherical if mechanism.kind == "spherical" else _gaussian
-    with precision(uniforms.bits + 200):
+    draw = _make_spherical if mechanism.kind == "spherical" else _make_gaussian
+    with precision(uniforms.bits_read + 200):
         noise = draw(uniforms.intervals(), mechanism.dimensions, arb(mechanism.scale))
         sums = [x + weight for x, weight in zip(noise, weights.tolist(), strict=True)]
-        points = _grid_points(sums, mechanism.grid)
-    return None if points is None else [math.ldexp(point, -mechanism.grid) for point in points]
+        points = _round_to_grid(sums, mechanism.grid_exponent)
+    return None if points is None else [math.ldexp(point, -mechanism.grid_exponent) for point in points]
 
 
 @given(
@@ -319,9 +319,9 @@ def test_a_sum_beside_a_boundary_is_refused() -> None:
     uniforms = Uniforms(2, seeded_bytes(6))
     mechanism = Mechanism("gaussian", 1.0, 1)
     with precision(300):
-        (noise,) = _gaussian(uniforms.intervals(), 1, arb(1))
-        middle = (noise * arb((1, mechanism.grid))).floor() + arb(0.5)
-        gap = middle * arb((1, -mechanism.grid)) - noise
+        (noise,) = _make_gaussian(uniforms.intervals(), 1, arb(1))
+        middle = (noise * arb((1, mechanism.grid_exponent))).floor() + arb(0.5)
+        gap = middle * arb((1, -mechanism.grid_exponent)) - noise
     # The nearest double puts the sum within 2^-93 of the boundary; the steps of the grid are 2^-39.
     for offset, answers in ((0.0, False), (2.0**-90, False), (2.0**-60, True), (-(2.0**-60), True)):
         weights = np.array([float(gap) + offset])
@@ -380,13 +380,13 @@ def test_what_gaussian_noise_spends_agrees_with_dp_accounting(epsilon: float, si
 def test_where_nothing_is_known_nothing_is_promised() -> None:
     assert Mechanism("spherical", 1.0, 5000).delta(1.0, sensitivity=2.0) == 1.0
     assert Mechanism("spherical", 1.0, 5).delta(1.0, sensitivity=1e6) == 1.0
-    assert upper(arb.nan()) == upper(arb.pos_inf()) == 1.0
+    assert round_up_delta(arb.nan()) == round_up_delta(arb.pos_inf()) == 1.0
 
 
 def test_what_is_spent_is_never_rounded_down() -> None:
     with precision(200):
         third = arb(1) / 3
-        assert arb(upper(third)) >= third
-        assert upper(third) == pytest.approx(1 / 3, rel=1e-15)
-    assert upper(arb(-0.5)) == 0.0
-    assert upper(arb(7)) == 1.0
+        assert arb(round_up_delta(third)) >= third
+        assert round_up_delta(third) == pytest.approx(1 / 3, rel=1e-15)
+    assert round_up_delta(arb(-0.5)) == 0.0
+    assert round_up_delta(arb(7)) == 1.0

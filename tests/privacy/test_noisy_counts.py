@@ -22,7 +22,7 @@ from boltdp.privacy.accounting.spent_budget import Release, composed_delta
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, CertificateError, certify, fits_budget, verify
 from boltdp.privacy.events.event import SEEDED, BudgetedEvent, Event, Noiseless
-from boltdp.privacy.events.noisy_counts import NoisyCounts, is_draft, make_noisy_counts
+from boltdp.privacy.events.noisy_counts import NoisyCounts, is_schema_draft, make_noisy_counts
 from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.release import Randomness, release_counts, release_values
@@ -264,8 +264,8 @@ def test_what_is_no_such_event_is_refused(wrong: dict[str, Any]) -> None:
 @pytest.mark.parametrize("event", [one(Budget(0.3)), one(Budget(0.3, 1e-6), unknown=1)])
 def test_the_record_gives_the_event_back(event: NoisyCounts) -> None:
     assert from_record(Event, json.loads(json.dumps(to_record(event)))) == event  # type: ignore[type-abstract]
-    assert is_draft(event)
-    assert not is_draft(Noiseless(PROBLEM))
+    assert is_schema_draft(event)
+    assert not is_schema_draft(Noiseless(PROBLEM))
 
 
 def test_a_certificate_states_the_draft_before_the_training_and_recomputes_both() -> None:

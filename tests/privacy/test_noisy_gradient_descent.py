@@ -19,17 +19,17 @@ from scipy import integrate, optimize, stats
 from boltdp._arrays import Doubles
 from boltdp.errors import BoltdpError, ParameterError
 from boltdp.kernel.loss_derivatives import DerivativeSums
-from boltdp.kernel.sgd import builds
+from boltdp.kernel.sgd import list_builds
 from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, CertificateError, certify, subtract_spent, verify
 from boltdp.privacy.events.event import BudgetedEvent, Composition
 from boltdp.privacy.events.noisy_gradient_descent import (
     NoisyGradients,
-    diverging_step,
-    gradient_noise,
+    calibrate_gradient_noise,
+    find_diverging_step,
+    gradient_sum_sensitivity,
     make_noisy_gradients,
-    sum_sensitivity,
 )
 from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.privacy.events.objective_perturbation import term_rounding
@@ -58,18 +58,18 @@ def summed(loss: Loss, rows: Any, weights: Doubles, clip: float) -> Doubles:
 def test_two_rows_found_by_an_optimiser_reach_the_sensitivity_and_no_more(loss: Loss, clip: float) -> None:
     random, dims = np.random.default_rng(3), 2
     others = np.hstack([random.integers(0, 3, (400, 1)), random.standard_normal((400, dims))])
-    bound = sum_sensitivity(Problem(loss=loss, dims=dims, rows=401), clip).total
+    bound = gradient_sum_sensitivity(Problem(loss=loss, dims=dims, rows=401), clip).total
 
     def moved(point: Doubles, labels: tuple[int, int]) -> float:
-        weights = point[: loss.vectors * dims].reshape(loss.vectors, dims)
-        rows = point[loss.vectors * dims :].reshape(2, dims)
+        weights = point[: loss.vector_count * dims].reshape(loss.vector_count, dims)
+        rows = point[loss.vector_count * dims :].reshape(2, dims)
         one, two = (np.vstack([others, [label, *row]]) for label, row in zip(labels, rows, strict=True))
         return float(np.linalg.norm(summed(loss, one, weights, clip) - summed(loss, two, weights, clip)))
 
     farthest = 0.0
     for labels in ((0, 0), (0, 1), (1, 2)):
         for _ in range(2):
-            start = 3 * random.standard_normal(loss.vectors * dims + 2 * dims)
+            start = 3 * random.standard_normal(loss.vector_count * dims + 2 * dims)
             found = optimize.minimize(
                 lambda p, labels=labels: -moved(p, labels), start, method="Nelder-Mead", options={"maxiter": 300}
             )
@@ -92,22 +92,24 @@ def test_no_row_and_no_weights_whatever_give_a_longer_gradient_than_the_clip(los
     reached = 0
     for _ in range(300):
         dims, clip = int(random.choice([1, 2, 5, 17, 300])), float(random.choice(clips))
-        weights = random.choice([0.0, 5e-324, 1.0, 100.0, 1e150, 1.7e308]) * random.uniform(-1, 1, (loss.vectors, dims))
+        weights = random.choice([0.0, 5e-324, 1.0, 100.0, 1e150, 1.7e308]) * random.uniform(
+            -1, 1, (loss.vector_count, dims)
+        )
         row = random.standard_normal(dims)
         row *= random.choice([1e-44, 1e-20, 0.5, 1.0, 1 + 1e-7, 1e10, 3e37]) / np.linalg.norm(row)
         if random.random() < 0.2:
             row[0] = random.choice([math.nan, math.inf, -math.inf, 1e-45, 3.4028234e38])
-        labels = [0.0, 1.0, 2.0, float(loss.vectors), -1.0, 0.5]
+        labels = [0.0, 1.0, 2.0, float(loss.vector_count), -1.0, 0.5]
         rows = np.array([[random.choice(labels), *row]], np.float32)
         found = []
-        for build in builds():
+        for build in list_builds():
             sums = DerivativeSums(loss, weights, clip=clip, classes=3)
             sums.add(rows, build=build)
             found.append(sums.value)
         assert all(value.tobytes() == found[0].tobytes() for value in found)
         assert np.isfinite(found[0]).all()
         on_grid = term_rounding(Problem(loss=loss, dims=dims, rows=2))
-        most = Fraction(clip) * (1 + Fraction(dims + loss.vectors + 32, 2**53)) + Fraction(on_grid)
+        most = Fraction(clip) * (1 + Fraction(dims + loss.vector_count + 32, 2**53)) + Fraction(on_grid)
         assert length_squared(found[0]) <= most**2
         reached += length_squared(found[0]) > Fraction(clip) ** 2 * Fraction(999, 1000)
     assert reached > 20, "many are clipped"
@@ -154,7 +156,7 @@ def test_the_noise_keeps_the_budget_and_little_less_would_not(loss: Loss, scans:
     problem = Problem(loss=loss, dims=20, rows=5000)
     spent = event(problem, scans=scans, clip=clip)
     assert 0.999 * BUDGET.delta < spent.delta(BUDGET.epsilon) <= BUDGET.delta
-    ratio = math.sqrt(scans) * sum_sensitivity(problem, clip).total / spent.noise.scale
+    ratio = math.sqrt(scans) * gradient_sum_sensitivity(problem, clip).total / spent.noise.scale
     assert spent.delta(0.7) == pytest.approx(float(gaussian_delta(arb(ratio), arb(0.7))), rel=1e-9)
     less = Mechanism("gaussian", 0.999 * spent.noise.scale, problem.dimensions)
     changed = NoisyGradients(problem=problem, clip=clip, scans=scans, noise=less, step=1.0, momentum=0.5)
@@ -162,7 +164,9 @@ def test_the_noise_keeps_the_budget_and_little_less_would_not(loss: Loss, scans:
 
 
 def test_rounding_is_next_to_nothing_but_for_very_many_rows() -> None:
-    few, many = (sum_sensitivity(Problem(loss=Multinomial(10), dims=50, rows=rows), 0.5) for rows in (10**6, 10**10))
+    few, many = (
+        gradient_sum_sensitivity(Problem(loss=Multinomial(10), dims=50, rows=rows), 0.5) for rows in (10**6, 10**10)
+    )
     assert few.margin < 2e-7
     assert 1e-4 < many.margin < 2e-2
 
@@ -197,13 +201,13 @@ def test_what_makes_no_sense_is_refused(changes: dict[str, Any], message: str) -
 
 def test_pure_privacy_has_no_gaussian() -> None:
     with pytest.raises(ParameterError, match="delta must be > 0 for noisy gradient descent"):
-        gradient_noise(Problem(loss=Logistic(), dims=3, rows=100), Budget(1.0), clip=0.5, scans=2)
+        calibrate_gradient_noise(Problem(loss=Logistic(), dims=3, rows=100), Budget(1.0), clip=0.5, scans=2)
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.5, 0.8, 0.99])
 @pytest.mark.parametrize("regularization", [1e-6, 0.01, 3.0])
 def test_weights_vanish_with_shorter_steps_and_grow_with_longer_ones(momentum: float, regularization: float) -> None:
-    least = diverging_step(regularization, momentum)
+    least = find_diverging_step(regularization, momentum)
 
     def spread(step: float) -> float:
         """The larger of what a scan without gradients multiplies weights and direction by."""
@@ -213,7 +217,7 @@ def test_weights_vanish_with_shorter_steps_and_grow_with_longer_ones(momentum: f
         return float(np.abs(np.linalg.eigvals([np.array([1, 0]) - step * turned, turned])).max())
 
     assert spread(0.999 * least) < 1 < spread(1.001 * least)
-    assert math.isinf(diverging_step(0.0, momentum))
+    assert math.isinf(find_diverging_step(0.0, momentum))
 
 
 ABSURD: list[Any] = [
@@ -255,7 +259,7 @@ def test_a_forged_record_is_refused_or_promises_what_its_numbers_keep(place: str
         assert spent.scans <= sound.scans
         assert spent.noise.scale >= sound.noise.scale
         assert 0 <= spent.momentum < 1
-        assert 0 < spent.step < diverging_step(spent.problem.regularization, spent.momentum)
+        assert 0 < spent.step < find_diverging_step(spent.problem.regularization, spent.momentum)
 
 
 def test_no_more_rows_are_summed_than_sums_are_exact_for() -> None:
@@ -269,7 +273,7 @@ def test_no_more_rows_are_summed_than_sums_are_exact_for() -> None:
 
 def centred(budget: Budget, share: float, *, gaussian: bool = True, scans: int = 7) -> Certificate:
     """As it is planned: moments with a share of the budget, and scans with what is left beside them."""
-    taken = budget.take(share)[0]
+    taken = budget.take_share(share)[0]
     moments = NoisyMoments(moments="mean", features=3, numbers=3, clip_norm=1.0).calibrate_noise(
         taken, gaussian=gaussian
     )
@@ -291,7 +295,7 @@ def test_moments_and_scans_are_one_gaussian(budget: Budget, share: float) -> Non
     assert isinstance(training, NoisyGradients)
     assert moments.noise is not None
     squares = (moments.sensitivity / moments.noise.scale) ** 2
-    squares += 7 * (sum_sensitivity(training.problem, 0.4).total / training.noise.scale) ** 2
+    squares += 7 * (gradient_sum_sensitivity(training.problem, 0.4).total / training.noise.scale) ** 2
     with precision(256):
         exact = float(gaussian_delta(arb(math.sqrt(squares)), arb(budget.epsilon)))
     assert exact <= certificate.delta(budget.epsilon) <= budget.delta
@@ -334,14 +338,14 @@ def test_one_gaussian_takes_much_less_than_two_budgets() -> None:
     assert noises[0] is not None
     assert noises[1] is not None
     assert noises[0].scale < 0.85 * noises[1].scale
-    assert apart.parts[1].budget == BUDGET.take(0.2)[1]
+    assert apart.parts[1].budget == BUDGET.take_share(0.2)[1]
 
 
 def test_where_hardly_anything_is_left_the_rest_is_what_basic_composition_leaves() -> None:
-    taken = BUDGET.take(1.0 - 1e-11)[0]
+    taken = BUDGET.take_share(1.0 - 1e-11)[0]
     moments = NoisyMoments(moments="mean", features=3, numbers=3, clip_norm=1.0).calibrate_noise(taken, gaussian=True)
     before, training = BudgetedEvent(taken, moments), event(Problem(loss=Logistic(), dims=4, rows=1000))
-    assert subtract_spent(BUDGET, before, training) == BUDGET.less(taken)
+    assert subtract_spent(BUDGET, before, training) == BUDGET.subtract(taken)
 
 
 @pytest.mark.parametrize(("budget", "share"), [(Budget(1e-4, 0.01), 0.25), (Budget(1.0, 0.5), 0.9)])
@@ -350,7 +354,7 @@ def test_where_delta_alone_pays_for_the_scans_the_rest_is_what_basic_composition
 ) -> None:
     certificate = centred(budget, share)
     verify(certificate)
-    assert certificate.parts[1].budget == budget.less(budget.take(share)[0])
+    assert certificate.parts[1].budget == budget.subtract(budget.take_share(share)[0])
     assert certificate.delta(budget.epsilon) < budget.delta
 
 

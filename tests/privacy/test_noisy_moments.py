@@ -22,9 +22,9 @@ from boltdp.losses import Logistic
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, CertificateError, certify, subtract_spent, verify
 from boltdp.privacy.events.event import NOISELESS, BudgetedEvent, Composition, Noiseless
-from boltdp.privacy.events.noisy_moments import UNIT, Moments, NoisyMoments, check_rows
+from boltdp.privacy.events.noisy_moments import UNIT, Moments, NoisyMoments, check_moment_rows
 from boltdp.privacy.events.output_perturbation import make_output_perturbation
-from boltdp.privacy.events.selection import TrialSelection, trial_budgets
+from boltdp.privacy.events.selection import TrialSelection, split_trial_budget
 from boltdp.privacy.exact_sampling import add_noise, seeded_bytes
 from boltdp.privacy.mechanisms import Mechanism, gaussian_sigma
 from boltdp.privacy.release import Randomness, release_moments
@@ -121,7 +121,7 @@ def test_the_kernel_rounds_as_the_proof_says() -> None:
     share=st.floats(0.001, 0.999),
 )
 def test_a_share_and_what_is_left_never_exceed_the_whole(epsilon: float, delta: float, share: float) -> None:
-    parts = Budget(epsilon, delta).take(share)
+    parts = Budget(epsilon, delta).take_share(share)
     for name, whole in (("epsilon", epsilon), ("delta", delta)):
         total = sum(Fraction(getattr(part, name)) for part in parts)
         assert total <= Fraction(whole)
@@ -130,12 +130,12 @@ def test_a_share_and_what_is_left_never_exceed_the_whole(epsilon: float, delta: 
 
 def test_the_order_is_standardization_then_choosing_then_models() -> None:
     whole = Budget(1.0, 1e-6)
-    before = BudgetedEvent(whole.take(0.1)[0], event(budget=whole.take(0.1)[0]))
+    before = BudgetedEvent(whole.take_share(0.1)[0], event(budget=whole.take_share(0.1)[0]))
     left = subtract_spent(whole, before)
-    assert left == whole.take(0.1)[1]
+    assert left == whole.take_share(0.1)[1]
     assert left.epsilon == pytest.approx(0.9)
     assert left.delta == pytest.approx(9e-7)
-    model, score = trial_budgets(left, mean=10.0)
+    model, score = split_trial_budget(left, mean=10.0)
     trials = TrialSelection(
         trained=(BudgetedEvent(model, make_output_perturbation(RECIPE, model)),) * 3,
         chosen=0,
@@ -214,7 +214,7 @@ def test_impossible_moments_are_refused(changed: dict[str, Any], message: str) -
 @pytest.mark.parametrize("share", [0.0, 1.0, -0.5, 2.0])
 def test_a_share_must_leave_something_to_both(share: float) -> None:
     with pytest.raises(ParameterError, match="epsilon must be a finite number > 0"):
-        Budget(1.0).take(share)
+        Budget(1.0).take_share(share)
 
 
 def test_noise_of_another_number_of_moments_is_refused() -> None:
@@ -229,9 +229,9 @@ def test_sums_of_other_features_are_refused() -> None:
 
 
 def test_more_rows_than_the_sums_can_hold_are_refused() -> None:
-    check_rows(2**33, clip_norm=1.0)
+    check_moment_rows(2**33, clip_norm=1.0)
     with pytest.raises(ParameterError, match="at most 85,899,345 such rows, got 85,899,346"):
-        check_rows(85_899_346, clip_norm=10.0)
+        check_moment_rows(85_899_346, clip_norm=10.0)
     wide = event(features=100, clip_norm=10.0)
     with pytest.raises(ParameterError, match="at most 85,899,345 such rows, got 85,899,346"):
         release_moments(np.zeros((2, 100), np.int64), wide, Randomness(), rows=85_899_346, numbers=np.ones(100, bool))
@@ -244,7 +244,7 @@ def certified(kind: Moments = "squares", budget: Budget | None = Budget(0.7)) ->
     """A tenth of the budget for the moments, the rest for the weights."""
     if budget is None:
         return certify(Noiseless(RECIPE), None, before=BudgetedEvent(None, event(kind, budget=None)))
-    share, left = budget.take(0.1)
+    share, left = budget.take_share(0.1)
     before = BudgetedEvent(share, event(kind, budget=share))
     return certify(make_output_perturbation(RECIPE, left), budget, before=before)
 
@@ -257,7 +257,7 @@ def test_the_certificate_survives_the_round_trip_and_verifies(kind: Moments, bud
     assert again == made
     verify(again)
     assert made.private == (budget is not None)
-    shares = (None, None) if budget is None else budget.take(0.1)
+    shares = (None, None) if budget is None else budget.take_share(0.1)
     assert tuple(part.budget for part in made.parts) == shares
     assert made.moments == event(kind, budget=shares[0])
     assert ("without noise" in made.moments.describe()) == (budget is None)
@@ -313,7 +313,7 @@ def test_a_tampered_record_is_caught(path: tuple[str, ...], value: object) -> No
 @pytest.mark.parametrize(("factor", "valid"), [(1.0, True), (2.0, True), (0.99, False), (0.5, False)])
 def test_gaussian_noise_is_accepted_where_spherical_noise_is_shorter(factor: float, valid: bool) -> None:
     whole = Budget(0.7, 1e-6)
-    share, left = whole.take(0.1)
+    share, left = whole.take_share(0.1)
     made = event(budget=share)
     assert made.noise is not None
     assert made.noise.kind == "spherical"

@@ -19,11 +19,11 @@ from boltdp.privacy.events.noisy_sgd import (
     BST14_PUBLISHED,
     NoisyUpdates,
     Sampling,
-    bst14_noise,
-    bst14_published,
-    dpsgd_noise,
-    scs13_noise,
-    scs13_published,
+    calibrate_bst14,
+    calibrate_dpsgd,
+    calibrate_published_bst14,
+    calibrate_published_scs13,
+    calibrate_scs13,
 )
 from boltdp.privacy.mechanisms import Mechanism, gaussian_sigma
 from boltdp.privacy.step_schedules import constant
@@ -47,40 +47,40 @@ def recipe(loss: Loss | None = None, *, rows: int = 1000, batch_size: int = 30, 
 
 def test_scs13_covers_the_smallest_batch() -> None:
     """1000 rows in 33 batches: of 30 and 31."""
-    noise = scs13_noise(recipe(), Budget(0.5))
+    noise = calibrate_scs13(recipe(), Budget(0.5))
     assert (noise.kind, noise.dimensions) == ("spherical", 40)
     assert noise.scale == pytest.approx(2 / 30 / (0.5 / 4))
 
 
 def test_scs13_composes_gaussian_noise_as_one() -> None:
-    noise = scs13_noise(recipe(), APPROXIMATE)
+    noise = calibrate_scs13(recipe(), APPROXIMATE)
     assert noise.kind == "gaussian"
     assert noise.scale == pytest.approx(math.sqrt(4) * 2 / 30 * gaussian_sigma(APPROXIMATE))
-    assert noise.scale < scs13_published(recipe(), APPROXIMATE).scale
+    assert noise.scale < calibrate_published_scs13(recipe(), APPROXIMATE).scale
 
 
 def test_scs13_takes_pure_noise_where_it_is_shorter() -> None:
     few = replace(recipe(passes=1), dims=2)
-    assert scs13_noise(few, APPROXIMATE).kind == "spherical"
+    assert calibrate_scs13(few, APPROXIMATE).kind == "spherical"
 
 
 def test_multinomial_noise_lives_in_the_degrees_of_freedom() -> None:
-    noise = dpsgd_noise(recipe(Multinomial(3)), APPROXIMATE)
+    noise = calibrate_dpsgd(recipe(Multinomial(3)), APPROXIMATE)
     assert noise.dimensions == 80
-    assert noise.scale == pytest.approx(math.sqrt(2) * dpsgd_noise(recipe(), APPROXIMATE).scale)
+    assert noise.scale == pytest.approx(math.sqrt(2) * calibrate_dpsgd(recipe(), APPROXIMATE).scale)
 
 
 def test_tight_accounting_needs_less_than_the_published_one_with_a_valid_sensitivity() -> None:
     for rows in (1000, 100_000):
         run = recipe(rows=rows)
-        assert bst14_noise(run, APPROXIMATE).scale < 2 * bst14_published(run, APPROXIMATE).scale
+        assert calibrate_bst14(run, APPROXIMATE).scale < 2 * calibrate_published_bst14(run, APPROXIMATE).scale
 
 
 def test_the_published_epsilon_of_an_update_solves_its_equation() -> None:
     """Recovered from the noise: s = sqrt(2 ln(1.25/delta_1)) / epsilon_2, epsilon_2 = m * epsilon_1 / (2b)."""
     run, budget = recipe(rows=3000, batch_size=30), Budget(0.05, 1e-6)
     share = budget.delta / run.updates
-    inner = math.sqrt(2 * math.log(1.25 / share)) / (30 * bst14_published(run, budget).scale)
+    inner = math.sqrt(2 * math.log(1.25 / share)) / (30 * calibrate_published_bst14(run, budget).scale)
     assert inner < 1
     each = inner * 2 * 30 / 3000
     whole = run.updates * each * math.expm1(each) + math.sqrt(2 * run.updates * math.log(1 / share)) * each
@@ -88,7 +88,8 @@ def test_the_published_epsilon_of_an_update_solves_its_equation() -> None:
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "noise"), [("bst14", bst14_noise), ("bst14", bst14_published), ("dpsgd", dpsgd_noise)]
+    ("algorithm", "noise"),
+    [("bst14", calibrate_bst14), ("bst14", calibrate_published_bst14), ("dpsgd", calibrate_dpsgd)],
 )
 def test_gaussian_algorithms_refuse_pure_budgets(algorithm: str, noise: Callable[[Recipe, Budget], Mechanism]) -> None:
     with pytest.raises(ParameterError, match=f"delta must be > 0 for {algorithm}, got 0"):
@@ -115,17 +116,17 @@ def test_updates_that_are_not_known_are_refused(changed: dict[str, Any], message
 
 
 def scs13(run: Recipe, budget: Budget, analysis: Analysis = "proved") -> NoisyUpdates:
-    noise = scs13_noise if analysis == "proved" else scs13_published
+    noise = calibrate_scs13 if analysis == "proved" else calibrate_published_scs13
     return NoisyUpdates(run, noise(run, budget), "permutation", analysis)
 
 
 def bst14(run: Recipe, budget: Budget, analysis: Analysis = "proved") -> NoisyUpdates:
-    noise = bst14_noise if analysis == "proved" else bst14_published
+    noise = calibrate_bst14 if analysis == "proved" else calibrate_published_bst14
     return NoisyUpdates(run, noise(run, budget), "fixed size", analysis)
 
 
 def dpsgd(run: Recipe, budget: Budget) -> NoisyUpdates:
-    return NoisyUpdates(run, dpsgd_noise(run, budget), "poisson")
+    return NoisyUpdates(run, calibrate_dpsgd(run, budget), "poisson")
 
 
 def several(event: Event, budget: Budget, models: int) -> SelfComposition:
@@ -170,8 +171,8 @@ def test_the_promise_says_that_the_noise_of_updates_is_drawn_in_floating_point()
 
 def test_one_of_several_models_has_its_share_of_the_budget() -> None:
     certificate = certificates()[2][0]
-    assert certificate.models == 3
-    assert certificate.training_noise == scs13_noise(recipe(HuberSVM(0.2)), APPROXIMATE.split(3))
+    assert certificate.model_count == 3
+    assert certificate.training_noise == calibrate_scs13(recipe(HuberSVM(0.2)), APPROXIMATE.split(3))
 
 
 @pytest.mark.parametrize(

@@ -17,22 +17,22 @@ from scipy import optimize, special, stats
 
 from boltdp.audit import objective_density
 from boltdp.audit.objective_density import log_ratio
-from boltdp.losses import Logistic, Loss, MarginLogistic, Multinomial, Simplex, contrasts
+from boltdp.losses import Logistic, Loss, MarginLogistic, Multinomial, Simplex, contrast_basis
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.objective_corners import (
     _approximate_delta,
-    best_tilt,
-    corners_delta,
-    most_loss,
-    shares_of_volume,
+    choose_tilt,
+    max_privacy_loss,
+    split_volume_term,
+    sum_corner_deltas,
 )
 from boltdp.privacy.events.objective_perturbation import (
     ample_regularization,
-    gaussian_scale,
-    least_regularization,
+    calibrate_gaussian_term,
+    calibrate_objective_noise,
+    calibrate_spherical_term,
+    min_regularization,
     minimiser_delta,
-    objective_noise,
-    spherical_scale,
     volume_bound,
 )
 from boltdp.privacy.mechanisms import Kind, Mechanism, gaussian_delta, gaussian_sigma, precision
@@ -44,7 +44,10 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 Array = npt.NDArray[np.float64]
-SCALES: dict[Kind, Callable[[Problem, Budget], float]] = {"gaussian": gaussian_scale, "spherical": spherical_scale}
+SCALES: dict[Kind, Callable[[Problem, Budget], float]] = {
+    "gaussian": calibrate_gaussian_term,
+    "spherical": calibrate_spherical_term,
+}
 SIMPLICES = [Simplex(2, 1.0), Simplex(2, 2.0), Simplex(3, 2.0), Simplex(4, 2.0), Simplex(10, 2.0)]
 
 
@@ -62,7 +65,7 @@ class Neighbours(objective_density.Neighbours):
         """Integrated over q."""
         places, masses = quadrature(mechanism, nodes)
         assert masses.sum() == pytest.approx(1.0, abs=1e-6)
-        return float(masses @ -np.expm1(np.minimum(epsilon - self.losses(mechanism, places), 0)))
+        return float(masses @ -np.expm1(np.minimum(epsilon - self.losses_of_noise(mechanism, places), 0)))
 
     @property
     def swapped(self) -> Self:
@@ -153,7 +156,7 @@ def worst_cases(strength: float) -> Iterator[tuple[str, Neighbours]]:
     one, two = leaning(LEAN, 2)
     plan = problem(Multinomial(3), dims=2, strength=strength)
     for name, wish in (("one", (1.0, 0.0, -1.0)), ("either", (1.0, 1.0, -2.0)), ("none", (0.0, 0.0, 0.0))):
-        push = np.kron(contrasts(3) @ np.array(wish), [0.0, far * strength])
+        push = np.kron(contrast_basis(3) @ np.array(wish), [0.0, far * strength])
         yield f"three classes, 2, {name}", Neighbours(plan, (2, one), (2, two), pull=tuple(push))
 
 
@@ -189,10 +192,10 @@ def test_the_quadrature_knows_what_a_fixed_move_spends(dims: int, kind: Kind, ep
 @pytest.mark.parametrize("epsilon", [0.5, pytest.param(3.0, marks=pytest.mark.slow)])
 def test_the_true_loss_never_exceeds_epsilon(name: str, strength: float, epsilon: float) -> None:
     case = dict(worst_cases(strength * (2.0 if "classes" in name else 1.0) / epsilon))[name]
-    noise = Mechanism("spherical", spherical_scale(case.plan, Budget(epsilon)), case.plan.dimensions)
+    noise = Mechanism("spherical", calibrate_spherical_term(case.plan, Budget(epsilon)), case.plan.dimensions)
     for one in (case, case.swapped):
         places, _ = quadrature(noise, nodes_for(case.plan))
-        assert one.losses(noise, places).max() <= epsilon
+        assert one.losses_of_noise(noise, places).max() <= epsilon
     assert minimiser_delta(case.plan, noise, epsilon) == 0.0
 
 
@@ -216,9 +219,9 @@ def test_the_true_delta_never_exceeds_delta(
 def test_two_percent_less_noise_would_break_the_budget(dims: int) -> None:
     """Two classes and an ample Lambda: there is nothing left to gain."""
     case = dict(worst_cases(8.0))[f"logistic, {dims}, far"]
-    pure = Mechanism("spherical", 0.98 * spherical_scale(case.plan, Budget(1.0)), dims)
+    pure = Mechanism("spherical", 0.98 * calibrate_spherical_term(case.plan, Budget(1.0)), dims)
     places, _ = quadrature(pure, nodes_for(case.plan))
-    assert case.losses(pure, places).max() > 1.0
+    assert case.losses_of_noise(pure, places).max() > 1.0
     for kind, scale in SCALES.items():
         noise = Mechanism(kind, 0.98 * scale(case.plan, Budget(1.0, 1e-3)), dims)
         assert case.delta(noise, 1.0, nodes=nodes_for(case.plan)) > 1e-3
@@ -226,9 +229,9 @@ def test_two_percent_less_noise_would_break_the_budget(dims: int) -> None:
 
 def test_less_noise_would_break_the_budget_of_three_classes() -> None:
     case = dict(worst_cases(100.0))["three classes, 2, one"]
-    pure = Mechanism("spherical", 0.98 * spherical_scale(case.plan, Budget(1.0)), 4)
+    pure = Mechanism("spherical", 0.98 * calibrate_spherical_term(case.plan, Budget(1.0)), 4)
     places, _ = quadrature(pure, 16)
-    assert case.losses(pure, places).max() > 1.0
+    assert case.losses_of_noise(pure, places).max() > 1.0
     for kind, scale in SCALES.items():
         noise = Mechanism(kind, 0.8 * scale(case.plan, Budget(1.0, 1e-2)), 4)
         assert case.delta(noise, 1.0, nodes=16) > 1e-2
@@ -282,14 +285,14 @@ def test_an_optimiser_finds_no_larger_loss(classes: int, strength: float) -> Non
     loss: Loss = Logistic() if classes == 2 else Multinomial(3)
     assert loss.simplex is not None
     plan = problem(loss, dims=2, strength=strength * loss.simplex.edge_squared)
-    noise = Mechanism("spherical", spherical_scale(plan, Budget(1.0)), plan.dimensions)
+    noise = Mechanism("spherical", calibrate_spherical_term(plan, Budget(1.0)), plan.dimensions)
     random = np.random.default_rng(classes)
 
     def found_loss(settings: Array) -> float:
         one, two = leaning(0.02, 2)
         case, weights = Neighbours(plan, (1, one), (1, two)), np.tile([1.0, 600.0], classes - 1) * settings[None]
         (gradient, hessian), (others, other) = (case.derivatives(row, weights) for row in (case.row, case.other))
-        _, bend = case.rest(weights)
+        _, bend = case.shared_derivatives(weights)
         # q along v, and far away, is the worst.
         moved = log_ratio(noise, 1e4 * (gradient - others), gradient - others)
         volumes = np.linalg.slogdet(bend + hessian)[1] - np.linalg.slogdet(bend + other)[1]
@@ -337,7 +340,7 @@ def test_volumes_are_no_more_than_the_determinant_says(simplex: Simplex, strengt
 @pytest.mark.parametrize("tilt", [0.0, 0.3, 0.9, 1.0])
 def test_shares_of_volume_cover_it_and_touch_it(simplex: Simplex, strength: float, tilt: float) -> None:
     with precision(64):
-        same, aside = (float(share) for share in shares_of_volume(simplex, arb(strength), tilt))
+        same, aside = (float(share) for share in split_volume_term(simplex, arb(strength), tilt))
     odds = some_odds(simplex.vertices)
     spare = odds[:, 0] * same + (1 - odds[:, 0]) * aside - volume(simplex, strength, odds)
     assert spare.min() >= -1e-12
@@ -353,7 +356,7 @@ def test_shares_of_volume_cover_it_and_touch_it(simplex: Simplex, strength: floa
 def test_the_largest_loss_is_that_of_some_odds(simplex: Simplex, strength: float, scale: float) -> None:
     edge = math.sqrt(simplex.edge_squared)
     with precision(64):
-        most = float(most_loss(simplex, arb(strength), arb(scale)))
+        most = float(max_privacy_loss(simplex, arb(strength), arb(scale)))
     odds = some_odds(simplex.vertices)
     slopes = edge / math.sqrt(2) * np.linalg.norm(odds - np.eye(simplex.vertices)[0], axis=1)
     losses = (slopes + edge) / scale + volume(simplex, strength, odds)
@@ -395,7 +398,7 @@ def test_corners_spend_at_least_what_the_worst_slopes_do(strength: float, tilt: 
             added = float(volume(simplex, strength, np.array([1 - wrong, wrong])))
             worst = np.maximum(worst, log_ratio(noise, places, move) + added)
     least = float(masses @ -np.expm1(np.minimum(epsilon - worst, 0)))
-    claimed = float(corners_delta(simplex, (1, strength), noise, epsilon, tilt))
+    claimed = float(sum_corner_deltas(simplex, (1, strength), noise, epsilon, tilt))
     assert least <= claimed
     if strength == 20.0 and tilt == 1.0:
         assert least >= 0.95 * claimed
@@ -406,10 +409,10 @@ def test_corners_spend_at_least_what_the_worst_slopes_do(strength: float, tilt: 
 
 def older_delta(plan: Problem, noise: Mechanism, epsilon: float) -> arb:
     """By corners that all pay the whole volume, with the lengths and numbers of corners that were proved then."""
-    if plan.loss.vectors == 1:
+    if plan.loss.vector_count == 1:
         corners = [(4.0, 1), (1.0, 2)]
     else:
-        others = plan.loss.vectors - 1
+        others = plan.loss.vector_count - 1
         corners = [(8.0, others), (6.0, others * (others - 1)), (2.0, 2 * others)]
     left = arb(epsilon - volume_bound(plan))
     with precision(256 if noise.kind == "gaussian" else spherical_bits(math.sqrt(corners[0][0]) / noise.scale)):
@@ -447,11 +450,11 @@ def test_a_tilt_of_0_is_the_older_bound_and_none_chosen_is_worse(loss: Loss, dim
     for epsilon in (0.05, 1.0, 5.0):
         for factor in (1.05, 2.0, 10.0, 1000.0):
             plan = Problem(loss=loss, dims=dims, rows=1000)
-            plan = replace(plan, regularization=factor * least_regularization(plan, epsilon))
+            plan = replace(plan, regularization=factor * min_regularization(plan, epsilon))
             for size in (0.5, 1.0, 3.0):
                 noise = Mechanism(kind, size * 2 * loss.lipschitz / epsilon, plan.dimensions)
                 older = float(older_delta(plan, noise, epsilon).upper())
-                none = corners_delta(loss.simplex, (1000, plan.regularization), noise, epsilon, 0.0)
+                none = sum_corner_deltas(loss.simplex, (1000, plan.regularization), noise, epsilon, 0.0)
                 assert float(none) == pytest.approx(older, rel=1e-9, abs=1e-290)
                 assert minimiser_delta(plan, noise, epsilon) <= older * (1 + 1e-9)
 
@@ -462,11 +465,11 @@ def test_noise_is_never_longer_than_the_older(loss: Loss, dims: int, delta: floa
     for epsilon in (0.05, 1.0, 5.0):
         for factor in (1.05, 2.0, 10.0, 1000.0):
             plan = Problem(loss=loss, dims=dims, rows=1000)
-            plan = replace(plan, regularization=factor * least_regularization(plan, epsilon))
+            plan = replace(plan, regularization=factor * min_regularization(plan, epsilon))
             budget = Budget(epsilon, delta)
-            assert spherical_scale(plan, budget) <= older_scale(plan, budget) * (1 + 1e-10)
+            assert calibrate_spherical_term(plan, budget) <= older_scale(plan, budget) * (1 + 1e-10)
             if delta:
-                noise = Mechanism("gaussian", (1 - 1e-9) * gaussian_scale(plan, budget), plan.dimensions)
+                noise = Mechanism("gaussian", (1 - 1e-9) * calibrate_gaussian_term(plan, budget), plan.dimensions)
                 assert older_delta(plan, noise, epsilon) > delta
 
 
@@ -475,13 +478,13 @@ def test_two_classes_need_an_eighth_less_noise_than_before_and_no_more_than_a_fi
     budget = Budget(epsilon, 1 / 60_000**2)
     plan = Problem(loss=Logistic(), dims=50, rows=60_000)
     plan = replace(plan, regularization=ample_regularization(plan, epsilon))
-    noise = objective_noise(plan, budget)
+    noise = calibrate_objective_noise(plan, budget)
     fixed = 2 * noise_scale(budget, dimensions=50)
     assert noise.kind == "spherical"
     assert fixed <= noise.scale <= 1.003 * fixed
     assert 0.87 <= noise.scale / older_scale(plan, budget) <= 0.89
     wide = replace(plan, dims=5000)
-    sigma, plain = objective_noise(wide, budget), 2 * gaussian_sigma(budget)
+    sigma, plain = calibrate_objective_noise(wide, budget), 2 * gaussian_sigma(budget)
     assert sigma.kind == "gaussian"
     assert plain <= sigma.scale <= 1.003 * plain
 
@@ -492,7 +495,7 @@ def test_many_classes_need_a_twentieth_less_noise_than_before(epsilon: float, cl
     budget = Budget(epsilon, 1 / 60_000**2)
     plan = Problem(loss=Multinomial(classes), dims=50, rows=60_000)
     plan = replace(plan, regularization=ample_regularization(plan, epsilon))
-    noise = Mechanism("spherical", spherical_scale(plan, budget), plan.dimensions)
+    noise = Mechanism("spherical", calibrate_spherical_term(plan, budget), plan.dimensions)
     assert 0.94 <= noise.scale / older_scale(plan, budget) <= 0.96
 
 
@@ -503,9 +506,9 @@ def test_an_ample_regularization_is_the_least_that_costs_pure_noise_nothing(loss
     ample = ample_regularization(plan, epsilon)
     shortest = 2 * loss.lipschitz / epsilon
     for factor in (1.0, 2.0, 1e6):
-        scale = spherical_scale(replace(plan, regularization=factor * ample), Budget(epsilon))
+        scale = calibrate_spherical_term(replace(plan, regularization=factor * ample), Budget(epsilon))
         assert shortest * (1 - 1e-15) <= scale <= shortest * (1 + 1e-15)
-    assert spherical_scale(replace(plan, regularization=0.9 * ample), Budget(epsilon)) > shortest * (1 + 1e-6)
+    assert calibrate_spherical_term(replace(plan, regularization=0.9 * ample), Budget(epsilon)) > shortest * (1 + 1e-6)
 
 
 # ---- the choice of the tilt -------------------------------------------------------------------------------------
@@ -534,16 +537,16 @@ def test_no_other_tilt_would_make_the_noise_shorter(loss: Loss, dims: int, kind:
     noise = Mechanism(kind, SCALES[kind](plan, Budget(1.0, 1e-6)), plan.dimensions)
     sizes, shorter = (plan.rows, plan.regularization), replace(noise, scale=0.999 * noise.scale)
     for tilt in np.linspace(0, 1, 41):
-        assert corners_delta(loss.simplex, sizes, shorter, 1.0, float(tilt)) > 1e-6
+        assert sum_corner_deltas(loss.simplex, sizes, shorter, 1.0, float(tilt)) > 1e-6
 
 
 def test_there_is_no_tilt_where_nothing_can_be_computed_or_nothing_is_left() -> None:
     simplex, strength = Simplex(2, 1.0), (1000, 0.01)
-    assert best_tilt(simplex, strength, Mechanism("spherical", 1.0, 5000), 1.0) == 0.0
-    assert best_tilt(simplex, strength, Mechanism("spherical", 1e-3, 5), 1.0) == 0.0
-    assert best_tilt(simplex, strength, Mechanism("gaussian", 1.0, 5), 1e-3) == 0.0
-    assert best_tilt(simplex, strength, Mechanism("gaussian", 1e300, 5), 1.0) == 0.0
-    assert float(corners_delta(simplex, strength, Mechanism("gaussian", 100.0, 5), 1e-3, 0.0)) >= 1.0
+    assert choose_tilt(simplex, strength, Mechanism("spherical", 1.0, 5000), 1.0) == 0.0
+    assert choose_tilt(simplex, strength, Mechanism("spherical", 1e-3, 5), 1.0) == 0.0
+    assert choose_tilt(simplex, strength, Mechanism("gaussian", 1.0, 5), 1e-3) == 0.0
+    assert choose_tilt(simplex, strength, Mechanism("gaussian", 1e300, 5), 1.0) == 0.0
+    assert float(sum_corner_deltas(simplex, strength, Mechanism("gaussian", 100.0, 5), 1e-3, 0.0)) >= 1.0
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "spherical"])
@@ -563,7 +566,7 @@ def test_no_margin_makes_neighbours_that_spend_more_at_any_epsilon(kind: Kind, m
         for pull in ((0.0,), (-20.0 * strength,)):
             attack = Neighbours(plan, (1, np.ones(1)), other, pull=pull)
             for one in (attack, attack.swapped):
-                losses = one.losses(mechanism, places[:, None])
+                losses = one.losses_of_noise(mechanism, places[:, None])
                 for epsilon in (0.05, 0.5, 0.9, 1.0, 1.1, 2.0, 5.0):
                     true = float(masses @ -np.expm1(np.minimum(epsilon - losses, 0)))
                     assert true <= minimiser_delta(plan, mechanism, epsilon) * (1 + 2e-3) + 1e-12

@@ -24,18 +24,18 @@ from boltdp.privacy.events.objective_perturbation import (
     MAX_NOISE,
     MIN_STEP,
     ObjectivePerturbation,
+    calibrate_gaussian_term,
+    calibrate_objective_noise,
+    calibrate_spherical_term,
     check_objective,
     check_solvable,
-    drawing_error,
-    gaussian_scale,
-    least_regularization,
-    least_solvable,
+    gradient_tolerance,
+    grid_error,
     make_objective_perturbation,
+    min_regularization,
+    min_solvable_regularization,
     minimiser_delta,
-    objective_noise,
-    shares,
-    spherical_scale,
-    tolerance,
+    split_budget,
     volume_bound,
 )
 from boltdp.privacy.mechanisms import Mechanism, gaussian_sigma
@@ -71,22 +71,22 @@ def certified(plan: Problem, budget: Budget | None, *, models: int | None = None
 def test_spherical_noise_is_hardly_more_than_for_a_fixed_vector(epsilon: float, delta: float) -> None:
     plan, budget = problem(rows=10**9, dims=30), Budget(epsilon, delta)
     plain = 2 * noise_scale(budget, dimensions=30)
-    assert plain * (1 - 1e-9) <= spherical_scale(plan, budget) <= 1.05 * plain
-    assert spherical_scale(plan, budget) < spherical_scale(plan, Budget(epsilon))
+    assert plain * (1 - 1e-9) <= calibrate_spherical_term(plan, budget) <= 1.05 * plain
+    assert calibrate_spherical_term(plan, budget) < calibrate_spherical_term(plan, Budget(epsilon))
 
 
 @given(st.floats(0.05, 8.0), st.sampled_from([1e-3, 1e-6, 1e-12]))
 def test_gaussian_noise_is_hardly_more_than_for_a_fixed_vector(epsilon: float, delta: float) -> None:
     """A linear objective would need the plain calibration for distance 2: that much is a lower bound."""
     plain = 2 * gaussian_sigma(Budget(epsilon, delta))
-    assert plain <= gaussian_scale(problem(rows=10**9), Budget(epsilon, delta)) <= 1.15 * plain
+    assert plain <= calibrate_gaussian_term(problem(rows=10**9), Budget(epsilon, delta)) <= 1.15 * plain
 
 
 def test_a_penalty_too_weak_for_epsilon_is_refused_with_the_one_that_would_do() -> None:
     with pytest.raises(ParameterError, match=r"regularization must be above 0\.00238 for epsilon = 0\.1 and 1000 rows"):
-        objective_noise(problem(penalty=0.002), Budget(0.1))
-    assert objective_noise(problem(penalty=0.0024), Budget(0.1)).scale > 0
-    assert objective_noise(problem(penalty=1e-9), Budget(800.0)).scale > 0
+        calibrate_objective_noise(problem(penalty=0.002), Budget(0.1))
+    assert calibrate_objective_noise(problem(penalty=0.0024), Budget(0.1)).scale > 0
+    assert calibrate_objective_noise(problem(penalty=1e-9), Budget(800.0)).scale > 0
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_what_is_not_proved_is_refused(plan: Problem, message: str) -> None:
     noise = Mechanism("spherical", 100.0, 6)
     for make in (
         lambda: check_objective(plan),
-        lambda: objective_noise(plan, Budget(1.0)),
+        lambda: calibrate_objective_noise(plan, Budget(1.0)),
         lambda: make_objective_perturbation(plan, Budget(1.0)),
         lambda: ObjectivePerturbation(plan, noise, noise),
     ):
@@ -169,7 +169,9 @@ def test_a_simplex_that_does_not_hold_the_slopes_is_refused() -> None:
 @pytest.mark.parametrize("dims", [6, 2000])
 def test_a_steeper_loss_gets_longer_noise_by_as_much(budget: Budget, dims: int) -> None:
     """At a penalty so large that the volumes are nothing, only the edges of the simplex are left."""
-    plain, steep = (objective_noise(problem(loss, dims=dims, penalty=1e12), budget) for loss in (LOGISTIC, Honest()))
+    plain, steep = (
+        calibrate_objective_noise(problem(loss, dims=dims, penalty=1e12), budget) for loss in (LOGISTIC, Honest())
+    )
     assert steep.kind == plain.kind
     assert steep.scale == pytest.approx(40 * plain.scale, rel=1e-9)
     planned = make_objective_perturbation(problem(Honest(), dims=dims, penalty=1e12), budget)
@@ -193,9 +195,9 @@ def test_a_loss_without_a_simplex_is_refused() -> None:
 
 @given(st.floats(1e-9, 1e5), st.sampled_from([0.0, 1e-8]))
 def test_shares_never_exceed_the_budget(epsilon: float, delta: float) -> None:
-    parts = shares(Budget(epsilon, delta))
-    assert parts.noise.epsilon + parts.stopping.epsilon <= epsilon
-    assert parts.noise.delta + parts.stopping.delta <= delta
+    for_noise, for_stopping = split_budget(Budget(epsilon, delta))
+    assert for_noise.epsilon + for_stopping.epsilon <= epsilon
+    assert for_noise.delta + for_stopping.delta <= delta
 
 
 @pytest.mark.parametrize("rows", [100, 10**5, 10**7])
@@ -207,16 +209,16 @@ def test_the_noise_of_stopping_is_negligible(rows: int, loss: Loss, budget: Budg
     assert (event.training_noise, event.release_noise) == (event.linear, event.end)
     moved = event.linear.expected_norm / (rows * plan.regularization)
     assert event.end.expected_norm < 0.04 * moved
-    assert tolerance(plan, event.linear) < 1e-2
+    assert gradient_tolerance(plan, event.linear) < 1e-2
 
 
 @given(st.floats(0.05, 20.0), st.sampled_from([0.0, 1e-3, 1e-9]), st.sampled_from(curved_losses(classes=4)))
 def test_what_the_minimiser_spends_is_what_its_noise_was_made_for(epsilon: float, delta: float, loss: Loss) -> None:
     plan, budget = problem(loss, penalty=0.5), Budget(epsilon, delta)
-    noise = objective_noise(plan, budget)
+    noise = calibrate_objective_noise(plan, budget)
     spent = minimiser_delta(plan, noise, epsilon)
     assert spent <= delta * (1 + 1e-9)
-    if noise.kind == "gaussian" or noise.scale < 0.999 * spherical_scale(plan, Budget(epsilon)):
+    if noise.kind == "gaussian" or noise.scale < 0.999 * calibrate_spherical_term(plan, Budget(epsilon)):
         assert spent >= 0.999 * delta
     assert minimiser_delta(plan, replace(noise, scale=0.9 * noise.scale), epsilon) > delta
     assert minimiser_delta(plan, noise, (1 - 1e-9) * volume_bound(plan)) == 1.0
@@ -224,14 +226,14 @@ def test_what_the_minimiser_spends_is_what_its_noise_was_made_for(epsilon: float
 
 @pytest.mark.parametrize("loss", curved_losses(classes=5))
 def test_the_least_regularization_has_the_volume_asked_for(loss: Loss) -> None:
-    least = least_regularization(problem(loss), 0.3)
+    least = min_regularization(problem(loss), 0.3)
     assert volume_bound(problem(loss, penalty=least)) == pytest.approx(0.3)
-    assert least_regularization(problem(loss), 1e4) == 0.0
+    assert min_regularization(problem(loss), 1e4) == 0.0
 
 
 def test_without_noise_nothing_is_drawn() -> None:
-    assert drawing_error(None) == 0.0
-    assert tolerance(problem(), None) < tolerance(problem(), Mechanism("spherical", 1.0, 6))
+    assert grid_error(None) == 0.0
+    assert gradient_tolerance(problem(), None) < gradient_tolerance(problem(), Mechanism("spherical", 1.0, 6))
 
 
 def test_what_the_end_spends_is_taken_from_the_noise_of_the_linear_term() -> None:
@@ -313,7 +315,7 @@ def test_terms_have_the_stated_noise(loss: Loss) -> None:
 @pytest.mark.parametrize("noise", [None, Mechanism("gaussian", 50.0, 9), Mechanism("spherical", 1e12, 9)])
 def test_smallest_regularization_needs_no_step_that_is_too_short(loss: Loss, noise: Mechanism | None) -> None:
     problem = Problem(loss=loss, dims=9, rows=10)
-    least = least_solvable(problem, noise)
+    least = min_solvable_regularization(problem, noise)
     for factor in (1.0, 3.0, 1e9, 1e18):
         chosen = factor * least
         steepest = loss.lipschitz + (0.0 if noise is None else MAX_NOISE * noise.expected_norm / 10)
@@ -333,21 +335,21 @@ def test_gradient_shortens_along_newtons_step_as_section_6_says(loss: Loss) -> N
     for penalty in (1e-7, 1e-4, 1e-2):
         x = random.standard_normal((20, 2))
         x /= np.linalg.norm(x, axis=1)[:, None]
-        y = random.integers(0, max(2, loss.vectors), 20)
+        y = random.integers(0, max(2, loss.vector_count), 20)
         strength = 20 * penalty
 
         def gradient(w: Any, x: Any = x, y: Any = y, strength: float = strength) -> Any:
-            scores = x @ w.reshape(loss.vectors, 2).T
-            if loss.vectors == 1:
+            scores = x @ w.reshape(loss.vector_count, 2).T
+            if loss.vector_count == 1:
                 signs = np.where(y == 1, 1.0, -1.0)
                 slopes = (-signs / (1.0 + np.exp(signs * scores[:, 0])))[:, None]
             else:
                 odds = np.exp(scores - scores.max(axis=1, keepdims=True))
-                slopes = odds / odds.sum(axis=1, keepdims=True) - np.eye(loss.vectors)[y]
+                slopes = odds / odds.sum(axis=1, keepdims=True) - np.eye(loss.vector_count)[y]
             return (slopes.T @ x).ravel() + strength * w
 
         for size in (0.0, 1.0, 10.0):
-            w = size * random.standard_normal(2 * loss.vectors)
+            w = size * random.standard_normal(2 * loss.vector_count)
             slope = gradient(w) + random.standard_normal(w.size)
             shift = slope - gradient(w)
             steps = 1e-5 * np.eye(w.size)

@@ -17,15 +17,15 @@ from boltdp.privacy.events.noisy_counts import make_noisy_counts
 from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.privacy.events.objective_perturbation import (
     ample_regularization,
-    check_volume,
-    gaussian_scale,
-    least_regularization,
+    calibrate_gaussian_term,
+    calibrate_objective_noise,
+    calibrate_spherical_term,
+    check_volume_term,
     make_objective_perturbation,
-    objective_noise,
-    spherical_scale,
+    min_regularization,
     volume_bound,
 )
-from boltdp.privacy.events.selection import PortionSelection, TrialSelection, trial_budgets
+from boltdp.privacy.events.selection import PortionSelection, TrialSelection, split_trial_budget
 from boltdp.privacy.training_problem import MAX_PERSON_ROWS, Problem
 from boltdp.settings import Settings
 from tests.plans import plan_certificate
@@ -142,7 +142,7 @@ def test_portions_are_refused_and_trials_are_not() -> None:
     )
     with pytest.raises(ParameterError, match="portions"):
         PortionSelection(trained=parts, chosen=0, rows=1000, epsilon=1.0)
-    model, score = trial_budgets(Budget(3.0), mean=10.0)
+    model, score = split_trial_budget(Budget(3.0), mean=10.0)
     trained = (BudgetedEvent(model, make_objective_perturbation(problem, model)),)
     event = TrialSelection(trained=trained, chosen=0, rows=1000, mean=10.0, score_epsilon=score.epsilon)
     assert certify(event, Budget(3.0)).private
@@ -153,22 +153,24 @@ def test_portions_are_refused_and_trials_are_not() -> None:
 def test_g_rows_cost_about_g_times_the_noise_of_one(loss: Logistic | Multinomial, g: int) -> None:
     row = replace(PROBLEM, loss=loss, rows=100_000)
     person = replace(row, person_rows=g)
-    assert spherical_scale(person, Budget(1.0)) == pytest.approx(g * spherical_scale(row, Budget(1.0)), rel=1e-9)
+    assert calibrate_spherical_term(person, Budget(1.0)) == pytest.approx(
+        g * calibrate_spherical_term(row, Budget(1.0)), rel=1e-9
+    )
     budget = Budget(1.0, 1e-6)
-    assert g * (1 - 1e-9) <= gaussian_scale(person, budget) / gaussian_scale(row, budget) < 1.02 * g
-    lengths = [objective_noise(problem, budget).expected_norm for problem in (row, person)]
+    assert g * (1 - 1e-9) <= calibrate_gaussian_term(person, budget) / calibrate_gaussian_term(row, budget) < 1.02 * g
+    lengths = [calibrate_objective_noise(problem, budget).expected_norm for problem in (row, person)]
     assert g * (1 - 1e-6) <= lengths[1] / lengths[0] < 1.02 * g
 
 
 def test_volumes_and_lambda_follow_the_number_of_rows() -> None:
     person = replace(PROBLEM, person_rows=4)
     assert volume_bound(person) == pytest.approx(4 * volume_bound(PROBLEM))
-    assert least_regularization(person, volume_bound(person)) == pytest.approx(PROBLEM.regularization)
+    assert min_regularization(person, volume_bound(person)) == pytest.approx(PROBLEM.regularization)
     assert ample_regularization(person, 0.5) == pytest.approx(4 * ample_regularization(PROBLEM, 0.5))
-    check_volume(PROBLEM, 1.5 * volume_bound(PROBLEM))
+    check_volume_term(PROBLEM, 1.5 * volume_bound(PROBLEM))
     with pytest.raises(ParameterError, match="regularization must be above"):
-        check_volume(person, 1.5 * volume_bound(PROBLEM))
+        check_volume_term(person, 1.5 * volume_bound(PROBLEM))
     # Ample is the least with which pure noise is as short as it can be.
     for share, shortest in ((1.0, True), (0.9, False)):
         lean = replace(person, regularization=share * ample_regularization(person, 0.5))
-        assert (spherical_scale(lean, Budget(0.5)) <= 16.0 * (1 + 1e-12)) == shortest
+        assert (calibrate_spherical_term(lean, Budget(0.5)) <= 16.0 * (1 + 1e-12)) == shortest

@@ -18,10 +18,10 @@ from boltdp.privacy.accounting.privacy_loss_distributions import (
     MIN_DEVIATION,
     RUNGS_PER_DOUBLING,
     Profile,
-    composed_delta,
+    delta_of_updates,
+    find_smallest_deviation,
     fixed_size_profile,
     poisson_profile,
-    smallest_deviation,
 )
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.mechanisms import gaussian_sigma
@@ -44,14 +44,14 @@ def library(deviation: float, rate: float, updates: int, epsilon: float, *, rela
 @pytest.mark.parametrize(("epsilon", "delta", "rate", "updates"), CASES)
 def test_poisson_samples_agree_with_dp_accounting(epsilon: float, delta: float, rate: float, updates: int) -> None:
     budget = Budget(epsilon, delta)
-    deviation = smallest_deviation(lambda one: poisson_profile(one, rate=rate), updates=updates, budget=budget)
-    ours = composed_delta(poisson_profile(deviation, rate=rate), updates=updates, budget=budget)
+    deviation = find_smallest_deviation(lambda one: poisson_profile(one, rate=rate), updates=updates, budget=budget)
+    ours = delta_of_updates(poisson_profile(deviation, rate=rate), updates=updates, budget=budget)
     below = library(deviation, rate, updates, epsilon, relation="REPLACE_ONE", upper=False)
     above = library(deviation, rate, updates, epsilon, relation="REPLACE_ONE", upper=True)
     assert below <= ours <= delta
     assert ours <= 1.1 * above
     rung = deviation / 2.0 ** (1 / RUNGS_PER_DOUBLING)
-    assert composed_delta(poisson_profile(rung, rate=rate), updates=updates, budget=budget) > delta
+    assert delta_of_updates(poisson_profile(rung, rate=rate), updates=updates, budget=budget) > delta
 
 
 @pytest.mark.parametrize(("epsilon", "delta", "rate", "updates"), CASES)
@@ -60,8 +60,8 @@ def test_samples_of_fixed_size_cost_at_least_what_removing_a_row_costs(
 ) -> None:
     """A row whose replacement equals another row: that is the pair of dp-accounting's add-or-remove."""
     budget = Budget(epsilon, delta)
-    deviation = smallest_deviation(lambda one: fixed_size_profile(one, rate=rate), updates=updates, budget=budget)
-    ours = composed_delta(fixed_size_profile(deviation, rate=rate), updates=updates, budget=budget)
+    deviation = find_smallest_deviation(lambda one: fixed_size_profile(one, rate=rate), updates=updates, budget=budget)
+    ours = delta_of_updates(fixed_size_profile(deviation, rate=rate), updates=updates, budget=budget)
     assert library(deviation, rate, updates, epsilon, relation="ADD_OR_REMOVE_ONE", upper=False) <= ours <= delta
 
 
@@ -69,8 +69,8 @@ def test_samples_of_fixed_size_cost_at_least_what_removing_a_row_costs(
 def test_without_sampling_it_is_the_analytic_gaussian(epsilon: float, delta: float, updates: int) -> None:
     budget = Budget(epsilon, delta)
     exact = math.sqrt(updates) * gaussian_sigma(budget)
-    poisson = smallest_deviation(lambda one: poisson_profile(one, rate=1.0), updates=updates, budget=budget)
-    fixed = smallest_deviation(lambda one: fixed_size_profile(one, rate=1.0), updates=updates, budget=budget)
+    poisson = find_smallest_deviation(lambda one: poisson_profile(one, rate=1.0), updates=updates, budget=budget)
+    fixed = find_smallest_deviation(lambda one: fixed_size_profile(one, rate=1.0), updates=updates, budget=budget)
     assert 1.0 <= poisson / (2 * exact) < 1.005
     assert 1.0 <= fixed / exact < 1.005
 
@@ -121,24 +121,24 @@ def test_no_three_gradients_are_worse_than_the_bound_for_fixed_sizes(
 @pytest.mark.parametrize("deviation", [0.05, MIN_DEVIATION, 0.6, 1.0])
 def test_far_too_little_noise_is_refused_without_effort(deviation: float) -> None:
     budget = Budget(0.1, 1e-9)
-    assert composed_delta(poisson_profile(deviation, rate=0.1), updates=1000, budget=budget) == 1.0
+    assert delta_of_updates(poisson_profile(deviation, rate=0.1), updates=1000, budget=budget) == 1.0
 
 
 def test_far_too_much_noise_is_accepted_by_a_bound() -> None:
     budget = Budget(1.0, 1e-6)
-    assert composed_delta(poisson_profile(1000.0, rate=0.1), updates=10, budget=budget) < 1e-9
+    assert delta_of_updates(poisson_profile(1000.0, rate=0.1), updates=10, budget=budget) < 1e-9
 
 
 @pytest.mark.parametrize("profile", [poisson_profile, fixed_size_profile])
 @pytest.mark.parametrize("epsilon", [20.0, 100.0])
 def test_large_budgets_take_little_noise(profile: Callable[..., Profile], epsilon: float) -> None:
-    deviation = smallest_deviation(lambda one: profile(one, rate=0.5), updates=1, budget=Budget(epsilon, 0.01))
+    deviation = find_smallest_deviation(lambda one: profile(one, rate=0.5), updates=1, budget=Budget(epsilon, 0.01))
     assert MIN_DEVIATION <= deviation < 2.0
 
 
 def test_budgets_that_promise_nothing_are_refused() -> None:
     with pytest.raises(ParameterError, match="epsilon must be <= 100 where rows are sampled, got 101"):
-        smallest_deviation(lambda one: poisson_profile(one, rate=0.5), updates=1, budget=Budget(101.0, 0.01))
+        find_smallest_deviation(lambda one: poisson_profile(one, rate=0.5), updates=1, budget=Budget(101.0, 0.01))
 
 
 @given(st.floats(0.1, 10.0), st.floats(0.001, 1.0))
@@ -155,7 +155,7 @@ def test_profiles_are_what_a_pair_of_distributions_can_have(deviation: float, ra
 def test_next_to_no_noise_promises_nothing_and_is_told_at_once() -> None:
     profile = poisson_profile(1e-3, rate=0.01)
     assert profile(np.array([0.0, 1.0])).tolist() == [1.0, 1.0]
-    assert composed_delta(profile, updates=100, budget=Budget(4.0, 1e-5)) == 1.0
+    assert delta_of_updates(profile, updates=100, budget=Budget(4.0, 1e-5)) == 1.0
 
 
 def test_noise_beyond_all_use_spends_next_to_nothing() -> None:

@@ -12,18 +12,18 @@ import pytest
 from scipy import stats
 
 from boltdp.errors import ParameterError
-from boltdp.losses import HuberSVM, Logistic, Loss, Multinomial, contrasts
+from boltdp.losses import HuberSVM, Logistic, Loss, Multinomial, contrast_basis
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import OVERSPENT, Certificate, CertificateError, certify, verify
 from boltdp.privacy.events.event import NOISELESS, SEEDED, Analysis, BudgetedEvent, Noiseless, SelfComposition, Training
-from boltdp.privacy.events.noisy_sgd import NoisyUpdates, scs13_noise
+from boltdp.privacy.events.noisy_sgd import NoisyUpdates, calibrate_scs13
 from boltdp.privacy.events.objective_perturbation import (
     ObjectivePerturbation,
-    gaussian_scale,
+    calibrate_gaussian_term,
+    calibrate_objective_noise,
     make_objective_perturbation,
-    objective_noise,
-    shares,
+    split_budget,
     stopping_sensitivity,
 )
 from boltdp.privacy.events.output_perturbation import PUBLISHED, OutputPerturbation, make_output_perturbation
@@ -109,7 +109,7 @@ def test_only_a_flawless_release_is_private() -> None:
     assert reasons[2:5] == [(SEEDED,), (PUBLISHED,), (NOISELESS,)]
     assert reasons[5] == ("the classes were read from the data",)
     assert [certificate.seeded for certificate in certificates()] == [False, False, True, False, False, False]
-    assert [certificate.models for certificate in certificates()] == [1, 3, 1, 1, 1, 1]
+    assert [certificate.model_count for certificate in certificates()] == [1, 3, 1, 1, 1, 1]
 
 
 def test_all_reasons_are_told() -> None:
@@ -130,7 +130,7 @@ def test_what_stands_in_the_certificate_is_what_was_planned() -> None:
     assert certificate.sensitivity == sensitivity(plan)
     assert certificate.adjacency is Adjacency.REPLACE_ONE
     assert "the number of rows is public" in certificate.adjacency.meaning
-    assert (certificate.rows, certificate.models, certificate.parts) == (1000, 1, ())
+    assert (certificate.rows, certificate.model_count, certificate.parts) == (1000, 1, ())
     assert (certificate.moments, certificate.selection) == (None, None)
     derived = certificate.to_dict()["spent"]["derived"]
     assert derived == {
@@ -348,15 +348,15 @@ def test_the_noise_of_a_seeded_model_is_checked_all_the_same(reasons: tuple[str,
 def test_noise_before_training_that_is_enough_is_accepted_and_half_of_it_is_not(kind: str) -> None:
     plan = Problem(loss=Logistic(), dims=6, rows=1000, regularization=0.1)
     budget = Budget(1.0, 1e-6)
-    parts = shares(budget)
+    for_noise, for_stopping = split_budget(budget)
     assert make_objective_perturbation(plan, budget).linear.kind == "spherical"
-    noise = objective_noise(plan, Budget(parts.noise.epsilon))
+    noise = calibrate_objective_noise(plan, Budget(for_noise.epsilon))
     if kind == "gaussian":
-        noise = Mechanism("gaussian", gaussian_scale(plan, parts.noise), plan.dimensions)
+        noise = Mechanism("gaussian", calibrate_gaussian_term(plan, for_noise), plan.dimensions)
     for factor, valid in ((1.0, True), (2.0, True), (0.5, False)):
         stated = replace(noise, scale=factor * noise.scale)
         distance = stopping_sensitivity(plan, stated)
-        end = calibrate(distance.total, dimensions=plan.dimensions, budget=parts.stopping)
+        end = calibrate(distance.total, dimensions=plan.dimensions, budget=for_stopping)
         earlier = certify(ObjectivePerturbation(plan, stated, end), budget)
         assert earlier.private is valid
         if valid:
@@ -434,8 +434,8 @@ def test_the_promise_warns_of_budgets_that_promise_little() -> None:
 @pytest.mark.parametrize("loss", LOSSES)
 def test_release_adds_the_stated_noise(loss: Loss) -> None:
     certificate = certified(recipe(loss), Budget(1.0, 1e-6), models=2, seeded=True)
-    weights = np.zeros((2, loss.vectors, 6))
-    weights[:, 0], weights[:, -1] = 1.0, -1.0 if loss.vectors > 1 else 1.0
+    weights = np.zeros((2, loss.vector_count, 6))
+    weights[:, 0], weights[:, -1] = 1.0, -1.0 if loss.vector_count > 1 else 1.0
     assert certificate.release_noise is not None
     drawn = (release_weights(weights, certificate, Randomness(seed)) for seed in range(300))
     lengths = [np.linalg.norm(noisy - weights, axis=(1, 2)) for noisy in drawn]
@@ -461,8 +461,8 @@ def test_multinomial_weights_leave_only_through_their_own_subspace() -> None:
 @pytest.mark.parametrize("scale", [0.0, 1.0, 1e3])
 def test_released_weights_are_told_from_others(loss: Loss, scale: float) -> None:
     certificate = certified(recipe(loss), Budget(0.1, 1e-6), models=2)
-    weights = scale * np.random.default_rng(0).standard_normal((2, loss.vectors, 6))
-    if loss.vectors > 1:
+    weights = scale * np.random.default_rng(0).standard_normal((2, loss.vector_count, 6))
+    if loss.vector_count > 1:
         weights -= weights.mean(axis=1, keepdims=True)
     assert is_on_release_grid(release_weights(weights, certificate, Randomness()), certificate)
     if scale == 1.0:
@@ -477,7 +477,7 @@ def test_multinomial_weights_that_do_not_sum_to_zero_were_not_released() -> None
 
 def test_contrasts_are_an_orthonormal_basis_of_the_zero_sums() -> None:
     for classes in (2, 3, 10):
-        basis = contrasts(classes)
+        basis = contrast_basis(classes)
         assert np.allclose(basis @ basis.T, np.eye(classes - 1), atol=1e-15)
         assert np.allclose(basis.sum(axis=1), 0, atol=1e-15)
 
@@ -534,7 +534,7 @@ def test_a_seed_does_not_draw_the_same_for_two_purposes() -> None:
 
 def test_each_model_has_a_key_of_its_own_and_none_without_noise_inside() -> None:
     plan, budget = recipe(Logistic()), Budget(0.9)
-    event = NoisyUpdates(plan, scs13_noise(plan, budget.split(3)), "permutation")
+    event = NoisyUpdates(plan, calibrate_scs13(plan, budget.split(3)), "permutation")
     inside = certify(SelfComposition(BudgetedEvent(budget.split(3), event), 3), budget)
     keys = draw_update_keys(inside, Randomness().stream())
     assert len({key for key in keys if key is not None and len(key) == 32}) == 3

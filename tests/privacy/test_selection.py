@@ -26,12 +26,12 @@ from boltdp.privacy.events.selection import (
     PublicSelection,
     Selection,
     TrialSelection,
-    check_trials,
+    check_mean_trials,
     portion_bounds,
-    trial_budgets,
+    split_trial_budget,
 )
 from boltdp.privacy.exact_sampling import seeded_bytes
-from boltdp.privacy.release import choose, draw_trials, release_count
+from boltdp.privacy.release import choose_by_errors, draw_trial_count, release_count
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Recipe
 
@@ -47,19 +47,21 @@ def proven_epsilon(hits: int, others: int, runs: int) -> float:
 def test_choices_have_the_probabilities_of_the_exponential_mechanism() -> None:
     errors, epsilon, draws = [3, 0, 1, 8], 1.0, 4000
     bits = seeded_bytes(1)
-    seen = Counter(choose(errors, epsilon=epsilon, random_bytes=bits) for _ in range(draws))
+    seen = Counter(choose_by_errors(errors, epsilon=epsilon, random_bytes=bits) for _ in range(draws))
     weights = np.exp(-epsilon * np.array(errors) / 2)
     assert chisquare([seen[i] for i in range(4)], draws * weights / weights.sum()).pvalue > 1e-3
 
 
 def test_counts_far_beyond_the_range_of_floats_still_choose() -> None:
-    assert choose([10**9, 10**9 - 10**4, 10**9], epsilon=1.0, random_bytes=seeded_bytes(1)) == 1
+    assert choose_by_errors([10**9, 10**9 - 10**4, 10**9], epsilon=1.0, random_bytes=seeded_bytes(1)) == 1
 
 
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=6), st.integers(0, 10**6), st.integers(0, 99))
 def test_the_choice_depends_on_differences_only(errors: list[int], shift: int, seed: int) -> None:
     moved = [count + shift for count in errors]
-    first, second = (choose(counts, epsilon=0.7, random_bytes=seeded_bytes(seed)) for counts in (errors, moved))
+    first, second = (
+        choose_by_errors(counts, epsilon=0.7, random_bytes=seeded_bytes(seed)) for counts in (errors, moved)
+    )
     assert first == second
 
 
@@ -67,7 +69,7 @@ def test_a_choice_reads_more_bits_until_it_is_certain() -> None:
     """The first bits of both uniforms agree, so that only later ones tell them apart."""
     half = (1 << 127).to_bytes(16, "big")
     stream = iter([half + half, bytes(8) + b"\xff" * 8])
-    assert choose([5, 5], epsilon=1.0, random_bytes=lambda _: next(stream)) == 1
+    assert choose_by_errors([5, 5], epsilon=1.0, random_bytes=lambda _: next(stream)) == 1
     assert next(stream, None) is None
 
 
@@ -78,7 +80,8 @@ def test_the_exponential_mechanism_withstands_an_attack_and_a_doubled_one_does_n
 
     def proven(epsilon: float) -> float:
         first, second = (
-            sum(choose(errors, epsilon=epsilon, random_bytes=bits) == 0 for _ in range(runs)) for errors in counts
+            sum(choose_by_errors(errors, epsilon=epsilon, random_bytes=bits) == 0 for _ in range(runs))
+            for errors in counts
         )
         return proven_epsilon(first, second, runs)
 
@@ -88,7 +91,7 @@ def test_the_exponential_mechanism_withstands_an_attack_and_a_doubled_one_does_n
 
 def test_the_number_of_trials_is_geometric() -> None:
     draws, bits = 4000, seeded_bytes(3)
-    seen = Counter(min(draw_trials(8.0, bits), 20) for _ in range(draws))
+    seen = Counter(min(draw_trial_count(8.0, bits), 20) for _ in range(draws))
     probabilities = (1 / 8) * (7 / 8) ** np.arange(19)
     expected = draws * np.append(probabilities, 1 - probabilities.sum())
     assert chisquare([seen[i] for i in range(1, 21)], expected).pvalue > 1e-3
@@ -98,14 +101,14 @@ def test_a_number_of_trials_reads_more_bits_until_it_is_certain() -> None:
     """With U near 1/2 the first bits leave it open whether there is a second trial."""
     half, below = (1 << 127).to_bytes(16, "big"), ((1 << 127) - 1).to_bytes(16, "big")
     stream = iter([half, b"\xff" * 8, below, bytes(8)])
-    assert [draw_trials(2.0, lambda _: next(stream)) for _ in range(2)] == [1, 2]
+    assert [draw_trial_count(2.0, lambda _: next(stream)) for _ in range(2)] == [1, 2]
     assert next(stream, None) is None
 
 
 def test_the_best_of_random_trials_withstands_an_attack_and_one_of_doubled_trials_does_not() -> None:
     """Near the worst case of section 2.1: a middling outcome becomes likelier, a better one less likely."""
     claimed, bits, runs = 2.0, seeded_bytes(4), 20_000
-    counts = np.array([draw_trials(20.0, bits) for _ in range(runs)])
+    counts = np.array([draw_trial_count(20.0, bits) for _ in range(runs)])
     draw = np.random.default_rng(4)
 
     def middling(share: float, better: float) -> int:
@@ -143,7 +146,7 @@ def test_scores_have_laplace_noise() -> None:
 
 @given(st.floats(1e-3, 50), st.just(0.0) | st.floats(1e-30, 1e-3), st.floats(1.1, 1e4))
 def test_trials_never_spend_more_than_the_whole(epsilon: float, delta: float, mean: float) -> None:
-    model, score = trial_budgets(Budget(epsilon, delta), mean=mean)
+    model, score = split_trial_budget(Budget(epsilon, delta), mean=mean)
     assert 3 * (model.epsilon + score.epsilon) <= epsilon
     assert 3 * (model.epsilon + score.epsilon) == pytest.approx(epsilon)
     assert model.delta * mean <= delta
@@ -187,7 +190,7 @@ def portions(budget: Budget | None = APPROXIMATE) -> PortionSelection:
 
 
 def trials(budget: Budget = APPROXIMATE, *, mean: float = 100.0) -> TrialSelection:
-    model, score = trial_budgets(budget, mean=mean)
+    model, score = split_trial_budget(budget, mean=mean)
     return TrialSelection(trained=trained(model), chosen=1, rows=1000, mean=mean, score_epsilon=score.epsilon)
 
 
@@ -352,14 +355,17 @@ def test_a_choice_must_say_how_it_was_made() -> None:
         (lambda: replace(trials(), mean=1.0), r"must be above 1 and at most 1000000, got 1\.0"),
         (lambda: replace(trials(), mean=math.nan), "must be above 1 and at most 1000000, got nan"),
         (lambda: replace(trials(), score_epsilon=0.0), "epsilon must be a finite number > 0"),
-        (lambda: trial_budgets(Budget(1.0), mean=1e7), "must be above 1 and at most 1000000"),
-        (lambda: check_trials(True), "mean must be a number, got True"),
+        (lambda: split_trial_budget(Budget(1.0), mean=1e7), "must be above 1 and at most 1000000"),
+        (lambda: check_mean_trials(True), "mean must be a number, got True"),
         (lambda: replace(public(), public_rows=0), "public_rows must be >= 1, got 0"),
         (lambda: replace(public(), compared=0), "compared must be >= 1, got 0"),
         (lambda: replace(public(), compared=True), "compared must be a whole number, got True"),
         (lambda: replace(public(), compared=1), "chosen must be from 0 to 0, got 1"),
-        (lambda: choose([], epsilon=1.0, random_bytes=seeded_bytes(0)), "at least one count"),
-        (lambda: choose([1], epsilon=0.0, random_bytes=seeded_bytes(0)), "epsilon must be a finite number > 0"),
+        (lambda: choose_by_errors([], epsilon=1.0, random_bytes=seeded_bytes(0)), "at least one count"),
+        (
+            lambda: choose_by_errors([1], epsilon=0.0, random_bytes=seeded_bytes(0)),
+            "epsilon must be a finite number > 0",
+        ),
     ],
 )
 def test_bad_parameters_are_refused(make: Callable[[], object], message: str) -> None:

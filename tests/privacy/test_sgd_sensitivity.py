@@ -152,7 +152,7 @@ def naive_sensitivity(run: Recipe) -> float:
 
 @given(recipes())
 def test_agrees_with_following_the_distance_forward(run: Recipe) -> None:
-    expected = min(naive_sensitivity(run), 2 * core.largest_norm(run))
+    expected = min(naive_sensitivity(run), 2 * core.bound_iterate_norm(run))
     assert core.sensitivity(run).bound == pytest.approx(expected, rel=1e-9)
 
 
@@ -164,7 +164,7 @@ def test_partitions_agree_with_following_the_distance_forward_in_each(run: Recip
     for number in range(partitions):
         start, stop = number * run.rows // partitions, (number + 1) * run.rows // partitions
         own = replace(run, rows=stop - start, partitions=1)
-        alone = min(naive_sensitivity(own), 2 * core.largest_norm(own))
+        alone = min(naive_sensitivity(own), 2 * core.bound_iterate_norm(own))
         expected = max(expected, (stop - start) / run.rows * alone)
     assert core.sensitivity(run).bound == pytest.approx(expected, rel=1e-9)
     assert core.sensitivity(run).bound >= expected * (1 - 1e-12)
@@ -172,9 +172,9 @@ def test_partitions_agree_with_following_the_distance_forward_in_each(run: Recip
 
 @given(recipes())
 def test_closed_forms_equal_the_recursion(run: Recipe) -> None:
-    recursion = core._recursion(run)
-    assert core._first_steps(run) >= recursion * (1 - 1e-12)
-    closed = core._closed_form(run)
+    recursion = core._run_recursion(run)
+    assert core._bound_by_first_steps(run) >= recursion * (1 - 1e-12)
+    closed = core._find_closed_form(run)
     assert closed is None or closed == pytest.approx(recursion, rel=1e-12)
 
 
@@ -203,9 +203,9 @@ def test_chunks_of_the_loop_are_invisible(monkeypatch: pytest.MonkeyPatch) -> No
         for a in ("last", "all", "tail")
         for p in ("once", "fresh")
     ]
-    whole = [core._recursion(run) for run in runs]
+    whole = [core._run_recursion(run) for run in runs]
     monkeypatch.setattr(core, "_CHUNK", 7)
-    assert [core._recursion(run) for run in runs] == pytest.approx(whole, rel=1e-12)
+    assert [core._run_recursion(run) for run in runs] == pytest.approx(whole, rel=1e-12)
 
 
 def test_very_long_runs_use_the_first_steps_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,8 +243,8 @@ def test_a_run_too_long_for_double_precision_is_refused() -> None:
 @pytest.mark.parametrize("loss", [*every_loss(classes=4), HuberSVM(3.0)])
 def test_norm_bound_holds_against_rows_that_all_pull_one_way(loss: Loss) -> None:
     run = recipe(constant(0.1), loss=loss, rows=1000, batch_size=1, passes=1, dims=1)
-    limit = core.largest_norm(run)
-    w = np.zeros(loss.vectors)
+    limit = core.bound_iterate_norm(run)
+    w = np.zeros(loss.vector_count)
     for eta in run.schedule.at(np.arange(1, run.updates + 1)):
         w -= eta * loss.slopes(w, 0, positive=0)
         assert np.linalg.norm(w) <= limit

@@ -20,7 +20,7 @@ from boltdp.privacy.mechanisms import Mechanism, calibrate, gaussian_sigma, prec
 from boltdp.privacy.spherical_delta import (
     MAX_DIMENSIONS,
     MAX_DISTANCE,
-    _first,
+    _compute_first_moment,
     find_spherical_scale,
     spherical_bits,
     spherical_delta,
@@ -256,7 +256,7 @@ def test_the_first_moment_is_the_incomplete_beta_function(dimensions: int, room:
     """Where it is summed by a series; in a higher precision the library keeps enough digits to compare."""
     exponent = arb(dimensions - 1) / 2
     with precision(160):
-        series = _first(arb(room), exponent)
+        series = _compute_first_moment(arb(room), exponent)
     with precision(600):
         exact = arb(room).beta_lower(exponent, arb(0.5)) / 2
         assert series.contains(exact)

@@ -55,17 +55,20 @@ def test_last_batch_is_never_short(rows: int, data: st.DataObject) -> None:
 @given(st.integers(2, 10_000), st.data())
 def test_partitions_are_as_even_as_can_be(rows: int, data: st.DataObject) -> None:
     run = recipe(rows=rows, batch_size=1, partitions=data.draw(st.integers(1, rows // 2)))
-    bounds = [run.bounds(number) for number in range(run.partitions)]
+    bounds = [run.partition_bounds(number) for number in range(run.partitions)]
     assert bounds[0][0] == 0
     assert bounds[-1][1] == rows
     assert all(stop == start for (_, stop), (start, _) in pairwise(bounds))
     sizes = sorted({stop - start for start, stop in bounds})
     assert sizes[-1] - sizes[0] <= 1
-    assert [one.rows for one in run.runs] == sizes
-    assert {one.partitions for one in run.runs} == {1}
+    assert [one.rows for one in run.partition_recipes] == sizes
+    assert {one.partitions for one in run.partition_recipes} == {1}
     assert run.partition_rows == sizes[-1]
-    assert (run.batches, run.updates) == (run.runs[-1].batches, run.runs[-1].updates)
-    assert (run.smallest_batch, run.largest_batch) == (run.runs[-1].smallest_batch, run.runs[-1].largest_batch)
+    assert (run.batches, run.updates) == (run.partition_recipes[-1].batches, run.partition_recipes[-1].updates)
+    assert (run.smallest_batch, run.largest_batch) == (
+        run.partition_recipes[-1].smallest_batch,
+        run.partition_recipes[-1].largest_batch,
+    )
 
 
 def test_steps_never_increase() -> None:

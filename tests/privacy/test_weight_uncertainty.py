@@ -11,7 +11,7 @@ from boltdp._arrays import Doubles
 from boltdp.engines import open_source
 from boltdp.losses import Logistic
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.events.noisy_sgd import NoisyUpdates, scs13_noise
+from boltdp.privacy.events.noisy_sgd import NoisyUpdates, calibrate_scs13
 from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.step_schedules import constant
@@ -108,7 +108,7 @@ def test_without_noise_there_is_no_spread_and_of_noisy_updates_nothing_is_said()
         plan_certificate(Settings(epsilon=None), rows=100, dims=4, classes=2).training
     ) == WeightDeviation(0.0, exact=True)
     recipe = Recipe(loss=Logistic(), dims=9, rows=1000, batch_size=10, passes=2, schedule=constant(0.1))
-    assert weight_deviation(NoisyUpdates(recipe, scs13_noise(recipe, Budget(1.0)), "permutation")) is None
+    assert weight_deviation(NoisyUpdates(recipe, calibrate_scs13(recipe, Budget(1.0)), "permutation")) is None
 
 
 def test_one_dimension_is_the_laplace_distribution() -> None:

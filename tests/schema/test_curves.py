@@ -42,7 +42,7 @@ def features(schema: Schema, cells: pa.Array) -> Any:
     """What the cells are read as."""
     read_by = schema.encoding.feature_map
     assert read_by is not None
-    return read_by.features(Encoder(schema.encoding).encode(pa.RecordBatch.from_pydict({"a": cells})))[:, 1:]
+    return read_by.compute_features(Encoder(schema.encoding).encode(pa.RecordBatch.from_pydict({"a": cells})))[:, 1:]
 
 
 # ---- places -----------------------------------------------------------------------------------------------------

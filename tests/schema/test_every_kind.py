@@ -14,7 +14,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from boltdp.audit.neighbouring_rows import pairs
+from boltdp.audit.neighbouring_rows import generate_pairs
 from boltdp.context import Context
 from boltdp.encoding.encode import Encoder
 from boltdp.encoding.plan import RuleVisitor
@@ -307,9 +307,9 @@ def test_a_call_declares_it(case: Case) -> None:
 
 @every_case
 def test_the_audit_makes_up_rows_that_can_be_encoded(case: Case) -> None:
-    made = pairs(case.schema, 30, seed=1)
+    made = generate_pairs(case.schema, 30, seed=1)
     for _, pair in zip(range(40), made, strict=False):
-        for table in pair.tables(case.schema, 30):
+        for table in pair.make_tables(case.schema, 30):
             check_columns(case.schema, open_source(table).columns())
             (packed,) = encode_rows(open_source(table), case.schema)
             assert packed.shape == (30, 1 + case.schema.encoding.cells)

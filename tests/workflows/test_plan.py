@@ -51,9 +51,9 @@ def test_a_default_training_plans_each_thing_once(monkeypatch: pytest.MonkeyPatc
     calls = count_calls(
         monkeypatch,
         (plan, "plan_standardization"),
-        (plan, "objective_noise"),
-        (objective, "objective_noise"),
-        (objective_perturbation, "objective_noise"),
+        (plan, "calibrate_objective_noise"),
+        (objective, "calibrate_objective_noise"),
+        (objective_perturbation, "calibrate_objective_noise"),
         (objective, "check_objective"),
         (objective_perturbation, "check_objective"),
         (_newton, "check_objective"),
@@ -69,7 +69,7 @@ def test_a_default_training_plans_each_thing_once(monkeypatch: pytest.MonkeyPatc
     assert calls.pop("walk") <= 25
     assert calls == {
         "plan_standardization": 1,
-        "objective_noise": 3,
+        "calibrate_objective_noise": 3,
         "check_objective": 6,
         "choose_algorithm": 1,
         "certify": 1,

@@ -283,7 +283,7 @@ def test_a_trained_model_is_private_certified_and_survives_the_disk(tmp_path: Pa
     assert model.certificate.private
     assert model.certificate.budget == Budget(1.0)
     assert model.certificate.moments is not None
-    assert [part.budget for part in model.certificate.parts] == [*Budget(1.0).take(0.1)]
+    assert [part.budget for part in model.certificate.parts] == [*Budget(1.0).take_share(0.1)]
     assert model.certificate.parts[0].event == model.certificate.moments == moments_of(PRIVATE)
     assert model.schema.standardization is not None
     model.verify()
@@ -300,7 +300,7 @@ def test_every_algorithm_trains_on_standardized_rows(algorithm: str) -> None:
     assert model.certificate.private
     assert model.certificate.algorithm == algorithm
     first, rest = (part.budget for part in model.certificate.parts)
-    taken, left = Budget(1.0, 1e-6).take(0.1)
+    taken, left = Budget(1.0, 1e-6).take_share(0.1)
     assert first == taken
     # Two Gaussians are one, which leaves more than the sum of their budgets would.
     assert rest is not None
@@ -408,7 +408,7 @@ def in_duckdb(table: pa.Table, expression: str) -> list[Any]:
 
 def random_model(schema: Schema, weights: npt.NDArray[np.float64] | None = None) -> Model:
     certificate = plan_certificate(Settings(epsilon=None), rows=100, dims=schema.dims, classes=len(schema.classes))
-    vectors = certificate.problem.loss.vectors
+    vectors = certificate.problem.loss.vector_count
     if weights is None:
         weights = np.random.default_rng(0).standard_normal((vectors, schema.dims))
     return Model(schema=schema, weights=weights, certificate=certificate)
@@ -464,7 +464,7 @@ def test_tuning_standardizes_once_for_all_candidates(method: Method) -> None:
     certificate = model.certificate
     assert certificate.private
     assert certificate.moments == moments_of(PRIVATE)
-    assert [part.budget for part in certificate.parts] == [*Budget(1.0).take(0.1)]
+    assert [part.budget for part in certificate.parts] == [*Budget(1.0).take_share(0.1)]
     kinds = {"trials": TrialSelection, "portions": PortionSelection, "public": PublicSelection}
     assert isinstance(certificate.selection, kinds[method])
     assert certificate.parts[1].event == certificate.selection

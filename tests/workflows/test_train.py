@@ -154,14 +154,14 @@ def test_plan_chooses_the_loss_and_the_number_of_models(
 ) -> None:
     certificate = plan_certificate(settings, rows=1000, dims=4, classes=classes)
     assert certificate.problem.loss == loss
-    assert certificate.models == models
+    assert certificate.model_count == models
 
 
 def test_one_vs_all_splits_the_budget() -> None:
     settings = Settings(epsilon=1.0, step_size=0.1)
     whole = plan_certificate(settings, rows=1000, dims=4, classes=2)
     split = plan_certificate(replace(settings, multiclass="one-vs-all"), rows=1000, dims=4, classes=5)
-    assert (whole.models, split.models) == (1, 5)
+    assert (whole.model_count, split.model_count) == (1, 5)
     assert whole.release_noise is not None
     assert split.release_noise is not None
     assert split.release_noise.scale == pytest.approx(5 * whole.release_noise.scale)

@@ -120,7 +120,7 @@ def test_several_classes_and_delta_are_tuned_and_verify(method: Method, loss: st
     grid = candidates(Settings(algorithm="bolton", epsilon=50.0, delta=1e-6, loss=loss), {"passes": [5, 10]})
     model = tune(ArrayEngine.from_arrow(table), schema, grid, method=method)
     assert model.weights.shape == (3, 3)
-    assert model.certificate.models == (3 if loss == "huber" else 1)
+    assert model.certificate.model_count == (3 if loss == "huber" else 1)
     assert model.certificate.private
     Model.from_dict(model.to_dict()).verify()
 

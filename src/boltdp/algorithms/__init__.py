@@ -27,7 +27,7 @@ AUTO = tuple(ALGORITHMS[kind.name] for kind in (NoisyGD, Objective, BoltOn))
 
 
 def get_algorithm(name: str) -> Algorithm:
-    """Return the algorithm with a name, such as that of a certificate."""
+    """Return the algorithm with this name; raise ParameterError if there is none."""
     if name not in ALGORITHMS:
         raise ParameterError(f"algorithm must be one of auto, {', '.join(ALGORITHMS)}, got {name!r}")
     return ALGORITHMS[name]

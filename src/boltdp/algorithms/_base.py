@@ -42,7 +42,7 @@ class Job:
     @property
     def positives(self) -> Sequence[int]:
         """The positive class of each model: the second of two classes, or each class of one-vs-all models."""
-        return [1] if self.certificate.models == 1 else range(self.certificate.models)
+        return [1] if self.certificate.model_count == 1 else range(self.certificate.model_count)
 
 
 class Algorithm(ABC):
@@ -59,7 +59,7 @@ class Algorithm(ABC):
     fixed_scans: ClassVar[bool] = True  #: whether public numbers alone decide how often it scans the rows
 
     def check(self, settings: Settings, loss: Loss, budget: Budget | None) -> None:
-        """Raise a ParameterError for settings that it does not accept; subclasses add their own conditions."""
+        """Raise ParameterError for settings that the algorithm does not accept; subclasses add their own conditions."""
         for name in settings.given:
             if name not in self.takes:
                 raise ParameterError(
@@ -69,7 +69,7 @@ class Algorithm(ABC):
                 )
 
     def fits(self, settings: Settings, loss: Loss, budget: Budget | None) -> bool:
-        """Return whether `check` raises no error."""
+        """Return whether the algorithm accepts the settings, as `check` decides."""
         try:
             self.check(settings, loss, budget)
         except ParameterError:
@@ -77,12 +77,12 @@ class Algorithm(ABC):
         return True
 
     def fits_auto(self, settings: Settings, loss: Loss, budget: Budget | None) -> bool:
-        """Return whether "auto" may choose it; subclasses exclude cases where another was measured to be better."""
+        """Return whether "auto" may choose this algorithm; subclasses exclude cases where another is more accurate."""
         return self.fits(settings, loss, budget)
 
     @property
-    def has_paper(self) -> bool:
-        """Whether it can also be calibrated as published."""
+    def has_published_analysis(self) -> bool:
+        """Whether its noise can also be calibrated as its paper published it."""
         return "analysis" in self.takes
 
     @abstractmethod
@@ -100,7 +100,7 @@ class Algorithm(ABC):
         """
 
     def rescale(self, training: Training, *, rows: int) -> Training:
-        """Return the same training, with the same noise, for fewer rows, to try it out on public ones."""
+        """Return the same training, with the same noise, for a trial on fewer, public rows."""
         return replace(training, problem=self.rescale_problem(training.problem, rows=rows))  # type: ignore[type-var]
 
     def rescale_problem(self, problem: Problem, *, rows: int) -> Problem:
@@ -112,21 +112,22 @@ class Algorithm(ABC):
 
     @abstractmethod
     def describe_cost(self, certificate: Certificate) -> list[tuple[str, str]]:
-        """Describe the noise that the guarantee costs: names and values of a table."""
+        """Return the names and values of a table that describes the noise."""
 
     @abstractmethod
     def describe_run(self, certificate: Certificate) -> str:
-        """Describe how the rows were used, in a line."""
+        """Describe in a line how often and how the rows were used."""
 
     @abstractmethod
     def describe_choices(self, certificate: Certificate, settings: Settings) -> list[tuple[str, str]]:
-        """Describe the settings that were chosen, and why."""
+        """Return the names of the settings that were chosen, with their values and the reasons."""
 
     def describe_noise(self, certificate: Certificate) -> str:
         noise = find_main_noise(certificate)
         return f"{noise.kind}, scale {noise.scale:.3g}, expected L2 norm {noise.expected_norm:.3g}"
 
     def explain_noise(self, certificate: Certificate, settings: Settings) -> str:
+        """Explain why the noise is of its kind, spherical or Gaussian."""
         noise = find_main_noise(certificate)
         if settings.delta:
             return f"{noise.kind}: the smaller of the two valid ones in {noise.dimensions:,} dimensions"
@@ -134,21 +135,21 @@ class Algorithm(ABC):
 
     def describe_loss(self, certificate: Certificate) -> str:
         """Describe the loss, the number of models if there are several, and the range of class weights."""
-        models, weights = certificate.models, certificate.problem.class_weights
+        models, weights = certificate.model_count, certificate.problem.class_weights
         several = f", {models} models" if models > 1 else ""
         weighted = f", class weights from {min(weights):.3g} to 1" if weights else ""
         return f"{certificate.problem.loss.name}{several}{weighted}"
 
     def describe_models(self, certificate: Certificate) -> str:
         """Return " in each of N models"; empty for a single model."""
-        return f" in each of {certificate.models} models" if certificate.models > 1 else ""
+        return f" in each of {certificate.model_count} models" if certificate.model_count > 1 else ""
 
     @abstractmethod
     def forecast(self, certificate: Certificate) -> dict[str, Any]:
         """Return the expected noise and what follows from it; the keys are those of `columns`."""
 
     def format_forecast(self, forecast: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return the cells of a forecast under the headings of `columns`."""
+        """Format the numbers of a forecast as the cells of a table with the headings of `columns`."""
         return tuple(form.format(forecast[name]) for name, (_, form) in self.columns.items())
 
 
@@ -169,4 +170,4 @@ def compute_noise_per_weight(certificate: Certificate) -> float | None:
     """Return the expected L2 norm of the noise, divided evenly among the weights; None without noise."""
     if certificate.training_noise is None and certificate.release_noise is None:
         return None
-    return find_main_noise(certificate).expected_norm / math.sqrt(certificate.problem.weights)
+    return find_main_noise(certificate).expected_norm / math.sqrt(certificate.problem.weight_count)

@@ -32,9 +32,9 @@ from boltdp.privacy.events.objective_perturbation import (
     SUM_GRID,
     check_objective,
     check_solvable,
-    drawing_error,
     gradient_rounding,
-    tolerance,
+    gradient_tolerance,
+    grid_error,
 )
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.training_problem import Problem
@@ -67,8 +67,8 @@ MAX_FACTORED = 200
 MAX_NUMBERS = 4_000_000
 
 
-def solve(prepared: PreparedRows, solvers: Sequence[Solver]) -> list[Doubles]:
-    """Run all solvers and return their results; each scan serves all solvers that wait for it."""
+def run_solvers(prepared: PreparedRows, solvers: Sequence[Solver]) -> list[Doubles]:
+    """Run solvers in shared scans of the rows, and return the weights that each finds."""
     solutions: dict[int, Doubles] = {}
     waiting: dict[int, DerivativeSums] = {}
     samples: dict[float, PreparedRows] = {}
@@ -110,7 +110,7 @@ def minimise(
     classes: int = 2,
     feature_map: FeatureMap | None = None,
 ) -> Solver:
-    """Return a solver for weights at which the norm of the gradient is certainly within the tolerance.
+    """Return a solver that finds the minimiser of the perturbed objective to the precision that the proof needs.
 
     `linear` is q, of shape (vectors, dims), and `noise` the mechanism it was drawn from. The objective is the sum of
     the losses plus (m*Lambda/2)*||w||^2 + <q, w>.
@@ -118,8 +118,8 @@ def minimise(
     check_objective(problem)
     check_solvable(problem, noise)
     strength = problem.rows * problem.regularization
-    draw_error, linear_norm = drawing_error(noise), float(np.linalg.norm(linear))
-    sample_share = choose_sample(problem, feature_map)
+    draw_error, linear_norm = grid_error(noise), float(np.linalg.norm(linear))
+    sample_share = choose_sample_share(problem, feature_map)
     make_sums = partial(
         DerivativeSums,
         problem.loss,
@@ -194,7 +194,7 @@ def minimise(
                 curvature.replace_inverse((yield from invert_sample_hessian(ahead.weights)))
             point = ahead
 
-    limit, origin = tolerance(problem, noise), np.zeros_like(linear)
+    limit, origin = gradient_tolerance(problem, noise), np.zeros_like(linear)
     if not 0.0 < sample_share <= MAX_SAMPLE:
         return (yield from descend((yield from evaluate(origin, 1.0)), 1.0, limit)).weights
     sample_limit = max(limit, SAMPLE_PRECISION * math.sqrt(problem.rows / sample_share))
@@ -228,11 +228,11 @@ class _Curvature:
         self._steps: list[tuple[Doubles, Doubles, float]] = []
 
     def replace_inverse(self, inverse: Linear | None) -> None:
-        """Replace the initial inverse and keep the steps."""
+        """Replace the initial inverse Hessian and keep the steps."""
         self._inverse, self.age = inverse, 0
 
     def precondition(self, vector: Doubles) -> Doubles:
-        """Multiply by the initial inverse."""
+        """Return the product of the initial inverse Hessian and a vector."""
         if self._inverse is not None:
             return self._inverse(vector)
         if not self._steps:
@@ -249,7 +249,7 @@ class _Curvature:
             self._steps = [*self._steps[1 - MAX_STEPS :], (step, change, product)]
 
     def solve(self, gradient: Doubles) -> Doubles:
-        """Multiply by the approximate inverse Hessian: the two-loop recursion of BFGS."""
+        """Return the product of the approximate inverse Hessian and the gradient, by the two-loop recursion of BFGS."""
         shares: list[float] = []
         for step, change, product in reversed(self._steps):
             shares.append(float(np.vdot(step, gradient)) / product)
@@ -260,10 +260,10 @@ class _Curvature:
         return solution
 
 
-def choose_sample(problem: Problem, feature_map: FeatureMap | None = None) -> float:
+def choose_sample_share(problem: Problem, feature_map: FeatureMap | None = None) -> float:
     """Return the share of the rows that approximates the Hessian well; 0 if scans are faster than factoring it."""
     slots = problem.dims if feature_map is None else feature_map.slots
-    if problem.dims > MAX_FACTORED or slots > MAX_HESSIAN_SLOTS or problem.loss.vectors * slots**2 > MAX_NUMBERS:
+    if problem.dims > MAX_FACTORED or slots > MAX_HESSIAN_SLOTS or problem.loss.vector_count * slots**2 > MAX_NUMBERS:
         return 0.0
     return min(1.0, max(1000 + 40 * problem.dims, min(problem.rows // 24, MAX_SAMPLED // problem.dims)) / problem.rows)
 
@@ -301,7 +301,7 @@ def _solve_newton_step(
 
 
 def _approximate_inverse(strength: float, hessian: Doubles, *, unsure: float) -> Linear:
-    """Return multiplication by an approximate inverse Hessian, class by class; its entries have errors of `unsure`."""
+    """Return a function that multiplies by an approximate inverse of a Hessian with errors of `unsure` per entry."""
 
     def inverse_factor(block: Doubles) -> Doubles:
         # Rounding can make an eigenvalue slightly negative in a direction that no row has.

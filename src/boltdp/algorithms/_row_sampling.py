@@ -21,7 +21,7 @@ CHUNK = 1 << 14
 
 
 def draw_fixed_size_batches(*, rows: int, batches: int, random_bytes: RandomBytes) -> Iterator[Integers]:
-    """Draw one pass of BST14: batch j has as many rows as in a permutation, uniform among all sets of this size."""
+    """Yield the row positions of one pass of BST14: each batch is a uniform sample of a fixed size."""
     _check_batches(rows, batches)
     key = draw_sample_key(random_bytes)
     largest = -(-rows // batches)
@@ -37,7 +37,7 @@ def draw_fixed_size_batches(*, rows: int, batches: int, random_bytes: RandomByte
 
 
 def draw_poisson_batches(*, rows: int, batches: int, random_bytes: RandomBytes) -> Iterator[Integers]:
-    """Draw one pass of DP-SGD: every row is in every batch with probability 1/batches; `BATCH_END` ends a batch."""
+    """Yield the row positions of one pass of DP-SGD: Poisson batches at rate 1/batches, each ended by `BATCH_END`."""
     _check_batches(rows, batches)
     key, number = draw_sample_key(random_bytes), 0
     gap = -1.0 / math.log1p(-1.0 / batches) if batches > 1 else 0.0

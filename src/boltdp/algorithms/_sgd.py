@@ -71,14 +71,14 @@ class PassesOfSGD(Algorithm):
         return None
 
     @abstractmethod
-    def event(self, recipe: Recipe, analysis: Analysis, budget: Budget) -> Training:
-        """Return the event of a run of the recipe."""
+    def make_event(self, recipe: Recipe, analysis: Analysis, budget: Budget) -> Training:
+        """Return the event of an SGD run with noise calibrated to a budget."""
 
     def choose_radius(self, settings: Settings, loss: Loss) -> float:
         return math.inf if settings.radius is None else settings.radius
 
-    def default_schedule(self, recipe: Recipe, noise: Mechanism | None) -> Schedule | None:
-        """Return the steps if the settings have neither a schedule nor a step; None for the common default."""
+    def choose_default_schedule(self, recipe: Recipe, noise: Mechanism | None) -> Schedule | None:
+        """Return the schedule for settings without one; None for the default of all SGD algorithms."""
         return None
 
     def plan(self, settings: Settings, problem: Problem, budget: Budget | None) -> Training:
@@ -106,14 +106,14 @@ class PassesOfSGD(Algorithm):
         if budget is None:
             check_steps(recipe)
             return Noiseless(recipe)
-        return self.event(recipe, settings.analysis, budget)
+        return self.make_event(recipe, settings.analysis, budget)
 
     def _choose_schedule(self, recipe: Recipe, settings: Settings, budget: Budget | None) -> Schedule:
         beta, name = recipe.beta, settings.schedule
         exponent = EXPONENT if settings.exponent is None else settings.exponent
         noise = None if budget is None else self.calibrate_updates(recipe, settings.analysis, budget)
         if name == "auto" and settings.step_size is None:
-            default = self.default_schedule(recipe, noise)
+            default = self.choose_default_schedule(recipe, noise)
             if default is not None:
                 return default
             name = "strongly-convex" if recipe.regularization > 0 else "constant"
@@ -143,7 +143,7 @@ class PassesOfSGD(Algorithm):
         (rows,) = {recipe.rows for recipe in recipes}
         (partitions,) = {recipe.partitions for recipe in recipes}
         check_row_count(prepared, rows)
-        bounds = [recipes[0].bounds(number) for number in range(partitions)]
+        bounds = [recipes[0].partition_bounds(number) for number in range(partitions)]
         # By partition, then by job, a state for each model.
         states = [
             [
@@ -160,14 +160,14 @@ class PassesOfSGD(Algorithm):
             prepared.run_parts(parts, context)
         else:
             (of_part,) = states
-            self._run_drawn(prepared, recipes, of_part, streams, context)
+            self._run_sampled_passes(prepared, recipes, of_part, streams, context)
         shares = [(stop - start) / rows for start, stop in bounds]
         return [
             average_partitions([np.stack([state.weights for state in of_part[i]]) for of_part in states], shares)
             for i in range(len(jobs))
         ]
 
-    def _run_drawn(
+    def _run_sampled_passes(
         self,
         prepared: PreparedRows,
         recipes: Sequence[Recipe],
@@ -175,7 +175,7 @@ class PassesOfSGD(Algorithm):
         streams: Sequence[RandomBytes],
         context: Context,
     ) -> None:
-        """Make all passes over drawn rows: each model has a sample of its own, since they must be independent."""
+        """Make all passes over random batches; each model draws its own, since they must be independent."""
         assert self.sampler is not None
         passes = max(recipe.passes for recipe in recipes)
         for number in range(1, passes + 1):
@@ -193,7 +193,7 @@ class PassesOfSGD(Algorithm):
         noise = job.certificate.training_noise
         if noise is not None:
             check_seed(job.certificate, job.randomness)
-        recipe = _get_recipe(job.certificate.problem).of_partition(rows)
+        recipe = _get_recipe(job.certificate.problem).restrict_to_partition(rows)
         keys = draw_update_keys(job.certificate, random_bytes)
         return [
             State(
@@ -210,11 +210,11 @@ class PassesOfSGD(Algorithm):
 
     def rescale_problem(self, problem: Problem, *, rows: int) -> Recipe:
         passes = max(1, round(_get_recipe(problem).passes * problem.rows / rows))
-        return replace(_take_rows(problem, rows), passes=passes)
+        return replace(_resize_recipe(problem, rows), passes=passes)
 
     def resize(self, training: Training, budget: Budget, *, rows: int, dims: int) -> Training:
-        recipe = replace(_take_rows(training.problem, rows), dims=dims)
-        return self.event(recipe, "paper" if training.published else "proved", budget)
+        recipe = replace(_resize_recipe(training.problem, rows), dims=dims)
+        return self.make_event(recipe, "paper" if training.published else "proved", budget)
 
     def describe_run(self, certificate: Certificate) -> str:
         recipe = _get_recipe(certificate.problem)
@@ -233,10 +233,12 @@ class PassesOfSGD(Algorithm):
             why = "as asked for"
         else:
             why = self.explain_steps(recipe, settings)
+        sizes = " or ".join(f"{run.rows:,}" for run in recipe.partition_recipes)
+        partitions = f"{recipe.partitions:,} of {sizes} rows, each trained on alone; their weights are averaged"
         return [
             ("mechanism", self.explain_noise(certificate, settings)),
             ("loss", self.describe_loss(certificate)),
-            *([] if recipe.partitions == 1 else [("partitions", _describe_partitions(recipe))]),
+            *([] if recipe.partitions == 1 else [("partitions", partitions)]),
             ("passes", f"{recipe.passes} over {recipe.batches:,} batches of about {recipe.batch_size} rows"),
             ("steps", f"{steps}: {why}"),
         ]
@@ -246,7 +248,7 @@ class PassesOfSGD(Algorithm):
         return {"noise_per_weight": compute_noise_per_weight(certificate), "noise_to_weights": noise_to_weights}
 
     def explain_steps(self, recipe: Recipe, settings: Settings) -> str:
-        """Explain steps that the settings leave to the algorithm."""
+        """Explain the step sizes where the settings leave them to the algorithm."""
         if settings.schedule == "auto" and recipe.regularization > 0:
             return "the steps that fit the regularization"
         return "where going further would add more noise than it would gain"
@@ -270,7 +272,7 @@ class WhiteBox(PassesOfSGD):
         if budget is None:
             raise ParameterError(f"epsilon must be given for the algorithm {self.name}, got None")
 
-    def event(self, recipe: Recipe, analysis: Analysis, budget: Budget) -> NoisyUpdates:
+    def make_event(self, recipe: Recipe, analysis: Analysis, budget: Budget) -> NoisyUpdates:
         noise = self.calibrate_updates(recipe, analysis, budget)
         return NoisyUpdates(recipe, noise, self.sampling, analysis)
 
@@ -293,20 +295,15 @@ def _get_recipe(problem: Problem) -> Recipe:
     return problem
 
 
-def _take_rows(problem: Problem, rows: int) -> Recipe:
+def _resize_recipe(problem: Problem, rows: int) -> Recipe:
     """Return the recipe for another number of rows, with partitions and batches that are not too large for it."""
     recipe = _get_recipe(problem)
     partitions = min(recipe.partitions, rows // 2)
     return replace(recipe, rows=rows, partitions=partitions, batch_size=min(recipe.batch_size, rows // partitions))
 
 
-def _describe_partitions(recipe: Recipe) -> str:
-    sizes = " or ".join(f"{run.rows:,}" for run in recipe.runs)
-    return f"{recipe.partitions:,} of {sizes} rows, each trained on alone; their weights are averaged"
-
-
 def _list_seeds(recipes: Sequence[Recipe], context: Context) -> Iterator[list[int | None]]:
-    """Yield for each partition its own seeds, by which it is reshuffled before each pass; None for no reshuffling."""
+    """Yield for each partition the seeds that shuffle its rows before each pass; None where they are not shuffled."""
     passes = max(recipe.passes for recipe in recipes)
     fresh = max((recipe.passes for recipe in recipes if recipe.permutation == "fresh"), default=0)
     for first in range(0, passes * recipes[0].partitions, passes):
@@ -325,7 +322,7 @@ def average_partitions(weights: Sequence[Doubles], shares: Sequence[float]) -> D
 
 
 def choose_step_size(recipe: Recipe, share: Budget | None) -> float:
-    """Return a constant step such that the sum of all steps is good.
+    """Return the constant step size that balances the distance from the optimum against the noise.
 
     For a constant step the sensitivity is 2*L*tau/m, where tau is the sum of all steps, whatever the batches, passes
     and partitions. A larger tau gets closer to the optimum w*, as ||w*||^2 / (2*tau), and needs more noise, whose loss
@@ -348,7 +345,7 @@ def choose_step_size(recipe: Recipe, share: Budget | None) -> float:
 
 
 def choose_noisy_step(recipe: Recipe, noise: Mechanism) -> float:
-    """Return a constant step for updates with this noise: R / (G*sqrt(T)), which minimises the usual bound.
+    """Return the constant step size R / (G*sqrt(T)) for updates with this noise, which minimises the usual bound.
 
     >>> from boltdp.losses import Logistic
     >>> recipe = Recipe(loss=Logistic(), dims=50, rows=10**6, batch_size=50, passes=10, schedule=constant(1.0))

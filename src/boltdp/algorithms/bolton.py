@@ -26,7 +26,7 @@ class BoltOn(PassesOfSGD):
         "\nMore rows, fewer features (a projection), a larger epsilon or some delta make the noise smaller."
     )
 
-    def event(self, recipe: Recipe, analysis: Analysis, budget: Budget) -> OutputPerturbation:
+    def make_event(self, recipe: Recipe, analysis: Analysis, budget: Budget) -> OutputPerturbation:
         return make_output_perturbation(recipe, budget, analysis=analysis)
 
     def describe_cost(self, certificate: Certificate) -> list[tuple[str, str]]:

@@ -9,7 +9,7 @@ from boltdp.algorithms._row_sampling import draw_fixed_size_batches
 from boltdp.algorithms._sgd import WhiteBox, bound_gradient_norm
 from boltdp.errors import ParameterError
 from boltdp.losses import Loss
-from boltdp.privacy.events.noisy_sgd import bst14_noise, bst14_published
+from boltdp.privacy.events.noisy_sgd import calibrate_bst14, calibrate_published_bst14
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.step_schedules import Schedule
 from boltdp.privacy.training_problem import Recipe
@@ -23,17 +23,17 @@ class BST14(WhiteBox):
     takes = WhiteBox.takes - {"permutation"}
     sampling = "fixed size"
     sampler = staticmethod(draw_fixed_size_batches)
-    proved, published = staticmethod(bst14_noise), staticmethod(bst14_published)
+    proved, published = staticmethod(calibrate_bst14), staticmethod(calibrate_published_bst14)
 
     def choose_radius(self, settings: Settings, loss: Loss) -> float:
-        """Return the radius of the settings; else that of the optimum with regularization, else a typical one."""
+        """Return the radius of the settings; else the norm of a regularized optimum at most, else a typical one."""
         if settings.radius is not None:
             if settings.radius == math.inf:
                 raise ParameterError("radius must be finite for the algorithm bst14, got inf")
             return settings.radius
         return loss.lipschitz / settings.regularization if settings.regularization else TYPICAL_NORM
 
-    def default_schedule(self, recipe: Recipe, noise: Mechanism | None) -> Schedule:
+    def choose_default_schedule(self, recipe: Recipe, noise: Mechanism | None) -> Schedule:
         """Return steps 2R/(G*sqrt(t)), or 1/(lambda*t) with regularization, as published."""
         assert noise is not None
         if recipe.regularization > 0:

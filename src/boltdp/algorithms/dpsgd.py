@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from boltdp.algorithms._row_sampling import draw_poisson_batches
 from boltdp.algorithms._sgd import WhiteBox, choose_noisy_step
-from boltdp.privacy.events.noisy_sgd import dpsgd_noise
+from boltdp.privacy.events.noisy_sgd import calibrate_dpsgd
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.step_schedules import Schedule, constant, strongly_convex
 from boltdp.privacy.training_problem import Recipe
@@ -18,9 +18,9 @@ class DPSGD(WhiteBox):
     sampling = "poisson"
     sampler = staticmethod(draw_poisson_batches)
     marked = True
-    proved = staticmethod(dpsgd_noise)
+    proved = staticmethod(calibrate_dpsgd)
 
-    def default_schedule(self, recipe: Recipe, noise: Mechanism | None) -> Schedule:
+    def choose_default_schedule(self, recipe: Recipe, noise: Mechanism | None) -> Schedule:
         """Return a constant step from public numbers, or the strongly convex schedule with regularization."""
         assert noise is not None
         if recipe.regularization > 0:

@@ -18,7 +18,7 @@ from boltdp.losses import Loss
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import Training
-from boltdp.privacy.events.noisy_gradient_descent import NoisyGradients, gradient_noise, make_noisy_gradients
+from boltdp.privacy.events.noisy_gradient_descent import NoisyGradients, calibrate_gradient_noise, make_noisy_gradients
 from boltdp.privacy.release import release_gradient
 from boltdp.privacy.training_problem import Problem
 from boltdp.settings import Settings
@@ -66,7 +66,7 @@ class NoisyGD(Algorithm):
     def fits_auto(self, settings: Settings, loss: Loss, budget: Budget | None) -> bool:
         """Return True only for joint models of several classes without any settings of the training."""
         unset = not settings.given and settings.regularization is None
-        return loss.vectors > 1 and unset and super().fits_auto(settings, loss, budget)
+        return loss.vector_count > 1 and unset and super().fits_auto(settings, loss, budget)
 
     def plan(self, settings: Settings, problem: Problem, budget: Budget | None) -> NoisyGradients:
         assert budget is not None
@@ -74,7 +74,7 @@ class NoisyGD(Algorithm):
             problem = replace(problem, regularization=settings.regularization)
         clip = settings.gradient_clip
         if clip is None:
-            clip = CLIP if problem.loss.vectors == 1 else JOINT_CLIP
+            clip = CLIP if problem.loss.vector_count == 1 else JOINT_CLIP
         scans = settings.passes if settings.passes is not None else SCANS
         step = settings.step_size
         if step is None:
@@ -99,7 +99,7 @@ class NoisyGD(Algorithm):
     def resize(self, training: Training, budget: Budget, *, rows: int, dims: int) -> NoisyGradients:
         assert isinstance(training, NoisyGradients)
         problem = replace(training.problem, rows=rows, dims=dims)
-        noise = gradient_noise(problem, budget, clip=training.clip, scans=training.scans)
+        noise = calibrate_gradient_noise(problem, budget, clip=training.clip, scans=training.scans)
         return replace(training, problem=problem, noise=noise)
 
     def describe_cost(self, certificate: Certificate) -> list[tuple[str, str]]:
@@ -130,7 +130,7 @@ class NoisyGD(Algorithm):
 
 
 def choose_step_size(problem: Problem, budget: Budget, *, clip: float, scans: int) -> float:
-    """Return a step from public numbers, such that the sum of all steps is inversely proportional to the noise.
+    """Return a step size from public numbers, such that the sum of all steps is inversely proportional to the noise.
 
     Noise of relative norm nu per row moves the weights by nu times the sum of the steps, so this sum is a constant
     over nu; docs/accuracy.md says on which data it was fitted and on which it was checked. With regularization, the
@@ -143,9 +143,9 @@ def choose_step_size(problem: Problem, budget: Budget, *, clip: float, scans: in
     ...     problem, Budget(0.1, 1e-9), clip=0.4, scans=40)
     True
     """
-    noise = gradient_noise(problem, budget, clip=clip, scans=1)
+    noise = calibrate_gradient_noise(problem, budget, clip=clip, scans=1)
     nu = noise.expected_norm / (clip * problem.rows)
-    reach = REACH if problem.loss.vectors == 1 else JOINT_REACH
+    reach = REACH if problem.loss.vector_count == 1 else JOINT_REACH
     if problem.regularization > 0:
         reach = min(reach, MAX_PENALTY_REACH * nu / problem.regularization)
     return min(reach / (nu * scans), MAX_STEP * problem.dims / problem.loss.smoothness, 1e9)
@@ -157,7 +157,7 @@ def _descend(job: Job, classes: int, feature_map: FeatureMap | None) -> Generato
 
     event = _get_noisy_gradients(job.certificate)
     problem = event.problem
-    weights = np.zeros((job.certificate.models, problem.loss.vectors, problem.dims))
+    weights = np.zeros((job.certificate.model_count, problem.loss.vector_count, problem.dims))
     # The look-ahead point of Nesterov's momentum, where the next gradient is taken.
     ahead, direction = weights, np.zeros_like(weights)
     for scan in range(event.scans):

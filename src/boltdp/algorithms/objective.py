@@ -20,12 +20,12 @@ from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import Noiseless, Training
 from boltdp.privacy.events.objective_perturbation import (
     ample_regularization,
+    calibrate_objective_noise,
     check_objective,
     check_solvable,
-    least_solvable,
     make_objective_perturbation,
-    objective_noise,
-    shares,
+    min_solvable_regularization,
+    split_budget,
 )
 from boltdp.privacy.release import draw_linear_terms
 from boltdp.privacy.training_problem import Problem
@@ -81,13 +81,13 @@ class Objective(Algorithm):
         return make_objective_perturbation(problem, budget)
 
     def run(self, prepared: PreparedRows, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
-        from boltdp.algorithms._newton import MAX_NUMBERS, minimise, solve  # only here: SciPy comes with it
+        from boltdp.algorithms._newton import MAX_NUMBERS, minimise, run_solvers  # only here: SciPy comes with it
 
         # How many scans it takes depends on the rows: only the beginning and the end are reported.
         stage = context.start_stage("minimising", prepared.rows)
         stage.report_rows(0)
         problem = jobs[0].certificate.problem
-        together = min(MAX_AT_ONCE, max(1, MAX_NUMBERS // (problem.loss.vectors * problem.dims**2)))
+        together = min(MAX_AT_ONCE, max(1, MAX_NUMBERS // (problem.loss.vector_count * problem.dims**2)))
         solvers = (
             minimise(
                 job.certificate.problem,
@@ -102,7 +102,7 @@ class Objective(Algorithm):
         )
         minimisers: list[Doubles] = []
         while group := list(islice(solvers, together)):
-            minimisers += solve(prepared, group)
+            minimisers += run_solvers(prepared, group)
         stage.report_rows(prepared.rows)
         weights = iter(minimisers)
         return [np.stack([next(weights) for _ in job.positives]) for job in jobs]
@@ -148,13 +148,13 @@ def choose_regularization(problem: Problem, budget: Budget | None) -> float:
     for pure noise to be as small as possible, and for the minimum to be found.
     """
     if budget is None:
-        return max(1.0 / problem.rows, 1.01 * least_solvable(problem, None))
+        return max(1.0 / problem.rows, 1.01 * min_solvable_regularization(problem, None))
     ample = problem.changed_rows * (1.0 + 4.0 / budget.epsilon)
-    noise = objective_noise(replace(problem, regularization=ample), budget)
+    noise = calibrate_objective_noise(replace(problem, regularization=ample), budget)
     fitted: float = REGULARIZATION * (noise.expected_norm / problem.rows) ** REGULARIZATION_POWER
     # A quarter more: at this Lambda the noise is somewhat larger than the noise above, by less than a sixth.
-    solvable = 1.25 * least_solvable(problem, noise)
-    return max(fitted, ample_regularization(problem, shares(budget).noise.epsilon), solvable)
+    solvable = 1.25 * min_solvable_regularization(problem, noise)
+    return max(fitted, ample_regularization(problem, split_budget(budget)[0].epsilon), solvable)
 
 
 def estimate_accuracy_loss(certificate: Certificate) -> float:

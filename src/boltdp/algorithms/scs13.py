@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from boltdp.algorithms._sgd import WhiteBox
 from boltdp.losses import Loss
-from boltdp.privacy.events.noisy_sgd import scs13_noise, scs13_published
+from boltdp.privacy.events.noisy_sgd import calibrate_published_scs13, calibrate_scs13
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.step_schedules import Schedule
 from boltdp.privacy.training_problem import Recipe
@@ -16,14 +16,14 @@ class SCS13(WhiteBox):
 
     name = "scs13"
     sampling = "permutation"
-    proved, published = staticmethod(scs13_noise), staticmethod(scs13_published)
+    proved, published = staticmethod(calibrate_scs13), staticmethod(calibrate_published_scs13)
 
     def choose_radius(self, settings: Settings, loss: Loss) -> float:
-        """Return the radius of the settings; else that of the optimum with regularization, else none."""
+        """Return the radius of the settings; else the norm of a regularized optimum at most, else infinity."""
         if settings.radius is None and settings.regularization is not None and settings.regularization > 0:
             return loss.lipschitz / settings.regularization
         return super().choose_radius(settings, loss)
 
-    def default_schedule(self, recipe: Recipe, noise: Mechanism | None) -> Schedule:
+    def choose_default_schedule(self, recipe: Recipe, noise: Mechanism | None) -> Schedule:
         """Return steps 1/sqrt(t), as published."""
         return Schedule("sqrt", scale=1.0)

@@ -18,7 +18,7 @@ import numpy as np
 from boltdp._arrays import Doubles
 from boltdp.audit.confidence import normal_quantile, rate_bounds
 from boltdp.audit.exact_loss import MAX_TRAINED, find_worst_outputs, make_neighbours
-from boltdp.audit.objective_density import log_ratio, sample
+from boltdp.audit.objective_density import log_ratio, sample_noise
 from boltdp.audit.subject import Stage
 from boltdp.audit.worst_neighbours import OpposedPair, find_worst_pair, make_opposed_pair, run_training, shrink_training
 from boltdp.errors import ParameterError
@@ -65,7 +65,7 @@ class BlackBox:
 
 
 def black_box(stage: Stage, *, trials: int | None, random: np.random.Generator, done: Progress) -> BlackBox:
-    """Attack a stage by `trials` trainings on each of two neighbouring datasets."""
+    """Attack one release by `trials` trainings on each of two neighbouring datasets; return the epsilon it proves."""
     event = stage.event
     if not isinstance(event, Training):
         raise ParameterError(f"an attack by trainings must be on a training, got {event.kind!r}")
@@ -74,9 +74,9 @@ def black_box(stage: Stage, *, trials: int | None, random: np.random.Generator, 
     if trials < 100:
         raise ParameterError(f"trials must be at least 100, got {trials}")
     if isinstance(event, OutputPerturbation):
-        scores, threshold, pair, audited = _attack_outputs(event, stage.budget, trials, random, done)
+        scores, threshold, pair, audited = _attack_output_perturbation(event, stage.budget, trials, random, done)
     elif isinstance(event, ObjectivePerturbation):
-        scores, threshold, pair, audited = _attack_minimisers(event, stage.budget, trials, random, done)
+        scores, threshold, pair, audited = _attack_objective_perturbation(event, stage.budget, trials, random, done)
     else:
         scores, threshold, pair, audited = _attack_other_training(event, stage.budget, trials, done)
     gaussian = audited.mu is not None
@@ -113,14 +113,15 @@ def expect_epsilon(losses: Doubles, trials: int) -> tuple[float, float]:
     return float(proved[best]), float(ordered[best])
 
 
-def _attack_outputs(
+def _attack_output_perturbation(
     event: OutputPerturbation, budget: Budget, trials: int, random: np.random.Generator, done: Progress
 ) -> Attack:
+    """Score each release by its log density ratio; the weights without noise are trained only once."""
     event = shrink_training(event, budget, rows=min(max(ROWS, event.problem.rows), MAX_TRAINED))
     pair, centres = find_worst_outputs(event, budget, random)
     certificate = Certificate(budget=budget, spent=event)
     centre, move = _project_weights(event, centres[0]), _project_weights(event, centres[0] - centres[1])
-    tried = sample(event.noise, THRESHOLD_DRAWS, random)
+    tried = sample_noise(event.noise, THRESHOLD_DRAWS, random)
     _, threshold = expect_epsilon(log_ratio(event.noise, tried, np.broadcast_to(move, tried.shape)), trials)
     scores: Scores = []
     for which, weights in enumerate(centres):
@@ -134,32 +135,34 @@ def _attack_outputs(
     return scores, threshold, pair, event
 
 
-def _attack_minimisers(
+def _attack_objective_perturbation(
     event: ObjectivePerturbation, budget: Budget, trials: int, random: np.random.Generator, done: Progress
 ) -> Attack:
+    """Score each release by the log ratio of the densities of the minimiser."""
     # The fewer dimensions the noise has, the more these trainings prove.
-    event = shrink_training(event, budget, rows=ROWS, dims=1 if event.problem.loss.vectors > 2 else 2)
-    drawn = sample(event.linear, SEARCH_DRAWS, random)
+    event = shrink_training(event, budget, rows=ROWS, dims=1 if event.problem.loss.vector_count > 2 else 2)
+    drawn = sample_noise(event.linear, SEARCH_DRAWS, random)
 
     def harm(pair: OpposedPair) -> float:
-        return expect_epsilon(make_neighbours(event, pair).losses(event.linear, drawn), trials)[0]
+        return expect_epsilon(make_neighbours(event, pair).losses_of_noise(event.linear, drawn), trials)[0]
 
     pair = find_worst_pair(harm, event.problem, random=random)
     neighbours = make_neighbours(event, pair)
     _, threshold = expect_epsilon(
-        neighbours.losses(event.linear, sample(event.linear, THRESHOLD_DRAWS, random)), trials
+        neighbours.losses_of_noise(event.linear, sample_noise(event.linear, THRESHOLD_DRAWS, random)), trials
     )
     released = _run_trainings(event, budget, pair, trials, done)
-    scores = [neighbours.losses_at(event.linear, _project_weights(event, weights)) for weights in released]
+    scores = [neighbours.losses_at_weights(event.linear, _project_weights(event, weights)) for weights in released]
     return scores, threshold, pair, event
 
 
 def _project_weights(event: Training, weights: Doubles) -> Doubles:
-    """Return weights in the coordinates in which they can move, one row per training."""
+    """Return released weights in the basis of the loss, one row per training."""
     return event.problem.loss.to_basis(weights).reshape(-1, event.problem.dimensions)
 
 
 def _attack_other_training(event: Training, budget: Budget, trials: int, done: Progress) -> Attack:
+    """Score each release by its projection on one direction, as the density of the weights is unknown."""
     if isinstance(event, NoisyGradients):
         event = shrink_training(event, budget, rows=10, scans=SCANS)
     else:
@@ -169,7 +172,7 @@ def _attack_other_training(event: Training, budget: Budget, trials: int, done: P
     if isinstance(event, NoisyGradients):
         # The two datasets mirror each other, and so do their weights: the threshold is 0.
         loss, dims = event.problem.loss, event.problem.dims
-        towards = -np.outer(loss.slopes(np.zeros(loss.vectors), pair.label, positive=1), np.eye(dims)[0]).ravel()
+        towards = -np.outer(loss.slopes(np.zeros(loss.vector_count), pair.label, positive=1), np.eye(dims)[0]).ravel()
         return [first @ towards, second @ towards], 0.0, pair, event
     # Without a density the score is the projection on the line through both means, estimated on the first halves.
     half = trials // 2
@@ -178,7 +181,7 @@ def _attack_other_training(event: Training, budget: Budget, trials: int, done: P
 
 
 def _run_trainings(event: Training, budget: Budget, pair: OpposedPair, trials: int, done: Progress) -> list[Doubles]:
-    """Return released weights, of shape (trials, vectors, dims), for each of the two datasets."""
+    """Train and release `trials` times on each of two datasets; return weights (trials, vectors, dims) of each."""
     certificate, released = Certificate(budget=budget, spent=event), []
     for which, rows in enumerate(pair.datasets(event.problem)):
         found: list[Doubles] = []
@@ -201,7 +204,7 @@ def _choose_threshold(scores: Scores, stage: Stage, *, gaussian: bool) -> float:
 
 
 def _prove_epsilon(scores: Scores, threshold: float, stage: Stage, *, gaussian: bool, confidence: float) -> float:
-    """Return the epsilon that a threshold proves at the claimed delta, by either side or by the Gaussian trade-off."""
+    """Return the lower bound on epsilon that a threshold on the scores proves at the claimed delta."""
     first, second = scores
     mistake, delta = (1.0 - confidence) / 2.0, stage.budget.delta
     low, _ = rate_bounds(int(np.sum(first > threshold)), len(first), mistake=mistake)

@@ -66,7 +66,7 @@ def normal_quantile(rate: float) -> float:
 
 
 def rejects_distribution(sample: Doubles, distribution: Callable[[Doubles], Doubles], *, mistake: float) -> bool:
-    """Whether a Kolmogorov-Smirnov test at level `mistake` rejects a distribution: by Massart's inequality.
+    """Return whether a Kolmogorov-Smirnov test at level `mistake` rejects a distribution: by Massart's inequality.
 
     >>> normals = np.random.default_rng(1).standard_normal(1000)
     >>> [rejects_distribution(one, normal_cdf, mistake=1e-3) for one in (normals, normals / 2)]

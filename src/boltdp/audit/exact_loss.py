@@ -18,7 +18,7 @@ import numpy as np
 from boltdp._arrays import Doubles
 from boltdp.audit.confidence import exact_delta, largest_epsilon
 from boltdp.audit.neighbouring_rows import Pair
-from boltdp.audit.objective_density import Neighbours, log_ratio, quadrature, sample
+from boltdp.audit.objective_density import Neighbours, log_ratio, quadrature, sample_noise
 from boltdp.audit.replay import AddNoise, Draw, ReplayedRelease, intercept_noise
 from boltdp.audit.subject import Stage
 from boltdp.audit.worst_neighbours import (
@@ -70,13 +70,13 @@ class ExactLoss:
 
     @property
     def broken(self) -> bool:
-        """Whether the loss exceeds the budget of the stage."""
+        """Whether the loss exceeds the claimed epsilon and delta."""
         budget = self.stage.budget
         return self.epsilon > budget.epsilon * (1 + 1e-6) or self.delta_range[0] > budget.delta * (1 + 1e-6)
 
 
 def exact_loss(stage: Stage, replayed: ReplayedRelease | None, *, random: np.random.Generator) -> ExactLoss | None:
-    """Return the loss of a stage on the worst rows; None where the density of the release is unknown."""
+    """Return the privacy loss of one release on the worst rows; None where the density of the release is unknown."""
     match stage.event:
         case NoisyMoments() as event:
             if replayed is None:
@@ -152,12 +152,12 @@ class Descents:
     deviation: float
 
     def log_ratio(self, shift: Doubles) -> Doubles:
-        """Return the log density ratio of the noise of each descent to noise that is shifted in each scan."""
+        """Return the log density ratio of each descent's noise to the same noise shifted by `shift` in each scan."""
         return np.asarray(np.sum(shift * (shift - 2.0 * self.noise), axis=(0, 2)) / (2.0 * self.deviation**2))
 
 
 def run_descents(event: NoisyGradients, budget: Budget, pair: OpposedPair, *, count: int, lean: Doubles) -> Descents:
-    """Run descents with noise shifted by `lean` in each scan; the neighbour's run gets the same releases."""
+    """Run noisy gradient descents with noise shifted by `lean`; those on the other dataset get the same releases."""
     draws: list[Draw] = []
     answers: list[Doubles] = []
 
@@ -193,11 +193,13 @@ def _audit_gradients(stage: Stage, event: NoisyGradients, random: np.random.Gene
     made = run_descents(event, budget, pair, count=DESCENTS, lean=lean)
     found = SampledLosses(made.log_ratio(made.moves), np.exp(made.log_ratio(lean)) / DESCENTS, exact=False)
     how = f"{DESCENTS} descents, weighed"
-    return _make_exact_loss(stage, event, found.spent, pair, how, low=found.least, error=found.error, estimated=True)
+    return _make_exact_loss(
+        stage, event, found.delta, pair, how, low=found.min_delta, error=found.error, estimated=True
+    )
 
 
 def make_neighbours(event: ObjectivePerturbation, pair: OpposedPair) -> Neighbours:
-    """Return the two datasets in the form of which the density of the minimiser is known."""
+    """Convert a pair of datasets to `Neighbours`, which have the density of their minimisers."""
     problem = event.problem
     (one, other), (rival, like) = ([(k, x[: problem.dims]) for k, x in rows] for rows in (pair.differing, pair.others))
     left = problem.rows - pair.count if pair.length > 0 else 0
@@ -214,16 +216,18 @@ class SampledLosses:
     weights: Doubles
     exact: bool
 
-    def spent(self, epsilon: float) -> float:
+    def delta(self, epsilon: float) -> float:
+        """Return the estimate of delta at an epsilon: the mean of (1 - e^(epsilon - loss))+."""
         return float(self._terms(epsilon).sum())
 
     def error(self, epsilon: float) -> float:
+        """Return the half-width of the confidence interval of `delta`; 0 for a quadrature."""
         if self.exact:
             return 0.0
         return ERRORS * float(np.std(self._terms(epsilon), ddof=1)) * math.sqrt(len(self.losses))
 
-    def least(self, epsilon: float) -> float:
-        return self.spent(epsilon) - self.error(epsilon)
+    def min_delta(self, epsilon: float) -> float:
+        return self.delta(epsilon) - self.error(epsilon)
 
     def _terms(self, epsilon: float) -> Doubles:
         return np.asarray(self.weights * -np.expm1(np.minimum(epsilon - self.losses, 0.0)))
@@ -232,43 +236,43 @@ class SampledLosses:
 def _audit_objective(stage: Stage, event: ObjectivePerturbation, random: np.random.Generator) -> ExactLoss:
     event = shrink_training(event, stage.budget, rows=event.problem.rows)
     noise, claimed, problem = event.linear, stage.budget, event.problem
-    exact = problem.loss.vectors == 1 and problem.dims == 2
+    exact = problem.loss.vector_count == 1 and problem.dims == 2
     lengths = np.geomspace(0.1 * noise.scale, problem.rows * problem.loss.lipschitz + noise.scale, LENGTHS)
 
-    def largest(neighbours: Neighbours) -> float:
-        return float(neighbours.losses_at(noise, neighbours.find_aligned_weights(lengths)).max())
+    def find_largest_loss(neighbours: Neighbours) -> float:
+        return float(neighbours.losses_at_weights(noise, neighbours.find_aligned_weights(lengths)).max())
 
-    def integrated(neighbours: Neighbours, *, fine: int) -> SampledLosses:
+    def integrate_losses(neighbours: Neighbours, *, fine: int) -> SampledLosses:
         places, masses = quadrature(noise, fine=fine)
-        return SampledLosses(neighbours.losses(noise, places), masses, exact=True)
+        return SampledLosses(neighbours.losses_of_noise(noise, places), masses, exact=True)
 
-    def drawn(neighbours: Neighbours, from_noise: Doubles) -> SampledLosses:
-        (towards,) = neighbours.moves(neighbours.minimisers(np.zeros((1, noise.dimensions))))
+    def draw_losses(neighbours: Neighbours, from_noise: Doubles) -> SampledLosses:
+        (towards,) = neighbours.compute_moves(neighbours.find_minimisers(np.zeros((1, noise.dimensions))))
         towards *= noise.scale / max(float(np.linalg.norm(towards)), 1e-300)
         leans = np.outer(LEANS, towards)
         places = from_noise + np.resize(leans, from_noise.shape)
         # Ratios of the density of each place under one of the shifts to that without a shift.
         likelier = [np.exp(-log_ratio(noise, places, np.broadcast_to(-lean, places.shape))) for lean in leans]
         weights = len(leans) / np.sum(likelier, axis=0) / len(places)
-        return SampledLosses(neighbours.losses(noise, places), weights, exact=False)
+        return SampledLosses(neighbours.losses_of_noise(noise, places), weights, exact=False)
 
-    def proved(found: SampledLosses) -> float:
-        return largest_epsilon(found.least, delta=claimed.delta, most=MAX_EPSILON_RATIO * claimed.epsilon)
+    def prove_epsilon(found: SampledLosses) -> float:
+        return largest_epsilon(found.min_delta, delta=claimed.delta, most=MAX_EPSILON_RATIO * claimed.epsilon)
 
     def harm(pair: OpposedPair) -> float:
         neighbours = make_neighbours(event, pair)
         if not claimed.delta:
-            return largest(neighbours)
-        return proved(integrated(neighbours, fine=COARSE) if exact else drawn(neighbours, few))
+            return find_largest_loss(neighbours)
+        return prove_epsilon(integrate_losses(neighbours, fine=COARSE) if exact else draw_losses(neighbours, few))
 
-    few = sample(noise, PILOT_DRAWS, random)
+    few = sample_noise(noise, PILOT_DRAWS, random)
     pair = find_worst_pair(harm, problem, random=random, also=None if claimed.delta else tilt_others)
     neighbours = make_neighbours(event, pair)
     if exact:
-        found, how = integrated(neighbours, fine=FINE), "integrated over the density"
+        found, how = integrate_losses(neighbours, fine=FINE), "integrated over the density"
     else:
-        found = drawn(neighbours, sample(noise, DRAWS, random))
+        found = draw_losses(neighbours, sample_noise(noise, DRAWS, random))
         how = f"{DRAWS:,} draws of the density, weighed"
-    most = max(largest(neighbours), float(found.losses.max()))
-    low = found.least if claimed.delta else lambda epsilon: float(most > epsilon)
-    return _make_exact_loss(stage, event, found.spent, pair, how, low=low, error=found.error)
+    most = max(find_largest_loss(neighbours), float(found.losses.max()))
+    low = found.min_delta if claimed.delta else lambda epsilon: float(most > epsilon)
+    return _make_exact_loss(stage, event, found.delta, pair, how, low=low, error=found.error)

@@ -54,7 +54,8 @@ class Pair:
         among = "rows of many kinds" if self.shared is None else f"rows of {self.shared}"
         return f"{self.row} or {self.other}, among {among}"
 
-    def tables(self, schema: Schema, rows: int) -> tuple[pa.Table, pa.Table]:
+    def make_tables(self, schema: Schema, rows: int) -> tuple[pa.Table, pa.Table]:
+        """Return both tables, which differ at `places` only."""
         import pyarrow as pa  # imported late: an audit without a replay does not need it
 
         random = np.random.default_rng(self.seed)
@@ -84,7 +85,7 @@ class Pair:
         return tables[0], tables[1]
 
 
-def pairs(schema: Schema, rows: int, *, seed: int, changed: int = 1) -> Iterator[Pair]:
+def generate_pairs(schema: Schema, rows: int, *, seed: int, changed: int = 1) -> Iterator[Pair]:
     """Generate pairs of neighbouring tables without end: first those with the largest gradients, then random ones.
 
     The rows that differ are the last that are read in half of the first pairs, and at random positions in the others.
@@ -92,7 +93,7 @@ def pairs(schema: Schema, rows: int, *, seed: int, changed: int = 1) -> Iterator
     random = np.random.default_rng(seed)
     last, nothing = len(schema.target.examples) - 1, Row("missing", None)
 
-    def places(first: int | None = None) -> tuple[int, ...]:
+    def choose_places(first: int | None = None) -> tuple[int, ...]:
         if first is not None:
             return tuple(source_position(first, changed, rows=rows, seed=ORDER).tolist())
         return tuple(random.choice(rows, changed, replace=False).tolist())
@@ -105,13 +106,13 @@ def pairs(schema: Schema, rows: int, *, seed: int, changed: int = 1) -> Iterator
             (Row("outside", 0), Row("broken", last)),
         ):
             for first in (rows - changed, None):
-                yield Pair(row, other, shared, places(first), int(random.integers(2**32)))
+                yield Pair(row, other, shared, choose_places(first), int(random.integers(2**32)))
     kinds = get_args(Kind)
     while True:
         labels = [int(label) if label <= last else None for label in random.integers(last + 2, size=3)]
         one, two, three = (Row(kinds[random.integers(len(kinds))], label) for label in labels)
         shared = three if random.random() < 0.5 else None
-        yield Pair(one, two, shared, places(), int(random.integers(2**32)))
+        yield Pair(one, two, shared, choose_places(), int(random.integers(2**32)))
 
 
 class _ColumnMaker(RuleVisitor[tuple[list[Any], Any]]):
@@ -143,7 +144,7 @@ class _ColumnMaker(RuleVisitor[tuple[list[Any], Any]]):
         return [None if kind == "missing" else make(kind) for kind in self._kinds]
 
     def _choose(self, kind: Kind, count: int) -> int:
-        """Return the last of `count` places, the first, or a random one."""
+        """Return an index below `count`: the last for "high", the first for "low", a random one for other kinds."""
         place = {"high": count - 1, "low": 0}.get(kind)
         return int(self._random.integers(count)) if place is None else place
 

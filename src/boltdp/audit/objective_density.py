@@ -41,23 +41,23 @@ class Neighbours:
 
     @cached_property
     def basis(self) -> Doubles:
-        """The matrix from these coordinates to the weights."""
+        """The matrix from the coordinates in which weights can move to the weights."""
         classes = self.plan.loss.basis
         return np.asarray(np.kron(np.eye(1) if classes is None else classes, np.eye(self.plan.dims)))
 
     def derivatives(self, row: Row, weights: Doubles) -> tuple[Doubles, Doubles]:
-        """Return gradient and Hessian of a row's loss at each of the weights."""
+        """Return the gradient and the Hessian of a row's loss at each of the weights."""
         (label, x), loss, basis = row, self.plan.loss, self.basis
         weight = 1.0 if self.plan.class_weights is None else self.plan.class_weights[label]
-        scores = (weights @ basis).reshape(len(weights), loss.vectors, -1) @ x
+        scores = (weights @ basis).reshape(len(weights), loss.vector_count, -1) @ x
         slopes, bends = loss.slopes(scores, label, positive=1), loss.hessians(scores, label, positive=1)
         if bends is None:
             raise ParameterError(f"the density of the minimiser needs a loss with a Hessian, got {loss.name!r}")
-        turned = (basis.reshape(len(basis), loss.vectors, -1) @ x).T
+        turned = (basis.reshape(len(basis), loss.vector_count, -1) @ x).T
         return weight * slopes @ turned, weight * turned.T @ bends @ turned
 
-    def rest(self, weights: Doubles) -> tuple[Doubles, Doubles]:
-        """Return gradient and Hessian of the shared rows and the penalty."""
+    def shared_derivatives(self, weights: Doubles) -> tuple[Doubles, Doubles]:
+        """Return the gradient and the Hessian of the penalty and the shared rows' losses at each of the weights."""
         free = weights.shape[1]
         strength = self.plan.rows * self.plan.regularization
         slope = strength * weights - (0.0 if self.pull is None else np.array(self.pull))
@@ -67,20 +67,20 @@ class Neighbours:
             slope, bend = slope + count * gradient, bend + count * hessian
         return slope, bend
 
-    def minimisers(self, noise: Doubles) -> Doubles:
-        """Return the minimiser for each q, by Newton's method."""
+    def find_minimisers(self, noise: Doubles) -> Doubles:
+        """Return the minimiser of the objective with each linear term q, by Newton's method."""
         weights, converged = self._run_newton(noise, steps=MAX_STEPS)
         assert converged, "Newton's method must converge"
         return weights
 
     def _run_newton(self, noise: Doubles, *, steps: int) -> tuple[Doubles, bool]:
-        """Run Newton's method with a backtracking line search for each q; return weights, and whether all are found."""
+        """Return the weights after at most `steps` Newton steps for each linear term q, and whether all converged."""
         strength = self.plan.rows * self.plan.regularization
         weights = np.zeros_like(noise) if self.pull is None else (np.array(self.pull) - noise) / strength
         tolerance = 1e-9 * max(1.0, 1e-3 * self.plan.rows)
 
         def gradient_and_hessian(weights: Doubles) -> tuple[Doubles, Doubles]:
-            (slope, bend), (gradient, hessian) = self.rest(weights), self.derivatives(self.row, weights)
+            (slope, bend), (gradient, hessian) = self.shared_derivatives(weights), self.derivatives(self.row, weights)
             return slope + self.times * gradient + noise, bend + self.times * hessian
 
         slope, bend = gradient_and_hessian(weights)
@@ -99,35 +99,36 @@ class Neighbours:
             weights = ahead
         return weights, bool(np.linalg.norm(slope, axis=1).max() < tolerance)
 
-    def moves(self, weights: Doubles) -> Doubles:
-        """Return v: the change of q with which the other dataset has the same minimiser."""
+    def compute_moves(self, weights: Doubles) -> Doubles:
+        """Return v, the change of the linear term q with which the other dataset has the same minimiser."""
         (gradient, _), (others, _) = (self.derivatives(row, weights) for row in (self.row, self.other))
         return np.asarray(self.times * (gradient - others))
 
     def find_aligned_weights(self, lengths: Doubles) -> Doubles:
-        """Return minimisers for q of about these norms in the direction of v, which maximizes the loss."""
+        """Return minimisers for linear terms q of about these norms along v, where the privacy loss is largest."""
         weights = np.zeros((len(lengths), self.plan.dimensions))
         for _ in range(TURNS):
-            moves = self.moves(weights)
+            moves = self.compute_moves(weights)
             far = np.maximum(np.linalg.norm(moves, axis=1, keepdims=True), 1e-300)
             weights, _ = self._run_newton(lengths[:, None] * moves / far, steps=SEARCH_STEPS)
         return weights
 
-    def losses_at(self, mechanism: Mechanism, weights: Doubles) -> Doubles:
-        """Return the privacy loss at each of the weights: the log ratio of their densities."""
-        slope, bend = self.rest(weights)
+    def losses_at_weights(self, mechanism: Mechanism, weights: Doubles) -> Doubles:
+        """Return the privacy loss at each of the weights: the log ratio of their densities on the two datasets."""
+        slope, bend = self.shared_derivatives(weights)
         (gradient, hessian), (others, other) = (self.derivatives(row, weights) for row in (self.row, self.other))
         moved = log_ratio(mechanism, -slope - self.times * gradient, self.times * (gradient - others))
         before, after = bend + self.times * hessian, bend + self.times * other
         volumes: Doubles = np.linalg.slogdet(before)[1] - np.linalg.slogdet(after)[1]
         return moved + volumes
 
-    def losses(self, mechanism: Mechanism, noise: Doubles) -> Doubles:
-        return self.losses_at(mechanism, self.minimisers(noise))
+    def losses_of_noise(self, mechanism: Mechanism, noise: Doubles) -> Doubles:
+        """Return the privacy loss at the minimiser for each draw of the linear term q."""
+        return self.losses_at_weights(mechanism, self.find_minimisers(noise))
 
 
 def log_ratio(mechanism: Mechanism, noise: Doubles, move: Doubles) -> Doubles:
-    """Return the log density ratio ln nu(q)/nu(q + v) of noise q and moves v."""
+    """Return the log ratio of the density of each noise vector to that of the vector plus `move`."""
     before, after = np.linalg.norm(noise, axis=1), np.linalg.norm(noise + move, axis=1)
     if mechanism.kind == "gaussian":
         return np.asarray((after**2 - before**2) / (2 * mechanism.scale**2))
@@ -135,7 +136,7 @@ def log_ratio(mechanism: Mechanism, noise: Doubles, move: Doubles) -> Doubles:
 
 
 def quadrature(mechanism: Mechanism, *, fine: int) -> tuple[Doubles, Doubles]:
-    """Return nodes and weights of a quadrature over q in two dimensions, finest along the first axis."""
+    """Return the nodes and weights of a quadrature over two-dimensional noise, finest along the first axis."""
     if mechanism.kind == "gaussian":
         first, parts = _gauss_legendre(np.linspace(-9.0, 9.0, 4 * fine + 1))
         other, shares = np.polynomial.hermite_e.hermegauss(2 * fine)
@@ -150,8 +151,8 @@ def quadrature(mechanism: Mechanism, *, fine: int) -> tuple[Doubles, Doubles]:
     return mechanism.scale * (radii[:, None, None] * circle).reshape(-1, 2), masses
 
 
-def sample(mechanism: Mechanism, count: int, random: np.random.Generator) -> Doubles:
-    """Draw q in floating point, for estimates: never for a release."""
+def sample_noise(mechanism: Mechanism, count: int, random: np.random.Generator) -> Doubles:
+    """Draw `count` noise vectors in floating point, for estimates: never for a release."""
     normals = random.standard_normal((count, mechanism.dimensions))
     if mechanism.kind == "gaussian":
         return np.asarray(mechanism.scale * normals)

@@ -32,19 +32,19 @@ Points: TypeAlias = Sequence[tuple[float, float]]
 
 
 def draw(report: Report, path: str | Path) -> None:
-    """Save a picture of the claimed and the measured privacy."""
+    """Save a picture of the claimed and the measured privacy of an audit report."""
     count = len(report.exact) + len(report.black_boxes)
     if not count:
         raise ParameterError("a picture must have something to draw, and nothing could be audited")
     with picture(path, across=count, size=(4.6 * count, 4.2)) as (figure, ((*axes,),)):
         for place, exact in zip(axes, report.exact, strict=False):
-            _draw_exact(place, exact)
+            _plot_profile(place, exact)
         for place, box in zip(axes[len(report.exact) :], report.black_boxes, strict=True):
-            _draw_box(place, box)
+            _plot_trade_off(place, box)
         figure.suptitle(report.verdict, color=RED if report.broken else "black", fontsize=11)
 
 
-def _draw_exact(axes: Any, exact: ExactLoss) -> None:
+def _plot_profile(axes: Any, exact: ExactLoss) -> None:
     claimed, found = _list_points(exact)
     axes.plot(*zip(*claimed, strict=True), color="black", linestyle="--", label="claimed, at most", zorder=3)
     if found:
@@ -56,7 +56,7 @@ def _draw_exact(axes: Any, exact: ExactLoss) -> None:
     label_axes(axes, f"Privacy profile: {exact.stage.name}", "epsilon", "delta", legend="lower left")
 
 
-def _draw_box(axes: Any, box: BlackBox) -> None:
+def _plot_trade_off(axes: Any, box: BlackBox) -> None:
     draw_diagonal(axes)
     axes.plot(*zip(*box.claimed, strict=True), color="black", linestyle="--", label="claimed, at most", zorder=3)
     axes.plot(*zip(*box.rates, strict=True), color=BLUE, linewidth=1.8, label=f"{box.trials:,} trainings on each")
@@ -66,6 +66,7 @@ def _draw_box(axes: Any, box: BlackBox) -> None:
 
 
 def _list_points(exact: ExactLoss) -> tuple[Points, Points]:
+    """Return the points (epsilon, delta) of the claimed and of the found privacy profile."""
     claimed = [(epsilon, max(delta, MIN_DELTA)) for epsilon, delta, _ in exact.curve if delta >= MIN_DELTA]
     found = [(epsilon, delta) for epsilon, _, delta in exact.curve if delta >= MIN_DELTA]
     return claimed or [(exact.stage.budget.epsilon, MIN_DELTA)], found
@@ -76,7 +77,7 @@ def _describe_proved(box: BlackBox) -> str:
 
 
 def page(report: Report, *, planned: bool = False) -> str:
-    """Return the report as an HTML page, with the findings and the same charts."""
+    """Return an audit report as an HTML page, with its findings and charts."""
     kind = "guarantee none" if report.broken else "guarantee"
     lines = "".join(
         f"<dt>{escape_text(one.method)}, {escape_text(one.what)}</dt><dd>{'<b>BROKEN</b>: ' if one.broken else ''}"
@@ -85,9 +86,9 @@ def page(report: Report, *, planned: bool = False) -> str:
     )
     notes = "".join(f"<p>{escape_text(note, 500)}</p>" for note in report.notes)
     figures = "".join(
-        draw_figure(f"Privacy profile: {one.stage.name}", [one.pair], _draw_profile(one)) for one in report.exact
+        draw_figure(f"Privacy profile: {one.stage.name}", [one.pair], _draw_profile_svg(one)) for one in report.exact
     ) + "".join(
-        draw_figure(f"Attack: {one.stage.name}", [_describe_proved(one)], _draw_trade_off(one))
+        draw_figure(f"Attack: {one.stage.name}", [_describe_proved(one)], _draw_trade_off_svg(one))
         for one in report.black_boxes
     )
     legend = (
@@ -102,25 +103,25 @@ def page(report: Report, *, planned: bool = False) -> str:
     )
 
 
-def _draw_profile(exact: ExactLoss) -> str:
+def _draw_profile_svg(exact: ExactLoss) -> str:
     claimed, found = _list_points(exact)
     values = [math.log10(delta) for _, delta in [*claimed, *found]]
     low, high = math.floor(min(values)), math.ceil(max(values) + 1e-9)
     first, last = exact.curve[0][0], exact.curve[-1][0]
 
-    def spots(points: Points) -> Points:
+    def scale_points(points: Points) -> Points:
         span = max(high - low, 1)
         return [((x - first) / (last - first), (math.log10(y) - low) / span) for x, y in points]
 
     claim = (exact.stage.budget.epsilon - first) / (last - first)
     return draw_lines(
-        [("bound", spots(claimed)), ("line", spots(found)), ("mark", [(claim, 0.0), (claim, 1.0)])],
+        [("bound", scale_points(claimed)), ("line", scale_points(found)), ("mark", [(claim, 0.0), (claim, 1.0)])],
         across=("epsilon", f"{first:.2g}", f"{last:.2g}"),
         up=("delta", f"1e{low}", f"1e{high}"),
     )
 
 
-def _draw_trade_off(box: BlackBox) -> str:
+def _draw_trade_off_svg(box: BlackBox) -> str:
     lines = [("axis", [(0.0, 0.0), (1.0, 1.0)]), ("bound", box.claimed), ("line", box.rates)]
     return draw_lines(
         lines, across=("false positive rate", "0", "1"), up=("true positive rate", "0", "1"), dot=box.chosen

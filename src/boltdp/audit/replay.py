@@ -66,12 +66,12 @@ class Limit:
     sensitivity: float
 
     @property
-    def who(self) -> str:
+    def privacy_unit(self) -> str:
         return "one row" if self.stage.event.person_rows is None else "one person"
 
 
 def list_limits(stage: Stage) -> list[Limit]:
-    """List the kinds of releases of a stage; none where noise is drawn inside the kernel."""
+    """List the vectors that get noise, with the claimed sensitivities; none where the kernel draws the noise."""
     event = stage.event
     if isinstance(event, Training):
         return [Limit(stage, *vector) for vector in event.noisy_vectors]
@@ -89,9 +89,10 @@ class ReplayedRelease:
     noises: list[Doubles] = field(default_factory=list)  #: in scales of the noise
 
     def faults(self, *, mistake: float) -> list[str]:
+        """List what contradicts the claim, in words; `mistake` is the probability that a test rejects correct noise."""
         noise, found = self.limit.noise, []
         if self.ratio > 1.0 + ROUNDING:
-            found.append(f"{self.limit.who} moves it {self.ratio:.3g} times as far as the noise is for")
+            found.append(f"{self.limit.privacy_unit} moves it {self.ratio:.3g} times as far as the noise is for")
         drawn = np.array(self.noises)
         if len(drawn) < 2:
             return found
@@ -117,17 +118,17 @@ class Replay:
 
 
 def replay_pairs(subject: Subject, pairs: Sequence[Pair], done: Callable[[int], None]) -> Replay:
-    """Train on both tables of each pair, and compare."""
+    """Train on both tables of each pair, and compare the inputs of their releases and their models."""
     found = Replay([ReplayedRelease(limit) for stage in subject.replayed_stages for limit in list_limits(stage)])
     by_noise = {one.limit.noise: one for one in found.stages}
     for number, pair in enumerate(pairs):
-        _compare(subject, pair, found, by_noise)
+        _compare_runs(subject, pair, found, by_noise)
         done(number + 1)
     return found
 
 
-def _compare(subject: Subject, pair: Pair, found: Replay, by_noise: dict[Mechanism, ReplayedRelease]) -> None:
-    one, other = pair.tables(subject.schema, subject.rows)
+def _compare_runs(subject: Subject, pair: Pair, found: Replay, by_noise: dict[Mechanism, ReplayedRelease]) -> None:
+    one, other = pair.make_tables(subject.schema, subject.rows)
     first = _record_run(subject, one)
     second = _repeat_run(subject, other, first)
     same = len(first.draws) == len(second.draws) and all(
@@ -156,6 +157,7 @@ class _Run:
 
 
 def _record_run(subject: Subject, table: pa.Table) -> _Run:
+    """Train on a table, and record the input and output of each release."""
     draws: list[Draw] = []
 
     def record(honest: AddNoise, noise: Mechanism, vector: Doubles, random_bytes: RandomBytes) -> Doubles:
@@ -163,12 +165,12 @@ def _record_run(subject: Subject, table: pa.Table) -> _Run:
         draws.append(Draw(noise, vector.copy(), released.copy()))
         return released
 
-    with intercept_noise(record), _prepare(subject, table) as (prepared, train):
+    with intercept_noise(record), _prepare_table(subject, table) as (prepared, train):
         return _Run(draws, train(), _sum_gradients(subject, prepared, draws))
 
 
 def _repeat_run(subject: Subject, table: pa.Table, first: _Run) -> _Run:
-    """Run on the neighbouring table, with the outputs of the first run."""
+    """Train on the neighbouring table, where each release returns the output of the first run."""
     draws: list[Draw] = []
     event, moved = subject.certificate.training, list[Doubles]()
 
@@ -186,7 +188,7 @@ def _repeat_run(subject: Subject, table: pa.Table, first: _Run) -> _Run:
         draws.append(Draw(noise, vector.copy(), released))
         return released.copy()
 
-    with intercept_noise(answer), _prepare(subject, table) as (prepared, train):
+    with intercept_noise(answer), _prepare_table(subject, table) as (prepared, train):
         for one, other in zip(first.gradients, _sum_gradients(subject, prepared, first.draws), strict=True):
             moved.append(event.problem.loss.to_basis(one - other).ravel())
         return _Run(draws, train())
@@ -218,7 +220,7 @@ def intercept_noise(observe: Callable[[AddNoise, Mechanism, Doubles, RandomBytes
 
 
 @contextmanager
-def _prepare(subject: Subject, table: pa.Table) -> Iterator[tuple[PreparedRows, Callable[[], str]]]:
+def _prepare_table(subject: Subject, table: pa.Table) -> Iterator[tuple[PreparedRows, Callable[[], str]]]:
     """Prepare a table as `boltdp.train` does; yield the rows, and a function that trains and shows the model."""
     from boltdp.engines.in_memory import ArrayEngine
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from boltdp.audit.black_box import CONFIDENCES, BlackBox, black_box
 from boltdp.audit.exact_loss import ExactLoss, exact_loss
-from boltdp.audit.neighbouring_rows import pairs
+from boltdp.audit.neighbouring_rows import generate_pairs
 from boltdp.audit.replay import Replay, list_limits, replay_pairs
 from boltdp.audit.subject import Subject, make_subject
 from boltdp.privacy.certificate import Certificate
@@ -59,7 +59,7 @@ class Report:
         lines = []
         for one in replay.stages:
             faults = one.faults(mistake=MISTAKE / len(replay.stages))
-            far = f"{one.limit.who} moves it {one.ratio:.3f} sensitivities, {one.pairs} neighbours"
+            far = f"{one.limit.privacy_unit} moves it {one.ratio:.3f} sensitivities, {one.pairs} neighbours"
             what = f"{one.limit.stage.name}: {one.limit.name}"
             lines.append(Finding("replay", what, "at most 1", "; ".join(faults) or far, bool(faults)))
         if replay.stages:
@@ -170,14 +170,14 @@ def audit(
 
     `seed` determines the synthetic rows and the search, never the noise; `trials` is the number of trainings of the
     black box on each of two datasets. `changed` rows differ between neighbours of a replay: one, or, where persons are
-    protected, all rows of a person who has more than `max_rows_per_person`.
+    protected, all rows of a person privacy_unit has more than `max_rows_per_person`.
     """
     audited, random = make_subject(schema, certificate), np.random.default_rng(seed)
     replay = Replay([])
     if changed is None:
         changed = 1 if schema.max_rows_per_person is None else min(schema.max_rows_per_person + UNCOUNTED, audited.rows)
     if any(list_limits(stage) for stage in audited.replayed_stages):
-        tables = list(islice(pairs(audited.schema, audited.rows, seed=seed, changed=changed), PAIRS))
+        tables = list(islice(generate_pairs(audited.schema, audited.rows, seed=seed, changed=changed), PAIRS))
         replay = replay_pairs(audited, tables, lambda done: progress("replay", done, PAIRS))
     exact = []
     by_kind = {one.limit.stage.name: one for one in replay.stages}

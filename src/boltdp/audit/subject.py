@@ -17,8 +17,9 @@ from boltdp.privacy.events.event import (
     NonPrivate,
     SelfComposition,
     Training,
+    compose,
 )
-from boltdp.privacy.events.noisy_counts import is_draft
+from boltdp.privacy.events.noisy_counts import is_schema_draft
 from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.privacy.events.selection import Selection, SelectionAmongTrained
 from boltdp.schema.schema import Schema
@@ -35,11 +36,11 @@ class Stage:
 
     event: AuditedEvent
     budget: Budget
-    models: int = 1
+    model_count: int = 1
 
     @property
     def name(self) -> str:
-        return self.event.kind + (f", each of {self.models}" if self.models > 1 else "")
+        return self.event.kind + (f", each of {self.model_count}" if self.model_count > 1 else "")
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Subject:
 
 
 def make_subject(schema: Schema, certificate: Certificate) -> Subject:
-    """Return the training to run for a certificate: with the schema before standardization, and at most MAX_ROWS."""
+    """Return the training that audits a certificate: with the schema before standardization, and at most MAX_ROWS."""
     budget = certificate.budget
     if budget is None or certificate.seeded:
         raise ParameterError(
@@ -86,10 +87,9 @@ def _filter_event(event: Event, budget: Budget, left_out: list[str], *, rows: in
         case NonPrivate():
             return replace(event, spent=_filter_event(event.spent, budget, left_out, rows=rows))
         case Composition():
-            kept = [part for part in event.parts if not is_draft(part.event)]
+            kept = [part for part in event.parts if not is_schema_draft(part.event)]
             left_out += ["how the schema was found from the rows"] * (len(event.parts) - len(kept))
-            parts = tuple(map(filter_part, kept))
-            return parts[0].event if len(parts) == 1 else Composition(parts)
+            return compose(*map(filter_part, kept))
         case SelfComposition():
             return replace(event, part=filter_part(event.part))
         case SelectionAmongTrained():
@@ -115,7 +115,7 @@ def _list_stages(event: Event, budget: Budget) -> list[Stage]:
             return [stage for part in event.parts for stage in _list_stages(part.event, part.budget or budget)]
         case SelfComposition():
             inner = _list_stages(event.part.event, event.part.budget or budget)
-            return [replace(stage, models=event.count) for stage in inner]
+            return [replace(stage, model_count=event.count) for stage in inner]
         case NoisyMoments() | Training():
             return [Stage(event, budget)]
     return []

@@ -62,25 +62,25 @@ class OpposedPair:
 
     @property
     def differing(self) -> tuple[Row, Row]:
-        """A row of each person."""
+        """The row that only the first dataset has, and the one that only the second has."""
         along, across = math.cos(self.angle), math.sin(self.angle)
         return (self.label, np.array([along, across])), (self.label, np.array([-along, across]))
 
     @property
     def others(self) -> tuple[Row, Row]:
-        """A row of the rival class, and a negated one."""
+        """The rows that both datasets have: one of the rival class, and a negated one."""
         along = self.length * np.array([math.cos(self.lean), math.sin(self.lean)])
         return (self.rival, along), (self.label if self.turned is None else self.turned, -along)
 
     def places(self, rows: int) -> Integers:
-        """Return the positions of the rows of a person."""
+        """Return the positions of the rows in which the datasets differ."""
         count = min(self.count, rows)
         if self.spread:
             return np.arange(count) * rows // count + round(self.place * (rows // count - 1))
         return np.arange(count) + round(self.place * (rows - count))
 
     def datasets(self, problem: Problem) -> list[Floats]:
-        """Return both datasets, as the kernel reads them: the class, then the features."""
+        """Return both datasets as packed rows: the class, then the features."""
 
         def pack(row: Row) -> Floats:
             label, features = row
@@ -98,11 +98,11 @@ class OpposedPair:
 
 def count_classes(problem: Problem) -> int:
     """Return the number of classes of a problem, at least two."""
-    return max(2, problem.loss.vectors, len(problem.class_weights or ()))
+    return max(2, problem.loss.vector_count, len(problem.class_weights or ()))
 
 
 def make_opposed_pair(problem: Problem) -> OpposedPair:
-    """Return a pair with rows of the class of largest weight, as many as count of one person."""
+    """Return a pair that differs in rows of the class with the largest weight: one row, or all of a person."""
     label, rival, *_ = _order_classes(problem)
     return OpposedPair(label=label, rival=rival, count=min(problem.person_rows or 1, problem.rows))
 
@@ -112,7 +112,7 @@ def _order_classes(problem: Problem) -> list[int]:
     weights = problem.class_weights or (1.0,) * count_classes(problem)
     first, *others = sorted(range(len(weights)), key=lambda label: (-weights[label], label != 1))
     # A model with one vector separates the second class from all others.
-    return [first, *(one for one in others if problem.loss.vectors > 1 or 1 in (first, one))]
+    return [first, *(one for one in others if problem.loss.vector_count > 1 or 1 in (first, one))]
 
 
 Move: TypeAlias = Callable[[OpposedPair, np.random.Generator, float], OpposedPair]
@@ -127,7 +127,7 @@ def find_worst_pair(
     steps: int = STEPS,
 ) -> OpposedPair:
     """Return a pair that maximizes `harm`, by hill climbing from the best start; `also` is one more kind of move."""
-    first, (_, _, *more), several = make_opposed_pair(problem), _order_classes(problem), problem.loss.vectors > 1
+    first, (_, _, *more), several = make_opposed_pair(problem), _order_classes(problem), problem.loss.vector_count > 1
     starts = [replace(first, angle=angle, length=length) for angle, length in STARTS]
     if also is tilt_others:
         starts += [replace(first, angle=angle, length=1.0, lean=lean) for angle, lean in LEANING]
@@ -179,7 +179,7 @@ def move_places(pair: OpposedPair, random: np.random.Generator, _: float) -> Opp
 
 
 def shrink_training(event: T, budget: Budget, *, rows: int, dims: int = 2, scans: int | None = None) -> T:
-    """Return a training with few features, and enough rows for a person.
+    """Return the same training for few features and rows, with noise calibrated to the budget.
 
     Where gradients at weights of zero have at least the clip norm, short steps keep them there in every scan; no
     guarantee depends on the step size.
@@ -188,7 +188,7 @@ def shrink_training(event: T, budget: Budget, *, rows: int, dims: int = 2, scans
     if isinstance(event, NoisyGradients):
         label = make_opposed_pair(problem).label
         # Of a row of norm 1, at weights of zero.
-        gradient = problem.loss.slopes(np.zeros(problem.loss.vectors), label, positive=1)
+        gradient = problem.loss.slopes(np.zeros(problem.loss.vector_count), label, positive=1)
         step = SHORT_STEP if float(np.linalg.norm(gradient)) >= event.clip else event.step
         changed = replace(event, step=step, scans=event.scans if scans is None else min(scans, event.scans))
     rows = max(rows, min(2 * (problem.person_rows or 1), problem.rows))

@@ -9,7 +9,7 @@ from boltdp.cli._options import FILE, file_option, json_option
 from boltdp.cli._report import describe_decision, describe_persons_and_costs
 from boltdp.cli._terminal import command, emit, emit_guarantee, emit_json, emit_table
 from boltdp.model import Model
-from boltdp.privacy.certificate import CertificateError, check_within
+from boltdp.privacy.certificate import CertificateError, check_claimed_budget
 
 
 @command(
@@ -46,7 +46,7 @@ def verify(
     model.verify()
     certificate = model.certificate
     if max_epsilon is not None or max_delta is not None:
-        check_within(certificate, epsilon=max_epsilon, delta=max_delta)
+        check_claimed_budget(certificate, epsilon=max_epsilon, delta=max_delta)
     if not certificate.private and not allow_not_private:
         raise CertificateError(certificate.guarantee().removesuffix("."), hint="--allow-not-private accepts it")
     if as_json:

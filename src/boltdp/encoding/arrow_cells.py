@@ -49,19 +49,19 @@ class Readers(RuleVisitor[Reader]):
     def number(self, rule: NumberRule) -> Reader:
         def read(cells: Cells) -> Values:
             found = locate_values(cells.array)
-            return Values.of(numbers_of(cells.array)) if found is None or found.type == "text" else found
+            return Values.from_array(numbers_of(cells.array)) if found is None or found.type == "text" else found
 
         return read
 
     def number_list(self, rule: NumberListRule) -> Reader:
-        return lambda cells: Values.of(vectors_of(cells.array, rule.length))
+        return lambda cells: Values.from_array(vectors_of(cells.array, rule.length))
 
     def value(self, rule: ValueRule) -> Reader:
         coder = Coder(rule.values)
         return lambda cells: coder.read(cells.array)
 
     def time_part(self, rule: TimePartRule) -> Reader:
-        return lambda cells: Values.of(cells.timestamps.codes(rule.part))
+        return lambda cells: Values.from_array(cells.timestamps.codes(rule.part))
 
 
 class _Timestamps(NamedTuple):
@@ -168,7 +168,7 @@ class Coder:
             assert found is not None  # indices are whole numbers
             return found.with_codes(self._code_dictionary(cells.dictionary))
         if pa.types.is_floating(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind):
-            return locate_values(cells) or Values.of(numbers_of(cells))
+            return locate_values(cells) or Values.from_array(numbers_of(cells))
         found = locate_values(cells) or locate_values(cells.cast(pa.string()))
         assert found is not None
         return found

@@ -300,7 +300,7 @@ class EncodingPlan:
 
     def read_features(self, packed: PackedRows) -> Doubles:
         """Return the labels and features of packed rows, of shape (rows, 1 + dims)."""
-        return packed.astype(np.float64) if self.feature_map is None else self.feature_map.features(packed)
+        return packed.astype(np.float64) if self.feature_map is None else self.feature_map.compute_features(packed)
 
     def locate_cell(self, column: str) -> int:
         """Return the index of a column's first cell in unprojected packed rows; the label has index 0."""

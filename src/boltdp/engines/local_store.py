@@ -128,7 +128,7 @@ class LocalRows(PreparedRows):
         check_width(sums, self.cells)
 
         def add(part: range) -> list[Summation]:
-            summed = [each.fresh() for each in sums]
+            summed = [each.copy_empty() for each in sums]
             for block in self._store.blocks(part.start, part.stop):
                 for each in summed:
                     each.add(block)
@@ -146,7 +146,7 @@ class LocalRows(PreparedRows):
     @contextmanager
     def sample_rows(self, share: float) -> Iterator[LocalRows]:
         def sample(part: range) -> list[PackedRows]:
-            return [packed_rows.sampled(block, share) for block in self._store.blocks(part.start, part.stop)]
+            return [packed_rows.sample_packed_rows(block, share) for block in self._store.blocks(part.start, part.stop)]
 
         parts = map_in_order(sample, self._split_positions(), threads=self._threads)
         chosen = np.concatenate([np.empty((0, self._store.width), np.float32), *chain.from_iterable(parts)])
@@ -183,7 +183,7 @@ class MemoryStore:
         def write(part: RowGroup[Any]) -> int:
             if ordered:
                 with part.encode() as block:
-                    packed_rows.put(block, part.permute(len(self._array), context.seed), self._array)
+                    packed_rows.put_rows(block, part.permute(len(self._array), context.seed), self._array)
             else:
                 part.encode_into(self._array[part.start : part.start + part.rows])
             return part.rows
@@ -192,7 +192,7 @@ class MemoryStore:
 
     def shuffle(self, start: int, stop: int, seed: int) -> None:
         part = self._array[start:stop]
-        packed_rows.put(part.copy(), packed_rows.permuted_position(0, len(part), rows=len(part), seed=seed), part)
+        packed_rows.put_rows(part.copy(), packed_rows.permuted_position(0, len(part), rows=len(part), seed=seed), part)
 
     def close(self) -> None:
         self._array = self._array[:0]
@@ -271,7 +271,7 @@ class FileStore:
             (window,) = self.blocks(first, max(int(part[-1]), first) + 1)
             # Ends of batches sort first; the rows taken for them are not used.
             taken = np.empty((len(part), self.width), np.float32)
-            packed_rows.take(window, np.maximum(part - first, 0), taken)
+            packed_rows.take_rows(window, np.maximum(part - first, 0), taken)
             yield taken
             at += len(part)
 
@@ -344,7 +344,7 @@ class _Scatter:
             self._ends += counts
         stops = np.cumsum(counts)
         with self._buffers.lend(len(block)) as sorted_rows:
-            packed_rows.take(block, order, sorted_rows)
+            packed_rows.take_rows(block, order, sorted_rows)
             for bucket in np.flatnonzero(counts).tolist():
                 part, at = slice(int(stops[bucket] - counts[bucket]), int(stops[bucket])), int(starts[bucket])
                 self._store.transfer(os.pwritev, self._file, sorted_rows[part], at)
@@ -359,7 +359,7 @@ class _Scatter:
         with self._buffers.lend(count) as arrived, self._buffers.lend(count) as ordered:
             self._store.transfer(os.preadv, self._file, arrived, start)
             self._store.transfer(os.preadv, self._slots, slots, start)
-            packed_rows.put(arrived, slots.astype(np.int64), ordered)
+            packed_rows.put_rows(arrived, slots.astype(np.int64), ordered)
             yield ordered
 
 

@@ -182,7 +182,7 @@ def run_part(prepared: PreparedRows, part: Partition, passes: Passes) -> None:
     for number, seed in enumerate(part.seeds, 1):
         if seed is not None:
             rows.reshuffle(seed)
-        rows.run_pass([state for state in part.states if not state.finished], passes.start_pass(number, part))
+        rows.run_pass([state for state in part.states if not state.is_finished], passes.start_pass(number, part))
         passes.finish_pass(part)
 
 

@@ -392,7 +392,7 @@ def _describe_noise(noise: Mechanism | None) -> str | None:
 
 def _list_mechanisms(certificate: Certificate) -> tuple[tuple[str, str], ...]:
     moments, selection, sensitivity = certificate.moments, certificate.selection, certificate.sensitivity
-    separate = f"{certificate.models}, one per class, each with noise of its own"
+    separate = f"{certificate.model_count}, one per class, each with noise of its own"
     facts = {
         "algorithm": certificate.algorithm,
         "schema": None if certificate.draft is None else "found from the rows, by noisy counts",
@@ -401,7 +401,7 @@ def _list_mechanisms(certificate: Certificate) -> tuple[tuple[str, str], ...]:
         "noise in training": _describe_noise(certificate.training_noise),
         "noise of the weights": _describe_noise(certificate.release_noise),
         "sensitivity of the weights": None if sensitivity is None else f"{sensitivity.total:.6g}",
-        "models": separate if certificate.models > 1 else None,
+        "models": separate if certificate.model_count > 1 else None,
     }
     return tuple((name, text) for name, text in facts.items() if text)
 

@@ -56,7 +56,7 @@ def to_sklearn(model: Model) -> Any:
     if not loss.probabilistic:
         return set_weights(LinearSVC(), every, classes)
     estimator = LogisticRegression() if loss.softmax else LinkedLogisticRegression(loss)
-    if loss.vectors > 1 or model.schema.target.as_classes().is_binary:
+    if loss.vector_count > 1 or model.schema.target.as_classes().is_binary:
         plain = set_weights(estimator, every, classes)
         if not model.cut:
             return plain

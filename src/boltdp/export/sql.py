@@ -81,7 +81,7 @@ def write_probability_expression(model: Model, dialect: str, *, of: Value | None
 
 def _write_link(model: Model, margin: str, sql: Dialect) -> str:
     """Write the probability of the class with this margin; for one-vs-all models, its unnormalized probability."""
-    linked = model.certificate.problem.loss.link(margin, sql.constant)
+    linked = model.certificate.problem.loss.write_sql_link(margin, sql.constant)
     assert linked is not None  # a probabilistic loss of one vector has a link
     return linked
 
@@ -91,7 +91,7 @@ def _write_shares(model: Model, margins: Sequence[str], sql: Dialect) -> str:
     one, count = sql.constant(1.0), len(margins)
     # The minimum is e^-700, since underflow is an error in PostgreSQL.
     odds = f"exp({sql.maximum(['v - top', sql.constant(-700.0)])})"
-    if model.certificate.problem.loss.vectors == 1:
+    if model.certificate.problem.loss.vector_count == 1:
         odds = _write_link(model, "v", sql)  # one-vs-all
     total = sql.dot.format("odds", sql.constants([1.0] * count))
     # If all odds are 0, all classes are equally likely.

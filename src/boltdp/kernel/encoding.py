@@ -33,13 +33,13 @@ class Values(NamedTuple):
     n_codes: int = 0
 
     @classmethod
-    def of(cls, array: npt.NDArray[Any]) -> Values:
+    def from_array(cls, array: npt.NDArray[Any]) -> Values:
         """Wrap a NumPy array of numbers."""
         kept = np.ascontiguousarray(array)
         return cls(kept, kept.dtype.name, kept.ctypes.data)
 
     def with_codes(self, codes: npt.NDArray[np.int32]) -> Values:
-        """Return indices of a dictionary with the codes of its values."""
+        """Return these values as dictionary indices, where entry i of the dictionary has the code `codes[i]`."""
         return self._replace(keep=(self.keep, codes), codes=codes.ctypes.data, n_codes=len(codes))
 
 
@@ -62,7 +62,7 @@ class Packer:
         return self._memory[-1].ctypes.data
 
     def pack(self, values: Sequence[Values], out: PackedRows) -> PackedRows:
-        """Pack the values of all columns into `out`, which determines the number of rows; return the cells."""
+        """Pack the values of all columns into the rows of `out`, and return their cells before any projection."""
         _check_rows("out", out)
         if out.shape[1] != self.width or len(values) != self._columns:
             raise ParameterError(

@@ -48,11 +48,11 @@ class Segment:
 
     @property
     def slots(self) -> int:
-        """The number of slots in sums: see `feature_map.h`."""
+        """The number of slots, the entries of a sum over rows, that these features need: see `feature_map.h`."""
         return len(self.a) + (0 if not self.is_group else 1 if self.kind == "category" else 2)
 
-    def spread(self, weights: Doubles) -> Doubles:
-        """Return <w, x> for the features x of each slot of a group, along the last axis of the weights."""
+    def spread_weights(self, weights: Doubles) -> Doubles:
+        """Convert the weights of a group's features to weights of its slots: <w, x> for the features x of each slot."""
         absent, present = weights * self.a, weights * self.b
         below, above = _sums_before(present), _sums_after(absent)
         if self.kind == "steps":
@@ -61,8 +61,8 @@ class Segment:
         others = _sums_before(absent)[..., :-1] + above[..., 1:]
         return np.concatenate([above[..., :1], others + present], axis=-1)
 
-    def gather(self, sums: Doubles) -> Doubles:
-        """Return the sums of the features from the sums of the slots of a group, in its units, along the last axis."""
+    def gather_sums(self, sums: Doubles) -> Doubles:
+        """Convert sums of the slots of a group, in its units, to sums of its features, along the last axis."""
         sums = sums / np.where(self.units > 0, self.units, 1.0)
         if self.kind == "steps":
             below, above = _sums_before(sums[..., 1:]), _sums_after(sums[..., 1:])
@@ -74,7 +74,7 @@ class Segment:
     @cached_property
     def squares(self) -> Doubles:
         """The squared norm of the features of each slot of a group."""
-        return Segment(self.kind, self.a**2, self.b**2).spread(np.ones(len(self.a)))
+        return Segment(self.kind, self.a**2, self.b**2).spread_weights(np.ones(len(self.a)))
 
     @cached_property
     def units(self) -> Doubles:
@@ -104,7 +104,7 @@ class FeatureMap:
     ... ])
     >>> feature_map.cells, feature_map.dims
     (2, 4)
-    >>> feature_map.features(np.array([[1, 0.75, 1], [0, np.nan, -1]], np.float32))
+    >>> feature_map.compute_features(np.array([[1, 0.75, 1], [0, np.nan, -1]], np.float32))
     array([[ 1.  ,  0.5 , -1.  ,  1.  ,  0.25],
            [ 0.  ,  0.  , -1.  , -1.  ,  0.25]])
     """
@@ -125,7 +125,7 @@ class FeatureMap:
 
     @cached_property
     def block(self) -> npt.NDArray[np.uint8]:
-        """The feature map in the memory layout of C."""
+        """The feature map as bytes in the memory layout of C."""
         groups = [part for part in self.segments if part.is_group]
         counts = [[_KINDS.index(part.kind), len(part.a)] for part in self.segments]
         numbers = [*(part.a for part in self.segments), *(part.b for part in self.segments)]
@@ -137,7 +137,8 @@ class FeatureMap:
         block[:] = np.concatenate([words.view(np.uint8), np.concatenate(numbers).view(np.uint8)])
         return block
 
-    def features(self, rows: PackedRows) -> Doubles:
+    def compute_features(self, rows: PackedRows) -> Doubles:
+        """Return the label and the features of each packed row."""
         if rows.dtype != np.float32 or rows.ndim != 2 or rows.shape[1] != 1 + self.cells:
             raise ParameterError(
                 f"rows must be a 2-D array of float32 with 1 + {self.cells} columns, got {rows.dtype} of shape "
@@ -148,17 +149,17 @@ class FeatureMap:
         _library.feature_map_features(self.block.ctypes.data, contiguous.ctypes.data, len(rows), out.ctypes.data)
         return out
 
-    def spread(self, weights: Doubles) -> Doubles:
+    def spread_weights(self, weights: Doubles) -> Doubles:
         """Convert weights of features to weights of slots with the same <w, x>, along the last axis."""
         cuts = [*accumulate(len(part.a) for part in self.segments)][:-1]
         parts = [*zip(self.segments, np.split(weights, cuts, axis=-1), strict=True)]
         dense = [own for part, own in parts if not part.is_group]
-        return np.concatenate([*dense, *(part.spread(own) for part, own in parts if part.is_group)], axis=-1)
+        return np.concatenate([*dense, *(part.spread_weights(own) for part, own in parts if part.is_group)], axis=-1)
 
-    def gather(self, sums: Doubles) -> Doubles:
+    def gather_sums(self, sums: Doubles) -> Doubles:
         """Convert sums of slots to sums of features, along the last axis."""
         parts = self.split_slots(sums)
-        return np.concatenate([part.gather(own) if part.is_group else own for part, own in parts], axis=-1)
+        return np.concatenate([part.gather_sums(own) if part.is_group else own for part, own in parts], axis=-1)
 
     def split_slots(self, sums: Numbers) -> Iterator[tuple[Segment, Numbers]]:
         """Yield each segment with the sums of its slots, along the last axis."""
@@ -173,15 +174,15 @@ class FeatureMap:
 
 
 def slot_weights(weights: Doubles, feature_map: FeatureMap | None) -> Doubles:
-    """Return a C-contiguous array of weights of slots; without a feature map every feature is a slot."""
+    """Convert weights of features to a C-contiguous array of weights of slots; they are the same without a map."""
     if feature_map is not None:
         if feature_map.dims != weights.shape[-1]:
             raise ParameterError(f"feature_map must be of {weights.shape[-1]} features, got {feature_map.dims}")
-        weights = feature_map.spread(weights)
+        weights = feature_map.spread_weights(weights)
     return np.ascontiguousarray(weights, np.float64)
 
 
-def scores(rows: PackedRows, weights: Doubles, feature_map: FeatureMap | None = None) -> Doubles:
+def compute_scores(rows: PackedRows, weights: Doubles, feature_map: FeatureMap | None = None) -> Doubles:
     """Return <w, x> for each packed row x, scaled into the unit ball, and each weight vector, (vectors, dims).
 
     Without a feature map the cells are the features.

@@ -9,7 +9,7 @@ import numpy as np
 from boltdp._arrays import Doubles
 from boltdp.errors import ParameterError
 from boltdp.kernel.feature_map import FeatureMap, slot_weights
-from boltdp.kernel.packed_rows import of_hashes
+from boltdp.kernel.packed_rows import count_sampled_hashes
 from boltdp.kernel.sgd import _library, _make_class_weights, _pointer
 from boltdp.kernel.sum_state import Summation, check_finite
 from boltdp.losses import Loss
@@ -59,9 +59,9 @@ class DerivativeSums(Summation):
         second_order = hessian or direction is not None
         if second_order and loss.simplex is None:
             raise ParameterError(f"loss must have a Hessian everywhere, got {loss.name!r}")
-        if loss.vectors > 1:
-            classes = loss.vectors
-        weights = check_finite("weights", weights, (loss.vectors, weights.shape[-1]))
+        if loss.vector_count > 1:
+            classes = loss.vector_count
+        weights = check_finite("weights", weights, (loss.vector_count, weights.shape[-1]))
         direction = None if direction is None else check_finite("direction", direction, weights.shape)
         dims = weights.shape[1]
         weights = slot_weights(weights, feature_map)
@@ -69,13 +69,13 @@ class DerivativeSums(Summation):
             raise ParameterError(f"clip must be > 0, and infinite for anything but the gradient, got {clip}")
         if hessian and direction is not None:
             raise ParameterError("hessian must be False where there is a direction, got True")
-        hashes = of_hashes(share)
+        hashes = count_sampled_hashes(share)
         cells, slots = dims if feature_map is None else feature_map.cells, weights.shape[1]
         if hessian and slots > MAX_HESSIAN_SLOTS:
             raise ParameterError(f"weights must be of <= {MAX_HESSIAN_SLOTS} slots for a Hessian, got {slots}")
         self._hessian = hessian
         self.share = share  #: the share of the rows that is summed
-        self._shape = (loss.vectors, slots, slots) if hessian else (loss.vectors, slots)
+        self._shape = (loss.vector_count, slots, slots) if hessian else (loss.vector_count, slots)
         # The grid is fixed, so the direction is scaled to norm below 1, by a power of two, which is exact.
         self._exponent = 0
         if direction is not None:
@@ -93,7 +93,7 @@ class DerivativeSums(Summation):
 
     @property
     def rows(self) -> int:
-        """The number of summed rows that are not neutral, which is as private as the rows."""
+        """The number of summed rows, without ignored ones, which is as private as the rows."""
         return int(np.frombuffer(self._block, np.uint64, 1, _ROWS_OFFSET)[0])
 
     @property
@@ -104,10 +104,10 @@ class DerivativeSums(Summation):
         out = np.ldexp(out, self._exponent)
         if self._feature_map is None:
             return out
-        gathered = self._feature_map.gather(out)
+        gathered = self._feature_map.gather_sums(out)
         if not self._hessian:
             return gathered
-        return np.ascontiguousarray(self._feature_map.gather(gathered.swapaxes(-1, -2)))
+        return np.ascontiguousarray(self._feature_map.gather_sums(gathered.swapaxes(-1, -2)))
 
 
 def _exponent_above(numbers: Doubles) -> int:

@@ -19,26 +19,27 @@ _SAMPLE_BLOCK_ROWS = 4096
 MAX_SHIFT = 32
 
 
-def take(rows: PackedRows, places: Integers, out: PackedRows) -> None:
+def take_rows(rows: PackedRows, places: Integers, out: PackedRows) -> None:
     """Copy rows by source position: `out[i] = rows[places[i]]`."""
     _check_places(places, rows=len(rows))
     _move_rows(_library.packing_take, rows, places, out, count=len(out))
 
 
-def put(rows: PackedRows, places: Integers, out: PackedRows) -> None:
+def put_rows(rows: PackedRows, places: Integers, out: PackedRows) -> None:
     """Copy rows by target position: `out[places[i]] = rows[i]`; of duplicate places, one wins."""
     _check_places(places, rows=len(out))
     _move_rows(_library.packing_put, rows, places, out, count=len(rows))
 
 
-def sampled(rows: PackedRows, share: float) -> PackedRows:
-    """Return the sample of rows that sums of this share use, selected by a hash of their contents.
+def sample_packed_rows(rows: PackedRows, share: float) -> PackedRows:
+    """Return the sample of packed rows, about this share of them, that a hash of their contents selects.
 
-    >>> sampled(np.array([[0.25], [0.5], [0.75]], np.float32), 0.5)[:, 0]
+    >>> sample_packed_rows(np.array([[0.25], [0.5], [0.75]], np.float32), 0.5)[:, 0]
     array([0.25, 0.75], dtype=float32)
     """
     _check_rows("rows", rows)
-    hashes, buffer = of_hashes(share), np.empty((min(len(rows), _SAMPLE_BLOCK_ROWS), rows.shape[1]), np.float32)
+    hashes = count_sampled_hashes(share)
+    buffer = np.empty((min(len(rows), _SAMPLE_BLOCK_ROWS), rows.shape[1]), np.float32)
 
     def sample(part: PackedRows) -> PackedRows:
         taken = _library.packing_sample(part.ctypes.data, *part.shape, hashes, buffer.ctypes.data)
@@ -49,7 +50,7 @@ def sampled(rows: PackedRows, share: float) -> PackedRows:
     )
 
 
-def of_hashes(share: float) -> int:
+def count_sampled_hashes(share: float) -> int:
     """Return the number of 32-bit hash values that belong to a sample of this share."""
     if not 0 < share <= 1:
         raise ParameterError(f"share must be above 0 and at most 1, got {share}")
@@ -59,7 +60,7 @@ def of_hashes(share: float) -> int:
 def sort_by_bucket(
     positions: Integers, *, shift: int, buckets: int
 ) -> tuple[Integers, npt.NDArray[np.uint32], Integers]:
-    """Sort rows by bucket, of 2^shift positions each; return the order, the slots, and the size of each bucket."""
+    """Sort rows by bucket of 2^shift positions; return their order, positions in buckets, and the bucket sizes."""
     if not 0 <= shift <= MAX_SHIFT or buckets < 1:
         raise ParameterError(f"shift must be from 0 to {MAX_SHIFT} and buckets >= 1, got {shift} and {buckets}")
     _check_places(positions, rows=buckets << shift)
@@ -70,7 +71,7 @@ def sort_by_bucket(
     return order, slots, counts
 
 
-def project(rows: PackedRows, matrix: Doubles, out: PackedRows) -> None:
+def project_rows(rows: PackedRows, matrix: Doubles, out: PackedRows) -> None:
     """Multiply the features of packed rows by a matrix, after scaling them into the unit ball as the row guard does.
 
     The projected features of a neutral row are NaN, so that it stays neutral.
@@ -93,7 +94,7 @@ def permuted_position(start: int, count: int, *, rows: int, seed: int) -> Intege
 
 
 def source_position(start: int, count: int, *, rows: int, seed: int) -> Integers:
-    """Return the rows at the positions start .. start+count-1: the inverse of `permuted_position`."""
+    """Return which rows the permutation of the seed moves to the positions start .. start+count-1."""
     return _compute_positions(_library.packing_source, start, count, rows=rows, seed=seed)
 
 

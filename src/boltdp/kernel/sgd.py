@@ -151,8 +151,8 @@ class State:
         feature_map: FeatureMap | None = None,
     ) -> None:
         loss, schedule = recipe.loss, recipe.schedule
-        if loss.vectors > 1:
-            classes = loss.vectors
+        if loss.vector_count > 1:
+            classes = loss.vector_count
         if classes < 2:
             raise ParameterError(f"classes must be >= 2, got {classes}")
         if not 0 <= positive < classes:
@@ -228,11 +228,12 @@ class State:
 
     @property
     def updates(self) -> int:
+        """The number of updates done so far."""
         return int(self._header.updates)
 
     @property
     def row(self) -> int:
-        """Number of processed rows of the current pass."""
+        """The number of rows of the current pass that were processed."""
         return int(self._header.row)
 
     @property
@@ -241,12 +242,12 @@ class State:
         return int(header.updates // header.recipe.batches)
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         return self.passes_done == int(self._header.recipe.passes)
 
     @property
     def cells(self) -> int:
-        """Numbers of a packed row, without its label."""
+        """The number of cells of a packed row, which are all its numbers but the label."""
         return int(_library.sgd_cells(self._block.ctypes.data))
 
 
@@ -299,12 +300,12 @@ def run(
 
 
 def _build_number(build: str | None) -> int:
-    if build is not None and build not in builds():
-        raise ParameterError(f"build must be one of {', '.join(builds())}, got {build!r}")
+    if build is not None and build not in list_builds():
+        raise ParameterError(f"build must be one of {', '.join(list_builds())}, got {build!r}")
     return _FASTEST if build is None else _BUILDS[build]
 
 
-def builds() -> tuple[str, ...]:
+def list_builds() -> tuple[str, ...]:
     """Return the instruction-set builds that this machine can run, the portable one first."""
     return tuple(name for name, number in _BUILDS.items() if _library.sgd_has_build(number))
 
@@ -321,7 +322,7 @@ def _check_noise(recipe: Recipe, noise: Mechanism | None, key: bytes | None) -> 
 
 
 def _make_class_weights(weights: tuple[float, ...] | None, classes: int) -> Doubles | None:
-    """Convert class weights to an array; raise ParameterError unless there is one for each class."""
+    """Convert class weights to an array for C; raise ParameterError unless there is one for each class."""
     if weights is None:
         return None
     if len(weights) != classes:
@@ -330,7 +331,7 @@ def _make_class_weights(weights: tuple[float, ...] | None, classes: int) -> Doub
 
 
 def _pointer(numbers: Doubles | FeatureMap | None) -> int | None:
-    """Return the address of numbers, or of the block of a feature map; None without any."""
+    """Return the memory address of an array or of a feature map for C; None for None."""
     if numbers is None:
         return None
     return numbers.ctypes.data if isinstance(numbers, np.ndarray) else numbers.block.ctypes.data

@@ -55,15 +55,15 @@ class Summation:
         if code:
             raise ParameterError(_error_text(code))
 
-    def fresh(self) -> Self:
-        """Return the same sum before its first row."""
+    def copy_empty(self) -> Self:
+        """Return a copy of this sum before its first row."""
         other = copy.copy(self)
         other._block = _aligned_block(self._first.size)
         other._block[:] = self._first
         return other
 
     def join(self, other: Self) -> None:
-        """Add another sum, made by `fresh`, over other rows."""
+        """Add the sum over other rows of a copy that `copy_empty` made."""
         if not self._absorb(other._block):
             raise ParameterError(self._mismatch)
 
@@ -83,7 +83,7 @@ class Summation:
         code = _library.sum_check(block.ctypes.data, block.size)
         if code:
             raise DataError(f"cannot go on from these bytes: {_error_text(code)}")
-        if not self.fresh()._absorb(block):
+        if not self.copy_empty()._absorb(block):
             raise DataError(self._mismatch)
         self._block = block
 

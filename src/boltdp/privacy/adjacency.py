@@ -13,7 +13,7 @@ class Adjacency(Enum):
 
     @property
     def unit(self) -> str:
-        """The unit of privacy, in two words."""
+        """The unit of privacy in words: "one row" or "one person"."""
         return "one row" if self is Adjacency.REPLACE_ONE else "one person"
 
     @property
@@ -31,5 +31,5 @@ class Adjacency(Enum):
 
     @classmethod
     def of(cls, person_rows: int | None) -> Adjacency:
-        """Return the relation for this maximum number of rows per person; None: neighbours differ in one row."""
+        """Return the relation for at most `person_rows` rows per person; None: neighbours differ in one row."""
         return cls.REPLACE_ONE if person_rows is None else cls.REPLACE_PERSON

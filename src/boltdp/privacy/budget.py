@@ -41,12 +41,12 @@ class Budget:
         parts = check_whole_number(parts, "parts", least=1)
         return Budget(_divide_down(self.epsilon, parts), _divide_down(self.delta, parts))
 
-    def take(self, share: float) -> tuple[Budget, Budget]:
-        """Return a share, from 0 to 1, and the remaining budget; their sum never exceeds the whole."""
+    def take_share(self, share: float) -> tuple[Budget, Budget]:
+        """Return a share, from 0 to 1, of this budget, and the remaining one; their sum never exceeds the whole."""
         taken = Budget(self.epsilon * share, self.delta * share)
-        return taken, self.less(taken)
+        return taken, self.subtract(taken)
 
-    def less(self, part: Budget) -> Budget:
+    def subtract(self, part: Budget) -> Budget:
         """Return the remaining budget after a part was spent; their sum never exceeds the whole."""
         return Budget(_subtract_down(self.epsilon, part.epsilon), _subtract_down(self.delta, part.delta))
 

@@ -22,7 +22,7 @@ from boltdp.privacy.events.event import (
     mark_non_private,
     strip_non_private,
 )
-from boltdp.privacy.events.noisy_counts import is_draft
+from boltdp.privacy.events.noisy_counts import is_schema_draft
 from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.privacy.events.noisy_sgd import NoisyUpdates
 from boltdp.privacy.events.selection import Selection
@@ -73,9 +73,9 @@ class Certificate:
         return self.training.problem
 
     @cached_property
-    def models(self) -> int:
+    def model_count(self) -> int:
         """The number of models that were trained and released together."""
-        return self.spent.models
+        return self.spent.model_count
 
     @cached_property
     def selection(self) -> Selection | None:
@@ -94,8 +94,8 @@ class Certificate:
 
     @cached_property
     def draft(self) -> BudgetedEvent | None:
-        """The private draft of the schema, if there was one."""
-        return next((part for part in self.parts if is_draft(part.event)), None)
+        """The noisy counts from which the schema was drafted, if there were any."""
+        return next((part for part in self.parts if is_schema_draft(part.event)), None)
 
     @cached_property
     def training_noise(self) -> Mechanism | None:
@@ -111,6 +111,7 @@ class Certificate:
 
     @property
     def rows(self) -> int:
+        """The number of private rows that the guarantee is about."""
         return self.problem.rows if self.selection is None else self.selection.rows
 
     @property
@@ -124,6 +125,7 @@ class Certificate:
 
     @cached_property
     def seeded(self) -> bool:
+        """Whether the noise came from a seed, so that the release is not private."""
         return SEEDED in self.spent.non_private_reasons
 
     @cached_property
@@ -148,7 +150,7 @@ class Certificate:
         parameters = f"ε = {epsilon:g}, δ = {delta:g}" if delta else f"ε = {epsilon:g}"
         factor = math.exp(epsilon) if epsilon < 700 else math.inf
         claim = (
-            f"({parameters})-differentially private: changing {self._changed_rows(rows)} "
+            f"({parameters})-differentially private: changing {self._describe_change(rows)} "
             f"{'would change' if planned else 'changes'} the probability of any outcome by at most a factor of "
             f"{factor:.3g}{f', plus {delta:g}' if delta else ''}."
         )
@@ -162,7 +164,7 @@ class Certificate:
             )
         return claim
 
-    def _changed_rows(self, rows: int) -> str:
+    def _describe_change(self, rows: int) -> str:
         if self.person_rows is None:
             return f"any one of the {rows:,} rows"
         used = "one is used" if self.person_rows == 1 else f"at most {self.person_rows:,} are used"
@@ -178,7 +180,7 @@ class Certificate:
             "delta": self.budget.delta if self.budget else None,
             "algorithm": self.algorithm,
             "rows": self.rows,
-            "models": self.models,
+            "models": self.model_count,
             "spent": to_record(self.spent),
             "version": self.version,
         }
@@ -211,7 +213,7 @@ def certify(
     seeded: bool = False,
     reasons: tuple[str, ...] = (),
 ) -> Certificate:
-    """Certify a training planned for the budget that remains after the draft of its schema and `before`.
+    """Return the certificate of a training after the noisy counts that drafted its schema and the release `before`.
 
     `before` is the release that standardizes the features. `reasons` state why the guarantee does not hold, for causes
     outside the privacy core, such as classes read from the data.
@@ -220,7 +222,7 @@ def certify(
     """
     spent, left = training, budget
     if draft is not None and draft.budget is not None and budget is not None:
-        left = budget.less(draft.budget)
+        left = budget.subtract(draft.budget)
     if before is not None:
         spent = compose(
             before, BudgetedEvent(None if left is None else subtract_spent(left, before, training), training)
@@ -231,9 +233,9 @@ def certify(
 
 
 def subtract_spent(whole: Budget, before: BudgetedEvent | None, training: Event | None = None) -> Budget:
-    """Return the remaining budget for a training after a part of it was spent.
+    """Return the part of `whole` that remains for a training after the release `before`.
 
-    It follows from basic composition, unless both the part and the training (as planned for any budget) are Gaussian:
+    It follows from basic composition, unless `before` and the training (planned for any budget) are both Gaussian:
     then their composition as Gaussian mechanisms uses the whole budget.
 
     Proof: noisy_moments.md 3
@@ -241,7 +243,7 @@ def subtract_spent(whole: Budget, before: BudgetedEvent | None, training: Event 
     """
     if before is None or before.budget is None:
         return whole
-    left, spent = whole.less(before.budget), before.event.mu
+    left, spent = whole.subtract(before.budget), before.event.mu
     if spent is None or training is None or training.mu is None:
         return left
     squared = ((1.0 - TOLERANCE) / gaussian_sigma(whole)) ** 2 - spent**2
@@ -254,7 +256,7 @@ def subtract_spent(whole: Budget, before: BudgetedEvent | None, training: Event 
 
 
 def fits_budget(event: Event, budget: Budget) -> bool:
-    """Return whether an event is within a budget, up to the relative `TOLERANCE`."""
+    """Return whether the delta of an event at the budget's epsilon is within the budget, up to `TOLERANCE`."""
     target = budget.delta or 1e-9
     if event.delta(budget.epsilon, target=target) <= budget.delta:
         return True
@@ -271,7 +273,7 @@ def why_not_private(event: Event, budget: Budget | None) -> tuple[str, ...]:
 
 
 def verify(certificate: Certificate) -> None:
-    """Recompute delta from the certificate's public numbers; raise CertificateError if it exceeds the claim.
+    """Raise CertificateError if the delta that follows from a certificate's events exceeds the claimed one.
 
     The noise of a model that states why it is not private is checked too, unless the noise is as published in a paper
     or the stated reason lies in the events themselves.
@@ -288,7 +290,7 @@ def verify(certificate: Certificate) -> None:
         )
 
 
-def check_within(certificate: Certificate, *, epsilon: float | None, delta: float | None) -> None:
+def check_claimed_budget(certificate: Certificate, *, epsilon: float | None, delta: float | None) -> None:
     """Raise CertificateError if a certificate claims no budget, or one above a limit; None: no limit."""
     limits = {"epsilon": epsilon, "delta": delta}
     for name, limit in limits.items():

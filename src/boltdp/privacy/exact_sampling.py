@@ -42,17 +42,17 @@ def add_noise(mechanism: Mechanism, vector: Doubles, random_bytes: RandomBytes) 
         raise ParameterError(f"weights must be a vector of {mechanism.dimensions}, got shape {vector.shape}")
     if not np.isfinite(vector).all():  # the loop below would never end
         raise ParameterError("weights must be finite, and one is not")
-    draw = _spherical if mechanism.kind == "spherical" else _gaussian
+    draw = _make_spherical if mechanism.kind == "spherical" else _make_gaussian
     per_coordinate = 2 if mechanism.kind == "spherical" else 1
     uniforms = Uniforms(per_coordinate * (mechanism.dimensions + mechanism.dimensions % 2), random_bytes)
     quick = _add_noise_in_c(mechanism, uniforms, vector)
     if quick is not None:
         return quick
-    exact, exponent = vector.tolist(), mechanism.grid
+    exact, exponent = vector.tolist(), mechanism.grid_exponent
     while True:
-        with precision(uniforms.bits + 4):
+        with precision(uniforms.bits_read + 4):
             noise = draw(uniforms.intervals(), mechanism.dimensions, arb(mechanism.scale))
-            points = _grid_points([c + given for c, given in zip(noise, exact, strict=True)], exponent)
+            points = _round_to_grid([c + given for c, given in zip(noise, exact, strict=True)], exponent)
         if points is not None:
             step = Fraction(2) ** -exponent  # a grid index may overflow a float although the sum does not
             return np.array([float(point * step) for point in points])
@@ -64,7 +64,12 @@ def _add_noise_in_c(mechanism: Mechanism, uniforms: Uniforms, vector: Doubles) -
     given, out = np.ascontiguousarray(vector, dtype=np.float64), np.empty(mechanism.dimensions)
     draw = _library.exact_spherical if mechanism.kind == "spherical" else _library.exact_gaussian
     sure = draw(
-        uniforms.first, mechanism.scale, mechanism.grid, given.ctypes.data, mechanism.dimensions, out.ctypes.data
+        uniforms.first,
+        mechanism.scale,
+        mechanism.grid_exponent,
+        given.ctypes.data,
+        mechanism.dimensions,
+        out.ctypes.data,
     )
     return out if sure else None
 
@@ -75,10 +80,7 @@ def system_bytes(count: int) -> bytes:
 
 
 def seeded_bytes(seed: int | str) -> RandomBytes:
-    """Return a reproducible source for tests and research: whoever knows the seed can subtract the noise.
-
-    The source of a string differs from that of any number.
-    """
+    """Return a reproducible source for tests and research: whoever knows the seed can subtract the noise."""
     return random.Random(seed).randbytes
 
 
@@ -93,11 +95,12 @@ class Uniforms:
         self._streams = [self.first]
 
     @property
-    def bits(self) -> int:
+    def bits_read(self) -> int:
+        """The number of random bits that are known of each uniform."""
         return WORD_BITS * (1 + len(self._streams))
 
     def refine(self) -> None:
-        """Read one more word of each uniform."""
+        """Read WORD_BITS more random bits of each uniform."""
         self._streams.append(self._random_bytes(8 * self._count))
 
     def intervals(self) -> list[arb]:
@@ -110,8 +113,8 @@ class Uniforms:
         return intervals
 
 
-def _gaussian(uniforms: list[arb], dimensions: int, scale: arb) -> list[arb]:
-    """Return normals by the Box-Muller transform of pairs of uniforms."""
+def _make_gaussian(uniforms: list[arb], dimensions: int, scale: arb) -> list[arb]:
+    """Return Gaussian noise of this scale from uniforms, by the Box-Muller transform."""
     normals, minus_two = [], arb(-2)
     for u, v in zip(uniforms[0::2], uniforms[1::2], strict=True):
         length = (u.log() * minus_two).sqrt() * scale
@@ -121,17 +124,17 @@ def _gaussian(uniforms: list[arb], dimensions: int, scale: arb) -> list[arb]:
     return normals[:dimensions]
 
 
-def _spherical(uniforms: list[arb], dimensions: int, scale: arb) -> list[arb]:
-    """Return a uniform direction times a Gamma(dimensions, scale) norm, a sum of exponentials -scale * ln U."""
+def _make_spherical(uniforms: list[arb], dimensions: int, scale: arb) -> list[arb]:
+    """Return spherical noise from uniforms: a random direction times a Gamma norm, a sum of exponentials."""
     half = len(uniforms) // 2
-    normals = _gaussian(uniforms[:half], dimensions, arb(1))
+    normals = _make_gaussian(uniforms[:half], dimensions, arb(1))
     product = math.prod(uniforms[half : half + dimensions], start=arb(1))
     square = sum((normal * normal for normal in normals), arb(0))
     stretch = -product.log() / square.sqrt() * scale
     return [stretch * normal for normal in normals]
 
 
-def _grid_points(values: list[arb], exponent: int) -> list[int] | None:
+def _round_to_grid(values: list[arb], exponent: int) -> list[int] | None:
     """Return the grid index nearest to each value, or None if an interval touches two grid cells."""
     unit, half = arb((1, exponent)), arb(0.5)
     points = [(value * unit + half).floor().unique_fmpz() for value in values]

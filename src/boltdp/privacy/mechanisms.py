@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, get_args
+from typing import Literal
 
 from flint import arb, ctx
 
 from boltdp._bisect import bisect
-from boltdp.errors import ParameterError, check_number, check_whole_number
+from boltdp.errors import ParameterError, check_choice, check_number, check_whole_number
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.spherical_delta import find_spherical_scale, spherical_bits, spherical_delta
 
@@ -38,8 +38,7 @@ class Mechanism:
     dimensions: int
 
     def __post_init__(self) -> None:
-        if self.kind not in get_args(Kind):
-            raise ParameterError(f"the kind of noise must be one of {', '.join(get_args(Kind))}, got {self.kind!r}")
+        check_choice(self.kind, "the kind of noise", Kind)
         if not 0 < check_number(self.scale, "scale") < math.inf:
             raise ParameterError(f"the scale of noise must be a finite number > 0, got {self.scale}")
         check_whole_number(self.dimensions, "dimensions", least=1)
@@ -57,8 +56,8 @@ class Mechanism:
         return self.scale * (math.sqrt(self.dimensions + 1) if self.kind == "spherical" else 1.0)
 
     @property
-    def grid(self) -> int:
-        """The grid exponent: released numbers are multiples of 2^-grid."""
+    def grid_exponent(self) -> int:
+        """The exponent g of the grid: released numbers are multiples of 2^-g."""
         return GRID_BITS - math.frexp(self.scale)[1]
 
     def delta(self, epsilon: float, *, sensitivity: float) -> float:
@@ -68,9 +67,9 @@ class Mechanism:
         """
         if self.kind == "gaussian":
             with precision(256):
-                return upper(gaussian_delta(arb(sensitivity) / arb(self.scale), arb(epsilon)))
+                return round_up_delta(gaussian_delta(arb(sensitivity) / arb(self.scale), arb(epsilon)))
         with precision(spherical_bits(sensitivity / self.scale)):
-            return upper(spherical_delta(arb(sensitivity) / arb(self.scale), arb(epsilon), self.dimensions))
+            return round_up_delta(spherical_delta(arb(sensitivity) / arb(self.scale), arb(epsilon), self.dimensions))
 
 
 def calibrate(sensitivity: float, *, dimensions: int, budget: Budget) -> Mechanism:
@@ -176,13 +175,13 @@ def gaussian_delta(distance: arb, epsilon: arb) -> arb:
 
 @contextmanager
 def precision(bits: int) -> Iterator[None]:
-    """Set the precision of interval arithmetic. The setting is global, so that a lock admits one thread at a time."""
+    """Set the bits of interval arithmetic inside `with`; the setting is global, so a lock admits one thread."""
     with _PRECISION_LOCK, ctx.workprec(bits):
         yield
 
 
-def upper(delta: arb) -> float:
-    """Return an upper bound on an enclosed delta as a float from 0 to 1."""
+def round_up_delta(delta: arb) -> float:
+    """Return the upper end of the enclosure of a delta as a float from 0 to 1, rounded up."""
     if not delta.is_finite():
         return 1.0
     rounded = float(delta.upper())

@@ -6,7 +6,7 @@
     `release_gradient`    noise in the sum of a scan
     `draw_update_keys`, `draw_sample_key`    keys of the kernel's noise in updates, and of its samples
     `release_weights`     noise after training
-    `choose`, `release_count`, `draw_trials`, `draw_index`    selection among candidates
+    `choose_by_errors`, `release_count`, `draw_trial_count`, `draw_index`    selection among candidates
 
 The events of a certificate state the noise, which was calibrated from public numbers before any row was read. A seed is
 accepted only if the certificate states it, which makes the result non-private.
@@ -25,7 +25,7 @@ from boltdp.errors import ParameterError
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.noisy_counts import NoisyCounts
-from boltdp.privacy.events.noisy_moments import UNIT, NoisyMoments, ReleasedMoments, check_rows
+from boltdp.privacy.events.noisy_moments import UNIT, NoisyMoments, ReleasedMoments, check_moment_rows
 from boltdp.privacy.exact_sampling import RandomBytes as RandomBytes
 from boltdp.privacy.exact_sampling import Uniforms, add_noise, seeded_bytes, system_bytes
 from boltdp.privacy.mechanisms import Mechanism, calibrate, precision
@@ -44,14 +44,14 @@ class Randomness:
         self.drawn = False  #: whether `stream` was ever called
 
     def stream(self, purpose: str = "") -> RandomBytes:
-        """Return the random bytes of one purpose; a seed has a stream per purpose, restarted by each call."""
+        """Return a source of random bytes for one purpose; with a seed, each call restarts the purpose's own source."""
         self.drawn = True
         if self.seed is None:
             return system_bytes
         return seeded_bytes(f"{purpose} {self.seed}" if purpose else self.seed)
 
     def spawn(self) -> Iterator[Randomness]:
-        """Yield independent sources without end; with a seed, those of the seed and the seeds after it."""
+        """Yield independent sources without end; with a seed, those of this seed and the following ones."""
         number = 0
         while True:
             yield self if self.seed is None else Randomness(self.seed + number)
@@ -59,7 +59,7 @@ class Randomness:
 
 
 def release_weights(weights: Doubles, certificate: Certificate, randomness: Randomness) -> Doubles:
-    """Add to `weights`, of shape (models, vectors, dims), the noise that `certificate` states.
+    """Return `weights`, of shape (models, vectors, dims), with the release noise that `certificate` states.
 
     Proof: mechanisms.md 3, 5
     """
@@ -75,17 +75,14 @@ def draw_linear_terms(certificate: Certificate, randomness: Randomness) -> Doubl
     """
     problem, noise = certificate.problem, certificate.training_noise
     check_seed(certificate, randomness)
+    zeros = np.zeros((certificate.model_count, problem.loss.vector_count, problem.dims))
     if noise is None:
-        return np.zeros((certificate.models, problem.loss.vectors, problem.dims))
-    random_bytes, zeros = randomness.stream("perturbation"), np.zeros(noise.dimensions)
-    drawn = [add_noise(noise, zeros, random_bytes).reshape(-1, problem.dims) for _ in range(certificate.models)]
-    return np.stack([problem.loss.from_basis(free) for free in drawn])
+        return zeros
+    return _add_noise_per_model(zeros, noise, certificate, randomness.stream("perturbation"))
 
 
 def release_gradient(sums: Doubles, certificate: Certificate, randomness: Randomness, *, scan: int) -> Doubles:
-    """Add to the sums of one scan, of shape (models, vectors, dims), the noise that `certificate` states.
-
-    With a seed, each scan has its own noise.
+    """Add the noise that `certificate` states to the gradient sums of one scan, of shape (models, vectors, dims).
 
     Proof: noisy_gradient_descent.md 2
     """
@@ -99,7 +96,7 @@ def _add_noise_per_model(
     numbers: Doubles, noise: Mechanism, certificate: Certificate, random_bytes: RandomBytes
 ) -> Doubles:
     problem = certificate.problem
-    shape = (certificate.models, problem.loss.vectors, problem.dims)
+    shape = (certificate.model_count, problem.loss.vector_count, problem.dims)
     if numbers.shape != shape:
         raise ParameterError(f"weights must have shape {shape}, got {numbers.shape}")
     # Several vectors sum to zero, so the noise is added in the basis of their free directions.
@@ -109,24 +106,23 @@ def _add_noise_per_model(
 
 def draw_update_keys(certificate: Certificate, random_bytes: RandomBytes) -> list[bytes | None]:
     """Draw a key for the noise inside the training of each model; None where there is no such noise."""
-    return [None if certificate.training_noise is None else random_bytes(KEY_BYTES) for _ in range(certificate.models)]
+    return [
+        None if certificate.training_noise is None else random_bytes(KEY_BYTES) for _ in range(certificate.model_count)
+    ]
 
 
 def draw_sample_key(random_bytes: RandomBytes) -> bytes:
-    """Draw the key of the samples of one pass, which must stay as secret as the rows."""
+    """Draw the key of the row samples of one pass of SGD, which must stay as secret as the rows."""
     return random_bytes(KEY_BYTES)
 
 
 def release_moments(
     sums: Integers, event: NoisyMoments, randomness: Randomness, *, rows: int, numbers: Booleans
 ) -> ReleasedMoments:
-    """Add the noise that `event` states to `sums`, the two rows of `boltdp.kernel.feature_sums`.
-
-    `numbers` is the mask of numeric features.
-    """
+    """Return noisy moments from the `sums` of `kernel.feature_sums`; `numbers` is the mask of numeric features."""
     if sums.shape != (2, event.features) or numbers.shape != (event.features,) or numbers.sum() != event.numbers:
         raise ParameterError(f"sums must be of {event.features} features, {event.numbers} of them numbers")
-    check_rows(rows, clip_norm=event.clip_norm)
+    check_moment_rows(rows, clip_norm=event.clip_norm)
     if event.moments == "squares":
         vector = np.concatenate([sums[0], sums[1][numbers]]) * UNIT
     else:
@@ -163,7 +159,7 @@ def release_values(counts: Mapping[V, int], event: NoisyCounts, random_bytes: Ra
     return {value: count for count, value in sorted(above, key=lambda pair: (-pair[0], str(pair[1])))}
 
 
-def choose(errors: Sequence[int], *, epsilon: float, random_bytes: RandomBytes) -> int:
+def choose_by_errors(errors: Sequence[int], *, epsilon: float, random_bytes: RandomBytes) -> int:
     """Draw index i with probability proportional to exp(-epsilon * errors[i] / 2): the exponential mechanism.
 
     The draw is exact: the index of the smallest ln(-ln U_i) + epsilon*errors[i]/2 has this distribution, and more bits
@@ -176,7 +172,7 @@ def choose(errors: Sequence[int], *, epsilon: float, random_bytes: RandomBytes) 
         raise ParameterError("errors must have at least one count, got none")
     uniforms = Uniforms(len(errors), random_bytes)
     while True:
-        with precision(uniforms.bits + 64):
+        with precision(uniforms.bits_read + 64):
             penalties = [arb(epsilon) * int(count) / 2 for count in errors]
             keys = [(-u.log()).log() + penalty for u, penalty in zip(uniforms.intervals(), penalties, strict=True)]
             for i, key in enumerate(keys):
@@ -196,14 +192,14 @@ def release_count(count: int, *, epsilon: float, random_bytes: RandomBytes, chan
     return float(add_noise(mechanism, np.array([float(count)]), random_bytes)[0])
 
 
-def draw_trials(mean: float, random_bytes: RandomBytes) -> int:
-    """Draw the number of trials from the geometric distribution with this mean. It must stay secret.
+def draw_trial_count(mean: float, random_bytes: RandomBytes) -> int:
+    """Draw the number of trials of a tuning, which must stay secret, from the geometric distribution with this mean.
 
     Proof: selection.md 2.3, 2.4
     """
     uniforms = Uniforms(1, random_bytes)
     while True:
-        with precision(uniforms.bits + 64):
+        with precision(uniforms.bits_read + 64):
             (u,) = uniforms.intervals()
             more = (u.log() / (1 - 1 / arb(mean)).log()).floor().unique_fmpz()
         if more is not None:
@@ -237,8 +233,8 @@ def is_on_release_grid(weights: Doubles, certificate: Certificate) -> bool:
             if not np.abs(weights.sum(axis=1)).max() <= tolerance:
                 return False
             weights = basis @ weights
-        steps = np.ldexp(weights, noise.grid)
-        return bool((np.abs(steps - np.rint(steps)) <= np.ldexp(tolerance, noise.grid)).all())
+        steps = np.ldexp(weights, noise.grid_exponent)
+        return bool((np.abs(steps - np.rint(steps)) <= np.ldexp(tolerance, noise.grid_exponent)).all())
 
 
 def check_seed(certificate: Certificate, randomness: Randomness) -> None:

@@ -124,13 +124,14 @@ def known_events() -> Mapping[str, type[Event]]:
 
 @cache
 def _find_fields(kind: Any) -> tuple[Mapping[str, Any], frozenset[str]]:
-    """Return the type of each field of a dataclass, and the names of those that a record must have."""
+    """Return the types of a dataclass's fields by name, and the names of those that a record must have."""
     fields, hints = dataclasses.fields(kind), get_type_hints(kind)
     required = frozenset(field.name for field in fields if field.metadata != IF_GIVEN)
     return {field.name: hints[field.name] for field in fields}, required
 
 
 def _require(holds: bool, value: Any, where: str, wanted: str) -> Any:
+    """Return `value`; raise ValueError, with `where` it was read and what was `wanted`, unless `holds`."""
     if not holds:
         raise ValueError(f"{where} must be {wanted}")
     return value

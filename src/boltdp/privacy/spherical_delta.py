@@ -39,16 +39,16 @@ def spherical_delta(distance: arb, epsilon: arb, dimensions: int) -> arb:
     factor = half**2 * (half / 2) ** order / (2 * arb.pi().sqrt() * (order + 1.5).gamma())
     near = factor * half.bessel_k(order)
     far = factor * half.bessel_k(order + 1) * (dimensions - 1) / half
-    return _integral(half, epsilon, dimensions, far=far, near=near)
+    return _integrate_density(half, epsilon, dimensions, far=far, near=near)
 
 
 def spherical_bits(distance: float) -> int:
-    """Return a precision for 12 or more correct digits of `spherical_delta`, whose series has much cancellation."""
+    """Return the bits of precision at which `spherical_delta` has 12 or more correct digits despite cancellation."""
     return 160 + int(5.0 * min(distance, MAX_DISTANCE))
 
 
 def find_spherical_scale(spent: Callable[[float], arb], *, delta: float, pure: float) -> float:
-    """Return the smallest scale, to 10 digits, that certainly has at most `delta`; never above `pure`, without delta.
+    """Return the smallest noise scale, to 10 digits, with at most `delta`, or `pure`, the scale for a delta of 0.
 
     `spent` returns an enclosure of the delta of a scale, decreasing in the scale. A scale with an enclosure too wide
     to decide is rejected.
@@ -56,12 +56,12 @@ def find_spherical_scale(spent: Callable[[float], arb], *, delta: float, pure: f
     Proof: mechanisms.md 6
     """
 
-    def scale(shortfall: float) -> float:
+    def scale_at(shortfall: float) -> float:
         return pure / (1.0 + math.exp(shortfall))
 
     def excess(shortfall: float) -> float:
         """Return the log ratio of the scale's delta to the allowed one, rounded up; 1 if it is not finite."""
-        most = math.nextafter(float((spent(scale(shortfall)) / arb(delta)).upper().log().upper()), math.inf)
+        most = math.nextafter(float((spent(scale_at(shortfall)) / arb(delta)).upper().log().upper()), math.inf)
         return most if math.isfinite(most) else 1.0
 
     # The excess is nearly linear in `shortfall`, the log of the relative gain over pure noise.
@@ -73,7 +73,7 @@ def find_spherical_scale(spent: Callable[[float], arb], *, delta: float, pure: f
     # Regula falsi, Illinois variant: the value at an end that is kept is halved.
     goal = -TOLERANCE / 2
     left, right, stayed = below - goal, above - goal, ""
-    while below < -TOLERANCE and scale(low) > scale(high) * (1.0 + TOLERANCE):
+    while below < -TOLERANCE and scale_at(low) > scale_at(high) * (1.0 + TOLERANCE):
         middle = high - (high - low) * right / (right - left)
         value = excess(middle)
         if value <= 0:
@@ -82,10 +82,10 @@ def find_spherical_scale(spent: Callable[[float], arb], *, delta: float, pure: f
         else:
             high, right = middle, value - goal
             left, stayed = (left / 2 if stayed == "left" else left), "left"
-    return scale(low)
+    return scale_at(low)
 
 
-def _integral(half: arb, epsilon: arb, dimensions: int, *, far: arb, near: arb) -> arb:
+def _integrate_density(half: arb, epsilon: arb, dimensions: int, *, far: arb, near: arb) -> arb:
     """Integrate (1 - v^2)^((n-3)/2) * (far + near*(1 - v^2)) * (e^(xv) - e^(epsilon-xv)) from c = epsilon/(2x) to 1.
 
     It uses the power series of the exponentials in x, which is `half`, and the moments J_k, the integrals of
@@ -97,7 +97,7 @@ def _integral(half: arb, epsilon: arb, dimensions: int, *, far: arb, near: arb) 
     signs = 1 - growth, 1 + growth
     room, exponent = 1 - least**2, arb(dimensions - 1) / 2
     edge, both = room**exponent, far + near
-    first = _first(room, exponent)
+    first = _compute_first_moment(room, exponent)
     moment, following = first, edge / (dimensions - 1)
     total, weight, k = arb(0), arb(1), 0
     while not (k > 2 * half and weight < tiny):
@@ -112,7 +112,7 @@ def _integral(half: arb, epsilon: arb, dimensions: int, *, far: arb, near: arb) 
     return total + rest.union(-rest)
 
 
-def _first(room: arb, exponent: arb) -> arb:
+def _compute_first_moment(room: arb, exponent: arb) -> arb:
     """Return J_0, half of the incomplete beta function of `room`, `exponent` and 1/2.
 
     Proof: mechanisms.md 6

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from boltdp._arrays import Doubles
-from boltdp.errors import ParameterError, check_number
+from boltdp.errors import ParameterError, check_choice, check_number
 
 Growth = Literal["none", "linear", "sqrt"]
 
@@ -31,8 +31,7 @@ class Schedule:
     cap: float = math.inf
 
     def __post_init__(self) -> None:
-        if self.growth not in get_args(Growth):
-            raise ParameterError(f"growth must be one of {', '.join(get_args(Growth))}, got {self.growth!r}")
+        check_choice(self.growth, "growth", Growth)
         for name in ("scale", "offset", "cap"):
             object.__setattr__(self, name, check_number(getattr(self, name), name))
         if not (0 < self.scale < math.inf):
@@ -45,7 +44,7 @@ class Schedule:
             raise ParameterError(f"cap must be > 0, got {self.cap}")
 
     def at(self, updates: npt.ArrayLike) -> Doubles:
-        """Return eta_t for the given t, bit for bit as the kernel computes it."""
+        """Return the step size eta_t of each given update t, bit for bit as the kernel computes it."""
         t = np.array(updates, dtype=np.float64, ndmin=1)
         if self.growth == "none":
             return np.full_like(t, min(self.cap, self.scale))
@@ -57,7 +56,7 @@ class Schedule:
 
     @property
     def largest(self) -> float:
-        """The largest step, which is the first, as schedules never increase."""
+        """The largest step size, which is the first, as schedules never increase."""
         return float(self.at(1)[0])
 
 

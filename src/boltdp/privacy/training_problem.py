@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Literal, get_args
+from typing import Literal
 
-from boltdp.errors import ParameterError, check_number, check_whole_number
+from boltdp.errors import ParameterError, check_choice, check_number, check_whole_number
 from boltdp.losses import Loss
 from boltdp.privacy.step_schedules import Schedule
 
@@ -66,7 +66,7 @@ class Problem:
 
     def _validate_class_weights(self, class_weights: tuple[float, ...]) -> tuple[float, ...]:
         weights = tuple(check_number(weight, "each of the class_weights") for weight in class_weights)
-        classes = self.loss.vectors if self.loss.vectors > 1 else max(2, len(weights))
+        classes = self.loss.vector_count if self.loss.vector_count > 1 else max(2, len(weights))
         if len(weights) != classes:
             raise ParameterError(f"class_weights must be one for each of the {classes} classes, got {len(weights)}")
         if not all(MIN_CLASS_WEIGHT <= weight <= 1 for weight in weights) or max(weights) != 1:
@@ -83,13 +83,13 @@ class Problem:
 
     @property
     def beta(self) -> float:
-        """Smoothness of the whole objective."""
+        """The smoothness of the whole objective: of the loss and the penalty."""
         return self.loss.smoothness + self.regularization
 
     @property
-    def weights(self) -> int:
+    def weight_count(self) -> int:
         """D, the number of weights of one model."""
-        return self.loss.vectors * self.dims
+        return self.loss.vector_count * self.dims
 
     @property
     def dimensions(self) -> int:
@@ -130,35 +130,34 @@ class Recipe(Problem):
             raise ParameterError(f"batch_size must be at most the number of {rows}, {fewest}, got {self.batch_size}")
         if not self.radius > 0:
             raise ParameterError(f"radius must be > 0, got {self.radius}")
-        for name, allowed in (("averaging", get_args(Averaging)), ("permutation", get_args(Permutation))):
-            if getattr(self, name) not in allowed:
-                raise ParameterError(f"{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}")
+        check_choice(self.averaging, "averaging", Averaging)
+        check_choice(self.permutation, "permutation", Permutation)
         smallest = float(self.schedule.at(self.updates)[0]) / self.largest_batch
         if smallest < MIN_STEP:
             raise ParameterError(f"the step of one row must be at least {MIN_STEP:g}, got {smallest:g}")
 
-    def bounds(self, number: int) -> tuple[int, int]:
-        """Return the bounds of partition p: the permuted rows floor(p*m/P) to floor((p+1)*m/P) - 1."""
+    def partition_bounds(self, number: int) -> tuple[int, int]:
+        """Return the start and stop of a partition among the permuted rows: floor(p*m/P) and floor((p+1)*m/P)."""
         return number * self.rows // self.partitions, (number + 1) * self.rows // self.partitions
 
-    def of_partition(self, rows: int) -> Recipe:
+    def restrict_to_partition(self, rows: int) -> Recipe:
         """Return the recipe of the run over a partition of `rows` rows."""
         return replace(self, rows=rows, partitions=1)
 
     @property
-    def runs(self) -> tuple[Recipe, ...]:
-        """One run per distinct size of a partition, at most two, the largest last."""
+    def partition_recipes(self) -> tuple[Recipe, ...]:
+        """The recipes of the partitions of each size, of which there are at most two, the largest last."""
         fewest, most = self.rows // self.partitions, self.partition_rows
-        return tuple(self.of_partition(rows) for rows in (fewest, most)[fewest == most :])
+        return tuple(self.restrict_to_partition(rows) for rows in (fewest, most)[fewest == most :])
 
     @property
     def partition_rows(self) -> int:
-        """The rows of the largest partition."""
+        """The number of rows of the largest partition."""
         return -(-self.rows // self.partitions)
 
     @property
     def batches(self) -> int:
-        """n, the updates of one pass: m rows are split into round(m/b) batches whose sizes differ by at most one."""
+        """n, the number of batches of one pass, round(m/b); their sizes differ by at most one."""
         return max(1, (2 * self.partition_rows + self.batch_size) // (2 * self.batch_size))
 
     @property
@@ -171,12 +170,12 @@ class Recipe(Problem):
 
     @property
     def updates(self) -> int:
-        """T, the updates of the whole run."""
+        """T, the number of updates of the whole run."""
         return self.batches * self.passes
 
     @property
     def averaged(self) -> int:
-        """The number of last iterates that are averaged."""
+        """The number of last updates whose weights are averaged."""
         if self.averaging == "last":
             return 1
         if self.averaging == "all":
@@ -191,7 +190,7 @@ def check_person_rows(person_rows: int | None) -> None:
 
 
 def check_single_rows(person_rows: int | None, what: str, *, hint: str | None = None) -> None:
-    """Raise ParameterError if neighbours differ in a person, where `what` is proved for single rows only."""
+    """Raise ParameterError if neighbours differ in a person instead of a row, for which `what` has no proof."""
     if person_rows is not None:
         raise ParameterError(
             f"a person_id must not be given for {what}, which is proved for single rows only", hint=hint

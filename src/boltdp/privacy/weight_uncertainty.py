@@ -22,12 +22,12 @@ class WeightDeviation:
 
 
 def weight_deviation(training: Training) -> WeightDeviation | None:
-    """Return the deviation of a training's weights due to its noise; None where it depends on the rows.
+    """Return the standard deviation of a training's weights due to its noise; None where it depends on the rows.
 
     Proof: weight_uncertainty.md 1, 2, 3
     """
     # Several vectors sum to zero, so that each has its share of the free directions of the noise.
-    part = math.sqrt(training.problem.loss.directions / training.problem.loss.vectors)
+    part = math.sqrt(training.problem.loss.directions / training.problem.loss.vector_count)
     if training.training_noise is None:
         noise = training.release_noise
         return WeightDeviation(0.0 if noise is None else part * noise.deviation, exact=True)

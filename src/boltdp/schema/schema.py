@@ -28,7 +28,7 @@ from boltdp.encoding.plan import EncodingPlan
 from boltdp.encoding.projection import Projection
 from boltdp.errors import BoltdpError, ParameterError, check_number, describe_argument, show_value
 from boltdp.privacy.events.event import BudgetedEvent
-from boltdp.privacy.events.noisy_counts import is_draft
+from boltdp.privacy.events.noisy_counts import is_schema_draft
 from boltdp.privacy.serialization import from_record, to_record
 from boltdp.privacy.training_problem import check_person_rows
 from boltdp.schema.columns import (
@@ -431,7 +431,7 @@ def _read_spent(record: Any) -> BudgetedEvent | None:
             f"what the schema has [spent] cannot be read: {fault}",
             hint="leave that table as `boltdp schema --epsilon` wrote it",
         ) from None
-    if spent.budget is None or not is_draft(spent.event):
+    if spent.budget is None or not is_schema_draft(spent.event):
         raise ParameterError("what the schema has [spent] must be a budget and noisy counts")
     return spent
 

@@ -115,7 +115,7 @@ class Target(ABC):
         """Describe the scores of a model with this loss."""
 
     def count_models(self, loss: Loss) -> int:
-        return self.count_vectors(loss) // loss.vectors
+        return self.count_vectors(loss) // loss.vector_count
 
     def check_loss(self, loss: Loss) -> None:
         """Raise a ParameterError if the loss is for another kind of target."""
@@ -245,12 +245,12 @@ class Classes(Target):
 
     def adapt_loss(self, loss: Loss, *, joint: bool) -> Loss:
         self.check_loss(loss)
-        multinomial = None if self.is_binary or not joint else loss.joint(len(self.values))
+        multinomial = None if self.is_binary or not joint else loss.make_joint_loss(len(self.values))
         return loss if multinomial is None else multinomial
 
     def count_vectors(self, loss: Loss) -> int:
         self.check_loss(loss)
-        return 1 if self.is_binary and loss.vectors == 1 else len(self.values)
+        return 1 if self.is_binary and loss.vector_count == 1 else len(self.values)
 
     def name_vectors(self, loss: Loss) -> tuple[str, ...]:
         return self.names[1:] if self.count_vectors(loss) == 1 else self.names
@@ -259,7 +259,7 @@ class Classes(Target):
         score = "log odds" if loss.softmax else "margin"
         if self.count_vectors(loss) == 1:
             return f"{score} of {self.names[1]!r} against {self.names[0]!r}"
-        return f"{score} of each class against {'all others' if loss.vectors == 1 else 'the average of all'}"
+        return f"{score} of each class against {'all others' if loss.vector_count == 1 else 'the average of all'}"
 
     def predict(self, scores: Doubles, cut: float) -> npt.NDArray[Any]:
         predicted: npt.NDArray[Any] = np.array(self.values)[self.choose(scores, cut)]
@@ -335,7 +335,7 @@ class Classes(Target):
     def resolve_threshold(self, threshold: Threshold, loss: Loss) -> float:
         if not self.is_binary:
             raise ParameterError(f"a threshold must be for a model of 2 classes, got {len(self.values)}")
-        if loss.vectors != 1 or not loss.probabilistic:
+        if loss.vector_count != 1 or not loss.probabilistic:
             raise ParameterError(
                 f"a threshold must be for a model that gives probabilities, got the loss {loss.name!r}",
                 hint="--loss logistic has them",

@@ -39,7 +39,11 @@ TEST_SHARE = 0.2
 ALGORITHMS = (
     "noiseless",
     "auto",
-    *(name for one in algorithms.ALGORITHMS.values() for name in (one.name, f"{one.name}-paper")[: 1 + one.has_paper]),
+    *(
+        name
+        for one in algorithms.ALGORITHMS.values()
+        for name in (one.name, f"{one.name}-paper")[: 1 + one.has_published_analysis]
+    ),
 )
 
 

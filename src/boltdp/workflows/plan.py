@@ -12,7 +12,7 @@ from boltdp.losses import Logistic
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, certify, fits_budget, subtract_spent
 from boltdp.privacy.events.event import BudgetedEvent, Event, SelfComposition
-from boltdp.privacy.events.objective_perturbation import objective_noise
+from boltdp.privacy.events.objective_perturbation import calibrate_objective_noise
 from boltdp.privacy.training_problem import Problem
 from boltdp.schema.curves import add_curves
 from boltdp.schema.schema import Schema, check_size
@@ -121,7 +121,7 @@ def resolve_settings(settings: Settings, schema: Schema) -> Settings:
                 f"{name} must be {needed} the {cost:g} that finding the schema has spent, got {has:g}",
                 hint="epsilon and delta are those of the whole model: of its schema, found from the same rows, too",
             )
-    left = whole.less(draft.budget)
+    left = whole.subtract(draft.budget)
     return replace(settings, epsilon=left.epsilon, delta=left.delta)
 
 
@@ -155,7 +155,7 @@ def _noise_per_row(budget: Budget, schema: Schema, standardization: BudgetedEven
     # For two classes, with a Lambda so large that it does not affect the noise.
     problem = Problem(loss=Logistic(), dims=schema.dims, rows=rows, person_rows=schema.max_rows_per_person)
     problem = replace(problem, regularization=problem.changed_rows * (1.0 + 8.0 / budget.epsilon))
-    return objective_noise(problem, subtract_spent(budget, standardization)).expected_norm / rows
+    return calibrate_objective_noise(problem, subtract_spent(budget, standardization)).expected_norm / rows
 
 
 def plan_models(

@@ -31,9 +31,16 @@ from boltdp.privacy.events.selection import (
     Selection,
     TrialSelection,
     portion_bounds,
-    trial_budgets,
+    split_trial_budget,
 )
-from boltdp.privacy.release import Randomness, choose, draw_index, draw_trials, release_count, release_weights
+from boltdp.privacy.release import (
+    Randomness,
+    choose_by_errors,
+    draw_index,
+    draw_trial_count,
+    release_count,
+    release_weights,
+)
 from boltdp.schema.schema import Schema
 
 if TYPE_CHECKING:
@@ -70,7 +77,7 @@ def plan_trials(
         raise ParameterError(
             "epsilon must be given for trials, got None", hint="compare noiseless candidates by portions"
         )
-    model, score = trial_budgets(budget, mean=mean)
+    model, score = split_trial_budget(budget, mean=mean)
     trained = tuple(BudgetedEvent(model, plan_one(i, rows, model)) for i in range(candidates))
     return [
         TrialSelection(trained=trained, chosen=i, rows=rows, mean=mean, score_epsilon=score.epsilon)
@@ -107,7 +114,7 @@ def choose_by_portions(
     if selection.epsilon is None:
         number = int(np.argmin(errors))
     else:
-        number = choose(errors, epsilon=selection.epsilon, random_bytes=next(forks).stream())
+        number = choose_by_errors(errors, epsilon=selection.epsilon, random_bytes=next(forks).stream())
     return number, released[number]
 
 
@@ -120,8 +127,8 @@ def choose_by_trials(
     check_row_count(prepared, selection.rows)
     candidates = Candidates(prepared, certificates, classes=classes, context=context)
     random_bytes = next(forks).stream()
-    remaining = draw_trials(selection.mean, random_bytes)
-    at_once = max(1, VECTORS_AT_ONCE // max(certificates[0].models, certificates[0].problem.loss.vectors))
+    remaining = draw_trial_count(selection.mean, random_bytes)
+    at_once = max(1, VECTORS_AT_ONCE // max(certificates[0].model_count, certificates[0].problem.loss.vector_count))
     changes, best, fewest = certificates[0].problem.changed_rows, None, np.inf
     while remaining > 0:
         numbers = [draw_index(len(certificates), random_bytes) for _ in range(min(remaining, at_once))]
@@ -203,6 +210,6 @@ def count_errors(released: Sequence[Doubles], prepared: PreparedRows, *, classes
 def _plan_rehearsal(certificate: Certificate, *, rows: int) -> Certificate:
     """Return the certificate of the same training on fewer, public rows."""
     training = get_algorithm(certificate.algorithm).rescale(certificate.training, rows=rows)
-    models = certificate.models
+    models = certificate.model_count
     event = training if models == 1 else SelfComposition(BudgetedEvent(None, training), models)
     return certify(event, certificate.budget, seeded=certificate.seeded)

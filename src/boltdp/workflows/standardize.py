@@ -22,7 +22,7 @@ from boltdp.errors import ParameterError
 from boltdp.kernel.feature_sums import FeatureSums
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import BudgetedEvent
-from boltdp.privacy.events.noisy_moments import NoisyMoments, ReleasedMoments, check_rows
+from boltdp.privacy.events.noisy_moments import NoisyMoments, ReleasedMoments, check_moment_rows
 from boltdp.privacy.mechanisms import calibrate
 from boltdp.privacy.release import Randomness, release_moments
 from boltdp.schema.schema import Schema, Standardization
@@ -80,7 +80,7 @@ def plan_standardization(settings: Settings, schema: Schema, *, rows: int) -> Bu
         share = settings.standardize_share
         if not 0 < share < 1:
             raise ParameterError(f"the share of standardization must be above 0 and below 1, got {share}")
-    taken = None if budget is None else budget.take(SHARES[1] if share is None else share)[0]
+    taken = None if budget is None else budget.take_share(SHARES[1] if share is None else share)[0]
     event = NoisyMoments(
         moments=settings.standardize_moments,
         features=features,
@@ -117,7 +117,7 @@ def prepare_rows(
     encoded twice.
     """
     if event is not None:
-        check_rows(rows, clip_norm=event.clip_norm)
+        check_moment_rows(rows, clip_norm=event.clip_norm)
         if schema.projection is not None:
             stage = context.start_stage("standardizing", rows)
             with engine.prepare(schema.unscaled, stage, ordered=False) as unprojected:

@@ -23,7 +23,7 @@ from boltdp.engines.postgres.session import Composed, Session
 from boltdp.engines.prepared_rows import PreparedRows, check_ordered, check_width
 from boltdp.errors import DataError
 from boltdp.kernel.feature_map import FeatureMap
-from boltdp.kernel.packed_rows import of_hashes
+from boltdp.kernel.packed_rows import count_sampled_hashes
 from boltdp.kernel.sgd import State
 from boltdp.kernel.sum_state import Summation
 from boltdp.schema.source_columns import BATCH_ROWS
@@ -226,7 +226,9 @@ class PreparedTable(PreparedRows):
         sample = copy.copy(self)
         sample._start, sample.ordered, sample._table = 0, False, _Table(self.rows, self._table.block_rows)
         sample._create_table()
-        call = sql.SQL("start, boltdp.sample_block({}, {}) AS few").format(self._block_expression(), of_hashes(share))
+        call = sql.SQL("start, boltdp.sample_block({}, {}) AS few").format(
+            self._block_expression(), count_sampled_hashes(share)
+        )
         # OFFSET 0 prevents merging the subquery, which would call the function twice per block.
         fill = "INSERT INTO {} SELECT start, few FROM ({} OFFSET 0) AS blocks WHERE few IS NOT NULL"
         statement = sql.SQL(fill).format(sample._table.name, self._select(call))

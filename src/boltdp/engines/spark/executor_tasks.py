@@ -382,7 +382,7 @@ class Scatter(Task):
             met = np.flatnonzero((parts >= 0) & (positions < stops[parts]))
             order = met[np.argsort(parts[met], kind="stable")]
             rows = np.empty((len(order), self.width), np.float32)
-            packed_rows.take(block.rows, order, rows)
+            packed_rows.take_rows(block.rows, order, rows)
             slots = (positions - starts[parts])[order].astype(np.uint32)
             counts = np.bincount(parts[met], minlength=len(starts))
             ends = np.cumsum(counts)
@@ -421,7 +421,7 @@ def gather_rows(
             seen[part] = np.zeros(sizes[part], np.bool_)
         slots = np.frombuffer(one["slots"], np.uint32).astype(np.int64)
         rows = np.frombuffer(reveal(one["packed"]), np.float32).reshape(len(slots), -1)
-        packed_rows.put(rows, slots, ranges[part])
+        packed_rows.put_rows(rows, slots, ranges[part])
         seen[part][slots] = True
         received[part] += len(slots)
     if any(received[part] != sizes[part] or not seen[part].all() for part in ranges):
@@ -567,7 +567,10 @@ class ScanTask(Task):
     columns: ClassVar[str] = RESULTS
 
     def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        fed = [State.from_bytes(one) if isinstance(one, bytes) else one.fresh() for one in unpack_payload(self.payload)]
+        fed = [
+            State.from_bytes(one) if isinstance(one, bytes) else one.copy_empty()
+            for one in unpack_payload(self.payload)
+        ]
         digests, missing = [], []
         for digest, rows in self.read(batches):
             if rows is None:
@@ -631,7 +634,7 @@ class SumCached(ScanTask):
         rows = block_cache.load(self.run, name, rows=count, width=self.width)
         if rows is None or self.share == 1.0:
             return rows
-        sample = packed_rows.sampled(rows, self.share)
+        sample = packed_rows.sample_packed_rows(rows, self.share)
         block_cache.save(self.run, sample_name, sample)
         return sample
 
@@ -652,7 +655,7 @@ class JoinSums(ScanTask):
 def join_results(sums: Sequence[Summation], result: bytes) -> None:
     """Add the partial sums of a task's result to `sums`."""
     for each, summed in zip(sums, read_results(result), strict=True):
-        other = each.fresh()
+        other = each.copy_empty()
         other.update(summed)
         each.join(other)
 

@@ -111,7 +111,7 @@ class Stored:
 
     def add_sums(self, sums: Sequence[Summation], window: Window, share: float) -> None:
         """Add the rows of a window to sums in one job; `share` is the share of rows that the sums sample."""
-        payload = executor_tasks.pack_payload([each.fresh() for each in sums])
+        payload = executor_tasks.pack_payload([each.copy_empty() for each in sums])
         if self._run is None or window != ALL_ROWS:
             task = executor_tasks.Sum(payload, window, self.width)
             found = self._collect_sums(self.filter_blocks(window), task, sums)

@@ -46,7 +46,7 @@ MAX_EPSILON = 100.0
 
 
 def poisson_profile(deviation: float, *, rate: float) -> Profile:
-    """Return the profile of the Poisson-subsampled Gaussian mechanism on a sum of vectors of norm <= 1, replace-one.
+    """Return the privacy profile, for replace-one, of the Poisson-subsampled Gaussian on a sum of vectors of norm <= 1.
 
     The worst-case pair is (1 - q)*N(0, s^2) + q*N(1, s^2) and (1 - q)*N(0, s^2) + q*N(-1, s^2).
 
@@ -70,7 +70,7 @@ def poisson_profile(deviation: float, *, rate: float) -> Profile:
 
 
 def fixed_size_profile(deviation: float, *, rate: float) -> Profile:
-    """Return the profile of the Gaussian mechanism of sensitivity 1 on a uniform sample of fixed size.
+    """Return the privacy profile of the Gaussian mechanism of sensitivity 1 on a uniform sample of fixed size.
 
     It is q times the profile without sampling at ln(1 + (e^epsilon - 1)/q), where q is `rate`, the sampled share.
 
@@ -126,8 +126,8 @@ class PrivacyLossDistribution:
         return top + math.log(total), weights / total
 
 
-def composed_delta(profile: Profile, *, updates: int, budget: Budget) -> float:
-    """Return an upper bound on delta at `budget.epsilon` after this many updates with this profile.
+def delta_of_updates(profile: Profile, *, updates: int, budget: Budget) -> float:
+    """Return an upper bound on the delta, at `budget.epsilon`, of the composition of `updates` updates.
 
     The bound is tight near `budget.delta`; far above it, it may be 1.
 
@@ -147,7 +147,7 @@ def delta_of_sum(parts: Sequence[tuple[PrivacyLossDistribution, int]], budget: B
     """
     epsilon, allowed, width = budget.epsilon, TRUNCATION_SHARE * budget.delta, parts[0][0].width
 
-    def mean(tilt: float) -> float:
+    def tilted_mean(tilt: float) -> float:
         return math.fsum(
             count * (width * float(losses.places @ losses.tilt_masses(tilt)[1])) for losses, count in parts
         )
@@ -156,16 +156,16 @@ def delta_of_sum(parts: Sequence[tuple[PrivacyLossDistribution, int]], budget: B
         return math.fsum(count * losses.tilt_masses(tilt)[0] for losses, count in parts)
 
     infinite = math.fsum(count * losses.infinite for losses, count in parts)
-    if infinite >= 1.0 or not mean(0.0) < epsilon:
+    if infinite >= 1.0 or not tilted_mean(0.0) < epsilon:
         return 1.0
     # The tilt gives the sum of all losses the mean epsilon, so that the relevant losses are not in a far tail.
     low, high = 0.0, math.log(1.0 / budget.delta) / epsilon
-    while mean(high) < epsilon:
+    while tilted_mean(high) < epsilon:
         low, high = high, 2.0 * high
         chernoff = math.exp(min(0.0, log_moment(low) - low * epsilon))
         if chernoff < 0.5 * budget.delta:
             return min(1.0, chernoff + infinite)
-    tilt, _ = bisect(lambda tilt: not mean(tilt) < epsilon, low, high, tolerance=0.05)
+    tilt, _ = bisect(lambda tilt: not tilted_mean(tilt) < epsilon, low, high, tolerance=0.05)
     tilted = log_moment(tilt)
     if tilted - tilt * epsilon > math.log(MAX_CHERNOFF_RATIO * budget.delta):
         return 1.0
@@ -191,7 +191,7 @@ def delta_of_sum(parts: Sequence[tuple[PrivacyLossDistribution, int]], budget: B
 
 
 def interpolate_profile(profile: Profile, *, width: float, longest: float) -> PrivacyLossDistribution:
-    """Return the losses, multiples of `width`, of a pair of distributions whose profile dominates a mechanism's.
+    """Return a privacy loss distribution on multiples of `width` whose profile is an upper bound on `profile`.
 
     `profile` is any upper bound on the mechanism's profile at positive epsilons up to `longest`; it need not be
     convex. It is evaluated at MAX_POINTS epsilons at most.
@@ -207,11 +207,11 @@ def interpolate_profile(profile: Profile, *, width: float, longest: float) -> Pr
     hull = [(0, 0.0, middle)]
     slopes: list[float] = []
     for point in zip(places.tolist(), excesses.tolist(), deltas.tolist(), strict=True):
-        slope = _slope(hull[-1], point)
+        slope = _chord_slope(hull[-1], point)
         while slopes and slope <= slopes[-1]:
             hull.pop()
             slopes.pop()
-            slope = _slope(hull[-1], point)
+            slope = _chord_slope(hull[-1], point)
         hull.append(point)
         slopes.append(slope)
     bends = np.maximum(np.diff([*slopes, 0.0]), 0.0)  # the masses of the second distribution at ratios above 1
@@ -221,36 +221,34 @@ def interpolate_profile(profile: Profile, *, width: float, longest: float) -> Pr
     return PrivacyLossDistribution(width, np.concatenate([-corners[::-1], [0], corners]), masses, float(deltas[-1]))
 
 
-def _slope(left: tuple[int, float, float], right: tuple[int, float, float]) -> float:
+def _chord_slope(left: tuple[int, float, float], right: tuple[int, float, float]) -> float:
     return (right[2] - left[2]) / (right[1] - left[1])
 
 
-def smallest_deviation(profile: Callable[[float], Profile], *, updates: int, budget: Budget) -> float:
-    """Return the smallest standard deviation, on a geometric grid, at which this many updates stay within the budget.
+def find_smallest_deviation(profile: Callable[[float], Profile], *, updates: int, budget: Budget) -> float:
+    """Return the smallest standard deviation of noise, on a geometric grid, with which all updates are in the budget.
 
     Proof: noisy_sgd.md 5
     """
     if budget.epsilon > MAX_EPSILON:
         raise ParameterError(f"epsilon must be <= {MAX_EPSILON:g} where rows are sampled, got {budget.epsilon:g}")
 
-    def deviation(rung: int) -> float:
+    def grid_deviation(rung: int) -> float:
         return MIN_DEVIATION * math.pow(2.0, rung / RUNGS_PER_DOUBLING)
 
-    def keeps(rung: int) -> bool:
-        return composed_delta(profile(deviation(rung)), updates=updates, budget=budget) <= budget.delta
+    def is_within_budget(rung: int) -> bool:
+        return delta_of_updates(profile(grid_deviation(rung)), updates=updates, budget=budget) <= budget.delta
 
     # Without sampling it would be `whole`, and a few rungs more as the discretisation overestimates.
     whole = 2.0 * math.sqrt(updates) * gaussian_sigma(budget)
     low, high = -1, max(0, math.ceil(RUNGS_PER_DOUBLING * math.log2(whole / MIN_DEVIATION)))
-    while not keeps(high):
+    while not is_within_budget(high):
         low, high = high, high + 1
-    return deviation(bisect_integers(keeps, low, high))
+    return grid_deviation(bisect_integers(is_within_budget, low, high))
 
 
 def _discretise(profile: Profile, *, updates: int, epsilon: float, allowed: float) -> PrivacyLossDistribution | None:
-    """Return the losses of a pair whose profile dominates the given one; None if they are too large.
-
-    The profile is convex in e^epsilon; the pair's profile is its linear interpolation at multiples of the width.
+    """Return the privacy loss distribution whose profile interpolates a convex one; None if its losses are too large.
 
     Proof: noisy_sgd.md 5
     """

@@ -76,7 +76,7 @@ class OneOfSeveral(Event):
     events: tuple[Event, ...]
 
     def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
-        """Return the largest delta at the planned epsilon; below that epsilon nothing is guaranteed.
+        """Return the largest delta of the events at the planned epsilon; below that epsilon nothing is guaranteed.
 
         Proof: composition.md 5
         """
@@ -125,7 +125,7 @@ class Spent:
         return self.composed is not None and self.composed <= budget.delta
 
     def describe(self, budget: Budget) -> str:
-        """Return a line that compares the cost with the budget.
+        """Describe in a line how much of the budget is spent.
 
         >>> Spent(releases=2, epsilon=1.5, delta=0.0, composed=None).describe(Budget(2.0))
         'epsilon 1.5 of 2 spent by 2 releases, by basic composition'
@@ -151,7 +151,7 @@ def check_charge(charge: Charge) -> None:
 
 
 def spent_by(charges: Sequence[Charge], budget: Budget, *, rule: Rule, whole_curves: bool = False) -> Spent:
-    """Compose the cost of releases; profiles are composed if the rule allows it and the sums exceed the budget.
+    """Return the composed cost of releases; profiles are composed if the rule allows and the sums exceed the budget.
 
     With `whole_curves`, profiles are composed whenever the rule allows it.
 
@@ -203,7 +203,7 @@ def spent_epsilon(charges: Sequence[Charge], budget: Budget) -> float | None:
 
 
 def _compose_profiles(charges: Sequence[Charge], budget: Budget) -> Callable[[Budget], float] | None:
-    """Return the function from a budget like the given one to the delta of all releases; None if no grid is fit."""
+    """Return the composed delta of all releases as a function of a budget; None if no loss grid fits the budget."""
     together = Composition(tuple(BudgetedEvent(charge.budget, strip_non_private(charge.spent)) for charge in charges))
     if together.mu is not None:
         return lambda one: together.delta(one.epsilon)
@@ -223,7 +223,7 @@ def _compose_profiles(charges: Sequence[Charge], budget: Budget) -> Callable[[Bu
 
 @lru_cache(maxsize=256)
 def _discretise_event(event: Event, claimed: Budget, width: float, allowed: float) -> PrivacyLossDistribution | None:
-    """Return the loss distribution of one event; None if its losses are too large."""
+    """Return the privacy loss distribution of one event on a grid; None if its losses are too large."""
 
     def delta(epsilon: float) -> float:
         found = event.delta(epsilon, target=max(allowed, 1e-100))

@@ -60,29 +60,29 @@ class Event(ABC):
 
     @property
     def published(self) -> bool:
-        """Whether its noise, or that of a child, is as published in a paper, which may exceed its budget."""
+        """Whether its noise, or that of a child, is calibrated as a paper published it, which may exceed a budget."""
         return any(child.published for child in self.children)
 
     @property
     def children(self) -> tuple[Event, ...]:
-        """The events in the fields of this one, with or without a budget, alone or in tuples."""
+        """The events that this one is composed of: those in its fields."""
         each = (one for value in vars(self).values() for one in (value if isinstance(value, tuple) else (value,)))
         events = (one.event if isinstance(one, BudgetedEvent) else one for one in each)
         return tuple(event for event in events if isinstance(event, Event))
 
     @property
     def released(self) -> Event:
-        """The event in the tree that the released weights came from."""
+        """The event of this tree whose weights are released."""
         return self
 
     @property
-    def models(self) -> int:
-        """The number of released models, each with fresh noise."""
+    def model_count(self) -> int:
+        """The number of released models, each with independent noise."""
         return 1
 
     @property
     def derived(self) -> dict[str, Any]:
-        """Numbers that follow from the event and are recorded beside it."""
+        """Numbers that follow from the fields and are recorded with them in certificates."""
         return {}
 
     @property
@@ -166,7 +166,7 @@ class BudgetedEvent:
     event: Event
 
     def delta(self, epsilon: float, *, target: float) -> float:
-        """Return the event's profile, evaluated exactly at the planned epsilon if that is the requested one."""
+        """Return the event's delta at an epsilon, without rounding if that is the planned one."""
         if self.budget is not None and math.isclose(epsilon, self.budget.epsilon, rel_tol=EPSILON_TOLERANCE):
             return self.event.delta(self.budget.epsilon, target=self.budget.delta or target)
         return self.event.delta(epsilon, target=target) if epsilon > 0 else 1.0
@@ -177,6 +177,7 @@ class Wrapper(Event):
 
     @property
     def inner(self) -> Event:
+        """The child whose models are released."""
         return self.children[-1]
 
     @property
@@ -184,8 +185,8 @@ class Wrapper(Event):
         return self.inner.released
 
     @property
-    def models(self) -> int:
-        return self.inner.models
+    def model_count(self) -> int:
+        return self.inner.model_count
 
 
 @dataclass(frozen=True)
@@ -203,7 +204,7 @@ class Composition(Wrapper):
             raise ParameterError("a composition must have at least one event, got none")
 
     def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
-        """Return the profile of one Gaussian if all are, else of basic composition with epsilon split as planned.
+        """Return the composed Gaussian profile, or basic composition with epsilon split in proportion to the budgets.
 
         Proof: noisy_gradient_descent.md 2
         """
@@ -241,15 +242,15 @@ class SelfComposition(Wrapper):
         check_whole_number(self.count, "count", least=1)
 
     def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
-        """Return the profile of basic composition.
+        """Return the profile by basic composition: each repetition gets an equal part of epsilon.
 
         Proof: mechanisms.md 4
         """
         return min(1.0, self.count * self.part.delta(epsilon / self.count, target=target / self.count))
 
     @property
-    def models(self) -> int:
-        return self.count * self.inner.models
+    def model_count(self) -> int:
+        return self.count * self.inner.model_count
 
 
 @dataclass(frozen=True)
@@ -276,7 +277,7 @@ class NonPrivate(Wrapper):
 
 
 def round_up(distance: float) -> float:
-    """Return an upper bound on the exact value of a distance that was computed by a few operations."""
+    """Return a float above the exact value of a distance that was computed by a few rounded operations."""
     return distance * (1.0 + 2.0**-48)
 
 

@@ -17,7 +17,7 @@ from boltdp.errors import ParameterError, check_whole_number
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import Event, round_up
 from boltdp.privacy.events.output_perturbation import check_dimensions
-from boltdp.privacy.mechanisms import Mechanism, calibrate, gaussian_sigma, precision, upper
+from boltdp.privacy.mechanisms import Mechanism, calibrate, gaussian_sigma, precision, round_up_delta
 from boltdp.privacy.training_problem import IF_GIVEN, check_person_rows, check_single_rows
 
 #: Of two sufficient noises, the one with the smaller upper quantile at this probability is used.
@@ -74,13 +74,13 @@ class NoisyCounts(Event):
                 spent = arb(0) if asked >= whole else (1 - (asked - whole).exp()) / (1 + (-whole).exp())
             if self.threshold is not None:
                 # Less the row itself, and the most that rounding to the grid can add to a noisy count.
-                least = self.threshold - 1 - arb(2) ** -noise.grid
+                least = self.threshold - 1 - arb(2) ** -noise.grid_exponent
                 if not least >= 0:
                     return 1.0
                 far = least / scale
                 chance = (-far).exp() / 2 if noise.kind == "spherical" else (far / arb(2).sqrt()).erfc() / 2
                 spent += 2 * self.unknown * chance
-            return upper(spent)
+            return round_up_delta(spent)
 
     @property
     def mu(self) -> float | None:
@@ -98,7 +98,7 @@ class NoisyCounts(Event):
 
 
 def _sensitivities(releases: int, person_rows: int | None) -> tuple[float, float]:
-    """Return the sensitivity of all counts in L1 and in L2."""
+    """Return the L1- and the L2-sensitivity of the counts of all releases together."""
     rows = 1 if person_rows is None else person_rows
     return 2.0 * rows * releases, round_up(rows * round_up(math.sqrt(2.0 * releases)))
 
@@ -106,7 +106,7 @@ def _sensitivities(releases: int, person_rows: int | None) -> tuple[float, float
 def make_noisy_counts(
     budget: Budget, *, releases: int, unknown: int = 0, summed: bool = False, person_rows: int | None = None
 ) -> NoisyCounts:
-    """Return the event of `releases` releases within a budget; `unknown` of them release values, which needs a delta.
+    """Return the event of `releases` noisy counts within a budget; `unknown` of them reveal values: they need a delta.
 
     Of Laplace and Gaussian noise, the one with the shorter tail is used, or if counts will be `summed`, the one with
     the smaller deviation.
@@ -125,7 +125,7 @@ def make_noisy_counts(
         if not budget.delta > 0:
             raise ParameterError(f"delta must be > 0 to tell values that only rows know, got {budget.delta}")
         # Half of delta is for the threshold, in each of two directions; 1 is added for the rounding of this line.
-        threshold = math.ceil(1 + 2.0**-noise.grid + upper_quantile(noise, budget.delta / (4 * unknown))) + 1
+        threshold = math.ceil(1 + 2.0**-noise.grid_exponent + upper_quantile(noise, budget.delta / (4 * unknown))) + 1
     return NoisyCounts(noise=noise, releases=releases, unknown=unknown, threshold=threshold, person_rows=person_rows)
 
 
@@ -136,6 +136,6 @@ def upper_quantile(noise: Mechanism, probability: float) -> float:
     return -noise.scale * math.log(2 * probability)
 
 
-def is_draft(event: Event) -> bool:
+def is_schema_draft(event: Event) -> bool:
     """Return whether an event consists of noisy counts only, as the draft of a schema does."""
     return all(isinstance(one, NoisyCounts) for one in event.walk() if not one.children)

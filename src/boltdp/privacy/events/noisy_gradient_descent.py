@@ -13,7 +13,7 @@ from typing import Any
 from boltdp.errors import ParameterError, check_number, check_whole_number
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import Training, round_up
-from boltdp.privacy.events.objective_perturbation import check_summable, gathering, term_rounding
+from boltdp.privacy.events.objective_perturbation import check_summable, gathering_error, term_rounding
 from boltdp.privacy.events.output_perturbation import check_dimensions
 from boltdp.privacy.events.sgd_sensitivity import UNIT, Sensitivity
 from boltdp.privacy.mechanisms import Mechanism, gaussian_sigma
@@ -45,7 +45,7 @@ class NoisyGradients(Training):
                 raise ParameterError(f"{name} must be between 1e-9 and 1e9, got {getattr(self, name)}")
         if not 0 <= check_number(self.momentum, "momentum") < 1:
             raise ParameterError(f"momentum must be at least 0 and below 1, got {self.momentum}")
-        least = diverging_step(self.problem.regularization, self.momentum)
+        least = find_diverging_step(self.problem.regularization, self.momentum)
         if self.step >= least:
             raise ParameterError(
                 f"step must be below {least:.3g} for regularization {self.problem.regularization:g}, got {self.step:g}",
@@ -53,11 +53,11 @@ class NoisyGradients(Training):
             )
 
     def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
-        """Return the profile of one Gaussian, to which all scans compose.
+        """Return the profile of the Gaussian mechanism to which all scans compose.
 
         Proof: noisy_gradient_descent.md 2
         """
-        together = math.sqrt(self.scans) * sum_sensitivity(self.problem, self.clip).total
+        together = math.sqrt(self.scans) * gradient_sum_sensitivity(self.problem, self.clip).total
         return self.noise.delta(epsilon, sensitivity=math.nextafter(together, math.inf) * (1.0 + 4.0 * UNIT))
 
     @property
@@ -66,7 +66,7 @@ class NoisyGradients(Training):
 
         Proof: noisy_gradient_descent.md 2
         """
-        together = math.sqrt(self.scans) * sum_sensitivity(self.problem, self.clip).total
+        together = math.sqrt(self.scans) * gradient_sum_sensitivity(self.problem, self.clip).total
         return round_up(together / self.noise.scale)
 
     @property
@@ -75,17 +75,17 @@ class NoisyGradients(Training):
 
     @property
     def noisy_vectors(self) -> tuple[tuple[str, Mechanism, float], ...]:
-        return (("sums of a scan", self.noise, sum_sensitivity(self.problem, self.clip).total),)
+        return (("sums of a scan", self.noise, gradient_sum_sensitivity(self.problem, self.clip).total),)
 
     @property
     def derived(self) -> dict[str, Any]:
-        return {"sensitivity_of_a_sum": sum_sensitivity(self.problem, self.clip).total}
+        return {"sensitivity_of_a_sum": gradient_sum_sensitivity(self.problem, self.clip).total}
 
 
 def make_noisy_gradients(
     problem: Problem, budget: Budget, *, clip: float, scans: int, step: float, momentum: float
 ) -> NoisyGradients:
-    """Return the event of a training with noise calibrated to a budget.
+    """Return the event of noisy gradient descent with noise calibrated to a budget.
 
     Proof: noisy_gradient_descent.md 2
     """
@@ -93,25 +93,25 @@ def make_noisy_gradients(
         problem=problem,
         clip=clip,
         scans=scans,
-        noise=gradient_noise(problem, budget, clip=clip, scans=scans),
+        noise=calibrate_gradient_noise(problem, budget, clip=clip, scans=scans),
         step=step,
         momentum=momentum,
     )
 
 
-def gradient_noise(problem: Problem, budget: Budget, *, clip: float, scans: int) -> Mechanism:
+def calibrate_gradient_noise(problem: Problem, budget: Budget, *, clip: float, scans: int) -> Mechanism:
     """Return the Gaussian noise of each sum with which the composition of all scans is within a budget.
 
     Proof: noisy_gradient_descent.md 2
     """
     if budget.delta == 0:
         raise ParameterError(f"delta must be > 0 for noisy gradient descent, got {budget.delta}")
-    together = math.sqrt(scans) * sum_sensitivity(problem, clip).total
+    together = math.sqrt(scans) * gradient_sum_sensitivity(problem, clip).total
     # Slightly more than needed, so that the profile, which rounds up, stays within the budget.
     return Mechanism("gaussian", gaussian_sigma(budget) * together * (1.0 + 32.0 * UNIT), problem.dimensions)
 
 
-def diverging_step(regularization: float, momentum: float) -> float:
+def find_diverging_step(regularization: float, momentum: float) -> float:
     """Return the smallest step at which gradient descent on the penalty alone diverges.
 
     Below it, no overflow error can reveal anything about a trial that is not released.
@@ -122,14 +122,14 @@ def diverging_step(regularization: float, momentum: float) -> float:
     return 2.0 * (1.0 + momentum) / pull if pull > 0 else math.inf
 
 
-def sum_sensitivity(problem: Problem, clip: float) -> Sensitivity:
+def gradient_sum_sensitivity(problem: Problem, clip: float) -> Sensitivity:
     """Return the sensitivity of the computed sum of clipped gradients to one row, or one person.
 
     Proof: noisy_gradient_descent.md 1
     Proof: adjacency.md 2
     """
-    vectors, rows = problem.loss.vectors, problem.rows
+    vectors, rows = problem.loss.vector_count, problem.rows
     changed = problem.changed_rows
     clipped = 2.0 * changed * clip * (1.0 + (problem.dims + vectors + 32.0) * UNIT)
-    turned = 2.02 * UNIT * rows * clip * (gathering(problem.dims) + 8.0 * vectors**2)
+    turned = 2.02 * UNIT * rows * clip * (gathering_error(problem.dims) + 8.0 * vectors**2)
     return Sensitivity(clipped, 2.0 * changed * term_rounding(problem) + turned, "clipped gradients")

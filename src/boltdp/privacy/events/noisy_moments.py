@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from boltdp._arrays import Doubles
-from boltdp.errors import ParameterError, check_number, check_whole_number
+from boltdp.errors import ParameterError, check_choice, check_number, check_whole_number
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import NOISELESS, Event, round_up
 from boltdp.privacy.events.output_perturbation import check_dimensions
@@ -45,8 +45,7 @@ class NoisyMoments(Event):
     person_rows: int | None = field(default=None, metadata=IF_GIVEN)  #: g, as `Problem` has it
 
     def __post_init__(self) -> None:
-        if self.moments not in get_args(Moments):
-            raise ParameterError(f"moments must be one of {', '.join(get_args(Moments))}, got {self.moments!r}")
+        check_choice(self.moments, "moments", Moments)
         check_whole_number(self.features, "features", least=1)
         if check_whole_number(self.numbers, "numbers", least=0) > self.features:
             raise ParameterError(f"numbers must be at most the {self.features} features, got {self.numbers}")
@@ -62,12 +61,12 @@ class NoisyMoments(Event):
 
     @property
     def dimensions(self) -> int:
-        """The number of released numbers."""
+        """The length of the released vector."""
         return self.features + (self.numbers if self.moments == "squares" else 1)
 
     @property
     def norm_weight(self) -> float:
-        """The factor of ||x||^2: at most 1/r, and a power of two, so that the product is exact."""
+        """The factor of ||x||^2 in the released vector: a power of two of at most 1/r, so that the product is exact."""
         return 2.0 ** -math.ceil(math.log2(self.clip_norm))
 
     @property
@@ -128,8 +127,8 @@ class ReleasedMoments:
     deviation: float  #: the standard deviation of the noise of each mean and mean square
 
 
-def check_rows(rows: int, *, clip_norm: float) -> None:
-    """Raise ParameterError for more rows than the sums are exact for.
+def check_moment_rows(rows: int, *, clip_norm: float) -> None:
+    """Raise ParameterError for more rows than the kernel sums exactly for noisy moments.
 
     Proof: noisy_moments.md 4
     """

@@ -10,21 +10,21 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Literal, get_args
+from typing import Literal
 
 from boltdp._bisect import bisect
-from boltdp.errors import ParameterError
+from boltdp.errors import ParameterError, check_choice
 from boltdp.privacy.accounting.privacy_loss_distributions import (
     MAX_EPSILON,
     Profile,
-    composed_delta,
+    delta_of_updates,
+    find_smallest_deviation,
     fixed_size_profile,
     poisson_profile,
-    smallest_deviation,
 )
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import Analysis, Training, round_up
-from boltdp.privacy.events.output_perturbation import check_analysis, check_dimensions
+from boltdp.privacy.events.output_perturbation import check_dimensions
 from boltdp.privacy.mechanisms import Mechanism, gaussian_sigma, smallest_noise
 from boltdp.privacy.training_problem import Recipe, check_single_rows, check_undivided
 
@@ -57,18 +57,17 @@ class NoisyUpdates(Training):
     analysis: Analysis = "proved"
 
     def __post_init__(self) -> None:
-        check_analysis(self.analysis)
+        check_choice(self.analysis, "analysis", Analysis)
         check_dimensions(self.noise, self.problem.dimensions)
         check_undivided(self.problem, "noise in every update")
         if self.sampling == "permutation" or self.problem.changed_rows > 1:
             check_single_rows(self.problem.person_rows, "noise in every update", hint=PERSON_HINT)
-        if self.sampling not in get_args(Sampling):
-            raise ParameterError(f"sampling must be one of {', '.join(get_args(Sampling))}, got {self.sampling!r}")
+        check_choice(self.sampling, "sampling", Sampling)
         if self.sampling != "permutation" and self.noise.kind != "gaussian":
             raise ParameterError(f"the noise of random samples must be gaussian, got {self.noise.kind!r}")
 
     def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
-        """Return the proved profile, also if the noise was calibrated to published bounds.
+        """Return the proved privacy profile, also if the noise was calibrated to published bounds.
 
         Proof: noisy_sgd.md 2, 3, 4, 5
         """
@@ -80,9 +79,9 @@ class NoisyUpdates(Training):
             return min(1.0, passes * self.noise.delta(epsilon / passes, sensitivity=reach))
         if epsilon > MAX_EPSILON:
             return self.delta(MAX_EPSILON, target=target)
-        reach, rate = _sampled_update(recipe, self.sampling)
+        reach, rate = _get_unit_and_rate(recipe, self.sampling)
         profile = PROFILES[self.sampling](self.noise.scale / reach, rate=rate)
-        return composed_delta(profile, updates=recipe.updates, budget=Budget(epsilon, target or 1e-9))
+        return delta_of_updates(profile, updates=recipe.updates, budget=Budget(epsilon, target or 1e-9))
 
     @property
     def non_private_reasons(self) -> tuple[str, ...]:
@@ -97,8 +96,8 @@ class NoisyUpdates(Training):
         return self.noise
 
 
-def scs13_noise(recipe: Recipe, budget: Budget) -> Mechanism:
-    """Return the noise of SCS13: a row is in one batch of each of k passes, each update with sensitivity 2L/b.
+def calibrate_scs13(recipe: Recipe, budget: Budget) -> Mechanism:
+    """Return the noise of each update of SCS13: a row is in one batch of each of k passes, with sensitivity 2L/b.
 
     Proof: noisy_sgd.md 2
     """
@@ -111,30 +110,20 @@ def scs13_noise(recipe: Recipe, budget: Budget) -> Mechanism:
     return smallest_noise(Mechanism("gaussian", sigma, recipe.dimensions), spherical)
 
 
-def scs13_published(recipe: Recipe, budget: Budget) -> Mechanism:
-    """Return the paper's noise of SCS13 in k passes: (epsilon/k, delta/k) each, by the classical Gaussian bound.
-
-    That bound holds only for epsilon/k < 1.
+def calibrate_published_scs13(recipe: Recipe, budget: Budget) -> Mechanism:
+    """Return the paper's noise of SCS13: (epsilon/k, delta/k) for each of k passes, valid only for epsilon/k < 1.
 
     Proof: noisy_sgd.md 2
     """
     if budget.delta == 0:
-        return scs13_noise(recipe, budget)
+        return calibrate_scs13(recipe, budget)
     share = budget.split(recipe.passes)
     sigma = round_up(_gradient_sensitivity(recipe)) * _classical_sigma(share)
     return Mechanism("gaussian", sigma, recipe.dimensions)
 
 
-def bst14_noise(recipe: Recipe, budget: Budget) -> Mechanism:
-    """Return the noise of BST14 by composing updates on uniform samples of fixed size.
-
-    Proof: noisy_sgd.md 4, 5
-    """
-    return _sampled_noise(recipe, budget, "fixed size")
-
-
-def bst14_published(recipe: Recipe, budget: Budget) -> Mechanism:
-    """Return the noise of the paper's Algorithms 4 and 5 with iota = 1. NOT proved: a row moves the sum by up to 2L."""
+def calibrate_published_bst14(recipe: Recipe, budget: Budget) -> Mechanism:
+    """Return the noise of the BST14 paper with iota = 1, which is NOT proved: a row moves the sum by up to 2L."""
     _require_delta("bst14", budget)
     updates, share = recipe.updates, budget.delta / recipe.updates
     spread = math.sqrt(2.0 * updates * math.log(1.0 / share))
@@ -148,22 +137,22 @@ def bst14_published(recipe: Recipe, budget: Budget) -> Mechanism:
     return Mechanism("gaussian", sigma, recipe.dimensions)
 
 
-def dpsgd_noise(recipe: Recipe, budget: Budget) -> Mechanism:
-    """Return the noise of DP-SGD: Poisson sampling at rate 1/n, and sums divided by the expected batch size m/n.
+def calibrate_sampled_updates(recipe: Recipe, budget: Budget, sampling: Sampling) -> Mechanism:
+    """Return the noise of updates on random samples of the rows with which all of them compose to the budget.
 
-    Proof: noisy_sgd.md 3, 5
+    Proof: noisy_sgd.md 3, 4, 5
     """
-    return _sampled_noise(recipe, budget, "poisson")
-
-
-def _sampled_noise(recipe: Recipe, budget: Budget, sampling: Sampling) -> Mechanism:
     _require_delta(ALGORITHMS[sampling], budget)
-    reach, rate = _sampled_update(recipe, sampling)
-    return Mechanism("gaussian", reach * _deviation(sampling, rate, recipe.updates, budget), recipe.dimensions)
+    reach, rate = _get_unit_and_rate(recipe, sampling)
+    return Mechanism("gaussian", reach * _find_multiplier(sampling, rate, recipe.updates, budget), recipe.dimensions)
 
 
-def _sampled_update(recipe: Recipe, sampling: Sampling) -> tuple[float, float]:
-    """Return the length in units of which a profile states the noise of an update, and the rate of its sample."""
+calibrate_bst14 = partial(calibrate_sampled_updates, sampling="fixed size")
+calibrate_dpsgd = partial(calibrate_sampled_updates, sampling="poisson")
+
+
+def _get_unit_and_rate(recipe: Recipe, sampling: Sampling) -> tuple[float, float]:
+    """Return the norm by which an update's noise is divided in its privacy profile, and the sampling rate."""
     if sampling == "fixed size":
         return round_up(_gradient_sensitivity(recipe)), recipe.largest_batch / recipe.rows
     return round_up(recipe.loss.lipschitz * recipe.batches / recipe.rows), 1.0 / recipe.batches
@@ -188,5 +177,5 @@ def _require_delta(algorithm: str, budget: Budget) -> None:
 
 # Cached: planning computes it twice, verification once more, and a comparison for every repeat.
 @lru_cache(maxsize=1024)
-def _deviation(sampling: Sampling, rate: float, updates: int, budget: Budget) -> float:
-    return smallest_deviation(partial(PROFILES[sampling], rate=rate), updates=updates, budget=budget)
+def _find_multiplier(sampling: Sampling, rate: float, updates: int, budget: Budget) -> float:
+    return find_smallest_deviation(partial(PROFILES[sampling], rate=rate), updates=updates, budget=budget)

@@ -3,10 +3,10 @@
 Proofs: `objective_perturbation.md`, sections 2, 3, and `adjacency.md`, section 4.
 
 A row shifts the noise by v, and it changes the volume (the Jacobian determinant) of the map from minimisers to noise.
-Both follow from the row's class probabilities: a row whose gradient is longest has no curvature. `most_loss` bounds
-both at once for spherical noise. With a delta, every corner of the polytope that holds v gets its own share of the
-volume term (`shares_of_volume`). `tilt` sets the shares: any tilt is valid, 0 gives all corners the same share, and
-`best_tilt` searches for the one with the smallest delta.
+Both follow from the row's class probabilities: a row whose gradient is longest has no curvature. `max_privacy_loss`
+bounds both at once for spherical noise. With a delta, every corner of the polytope that holds v gets its own share of
+the volume term (`split_volume_term`). `tilt` sets the shares: any tilt is valid, 0 gives all corners the same share,
+and `choose_tilt` searches for the one with the smallest delta.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ MAX_EXPANDED_ROWS = 8
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(32)
 
 
-def most_loss(simplex: Simplex, strength: arb, scale: arb) -> arb:
-    """Return an enclosure of the largest privacy loss under spherical noise of this scale; `strength` is m*Lambda.
+def max_privacy_loss(simplex: Simplex, strength: arb, scale: arb) -> arb:
+    """Return an enclosure of the largest privacy loss of one row under spherical noise; `strength` is m*Lambda.
 
     Proof: objective_perturbation.md 3
     """
@@ -56,8 +56,8 @@ def most_loss(simplex: Simplex, strength: arb, scale: arb) -> arb:
     return 1 / t + loss(near, steepness * near).max(loss(far, arb(1)))
 
 
-def shares_of_volume(simplex: Simplex, strength: arb, tilt: float) -> tuple[arb, arb]:
-    """Return the share of the volume term at corners where both rows pull the same way, and at the other corners.
+def split_volume_term(simplex: Simplex, strength: arb, tilt: float) -> tuple[arb, arb]:
+    """Return the volume term at corners where both rows shift the noise in the same direction, and at the others.
 
     Proof: objective_perturbation.md 2
     """
@@ -68,10 +68,10 @@ def shares_of_volume(simplex: Simplex, strength: arb, tilt: float) -> tuple[arb,
     return volume - slope * directions * (1 - lean), volume + slope * (1 + directions * lean)
 
 
-def corners_delta(
+def sum_corner_deltas(
     simplex: Simplex, strength: tuple[int, float], noise: Mechanism, epsilon: float, tilt: float, rows: int = 1
 ) -> arb:
-    """Return an enclosure of an upper bound on the minimiser's delta, summed over the corners; 1 if nothing is proved.
+    """Return an enclosure of a bound on the minimiser's delta, a sum over the corners; 1 where none is proved.
 
     `strength` is m and Lambda; `rows` is the number of replaced rows.
 
@@ -90,7 +90,7 @@ def corners_delta(
                 return arb(1)
             return gaussian_delta(length, left) if gaussian else spherical_delta(length, left, noise.dimensions)
 
-        same, aside = shares_of_volume(simplex, strength_, tilt)
+        same, aside = split_volume_term(simplex, strength_, tilt)
         alone = rows * _sum_corners(simplex, spent, rows * edge, rows * same, rows * aside)
         if rows == 1 or rows > MAX_EXPANDED_ROWS or simplex.vertices > 2:
             return alone
@@ -115,23 +115,25 @@ def _sum_corners(simplex: Simplex, spent: Callable[[arb, arb], arb], edge: arb, 
     return longest + simplex.directions * (between + 2 * near)
 
 
-def best_tilt(simplex: Simplex, strength: tuple[int, float], noise: Mechanism, epsilon: float, rows: int = 1) -> float:
-    """Return a tilt that approximately minimises `corners_delta`; it depends on public numbers only."""
+def choose_tilt(
+    simplex: Simplex, strength: tuple[int, float], noise: Mechanism, epsilon: float, rows: int = 1
+) -> float:
+    """Return the tilt (see above) that approximately minimises `sum_corner_deltas`, from public numbers only."""
     octave = round(SCALES_PER_OCTAVE * math.log2(noise.scale)) / SCALES_PER_OCTAVE
     # Beyond these limits the search would overflow.
     if abs(octave) > MAX_OCTAVES or (noise.kind == "spherical" and noise.dimensions > MAX_DIMENSIONS):
         return 0.0
     with np.errstate(all="ignore"):
-        return _best_tilt(simplex, strength[0] * strength[1], noise.kind, noise.dimensions, octave, epsilon, rows)
+        return _search_tilt(simplex, strength[0] * strength[1], noise.kind, noise.dimensions, octave, epsilon, rows)
 
 
 def _positive_root(linear: arb, constant: arb) -> arb:
-    """The positive x with x^2 + linear*x = constant, for a positive constant."""
+    """Return the positive x with x^2 + linear*x = constant, for a positive constant."""
     return 2 * constant / (linear + (linear * linear + 4 * constant).sqrt())
 
 
 @lru_cache(maxsize=1024)
-def _best_tilt(
+def _search_tilt(
     simplex: Simplex, strength: float, kind: str, dimensions: int, octave: float, epsilon: float, rows: int
 ) -> float:
     edge = rows * math.sqrt(simplex.edge_squared) / math.pow(2.0, octave)

@@ -20,10 +20,17 @@ from boltdp.errors import ParameterError
 from boltdp.losses import Simplex
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import Training
-from boltdp.privacy.events.objective_corners import best_tilt, corners_delta, most_loss
+from boltdp.privacy.events.objective_corners import choose_tilt, max_privacy_loss, sum_corner_deltas
 from boltdp.privacy.events.output_perturbation import check_dimensions
 from boltdp.privacy.events.sgd_sensitivity import UNIT, Sensitivity
-from boltdp.privacy.mechanisms import Mechanism, calibrate, precision, smallest_noise, smallest_scale, upper
+from boltdp.privacy.mechanisms import (
+    Mechanism,
+    calibrate,
+    precision,
+    round_up_delta,
+    smallest_noise,
+    smallest_scale,
+)
 from boltdp.privacy.spherical_delta import find_spherical_scale
 from boltdp.privacy.training_problem import Problem, Recipe
 
@@ -39,14 +46,6 @@ MAX_SUMMED = 2**33
 MAX_NOISE = 64.0
 #: The line search stops below this fraction of Newton's step; a quarter of it is the spacing of doubles near 1.
 MIN_STEP = 2.0**-50
-
-
-@dataclass(frozen=True)
-class Shares:
-    """How one model's budget is divided."""
-
-    noise: Budget  #: for q
-    stopping: Budget  #: for the distance between the weights found and the exact minimiser
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ class ObjectivePerturbation(Training):
             raise ParameterError(f"the noise at the end must be spherical, got {self.end.kind!r}")
 
     def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
-        """Return the delta of q at the epsilon that remains after the noise at the end, which has no delta.
+        """Return the delta of the linear term q at the epsilon that remains after the release noise.
 
         Proof: objective_perturbation.md 4
         """
@@ -101,25 +100,25 @@ class ObjectivePerturbation(Training):
 
 
 def make_objective_perturbation(problem: Problem, budget: Budget) -> ObjectivePerturbation:
-    """Return the event of a training with noise calibrated to a budget."""
-    parts = shares(budget)
-    noise = objective_noise(problem, parts.noise)
+    """Return the event of objective perturbation with noise calibrated to a budget."""
+    for_noise, for_stopping = split_budget(budget)
+    noise = calibrate_objective_noise(problem, for_noise)
     distance = stopping_sensitivity(problem, noise)
-    end = calibrate(distance.total, dimensions=problem.dimensions, budget=parts.stopping)
+    end = calibrate(distance.total, dimensions=problem.dimensions, budget=for_stopping)
     return ObjectivePerturbation(problem, noise, end)
 
 
-def shares(budget: Budget) -> Shares:
-    """Split a budget between q and early stopping; the sum never exceeds it.
+def split_budget(budget: Budget) -> tuple[Budget, Budget]:
+    """Return the parts of a budget for q and for stopping before the exact minimum; their sum never exceeds it.
 
     Proof: objective_perturbation.md 4
     """
     stopping = STOPPING_SHARE * budget.epsilon
-    return Shares(Budget(math.nextafter(budget.epsilon - stopping, 0.0), budget.delta), Budget(stopping))
+    return (Budget(math.nextafter(budget.epsilon - stopping, 0.0), budget.delta), Budget(stopping))
 
 
 def check_objective(problem: Problem) -> None:
-    """Raise ParameterError for a problem that the proof does not cover.
+    """Raise ParameterError for a problem that the proof of objective perturbation does not cover.
 
     Proof: objective_perturbation.md 1
     """
@@ -139,7 +138,7 @@ def check_objective(problem: Problem) -> None:
 
 
 def check_summable(problem: Problem) -> None:
-    """Raise ParameterError for more rows than sums are exact for, whether or not all of them are summed.
+    """Raise ParameterError for a problem with more rows than the kernel sums exactly.
 
     Proof: objective_perturbation.md 5
     """
@@ -154,7 +153,7 @@ def check_solvable(problem: Problem, noise: Mechanism | None) -> None:
 
     Proof: objective_perturbation.md 6
     """
-    least = least_solvable(problem, noise)
+    least = min_solvable_regularization(problem, noise)
     if problem.regularization < least:
         # Rounded up, so that the number in the message is large enough.
         enough = float(f"{1.005 * least:.2e}")
@@ -164,10 +163,8 @@ def check_solvable(problem: Problem, noise: Mechanism | None) -> None:
         )
 
 
-def least_solvable(problem: Problem, noise: Mechanism | None) -> float:
-    """Return the smallest Lambda for which the line search never goes below `MIN_STEP`, for any rows.
-
-    It does not depend on the problem's own Lambda.
+def min_solvable_regularization(problem: Problem, noise: Mechanism | None) -> float:
+    """Return the smallest Lambda for which the solver finds the minimum for any rows, by steps above `MIN_STEP`.
 
     Proof: objective_perturbation.md 6
     """
@@ -177,74 +174,75 @@ def least_solvable(problem: Problem, noise: Mechanism | None) -> float:
     return max(bound, math.pow(bound * math.sqrt(loss.smoothness), 2.0 / 3.0))
 
 
-def objective_noise(problem: Problem, budget: Budget) -> Mechanism:
-    """Return the noise q of smallest expected L2 norm that makes the exact minimiser private.
+def calibrate_objective_noise(problem: Problem, budget: Budget) -> Mechanism:
+    """Return the noise of the linear term q, of smallest expected L2 norm, that makes the exact minimiser private.
 
     Proof: objective_perturbation.md 2, 3
     """
     check_objective(problem)
-    spherical = Mechanism("spherical", spherical_scale(problem, budget), problem.dimensions)
+    spherical = Mechanism("spherical", calibrate_spherical_term(problem, budget), problem.dimensions)
     if budget.delta == 0:
         return spherical
-    gaussian = Mechanism("gaussian", gaussian_scale(problem, budget), problem.dimensions)
+    gaussian = Mechanism("gaussian", calibrate_gaussian_term(problem, budget), problem.dimensions)
     return smallest_noise(gaussian, spherical)
 
 
 def minimiser_delta(problem: Problem, noise: Mechanism, epsilon: float) -> float:
-    """Return the delta of the exact minimiser at an epsilon, if q has this noise, rounded up.
+    """Return an upper bound on the delta of the exact minimiser at an epsilon, if the linear term q has this noise.
 
     Proof: objective_perturbation.md 2, 3
     """
-    if noise.kind == "spherical" and _keeps(problem, noise.scale, epsilon):
+    if noise.kind == "spherical" and _is_purely_private(problem, noise.scale, epsilon):
         return 0.0
-    return upper(_spent(problem, noise, epsilon))
+    return round_up_delta(_bound_delta(problem, noise, epsilon))
 
 
 @lru_cache(maxsize=1024)
-def spherical_scale(problem: Problem, budget: Budget) -> float:
+def calibrate_spherical_term(problem: Problem, budget: Budget) -> float:
     """Return the smallest certified scale of spherical q: for pure privacy 2*L/epsilon, if Lambda is large enough.
 
     Proof: objective_perturbation.md 3
     """
-    check_volume(problem, budget.epsilon)
+    check_volume_term(problem, budget.epsilon)
     if budget.delta == 0:
         simplex, _, changed = _noise_inputs(problem)
         # 2gL/epsilon, rounded up, is a lower bound for any strength.
         least = math.nextafter(2.0 * changed * math.sqrt(simplex.edge_squared) / budget.epsilon, math.inf)
-        if _keeps(problem, least, budget.epsilon):
+        if _is_purely_private(problem, least, budget.epsilon):
             return least
-        return smallest_scale(lambda scale: _keeps(problem, scale, budget.epsilon))
+        return smallest_scale(lambda scale: _is_purely_private(problem, scale, budget.epsilon))
 
     def spent(scale: float) -> arb:
-        return _spent(problem, Mechanism("spherical", scale, problem.dimensions), budget.epsilon)
+        return _bound_delta(problem, Mechanism("spherical", scale, problem.dimensions), budget.epsilon)
 
-    return find_spherical_scale(spent, delta=budget.delta, pure=spherical_scale(problem, Budget(budget.epsilon)))
+    pure = calibrate_spherical_term(problem, Budget(budget.epsilon))
+    return find_spherical_scale(spent, delta=budget.delta, pure=pure)
 
 
 @lru_cache(maxsize=1024)
-def gaussian_scale(problem: Problem, budget: Budget) -> float:
+def calibrate_gaussian_term(problem: Problem, budget: Budget) -> float:
     """Return the smallest standard deviation of Gaussian q, to 12 digits, certified by interval arithmetic.
 
     Proof: objective_perturbation.md 3
     """
-    check_volume(problem, budget.epsilon)
+    check_volume_term(problem, budget.epsilon)
 
     def is_enough(sigma: float) -> bool:
         # The delta of Gaussian noise does not depend on the number of dimensions.
-        return bool(_spent(problem, Mechanism("gaussian", sigma, 1), budget.epsilon) <= arb(budget.delta))
+        return bool(_bound_delta(problem, Mechanism("gaussian", sigma, 1), budget.epsilon) <= arb(budget.delta))
 
     return smallest_scale(is_enough)
 
 
-def check_volume(problem: Problem, epsilon: float) -> None:
-    """Raise ParameterError if the volume term alone can use up epsilon.
+def check_volume_term(problem: Problem, epsilon: float) -> None:
+    """Raise ParameterError if the volume term of the privacy loss (`volume_bound`) alone can use up epsilon.
 
     Proof: objective_perturbation.md 3
     """
     # A difference below this is dominated by cancellation.
     if not epsilon - volume_bound(problem) > 1e-6 * epsilon:
         raise ParameterError(
-            f"regularization must be above {least_regularization(problem, epsilon):.3g} for epsilon ="
+            f"regularization must be above {min_regularization(problem, epsilon):.3g} for epsilon ="
             f" {epsilon:g} and {problem.rows} rows, got {problem.regularization:g}"
         )
 
@@ -260,8 +258,8 @@ def volume_bound(problem: Problem) -> float:
     return changed * simplex.directions * math.log1p(mean / (rows * regularization)) * (1.0 + 16.0 * UNIT)
 
 
-def least_regularization(problem: Problem, volume: float) -> float:
-    """Return the Lambda at which `volume_bound` equals `volume`; above it some noise achieves this epsilon.
+def min_regularization(problem: Problem, volume: float) -> float:
+    """Return the Lambda at which `volume_bound` equals `volume`; only above it can noise achieve this epsilon.
 
     Proof: objective_perturbation.md 2
     """
@@ -271,7 +269,7 @@ def least_regularization(problem: Problem, volume: float) -> float:
 
 
 def ample_regularization(problem: Problem, epsilon: float) -> float:
-    """Return the smallest Lambda at which the volume term costs pure noise nothing: a larger one saves no noise.
+    """Return the Lambda above which the noise for pure privacy gets no smaller, as the volume term costs nothing.
 
     Proof: objective_perturbation.md 3
     """
@@ -285,12 +283,12 @@ def gradient_rounding(problem: Problem, *, weights: float, noise: float) -> floa
 
     Proof: objective_perturbation.md 5
     """
-    loss, root = problem.loss, math.sqrt(problem.loss.vectors)
+    loss, root = problem.loss, math.sqrt(problem.loss.vector_count)
     scores = (problem.dims + 6.0 + 6.0 * root) * weights + 4.0 * root
-    row = loss.smoothness * scores + loss.vectors + 6.0 + loss.lipschitz * gathering(problem.dims)
+    row = loss.smoothness * scores + loss.vector_count + 6.0 + loss.lipschitz * gathering_error(problem.dims)
     row += term_rounding(problem) / UNIT
     # The release maps the weights to the basis of free directions, which rounds too.
-    turned = 8.0 * loss.vectors**2
+    turned = 8.0 * loss.vector_count**2
     whole = (4.0 + turned) * problem.rows * problem.regularization * weights + turned * noise
     return 1.01 * UNIT * (problem.rows * row + whole)
 
@@ -300,36 +298,38 @@ def term_rounding(problem: Problem) -> float:
 
     Proof: objective_perturbation.md 5
     """
-    return math.sqrt(problem.dims * problem.loss.vectors) * SUM_GRID / 2.0
+    return math.sqrt(problem.dims * problem.loss.vector_count) * SUM_GRID / 2.0
 
 
-def gathering(dims: int) -> float:
-    """Bound the error of turning sums of slots into sums of features, in units of u times the sum of the row norms.
+def gathering_error(dims: int) -> float:
+    """Return a bound on the error of `FeatureMap.gather_sums`, in units of u times the sum of the row norms.
 
     Proof: objective_perturbation.md 5
     """
     return dims + 8.0
 
 
-def drawing_error(noise: Mechanism | None) -> float:
-    """Return an upper bound on the distance between the drawn q, which is on a grid, and the real-valued one.
+def grid_error(noise: Mechanism | None) -> float:
+    """Return an upper bound on the distance between noise that is rounded to the grid and its real value.
 
     Proof: objective_perturbation.md 4
     """
-    return 0.0 if noise is None else math.sqrt(noise.dimensions) * math.ldexp(1.0, -noise.grid - 1) * (1.0 + 8 * UNIT)
+    if noise is None:
+        return 0.0
+    return math.sqrt(noise.dimensions) * math.ldexp(1.0, -noise.grid_exponent - 1) * (1.0 + 8 * UNIT)
 
 
-def tolerance(problem: Problem, noise: Mechanism | None) -> float:
-    """Return tau: training ends when the norm of the gradient of F is certainly at most this.
+def gradient_tolerance(problem: Problem, noise: Mechanism | None) -> float:
+    """Return tau, the norm of the gradient of the noisy objective F at which the solver stops.
 
-    It is far above the rounding error of the gradient at any possible minimiser, so it is always reached.
+    It is far above the rounding error of the gradient at any possible minimiser, so that the solver reaches it.
 
     Proof: objective_perturbation.md 4, 5
     """
     longest = 0.0 if noise is None else MAX_NOISE * noise.expected_norm
     strength = problem.rows * problem.regularization
-    weights = math.sqrt(2.0 * problem.loss.at_zero / problem.regularization) + 2.0 * longest / strength
-    unsure = gradient_rounding(problem, weights=weights, noise=longest) + drawing_error(noise)
+    weights = math.sqrt(2.0 * problem.loss.loss_at_zero / problem.regularization) + 2.0 * longest / strength
+    unsure = gradient_rounding(problem, weights=weights, noise=longest) + grid_error(noise)
     return STOPPING_GRADIENT * problem.loss.lipschitz + 4.0 * unsure
 
 
@@ -338,39 +338,39 @@ def stopping_sensitivity(problem: Problem, noise: Mechanism) -> Sensitivity:
 
     Proof: objective_perturbation.md 4
     """
-    bound = 2.0 * tolerance(problem, noise) / (problem.rows * problem.regularization)
+    bound = 2.0 * gradient_tolerance(problem, noise) / (problem.rows * problem.regularization)
     return Sensitivity(bound, 8.0 * UNIT * bound, "gradient at the end")
 
 
 def _noise_inputs(problem: Problem) -> tuple[Simplex, tuple[int, float], int]:
-    """Return what the noise depends on: the simplex of the loss, m and Lambda, and the number of replaced rows."""
+    """Return the simplex of the loss, the pair of m and Lambda, and the number of replaced rows."""
     assert problem.loss.simplex is not None
     return problem.loss.simplex, (problem.rows, problem.regularization), problem.changed_rows
 
 
-def _keeps(problem: Problem, scale: float, epsilon: float) -> bool:
-    """Return whether spherical noise of this scale is certainly epsilon-private without a delta.
+def _is_purely_private(problem: Problem, scale: float, epsilon: float) -> bool:
+    """Return whether spherical noise of this scale certainly makes the exact minimiser (epsilon, 0)-private.
 
     Proof: objective_perturbation.md 3
     Proof: adjacency.md 4
     """
     simplex, (rows, regularization), changed = _noise_inputs(problem)
     with precision(128):
-        return bool(changed * most_loss(simplex, arb(rows) * arb(regularization), arb(scale)) <= arb(epsilon))
+        return bool(changed * max_privacy_loss(simplex, arb(rows) * arb(regularization), arb(scale)) <= arb(epsilon))
 
 
-def _spent(problem: Problem, noise: Mechanism, epsilon: float) -> arb:
-    """Return the smaller bound on delta: from the corners of all replaced rows together, or one row after another.
+def _bound_delta(problem: Problem, noise: Mechanism, epsilon: float) -> arb:
+    """Return an enclosure of the smaller of two bounds on delta: for all replaced rows at once, and by group privacy.
 
     Proof: adjacency.md 4
     """
     simplex, strength, changed = _noise_inputs(problem)
-    tilt = best_tilt(simplex, strength, noise, epsilon, changed)
-    together = corners_delta(simplex, strength, noise, epsilon, tilt, changed)
+    tilt = choose_tilt(simplex, strength, noise, epsilon, changed)
+    together = sum_corner_deltas(simplex, strength, noise, epsilon, tilt, changed)
     if changed == 1:
         return together
     share = math.nextafter(epsilon / changed, 0.0)
-    each = corners_delta(simplex, strength, noise, share, best_tilt(simplex, strength, noise, share))
+    each = sum_corner_deltas(simplex, strength, noise, share, choose_tilt(simplex, strength, noise, share))
     with precision(256):
         # Group privacy: the deltas of g rows add up with the factors 1, e^share, ..., e^((g-1)*share).
         growth = arb(share).exp()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
-from boltdp.errors import ParameterError
+from boltdp.errors import ParameterError, check_choice
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import Analysis, Training
 from boltdp.privacy.events.sgd_sensitivity import Sensitivity, check_steps, published_sensitivity, sensitivity
@@ -28,7 +28,7 @@ class OutputPerturbation(Training):
 
     def __post_init__(self) -> None:
         check_steps(self.problem)
-        check_analysis(self.analysis)
+        check_choice(self.analysis, "analysis", Analysis)
         check_dimensions(self.noise, self.problem.dimensions)
         if self.analysis == "paper":
             check_undivided(self.problem, "the published bounds")
@@ -62,18 +62,12 @@ class OutputPerturbation(Training):
 
 
 def make_output_perturbation(recipe: Recipe, budget: Budget, *, analysis: Analysis = "proved") -> OutputPerturbation:
-    """Return the event of a run with noise calibrated to a budget."""
+    """Return the event of an SGD run with noise calibrated to a budget."""
     check_steps(recipe)
-    check_analysis(analysis)
+    check_choice(analysis, "analysis", Analysis)
     distance = sensitivity(recipe) if analysis == "proved" else published_sensitivity(recipe)
     noise = calibrate(distance.total, dimensions=recipe.dimensions, budget=budget)
     return OutputPerturbation(recipe, noise, analysis)
-
-
-def check_analysis(analysis: str) -> None:
-    """Raise ParameterError unless the analysis is "proved" or "paper"."""
-    if analysis not in get_args(Analysis):
-        raise ParameterError(f"analysis must be one of {', '.join(get_args(Analysis))}, got {analysis!r}")
 
 
 def check_dimensions(noise: Mechanism, dimensions: int) -> None:

@@ -37,7 +37,7 @@ class Selection(Wrapper):
 
     @abstractmethod
     def describe(self) -> str:
-        """Return how the model was chosen, in words."""
+        """Describe in words how the model was chosen."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,10 +58,7 @@ class SelectionAmongTrained(Selection):
 
 
 def portion_bounds(portion: int, *, rows: int, candidates: int) -> tuple[int, int]:
-    """Return the first row of a portion and the row after its last; the portion after all candidates' chooses.
-
-    The sizes of portions differ by at most one.
-    """
+    """Return the start and stop row of a portion: one for each candidate, then one to choose among them."""
     if rows < 2 * (candidates + 1):
         raise ParameterError(
             f"the data must have at least 2 rows for each of {candidates} candidates and for the choice, "
@@ -86,10 +83,10 @@ class PortionSelection(SelectionAmongTrained):
             Budget(self.epsilon)  # raises for an invalid epsilon
         for number, part in enumerate(self.trained):
             start, stop = portion_bounds(number, rows=self.rows, candidates=self.candidates)
-            _check_trained(part, stop - start)
+            _check_trained_rows(part, stop - start)
 
     def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
-        """Return the largest delta: portions are disjoint, so a row affects one candidate, or the choice.
+        """Return the largest delta of all candidates and of the choice, as a row is in only one portion.
 
         Proof: selection.md 1
         """
@@ -115,13 +112,13 @@ class TrialSelection(SelectionAmongTrained):
 
     def __post_init__(self) -> None:
         _check_selection(self)
-        check_trials(self.mean)
+        check_mean_trials(self.mean)
         Budget(self.score_epsilon)
         for part in self.trained:
-            _check_trained(part, self.rows)
+            _check_trained_rows(part, self.rows)
 
     def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
-        """Return the composed delta: if a trial and its score are (e, d)-private, the whole is (3e, mean*d)-private.
+        """Return the composed delta: trials that are each (e, d)-private with their score are (3e, mean*d)-private.
 
         Proof: selection.md 2.1, 2.2
         """
@@ -153,10 +150,10 @@ class PublicSelection(Selection):
         check_whole_number(self.compared, "compared", least=1)
         _check_selection(self)
         check_whole_number(self.public_rows, "public_rows", least=1)
-        _check_trained(self.trained, self.rows)
+        _check_trained_rows(self.trained, self.rows)
 
     def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
-        """Return the delta of the training, as the choice costs nothing.
+        """Return the delta of the training, as a choice on public rows costs nothing.
 
         Proof: selection.md 3
         """
@@ -173,29 +170,29 @@ class PublicSelection(Selection):
         )
 
 
-def trial_budgets(whole: Budget, *, mean: float) -> tuple[Budget, Budget]:
-    """Return the budgets of a trial's model and of its score with which all trials together are within the whole.
+def split_trial_budget(whole: Budget, *, mean: float) -> tuple[Budget, Budget]:
+    """Return the budgets of one trial's model and of its score with which all trials together spend the whole.
 
     Proof: selection.md 2.1, 2.2
     """
-    check_trials(mean)
+    check_mean_trials(mean)
     score = Budget(whole.split(3 * SCORE_SHARE).epsilon)
     epsilon = math.nextafter(whole.split(3).epsilon - score.epsilon, 0.0)
     return Budget(epsilon, math.nextafter(whole.delta / mean, 0.0) if whole.delta else 0.0), score
 
 
-def check_trials(mean: float) -> None:
+def check_mean_trials(mean: float) -> None:
     """Raise ParameterError unless the mean number of trials is above 1 and at most 1,000,000."""
     if not 1 < check_number(mean, "mean") <= 1e6:
         raise ParameterError(f"the mean number of trials must be above 1 and at most 1000000, got {mean}")
 
 
 def _pure_delta(spent: float, epsilon: float) -> float:
-    """Return the delta at `epsilon` of any mechanism that is `spent`-private without delta."""
+    """Return the delta at `epsilon` of any mechanism that is (`spent`, 0)-private."""
     return 0.0 if spent <= epsilon else min(1.0, -math.expm1(epsilon - spent) * (1.0 + 1e-15))
 
 
-def _check_trained(part: BudgetedEvent, rows: int) -> None:
+def _check_trained_rows(part: BudgetedEvent, rows: int) -> None:
     training = part.event.released
     if not isinstance(training, Training) or training.problem.rows != rows:
         raise ParameterError(f"a candidate chosen so must be trained on {rows} rows")

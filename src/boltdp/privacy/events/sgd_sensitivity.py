@@ -39,13 +39,13 @@ class Sensitivity:
 
     @property
     def total(self) -> float:
-        """What the noise must cover."""
+        """The sum of bound and margin, rounded up, to which noise is calibrated."""
         return math.nextafter(self.bound + self.margin, math.inf)
 
 
 @lru_cache(maxsize=1024)
 def sensitivity(recipe: Recipe) -> Sensitivity:
-    """The L2-sensitivity of a run to the replacement of one row, or of one person.
+    """Return the L2-sensitivity of the weights of an SGD run to the replacement of one row, or of one person.
 
     Proof: sgd_sensitivity.md 2, 3, 4, 5, 8
     Proof: adjacency.md 3
@@ -53,59 +53,57 @@ def sensitivity(recipe: Recipe) -> Sensitivity:
     check_steps(recipe)
     if recipe.partitions > 1:
         return _sensitivity_of_average(recipe)
-    bound, derivation = _moved(recipe)
-    if 2.0 * largest_norm(recipe) < bound:
-        bound, derivation = 2.0 * largest_norm(recipe), "diameter"
+    bound, derivation = _bound_distance(recipe)
+    if 2.0 * bound_iterate_norm(recipe) < bound:
+        bound, derivation = 2.0 * bound_iterate_norm(recipe), "diameter"
     return Sensitivity(bound, bound_rounding(recipe)[1], derivation)
 
 
-def _moved(recipe: Recipe) -> tuple[float, str]:
-    """Return an upper bound on how far the replaced rows move a run, and the name of its derivation.
+def _bound_distance(recipe: Recipe) -> tuple[float, str]:
+    """Return an upper bound on the distance between runs on neighbouring datasets, and the name of its derivation.
 
     Proof: sgd_sensitivity.md 2, 3
     Proof: adjacency.md 3
     """
-    closed = _closed_form(recipe)
+    closed = _find_closed_form(recipe)
     if closed is not None:
         bound, derivation = closed, "closed form"
     elif recipe.updates <= MAX_RECURSION:
-        bound, derivation = _recursion(recipe), "recursion"
+        bound, derivation = _run_recursion(recipe), "recursion"
     else:
-        bound, derivation = _first_steps(recipe), "first steps"
+        bound, derivation = _bound_by_first_steps(recipe), "first steps"
     # Computing the bound rounds too, and the rounded rho may exceed 1 where a closed form uses exactly 1.
     rounding = 1.0 + (8 * recipe.updates + 8 * recipe.passes + 16) * UNIT
     return bound * recipe.changed_rows * rounding, derivation
 
 
 def _sensitivity_of_average(recipe: Recipe) -> Sensitivity:
-    """Bound the sensitivity of the average: a row is in one partition, whose run has that partition's share in it.
-
-    A person's rows may be in several partitions.
+    """Return the sensitivity of the average of all partitions' runs; a person's rows may be in several partitions.
 
     Proof: sgd_sensitivity.md 8
     Proof: adjacency.md 3
     """
     bounds, margins = [], []
-    longest = max(bound_rounding(run)[0] for run in recipe.runs)
+    longest = max(bound_rounding(run)[0] for run in recipe.partition_recipes)
     # Rounding of the average, and of the change of basis in the release: of the whole model, not of one partition.
-    rounded = 2.0 * (recipe.partitions + recipe.weights + 9) * UNIT * longest * (1.0 + 2.0**-10)
+    rounded = 2.0 * (recipe.partitions + recipe.weight_count + 9) * UNIT * longest * (1.0 + 2.0**-10)
     people = recipe.person_rows is not None
-    for run in recipe.runs:
+    for run in recipe.partition_recipes:
         alone, share = sensitivity(run), run.rows / recipe.rows
-        moved, derivation = _moved(run) if people else (alone.bound, alone.derivation)
+        moved, derivation = _bound_distance(run) if people else (alone.bound, alone.derivation)
         bounds.append((moved * share * (1.0 + 4 * UNIT), derivation))
         # The rounding errors of at most as many partitions differ as there are removed and added rows.
         erring = min(1.0, 2.0 * recipe.changed_rows * share) if people else share
         margins.append(alone.margin * erring * (1.0 + 4 * UNIT) + rounded)
     bound, derivation = max(bounds)
-    diameter = 2.0 * max(largest_norm(run) for run in recipe.runs)
+    diameter = 2.0 * max(bound_iterate_norm(run) for run in recipe.partition_recipes)
     if people and diameter < bound:
         bound, derivation = diameter, "diameter"
     return Sensitivity(bound, max(margins), f"{derivation}, in each of {recipe.partitions} partitions")
 
 
 def check_steps(recipe: Recipe) -> None:
-    """Raise ParameterError if a step exceeds 2/beta, so that it can expand distances.
+    """Raise ParameterError if a step size exceeds 2/beta, where an update can increase distances.
 
     Proof: sgd_sensitivity.md 2
     """
@@ -116,8 +114,8 @@ def check_steps(recipe: Recipe) -> None:
         )
 
 
-def _recursion(recipe: Recipe) -> float:
-    """Compute the bound by one backward loop over the updates.
+def _run_recursion(recipe: Recipe) -> float:
+    """Return the bound on the distance between two runs by one backward loop over the updates.
 
     A row in the batch of update t moves the result by at most (2*L*eta_t/|B_t|) * A_t, where A_t is the distance in the
     (averaged) result per unit of distance at update t: A_t = alpha_t + rho_{t+1} * A_{t+1}.
@@ -159,7 +157,7 @@ def _recur_sensitivity(alpha: Doubles, rho_next: Doubles, rest: float) -> Double
 
 
 def _contraction(eta: Doubles, recipe: Recipe) -> Doubles:
-    """rho_t = max(|1 - eta*gamma|, |1 - eta*beta|), rounded up.
+    """Return by how much each update scales distances at most: max(|1 - eta*gamma|, |1 - eta*beta|), rounded up.
 
     Proof: sgd_sensitivity.md 2
     """
@@ -174,8 +172,8 @@ def _batch_sizes(recipe: Recipe, start: int, stop: int) -> Doubles:
     return size + np.diff(np.arange(start, stop + 1) * extra // recipe.batches).astype(np.float64)
 
 
-def _closed_form(recipe: Recipe) -> float | None:
-    """Return the value of the recursion for the last iterate where it has a closed form, else None.
+def _find_closed_form(recipe: Recipe) -> float | None:
+    """Return the result of `_run_recursion` for the last iterate where it has a closed form, else None.
 
     Proof: sgd_sensitivity.md 3
     """
@@ -183,9 +181,9 @@ def _closed_form(recipe: Recipe) -> float | None:
     if recipe.averaging != "last":
         return None
     if gamma == 0:
-        return _first_steps(recipe)
+        return _bound_by_first_steps(recipe)
     if schedule.growth == "none" and recipe.permutation == "once":
-        return _constant_step(recipe)
+        return _bound_constant_step(recipe)
     harmonic = (
         schedule.growth == "linear"
         and schedule.offset == 0
@@ -198,8 +196,8 @@ def _closed_form(recipe: Recipe) -> float | None:
     return None
 
 
-def _first_steps(recipe: Recipe) -> float:
-    """Bound every row by one that is in a smallest batch at the first step of each pass, without contraction.
+def _bound_by_first_steps(recipe: Recipe) -> float:
+    """Return the bound for a row that is in the first, smallest batch of each pass, without contraction.
 
     Proof: sgd_sensitivity.md 3.1
     """
@@ -207,8 +205,8 @@ def _first_steps(recipe: Recipe) -> float:
     return 2.0 * recipe.loss.lipschitz / recipe.smallest_batch * float(first.sum())
 
 
-def _constant_step(recipe: Recipe) -> float:
-    """Return the closed form for a constant step; the last batch of each size is the worst of its size.
+def _bound_constant_step(recipe: Recipe) -> float:
+    """Return the bound for a constant step; the last batch of each size is the worst of its size.
 
     Proof: sgd_sensitivity.md 3.2
     """
@@ -228,8 +226,8 @@ def _spacing_of_small_batches(recipe: Recipe) -> int:
     return -(-n // (n - recipe.rows % n))
 
 
-def largest_norm(recipe: Recipe) -> float:
-    """Return an upper bound on the norm of every iterate in real arithmetic.
+def bound_iterate_norm(recipe: Recipe) -> float:
+    """Return an upper bound on the norm of the weights after any update, in real arithmetic.
 
     Proof: sgd_sensitivity.md 4
     """
@@ -237,27 +235,27 @@ def largest_norm(recipe: Recipe) -> float:
     lipschitz = recipe.loss.lipschitz
     bounds = [recipe.radius, lipschitz * total]
     if recipe.schedule.largest * recipe.regularization <= 1.0:
-        bounds.append(math.sqrt(2.0 * recipe.loss.at_zero * total + lipschitz**2 * squares))
+        bounds.append(math.sqrt(2.0 * recipe.loss.loss_at_zero * total + lipschitz**2 * squares))
     return min(bounds) * (1.0 + 2.0**-20)
 
 
 def bound_rounding(recipe: Recipe) -> tuple[float, float]:
-    """Return V and the margin: bounds on the norm of every computed iterate, and on what rounding adds to the distance.
+    """Return bounds on the norm of computed weights after any update, and on what rounding adds to a distance.
 
     Proof: sgd_sensitivity.md 5
     """
     # The rounding error of a run is at most `relative` times V, plus `absolute`.
-    d, t = recipe.weights, recipe.updates + 1
+    d, t = recipe.weight_count, recipe.updates + 1
     relative = t * UNIT * (3 * d + 24)
     absolute = t * UNIT * (3 * d + recipe.largest_batch + 32) * recipe.schedule.largest * recipe.loss.lipschitz
     if relative > 0.5:
         raise ParameterError(f"the run must be short enough for double precision, got {recipe.updates} updates")
-    longest = (largest_norm(recipe) + absolute) / (1.0 - relative)
+    longest = (bound_iterate_norm(recipe) + absolute) / (1.0 - relative)
     return longest, 2.0 * (relative * longest + absolute) * (1.0 + 2.0**-10)
 
 
 def _step_sums(recipe: Recipe) -> tuple[float, float]:
-    """Return upper bounds on the sums of eta_t and of eta_t^2, with each step replaced by the first of its chunk."""
+    """Return upper bounds on the sums over all updates of the step sizes and of their squares."""
     updates = recipe.updates
     edges = np.unique(np.geomspace(1, updates + 1, num=4096).astype(np.int64))
     edges[-1] = updates + 1
@@ -267,7 +265,7 @@ def _step_sums(recipe: Recipe) -> tuple[float, float]:
 
 
 def published_sensitivity(recipe: Recipe) -> Sensitivity:
-    """Return the paper's bounds as printed, to draw its figures. NOT a bound for batches of a strongly convex run.
+    """Return the sensitivity as the paper prints it, for its figures. NOT a bound for batches of a strongly convex run.
 
     Proof: sgd_sensitivity.md 6
     """
