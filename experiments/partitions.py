@@ -58,7 +58,7 @@ def cell(settings: Settings, training: PreparedRows, testing: PreparedRows, *, r
         training.reshuffle(repeat)
         models.append(train_prepared(training, BENCHMARKS[DATA].schema, certificate, Context(seed=repeat)))
     reached = accuracies(models, testing)[:, 0]
-    moved = "" if certificate.sensitivity is None else f" ({certificate.sensitivity.total:.3g})"
+    moved = "" if certificate.training.sensitivity is None else f" ({certificate.training.sensitivity.total:.3g})"
     return f"{reached.mean():.3f} ± {reached.std():.3f}{moved}"
 
 

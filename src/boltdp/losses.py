@@ -155,11 +155,7 @@ class Loss(ABC):
 
 @dataclass(frozen=True)
 class Logistic(Loss):
-    """Binary logistic loss ln(1 + exp(-y <w, x>)), y in {-1, +1}.
-
-    >>> Logistic().lipschitz, Logistic().smoothness
-    (1.0, 0.25)
-    """
+    """Binary logistic loss ln(1 + exp(-y <w, x>)), y in {-1, +1}."""
 
     name = "logistic"
     number = 0
@@ -283,7 +279,6 @@ class HuberSVM(Loss):
 
     @property
     def parameter(self) -> float:
-        """The half-width h."""
         return self.width
 
     def slopes(self, scores: Doubles, label: int, *, positive: int) -> Doubles:

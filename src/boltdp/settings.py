@@ -24,7 +24,7 @@ Standardize = Literal["auto", "none", "private"]
 Group = Literal["Privacy", "Model", "Algorithm", "Standardizing", "Research and tests"]
 
 
-_BINARY_LOSSES = tuple(name for name, kind in LOSSES.items() if getattr(kind, "vectors", None) == 1)
+_BINARY_LOSSES = tuple(name for name, kind in LOSSES.items() if getattr(kind, "vector_count", None) == 1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ import pytest
 from boltdp import Model
 from boltdp._arrays import Doubles
 from boltdp.algorithms import ALGORITHMS, Job, choose_algorithm, noisy_gd
+from boltdp.algorithms.noisy_gd import choose_step_size
 from boltdp.audit.confidence import rate_bounds
 from boltdp.context import Context
 from boltdp.engines import open_source
@@ -210,3 +211,9 @@ def test_what_is_asked_for_is_taken_and_told() -> None:
     assert dict(algorithm.describe_cost(certificate))["noise"].startswith("added in each of 9 scans (gaussian, ")
     assert algorithm.describe_run(certificate) == "100 rows, 9 scans, gradients clipped to 0.3"
     assert list(algorithm.forecast(certificate)) == list(algorithm.columns)
+
+
+def test_steps_are_larger_for_a_larger_budget() -> None:
+    problem = Problem(loss=Logistic(), dims=50, rows=10**5)
+    large, small = (choose_step_size(problem, Budget(epsilon, 1e-9), clip=0.4, scans=40) for epsilon in (1.0, 0.1))
+    assert large > small

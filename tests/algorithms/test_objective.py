@@ -19,7 +19,7 @@ from click.testing import CliRunner
 
 from boltdp._files.sealed import sealed
 from boltdp.algorithms import ALGORITHMS, Job, _newton, objective
-from boltdp.algorithms._newton import Solver, choose_sample_share, minimise, run_solvers
+from boltdp.algorithms._newton import Solver, _Curvature, choose_sample_share, minimise, run_solvers
 from boltdp.algorithms._sgd import PASSES
 from boltdp.audit.confidence import rate_bounds
 from boltdp.cli import main
@@ -606,3 +606,9 @@ def test_conjugate_gradients_go_on_until_the_step_is_precise_enough() -> None:
     left = float(np.linalg.norm(matrix @ found + slope))
     assert rounds > 2 * size + 10
     assert left <= 0.41 * float(np.linalg.norm(slope))
+
+
+def test_the_approximate_inverse_maps_changes_of_the_gradient_to_steps() -> None:
+    curvature = _Curvature(lambda vector: vector, 1.0)
+    curvature.update(np.array([1.0, 0.0]), np.array([4.0, 0.0]))
+    assert curvature.solve(np.array([4.0, 3.0])).tolist() == [1.0, 3.0]

@@ -304,7 +304,7 @@ def test_bad_cells_and_labels_do_not_raise_and_move_the_model_within_its_sensiti
     X, y = blobs()
     common = {"classes": [0, 1], "clip_norm": 8.0, "step_size": 0.1, "passes": 2, "random_state": 0}
     with pytest.warns(PrivacyWarning):
-        delta = estimator(epsilon=1.0, **common).fit(X, y).certificate_.sensitivity.total
+        delta = estimator(epsilon=1.0, **common).fit(X, y).certificate_.training.sensitivity.total
     weights = estimator(epsilon=None, **common).fit(X, y).model_.weights
     cell, row, label = X.copy(), X.copy(), y.astype(float)
     cell[17, 2], row[17], label[17] = bad, bad, bad

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boltdp.errors import ParameterError
-from boltdp.kernel.packed_rows import put_rows, sort_by_bucket, take_rows
+from boltdp.kernel.packed_rows import put_rows, sample_packed_rows, sort_by_bucket, take_rows
 
 OUT = np.zeros((3, 4), dtype=np.float32)
 
@@ -78,3 +78,8 @@ def test_buckets_that_cannot_be_are_refused(shift: int, buckets: int) -> None:
 def test_positions_outside_the_buckets_are_refused() -> None:
     with pytest.raises(ParameterError, match="places must be from 0 to 7, got one outside"):
         sort_by_bucket(np.array([8]), shift=2, buckets=2)
+
+
+def test_a_sample_is_selected_by_a_hash_of_the_rows() -> None:
+    sample = sample_packed_rows(np.array([[0.25], [0.5], [0.75]], np.float32), 0.5)
+    assert sample[:, 0].tolist() == [0.25, 0.75]

@@ -155,7 +155,7 @@ def test_certificates_survive_the_round_trip_and_verify(certificate: Certificate
     assert again.reasons == reasons
     assert again.private == (not reasons)
     assert again.release_noise is None
-    assert again.sensitivity is None
+    assert again.training.sensitivity is None
     assert again.training_noise is not None
     if reasons == (OVERSPENT,):
         assert again.spent.published  # nobody claims that it is enough, and the certificate says that it is not

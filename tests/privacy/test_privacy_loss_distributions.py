@@ -18,6 +18,8 @@ from boltdp.privacy.accounting.privacy_loss_distributions import (
     MIN_DEVIATION,
     RUNGS_PER_DOUBLING,
     Profile,
+    _fast_length,
+    _normal_cdf,
     delta_of_updates,
     find_smallest_deviation,
     fixed_size_profile,
@@ -162,3 +164,12 @@ def test_noise_beyond_all_use_spends_next_to_nothing() -> None:
     for profile in (poisson_profile(1e308, rate=0.01), fixed_size_profile(1e308, rate=0.01)):
         assert np.isfinite(profile(np.array([0.0, 1.0, 100.0]))).all()
         assert profile(np.array([0.0]))[0] < 1e-9
+
+
+def test_the_normal_distribution_function_is_precise_in_its_tail() -> None:
+    expected = [4.60535301e-308, 0.5, 1.0]
+    assert _normal_cdf(np.array([-37.5, 0.0, 9.0])).tolist() == pytest.approx(expected, rel=1e-8, abs=0.0)
+
+
+def test_fast_lengths_have_small_prime_factors() -> None:
+    assert [_fast_length(least) for least in (7, 65_537, 10**6)] == [8, 65_610, 1_000_000]

@@ -127,7 +127,7 @@ def test_what_stands_in_the_certificate_is_what_was_planned() -> None:
     assert certificate.problem == plan
     assert certificate.release_noise == noise
     assert certificate.training_noise is None
-    assert certificate.sensitivity == sensitivity(plan)
+    assert certificate.training.sensitivity == sensitivity(plan)
     assert certificate.adjacency is Adjacency.REPLACE_ONE
     assert "the number of rows is public" in certificate.adjacency.meaning
     assert (certificate.rows, certificate.model_count, certificate.parts) == (1000, 1, ())
@@ -139,7 +139,7 @@ def test_what_stands_in_the_certificate_is_what_was_planned() -> None:
         "noise_multiplier": noise.scale / sensitivity(plan).total,
     }
     paper = certified(plan, Budget(0.7), analysis="paper")
-    assert paper.sensitivity == published_sensitivity(plan)
+    assert paper.training.sensitivity == published_sensitivity(plan)
 
 
 def test_a_published_sensitivity_is_no_promise_and_is_judged_by_the_proved_one() -> None:

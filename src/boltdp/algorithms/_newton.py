@@ -215,11 +215,6 @@ class _Curvature:
     """The BFGS approximation of the inverse Hessian: an initial inverse and the latest steps.
 
     Without an initial inverse only the smallest eigenvalue of the Hessian is known.
-
-    >>> curvature = _Curvature(lambda vector: vector, 1.0)
-    >>> curvature.update(np.array([1.0, 0.0]), np.array([4.0, 0.0]))
-    >>> curvature.solve(np.array([4.0, 3.0]))
-    array([1., 3.])
     """
 
     def __init__(self, inverse: Linear | None, smallest_eigenvalue: float) -> None:
@@ -228,7 +223,6 @@ class _Curvature:
         self._steps: list[tuple[Doubles, Doubles, float]] = []
 
     def replace_inverse(self, inverse: Linear | None) -> None:
-        """Replace the initial inverse Hessian and keep the steps."""
         self._inverse, self.age = inverse, 0
 
     def precondition(self, vector: Doubles) -> Doubles:

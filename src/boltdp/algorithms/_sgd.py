@@ -248,7 +248,6 @@ class PassesOfSGD(Algorithm):
         return {"noise_per_weight": compute_noise_per_weight(certificate), "noise_to_weights": noise_to_weights}
 
     def explain_steps(self, recipe: Recipe, settings: Settings) -> str:
-        """Explain the step sizes where the settings leave them to the algorithm."""
         if settings.schedule == "auto" and recipe.regularization > 0:
             return "the steps that fit the regularization"
         return "where going further would add more noise than it would gain"
@@ -327,11 +326,6 @@ def choose_step_size(recipe: Recipe, share: Budget | None) -> float:
     For a constant step the sensitivity is 2*L*tau/m, where tau is the sum of all steps, whatever the batches, passes
     and partitions. A larger tau gets closer to the optimum w*, as ||w*||^2 / (2*tau), and needs more noise, whose loss
     is about curvature/2 * E||noise||^2 / D. The tau that minimises their sum is divided by the number of updates.
-
-    >>> from boltdp.losses import Logistic
-    >>> recipe = Recipe(loss=Logistic(), dims=50, rows=10**6, batch_size=50, passes=10, schedule=constant(1.0))
-    >>> choose_step_size(recipe, Budget(1.0)) < choose_step_size(recipe, Budget(10.0)) <= 1 / recipe.beta
-    True
     """
     if share is None:
         # Without noise: large enough to converge, small enough for the steps to average out.
@@ -345,13 +339,7 @@ def choose_step_size(recipe: Recipe, share: Budget | None) -> float:
 
 
 def choose_noisy_step(recipe: Recipe, noise: Mechanism) -> float:
-    """Return the constant step size R / (G*sqrt(T)) for updates with this noise, which minimises the usual bound.
-
-    >>> from boltdp.losses import Logistic
-    >>> recipe = Recipe(loss=Logistic(), dims=50, rows=10**6, batch_size=50, passes=10, schedule=constant(1.0))
-    >>> round(choose_noisy_step(recipe, Mechanism("gaussian", 0.1, 50)), 4)
-    0.0091
-    """
+    """Return the constant step size R / (G*sqrt(T)) for updates with this noise, which minimises the usual bound."""
     step = min(recipe.radius, TYPICAL_NORM) / (bound_gradient_norm(recipe, noise) * math.sqrt(recipe.updates))
     return min(step, 1.0 / recipe.beta)
 

@@ -30,10 +30,10 @@ class BoltOn(PassesOfSGD):
         return make_output_perturbation(recipe, budget, analysis=analysis)
 
     def describe_cost(self, certificate: Certificate) -> list[tuple[str, str]]:
-        if certificate.sensitivity is None:
+        distance, each = certificate.training.sensitivity, self.describe_models(certificate)
+        if distance is None:
             return []
-        total, each = certificate.sensitivity.total, self.describe_models(certificate)
-        sensitivity = f"{total:.6g}: the largest change of the weights by one row{each}"
+        sensitivity = f"{distance.total:.6g}: the largest change of the weights by one row{each}"
         noise = f"{compute_noise_per_weight(certificate):.3g} per weight, added once, after training"
         return [
             ("algorithm", self.name),

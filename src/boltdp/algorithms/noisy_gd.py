@@ -136,12 +136,6 @@ def choose_step_size(problem: Problem, budget: Budget, *, clip: float, scans: in
     over nu; docs/accuracy.md says on which data it was fitted and on which it was checked. With regularization, the
     sum is at most twice what would shrink the weights to 0 without any rows. No step is much larger than the curvature
     of isotropic rows allows: larger ones oscillate.
-
-    >>> from boltdp.losses import Logistic
-    >>> problem = Problem(loss=Logistic(), dims=50, rows=10**5)
-    >>> choose_step_size(problem, Budget(1.0, 1e-9), clip=0.4, scans=40) > choose_step_size(
-    ...     problem, Budget(0.1, 1e-9), clip=0.4, scans=40)
-    True
     """
     noise = calibrate_gradient_noise(problem, budget, clip=clip, scans=1)
     nu = noise.expected_norm / (clip * problem.rows)

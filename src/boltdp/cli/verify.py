@@ -56,7 +56,7 @@ def verify(
         return
     emit_guarantee(certificate.guarantee(), private=certificate.private)
     checked = [("weights", f"{model.weights.size:,} finite numbers, as many as the schema declares")]
-    if (sensitivity := certificate.sensitivity) is not None:
+    if (sensitivity := certificate.training.sensitivity) is not None:
         checked.append(("sensitivity", f"{sensitivity.total:.6g}, recomputed by {sensitivity.derivation}"))
     place = get_algorithm(certificate.algorithm).noise_place
     noises = {place: certificate.training_noise, "noise": certificate.release_noise}

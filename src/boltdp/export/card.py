@@ -391,7 +391,7 @@ def _describe_noise(noise: Mechanism | None) -> str | None:
 
 
 def _list_mechanisms(certificate: Certificate) -> tuple[tuple[str, str], ...]:
-    moments, selection, sensitivity = certificate.moments, certificate.selection, certificate.sensitivity
+    moments, selection, sensitivity = certificate.moments, certificate.selection, certificate.training.sensitivity
     separate = f"{certificate.model_count}, one per class, each with noise of its own"
     facts = {
         "algorithm": certificate.algorithm,

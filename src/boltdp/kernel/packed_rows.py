@@ -32,11 +32,7 @@ def put_rows(rows: PackedRows, places: Integers, out: PackedRows) -> None:
 
 
 def sample_packed_rows(rows: PackedRows, share: float) -> PackedRows:
-    """Return the sample of packed rows, about this share of them, that a hash of their contents selects.
-
-    >>> sample_packed_rows(np.array([[0.25], [0.5], [0.75]], np.float32), 0.5)[:, 0]
-    array([0.25, 0.75], dtype=float32)
-    """
+    """Return the sample of packed rows, about this share of them, that a hash of their contents selects."""
     _check_rows("rows", rows)
     hashes = count_sampled_hashes(share)
     buffer = np.empty((min(len(rows), _SAMPLE_BLOCK_ROWS), rows.shape[1]), np.float32)

@@ -26,7 +26,6 @@ from boltdp.privacy.events.noisy_counts import is_schema_draft
 from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.privacy.events.noisy_sgd import NoisyUpdates
 from boltdp.privacy.events.selection import Selection
-from boltdp.privacy.events.sgd_sensitivity import Sensitivity
 from boltdp.privacy.mechanisms import Mechanism, gaussian_epsilon, gaussian_sigma
 from boltdp.privacy.serialization import from_record, to_record
 from boltdp.privacy.training_problem import Problem
@@ -74,12 +73,10 @@ class Certificate:
 
     @cached_property
     def model_count(self) -> int:
-        """The number of models that were trained and released together."""
         return self.spent.model_count
 
     @cached_property
     def selection(self) -> Selection | None:
-        """The selection among candidates, if there was one."""
         return next((event for event in self.spent.walk() if isinstance(event, Selection)), None)
 
     @cached_property
@@ -104,10 +101,6 @@ class Certificate:
     @cached_property
     def release_noise(self) -> Mechanism | None:
         return self.training.release_noise
-
-    @cached_property
-    def sensitivity(self) -> Sensitivity | None:
-        return self.training.sensitivity
 
     @property
     def rows(self) -> int:

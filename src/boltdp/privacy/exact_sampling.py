@@ -28,6 +28,8 @@ from boltdp.errors import ParameterError
 from boltdp.privacy.mechanisms import Mechanism, precision
 
 RandomBytes: TypeAlias = Callable[[int], bytes]  #: count -> that many random bytes
+#: Random bytes of the operating system, the only source that a private release may use.
+system_bytes: RandomBytes = os.urandom
 
 _DRAW = (c_int, [c_char_p, c_double, c_int, c_void_p, c_size_t, c_void_p])
 _library = load({"exact_gaussian": _DRAW, "exact_spherical": _DRAW})
@@ -72,11 +74,6 @@ def _add_noise_in_c(mechanism: Mechanism, uniforms: Uniforms, vector: Doubles) -
         out.ctypes.data,
     )
     return out if sure else None
-
-
-def system_bytes(count: int) -> bytes:
-    """Return random bytes of the operating system, the only source that a private release may use."""
-    return os.urandom(count)
 
 
 def seeded_bytes(seed: int | str) -> RandomBytes:

@@ -23,9 +23,7 @@ MIN_GAIN = 1e-9
 
 
 def spherical_delta(distance: arb, epsilon: arb, dimensions: int) -> arb:
-    """Return an enclosure of the delta of spherical noise of scale 1 shifted by `distance`.
-
-    It is computed in the current precision; `spherical_bits` returns one that makes it narrow.
+    """Return an enclosure of the delta of spherical noise of scale 1 shifted by `distance`, narrow at `spherical_bits`.
 
     Proof: mechanisms.md 6
     """

@@ -88,20 +88,12 @@ def fixed_size_profile(deviation: float, *, rate: float) -> Profile:
 
 
 def _normal_cdf(x: Doubles) -> Doubles:
-    """Return the standard normal distribution function, with a small relative error in the lower tail too.
-
-    >>> _normal_cdf(np.array([-37.5, 0.0, 9.0]))
-    array([4.60535301e-308, 5.00000000e-001, 1.00000000e+000])
-    """
+    """Return the standard normal distribution function, with a small relative error in the lower tail too."""
     return 0.5 * np.fromiter(map(math.erfc, (-math.sqrt(0.5) * x).tolist()), np.float64, len(x))
 
 
 def _fast_length(least: int) -> int:
-    """Return the smallest number >= least without prime factors above 5: a fast length of a Fourier transform.
-
-    >>> _fast_length(7), _fast_length(65_537), _fast_length(10**6)
-    (8, 65610, 1000000)
-    """
+    """Return the smallest number >= least without prime factors above 5: a fast length of a Fourier transform."""
     odd_parts: Iterable[int] = (3**threes * 5**fives for threes in range(21) for fives in range(14))
     return min(odd << ((least - 1) // odd).bit_length() for odd in odd_parts)
 

@@ -30,6 +30,12 @@ class Selection(Wrapper):
     chosen: int  #: from 0
     rows: int  #: the private rows
 
+    def __post_init__(self) -> None:
+        check_whole_number(self.candidates, "candidates", least=1)
+        check_whole_number(self.rows, "rows", least=2)
+        if check_whole_number(self.chosen, "chosen", least=0) >= self.candidates:
+            raise ParameterError(f"chosen must be from 0 to {self.candidates - 1}, got {self.chosen}")
+
     @property
     @abstractmethod
     def candidates(self) -> int:
@@ -76,7 +82,7 @@ class PortionSelection(SelectionAmongTrained):
     epsilon: float | None  #: of the choice; None: noiseless
 
     def __post_init__(self) -> None:
-        _check_selection(self)
+        super().__post_init__()
         for event in self.children:
             check_single_rows(event.released.person_rows, "portions", hint="choose by trials, or on public rows")
         if self.epsilon is not None:
@@ -111,7 +117,7 @@ class TrialSelection(SelectionAmongTrained):
     score_epsilon: float  #: of the noisy score of a trial
 
     def __post_init__(self) -> None:
-        _check_selection(self)
+        super().__post_init__()
         check_mean_trials(self.mean)
         Budget(self.score_epsilon)
         for part in self.trained:
@@ -148,7 +154,7 @@ class PublicSelection(Selection):
 
     def __post_init__(self) -> None:
         check_whole_number(self.compared, "compared", least=1)
-        _check_selection(self)
+        super().__post_init__()
         check_whole_number(self.public_rows, "public_rows", least=1)
         _check_trained_rows(self.trained, self.rows)
 
@@ -196,10 +202,3 @@ def _check_trained_rows(part: BudgetedEvent, rows: int) -> None:
     training = part.event.released
     if not isinstance(training, Training) or training.problem.rows != rows:
         raise ParameterError(f"a candidate chosen so must be trained on {rows} rows")
-
-
-def _check_selection(selection: Selection) -> None:
-    check_whole_number(selection.candidates, "candidates", least=1)
-    check_whole_number(selection.rows, "rows", least=2)
-    if check_whole_number(selection.chosen, "chosen", least=0) >= selection.candidates:
-        raise ParameterError(f"chosen must be from 0 to {selection.candidates - 1}, got {selection.chosen}")
