@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from boltdp._files import check_writable, replacing
+from boltdp._files.outputs import check_writable, replace_file
 from boltdp.errors import ParameterError, make_printable, require
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def picture(path: str | Path, *, across: int, size: tuple[float, float], down: i
     with rc_context(_STYLE):
         figure = Figure(figsize=size, layout="constrained")
         yield figure, figure.subplots(down, across, squeeze=False)
-        with replacing(path) as aside, warnings.catch_warnings():
+        with replace_file(path) as aside, warnings.catch_warnings():
             # A character that is missing in the font is drawn as a box.
             warnings.simplefilter("ignore", UserWarning)
             figure.savefig(aside, dpi=150, format=Path(path).suffix[1:])

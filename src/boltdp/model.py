@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boltdp._arrays import Doubles, PackedRows
-from boltdp._files import write_text
+from boltdp._files.outputs import write_text
 from boltdp._files.sealed import OUTSIDE, ModelFileError, read_sealed, sealed
 from boltdp.encoding.declared_values import Value
 from boltdp.errors import ParameterError, show_value

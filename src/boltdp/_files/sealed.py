@@ -13,7 +13,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, NoReturn
 
-from boltdp._files import read_text
+from boltdp._files.inputs import read_text
 from boltdp.errors import BoltdpError
 
 #: Maximum size of a file: more than the weights of the largest schema and its certificate need.

@@ -17,7 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from boltdp._files import InputError, OutputError, read_text, write_text
+from boltdp._files.inputs import InputError, read_text
+from boltdp._files.outputs import OutputError, write_text
 from boltdp._files.sealed import ModelFileError, check_seal
 from boltdp.errors import BoltdpError, require
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import click
 from click.shell_completion import CompletionItem
 
-from boltdp._files import OutputError, check_writable
+from boltdp._files.outputs import OutputError, check_writable
 from boltdp._threads import count_processors
 from boltdp.algorithms import ALGORITHMS, AUTO
 from boltdp.cli._terminal import note, state_condition

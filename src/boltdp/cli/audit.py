@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from boltdp._charts import check_picture
-from boltdp._files import check_writable, write_text
+from boltdp._files.outputs import check_writable, write_text
 from boltdp.cli import _options
 from boltdp.cli._help import GroupedCommand
 from boltdp.cli._terminal import command, emit, emit_guarantee, emit_json, emit_table, show_bar

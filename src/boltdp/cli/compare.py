@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from boltdp._charts import check_picture
-from boltdp._files import check_writable
+from boltdp._files.outputs import check_writable
 from boltdp.cli import _options
 from boltdp.cli._help import GroupedCommand
 from boltdp.cli._terminal import INTERRUPTED, command, emit, emit_guarantee, emit_json, emit_table, note, show_bar, warn

@@ -5,7 +5,7 @@ import json
 import click
 
 from boltdp._charts import check_picture
-from boltdp._files import write_text
+from boltdp._files.outputs import write_text
 from boltdp.cli import _options
 from boltdp.cli._terminal import command, emit, emit_guarantee, emit_json, emit_table, note, state_condition, warn
 from boltdp.context import Context

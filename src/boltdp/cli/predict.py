@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from boltdp._files import replacing
+from boltdp._files.outputs import replace_file
 from boltdp.cli import _options
 from boltdp.cli._terminal import command, emit
 from boltdp.context import Context
@@ -88,7 +88,7 @@ def predict(
             for text in _write_csv([*keep, *added], batches):
                 emit(text, newline=False)
             return
-        with replacing(output) as aside:
+        with replace_file(output) as aside:
             if ending == ".csv":
                 with open(aside, "w", encoding="utf-8", newline="") as file:
                     file.writelines(_write_csv([*keep, *added], batches))

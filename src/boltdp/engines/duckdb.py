@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import duckdb
 import pyarrow as pa
 
-from boltdp._files import own_directory
+from boltdp._files.locked_directories import locked_directory
 from boltdp._threads import await_result
 from boltdp.engines._file_headers import ENCODING_HINT, find_separator, has_blank_line, read_csv_header, read_json_keys
 from boltdp.engines._file_patterns import Files, find_files, format_of, suggest_file
@@ -369,7 +369,7 @@ def _connect(path: str, *, spill: str = "") -> duckdb.DuckDBPyConnection:
 def _make_directory(held: ExitStack, spool: str | Path | None, prefix: str) -> str:
     """Make a directory for private rows, removed when `held` is closed; first, remove those of killed processes."""
     parent = spool_directory(spool)
-    return str(use_spool(lambda: held.enter_context(own_directory(parent, prefix=prefix)), parent))
+    return str(use_spool(lambda: held.enter_context(locked_directory(parent, prefix=prefix)), parent))
 
 
 @dataclass(frozen=True)

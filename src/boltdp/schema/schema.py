@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from boltdp._files import read_text
+from boltdp._files.inputs import read_text
 from boltdp._files.toml import toml_key, toml_value
 from boltdp.encoding.declared_values import Value, check_count, check_int
 from boltdp.encoding.plan import EncodingPlan

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from boltdp import algorithms
 from boltdp._charts import picture
-from boltdp._files import write_text
+from boltdp._files.outputs import write_text
 from boltdp.context import Context
 from boltdp.errors import BoltdpError, ParameterError, check_whole_number
 from boltdp.privacy.events.event import Analysis
