@@ -38,7 +38,7 @@ _STYLE: dict[Any, Any] = {
 }
 
 
-def check_picture(path: str | Path) -> None:
+def check_can_draw(path: str | Path) -> None:
     """Raise an error if a picture cannot be drawn; called before anything is computed for it."""
     if Path(path).suffix not in ENDINGS:
         raise ParameterError(f"a picture must end in {', '.join(ENDINGS)}, got {str(path)!r}")
@@ -47,9 +47,11 @@ def check_picture(path: str | Path) -> None:
 
 
 @contextmanager
-def picture(path: str | Path, *, across: int, size: tuple[float, float], down: int = 1) -> Iterator[tuple[Figure, Any]]:
+def save_figure(
+    path: str | Path, *, across: int, size: tuple[float, float], down: int = 1
+) -> Iterator[tuple[Figure, Any]]:
     """Yield a figure with `down` rows of `across` axes, which is saved at the end."""
-    check_picture(path)
+    check_can_draw(path)
     # Imported late: it takes a second, and is optional.
     from matplotlib import rc_context
     from matplotlib.figure import Figure
@@ -63,10 +65,10 @@ def picture(path: str | Path, *, across: int, size: tuple[float, float], down: i
             figure.savefig(aside, dpi=150, format=Path(path).suffix[1:])
 
 
-def plain(text: str, longest: int = 24) -> str:
+def escape_label(text: str, longest: int = 24) -> str:
     r"""Return untrusted text for matplotlib, without control characters and formulas.
 
-    >>> print(plain("$a$"))
+    >>> print(escape_label("$a$"))
     \$a\$
     """
     return make_printable(text, longest=longest).replace("$", r"\$")

@@ -117,7 +117,7 @@ def test_rows_in_a_file_are_drawn_alike_by_any_number_of_threads(tmp_path: Path)
         context = Context(seed=1, threads=threads)
         with store_rows([rows], rows=1000, width=3, context=context, directory=tmp_path, memory_bytes=1200) as prepared:
             assert isinstance(prepared._store, FileStore)
-            found.add(b"".join(block.tobytes() for block, _ in prepared._store.draw_rows([positions])))
+            found.add(b"".join(block.tobytes() for block, _ in prepared._store.read_at_positions([positions])))
     assert len(found) == 1
 
 

@@ -40,9 +40,9 @@ def cells_of(schema: Schema, cells: pa.Array) -> Any:
 
 def features(schema: Schema, cells: pa.Array) -> Any:
     """What the cells are read as."""
-    read_by = schema.encoding.feature_map
-    assert read_by is not None
-    return read_by.features(Encoder(schema.encoding).encode(pa.RecordBatch.from_pydict({"a": cells})))[:, 1:]
+    with_feature_map = schema.encoding.feature_map
+    assert with_feature_map is not None
+    return with_feature_map.features(Encoder(schema.encoding).encode(pa.RecordBatch.from_pydict({"a": cells})))[:, 1:]
 
 
 # ---- places -----------------------------------------------------------------------------------------------------

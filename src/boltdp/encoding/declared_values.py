@@ -32,10 +32,10 @@ def list_texts(value: Value) -> tuple[str, ...]:
     """
     if isinstance(value, str):
         number = _parse_number(value)
-        return (value,) if number is None else tuple(dict.fromkeys((value, *_format_number(number))))
+        return (value,) if number is None else tuple(dict.fromkeys((value, *_list_spellings(number))))
     if isinstance(value, bool):
-        return tuple(dict.fromkeys((_BOOLEANS[value][0], *_format_number(int(value)))))
-    return _format_number(value)
+        return tuple(dict.fromkeys((_BOOLEANS[value][0], *_list_spellings(int(value)))))
+    return _list_spellings(value)
 
 
 def format_value(value: Value) -> str:
@@ -47,9 +47,9 @@ def format_value(value: Value) -> str:
 class Matcher:
     """The positions of declared values, by the texts and numbers of the cells that match them.
 
-    >>> Matcher.of((0, 1)).texts["1"], Matcher.of(("no", "yes")).numbers
+    >>> Matcher.from_values((0, 1)).texts["1"], Matcher.from_values(("no", "yes")).numbers
     (1, {})
-    >>> Matcher.of(("false", "true")).match_boolean(True), Matcher.of((3, 4)).match_boolean(True)
+    >>> Matcher.from_values(("false", "true")).match_boolean(True), Matcher.from_values((3, 4)).match_boolean(True)
     (1, -1)
     """
 
@@ -57,7 +57,7 @@ class Matcher:
     numbers: Mapping[int | float, int]
 
     @classmethod
-    def of(cls, values: Sequence[Value]) -> Matcher:
+    def from_values(cls, values: Sequence[Value]) -> Matcher:
         """Make a matcher; raise a ParameterError if one cell could match two values."""
         texts: dict[str, int] = {}
         numbers: dict[int | float, int] = {}
@@ -84,25 +84,25 @@ def check_values(values: Iterable[Any], *, what: str) -> tuple[Value, ...]:
         if not isinstance(value, str) and not abs(value) < 2**63:
             raise ParameterError(f"{what} must be numbers between -2^63 and 2^63, got {show_value(value)}")
     try:
-        Matcher.of(plain)
+        Matcher.from_values(plain)
     except ParameterError as fault:
         raise ParameterError(f"{what}: {fault}") from None
     return plain
 
 
-def check_int(value: Any, what: str, *, least: int) -> None:
+def check_integer(value: Any, what: str, *, least: int) -> None:
     """Raise a ParameterError if `value` is not a whole number of at least `least`."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ParameterError(f"{what} must be a whole number >= {least}, got {show_value(value)}")
 
 
-def check_count(values: Any, most: int, what: str) -> None:
+def check_value_count(values: Any, most: int, what: str) -> None:
     """Raise a ParameterError for more than `most` values; iterators without a length pass."""
     if hasattr(values, "__len__") and len(values) > most:
         raise ParameterError(f"{what} must be at most {most:,} values, got {len(values):,}")
 
 
-def _format_number(number: int | float) -> tuple[str, ...]:
+def _list_spellings(number: int | float) -> tuple[str, ...]:
     """List all spellings of a number, the one for display first."""
     if number != int(number):
         return (repr(number),)
@@ -127,4 +127,4 @@ def _parse_number(text: str) -> int | float | None:
         small = abs(parsed) < 2**63
     except ValueError:  # not a number, or one with thousands of digits
         return None
-    return parsed if small and text in _format_number(parsed) else None
+    return parsed if small and text in _list_spellings(parsed) else None

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from boltdp._arrays import Booleans, Integers, PackedRows
 from boltdp._threads import close_at_end
 from boltdp.context import Context
-from boltdp.encoding.arrow_buffers import plain_array, values
+from boltdp.encoding.arrow_buffers import to_arrow_array, view_values
 from boltdp.encoding.encode import Encoder
 from boltdp.errors import DataError, ParameterError, suggest_names
 from boltdp.schema.schema import Schema
@@ -50,7 +50,7 @@ class FirstRows:
         self._limit = limit
         self._counted: dict[Any, int] = {}
 
-    def count(self, ids: pa.Array) -> Booleans:
+    def mark_next_rows(self, ids: pa.Array) -> Booleans:
         """Count the next rows by their ids, and return which of them are within the limit."""
         codes, persons = _encode_ids(ids)
         earlier = np.fromiter((self._counted.get(person, 0) for person in persons), np.int64, len(persons))
@@ -71,7 +71,7 @@ def mark_rows_within_limit(batches: Iterable[pa.RecordBatch], limit: int) -> Ite
     with close_at_end(batches):
         for batch in batches:
             *cells, ids = batch.columns
-            yield pa.RecordBatch.from_arrays([*cells, plain_array(first.count(ids))], batch.schema.names)
+            yield pa.RecordBatch.from_arrays([*cells, to_arrow_array(first.mark_next_rows(ids))], batch.schema.names)
 
 
 class LimitingEncoder:
@@ -85,7 +85,7 @@ class LimitingEncoder:
     def encode(self, batch: pa.RecordBatch, out: PackedRows | None = None) -> PackedRows:
         *cells, within = batch.columns
         rows = self._encoder.encode(pa.RecordBatch.from_arrays(cells, batch.schema.names[:-1]), out)
-        rows[~values(within)] = self._neutral
+        rows[~view_values(within)] = self._neutral
         return rows
 
 

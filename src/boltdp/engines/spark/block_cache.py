@@ -30,12 +30,12 @@ rm -rf "$1"
 """
 
 
-def local_directory() -> str | None:
+def find_local_directory() -> str | None:
     """Return the local directory of the executor, which Spark removes at the end."""
     return (os.environ.get("SPARK_LOCAL_DIRS") or "").split(",")[0] or None
 
 
-def save(run: str, name: str, rows: PackedRows) -> None:
+def save_block(run: str, name: str, rows: PackedRows) -> None:
     """Save a block under a name, if there is room for it."""
     folder = _run_folder(run)
     with suppress(OSError):
@@ -52,7 +52,7 @@ def save(run: str, name: str, rows: PackedRows) -> None:
             raise
 
 
-def load(run: str, name: str, *, width: int, rows: int | None = None) -> PackedRows | None:
+def load_block(run: str, name: str, *, width: int, rows: int | None = None) -> PackedRows | None:
     """Return a memory map of a block, or None if it is missing or has another number of rows."""
     try:
         with open(_run_folder(run) / name, "rb") as file:
@@ -65,20 +65,20 @@ def load(run: str, name: str, *, width: int, rows: int | None = None) -> PackedR
     return np.frombuffer(data, np.float32).reshape(-1, width)
 
 
-def touch(run: str) -> None:
+def restart_timeout(run: str) -> None:
     """Restart the timeout after which the watchdog removes the blocks."""
     with suppress(OSError):
         os.utime(_run_folder(run))
 
 
-def remove(run: str) -> None:
+def remove_blocks(run: str) -> None:
     """Remove the blocks of a run from this executor."""
     shutil.rmtree(_run_folder(run), ignore_errors=True)
 
 
 def _run_folder(run: str) -> Path:
     """Return the folder of a run; without a local directory, a path where nothing can be created."""
-    return Path(local_directory() or os.devnull) / f"boltdp-{run}"
+    return Path(find_local_directory() or os.devnull) / f"boltdp-{run}"
 
 
 def _create_folder(folder: Path) -> None:
