@@ -17,11 +17,7 @@ class LibraryError(BoltdpError):
 
 
 def load_library(signatures: Mapping[str, tuple[Any, list[Any]]]) -> ctypes.CDLL:
-    """Load the library, and declare the result and the arguments of each function of `signatures`.
-
-    >>> load_library({"sgd_log": (ctypes.c_double, [ctypes.c_double])}).sgd_log(1.0)
-    0.0
-    """
+    """Load the library, and declare the result and the arguments of each function of `signatures`."""
     try:
         library = ctypes.CDLL(str(_PATH))
     except OSError as fault:

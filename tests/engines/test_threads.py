@@ -148,7 +148,7 @@ def test_a_stop_ends_the_threads_that_encode(
         with pytest.raises(KeyboardInterrupt):
             engine.prepare(SCHEMA, Context(threads=threads), ordered=ordered)
     finally:
-        _interrupts.reset()
+        _interrupts.clear_request()
     assert 5 <= calls[0] <= 5 + 2 * threads * 3
     assert threading.active_count() <= before + 1
     assert [path.name for path in tmp_path.iterdir()] in ([], ["rows.csv"])
@@ -176,7 +176,7 @@ def test_a_stop_ends_the_threads_that_sum(engine: Engine, threads: int, monkeypa
             with pytest.raises(KeyboardInterrupt):
                 prepared.sum([FeatureSums(prepared.feature_map, clip_norm=1.0)])
         finally:
-            _interrupts.reset()
+            _interrupts.clear_request()
     assert 5 <= calls[0] <= 5 + 3 * threads
 
 

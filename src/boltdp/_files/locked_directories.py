@@ -76,7 +76,7 @@ def _remove_stale_directories(parent: Path, prefix: str) -> None:
 
 
 def _lock_directory(folder: Path) -> int:
-    """Lock a directory; return the descriptor that holds the lock."""
+    """Lock a directory, and return the file descriptor that holds the lock."""
     held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -35,7 +35,7 @@ def replace_file(path: str | Path) -> Iterator[Path]:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write `text` to a file, which is replaced as a whole or stays as it was."""
+    """Write `text` to a file, which is replaced atomically or stays as it was."""
     with replace_file(path) as aside:
         aside.write_text(text, "utf-8")
 

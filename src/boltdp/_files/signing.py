@@ -23,7 +23,7 @@ from boltdp._files.sealed import ModelFileError, check_digest
 from boltdp.errors import BoltdpError, require
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ def make_keys(path: str | Path) -> tuple[Path, str]:
     shown = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     _write_new_file(private, secret, mode=0o600)
     _write_new_file(public, shown, mode=0o644)
-    return public, compute_fingerprint(_get_raw_bytes(key.public_key()))
+    return public, compute_fingerprint(key.public_key().public_bytes_raw())
 
 
 def read_private_key(path: str | Path) -> Ed25519PrivateKey:
@@ -71,13 +71,14 @@ def read_public_key(path: str | Path) -> bytes:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-    return _get_raw_bytes(_read_key(path, load_pem_public_key, Ed25519PublicKey, "a public Ed25519 key"))
+    key = _read_key(path, load_pem_public_key, Ed25519PublicKey, "a public Ed25519 key")
+    return bytes(key.public_bytes_raw())
 
 
 def sign_file(path: str | Path, record: dict[str, Any], key: Ed25519PrivateKey) -> str:
     """Sign the record of a file and write it back; return the fingerprint of the key."""
     check_digest(record)
-    public = _get_raw_bytes(key.public_key())
+    public = key.public_key().public_bytes_raw()
     signature = {
         "algorithm": ALGORITHM,
         "public_key": base64.b64encode(public).decode(),
@@ -131,12 +132,6 @@ def _make_signed_message(record: dict[str, Any]) -> bytes:
     return CONTEXT + str(record["digest"]).encode()
 
 
-def _get_raw_bytes(key: Ed25519PublicKey) -> bytes:
-    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
-    return bytes(key.public_bytes(Encoding.Raw, PublicFormat.Raw))
-
-
 def _decode_base64(text: Any, length: int) -> bytes:
     """Decode canonical base64 of exactly `length` bytes."""
     try:
@@ -162,7 +157,6 @@ def _read_key(path: str | Path, load: Callable[[bytes], Any], kind: type[T], wan
 
 
 def _write_new_file(path: Path, content: bytes, *, mode: int) -> None:
-    """Create a file with this mode; raise OutputError if it exists."""
     try:
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
             file.write(content)

@@ -8,20 +8,12 @@ from typing import Any
 
 
 def format_toml_key(name: str) -> str:
-    """Return a name as a TOML key.
-
-    >>> format_toml_key("age"), format_toml_key("body mass")
-    ('age', '"body mass"')
-    """
+    """Return a name as a TOML key."""
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else format_toml_value(name)
 
 
 def format_toml_value(value: Any) -> str:
-    """Return a string, number, boolean, or a list or dictionary of them in TOML.
-
-    >>> format_toml_value([0.5, 1.0, True, "a"])
-    '[0.5, 1, true, "a"]'
-    """
+    """Return a string, number, boolean, or a list or dictionary of them in TOML."""
     if isinstance(value, str):
         # A JSON string is a TOML basic string, except for DEL.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

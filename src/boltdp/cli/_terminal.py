@@ -163,7 +163,7 @@ def _handle_signals(stopped: list[int]) -> Iterator[None]:
         for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         if ours and (found := signal.getsignal(each)) in usual
     }
-    _interrupts.reset()
+    _interrupts.clear_request()
     for each in handled:
         signal.signal(each, stop)
     try:
@@ -171,7 +171,7 @@ def _handle_signals(stopped: list[int]) -> Iterator[None]:
     finally:
         for each, found in handled.items():
             signal.signal(each, found)
-        _interrupts.reset()
+        _interrupts.clear_request()
 
 
 def examples(*lines: str) -> str:

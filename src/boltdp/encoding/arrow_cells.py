@@ -100,7 +100,7 @@ class _Timestamps(NamedTuple):
         return cls(days, hours, ~known)
 
     def find_codes(self, part: Part) -> Codes:
-        """Return the code of a part of each cell, -1 if it is missing."""
+        """Return the code of a part, such as the hour, of each timestamp; -1 if it is missing."""
         codes = compute_part_codes(part, self.days, self.hours)
         if self.gaps is not None:
             codes[self.gaps] = -1
@@ -108,7 +108,7 @@ class _Timestamps(NamedTuple):
 
 
 def to_floats(cells: pa.Array) -> Floats:
-    """Return cells as floats, NaN for missing ones."""
+    """Convert an Arrow array to floats, with NaN for missing cells."""
     if pa.types.is_dictionary(cells.type):
         cells = cells.dictionary_decode()
     if not (pa.types.is_float32(cells.type) or pa.types.is_float64(cells.type)):
@@ -161,7 +161,7 @@ class Coder:
         self._last: tuple[Any, pa.Array, Codes] | None = None
 
     def prepare_cells(self, cells: pa.Array) -> Values:
-        """Return the values that are matched with the declared ones: numbers, booleans, texts, or coded indices."""
+        """Return cells in a form that the kernel matches with declared values: numbers, booleans, texts, indices."""
         kind = cells.type
         if pa.types.is_dictionary(kind):
             found = locate_values(cells.indices)

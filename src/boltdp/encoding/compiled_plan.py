@@ -92,9 +92,5 @@ def _pack_numbers(match: int, numbers: Iterable[tuple[int | float, int]]) -> byt
 
 
 def _pack_words(*numbers: int | float) -> bytes:
-    """Pack integers and floats, 8 bytes each.
-
-    >>> _pack_words(1, 0.5).hex(" ", 8)
-    '0100000000000000 000000000000e03f'
-    """
+    """Pack integers and floats, 8 bytes each."""
     return b"".join(struct.pack("<q" if isinstance(number, int) else "<d", number) for number in numbers)

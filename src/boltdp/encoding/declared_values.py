@@ -24,11 +24,6 @@ def list_texts(value: Value) -> tuple[str, ...]:
     A cell matches if its text is one of these, whatever its type: a column's type may be inferred from all its values,
     and one odd cell must not change what the others match. So the class 1 is matched by the integer 1, the float 1.0,
     the texts "1" and "1.0", True, and "true". Other texts must be equal, including case and blanks: "01" is not 1.
-
-    >>> list_texts(7), list_texts("F"), list_texts(1e16)
-    (('7', '7.0'), ('F',), ('10000000000000000', '10000000000000000.0', '1e+16'))
-    >>> list_texts(True)
-    ('true', '1', '1.0', 'True', 'TRUE')
     """
     if isinstance(value, str):
         number = _parse_number(value)
@@ -45,13 +40,7 @@ def format_value(value: Value) -> str:
 
 @dataclass(frozen=True)
 class Matcher:
-    """The positions of declared values, by the texts and numbers of the cells that match them.
-
-    >>> Matcher.from_values((0, 1)).texts["1"], Matcher.from_values(("no", "yes")).numbers
-    (1, {})
-    >>> Matcher.from_values(("false", "true")).match_boolean(True), Matcher.from_values((3, 4)).match_boolean(True)
-    (1, -1)
-    """
+    """The positions of declared values, by the texts and numbers of the cells that match them."""
 
     texts: Mapping[str, int]
     numbers: Mapping[int | float, int]

@@ -19,14 +19,6 @@ class Encoder:
     """Encodes batches by an encoding plan; several threads may share one.
 
     With `on_bad_row="error"`, for data that is not private, missing and undeclared values raise a DataError.
-
-    >>> from boltdp.schema.schema import Numeric, Classes, Schema
-    >>> schema = Schema(Classes("y", ("no", "yes")), (Numeric("age", 0, 100),), intercept=False)
-    >>> batch = pa.RecordBatch.from_pydict({"age": [75, None, 200], "y": ["yes", "no", "?"]})
-    >>> Encoder(schema.encoding).encode(batch)
-    array([[1. , 0.5],
-           [0. , nan],
-           [nan, 1. ]], dtype=float32)
     """
 
     def __init__(self, plan: EncodingPlan, *, on_bad_row: OnBadRow = "neutral") -> None:

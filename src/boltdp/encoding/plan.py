@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
 
@@ -36,12 +36,9 @@ STEP_HEIGHT = 0.5
 
 @dataclass(frozen=True)
 class Rule(ABC):
-    """The encoding of one column: numbers, then steps of a curve, then categories.
+    """The encoding of one column: numbers, then steps of a curve, then categories."""
 
-    >>> rule = NumberRule("age", "age", 0, 100, places=(18.0, 65.0))
-    >>> rule.feature_count, rule.cell_count, rule.squared_norm
-    (3, 2, 1.125)
-    """
+    reads_lists: ClassVar[bool] = False  #: whether a cell of the data holds all numbers of a row
 
     column: str  #: the declared column
     source: str  #: the column of the data
@@ -58,27 +55,22 @@ class Rule(ABC):
 
     @property
     def places(self) -> tuple[float, ...]:
-        """The places of a curve, one step each."""
+        """The thresholds of the step features of a curve."""
         return ()
 
     @property
     def values(self) -> tuple[Value, ...]:
-        """The categories."""
+        """The declared categories, or those of a part of a timestamp."""
         return ()
-
-    @property
-    def reads_lists(self) -> bool:
-        """Whether a cell of the data holds all numbers of a row."""
-        return False
 
     @property
     @abstractmethod
     def invalid_cell(self) -> str:
-        """A description of invalid cells, for error messages."""
+        """How an error message describes an invalid cell."""
 
     @abstractmethod
     def accept(self, visitor: RuleVisitor[T]) -> T:
-        """Call the visitor's method for this rule."""
+        """Return the result of the visitor's method for this rule."""
 
     @property
     def feature_count(self) -> int:
@@ -139,15 +131,13 @@ class NumberRule(BoundedRule):
 class NumberListRule(BoundedRule):
     """A list of `length` numbers."""
 
+    reads_lists = True
+
     length: int
 
     @property
     def number_count(self) -> int:
         return self.length
-
-    @property
-    def reads_lists(self) -> bool:
-        return True
 
     def accept(self, visitor: RuleVisitor[T]) -> T:
         return visitor.visit_number_list(self)
@@ -214,9 +204,6 @@ class ScaledRule:
         """The middles and factors of the features (value - middle) * factor in the units of the data.
 
         The value is clipped to its bounds; it is 0 or 1 for a category or a step.
-
-        >>> ScaledRule(NumberRule("age", "age", 0, 100), np.zeros(1), np.ones(1)).original_units
-        (array([50.]), array([0.02]))
         """
         (low, high), count = self.rule.bounds, self.rule.number_count
         middle, half = (low + high) / 2.0, (high - low) / 2.0
@@ -231,12 +218,12 @@ class ScaledRule:
 
     @cached_property
     def indicator_values(self) -> tuple[Doubles, Doubles]:
-        """The values of absent and of present steps and categories."""
+        """The features of absent and of present steps and categories."""
         middles, factors = (numbers[self.rule.number_count :] for numbers in self.original_units)
         return (0.0 - middles) * factors, (1.0 - middles) * factors
 
     def list_segments(self) -> Iterator[Segment]:
-        """Yield the segments of the feature map."""
+        """Yield the segments of the feature map: numbers, steps, and categories."""
         numbers, steps, (absent, present) = self.rule.number_count, len(self.rule.places), self.indicator_values
         if numbers:
             yield Segment("numbers", self.centers[:numbers], self.factors[:numbers])
@@ -248,13 +235,7 @@ class ScaledRule:
 
 @dataclass(frozen=True, eq=False)
 class EncodingPlan:
-    """The rules of the label and the columns of a schema; use `Schema.encoding`.
-
-    >>> rules = (NumberRule("age", "age", 0, 100, (18,)), ValueRule("sex", "sex", ("F", "M")))
-    >>> plan = EncodingPlan(ValueRule("sick", "sick", (0, 1)), rules, np.zeros(4), np.ones(4), 1.0, None)
-    >>> plan.cell_count, plan.dims, plan.locate_cell("sex")
-    (3, 5, 3)
-    """
+    """The rules of the label and the columns of a schema; use `Schema.encoding`."""
 
     label: Rule
     rules: tuple[Rule, ...]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence, Set, Sized
+from contextlib import suppress
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from numbers import Integral, Real
@@ -32,19 +33,14 @@ def to_float(cell: Any) -> float:
     # DuckDB, which reads CSV files, does not parse digits and blanks of other scripts either.
     if not isinstance(cell, (*_NUMBERS, str)) or (isinstance(cell, str) and not cell.isascii()):
         return math.nan
-    try:
+    with suppress(Exception):  # third-party types may raise anything
         return float(cell)
-    except Exception:  # third-party types may raise anything
-        return math.nan
+    return math.nan
 
 
 def to_text(cell: Any) -> str | None:
-    """Convert a text, a number or a boolean to a text as in `declared_values.list_texts`, anything else to None.
-
-    >>> [to_text(cell) for cell in ("F", 1, 1.0, True, float("nan"), [1])]
-    ['F', '1', '1.0', 'true', None, None]
-    """
-    try:
+    """Convert a text, a number or a boolean to a text as in `declared_values.list_texts`, anything else to None."""
+    with suppress(Exception):  # third-party types may raise anything
         if isinstance(cell, str):
             cell.encode()  # half of a surrogate pair is no text that a column could hold
             return str(cell)
@@ -55,8 +51,6 @@ def to_text(cell: Any) -> str | None:
         if isinstance(cell, _NUMBERS) and math.isfinite(cell):
             # The shortest digits of its own type, so that the float32 nearest to 0.1 becomes "0.1".
             return str(cell) if isinstance(cell, (np.float16, np.float32)) else repr(float(cell))
-    except Exception:  # third-party types may raise anything
-        return None
     return None
 
 
@@ -79,16 +73,10 @@ def to_identifier(cell: Any) -> str | None:
 
 
 def to_timestamp_text(cell: Any) -> str | None:
-    """Convert a timestamp or a date to ISO 8601, in UTC if it has a zone; keep a text; anything else becomes None.
-
-    >>> from datetime import date, datetime, timedelta, timezone
-    >>> east = datetime(2026, 1, 1, 1, 30, tzinfo=timezone(timedelta(hours=2)))
-    >>> [to_timestamp_text(cell) for cell in (east, date(2026, 1, 1), np.datetime64("2026-01-01T07"), 7)]
-    ['2025-12-31 23:30:00', '2026-01-01', '2026-01-01 07:00:00', None]
-    """
+    """Convert a timestamp or a date to ISO 8601, in UTC if it has a zone; keep a text; anything else becomes None."""
     if isinstance(cell, str):
         return to_text(cell)
-    try:
+    with suppress(Exception):  # third-party types may raise anything
         if isinstance(cell, np.datetime64):
             dated = np.datetime_data(cell.dtype)[0] in ("Y", "M", "W", "D")
             cell = cell.item() if dated else cell.astype("M8[us]").item()
@@ -96,8 +84,7 @@ def to_timestamp_text(cell: Any) -> str | None:
             plain = cell if cell.tzinfo is None else cell.astimezone(timezone.utc).replace(tzinfo=None)
             return plain.isoformat(" ")
         return cell.isoformat() if isinstance(cell, date) else None
-    except Exception:  # third-party types may raise anything
-        return None
+    return None
 
 
 def to_float_list(cell: Any) -> list[float] | Doubles | None:
@@ -109,10 +96,9 @@ def to_float_list(cell: Any) -> list[float] | Doubles | None:
             return _as_doubles(cell)
     elif isinstance(cell, (str, bytes, dict, Set)) or not (isinstance(cell, Iterable) and isinstance(cell, Sized)):
         return None
-    try:
+    with suppress(Exception):  # third-party types may raise anything
         return [to_float(element) for element in cell]
-    except Exception:  # third-party types may raise anything
-        return None
+    return None
 
 
 def to_arrow_column(cells: Any, kind: str | None) -> pa.Array:
@@ -162,10 +148,9 @@ def _convert_texts(cells: Sequence[Any] | npt.NDArray[np.object_]) -> pa.Array |
     kinds = set(map(type, cells))
     if str not in kinds or any(kind not in _TEXT_TYPES and kind.__name__ != _NA for kind in kinds):
         return None
-    try:
+    with suppress(pa.ArrowException, UnicodeError):  # a number, or half of a surrogate pair
         return pa.array(cells, pa.string(), from_pandas=True)
-    except (pa.ArrowException, UnicodeError):  # a number, or half of a surrogate pair
-        return None
+    return None
 
 
 def _convert_each(cells: Iterable[Any], kind: str | None) -> pa.Array:

@@ -45,7 +45,7 @@ class Engine(ABC):
 
     @property
     def where(self) -> str:
-        """A phrase for where rows are prepared and passes run."""
+        """A phrase for where rows are prepared and passes run, such as "in Spark"."""
         return "in this process"
 
     @abstractmethod
@@ -68,7 +68,7 @@ class Engine(ABC):
         """
 
     def slice(self, start: int, stop: int) -> Engine:
-        """Return the rows at positions start to stop - 1, as a view that ends with this engine."""
+        """Return an engine of the rows at positions start to stop - 1, usable until this engine is closed."""
         return Slice(self, start, stop)
 
     def scan(
@@ -100,7 +100,7 @@ class Engine(ABC):
         )
 
     def close(self) -> None:  # noqa: B027 - most engines hold nothing open
-        """Release connections and files."""
+        """Close the connections and files of the engine."""
 
     def __enter__(self) -> Self:
         return self

@@ -69,9 +69,6 @@ class ArrayEngine(Engine):
         """Join features and labels: a data frame has columns by name, an array is one vector column "x".
 
         The label column has the name of `y`, if that is a pandas series with a name, else "label".
-
-        >>> ArrayEngine.from_pair([[1.0, 2.0], [3.0, 4.0]], [0, 1]).columns().keys()
-        dict_keys(['x', 'label'])
         """
         name = getattr(y, "name", None)
         label = name if isinstance(name, str) and name else "label"
@@ -189,26 +186,24 @@ _SPARSE = (_SparseVectors, _SparseNumbers)
 
 
 def wrap_rows(schema: Schema, X: Any) -> ArrayEngine:
-    """Make an engine with the columns of a schema: those of a data frame by name, of an array by position."""
+    """Wrap X as an engine with the columns of a schema: those of a data frame by name, of an array by position."""
     sparse = hasattr(X, "tocsr")
     if isinstance(X, pa.Table):
         return ArrayEngine.from_arrow(X)
     if not isinstance(X, np.ndarray) and not sparse:
         return ArrayEngine.from_pandas(X)
-    column = schema.columns[0]
-    if len(schema.columns) == 1 and column.rule.reads_lists:
-        if sparse:
-            return ArrayEngine.from_sparse(X, names=column.name)
-        return ArrayEngine.from_numpy(X, name=column.name)
-    plain = all(one.rule.number_count and not one.rule.reads_lists for one in schema.columns)
-    if X.ndim != 2 or len(schema.columns) != X.shape[1] or not plain:
+    names = [column.name for column in schema.columns]
+    one_vector = len(names) == 1 and schema.columns[0].rule.reads_lists
+    plain = all(column.rule.number_count and not column.rule.reads_lists for column in schema.columns)
+    if not one_vector and (X.ndim != 2 or len(names) != X.shape[1] or not plain):
         raise DataError(
             "X must be a data frame that has the columns which the schema declares",
-            hint=f"they are {quote_names(column.name for column in schema.columns)}",
+            hint=f"they are {quote_names(names)}",
         )
-    names = [column.name for column in schema.columns]
     if sparse:
-        return ArrayEngine.from_sparse(X, names=names)
+        return ArrayEngine.from_sparse(X, names=names[0] if one_vector else names)
+    if one_vector:
+        return ArrayEngine.from_numpy(X, name=names[0])
     # Transposed in blocks that fit in the processor's cache.
     blocks = (np.ascontiguousarray(X[start : start + BATCH_ROWS].T) for start in range(0, len(X), BATCH_ROWS))
     return ArrayEngine.from_arrow(
@@ -228,10 +223,9 @@ def _to_cells(values: Any) -> Cells:
     if values.dtype.kind == "O":
         # A pandas series would be sliced by its index, its array is sliced by position.
         return np.asarray(values) if values.dtype == object else values.array
-    try:
+    with suppress(pa.ArrowException, TypeError, ValueError, OverflowError):  # the message would quote a value
         return pa.array(values, from_pandas=True)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):  # the message would quote a value
-        return None
+    return None
 
 
 def _find_type(column: Cells) -> ColumnType:

@@ -60,7 +60,7 @@ MAX_DRAWS = 1 << 14
 
 
 def find_spool_directory(directory: str | Path | None = None) -> Path:
-    """Return the directory of spool files: the one given, else BOLTDP_SPOOL, else that for temporary files."""
+    """Return the directory for spool files of encoded rows: the one given, else BOLTDP_SPOOL, else TMPDIR."""
     return Path(directory or os.environ.get("BOLTDP_SPOOL") or tempfile.gettempdir())
 
 
@@ -78,7 +78,7 @@ def read_available_memory() -> int:
 
 
 def run_in_spool(action: Callable[[], R], directory: Path) -> R:
-    """Return the result of an action in a spool directory; errors of the system are raised as DataError."""
+    """Run a file operation in the spool directory and return its result; an OSError becomes a DataError."""
     try:
         return action()
     except OSError as fault:
@@ -87,7 +87,7 @@ def run_in_spool(action: Callable[[], R], directory: Path) -> R:
 
 
 def split_range(start: int, stop: int, step: int) -> Iterator[range]:
-    """Split the positions start to stop - 1 into ranges of `step`, or 1 if it is 0."""
+    """Split the positions start to stop - 1 into ranges of at least one and at most `step` positions."""
     step = max(1, step)
     return (range(at, min(at + step, stop)) for at in range(start, stop, step))
 
@@ -172,13 +172,13 @@ class MemoryStore:
             yield self._array[part.start : part.stop]
 
     def read_at_positions(self, parts: Iterable[Integers]) -> Iterator[tuple[PackedRows, Integers]]:
-        """Yield blocks with the rows at these positions, and the positions within each block, or `BATCH_END`."""
+        """Yield blocks that contain the rows at these positions, each with the positions in it, or `BATCH_END`."""
         # The kernel prefetches the rows at these positions.
         for part in parts:
             yield self._array, part
 
     def write_rows(self, parts: Iterable[RowGroup[Any]], *, ordered: bool, context: Context) -> None:
-        """Write all rows, at their permuted positions if they are ordered."""
+        """Encode and write all groups of rows, at permuted positions if `ordered`."""
 
         def write(part: RowGroup[Any]) -> int:
             if ordered:
@@ -300,7 +300,7 @@ class FileStore:
 
     @contextmanager
     def _open_bucket_sort(self, rows: int, file: IO[bytes] | None = None) -> Iterator[_BucketSort]:
-        """Sort rows in a file of the same size, or in a new one."""
+        """Yield a bucket sort of this number of rows, in the given file or a new one."""
         with (
             self._create_file(rows * self._row_bytes) if file is None else nullcontext(file) as bucket_file,
             self._create_file(4 * rows) as slots,
@@ -317,7 +317,7 @@ class FileStore:
         return run_in_spool(lambda: tempfile.TemporaryFile(dir=self._directory, buffering=0), self._directory)
 
     def transfer(self, move: Callable[..., int], file: IO[bytes], block: npt.NDArray[Any], at: int) -> None:
-        """Move rows to or from row `at` of a file on, by os.pwritev or os.preadv."""
+        """Write a block to a file from row `at` on with os.pwritev, or read it with os.preadv."""
         data, offset = block.data.cast("B"), at * block.strides[0]
         while data:
             moved = run_in_spool(partial(move, file.fileno(), [data], offset), self._directory)
@@ -338,6 +338,7 @@ class _BucketSort:
         self._buffers = _Buffers(store.width)
 
     def add(self, block: PackedRows, positions: Integers) -> None:
+        """Append the rows of a block to the buckets of their output positions."""
         order, slots, counts = packed_rows.sort_by_bucket(positions, shift=self._shift, buckets=self.buckets)
         with self._lock:
             starts = self._ends.copy()
@@ -352,7 +353,7 @@ class _BucketSort:
 
     @contextmanager
     def read_bucket(self, bucket: int) -> Iterator[PackedRows]:
-        """Read a bucket, sorted by output position."""
+        """Yield the rows of a bucket, sorted by output position."""
         start = bucket << self._shift
         count = min(1 << self._shift, self._rows - start)
         slots = np.empty(count, np.uint32)
@@ -372,7 +373,7 @@ class _Buffers:
 
     @contextmanager
     def lend(self, rows: int) -> Iterator[PackedRows]:
-        """Lend an uninitialised buffer for `rows` rows."""
+        """Yield an uninitialised buffer for `rows` rows, which is reused afterwards."""
         try:
             buffer = self._idle.pop()
         except IndexError:
@@ -401,11 +402,13 @@ class RowGroup(Generic[T]):
 
     @contextmanager
     def encode(self) -> Iterator[PackedRows]:
+        """Yield the encoded rows in a buffer that is reused afterwards."""
         with self.buffers.lend(self.rows) as block:
             self.encode_into(block)
             yield block
 
     def permute_positions(self, rows: int, seed: int) -> Integers:
+        """Return the position of each row after the permutation of all `rows` rows by `seed`."""
         return packed_rows.permuted_position(self.start, self.rows, rows=rows, seed=seed)
 
 
@@ -461,7 +464,7 @@ def _write_parts(write: Callable[[RowGroup[Any]], int], parts: Iterable[RowGroup
 def _group_items(
     items: Iterable[T], encode: Callable[[T, PackedRows], object], *, rows: int, width: int, threads: int
 ) -> Iterator[RowGroup[T]]:
-    """Group items into larger parts; raise DataError unless they have `rows` rows in total."""
+    """Yield groups of items that are encoded together; raise DataError unless they have `rows` rows in total."""
     max_rows = max(1, GATHER_BYTES // (4 * width * threads))
     buffers = _Buffers(width)
     group: list[T] = []

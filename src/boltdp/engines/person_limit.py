@@ -51,7 +51,7 @@ class FirstRows:
         self._counted: dict[Any, int] = {}
 
     def mark_next_rows(self, ids: pa.Array) -> Booleans:
-        """Count the next rows by their ids, and return which of them are within the limit."""
+        """Return which of the next rows, given by the ids of their persons, are within the limit."""
         codes, persons = _encode_ids(ids)
         earlier = np.fromiter((self._counted.get(person, 0) for person in persons), np.int64, len(persons))
         here = np.bincount(codes, minlength=len(persons))
@@ -90,7 +90,7 @@ class LimitingEncoder:
 
 
 def _encode_ids(ids: pa.Array) -> tuple[Integers, list[Any]]:
-    """Return a code for each row and the id of each code; None is the unknown person."""
+    """Return an integer code for each row, and the id that each code stands for; None is the unknown person."""
     kind = ids.type
     try:
         if pa.types.is_dictionary(kind):

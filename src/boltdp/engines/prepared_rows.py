@@ -64,6 +64,7 @@ class PreparedRows(ABC):
 
     @property
     def dims(self) -> int:
+        """The number of features of a row."""
         return self.cells if self.feature_map is None else self.feature_map.dims
 
     def with_feature_map(self, feature_map: FeatureMap | None) -> Self:
@@ -88,11 +89,11 @@ class PreparedRows(ABC):
 
     @abstractmethod
     def reshuffle(self, seed: int) -> None:
-        """Permute the current order again: position p takes the row now at source_position(p; seed)."""
+        """Permute the rows again: position p takes the row now at source_position(p; seed)."""
 
     @abstractmethod
     def run_sampled_batches(self, states: Sequence[State], positions: Iterable[Integers]) -> None:
-        """Feed the rows at these positions, in this order, to every state: for randomly sampled batches.
+        """Update every SGD state with the rows at sampled positions, in this order.
 
         `sgd.BATCH_END` among the positions ends a batch. How the positions are split into arrays does not matter.
         Positions and their number are as private as the rows, since privacy amplification by sampling relies on them:
@@ -102,17 +103,17 @@ class PreparedRows(ABC):
     def _translate_positions(
         self, states: Sequence[State], positions: Iterable[Integers], size: int
     ) -> Iterator[Integers]:
-        """Check drawn positions and their states, and convert them to positions in the store."""
+        """Check states and sampled positions within these rows, and return the positions within the whole store."""
         check_ordered(self)
         check_width(states, self.cells)
         return offset_positions(positions, start=self._start, stop=self._stop, size=size)
 
     @abstractmethod
     def close(self) -> None:
-        """Remove the rows."""
+        """Remove the prepared rows from memory, disk or server."""
 
     def run_pass(self, states: Sequence[State], context: Context) -> None:
-        """Feed every row once, in order, to every state."""
+        """Run one SGD pass: update every state with each row once, in order."""
         check_ordered(self)
         done = 0
         for block in self.blocks():
@@ -121,7 +122,7 @@ class PreparedRows(ABC):
             context.report_rows(done)
 
     def run_partitions(self, parts: Sequence[Partition], context: Context) -> None:
-        """Run all passes over each of several disjoint parts; a state that is finished skips the remaining passes.
+        """Run all SGD passes over each of several disjoint partitions; a finished state skips the remaining passes.
 
         An engine may send the states of a part to its rows, run all passes there, and take the states back. The order
         and the place of execution do not change the result.
@@ -145,7 +146,7 @@ class PreparedRows(ABC):
 
     @contextmanager
     def sample_rows(self, share: float) -> Iterator[PreparedRows]:
-        """Return rows that contain the sample used by sums of this share: all rows, or a copy of the sample."""
+        """Yield rows that contain the sample of this share which sums use: all rows, or a copy of the sample."""
         yield self
 
     def __enter__(self) -> Self:
@@ -156,7 +157,7 @@ class PreparedRows(ABC):
 
 
 class PassProgress:
-    """Reports progress: of each pass if there is one part, else the total of all parts."""
+    """Reports progress of each pass if there is one partition, else the total of all partitions."""
 
     def __init__(self, parts: Sequence[Partition], context: Context) -> None:
         self._several = len(parts) > 1
@@ -167,11 +168,13 @@ class PassProgress:
         self._lock = threading.Lock()
 
     def start_pass(self, number: int, part: Partition) -> Context:
+        """Return the context to which a pass over a partition reports its rows."""
         if self._several:
             return self._context.mute()
         return self._context.start_stage(f"pass {number} of {self._passes}", part.rows)
 
     def finish_pass(self, part: Partition) -> None:
+        """Report the rows of a finished pass, if there are several partitions."""
         if self._several:
             with self._lock:
                 self._done += part.rows
@@ -179,7 +182,7 @@ class PassProgress:
 
 
 def run_partition(prepared: PreparedRows, part: Partition, passes: PassProgress) -> None:
-    """Run all passes over one part."""
+    """Run all SGD passes over the rows of one partition."""
     rows = prepared if part.rows == prepared.rows else prepared.portion(part.start, part.stop)
     for number, seed in enumerate(part.seeds, 1):
         if seed is not None:
@@ -189,20 +192,20 @@ def run_partition(prepared: PreparedRows, part: Partition, passes: PassProgress)
 
 
 def check_width(fed: Iterable[State | Summation], cells: int) -> None:
-    """Raise ParameterError if states or sums are for rows of another width."""
+    """Raise ParameterError if states or sums are for rows with another number of cells."""
     for each in fed:
         if each.cells != cells:
             raise ParameterError(f"rows must have 1 + {each.cells} columns, got {1 + cells}")
 
 
 def check_ordered(prepared: PreparedRows) -> None:
-    """Raise ParameterError if the rows are not permuted."""
+    """Raise ParameterError if rows were prepared for sums only, without a permutation."""
     if not prepared.ordered:
         raise ParameterError("rows must be prepared in a permuted order for anything but sums, these are in any")
 
 
 def check_partitions(prepared: PreparedRows, parts: Sequence[Partition]) -> None:
-    """Raise ParameterError if parts overlap or are out of range, or if states are for rows of another width."""
+    """Raise ParameterError if partitions overlap or are out of range, or if their states do not fit the rows."""
     check_ordered(prepared)
     for part in parts:
         check_range(part.start, part.stop, rows=prepared.rows, what="a partition")
@@ -219,7 +222,7 @@ def check_range(start: int, stop: int, *, rows: int, what: str) -> None:
 
 
 def offset_positions(positions: Iterable[Integers], *, start: int, stop: int, size: int) -> Iterator[Integers]:
-    """Add the offset `start` to positions within the rows start to stop - 1; -1 is unchanged.
+    """Yield positions relative to `start` as positions in the whole store; -1, the end of a batch, is unchanged.
 
     Positions are checked and yielded in arrays of `size`, in a buffer that is reused.
     """

@@ -52,12 +52,12 @@ class EngineDescription(ABC):
     def open(self, source: Any, options: Options) -> Engine:
         """Open a source for which `can_open` is true."""
 
-    def local_paths(self, source: Any, query: str | None) -> list[str]:
+    def list_local_paths(self, source: Any, query: str | None) -> list[str]:
         """Return the local files, patterns and directories that a source and a query name."""
         return []
 
     def dataset_name(self, source: Any) -> str | None:
-        """Return the name of a source without a table or a query, if it has one."""
+        """Return the default name of the dataset of a source, such as its file name, or None."""
         return None
 
     def write_table(
@@ -142,7 +142,7 @@ class _Files(EngineDescription):
 
         return DuckDBEngine.open(source, table=options.table, query=options.query, spool=options.spool)
 
-    def local_paths(self, source: Any, query: str | None) -> list[str]:
+    def list_local_paths(self, source: Any, query: str | None) -> list[str]:
         paths = [str(source)]
         if query is not None:
             from boltdp.engines.duckdb import find_paths_in_query

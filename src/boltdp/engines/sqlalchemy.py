@@ -28,11 +28,6 @@ class SQLAlchemyEngine(Engine):
     As with any database, each row of a query must come from one person's row, and rows must be selected and ordered by
     public columns only. Use ORDER BY with a key if the database has no stable order. Columns are untyped: each cell is
     converted to the type in the schema, or is missing.
-
-    >>> bind = sa.create_engine("sqlite://")
-    >>> with SQLAlchemyEngine(bind, query="SELECT 30 AS age, 'yes' AS sick") as engine:
-    ...     engine.count(), [batch.to_pylist() for batch in engine.batches(["age"], parse={"age": "number"})]
-    (1, [[{'age': 30.0}]])
     """
 
     def __init__(

@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,11 +87,9 @@ def _choose_user() -> dict[str, Any]:
     if os.geteuid() != 0:
         return {}
     for name in USERS:
-        try:
+        with suppress(KeyError):
             entry = pwd.getpwnam(name)
-        except KeyError:
-            continue
-        return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": ()}
+            return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": ()}
     raise ServerError(f"a server must run as another user than root, and there is no user {' or '.join(USERS)}")
 
 

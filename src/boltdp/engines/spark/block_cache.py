@@ -36,8 +36,8 @@ def find_local_directory() -> str | None:
 
 
 def save_block(run: str, name: str, rows: PackedRows) -> None:
-    """Save a block under a name, if there is room for it."""
-    folder = _run_folder(run)
+    """Save a block of packed rows in the executor's cache under a name, if there is room for it."""
+    folder = _get_run_folder(run)
     with suppress(OSError):
         _create_folder(folder)
         aside = folder / secrets.token_hex(8)
@@ -54,29 +54,26 @@ def save_block(run: str, name: str, rows: PackedRows) -> None:
 
 def load_block(run: str, name: str, *, width: int, rows: int | None = None) -> PackedRows | None:
     """Return a memory map of a block, or None if it is missing or has another number of rows."""
-    try:
-        with open(_run_folder(run) / name, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            if size % (4 * width) or (rows is not None and size != 4 * rows * width):
-                return None
+    with suppress(OSError), open(_get_run_folder(run) / name, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size % (4 * width) == 0 and (rows is None or size == 4 * rows * width):
             data = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) if size else b""
-    except OSError:
-        return None
-    return np.frombuffer(data, np.float32).reshape(-1, width)
+            return np.frombuffer(data, np.float32).reshape(-1, width)
+    return None
 
 
 def restart_timeout(run: str) -> None:
     """Restart the timeout after which the watchdog removes the blocks."""
     with suppress(OSError):
-        os.utime(_run_folder(run))
+        os.utime(_get_run_folder(run))
 
 
 def remove_blocks(run: str) -> None:
     """Remove the blocks of a run from this executor."""
-    shutil.rmtree(_run_folder(run), ignore_errors=True)
+    shutil.rmtree(_get_run_folder(run), ignore_errors=True)
 
 
-def _run_folder(run: str) -> Path:
+def _get_run_folder(run: str) -> Path:
     """Return the folder of a run; without a local directory, a path where nothing can be created."""
     return Path(find_local_directory() or os.devnull) / f"boltdp-{run}"
 

@@ -111,17 +111,16 @@ class SparkEngine(Engine):
         return self._count
 
     @cached_property
-    def _types(self) -> dict[str, Any]:
-        """Spark's types of the columns."""
+    def _spark_types(self) -> dict[str, Any]:
         fields = self._session.ask(lambda: self._frame.schema.fields, "the columns cannot be read", names_only=True)
         check_names([field.name for field in fields])
         return {field.name: field.dataType for field in fields}
 
     def _spark_type(self, name: str) -> str:
-        return type(self._types.get(name)).__name__
+        return type(self._spark_types.get(name)).__name__
 
     def columns(self) -> dict[str, ColumnType]:
-        return {name: _column_type(spark) for name, spark in self._types.items()}
+        return {name: _column_type(spark) for name, spark in self._spark_types.items()}
 
     def batches(
         self, columns: Sequence[str], keep: Sequence[str] = (), *, parse: Mapping[str, Kind] | None = None
@@ -384,9 +383,4 @@ def _column_type(spark: Any) -> ColumnType:
 
 
 def _quote_name(name: str) -> str:
-    """Quote a column name.
-
-    >>> _quote_name("a.b`c")
-    '`a.b``c`'
-    """
     return "`" + name.replace("`", "``") + "`"

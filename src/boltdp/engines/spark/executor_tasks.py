@@ -85,17 +85,17 @@ class Task(ABC):
 
     @abstractmethod
     def process_partition(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Return the result for a partition."""
+        """Yield the results of this task for the batches of one Spark partition."""
 
     def make_result(self, **values: Any) -> pa.RecordBatch:
-        """Return a batch of one row of the result; values not given are NULL."""
+        """Return one row of the task's result as a batch; columns without a value are NULL."""
         names = [column.split() for column in self.columns.split(", ")]
         arrays = [pa.array([values.get(name)], _ARROW[kind]) for name, kind in names]
         return pa.RecordBatch.from_arrays(arrays, [name for name, _ in names])
 
 
 def get_partition_number() -> int:
-    """Return the number of the partition that this task processes."""
+    """Return the number of the Spark partition that this task processes."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -104,7 +104,7 @@ def get_partition_number() -> int:
 
 
 def count_rows_per_block(width: int) -> int:
-    """Return the number of rows of a full block."""
+    """Return how many packed rows of `width` numbers a full block holds."""
     return max(1, BLOCK_BYTES // (4 * width))
 
 
@@ -130,7 +130,7 @@ class BlockTask(Task):
     def make_block_result(
         self, rows: PackedRows, *, part: int, number: int, file: int = 0, split: int = 0, start: int = 0
     ) -> pa.RecordBatch:
-        """Return a block as a row of the result, with the digest of its rows and its place, and cache it."""
+        """Return a block of packed rows as a result, with its place and a digest of its rows, and cache it."""
         place = {"part": part, "number": number, "file": file, "split": split, "start": start}
         state = blake2b(struct.pack("<5q", *place.values()), key=self.key, digest_size=DIGEST_BYTES)
         state.update(rows.data.cast("B"))
@@ -153,7 +153,7 @@ class Batches:
     arrays: tuple[tuple[str, ...], ...] = ()
 
     def split_by_file(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, pa.RecordBatch]]:
-        """Yield the file, the start of the split and the rows of each run of rows from one split of a file."""
+        """Split batches where the file or its split changes; yield the file, the start of the split and the rows."""
         if self.version != __version__:
             raise DataError(f"the executors must have boltdp {self.version}, they have {__version__}")
         for batch in batches:
@@ -171,7 +171,7 @@ class Batches:
 
 
 def _unpack_columns(cells: pa.Array, count: int) -> Iterator[pa.Array]:
-    """Yield the columns of arrays of this length, with NaN for missing values, as in the encoder."""
+    """Yield the `count` columns that Spark sent as one array column, with NaN for missing values."""
     floats = cells.flatten()
     numbers, gaps = view_values(floats), mask_missing(floats)
     if gaps is not None:
@@ -247,13 +247,14 @@ class EncodedFunction:
     key: bytes = field(default_factory=lambda: secrets.token_bytes(KEY_BYTES))
 
     def compile(self) -> Callable[[pa.RecordBatch], bytes]:
+        """Return a function that encodes a batch, calls `work` with its rows, and pickles the result."""
         encoder = Encoder(self.schema.encoding, on_bad_row=self.on_bad_row)
         return lambda batch: pickle.dumps(self.work(encoder.encode(batch)))
 
 
 @dataclass(frozen=True)
 class AssignTask(Task):
-    """Assigns shipped results to partitions, by the part and number of each."""
+    """Assigns the results of `CollectTask` to target partitions, by the part and number of each."""
 
     targets: Mapping[tuple[int, int], int]
 
@@ -276,7 +277,7 @@ def serialize_batch(batch: pa.RecordBatch) -> bytes:
 
 
 def deserialize_batch(data: bytes) -> pa.RecordBatch:
-    """Deserialize the batch of `serialize_batch`."""
+    """Return the batch that `serialize_batch` has serialized."""
     with pa.ipc.open_stream(data) as reader:
         return reader.read_next_batch()
 
@@ -330,7 +331,7 @@ class Window:
     stop: int
 
     def select_rows(self, start: int, rows: PackedRows) -> PackedRows:
-        """Return those of the rows from position `start` on that are in the window."""
+        """Return the part of a block, whose first row is at position `start`, that is in this window of positions."""
         first, last = max(self.start - start, 0), min(self.stop - start, len(rows))
         return rows[first : max(first, last)]
 
@@ -392,7 +393,7 @@ class ScatterTask(Task):
                 yield self.make_result(part=part, slots=goal, packed=mask_bytes(rows[of].tobytes(), self.key + goal))
 
     def _compute_positions(self, at: int, count: int) -> Integers:
-        """Return the new positions of `count` rows from position `at` on."""
+        """Return the positions after all moves of the `count` rows that start at position `at`."""
         positions = np.arange(at, at + count)
         # Starts with the first move that ends after the first row.
         for start, stop, seed in self.moves[bisect_right(self.moves, at, key=lambda move: move[1]) :]:
@@ -407,7 +408,7 @@ class ScatterTask(Task):
 def gather_rows(
     batches: Iterator[pa.RecordBatch], sizes: Sequence[int], width: int, memory_bytes: int
 ) -> dict[int, PackedRows]:
-    """Sort the chunks of a partition into the rows of ranges, by the number of the range.
+    """Collect the chunks of a partition to the sorted rows of each range of positions, by the range's number.
 
     Each row must be received exactly once.
     """
@@ -507,17 +508,13 @@ def mask_bytes(data: bytes, key: bytes) -> bytes:
 
     Spark compresses closures, results and shuffles and logs their sizes, which would depend on weights, sums and rows.
     This is no encryption: the result contains the seed of the stream. Use each key once.
-
-    >>> one, other = mask_bytes(bytes(1000), b"key"), mask_bytes(bytes(1000), b"other")
-    >>> one == other, unmask_bytes(one) == unmask_bytes(other) == bytes(1000)
-    (False, True)
     """
     seed = blake2b(key, digest_size=16).digest()
     return seed + _apply_mask(np.frombuffer(data, np.uint8), seed).tobytes()
 
 
 def unmask_bytes(data: bytes) -> bytes:
-    """Undo `mask_bytes`."""
+    """Return the bytes that `mask_bytes` has masked."""
     masked = np.frombuffer(data, np.uint8)
     return _apply_mask(masked[16:], masked[:16].tobytes()).tobytes()
 
@@ -528,12 +525,7 @@ def _apply_mask(data: npt.NDArray[np.uint8], seed: bytes) -> npt.NDArray[np.uint
 
 
 def pack_payload(objects: object) -> bytes:
-    """Pickle and mask objects, without pages of zeros, which empty sums have many of.
-
-    >>> data = pack_payload([bytes(10**6), b"x"])
-    >>> len(data) < 10**4, unpack_payload(data) == [bytes(10**6), b"x"]
-    (True, True)
-    """
+    """Pickle and mask objects, without pages of zeros, which empty sums have many of."""
     data = pickle.dumps(objects)
     pages = np.frombuffer(data + bytes(-len(data) % PAGE_BYTES), np.uint8).reshape(-1, PAGE_BYTES)
     nonzero = pages.any(axis=1)
@@ -542,7 +534,7 @@ def pack_payload(objects: object) -> bytes:
 
 
 def unpack_payload(data: bytes) -> Any:
-    """Undo `pack_payload`."""
+    """Return the objects that `pack_payload` has packed."""
     size, bits, nonzero = pickle.loads(unmask_bytes(data))
     pages = np.zeros((-(-size // PAGE_BYTES), PAGE_BYTES), np.uint8)
     met = np.unpackbits(np.frombuffer(bits, np.uint8), count=len(pages)).astype(np.bool_)
@@ -551,12 +543,12 @@ def unpack_payload(data: bytes) -> Any:
 
 
 def pack_results(results: Sequence[Summation] | Sequence[State], payload: bytes, part: int) -> bytes:
-    """Pickle and mask the sums or states of a part, with a key derived from the task's payload."""
+    """Serialize and mask the sums or states of a partition, with a key derived from the task's payload."""
     return mask_bytes(pickle.dumps([each.to_bytes() for each in results]), payload[:16] + part.to_bytes(8, "little"))
 
 
 def unpack_results(data: bytes) -> list[bytes]:
-    """Undo `pack_results`; return the bytes of sums or states."""
+    """Return the serialized sums or states that `pack_results` has packed."""
     return [*pickle.loads(unmask_bytes(data))]
 
 
@@ -584,9 +576,10 @@ class ScanTask(Task):
 
     @abstractmethod
     def read_blocks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[bytes, Any]]:
-        """Yield the digest and the rows of each block; None instead of rows: it is missing in the cache."""
+        """Yield the digest and the rows of each block, or None for rows that are missing in the cache."""
 
     def add_block(self, fed: list[Any], rows: Any) -> None:
+        """Add the rows of a block to each of the sums or states `fed`."""
         for each in fed:
             each.add(rows)
 
@@ -652,7 +645,7 @@ class JoinSumsTask(ScanTask):
 
 
 def join_results(sums: Sequence[Summation], result: bytes) -> None:
-    """Add the partial sums of a task's result to `sums`."""
+    """Add the partial sums in the packed result of a task to `sums`."""
     for each, summed in zip(sums, unpack_results(result), strict=True):
         other = each.fresh()
         other.update(summed)

@@ -157,7 +157,7 @@ class StoredBlocks:
         return sorted(places, key=lambda place: (place.part, place.number))
 
     def make_places(self, starts: Sequence[int]) -> Places:
-        """Return the places for tasks, with the position of each block's first row."""
+        """Return the position of the first row and the digest of each block, by its part and number."""
         known = zip(self.places, starts, strict=True)
         return {(place.part, place.number): (start, place.digest) for place, start in known}
 
@@ -166,7 +166,7 @@ class StoredBlocks:
         return self.frame.where(f"fault IS NOT NULL OR ({overlapping})")
 
     def check_blocks(self, found: Sequence[Any], chosen: Sequence[Place]) -> None:
-        """Raise unless results are of the chosen, unchanged blocks."""
+        """Raise DataError unless the results are of exactly these blocks, and the blocks are unchanged."""
         raise_faults(found)
         met = executor_tasks.combine_digests([bytes(one["fingerprint"]) for one in found])
         if met != executor_tasks.combine_digests([place.digest for place in chosen]):
@@ -274,12 +274,13 @@ class Blocks:
         self._local: LocalRows | None = None
 
     def add_moves(self, moves: Sequence[executor_tasks.Move]) -> None:
-        """Add a round of moves, which are applied when rows are next needed in order."""
+        """Add permutations of ranges of rows, which are applied when rows are next needed in order."""
         if moves:
             self._rounds.append(tuple(sorted(moves)))
             self._drop_local()
 
     def apply_moves(self) -> StoredBlocks:
+        """Apply all pending moves, and return the blocks in order."""
         while self._rounds:
             self._apply_first_round()
         return self._stored
@@ -307,7 +308,7 @@ class Blocks:
         (self._stored if unmoved else self.apply_moves()).add_sums(sums, window, share)
 
     def run_pass(self, states: Sequence[State], window: Window) -> Iterator[int]:
-        """Run a pass with one job per part, in order, and yield the number of rows done so far."""
+        """Run one SGD pass with a job per partition, in order, and yield the number of rows done so far."""
         stored = self.apply_moves()
         for part, of_part in groupby(stored.find_overlapping(window), key=lambda place: place.part):
             payload = executor_tasks.pack_payload([state.to_bytes() for state in states])
@@ -320,7 +321,7 @@ class Blocks:
             yield min(places[-1].start + places[-1].rows, window.stop) - window.start
 
     def run_partitions(self, parts: Sequence[Partition], offset: int) -> None:
-        """Run all passes over each part in one job, and add the permutations of these passes as moves."""
+        """Run all SGD passes over each partition in one job, and add the permutations of these passes as moves."""
         while len(self._rounds) > 1:
             self._apply_first_round()
         parts = sorted(parts, key=lambda part: part.start)
