@@ -20,7 +20,7 @@ from sklearn.linear_model import LogisticRegression, SGDClassifier
 from bench.ratio import Ratio
 from bench.turns import take_turns
 from boltdp.engines import open_source
-from boltdp.engines.local_store import spool_directory
+from boltdp.engines.local_store import find_spool_directory
 from boltdp.schema.schema import Schema
 from boltdp.settings import Settings
 from boltdp.workflows.synthesize import synthesize
@@ -35,7 +35,7 @@ Matrix = npt.NDArray[np.float32]
 
 
 def run(rows: int = 5_000_000) -> list[Ratio]:
-    with tempfile.TemporaryDirectory(dir=spool_directory(), prefix="boltdp-bench-") as folder:
+    with tempfile.TemporaryDirectory(dir=find_spool_directory(), prefix="boltdp-bench-") as folder:
         path = Path(folder) / "rows.parquet"
         schema = synthesize(path, rows=rows, dims=DIMS, seed=1)
         works = {"auto": _ours(path, schema), "lbfgs": _lbfgs(path), "sgd": _sgd(path)}

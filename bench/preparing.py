@@ -22,7 +22,7 @@ from boltdp._threads import count_processors
 from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.engines.base import Engine, encode_rows
-from boltdp.engines.local_store import spool_directory
+from boltdp.engines.local_store import find_spool_directory
 from boltdp.kernel.feature_sums import FeatureSums
 from boltdp.kernel.loss_derivatives import DerivativeSums
 from boltdp.kernel.sum_state import Summation
@@ -37,7 +37,7 @@ CATEGORIES = 100
 
 
 def run(rows: int = 5_000_000) -> list[Ratio]:
-    with tempfile.TemporaryDirectory(dir=spool_directory(), prefix="boltdp-bench-") as folder:
+    with tempfile.TemporaryDirectory(dir=find_spool_directory(), prefix="boltdp-bench-") as folder:
         parquet, csv, categories = (Path(folder) / name for name in ("rows.parquet", "rows.csv", "categories.parquet"))
         schema = synthesize(parquet, rows=rows, dims=DIMS, seed=1)
         few = rows // 10

@@ -18,7 +18,7 @@ from typing import TypedDict
 from bench.ratio import Ratio
 from boltdp.context import Context
 from boltdp.engines.duckdb import DuckDBEngine
-from boltdp.engines.local_store import spool_directory
+from boltdp.engines.local_store import find_spool_directory
 from boltdp.kernel.sgd import State
 from boltdp.losses import Logistic
 from boltdp.privacy.step_schedules import constant
@@ -38,7 +38,7 @@ class Measured(TypedDict):
 
 
 def run(rows: int = 40_000_000) -> list[Ratio]:
-    with tempfile.TemporaryDirectory(dir=spool_directory(), prefix="boltdp-bench-") as folder:
+    with tempfile.TemporaryDirectory(dir=find_spool_directory(), prefix="boltdp-bench-") as folder:
         path = Path(folder) / "rows.parquet"
         # The smallest is over in two seconds: the best of three is what it costs when nothing disturbs it.
         smallest = min((measure(path, SMALLEST) for _ in range(3)), key=cost)

@@ -24,7 +24,7 @@ from bench.ratio import Ratio
 from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.engines.base import Engine
-from boltdp.engines.local_store import spool_directory
+from boltdp.engines.local_store import find_spool_directory
 from boltdp.engines.prepared_rows import Partition, PreparedRows
 from boltdp.engines.spark import SparkEngine
 from boltdp.engines.spark.session import Session
@@ -62,7 +62,7 @@ class Measured(TypedDict, total=False):
 
 def run(rows: int = SIZES[-1]) -> list[Ratio]:
     sizes = [*(size for size in SIZES if size < rows), rows]
-    with tempfile.TemporaryDirectory(dir=spool_directory(), prefix="boltdp-bench-") as folder:
+    with tempfile.TemporaryDirectory(dir=find_spool_directory(), prefix="boltdp-bench-") as folder:
         measured = [measure(Path(folder), size) for size in sizes]
     for one in measured:
         unit = {key: 1e9 * seconds / one["rows"] for key, seconds in one.items() if isinstance(seconds, float)}
@@ -174,7 +174,7 @@ def beside_arrays(found: Measured, path: str, session: Session) -> None:
         recipe = Recipe(loss=Logistic(), dims=DIMS, rows=half, batch_size=50, passes=PASSES, schedule=constant(0.1))
         states = [State(recipe, feature_map=prepared.feature_map) for _ in range(2)]
         parts = [Partition(half * i, half * (i + 1), [states[i]], [None] * PASSES) for i in range(2)]
-        return timed(lambda: prepared.run_parts(parts, context))
+        return timed(lambda: prepared.run_partitions(parts, context))
 
     def both(engine: Engine) -> tuple[float, float, float]:
         start = time.perf_counter()

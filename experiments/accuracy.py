@@ -30,7 +30,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from boltdp._files import replacing
+from boltdp._files.outputs import replace_file
 from boltdp.privacy.budget import Budget
 from boltdp.settings import Settings
 from boltdp.workflows.train import train
@@ -269,7 +269,7 @@ def forget(output: Path, unwanted: Sequence[Cell]) -> None:
     """Remove the runs of these cells from the file. No run must be adding to it meanwhile."""
     gone = set(unwanted)
     kept = [one for one in _records(output) if Cell(one["data"], one["kind"], one["epsilon"], one["way"]) not in gone]
-    with replacing(output) as aside:
+    with replace_file(output) as aside:
         aside.write_text("".join(json.dumps(record) + "\n" for record in kept), "utf-8")
 
 

@@ -290,7 +290,7 @@ def diffprivlib_bayes(task: Task, budget: Budget, rng: Rng, *, centred: bool) ->
 def feature_bounds(schema: Any) -> tuple[Doubles, Doubles]:
     """Between which numbers the features of a row of length at most 1 are, the intercept left out."""
     ends = []
-    for scaled in schema.encoding.scaled:
+    for scaled in schema.encoding.scaled_rules:
         column, (middles, factors) = scaled.rule, scaled.original_units
         low, high = getattr(column, "low", 0.0), getattr(column, "high", 1.0)
         ends.append(np.clip([(low - middles) * factors, (high - middles) * factors], -1.0, 1.0))

@@ -24,7 +24,7 @@ from unittest import mock
 import numpy as np
 import pyarrow as pa
 
-from boltdp._files import replacing
+from boltdp._files.outputs import replace_file
 from boltdp.algorithms import noisy_gd, objective
 from boltdp.engines.base import Engine
 from boltdp.engines.in_memory import ArrayEngine
@@ -126,7 +126,7 @@ def run(task: str, repeats: int, output: Path) -> None:
                 for _ in range(len(results.get(key, [])), repeats):
                     model = train(training, shaped, settings)
                     results.setdefault(key, []).append(judged(Answer.of_model(model, judging), labels))
-        with replacing(output) as aside:
+        with replace_file(output) as aside:
             aside.write_text(json.dumps(results, indent=0), "utf-8")
         print(f"{task}, epsilon {epsilon:g}, delta {delta:.2g}", flush=True)
 

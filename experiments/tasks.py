@@ -177,8 +177,8 @@ class Task:
         at = 0
         for rule in self.schema.encoding.rules:
             low, high = (0.0, 1.0) if rule.values else rule.bounds
-            yield slice(at, at + rule.features), bool(rule.values), low, high
-            at += rule.features
+            yield slice(at, at + rule.feature_count), bool(rule.values), low, high
+            at += rule.feature_count
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import psycopg
 
-from boltdp.engines.postgres.build import KERNEL, SOURCES, ask_pg_config, install
+from boltdp.engines.postgres.build import KERNEL, SOURCES, ask_pg_config, install_extension
 from boltdp.engines.postgres.encoding_plan import compile_source_plan
 from boltdp.engines.postgres.local_server import Server, private_server
 from boltdp.engines.postgres.source import SourceColumn
@@ -47,7 +47,7 @@ def sanitized_server() -> Iterator[Server]:
     try:
         with private_server(extension=False) as server:
             os.environ.pop("LD_PRELOAD")
-            install(server.pg_config)
+            install_extension(server.pg_config)
             _rebuild(server)
             yield server
     finally:

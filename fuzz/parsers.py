@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from boltdp._files.sealed import sealed
+from boltdp._files.sealed import add_digest
 from boltdp.engines import open_source
 from boltdp.engines.base import encode_rows
 from boltdp.model import Model
@@ -87,7 +87,7 @@ def feed_model_bytes(dice: random.Random) -> None:
 def _sealed(record: Any) -> Any:
     """With the digest that a forger would write, if what was made of the record can have one."""
     try:
-        return sealed(record)
+        return add_digest(record)
     except (AttributeError, ValueError):  # a half character is one, too
         return record
 

@@ -36,7 +36,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The pg_config of a server with the extension, which is built once for all processes that share the tests."""
-    from boltdp.engines.postgres.build import install
+    from boltdp.engines.postgres.build import install_extension
     from boltdp.engines.postgres.local_server import copy_server
 
     folder = tmp_path_factory.getbasetemp()
@@ -48,7 +48,7 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
         found = known.read()
         if not found:
             pg_config = copy_server(folder / "copied", None) / "pg_config"
-            install(pg_config)
+            install_extension(pg_config)
             known.write(found := str(pg_config))
     return Path(found)
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
-from boltdp._files.sealed import MAX_BYTES, MAX_DIGITS, sealed
+from boltdp._files.sealed import MAX_BYTES, MAX_DIGITS, add_digest
 from boltdp.cli import main
 from boltdp.engines.in_memory import ArrayEngine
 from boltdp.errors import BoltdpError, ParameterError
@@ -176,7 +176,7 @@ def test_a_certificate_has_weights_of_the_classes_or_none() -> None:
 def test_a_file_that_states_no_weights_where_none_are_written_is_refused(tmp_path: Path) -> None:
     record = model().to_dict()
     record["certificate"]["spent"]["problem"]["class_weights"] = None
-    (tmp_path / "model.json").write_text(json.dumps(sealed(record)))
+    (tmp_path / "model.json").write_text(json.dumps(add_digest(record)))
     with pytest.raises(BoltdpError, match="has an entry 'class_weights' that this boltdp does not know"):
         Model.load(tmp_path / "model.json")
 
@@ -184,7 +184,7 @@ def test_a_file_that_states_no_weights_where_none_are_written_is_refused(tmp_pat
 @pytest.mark.parametrize("threshold", [None, 1, True, "prior", "0.5", 0.0, 1.5, [0.5], {}])
 def test_a_file_with_a_threshold_that_is_none_is_refused(tmp_path: Path, threshold: Any) -> None:
     record = {**model().to_dict(), "threshold": threshold}
-    (tmp_path / "model.json").write_text(json.dumps(sealed(record)))
+    (tmp_path / "model.json").write_text(json.dumps(add_digest(record)))
     with pytest.raises(BoltdpError, match=r"^the model cannot be read: "):
         Model.load(tmp_path / "model.json")
 
@@ -226,7 +226,7 @@ def test_file_mode_follows_the_umask(tmp_path: Path) -> None:
 
 def tampered(path: Path, **changes: Any) -> Path:
     """By someone who computes the digest again."""
-    path.write_text(json.dumps(sealed({**json.loads(path.read_text()), **changes})))
+    path.write_text(json.dumps(add_digest({**json.loads(path.read_text()), **changes})))
     return path
 
 
@@ -315,7 +315,7 @@ def test_what_was_spent_cannot_be_forged(
     path = tmp_path / "model.json"
     model(2, settings).save(path)
     record = json.loads(path.read_text())
-    path.write_text(json.dumps(sealed(forged(record, ("certificate", "spent", *place), value))))
+    path.write_text(json.dumps(add_digest(forged(record, ("certificate", "spent", *place), value))))
     with pytest.raises(CertificateError):
         Model.load(path).verify()
 
@@ -340,7 +340,7 @@ def test_what_was_spent_cannot_be_forged(
 def test_a_claim_that_does_not_follow_is_refused(name: str, value: Any, tmp_path: Path) -> None:
     path = tmp_path / "model.json"
     model(2, BOLTON).save(path)
-    path.write_text(json.dumps(sealed(forged(json.loads(path.read_text()), ("certificate", name), value))))
+    path.write_text(json.dumps(add_digest(forged(json.loads(path.read_text()), ("certificate", name), value))))
     with pytest.raises(BoltdpError):
         Model.load(path).verify()
 
@@ -527,7 +527,7 @@ DAMAGES = {
     "infinity": '{"format": -Infinity}',
     "a large number": '{"format": 1e999}',
     "many digits": '{"format": ' + "9" * 400 + "}",
-    "as many as are read": json.dumps(sealed({"format": "boltdp-model", "format_version": int("9" * MAX_DIGITS)})),
+    "as many as are read": json.dumps(add_digest({"format": "boltdp-model", "format_version": int("9" * MAX_DIGITS)})),
     "thousands of digits": '{"format": ' + "9" * 5000 + "}",
     "deep lists": '{"format": ' + "[" * 70 + "]" * 70 + "}",
     "deeper lists": "[" * 200_000 + "]" * 200_000,
@@ -563,7 +563,7 @@ def test_a_forger_who_computes_the_digest_gets_no_error_of_ours(settings: Settin
             for key in way[:-1]:
                 place = place[key]
             place[way[-1]] = value
-            path.write_text(json.dumps(sealed(copy)))
+            path.write_text(json.dumps(add_digest(copy)))
             refused(path)
 
 

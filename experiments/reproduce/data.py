@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from boltdp._arrays import Integers, PackedRows
-from boltdp._files import replacing
+from boltdp._files.outputs import replace_file
 from boltdp.engines.in_memory import ArrayEngine
 from boltdp.errors import DataError
 from boltdp.schema.schema import Schema, array_schema
@@ -186,7 +186,7 @@ def _keep(tables: Tables) -> None:
             (folder / file.name).symlink_to(file)
         os.environ["BOLTDP_DATA"] = str(folder)
     for name, table in tables.items():
-        with replacing(folder / name) as aside:
+        with replace_file(folder / name) as aside:
             pq.write_table(table, aside, compression="zstd")
 
 

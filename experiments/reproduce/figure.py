@@ -21,7 +21,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
-from boltdp._files import replacing
+from boltdp._files.outputs import replace_file
 from boltdp.errors import DataError
 from experiments.reproduce import data, methods
 from experiments.reproduce.methods import Cell
@@ -92,7 +92,7 @@ class Figure(ABC):
         """Write the table as CSV beside the results."""
         if rows := self.rows(results):
             names = list(dict.fromkeys(name for row in rows for name in row))
-            with replacing(results / f"{self.name}.csv") as aside, aside.open("w", newline="") as file:
+            with replace_file(results / f"{self.name}.csv") as aside, aside.open("w", newline="") as file:
                 writer = csv.DictWriter(file, names)
                 writer.writeheader()
                 writer.writerows(rows)
@@ -102,7 +102,7 @@ class Figure(ABC):
         path = options.results / f"{self.name}.json"
         before = json.loads(path.read_text("utf-8")).get("seconds", 0.0) if path.exists() else 0.0
         about = {"figure": self.number, "title": self.title, "settings": self.settings, **made_with()}
-        with replacing(path) as aside:
+        with replace_file(path) as aside:
             aside.write_text(json.dumps({**about, "seconds": round(before + seconds, 1)}, indent=1) + "\n", "utf-8")
 
 

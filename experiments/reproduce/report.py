@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from boltdp._files import replacing
+from boltdp._files.outputs import replace_file
 from experiments.reproduce.claims import DUELS, RIVALS, duels, markdown, numbered, worst
 from experiments.reproduce.figure import Figure
 from experiments.reproduce.figures import FIGURES
@@ -67,10 +67,10 @@ def write(results: Path) -> Path:
         figure.save_table(results)
         if panels := figure.panels(results):
             png(panels, results / f"{figure.name}.png", title=f"Figure {figure.number}. {figure.title}")
-    with replacing(results / "verdicts.md") as aside:
+    with replace_file(results / "verdicts.md") as aside:
         aside.write_text("\n".join(markdown(results)) + "\n", "utf-8")
     path = results / PAGE
-    with replacing(path) as aside:
+    with replace_file(path) as aside:
         aside.write_text("\n".join(page(results)) + "\n", "utf-8")
     return path
 
@@ -81,7 +81,7 @@ def publish(results: Path, docs: Path) -> None:
     before, _, rest = path.read_text("utf-8").partition(BEGIN)
     _, _, after = rest.partition(END)
     verdicts = (results / "verdicts.md").read_text("utf-8")
-    with replacing(path) as aside:
+    with replace_file(path) as aside:
         aside.write_text(f"{before}{BEGIN}\n\n{verdicts}\n{END}{after}", "utf-8")
     made = (results / PAGE).read_bytes()
     (docs / PAGE).unlink(missing_ok=True)

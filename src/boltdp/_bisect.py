@@ -9,15 +9,13 @@ from collections.abc import Callable
 def bisect(
     holds: Callable[[float], bool], low: float, high: float, *, tolerance: float = 0.0, steps: float = math.inf
 ) -> tuple[float, float]:
-    """Narrow an interval, at whose lower end the condition is false and at whose upper end it is true.
+    """Halve an interval until it encloses the number where the condition turns from false to true; return both ends.
 
-    The ends are not tested. The search stops after `steps`, when the width is at most `tolerance` times the upper end,
-    or when no float is between the ends.
+    It is false at `low` and true at `high`, which are not tested. The search stops after `steps`, when the width is at
+    most `tolerance` times the upper end, or when no float is between the ends.
 
     >>> bisect(lambda number: number * number > 2, 1.0, 2.0)
     (1.414213562373095, 1.4142135623730951)
-    >>> bisect(lambda number: number > 0.3, 0.0, 1.0, steps=2)
-    (0.25, 0.5)
     """
     while steps > 0 and high - low > tolerance * high and low < (middle := (low + high) / 2) < high:
         low, high = (low, middle) if holds(middle) else (middle, high)

@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from boltdp._files import check_writable, replacing
+from boltdp._files.outputs import check_writable, replace_file
 from boltdp.errors import ParameterError, make_printable, require
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ _STYLE: dict[Any, Any] = {
 }
 
 
-def check_picture(path: str | Path) -> None:
-    """Raise an error if a picture cannot be drawn; called before anything is computed for it."""
+def check_can_draw(path: str | Path) -> None:
+    """Raise an error if a picture could not be saved at this path, before anything is computed for it."""
     if Path(path).suffix not in ENDINGS:
         raise ParameterError(f"a picture must end in {', '.join(ENDINGS)}, got {str(path)!r}")
     check_writable(str(path))
@@ -47,9 +47,11 @@ def check_picture(path: str | Path) -> None:
 
 
 @contextmanager
-def picture(path: str | Path, *, across: int, size: tuple[float, float], down: int = 1) -> Iterator[tuple[Figure, Any]]:
-    """Yield a figure with `down` rows of `across` axes, which is saved at the end."""
-    check_picture(path)
+def save_figure(
+    path: str | Path, *, across: int, size: tuple[float, float], down: int = 1
+) -> Iterator[tuple[Figure, Any]]:
+    """Yield a matplotlib figure and its `down` by `across` axes, and save it to `path` at the end."""
+    check_can_draw(path)
     # Imported late: it takes a second, and is optional.
     from matplotlib import rc_context
     from matplotlib.figure import Figure
@@ -57,16 +59,16 @@ def picture(path: str | Path, *, across: int, size: tuple[float, float], down: i
     with rc_context(_STYLE):
         figure = Figure(figsize=size, layout="constrained")
         yield figure, figure.subplots(down, across, squeeze=False)
-        with replacing(path) as aside, warnings.catch_warnings():
+        with replace_file(path) as aside, warnings.catch_warnings():
             # A character that is missing in the font is drawn as a box.
             warnings.simplefilter("ignore", UserWarning)
             figure.savefig(aside, dpi=150, format=Path(path).suffix[1:])
 
 
-def plain(text: str, longest: int = 24) -> str:
+def escape_label(text: str, longest: int = 24) -> str:
     r"""Return untrusted text for matplotlib, without control characters and formulas.
 
-    >>> print(plain("$a$"))
+    >>> print(escape_label("$a$"))
     \$a\$
     """
     return make_printable(text, longest=longest).replace("$", r"\$")
@@ -83,12 +85,12 @@ def label_axes(axes: Any, title: str, across: str, up: str, *, legend: str | Non
 
 
 def draw_diagonal(axes: Any) -> None:
-    """Draw the line on which two shares are equal."""
+    """Draw a dashed diagonal of the unit square, as in an ROC curve."""
     axes.plot([0, 1], [0, 1], color=GREY, linewidth=0.9, linestyle="--")
 
 
 def draw_dot(axes: Any, across: float, up: float, label: str) -> None:
-    """Mark a point."""
+    """Draw a labelled point at the position (across, up)."""
     axes.plot(across, up, "o", color=ORANGE, markersize=6.5, markeredgecolor="white", label=label, zorder=5)
 
 
@@ -148,7 +150,7 @@ def draw_figure(title: str, said: Iterable[str], drawing: str) -> str:
 def draw_named_bars(
     name: str, rows: Sequence[tuple[str, str]], draw_row: Callable[[int, float], str], *below: str
 ) -> str:
-    """Draw rows of a name with a tooltip; `draw_row` draws the bar of each from its index and top."""
+    """Return an SVG bar chart with a name and a tooltip per row; `draw_row` draws a bar from its index and top."""
     drawn = ""
     for index, (label, said) in enumerate(rows):
         title = f"{escape_text(label, MAX_NAME)}<title>{escape_text(label)}: {said}</title>"
@@ -163,15 +165,15 @@ def draw_lines(
     up: tuple[str, str, str],
     dot: tuple[float, float] | None = None,
 ) -> str:
-    """Draw lines of points in the unit square; `across` and `up` are the name and the two ends of each axis."""
+    """Return an SVG line chart in the unit square; `across` and `up` are the name and the two ends of each axis."""
     width, height, left, above = 300.0, 200.0, 54.0, 8.0
 
-    def place(x: float, y: float) -> tuple[float, float]:
+    def to_pixels(x: float, y: float) -> tuple[float, float]:
         return left + width * x, above + height * (1.0 - y)
 
-    parts = [draw_points("polyline", kind, [place(*point) for point in points]) for kind, points in lines]
+    parts = [draw_points("polyline", kind, [to_pixels(*point) for point in points]) for kind, points in lines]
     if dot is not None:
-        parts.append('<circle class="dot" cx="{:.1f}" cy="{:.1f}" r="4"/>'.format(*place(*dot)))
+        parts.append('<circle class="dot" cx="{:.1f}" cy="{:.1f}" r="4"/>'.format(*to_pixels(*dot)))
     bottom, middle = above + height, above + height / 2
     (what, first, last), (value, least, most) = (tuple(map(escape_text, one)) for one in (across, up))
     return draw_svg(

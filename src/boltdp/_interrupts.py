@@ -17,14 +17,14 @@ _shield_depth = 0
 
 
 def request_stop() -> bool:
-    """Set the flag, and return whether the process may be interrupted now."""
+    """Set the flag, and return whether the process may be interrupted now, outside all shields."""
     global _stop_requested
     _stop_requested = True
     return not _shield_depth
 
 
-def reset() -> None:
-    """Clear the flag."""
+def clear_request() -> None:
+    """Clear the flag that `request_stop` sets."""
     global _stop_requested
     _stop_requested = False
 
@@ -64,7 +64,7 @@ def shield() -> Iterator[None]:
     >>> with shield():
     ...     request_stop()
     False
-    >>> reset()
+    >>> clear_request()
     """
     global _shield_depth
     _shield_depth += 1

@@ -16,12 +16,8 @@ class LibraryError(BoltdpError):
     """The C library of this installation is missing, or is of another machine."""
 
 
-def load(signatures: Mapping[str, tuple[Any, list[Any]]]) -> ctypes.CDLL:
-    """Load the library, and declare the result and the arguments of each function of `signatures`.
-
-    >>> load({"sgd_log": (ctypes.c_double, [ctypes.c_double])}).sgd_log(1.0)
-    0.0
-    """
+def load_library(signatures: Mapping[str, tuple[Any, list[Any]]]) -> ctypes.CDLL:
+    """Load the library, and declare the result and the arguments of each function of `signatures`."""
     try:
         library = ctypes.CDLL(str(_PATH))
     except OSError as fault:

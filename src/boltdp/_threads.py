@@ -38,7 +38,7 @@ def await_result(done: Future[T]) -> T:
 
 @contextmanager
 def close_at_end(items: Iterable[object]) -> Iterator[None]:
-    """Close a generator at the end, so that it releases its resources even if it was not exhausted."""
+    """Close `items` at the end of the block if it is a generator, even if it was not exhausted."""
     try:
         yield
     finally:
@@ -53,13 +53,13 @@ def map_in_order(work: Callable[[T], R], items: Iterable[T], *, threads: int) ->
     process is asked to stop, pending work is cancelled and running work is awaited.
     """
 
-    def check_and_work(item: T) -> R:
+    def work_unless_interrupted(item: T) -> R:
         _interrupts.check()
         return work(item)
 
     if threads == 1:
         with close_at_end(items):
-            yield from map(check_and_work, items)
+            yield from map(work_unless_interrupted, items)
         return
     from concurrent.futures import ThreadPoolExecutor  # imported here, as commands without rows need none
 
@@ -67,7 +67,7 @@ def map_in_order(work: Callable[[T], R], items: Iterable[T], *, threads: int) ->
     with close_at_end(items), ThreadPoolExecutor(threads) as pool:
         try:
             for item in items:
-                begun.append(pool.submit(check_and_work, item))
+                begun.append(pool.submit(work_unless_interrupted, item))
                 # One item more than threads, so that no thread is idle.
                 if len(begun) > threads + 1:
                     yield await_result(begun.popleft())

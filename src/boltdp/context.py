@@ -23,12 +23,7 @@ Progress: TypeAlias = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """The source of randomness, the seed of the shuffle, the handling of bad rows, and the receiver of progress.
-
-    >>> context = Context(progress=print).start_stage("preparing", 100)
-    >>> context.report_rows(40)
-    preparing 40 100
-    """
+    """The source of randomness, the seed of the shuffle, the handling of bad rows, and the receiver of progress."""
 
     randomness: Randomness = field(default_factory=Randomness)
     seed: int = field(default_factory=lambda: secrets.randbits(63))  #: the seed of the shuffle, which is public
@@ -43,6 +38,7 @@ class Context:
             raise ParameterError(f"threads must be >= 1, got {self.threads}")
 
     def start_stage(self, stage: str, total: int) -> Context:
+        """Return a context that reports progress under the name `stage`, with `total` rows to process."""
         return replace(self, stage=stage, total=total)
 
     def report_rows(self, done: int) -> None:
@@ -52,9 +48,10 @@ class Context:
             self.progress(self.stage, done, self.total)
 
     def mute(self) -> Context:
-        """Return a context without progress, where progress would reveal something."""
+        """Return a context that reports no progress, for work whose progress depends on private rows."""
         return replace(self, progress=None)
 
     def prefix_stages(self, prefix: str) -> Context:
+        """Return a context that puts a prefix before the names of stages in progress reports."""
         report = self.progress
         return self if report is None else replace(self, progress=lambda stage, *rows: report(prefix + stage, *rows))

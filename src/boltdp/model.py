@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from boltdp._arrays import Doubles, PackedRows
-from boltdp._files import write_text
-from boltdp._files.sealed import OUTSIDE, ModelFileError, read_sealed, sealed
+from boltdp._files.outputs import write_text
+from boltdp._files.sealed import OUTSIDE, ModelFileError, add_digest, read_sealed_file
 from boltdp.encoding.declared_values import Value
 from boltdp.errors import ParameterError, show_value
 from boltdp.kernel.feature_map import FeatureMap, compute_scores
@@ -178,12 +178,12 @@ class Model:
 
     def save(self, path: str | Path) -> None:
         """Write the model with its digest to `path`, atomically."""
-        write_text(path, json.dumps(sealed(self.to_dict()), indent=1, allow_nan=False) + "\n")
+        write_text(path, json.dumps(add_digest(self.to_dict()), indent=1, allow_nan=False) + "\n")
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read a model file; raise an error if it was changed after it was written."""
-        return cls.of_file(read_sealed(path))
+        return cls.of_file(read_sealed_file(path))
 
     @classmethod
     def of_file(cls, record: dict[str, Any]) -> Self:

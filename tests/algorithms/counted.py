@@ -41,10 +41,10 @@ class CountedRows(PreparedRows):
         self.counts["reshuffle"] += 1
         self._inside.reshuffle(seed)
 
-    def run_drawn(self, states: Sequence[State], positions: Iterable[Integers]) -> None:
-        self.counts["run_drawn"] += 1
+    def run_sampled_batches(self, states: Sequence[State], positions: Iterable[Integers]) -> None:
+        self.counts["run_sampled_batches"] += 1
         self.fed += states
-        self._inside.run_drawn(states, positions)
+        self._inside.run_sampled_batches(states, positions)
 
     def run_pass(self, states: Sequence[State], context: Context) -> None:
         self.counts["run_pass"] += 1

@@ -17,7 +17,7 @@ import pyarrow.parquet
 import pytest
 from click.testing import CliRunner
 
-from boltdp._files.sealed import sealed
+from boltdp._files.sealed import add_digest
 from boltdp.algorithms import ALGORITHMS, Job, _newton, objective
 from boltdp.algorithms._newton import Solver, _Curvature, choose_sample_share, minimise, run_solvers
 from boltdp.algorithms._sgd import PASSES
@@ -393,7 +393,7 @@ def test_verify_shows_the_noise_inside_and_catches_a_smaller_one(tmp_path: Path)
     assert "at epsilon = 1, delta = 0: recomputed\n" in shown.stdout
     record = json.loads(path.read_text())
     record["certificate"]["spent"]["linear"]["scale"] /= 2
-    path.write_text(json.dumps(sealed(record)))
+    path.write_text(json.dumps(add_digest(record)))
     assert CliRunner().invoke(main, ["verify", str(path)]).exit_code == 1
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from boltdp._files.sealed import sealed
+from boltdp._files.sealed import add_digest
 from boltdp.errors import ParameterError
 from boltdp.schema.schema import MAX_BYTES, Categorical, Classes, Numeric, Projection, Schema, Vector
 from boltdp.schema.target import MAX_CLASSES
@@ -150,7 +150,7 @@ def put(record: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
 )
 def test_a_model_that_asks_for_too_much_is_refused(run: Run, path: str, value: Any) -> None:
     record = some_model(2, Settings(epsilon=1.0, algorithm="bolton")).to_dict()
-    Path("model.json").write_text(json.dumps(sealed(put(record, path, value))))
+    Path("model.json").write_text(json.dumps(add_digest(put(record, path, value))))
     result = run("verify", "model.json", "--allow-not-private")
     assert result.exit_code == 1, result.output
     assert result.stdout == ""

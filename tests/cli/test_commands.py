@@ -14,7 +14,7 @@ from sklearn.metrics import accuracy_score, balanced_accuracy_score, confusion_m
 from website.cli_reference import reference
 
 from boltdp import Model, __version__
-from boltdp._files.sealed import sealed
+from boltdp._files.sealed import add_digest
 from boltdp.cli import COMMANDS
 from boltdp.engines import open_source
 from boltdp.privacy.events.event import SEEDED, Event
@@ -92,7 +92,7 @@ def test_partitions_are_told_of_before_and_after_a_training_and_verified(run: Ru
     (event,) = find_events(record["certificate"], "output perturbation")
     event["noise"]["scale"] /= 3
     event["derived"] = to_record(from_record(Event.KINDS["output perturbation"], event))["derived"]
-    Path("model.json").write_text(json.dumps(sealed(record)))
+    Path("model.json").write_text(json.dumps(add_digest(record)))
     refused = run("verify", "model.json")
     assert refused.exit_code == 1
     assert refused.stdout == ""
@@ -161,7 +161,7 @@ def test_verify_recomputes_and_catches_a_changed_number(run: Run, model: Path, k
     event[noise]["scale"] /= 2
     # Whoever forges a number forges what follows from it too.
     event["derived"] = to_record(from_record(Event.KINDS[kind], event))["derived"]
-    model.write_text(json.dumps(sealed(record)))
+    model.write_text(json.dumps(add_digest(record)))
     result = run("verify", model, "--allow-not-private")
     assert result.exit_code == 1
     assert result.stdout == ""
@@ -175,7 +175,7 @@ def test_verify_catches_a_number_that_does_not_follow(run: Run, model: Path, kin
     record = json.loads(model.read_text())
     (event,) = find_events(record["certificate"], kind)
     event["derived"][number] /= 2
-    model.write_text(json.dumps(sealed(record)))
+    model.write_text(json.dumps(add_digest(record)))
     result = run("verify", model, "--allow-not-private")
     assert result.exit_code == 1
     assert result.stdout == ""
@@ -198,7 +198,7 @@ def test_verify_catches_a_model_that_claims_to_be_private(run: Run, model: Path,
     assert record["format_version"] == 4
     change(record["certificate"])
     record["private"] = record["certificate"]["private"]
-    model.write_text(json.dumps(sealed(record)))
+    model.write_text(json.dumps(add_digest(record)))
     result = run("verify", model, "--allow-not-private")
     assert result.exit_code == 1
     assert result.stdout == ""

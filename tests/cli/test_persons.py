@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from boltdp._files.sealed import sealed
+from boltdp._files.sealed import add_digest
 from boltdp.model import Model
 
 from .conftest import SECRET, Run
@@ -67,7 +67,7 @@ def test_a_claim_about_more_rows_than_the_noise_is_for_is_caught(run: Run, visit
     run("train", visits, *options, "-o", "model.json")
     record = json.loads(Path("model.json").read_text())
     record["certificate"]["spent"]["problem"]["person_rows"] = 3
-    Path("model.json").write_text(json.dumps(sealed(record)))
+    Path("model.json").write_text(json.dumps(add_digest(record)))
     assert run("verify", "model.json").exit_code == 1
 
 

@@ -61,7 +61,7 @@ def test_json_has_the_numbers_and_files_are_written(run: Run, rows: Path, steps:
     assert panel["favours"] == "yes"
     columns = {one["column"]: one for one in panel["columns"]}
     age = columns["age"]["points"]
-    scaled = next(one for one in loaded.schema.encoding.scaled if one.rule.column == "age")
+    scaled = next(one for one in loaded.schema.encoding.scaled_rules if one.rule.column == "age")
     column, (middles, factors) = scaled.rule, scaled.original_units
     assert isinstance(column, NumberRule)
     assert [point["at"] for point in age] == [0.0, *np.repeat(column.places, 2), 100.0]

@@ -17,7 +17,7 @@ import pyarrow.csv
 import pytest
 
 import boltdp
-from boltdp._files import replacing
+from boltdp._files.outputs import replace_file
 from boltdp.cli import train
 from boltdp.encoding.encode import Encoder
 from boltdp.errors import DataError
@@ -93,7 +93,7 @@ def test_a_signal_after_the_model_was_written_is_told_as_such(
 
 
 def test_outside_the_commands_nobody_asks_to_stop(tmp_path: Path) -> None:
-    with replacing(tmp_path / "a.txt") as aside:
+    with replace_file(tmp_path / "a.txt") as aside:
         aside.write_text("whole")
     assert (tmp_path / "a.txt").read_text() == "whole"
 

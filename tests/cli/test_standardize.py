@@ -7,7 +7,7 @@ import duckdb
 import pytest
 
 from boltdp import Model
-from boltdp._files.sealed import sealed
+from boltdp._files.sealed import add_digest
 from boltdp.engines import open_source
 
 from .conftest import SECRET, Run, find_events
@@ -46,7 +46,7 @@ def test_a_tampered_share_is_caught(run: Run, rows: Path, shares: tuple[float, f
     (spent,) = find_events(record["certificate"], "composition")
     for part, share in zip(spent["parts"], shares, strict=True):
         part["budget"]["epsilon"] = share
-    Path("model.json").write_text(json.dumps(sealed(record)))
+    Path("model.json").write_text(json.dumps(add_digest(record)))
     result = run("verify", "model.json")
     assert result.exit_code == 1
     assert "in 'private', says True" in result.stderr

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from boltdp._files.sealed import sealed
+from boltdp._files.sealed import add_digest
 from boltdp.model import Model
 from tests.cli.conftest import Run
 
@@ -129,7 +129,7 @@ def test_a_signature_by_another_key_is_not_enough(run: Run, signed: Path, key: s
 def test_what_was_changed_and_digested_anew_is_not_what_was_signed(run: Run, signed: Path) -> None:
     record = json.loads(signed.read_text())
     record["weights"][0][0] = 0.0
-    signed.write_text(json.dumps({**sealed(record), "signature": record["signature"]}))
+    signed.write_text(json.dumps({**add_digest(record), "signature": record["signature"]}))
     Model.load(signed)
     for options in ((), ("--key", "key.pub.pem")):
         result = run("verify", signed, *options)
@@ -208,7 +208,7 @@ def test_a_key_of_another_kind_is_refused(run: Run, private: Path) -> None:
 def test_what_does_not_add_up_is_not_signed(run: Run, private: Path) -> None:
     record = json.loads(private.read_text())
     record["certificate"]["epsilon"] = 0.5
-    private.write_text(json.dumps(sealed(record)))
+    private.write_text(json.dumps(add_digest(record)))
     before = private.read_bytes()
     assert run("sign", private, "--key", "key.pem").exit_code == 1
     assert private.read_bytes() == before

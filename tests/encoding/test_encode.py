@@ -26,9 +26,9 @@ def encode(schema: Schema, **columns: Any) -> np.ndarray[Any, Any]:
 
 def read(schema: Schema, **columns: Any) -> np.ndarray[Any, Any]:
     """The features."""
-    read_by = schema.encoding.feature_map
-    assert read_by is not None
-    return read_by.compute_features(encode(schema, **columns))
+    feature_map = schema.encoding.feature_map
+    assert feature_map is not None
+    return feature_map.compute_features(encode(schema, **columns))
 
 
 def labels(classes: tuple[Value, ...], cells: Any) -> list[float | None]:
@@ -190,7 +190,7 @@ def test_cells_of_no_rows_are_none() -> None:
     kinds = pa.schema({"a": pa.float64(), "c": pa.string(), "v": pa.list_(pa.float64()), "y": pa.int64()})
     assert Encoder(schema.encoding).encode(pa.RecordBatch.from_pylist([], kinds)).shape == (
         0,
-        1 + schema.encoding.cells,
+        1 + schema.encoding.cell_count,
     )
 
 

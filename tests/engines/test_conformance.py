@@ -137,7 +137,7 @@ def test_kept_columns_come_beside_their_rows_and_as_they_are(source: Source) -> 
     rows = np.concatenate([packed for packed, _ in found])
     np.testing.assert_array_equal(rows[:, 1:], source.packed[:, 1:])
     assert {tuple(kept.schema.names) for _, kept in found} == {(label, feature, feature)}
-    labels = np.array([python_cells.number(cell) for _, kept in found for cell in kept.column(0).to_pylist()])
+    labels = np.array([python_cells.to_float(cell) for _, kept in found for cell in kept.column(0).to_pylist()])
     declared = np.isin(labels, source.schema.classes)
     np.testing.assert_array_equal(np.where(declared, labels, np.nan), source.packed[:, 0])
     for _, kept in found:
@@ -210,12 +210,12 @@ def test_rows_can_be_read_in_another_way_without_another_copy(source: Source) ->
     sums = [FeatureSums(each, clip_norm=0.9) for each in (source.feature_map, other)]
     expected = [each.copy_empty() for each in sums]
     with source.engine.prepare(source.schema, Context(seed=4), ordered=False) as prepared:
-        view = prepared.read_by(other)
+        view = prepared.with_feature_map(other)
         assert (view.feature_map, view.rows, view.cells, view.dims) == (other, ROWS, prepared.cells, prepared.dims)
         prepared.sum(sums[:1])
         view.sum(sums[1:])
         with pytest.raises(ParameterError, match=rf"^feature_map must be of {prepared.cells} cells, got 1$"):
-            prepared.read_by(FeatureMap([Segment("numbers", np.zeros(1), np.ones(1))]))
+            prepared.with_feature_map(FeatureMap([Segment("numbers", np.zeros(1), np.ones(1))]))
     for each, given in zip(sums, expected, strict=True):
         given.add(source.packed)
         np.testing.assert_array_equal(each.value, given.value)
@@ -244,7 +244,7 @@ def test_rows_in_any_order_are_the_same_rows_and_good_for_sums_only(spooled: Sou
         trained = states(spooled, ROWS)
         for use in (
             lambda: prepared.run_pass(trained, Context()),
-            lambda: prepared.run_drawn(trained, [np.arange(3)]),
+            lambda: prepared.run_sampled_batches(trained, [np.arange(3)]),
             lambda: prepared.reshuffle(1),
             lambda: prepared.portion(0, 1),
         ):
@@ -345,7 +345,7 @@ def test_partitions_give_the_bits_of_passes_over_parts_of_the_array(spooled: Sou
             sgd.run([state for state in part.states if not state.is_finished], own)
     parts = cut(spooled, count, fresh=fresh)
     with spooled.engine.prepare(spooled.schema, Context(seed=9)) as prepared:
-        prepared.run_parts(parts, Context())
+        prepared.run_partitions(parts, Context())
         np.testing.assert_array_equal(content(prepared), rows)
     for part, other in zip(parts, expected, strict=True):
         assert all(state.is_finished for state in part.states)
@@ -355,9 +355,9 @@ def test_partitions_give_the_bits_of_passes_over_parts_of_the_array(spooled: Sou
 def test_partitions_may_leave_rows_out_and_come_in_any_order(spooled: Source) -> None:
     rows, expected, parts = in_order(spooled.packed, 9), cut(spooled, 5, fresh=False), cut(spooled, 5, fresh=False)
     with spooled.engine.prepare(spooled.schema, Context(seed=9)) as prepared:
-        prepared.portion(10, ROWS).run_parts([], Context())
-        prepared.portion(10, ROWS).run_parts([replace(parts[0], start=700, stop=700 + parts[0].rows)], Context())
-        prepared.run_parts([parts[3], parts[1]], Context())
+        prepared.portion(10, ROWS).run_partitions([], Context())
+        prepared.portion(10, ROWS).run_partitions([replace(parts[0], start=700, stop=700 + parts[0].rows)], Context())
+        prepared.run_partitions([parts[3], parts[1]], Context())
     for part, start in ((0, 710), (1, expected[1].start), (3, expected[3].start)):
         for state in expected[part].states:
             for _ in range(4):
@@ -384,26 +384,26 @@ def test_bad_partitions_are_refused_before_they_are_fed(source: Source) -> None:
         rows = content(prepared)
         for one, message in bad:
             with pytest.raises(ParameterError, match=message):
-                prepared.run_parts([*parts[:2], one], Context())
+                prepared.run_partitions([*parts[:2], one], Context())
         np.testing.assert_array_equal(content(prepared), rows)
     assert [state.to_bytes() for part in parts for state in part.states] == before
     with (
         source.engine.prepare(source.schema, Context(seed=9), ordered=False) as unordered,
         pytest.raises(ParameterError, match="must be prepared in a permuted order"),
     ):
-        unordered.run_parts(parts, Context())
+        unordered.run_partitions(parts, Context())
 
 
 def test_progress_over_partitions_is_that_of_all_together(spooled: Source) -> None:
     reports: list[tuple[str, int, int]] = []
     context = Context(seed=9, progress=lambda *report: reports.append(report))
     with spooled.engine.prepare(spooled.schema, Context(seed=9)) as prepared:
-        prepared.run_parts(cut(spooled, 3, fresh=False), context)
+        prepared.run_partitions(cut(spooled, 3, fresh=False), context)
         assert [stage for stage, _, _ in reports] == ["4 passes over 3 partitions"] * 12
         assert [done for _, done, _ in reports] == sorted(done for _, done, _ in reports)
         assert reports[-1][1:] == (4 * ROWS, 4 * ROWS)
         reports.clear()
-        prepared.run_parts(cut(spooled, 1, fresh=False), context)
+        prepared.run_partitions(cut(spooled, 1, fresh=False), context)
     assert list(dict.fromkeys(stage for stage, _, _ in reports)) == [f"pass {number} of 4" for number in (1, 2, 3, 4)]
     assert {(stage, done) for stage, done, _ in reports} >= {(f"pass {number} of 4", ROWS) for number in (1, 2, 3, 4)}
     assert {total for _, _, total in reports} == {ROWS}
@@ -489,7 +489,7 @@ def test_drawn_rows_give_the_bits_of_a_run_over_them(spooled: Source, cuts: list
     expected, trained = states(spooled, ROWS), states(spooled, ROWS)
     sgd.run(expected, drawn(in_order(spooled.packed, 9), positions))
     with spooled.engine.prepare(spooled.schema, Context(seed=9)) as prepared:
-        prepared.run_drawn(trained, np.split(positions, cuts))
+        prepared.run_sampled_batches(trained, np.split(positions, cuts))
     assert all(state.is_finished for state in trained)
     assert [state.to_bytes() for state in trained] == [state.to_bytes() for state in expected]
 
@@ -500,7 +500,7 @@ def test_batches_have_any_number_of_drawn_rows(spooled: Source) -> None:
     expected, trained = states(spooled, ROWS, marked=True), states(spooled, ROWS, marked=True)
     sgd.run(expected, in_order(spooled.packed, 9), positions=np.concatenate(batches))
     with spooled.engine.prepare(spooled.schema, Context(seed=9)) as prepared:
-        prepared.run_drawn(trained, batches)
+        prepared.run_sampled_batches(trained, batches)
     assert all(state.is_finished for state in trained)
     assert [state.to_bytes() for state in trained] == [state.to_bytes() for state in expected]
 
@@ -511,7 +511,7 @@ def test_drawn_rows_of_a_portion_are_counted_from_its_start(spooled: Source) -> 
     expected, trained = states(spooled, 500), states(spooled, 500)
     sgd.run(expected, drawn(in_order(spooled.packed, 9)[100:400], positions))
     with spooled.engine.prepare(spooled.schema, Context(seed=9)) as prepared:
-        prepared.portion(100, 400).run_drawn(trained, [positions])
+        prepared.portion(100, 400).run_sampled_batches(trained, [positions])
     assert [state.to_bytes() for state in trained] == [state.to_bytes() for state in expected]
 
 
@@ -523,7 +523,7 @@ def test_drawing_and_passes_may_alternate(spooled: Source) -> None:
         sgd.run(expected, part)
     with spooled.engine.prepare(spooled.schema, Context(seed=9)) as prepared:
         prepared.run_pass(trained, Context())
-        prepared.run_drawn(trained, [positions])
+        prepared.run_sampled_batches(trained, [positions])
         prepared.run_pass(trained, Context())
     assert [state.to_bytes() for state in trained] == [state.to_bytes() for state in expected]
 
@@ -534,7 +534,7 @@ def test_drawing_nothing_changes_nothing(spooled: Source) -> None:
     nothing: list[list[npt.NDArray[np.int64]]] = [[], [np.empty(0, np.int64)]]
     with spooled.engine.prepare(spooled.schema, Context(seed=9)) as prepared:
         for positions in nothing:
-            prepared.run_drawn(trained, positions)
+            prepared.run_sampled_batches(trained, positions)
     assert [state.to_bytes() for state in trained] == before
 
 
@@ -554,10 +554,10 @@ def test_bad_positions_are_refused_before_they_are_fed(
     before = [state.to_bytes() for state in trained]
     with source.engine.prepare(source.schema, Context(seed=9)) as prepared:
         with pytest.raises(ParameterError) as caught:
-            prepared.portion(100, 400).run_drawn(trained, [np.array([3]), positions])
+            prepared.portion(100, 400).run_sampled_batches(trained, [np.array([3]), positions])
         assert str(caught.value) == message
         assert [state.to_bytes() for state in trained] == before
-        prepared.run_drawn(trained, [np.arange(ROWS)])
+        prepared.run_sampled_batches(trained, [np.arange(ROWS)])
     assert all(state.is_finished for state in trained)
 
 
@@ -590,7 +590,7 @@ def test_progress_tells_rows_and_ends_with_all_of_them(spooled: Source) -> None:
         prepared.run_pass(states(spooled, ROWS), context.start_stage("passing", ROWS))
         before = list(reports)
         # How many rows are drawn, and how many sums are made, is secret: neither has anybody to tell.
-        prepared.run_drawn(states(spooled, ROWS), [np.arange(ROWS)])
+        prepared.run_sampled_batches(states(spooled, ROWS), [np.arange(ROWS)])
         prepared.sum([DerivativeSums(Logistic(), np.zeros((1, spooled.schema.dims)), feature_map=spooled.feature_map)])
     assert reports == before
     for stage in ("preparing", "passing"):

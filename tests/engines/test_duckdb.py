@@ -424,7 +424,7 @@ def test_the_line_at_fault_is_found_where_rows_may_be_looked_at(
     tmp_path: Path, rows: str | bytes, fault: str | None
 ) -> None:
     path = csv_file(tmp_path, b"age,y\n" + (rows if isinstance(rows, bytes) else rows.encode()))
-    assert _file_headers.csv_fault(find_files(path)) == (fault and fault.format(repr(str(path))))
+    assert _file_headers.describe_csv_fault(find_files(path)) == (fault and fault.format(repr(str(path))))
 
 
 def test_a_blank_line_where_parts_of_a_file_meet_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from boltdp._arrays import PackedRows
 from boltdp.context import Context
-from boltdp.engines.local_store import FileStore, LocalRows, spool_directory, store_rows
-from boltdp.engines.prepared_rows import join_positions
+from boltdp.engines.local_store import FileStore, LocalRows, find_spool_directory, store_rows
+from boltdp.engines.prepared_rows import offset_positions
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel import sgd
 from boltdp.losses import Logistic
@@ -77,9 +77,9 @@ def test_drawn_rows_depend_on_the_positions_alone(
     parts = np.split(asked, np.cumsum(sizes)) if sizes else [asked]
     with store_rows([packed(rows)], rows=rows, width=3, context=Context(seed=5), memory_bytes=memory_bytes) as prepared:
         store = prepared._store
-        cut_anew = join_positions(parts, start=0, stop=rows, size=store.max_draws)
+        cut_anew = offset_positions(parts, start=0, stop=rows, size=store.max_draws)
         given_rows = []
-        for block, drawn in store.draw_rows(cut_anew):
+        for block, drawn in store.read_at_positions(cut_anew):
             given_rows += [block[position].tolist() if position >= 0 else None for position in drawn]
     ordered = in_order(packed(rows), 5).tolist()
     assert given_rows == [ordered[position] if position >= 0 else None for position in asked]
@@ -101,10 +101,10 @@ def test_rows_drawn_many_times_come_in_short_blocks(tmp_path: Path, monkeypatch:
 def test_drawing_leaves_no_second_file(tmp_path: Path) -> None:
     recipe = Recipe(loss=Logistic(), dims=2, rows=10, batch_size=1, passes=1, schedule=constant(0.1))
     with spool_file(tmp_path) as prepared:
-        prepared.run_drawn([sgd.State(recipe)], [np.arange(10)])
+        prepared.run_sampled_batches([sgd.State(recipe)], [np.arange(10)])
         assert len(open_spools(tmp_path)) == 1
         with pytest.raises(ParameterError, match="rows"):
-            prepared.run_drawn([sgd.State(recipe)], [np.arange(11)])
+            prepared.run_sampled_batches([sgd.State(recipe)], [np.arange(11)])
         assert len(open_spools(tmp_path)) == 1
 
 
@@ -210,10 +210,10 @@ def test_directory_that_is_not_there_is_told(tmp_path: Path) -> None:
 
 def test_directory_is_the_argument_else_the_setting_else_the_system_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BOLTDP_SPOOL", raising=False)
-    assert spool_directory() == Path(tempfile.gettempdir())
+    assert find_spool_directory() == Path(tempfile.gettempdir())
     monkeypatch.setenv("BOLTDP_SPOOL", "/setting")
-    assert spool_directory() == Path("/setting")
-    assert spool_directory("/argument") == Path("/argument")
+    assert find_spool_directory() == Path("/setting")
+    assert find_spool_directory("/argument") == Path("/argument")
 
 
 def test_closed_rows_are_gone(tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ def test_rows_in_a_file_are_drawn_alike_by_any_number_of_threads(tmp_path: Path)
         context = Context(seed=1, threads=threads)
         with store_rows([rows], rows=1000, width=3, context=context, directory=tmp_path, memory_bytes=1200) as prepared:
             assert isinstance(prepared._store, FileStore)
-            found.add(b"".join(block.tobytes() for block, _ in prepared._store.draw_rows([positions])))
+            found.add(b"".join(block.tobytes() for block, _ in prepared._store.read_at_positions([positions])))
     assert len(found) == 1
 
 
@@ -148,7 +148,7 @@ def test_a_stop_ends_the_threads_that_encode(
         with pytest.raises(KeyboardInterrupt):
             engine.prepare(SCHEMA, Context(threads=threads), ordered=ordered)
     finally:
-        _interrupts.reset()
+        _interrupts.clear_request()
     assert 5 <= calls[0] <= 5 + 2 * threads * 3
     assert threading.active_count() <= before + 1
     assert [path.name for path in tmp_path.iterdir()] in ([], ["rows.csv"])
@@ -176,7 +176,7 @@ def test_a_stop_ends_the_threads_that_sum(engine: Engine, threads: int, monkeypa
             with pytest.raises(KeyboardInterrupt):
                 prepared.sum([FeatureSums(prepared.feature_map, clip_norm=1.0)])
         finally:
-            _interrupts.reset()
+            _interrupts.clear_request()
     assert 5 <= calls[0] <= 5 + 3 * threads
 
 

@@ -45,7 +45,7 @@ from boltdp import (
     Schema,
     Settings,
 )
-from boltdp.engines.in_memory import ArrayEngine, rows_of
+from boltdp.engines.in_memory import ArrayEngine, wrap_rows
 from boltdp.errors import DataError, ParameterError
 from boltdp.estimators.classifiers import CLASSES_READ, SEARCHED
 from boltdp.losses import HuberSVM
@@ -617,7 +617,7 @@ def test_sparse_rows_give_the_model_of_dense_ones(form: Any, dtype: type, monkey
 def test_sparse_rows_are_never_dense_all_at_once() -> None:
     """Their product would take 16 GB; a hundred features of few rows are read at a time."""
     X = csr_array((np.ones(3), ([0, 5, 19_999], [0, 99_999, 7])), shape=(20_000, 100_000))
-    engine = rows_of(array_schema(dims=100_000, classes=(0, 1)), X)
+    engine = wrap_rows(array_schema(dims=100_000, classes=(0, 1)), X)
     sizes = [batch.num_rows for batch in itertools.islice(engine.batches(["x"]), 5)]
     assert max(sizes) * 100_000 <= BATCH_CELLS
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from boltdp import Model
 from boltdp._arrays import Doubles
-from boltdp._files.sealed import ModelFileError, sealed
+from boltdp._files.sealed import ModelFileError, add_digest
 from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.engines.base import encode_rows
@@ -337,7 +337,7 @@ def test_a_file_whose_parts_do_not_follow_from_each_other_is_refused(
     record = evaluate_privately(model_of(2), open_source(rows_of(2)), Budget(1.0)).to_dict()
     change(record)
     path = tmp_path / "evaluation.json"
-    path.write_text(json.dumps(sealed(record)))
+    path.write_text(json.dumps(add_digest(record)))
     with pytest.raises(ModelFileError):
         NoisyEvaluation.load(path)
 

@@ -20,7 +20,7 @@ def test_benchmark_rows_fit_their_schema(name: str) -> None:
         pytest.skip(f"the data of {name} is not here")
     with open_source(benchmark.source()) as engine:
         block = next(encode_rows(engine, benchmark.schema))
-    assert block.shape[1] == 1 + benchmark.schema.encoding.cells
+    assert block.shape[1] == 1 + benchmark.schema.encoding.cell_count
     rows = benchmark.schema.encoding.read_features(block)
     assert np.isfinite(rows).all()
     assert set(block[:, 0]) <= set(range(len(benchmark.schema.classes)))

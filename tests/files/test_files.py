@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 import boltdp
-from boltdp._files import OUTPUT_PREFIX, check_writable, replacing
+from boltdp._files.outputs import OUTPUT_PREFIX, check_writable, replace_file
 
 #: Writes half a file and waits for its end.
 WRITES = """
 import sys, time
-from boltdp._files import replacing
-with replacing(sys.argv[1]) as aside:
+from boltdp._files.outputs import replace_file
+with replace_file(sys.argv[1]) as aside:
     aside.write_text("half of ")
     print("begun", flush=True)
     time.sleep(600)
@@ -51,7 +51,7 @@ def test_what_a_killed_process_left_is_removed_and_that_of_a_living_one_is_not(t
         assert hidden(tmp_path) == [kept]
         assert (tmp_path / kept / "model.json").read_text() == "half of "
         living.send_signal(signal.SIGKILL)
-    with replacing(tmp_path / "other.json") as aside:
+    with replace_file(tmp_path / "other.json") as aside:
         aside.write_text("other")
     assert sorted(os.listdir(tmp_path)) == ["model.json", "other.json"]
     assert path.read_text() == "before"
@@ -75,6 +75,6 @@ def test_where_there_are_no_locks_files_are_written_all_the_same(
     monkeypatch.setattr(fcntl, "flock", flock)
     left = tmp_path / f"{OUTPUT_PREFIX}left"
     left.mkdir()
-    with replacing(tmp_path / "model.json") as aside:
+    with replace_file(tmp_path / "model.json") as aside:
         aside.write_text("whole")
     assert sorted(os.listdir(tmp_path)) == [left.name, "model.json"]

@@ -23,7 +23,7 @@ CODES = ValueRule("c", "c", tuple(range(5)))
 
 
 def packer(*rules: Rule, types: list[str], label: Rule = LABEL) -> Packer:
-    nothing = np.zeros(sum(rule.features for rule in rules))
+    nothing = np.zeros(sum(rule.feature_count for rule in rules))
     return Packer(compile_plan(EncodingPlan(label, rules, nothing, nothing, None, None), types))
 
 
@@ -178,7 +178,7 @@ def test_a_read_only_output_is_refused() -> None:
 
 def test_a_plan_that_is_cut_or_longer_is_refused() -> None:
     rules = NumberRule("a", "a", 0, 1, (0.5,)), ValueRule("c", "c", ("x", "longer than a word")), THREE
-    nothing = np.zeros(sum(rule.features for rule in rules))
+    nothing = np.zeros(sum(rule.feature_count for rule in rules))
     words = compile_plan(
         EncodingPlan(LABEL, rules, nothing, nothing, 1.0, Projection(2, 7)), ["int8", "float64", "text", "float64"]
     )

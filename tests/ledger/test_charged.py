@@ -22,7 +22,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 
 import boltdp
 from boltdp import PrivateGridSearch, PrivateLogisticRegression
-from boltdp._files.sealed import digest
+from boltdp._files.sealed import compute_digest
 from boltdp.cli import main
 from boltdp.context import Context
 from boltdp.engines import open_source
@@ -82,7 +82,7 @@ def test_a_training_is_charged_and_its_model_noted(account: Account) -> None:
         Budget(0.5),
         model.certificate.spent.kind,
     )
-    assert (release.kind, release.reserved, release.released) == ("release", 2, digest(model.to_dict()))
+    assert (release.kind, release.reserved, release.released) == ("release", 2, compute_digest(model.to_dict()))
     assert account.ledger.check() == 3
 
 

@@ -145,7 +145,7 @@ def test_check_says_what_building_lacks(server: Server, tmp_path: Path) -> None:
     assert lacking.exit_code == 1
     assert "apt-get install postgresql-server-dev-16" in lacking.output
     with pytest.raises(ExtensionError, match=r"missing is headers: /nowhere$"):
-        build.install(headless)
+        build.install_extension(headless)
 
 
 def test_extension_comes_with_what_it_is_made_of() -> None:

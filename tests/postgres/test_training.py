@@ -785,8 +785,8 @@ def test_drawn_rows_meet_models_that_were_trained_elsewhere(
     ):
         arrays.run_pass([ours], Context())
         arrays.run_pass([theirs], Context())
-        prepared.run_drawn([ours], [positions])
-        arrays.run_drawn([theirs], [positions])
+        prepared.run_sampled_batches([ours], [positions])
+        arrays.run_sampled_batches([theirs], [positions])
     assert ours.to_bytes() == theirs.to_bytes()
 
 
@@ -809,14 +809,14 @@ def test_drawn_positions_are_dropped_whatever_happens(server: Server, table: str
             assert kept() == bytes(15) + b"\1"
         assert kept() is None
         with pytest.raises(KeyboardInterrupt):
-            prepared.run_drawn([state], broken())
+            prepared.run_sampled_batches([state], broken())
         assert kept() is None
         with pytest.raises(DataError, match=r"^a pass cannot be run: "):
-            prepared.run_drawn([state], [np.zeros(ROWS + 1, np.int64)])
+            prepared.run_sampled_batches([state], [np.zeros(ROWS + 1, np.int64)])
         assert kept() is None
         with pytest.raises(ParameterError, match=r"^rows must have 1 \+ 2 columns, got 6$"):
-            prepared.run_drawn([State(replace(recipe, dims=2))], [np.arange(3)])
-        prepared.run_drawn([state], [np.arange(ROWS)])
+            prepared.run_sampled_batches([State(replace(recipe, dims=2))], [np.arange(3)])
+        prepared.run_sampled_batches([state], [np.arange(ROWS)])
         assert state.is_finished
         assert kept() is None
 
@@ -935,7 +935,7 @@ def test_nothing_that_watches_the_server_sees_a_model_or_a_row(server: Server) -
             for seed in (1, 2):
                 at = len(log.read_text("utf-8"))
                 drawn = np.random.default_rng(seed).integers(-1, ROWS, ROWS - 100 - seed)
-                prepared.run_drawn([State(recipe)], [drawn])
+                prepared.run_sampled_batches([State(recipe)], [drawn])
                 said.append(statements(log.read_text("utf-8")[at:]))
             texts = watcher.execute("SELECT string_agg(query, ' ') FROM pg_stat_activity").fetchall()
             if "pg_stat_statements" in watchers:

@@ -40,9 +40,11 @@ def cells_of(schema: Schema, cells: pa.Array) -> Any:
 
 def features(schema: Schema, cells: pa.Array) -> Any:
     """What the cells are read as."""
-    read_by = schema.encoding.feature_map
-    assert read_by is not None
-    return read_by.compute_features(Encoder(schema.encoding).encode(pa.RecordBatch.from_pydict({"a": cells})))[:, 1:]
+    feature_map = schema.encoding.feature_map
+    assert feature_map is not None
+    return feature_map.compute_features(Encoder(schema.encoding).encode(pa.RecordBatch.from_pydict({"a": cells})))[
+        :, 1:
+    ]
 
 
 # ---- places -----------------------------------------------------------------------------------------------------

@@ -192,10 +192,10 @@ def test_a_schema_file_says_the_same(case: Case) -> None:
 def test_features_are_those_of_the_values(case: Case) -> None:
     (packed,) = encode_rows(open_source(case.rows), case.schema)
     plan = case.schema.encoding
-    assert packed.shape == (len(case.rows), 1 + plan.cells)
-    assert (len(case.column.names), len(case.schema.feature_names)) == (plan.rules[0].features, plan.dims)
+    assert packed.shape == (len(case.rows), 1 + plan.cell_count)
+    assert (len(case.column.names), len(case.schema.feature_names)) == (plan.rules[0].feature_count, plan.dims)
     read = plan.read_features(packed)
-    middles, factors = plan.scaled[0].original_units
+    middles, factors = plan.scaled_rules[0].original_units
     expected = (np.array([case.features(cell) for cell in case.cells], float) - middles) * factors
     np.testing.assert_allclose(read[:-1, 1:-1], expected, atol=1e-7)
     assert (read[-1, 1:-1] == 0).all()
@@ -295,7 +295,7 @@ def test_check_counts_what_is_not_as_declared(case: Case) -> None:
 @every_case
 def test_a_call_declares_it(case: Case) -> None:
     if not case.declaration:  # lists of numbers have bounds, and the length of their type
-        given = {"a": ColumnType("list", length=case.column.rule.numbers), "y": ColumnType("bool")}
+        given = {"a": ColumnType("list", length=case.column.rule.number_count), "y": ColumnType("bool")}
         made, _ = declare(given, "y", bounds={"a": case.column.rule.bounds})
     else:
         made, _ = declare({"a": ColumnType.of(case.arrow), "y": ColumnType("bool")}, "y", **case.declaration)
@@ -312,7 +312,7 @@ def test_the_audit_makes_up_rows_that_can_be_encoded(case: Case) -> None:
         for table in pair.make_tables(case.schema, 30):
             check_columns(case.schema, open_source(table).columns())
             (packed,) = encode_rows(open_source(table), case.schema)
-            assert packed.shape == (30, 1 + case.schema.encoding.cells)
+            assert packed.shape == (30, 1 + case.schema.encoding.cell_count)
 
 
 def _sort(rows: Any) -> Any:

@@ -66,7 +66,7 @@ values: st.SearchStrategy[Value] = st.one_of(
 def distinct_values(draw: st.DrawFn, *, at_least: int) -> tuple[Value, ...]:
     drawn = draw(st.lists(values, min_size=at_least, max_size=4))
     try:
-        Matcher.of(drawn)
+        Matcher.from_values(drawn)
     except ParameterError:
         assume(False)
     return tuple(drawn)
@@ -224,7 +224,7 @@ def test_array_schema_puts_the_longest_row_on_the_unit_sphere(intercept: bool) -
 
 @given(values)
 def test_texts_of_a_value_match_only_itself(value: Value) -> None:
-    matcher = Matcher.of((value,))
+    matcher = Matcher.from_values((value,))
     assert set(matcher.texts) == set(list_texts(value))
     if isinstance(value, bool):
         assert matcher.match_boolean(value) == 0
@@ -235,8 +235,8 @@ def test_texts_of_a_value_match_only_itself(value: Value) -> None:
 
 def test_a_category_of_very_many_digits_is_a_text() -> None:
     digits = "9" * 400
-    assert Matcher.of((digits, "other")).numbers == {}
-    assert Matcher.of((digits, "other")).texts[digits] == 0
+    assert Matcher.from_values((digits, "other")).numbers == {}
+    assert Matcher.from_values((digits, "other")).texts[digits] == 0
 
 
 def test_a_misspelt_table_is_told_what_it_may_be() -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from boltdp.encoding import python_cells
 from boltdp.encoding.encode import Encoder
-from boltdp.encoding.timestamps import FIRST_DAY, LAST_DAY, MAX_CHARACTERS, PARTS, PATTERN, part_codes
+from boltdp.encoding.timestamps import FIRST_DAY, LAST_DAY, MAX_CHARACTERS, PARTS, PATTERN, compute_part_codes
 from boltdp.engines import open_source
 from boltdp.engines.base import encode_rows
 from boltdp.errors import DataError, ParameterError
@@ -98,7 +98,7 @@ def test_the_label_is_no_timestamp() -> None:
 def test_every_day_of_the_calendar_has_its_parts() -> None:
     days = np.arange(FIRST_DAY, LAST_DAY + 1, 17)
     hours = days % 24
-    found = [part_codes(part, days, hours) for part in PARTS]
+    found = [compute_part_codes(part, days, hours) for part in PARTS]
     dates = [date(1970, 1, 1) + timedelta(days=int(day)) for day in days]
     assert found[0].tolist() == hours.tolist()
     assert found[1].tolist() == [day.weekday() for day in dates]
@@ -107,7 +107,7 @@ def test_every_day_of_the_calendar_has_its_parts() -> None:
     assert (date(1, 1, 1) - date(1970, 1, 1)).days == FIRST_DAY
     assert (date(9999, 12, 31) - date(1970, 1, 1)).days == LAST_DAY
     for part in PARTS:
-        assert part_codes(part, np.array([FIRST_DAY - 1, LAST_DAY + 1]), np.array([3, 3])).tolist() == [-1, -1]
+        assert compute_part_codes(part, np.array([FIRST_DAY - 1, LAST_DAY + 1]), np.array([3, 3])).tolist() == [-1, -1]
 
 
 def test_the_pattern_has_every_day_of_the_calendar_and_no_other() -> None:
@@ -188,7 +188,7 @@ EAST = timezone(timedelta(hours=5, minutes=30))
     ],
 )
 def test_objects_become_the_text_of_a_timestamp(cell: Any, read: str | None) -> None:
-    found = python_cells.moment(cell)
+    found = python_cells.to_timestamp_text(cell)
     assert found == read or (read is None and not re.fullmatch(PATTERN, str(found)))
 
 

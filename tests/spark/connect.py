@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from boltdp.engines.spark.java import java_home
+from boltdp.engines.spark.java import find_java
 
 START_SECONDS = 180
 
@@ -42,7 +42,7 @@ def connect_server(folder: Path, settings: Mapping[str, str] | None = None) -> I
         *(part for name, value in given.items() for part in ("--conf", f"{name}={value}")),
         "spark-internal",
     ]
-    environment = os.environ | java_home() | {"SPARK_HOME": str(spark_home()), "PYSPARK_PYTHON": sys.executable}
+    environment = os.environ | find_java() | {"SPARK_HOME": str(spark_home()), "PYSPARK_PYTHON": sys.executable}
     with (folder / "server.log").open("wb") as log:
         server = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, env=environment, start_new_session=True)
     try:

@@ -35,9 +35,9 @@ SETTINGS = {
     "sequential": replace(BOLTON, partitions=1),
 }
 TASKS = {
-    "objective": ("Encode", "SumCached"),
-    "bolton": ("Encode", "Scatter", "Train"),
-    "sequential": ("Encode", "Scatter", "PutInOrder", "Run"),
+    "objective": ("EncodeTask", "CachedSumTask"),
+    "bolton": ("EncodeTask", "ScatterTask", "TrainTask"),
+    "sequential": ("EncodeTask", "ScatterTask", "GatherTask", "PassTask"),
 }
 
 
@@ -49,7 +49,7 @@ def rows() -> pa.Table:
 
 def fails_once(task: type[executor_tasks.Task], folder: Path, how: str) -> type[executor_tasks.Task]:
     """The task, but the first that has begun to give results fails."""
-    work, flag = task.work, folder / task.__name__
+    work, flag = task.process_partition, folder / task.__name__
 
     def failing(self: executor_tasks.Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         results = work(self, batches)
@@ -58,7 +58,7 @@ def fails_once(task: type[executor_tasks.Task], folder: Path, how: str) -> type[
             if number == 0:
                 fail_once(flag, how)
 
-    return type(task.__name__, (task,), {"work": failing})
+    return type(task.__name__, (task,), {"process_partition": failing})
 
 
 def fail_once(flag: Path, how: str) -> None:

@@ -17,7 +17,7 @@ import pytest
 from boltdp.context import Context
 from boltdp.engines.spark import PreparedBlocks, SparkEngine, executor_tasks
 from boltdp.engines.spark.executor_tasks import CHANGED
-from boltdp.engines.spark.prepared_rows import Place, Stored, part_bounds
+from boltdp.engines.spark.prepared_rows import Place, StoredBlocks, choose_partition_bounds
 from boltdp.engines.spark.session import silence_pyspark
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel import packed_rows
@@ -104,9 +104,9 @@ def some_blocks(rows: int = 100) -> Iterator[pa.RecordBatch]:
     yield pa.RecordBatch.from_pydict({**columns, "fault": pa.array([None], pa.string())})
 
 
-def scatter(digest: bytes = b"x" * 16) -> executor_tasks.Scatter:
+def scatter(digest: bytes = b"x" * 16) -> executor_tasks.ScatterTask:
     places = {(0, 0): (0, digest)}
-    return executor_tasks.Scatter(places, ((0, 100, 3),), ((0, 30), (30, 100)), width=2, key=b"k" * 16)
+    return executor_tasks.ScatterTask(places, ((0, 100, 3),), ((0, 30), (30, 100)), width=2, key=b"k" * 16)
 
 
 def fault(batches: Iterator[pa.RecordBatch]) -> str | None:
@@ -124,14 +124,14 @@ def test_a_block_that_is_not_the_first_one_made_is_not_shuffled() -> None:
 @pytest.mark.parametrize("change", ["twice", "missing", "a fault"])
 def test_chunks_that_come_twice_or_not_at_all_are_an_error(change: str) -> None:
     chunks = [chunk for chunk in scatter()(some_blocks()) if chunk["part"][0].as_py() == 1]
-    settle = executor_tasks.PutInOrder((0, 30, 100), 2)
+    settle = executor_tasks.GatherTask((0, 30, 100), 2)
     (block,) = settle(iter(chunks))
     assert block["start"][0].as_py() == 30
     one = chunks[0].to_pydict()
-    slots, packed = one["slots"][0], executor_tasks.reveal(one["packed"][0])
+    slots, packed = one["slots"][0], executor_tasks.unmask_bytes(one["packed"][0])
     other = {
         "twice": {**one, "slots": [slots[:4] + slots[:4] + slots[8:]]},
-        "missing": {**one, "slots": [slots[4:]], "packed": [executor_tasks.hide(packed[8:], b"k")]},
+        "missing": {**one, "slots": [slots[4:]], "packed": [executor_tasks.mask_bytes(packed[8:], b"k")]},
         "a fault": {**one, "fault": ["something else"]},
     }[change]
     changed = pa.RecordBatch.from_pydict(other, chunks[0].schema)
@@ -141,7 +141,7 @@ def test_chunks_that_come_twice_or_not_at_all_are_an_error(change: str) -> None:
 def test_executors_with_another_boltdp_are_told() -> None:
     batch = pa.RecordBatch.from_pydict({"c0": [1.0]})
     with pytest.raises(DataError, match=r"^the executors must have boltdp 9\.9\.9, they have \d+\.\d+\.\d+$"):
-        next(executor_tasks.Batches(("age",), False, "9.9.9").runs(iter([batch])))
+        next(executor_tasks.Batches(("age",), False, "9.9.9").split_by_file(iter([batch])))
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_a_task_tells_nothing_of_what_went_wrong_but_our_own_words(error: Except
     class Failing(executor_tasks.Task):
         columns = executor_tasks.RESULTS
 
-        def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        def process_partition(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             del batches
             raise error
             yield
@@ -169,13 +169,13 @@ def test_a_task_tells_nothing_of_what_went_wrong_but_our_own_words(error: Except
 def test_too_few_parts_are_refused(spark: Any) -> None:
     with pytest.raises(ParameterError, match=r"^parts must be >= 1, got 0$"):
         SparkEngine(spark.range(1), parts=0)
-    assert part_bounds(3, width=2, scanned=1, parts=8) == (0, 1, 2, 3)
+    assert choose_partition_bounds(3, width=2, scanned=1, parts=8) == (0, 1, 2, 3)
 
 
 def test_places_are_known_and_nothing_of_the_rows(spark: Any) -> None:
     frame = spark.range(10).selectExpr("CAST(id AS double) AS age", "id % 2 AS sick")
     with SparkEngine(frame).prepare(SCHEMA, Context(seed=1), ordered=False) as prepared:
         assert isinstance(prepared, PreparedBlocks)
-        stored: Stored = prepared._blocks.apply_moves()
+        stored: StoredBlocks = prepared._blocks.apply_moves()
         assert sum(place.rows for place in stored.places) == 10
         assert {type(place) for place in stored.places} == {Place}

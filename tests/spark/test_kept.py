@@ -33,7 +33,7 @@ def directory(spark: Any) -> Path:
     def where(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             pass
-        yield pa.RecordBatch.from_pydict({"where": [block_cache.local_directory()]})
+        yield pa.RecordBatch.from_pydict({"where": [block_cache.find_local_directory()]})
 
     with silence_pyspark():
         return Path(spark.range(0, 1, 1, 1).mapInArrow(where, "where string").collect()[0]["where"])
@@ -144,10 +144,10 @@ def test_there_may_be_no_place_to_keep_blocks(monkeypatch: pytest.MonkeyPatch, t
             monkeypatch.delenv("SPARK_LOCAL_DIRS", raising=False)
         else:
             monkeypatch.setenv("SPARK_LOCAL_DIRS", place)
-        block_cache.save("run", "block", rows)
-        assert block_cache.load("run", "block", rows=3, width=2) is None
-        block_cache.touch("run")
-        block_cache.remove("run")
+        block_cache.save_block("run", "block", rows)
+        assert block_cache.load_block("run", "block", rows=3, width=2) is None
+        block_cache.restart_timeout("run")
+        block_cache.remove_blocks("run")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -11,7 +11,7 @@ import pytest
 from boltdp.context import Context
 from boltdp.engines.spark import SparkEngine
 from boltdp.engines.spark.executor_tasks import BLOCKS, CHANGED
-from boltdp.engines.spark.prepared_rows import Stored
+from boltdp.engines.spark.prepared_rows import StoredBlocks
 from boltdp.engines.spark.session import Session, silence_pyspark
 from boltdp.errors import DataError
 from boltdp.schema.schema import Classes, Numeric, Schema
@@ -24,7 +24,7 @@ SCHEMA = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 1000),))
 def fewer() -> Any:
     """A source of five partitions, the last of which have no rows from the moment at which blocks are lost."""
 
-    def change(path: Path, stored: Stored) -> None:
+    def change(path: Path, stored: StoredBlocks) -> None:
         path.write_text("gone")
         stored.frame.unpersist(blocking=True)
 
@@ -46,15 +46,15 @@ def source(spark: Any, gone: Path) -> Any:
 def test_a_slice_of_fewer_rows_is_an_error(
     spark: Any, tmp_path: Path, fewer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gone, made = tmp_path / "gone", Stored._collect_places
+    gone, made = tmp_path / "gone", StoredBlocks._collect_places
 
-    def then_lost(self: Stored) -> Any:
+    def then_lost(self: StoredBlocks) -> Any:
         places = made(self)
         if not gone.exists():
             fewer(gone, self)
         return places
 
-    monkeypatch.setattr(Stored, "_collect_places", then_lost)
+    monkeypatch.setattr(StoredBlocks, "_collect_places", then_lost)
     part = SparkEngine(source(spark, gone)).slice(100, 900)
     with pytest.raises(DataError, match=f"^{CHANGED}$"), part.prepare(SCHEMA, Context(seed=1), ordered=False):
         pass
@@ -62,7 +62,7 @@ def test_a_slice_of_fewer_rows_is_an_error(
 
 def test_what_went_wrong_first_is_told(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where blocks cannot be dropped after that."""
-    monkeypatch.setattr(Stored, "_collect_places", lambda self: self.session.ask(lambda: 1 / 0, "first"))
-    monkeypatch.setattr(Stored, "drop", lambda self: self.session.ask(lambda: 1 / 0, "second"))
+    monkeypatch.setattr(StoredBlocks, "_collect_places", lambda self: self.session.ask(lambda: 1 / 0, "first"))
+    monkeypatch.setattr(StoredBlocks, "drop", lambda self: self.session.ask(lambda: 1 / 0, "second"))
     with pytest.raises(DataError, match=r"^first$"):
-        Stored(Session(spark), spark.createDataFrame([], BLOCKS), width=1)
+        StoredBlocks(Session(spark), spark.createDataFrame([], BLOCKS), width=1)

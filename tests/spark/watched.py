@@ -45,17 +45,17 @@ def main(address: str, table: str) -> None:
         words = np.frombuffer(data[: len(data) // 8 * 8], np.uint8).reshape(-1, 8)
         seen.update(word.tobytes() for word in words[((words != 0) & (words != 255)).sum(axis=1) >= 6])
 
-    join, update, carry = executor_tasks.join_results, prepared_rows._update, executor_tasks.pack_payload
+    join, update, carry = executor_tasks.join_results, prepared_rows._update_states, executor_tasks.pack_payload
 
     def joined(sums: Sequence[Any], result: bytes) -> None:
-        for data in executor_tasks.read_results(result):
+        for data in executor_tasks.unpack_results(result):
             remember(data)
         join(sums, result)
         for each in sums:
             remember(np.asarray(each.value, np.float64).tobytes())
 
     def updated(states: Sequence[Any], one: Any) -> None:
-        for data in executor_tasks.read_results(bytes(one["result"])):
+        for data in executor_tasks.unpack_results(bytes(one["result"])):
             remember(data)
         update(states, one)
 
@@ -65,7 +65,11 @@ def main(address: str, table: str) -> None:
                 remember(one.to_bytes())
         return carry(objects)
 
-    executor_tasks.join_results, prepared_rows._update, executor_tasks.pack_payload = joined, updated, pack_payload
+    executor_tasks.join_results, prepared_rows._update_states, executor_tasks.pack_payload = (
+        joined,
+        updated,
+        pack_payload,
+    )
     with SparkEngine.open(address, table=table) as engine:
         for settings in SETTINGS:
             train(engine, SCHEMA, settings)

@@ -314,7 +314,7 @@ def test_trials_over_several_candidates_scan_the_rows_as_often_as_the_longest_al
     assert engine.counts["run_pass"] == 7
     assert engine.counts["states"] == 2 * (1 + 4 + 7)
     assert engine.counts["reshuffle"] == (6 if permutation == "fresh" else 0)
-    assert (engine.counts["prepare"], engine.counts["run_drawn"]) == (1, 0)
+    assert (engine.counts["prepare"], engine.counts["run_sampled_batches"]) == (1, 0)
 
 
 def test_candidates_that_share_scans_have_the_bits_of_candidates_alone() -> None:

@@ -13,7 +13,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, NoReturn
 
-from boltdp._files import read_text
+from boltdp._files.inputs import read_text
 from boltdp.errors import BoltdpError
 
 #: Maximum size of a file: more than the weights of the largest schema and its certificate need.
@@ -30,21 +30,21 @@ class ModelFileError(BoltdpError):
     """The model file cannot be read, or was changed."""
 
 
-def read_sealed(path: str | Path) -> dict[str, Any]:
+def read_sealed_file(path: str | Path) -> dict[str, Any]:
     """Return the object in a file; raise ModelFileError if its digest is not that of its contents."""
     try:
         text = read_text(path, most=MAX_BYTES)
     except BoltdpError as fault:
         raise ModelFileError(f"the model {path} cannot be read: {fault}") from None
-    return check_seal(parse_json(text, what=f"the model {path}"))
+    return check_digest(parse_json(text, what=f"the model {path}"))
 
 
-def sealed(record: dict[str, Any]) -> dict[str, Any]:
+def add_digest(record: dict[str, Any]) -> dict[str, Any]:
     """Return a record with its digest, without an older digest and signature."""
-    return {**{key: value for key, value in record.items() if key not in OUTSIDE}, "digest": digest(record)}
+    return {**{key: value for key, value in record.items() if key not in OUTSIDE}, "digest": compute_digest(record)}
 
 
-def check_seal(record: Any) -> dict[str, Any]:
+def check_digest(record: Any) -> dict[str, Any]:
     """Return the record; raise ModelFileError if its digest does not match."""
     if not isinstance(record, dict):
         raise ModelFileError("this is not a boltdp model")
@@ -53,17 +53,17 @@ def check_seal(record: Any) -> dict[str, Any]:
             "the model has no digest, which shows whether it was changed",
             hint="models of builds that wrote none must be trained again",
         )
-    if record["digest"] != digest(record):
+    if record["digest"] != compute_digest(record):
         raise ModelFileError("the model was changed after it was written: its digest is another one")
     return record
 
 
-def digest(record: dict[str, Any]) -> str:
+def compute_digest(record: dict[str, Any]) -> str:
     """Return the SHA-256 digest of the record as compact JSON, without digest and signature.
 
     The order of keys is significant: that of a schema's columns is the order of the features.
 
-    >>> digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1})
+    >>> compute_digest({"a": 1, "b": 2}) == compute_digest({"b": 2, "a": 1})
     False
     """
     covered = {key: value for key, value in record.items() if key not in OUTSIDE}

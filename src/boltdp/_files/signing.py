@@ -17,12 +17,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from boltdp._files import InputError, OutputError, read_text, write_text
-from boltdp._files.sealed import ModelFileError, check_seal
+from boltdp._files.inputs import InputError, read_text
+from boltdp._files.outputs import OutputError, write_text
+from boltdp._files.sealed import ModelFileError, check_digest
 from boltdp.errors import BoltdpError, require
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 T = TypeVar("T")
 
@@ -49,9 +50,9 @@ def make_keys(path: str | Path) -> tuple[Path, str]:
     key = Ed25519PrivateKey.generate()
     secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     shown = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-    _write_new(private, secret, mode=0o600)
-    _write_new(public, shown, mode=0o644)
-    return public, fingerprint(_raw_bytes(key.public_key()))
+    _write_new_file(private, secret, mode=0o600)
+    _write_new_file(public, shown, mode=0o644)
+    return public, compute_fingerprint(key.public_key().public_bytes_raw())
 
 
 def read_private_key(path: str | Path) -> Ed25519PrivateKey:
@@ -70,21 +71,22 @@ def read_public_key(path: str | Path) -> bytes:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-    return _raw_bytes(_read_key(path, load_pem_public_key, Ed25519PublicKey, "a public Ed25519 key"))
+    key = _read_key(path, load_pem_public_key, Ed25519PublicKey, "a public Ed25519 key")
+    return bytes(key.public_bytes_raw())
 
 
 def sign_file(path: str | Path, record: dict[str, Any], key: Ed25519PrivateKey) -> str:
     """Sign the record of a file and write it back; return the fingerprint of the key."""
-    check_seal(record)
-    public = _raw_bytes(key.public_key())
+    check_digest(record)
+    public = key.public_key().public_bytes_raw()
     signature = {
         "algorithm": ALGORITHM,
         "public_key": base64.b64encode(public).decode(),
-        "value": base64.b64encode(key.sign(_message(record))).decode(),
+        "value": base64.b64encode(key.sign(_make_signed_message(record))).decode(),
     }
     text = json.dumps({**record, "signature": signature}, indent=1, allow_nan=False) + "\n"
     write_text(path, text)
-    return fingerprint(public)
+    return compute_fingerprint(public)
 
 
 def check_signature(record: dict[str, Any], key: bytes | None) -> str | None:
@@ -103,35 +105,31 @@ def check_signature(record: dict[str, Any], key: bytes | None) -> str | None:
         raise ModelFileError(f"the signature of the model must be by {ALGORITHM}")
     public, value = _decode_base64(signature["public_key"], 32), _decode_base64(signature["value"], 64)
     if key is not None and public != key:
-        raise SignatureError(f"the model is signed by another key: {fingerprint(public)}, not {fingerprint(key)}")
+        raise SignatureError(
+            f"the model is signed by another key: {compute_fingerprint(public)}, not {compute_fingerprint(key)}"
+        )
     require("sign", "a signature")
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
     try:
-        Ed25519PublicKey.from_public_bytes(public).verify(value, _message(record))
+        Ed25519PublicKey.from_public_bytes(public).verify(value, _make_signed_message(record))
     except (InvalidSignature, ValueError):
         raise SignatureError("the signature of the model is not valid") from None
-    return fingerprint(public)
+    return compute_fingerprint(public)
 
 
-def fingerprint(public: bytes) -> str:
+def compute_fingerprint(public: bytes) -> str:
     """Return the SHA-256 fingerprint of a public key.
 
-    >>> fingerprint(bytes(32))
+    >>> compute_fingerprint(bytes(32))
     'SHA256:Zmh6rfhivXdsj8GLjp+OIAiXFIVu4jOzkCpZHQ1fKSU'
     """
     return "SHA256:" + base64.b64encode(hashlib.sha256(public).digest()).decode().rstrip("=")
 
 
-def _message(record: dict[str, Any]) -> bytes:
+def _make_signed_message(record: dict[str, Any]) -> bytes:
     return CONTEXT + str(record["digest"]).encode()
-
-
-def _raw_bytes(key: Ed25519PublicKey) -> bytes:
-    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
-    return bytes(key.public_bytes(Encoding.Raw, PublicFormat.Raw))
 
 
 def _decode_base64(text: Any, length: int) -> bytes:
@@ -158,8 +156,7 @@ def _read_key(path: str | Path, load: Callable[[bytes], Any], kind: type[T], wan
     return key
 
 
-def _write_new(path: Path, content: bytes, *, mode: int) -> None:
-    """Create a file with this mode; raise OutputError if it exists."""
+def _write_new_file(path: Path, content: bytes, *, mode: int) -> None:
     try:
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
             file.write(content)

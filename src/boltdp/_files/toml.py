@@ -7,21 +7,13 @@ import re
 from typing import Any
 
 
-def toml_key(name: str) -> str:
-    """Return a name as a TOML key.
-
-    >>> toml_key("age"), toml_key("body mass")
-    ('age', '"body mass"')
-    """
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else toml_value(name)
+def format_toml_key(name: str) -> str:
+    """Return a name as a TOML key."""
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else format_toml_value(name)
 
 
-def toml_value(value: Any) -> str:
-    """Return a string, number, boolean, or a list or dictionary of them in TOML.
-
-    >>> toml_value([0.5, 1.0, True, "a"])
-    '[0.5, 1, true, "a"]'
-    """
+def format_toml_value(value: Any) -> str:
+    """Return a string, number, boolean, or a list or dictionary of them in TOML."""
     if isinstance(value, str):
         # A JSON string is a TOML basic string, except for DEL.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
@@ -30,7 +22,7 @@ def toml_value(value: Any) -> str:
     if isinstance(value, float) and value.is_integer() and abs(value) < 2.0**53:
         return str(int(value))
     if isinstance(value, list):
-        return "[" + ", ".join(toml_value(item) for item in value) + "]"
+        return "[" + ", ".join(format_toml_value(item) for item in value) + "]"
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{toml_key(k)} = {toml_value(v)}" for k, v in value.items()) + " }"
+        return "{ " + ", ".join(f"{format_toml_key(k)} = {format_toml_value(v)}" for k, v in value.items()) + " }"
     return repr(value)

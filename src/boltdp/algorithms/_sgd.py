@@ -157,7 +157,7 @@ class PassesOfSGD(Algorithm):
                 Partition(start, stop, [state for of_job in of_part for state in of_job], seeds)
                 for (start, stop), of_part, seeds in zip(bounds, states, _list_seeds(recipes, context), strict=True)
             ]
-            prepared.run_parts(parts, context)
+            prepared.run_partitions(parts, context)
         else:
             (of_part,) = states
             self._run_sampled_passes(prepared, recipes, of_part, streams, context)
@@ -183,7 +183,7 @@ class PassesOfSGD(Algorithm):
             for recipe, of_job, stream in zip(recipes, states, streams, strict=True):
                 for state in of_job if recipe.passes >= number else ():
                     drawn = self.sampler(rows=recipe.rows, batches=recipe.batches, random_bytes=stream)
-                    prepared.run_drawn([state], drawn)
+                    prepared.run_sampled_batches([state], drawn)
             # The size of random batches is secret: only the end of a pass is reported.
             stage.report_rows(prepared.rows)
 

@@ -121,15 +121,15 @@ class _ColumnMaker(RuleVisitor[tuple[list[Any], Any]]):
     def __init__(self, kinds: list[Kind], random: np.random.Generator) -> None:
         self._kinds, self._random = kinds, random
 
-    def number(self, rule: NumberRule) -> tuple[list[Any], Any]:
+    def visit_number(self, rule: NumberRule) -> tuple[list[Any], Any]:
         return self._make_cells(lambda kind: self._make_numbers(kind, rule)[0]), "float64"
 
-    def number_list(self, rule: NumberListRule) -> tuple[list[Any], Any]:
+    def visit_number_list(self, rule: NumberListRule) -> tuple[list[Any], Any]:
         import pyarrow as pa
 
         return self._make_cells(lambda kind: self._make_numbers(kind, rule)), pa.list_(pa.float64(), rule.length)
 
-    def value(self, rule: ValueRule) -> tuple[list[Any], Any]:
+    def visit_value(self, rule: ValueRule) -> tuple[list[Any], Any]:
         def make(kind: Kind) -> Any:
             if kind in ("outside", "broken"):
                 return None
@@ -137,7 +137,7 @@ class _ColumnMaker(RuleVisitor[tuple[list[Any], Any]]):
 
         return self._make_cells(make), None
 
-    def time_part(self, rule: TimePartRule) -> tuple[list[Any], Any]:
+    def visit_time_part(self, rule: TimePartRule) -> tuple[list[Any], Any]:
         return self._make_cells(lambda kind: YEAR + timedelta(hours=self._choose(kind, 365 * 24))), "timestamp[us]"
 
     def _make_cells(self, make: Callable[[Kind], Any]) -> list[Any]:
@@ -149,7 +149,7 @@ class _ColumnMaker(RuleVisitor[tuple[list[Any], Any]]):
         return int(self._random.integers(count)) if place is None else place
 
     def _make_numbers(self, kind: Kind, rule: BoundedRule) -> list[float]:
-        ends, count = rule.bounds, rule.numbers
+        ends, count = rule.bounds, rule.number_count
         if kind == "broken":
             return [float(self._random.choice([math.nan, math.inf, -math.inf])) for _ in range(count)]
         if kind == "outside":

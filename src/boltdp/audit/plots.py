@@ -17,7 +17,7 @@ from boltdp._charts import (
     draw_lines,
     escape_text,
     label_axes,
-    picture,
+    save_figure,
 )
 from boltdp.audit.black_box import CONFIDENCES, BlackBox
 from boltdp.audit.exact_loss import ExactLoss
@@ -36,7 +36,7 @@ def draw(report: Report, path: str | Path) -> None:
     count = len(report.exact) + len(report.black_boxes)
     if not count:
         raise ParameterError("a picture must have something to draw, and nothing could be audited")
-    with picture(path, across=count, size=(4.6 * count, 4.2)) as (figure, ((*axes,),)):
+    with save_figure(path, across=count, size=(4.6 * count, 4.2)) as (figure, ((*axes,),)):
         for place, exact in zip(axes, report.exact, strict=False):
             _plot_profile(place, exact)
         for place, box in zip(axes[len(report.exact) :], report.black_boxes, strict=True):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import click
 from click.shell_completion import CompletionItem
 
-from boltdp._files import OutputError, check_writable
+from boltdp._files.outputs import OutputError, check_writable
 from boltdp._threads import count_processors
 from boltdp.algorithms import ALGORITHMS, AUTO
 from boltdp.cli._terminal import note, state_condition
@@ -203,9 +203,9 @@ class Data:
 
     def _read_declared_schema(self) -> Schema:
         if self.label is None or not find_engine(self.source).declares_schema:
-            from boltdp.engines._remote_files import plain_address
+            from boltdp.engines._remote_files import remove_secrets
 
-            named = plain_address(self.source) or "--query ..."
+            named = remove_secrets(self.source) or "--query ..."
             raise ParameterError(
                 "give --schema, which says what is public about the data",
                 hint=f"`boltdp schema {named} --label {self.label or 'COLUMN'} -o schema.toml` drafts one to complete",
@@ -235,11 +235,11 @@ class Data:
         try:
             yield
         except DataError:
-            from boltdp.engines._file_headers import ENCODING_HINT, csv_fault
-            from boltdp.engines._file_patterns import find_files, format_of  # needed only for an error
+            from boltdp.engines._file_headers import ENCODING_HINT, describe_csv_fault
+            from boltdp.engines._file_patterns import find_files, find_format  # needed only for an error
 
-            readable = self.query is None and format_of(self.source) == "csv"
-            if readable and (said := csv_fault(find_files(self.source))) is not None:
+            readable = self.query is None and find_format(self.source) == "csv"
+            if readable and (said := describe_csv_fault(find_files(self.source))) is not None:
                 raise DataError(said, hint=ENCODING_HINT if said.endswith("UTF-8") else None) from None
             raise
 

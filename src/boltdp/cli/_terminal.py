@@ -24,7 +24,8 @@ from rich.table import Table
 from rich.text import Text
 
 import boltdp
-from boltdp import _files, _interrupts
+from boltdp import _interrupts
+from boltdp._files import outputs
 from boltdp.errors import BoltdpError, make_printable
 
 USER_ERROR, INTERNAL_ERROR, INTERRUPTED = 1, 2, 130
@@ -71,7 +72,7 @@ class Commands(click.Group):
     def main(self, *args: Any, **kwargs: Any) -> NoReturn:
         kwargs["standalone_mode"] = False
         stopped: list[int] = []
-        replaced = len(_files.replaced)
+        replaced = len(outputs.replaced_files)
         try:
             with _handle_signals(stopped):
                 try:
@@ -92,7 +93,7 @@ class Commands(click.Group):
         except BoltdpError as fault:
             code = _print_error(str(fault), hint=fault.hint)
         except (click.Abort, KeyboardInterrupt):
-            written = len(_files.replaced) > replaced
+            written = len(outputs.replaced_files) > replaced
             code = _print_error(
                 f"interrupted; {'the output was written already' if written else 'no output file was changed'}",
                 code=INTERRUPTED,
@@ -162,7 +163,7 @@ def _handle_signals(stopped: list[int]) -> Iterator[None]:
         for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         if ours and (found := signal.getsignal(each)) in usual
     }
-    _interrupts.reset()
+    _interrupts.clear_request()
     for each in handled:
         signal.signal(each, stop)
     try:
@@ -170,7 +171,7 @@ def _handle_signals(stopped: list[int]) -> Iterator[None]:
     finally:
         for each, found in handled.items():
             signal.signal(each, found)
-        _interrupts.reset()
+        _interrupts.clear_request()
 
 
 def examples(*lines: str) -> str:
@@ -196,7 +197,7 @@ def emit(text: str, *, newline: bool = True) -> None:
     except BrokenPipeError:
         raise  # click ends the program quietly
     except OSError as fault:
-        raise _files.OutputError(f"the standard output cannot be written: {fault.strerror}") from None
+        raise outputs.OutputError(f"the standard output cannot be written: {fault.strerror}") from None
 
 
 def can_encode(text: str) -> bool:

@@ -4,8 +4,8 @@ from typing import Any
 
 import click
 
-from boltdp._charts import check_picture
-from boltdp._files import check_writable, write_text
+from boltdp._charts import check_can_draw
+from boltdp._files.outputs import check_writable, write_text
 from boltdp.cli import _options
 from boltdp.cli._help import GroupedCommand
 from boltdp.cli._terminal import command, emit, emit_guarantee, emit_json, emit_table, show_bar
@@ -63,7 +63,7 @@ def audit(
     if html is not None:
         check_writable(html)
     if picture is not None:
-        check_picture(picture)
+        check_can_draw(picture)
     if model_path is not None:
         if schema_path is not None or features is not None or epsilon is not None:
             raise ParameterError("--schema, --features and --epsilon must not be given with MODEL, which has its own")

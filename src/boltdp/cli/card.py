@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from boltdp._files import check_writable, write_text
+from boltdp._files.outputs import check_writable, write_text
 from boltdp.cli._options import FILE, combine, file_option, load_model
 from boltdp.cli._terminal import command, emit, note
 from boltdp.errors import ParameterError

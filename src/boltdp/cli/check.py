@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from boltdp._files import write_text
+from boltdp._files.outputs import write_text
 from boltdp.cli._options import Data, json_option, source_options
 from boltdp.cli._terminal import USER_ERROR, can_encode, command, emit_json, emit_table, note, show_bar, warn
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from boltdp._charts import check_picture
-from boltdp._files import check_writable
+from boltdp._charts import check_can_draw
+from boltdp._files.outputs import check_writable
 from boltdp.cli import _options
 from boltdp.cli._help import GroupedCommand
 from boltdp.cli._terminal import INTERRUPTED, command, emit, emit_guarantee, emit_json, emit_table, note, show_bar, warn
@@ -75,7 +75,7 @@ def compare(
     schema = data.load_schema()
     drawn = str(Path(output).with_suffix(".png")) if picture is None else picture
     check_writable(output)
-    check_picture(drawn)
+    check_can_draw(drawn)
     before = Comparison.load(output) if Path(output).exists() else None
     warn(WARNING)
     kept = 0

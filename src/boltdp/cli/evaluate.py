@@ -4,8 +4,8 @@ import json
 
 import click
 
-from boltdp._charts import check_picture
-from boltdp._files import write_text
+from boltdp._charts import check_can_draw
+from boltdp._files.outputs import write_text
 from boltdp.cli import _options
 from boltdp.cli._terminal import command, emit, emit_guarantee, emit_json, emit_table, note, state_condition, warn
 from boltdp.context import Context
@@ -80,7 +80,7 @@ def evaluate(
     if output is not None:
         _options.check_output(output, overwrite=overwrite)
     if plot is not None:
-        check_picture(plot)
+        check_can_draw(plot)
     if epsilon is not None:
         data.state_query_condition()
     context, account = Context(threads=threads), None

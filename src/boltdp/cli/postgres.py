@@ -45,7 +45,7 @@ def install(*, pg_config: str) -> None:
     require("postgres", "PostgreSQL")
     from boltdp.engines.postgres import build
 
-    build.install(pg_config)
+    build.install_extension(pg_config)
     emit(f"installed boltdp {build.VERSION} for {build.ask_pg_config(pg_config, '--version')}")
     emit("In each database that is to use it: CREATE EXTENSION boltdp;")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from boltdp._files import replacing
+from boltdp._files.outputs import replace_file
 from boltdp.cli import _options
 from boltdp.cli._terminal import command, emit
 from boltdp.context import Context
@@ -88,7 +88,7 @@ def predict(
             for text in _write_csv([*keep, *added], batches):
                 emit(text, newline=False)
             return
-        with replacing(output) as aside:
+        with replace_file(output) as aside:
             if ending == ".csv":
                 with open(aside, "w", encoding="utf-8", newline="") as file:
                     file.writelines(_write_csv([*keep, *added], batches))
@@ -102,13 +102,13 @@ def _predict_batches(
     """Yield batches of the kept columns, the predicted class and, if `added` names them, the probabilities."""
     import pyarrow as pa
 
-    from boltdp.encoding.arrow_buffers import plain_array
+    from boltdp.encoding.arrow_buffers import to_arrow_array
     from boltdp.engines.base import scan_rows_keeping
     from boltdp.workflows.predict import score_batches
 
     def make_columns(margins: Doubles) -> list[pa.Array]:
-        columns = [plain_array(model.schema.target.predict(margins, model.cut))]
-        return [*columns, *map(plain_array, model.probabilities(margins).T)] if len(added) > 1 else columns
+        columns = [to_arrow_array(model.schema.target.predict(margins, model.cut))]
+        return [*columns, *map(to_arrow_array, model.probabilities(margins).T)] if len(added) > 1 else columns
 
     # The scan begins here, so that a missing column is an error before anything is written.
     if not keep:

@@ -4,7 +4,7 @@ from contextlib import nullcontext
 
 import click
 
-from boltdp._files import write_text
+from boltdp._files.outputs import write_text
 from boltdp.cli._options import Data, check_absent, file_option, ledger_options, source_options
 from boltdp.cli._terminal import command, emit, note, show_bar, state_condition
 from boltdp.errors import ParameterError

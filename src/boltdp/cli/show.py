@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from boltdp._files import write_text
+from boltdp._files.outputs import write_text
 from boltdp.cli._options import FILE, file_option, json_option, load_model
 from boltdp.cli._report import describe_decision
 from boltdp.cli._terminal import can_encode, command, emit, emit_guarantee, emit_json, emit_table

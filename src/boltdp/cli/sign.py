@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import click
 
-from boltdp._files.sealed import read_sealed
+from boltdp._files.sealed import read_sealed_file
 from boltdp._files.signing import read_private_key, sign_file
 from boltdp.cli._options import FILE, file_option
 from boltdp.cli._terminal import command, emit
@@ -19,6 +19,6 @@ def sign(model_path: str, *, key: str) -> None:
     `pip install "boltdp[sign]"`.
     """
     private = read_private_key(key)
-    record = read_sealed(model_path)
+    record = read_sealed_file(model_path)
     Model.of_file(record).verify()
     emit(f"signed by the key {sign_file(model_path, record, private)}")

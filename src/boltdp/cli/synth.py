@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from boltdp._files import replacing
+from boltdp._files.outputs import replace_file
 from boltdp.cli._options import FILE, check_absent, file_option, json_option
 from boltdp.cli._terminal import command, emit, emit_json, show_bar
 from boltdp.engines.registry import find_engine
@@ -49,7 +49,7 @@ def synth(
             Path(output).unlink(missing_ok=True)
         raise
     if schema_path is not None:
-        with replacing(schema_path) as aside:
+        with replace_file(schema_path) as aside:
             made.save(aside)
     if as_json:
         emit_json({"output": output, "rows": rows, "dims": dims, "classes": classes, "schema": schema_path})

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import click
 
-from boltdp._files.sealed import read_sealed
+from boltdp._files.sealed import read_sealed_file
 from boltdp._files.signing import check_signature, read_public_key
 from boltdp.algorithms import get_algorithm
 from boltdp.cli._options import FILE, file_option, json_option
@@ -40,7 +40,7 @@ def verify(
     It checks the arithmetic of the claim, which needs no data. That the training was run as stated it cannot know: only
     a signature shows who says so.
     """
-    record = read_sealed(model_path)
+    record = read_sealed_file(model_path)
     signed = check_signature(record, None if key is None else read_public_key(key))
     model = Model.of_file(record)
     model.verify()

@@ -21,10 +21,10 @@ _NAMES_IN_KERNEL = {pa.type_for_alias({"text": "string"}.get(name, name)): name 
 _NAMES = {"halffloat": "float16", "float": "float32", "double": "float64"}
 
 
-def values(cells: pa.Array) -> npt.NDArray[Any]:
+def view_values(cells: pa.Array) -> npt.NDArray[Any]:
     """Return the numbers or booleans of a buffer, arbitrary ones for missing cells; numbers are not copied.
 
-    >>> values(pa.array([7, 8, 9], pa.int16()).slice(1)), values(pa.array([False, True, True]).slice(1))
+    >>> view_values(pa.array([7, 8, 9], pa.int16()).slice(1)), view_values(pa.array([False, True, True]).slice(1))
     (array([8, 9], dtype=int16), array([ True,  True]))
     """
     dtype, buffer = np.dtype(_NAMES.get(str(cells.type), str(cells.type))), cells.buffers()[1]
@@ -48,14 +48,14 @@ def locate_values(cells: pa.Array) -> Values | None:
     validity = bitmap.address if bitmap is not None and cells.null_count else 0
     count = cells.offset + len(cells)
     if name == "text":
-        ends, texts = _align(buffers[0], 4, 4 * (count + 1)), _align(buffers[1], 1, 0)
+        ends, texts = _align_buffer(buffers[0], 4, 4 * (count + 1)), _align_buffer(buffers[1], 1, 0)
         return Values((bitmap, ends, texts), name, texts.address, ends.address, validity, cells.offset)
     size = np.dtype(name).itemsize
-    numbers = _align(buffers[0], size, (count + 7) // 8 if name == "bool" else count * size)
+    numbers = _align_buffer(buffers[0], size, (count + 7) // 8 if name == "bool" else count * size)
     return Values((bitmap, numbers), name, numbers.address, 0, validity, cells.offset)
 
 
-def _align(buffer: pa.Buffer | None, item: int, size: int) -> pa.Buffer:
+def _align_buffer(buffer: pa.Buffer | None, item: int, size: int) -> pa.Buffer:
     """Return a buffer of at least `size` bytes that is aligned to its items; those of other libraries need not be."""
     if buffer is not None and buffer.address % item == 0 and buffer.size >= size:
         return buffer
@@ -63,10 +63,10 @@ def _align(buffer: pa.Buffer | None, item: int, size: int) -> pa.Buffer:
     return pa.py_buffer(np.frombuffer(given.ljust(max(size, 1), b"\0"), np.uint8).copy())
 
 
-def missing(cells: pa.Array) -> Booleans | None:
+def mask_missing(cells: pa.Array) -> Booleans | None:
     """Return the mask of missing cells; None if no cell is missing.
 
-    >>> missing(pa.array([1, None, 3])), missing(pa.array([1, None, 3]).slice(2))
+    >>> mask_missing(pa.array([1, None, 3])), mask_missing(pa.array([1, None, 3]).slice(2))
     (array([False,  True, False]), None)
     """
     if not cells.null_count:
@@ -77,10 +77,10 @@ def missing(cells: pa.Array) -> Booleans | None:
     return ~_unpack_bits(bitmap, cells.offset, len(cells))
 
 
-def plain_array(values: npt.NDArray[Any]) -> pa.Array:
+def to_arrow_array(values: npt.NDArray[Any]) -> pa.Array:
     """Return an Arrow array of numbers, booleans or strings.
 
-    >>> [plain_array(np.array(some)).to_pylist() for some in ([0.5, 1.0], [True, False], ["no", "yes"])]
+    >>> [to_arrow_array(np.array(some)).to_pylist() for some in ([0.5, 1.0], [True, False], ["no", "yes"])]
     [[0.5, 1.0], [True, False], ['no', 'yes']]
     """
     if values.dtype.kind == "U":
@@ -88,7 +88,7 @@ def plain_array(values: npt.NDArray[Any]) -> pa.Array:
         ends = np.cumsum([0, *map(len, texts)]).astype(np.int32)
         return pa.Array.from_buffers(pa.string(), len(texts), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(texts))])
     if values.dtype.kind == "b":
-        return plain_array(values.view(np.uint8)).cast(pa.bool_())
+        return to_arrow_array(values.view(np.uint8)).cast(pa.bool_())
     numbers = np.ascontiguousarray(values)
     return pa.Array.from_buffers(pa.from_numpy_dtype(numbers.dtype), len(numbers), [None, pa.py_buffer(numbers)])
 

@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from boltdp._arrays import Booleans, Floats
-from boltdp.encoding.arrow_buffers import locate_values, missing, values
+from boltdp.encoding.arrow_buffers import locate_values, mask_missing, view_values
 from boltdp.encoding.compiled_plan import PlanPacker
 from boltdp.encoding.declared_values import Value
 from boltdp.encoding.plan import EncodingPlan, NumberListRule, NumberRule, RuleVisitor, TimePartRule, ValueRule
-from boltdp.encoding.timestamps import HOUR_AT, LAST_DAY, PATTERN, Codes, Part, part_codes
+from boltdp.encoding.timestamps import HOUR_AT, LAST_DAY, PATTERN, Codes, Part, compute_part_codes
 from boltdp.kernel.encoding import Values
 
 #: The value of DuckDB's infinite timestamp in Arrow.
@@ -37,7 +37,7 @@ class Cells:
 
     @cached_property
     def timestamps(self) -> _Timestamps:
-        return _Timestamps.of(self.array)
+        return _Timestamps.from_cells(self.array)
 
 
 Reader: TypeAlias = Callable[[Cells], Values]
@@ -46,22 +46,22 @@ Reader: TypeAlias = Callable[[Cells], Values]
 class Readers(RuleVisitor[Reader]):
     """Makes the reader of each rule; several threads may share a reader."""
 
-    def number(self, rule: NumberRule) -> Reader:
+    def visit_number(self, rule: NumberRule) -> Reader:
         def read(cells: Cells) -> Values:
             found = locate_values(cells.array)
-            return Values.from_array(numbers_of(cells.array)) if found is None or found.type == "text" else found
+            return Values.from_array(to_floats(cells.array)) if found is None or found.type == "text" else found
 
         return read
 
-    def number_list(self, rule: NumberListRule) -> Reader:
-        return lambda cells: Values.from_array(vectors_of(cells.array, rule.length))
+    def visit_number_list(self, rule: NumberListRule) -> Reader:
+        return lambda cells: Values.from_array(concatenate_lists(cells.array, rule.length))
 
-    def value(self, rule: ValueRule) -> Reader:
+    def visit_value(self, rule: ValueRule) -> Reader:
         coder = Coder(rule.values)
-        return lambda cells: coder.read(cells.array)
+        return lambda cells: coder.prepare_cells(cells.array)
 
-    def time_part(self, rule: TimePartRule) -> Reader:
-        return lambda cells: Values.from_array(cells.timestamps.codes(rule.part))
+    def visit_time_part(self, rule: TimePartRule) -> Reader:
+        return lambda cells: Values.from_array(cells.timestamps.find_codes(rule.part))
 
 
 class _Timestamps(NamedTuple):
@@ -72,74 +72,74 @@ class _Timestamps(NamedTuple):
     gaps: Booleans | None
 
     @classmethod
-    def of(cls, cells: pa.Array) -> _Timestamps:
+    def from_cells(cls, cells: pa.Array) -> _Timestamps:
         """Read timestamps (in UTC if they have a zone), dates or texts."""
         kind = cells.type
         if pa.types.is_dictionary(kind):
-            return cls.of(cells.dictionary_decode())
+            return cls.from_cells(cells.dictionary_decode())
         if pa.types.is_timestamp(kind):
-            found, day = values(cells.view(pa.int64())), _DAYS[kind.unit]
+            found, day = view_values(cells.view(pa.int64())), _DAYS[kind.unit]
             days = found // day
             hours = (found - days * day) // (day // 24)
-            return cls(np.where(np.abs(found) == _INFINITE, LAST_DAY + 1, days), hours, missing(cells))
+            return cls(np.where(np.abs(found) == _INFINITE, LAST_DAY + 1, days), hours, mask_missing(cells))
         none = np.full(len(cells), -1)
         if pa.types.is_date(kind):
-            found = values(cells.view(pa.int32() if pa.types.is_date32(kind) else pa.int64())).astype(np.int64)
-            return cls(found if pa.types.is_date32(kind) else found // _DAYS["ms"], none, missing(cells))
+            found = view_values(cells.view(pa.int32() if pa.types.is_date32(kind) else pa.int64())).astype(np.int64)
+            return cls(found if pa.types.is_date32(kind) else found // _DAYS["ms"], none, mask_missing(cells))
         if pa.types.is_null(kind):
             return cls(none, none, np.ones(len(cells), bool))
         texts = cells.cast(pa.string())
         fits = pc.match_substring_regex(texts, f"^({PATTERN})$")
-        known = values(fits)
-        gaps = missing(fits)
+        known = view_values(fits)
+        gaps = mask_missing(fits)
         known = known if gaps is None else known & ~gaps
         texts, days, hours = texts.filter(fits), np.zeros(len(cells), np.int64), none
-        days[known] = values(pc.utf8_slice_codeunits(texts, 0, 10).cast(pa.date32()).view(pa.int32()))
+        days[known] = view_values(pc.utf8_slice_codeunits(texts, 0, 10).cast(pa.date32()).view(pa.int32()))
         digits = pc.utf8_slice_codeunits(texts, HOUR_AT - 1, HOUR_AT + 1)
-        hours[known] = values(pc.replace_substring_regex(digits, "^$", "-1").cast(pa.int8()))
+        hours[known] = view_values(pc.replace_substring_regex(digits, "^$", "-1").cast(pa.int8()))
         return cls(days, hours, ~known)
 
-    def codes(self, part: Part) -> Codes:
-        """Return the code of a part of each cell, -1 if it is missing."""
-        codes = part_codes(part, self.days, self.hours)
+    def find_codes(self, part: Part) -> Codes:
+        """Return the code of a part, such as the hour, of each timestamp; -1 if it is missing."""
+        codes = compute_part_codes(part, self.days, self.hours)
         if self.gaps is not None:
             codes[self.gaps] = -1
         return codes
 
 
-def numbers_of(cells: pa.Array) -> Floats:
-    """Return cells as floats, NaN for missing ones."""
+def to_floats(cells: pa.Array) -> Floats:
+    """Convert an Arrow array to floats, with NaN for missing cells."""
     if pa.types.is_dictionary(cells.type):
         cells = cells.dictionary_decode()
     if not (pa.types.is_float32(cells.type) or pa.types.is_float64(cells.type)):
         cells = pc.cast(cells, pa.float64(), safe=False)
-    floats: Floats = values(cells)
-    gaps = missing(cells)
+    floats: Floats = view_values(cells)
+    gaps = mask_missing(cells)
     return floats if gaps is None else np.where(gaps, floats.dtype.type(np.nan), floats)
 
 
-def vectors_of(cells: pa.Array, length: int) -> Floats:
+def concatenate_lists(cells: pa.Array, length: int) -> Floats:
     """Return the concatenated lists of numbers, NaN for missing lists and those of another length.
 
-    >>> vectors_of(pa.array([[1.0, 2.0], [3.0]]), 2)
+    >>> concatenate_lists(pa.array([[1.0, 2.0], [3.0]]), 2)
     array([ 1.,  2., nan, nan])
     """
     count = len(cells)
     if pa.types.is_null(cells.type):
         return np.full(count * length, np.nan)
-    gaps = missing(cells)
+    gaps = mask_missing(cells)
     if pa.types.is_fixed_size_list(cells.type):
         first = cells.offset * length
-        numbers = numbers_of(cells.values.slice(first, count * length))
+        numbers = to_floats(cells.values.slice(first, count * length))
         if gaps is not None:
             numbers = numbers.reshape(count, length).copy()
             numbers[gaps] = np.nan
         return numbers.reshape(-1)
-    offsets = values(cells.offsets)
+    offsets = view_values(cells.offsets)
     fits = np.diff(offsets) == length
     if gaps is not None:
         fits &= ~gaps
-    numbers = numbers_of(cells.values.slice(offsets[0], offsets[-1] - offsets[0]))
+    numbers = to_floats(cells.values.slice(offsets[0], offsets[-1] - offsets[0]))
     if fits.all():
         return numbers
     starts = offsets[:-1][fits] - offsets[0]
@@ -151,7 +151,7 @@ def vectors_of(cells: pa.Array, length: int) -> Floats:
 class Coder:
     """Finds the code of each cell: its position among the declared values, or -1.
 
-    >>> Coder(("no", "yes")).codes(pa.array(["yes", "Yes", None]))
+    >>> Coder(("no", "yes")).find_codes(pa.array(["yes", "Yes", None]))
     array([ 1, -1, -1], dtype=int32)
     """
 
@@ -160,23 +160,23 @@ class Coder:
         self._packer = PlanPacker(EncodingPlan(rule, (), nothing, nothing, None, None))
         self._last: tuple[Any, pa.Array, Codes] | None = None
 
-    def read(self, cells: pa.Array) -> Values:
-        """Return the values that are matched with the declared ones: numbers, booleans, texts, or coded indices."""
+    def prepare_cells(self, cells: pa.Array) -> Values:
+        """Return cells in a form that the kernel matches with declared values: numbers, booleans, texts, indices."""
         kind = cells.type
         if pa.types.is_dictionary(kind):
             found = locate_values(cells.indices)
             assert found is not None  # indices are whole numbers
             return found.with_codes(self._code_dictionary(cells.dictionary))
         if pa.types.is_floating(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind):
-            return locate_values(cells) or Values.from_array(numbers_of(cells))
+            return locate_values(cells) or Values.from_array(to_floats(cells))
         found = locate_values(cells) or locate_values(cells.cast(pa.string()))
         assert found is not None
         return found
 
-    def codes(self, cells: pa.Array) -> Codes:
+    def find_codes(self, cells: pa.Array) -> Codes:
         """Return the code of each cell."""
         packed = np.empty((len(cells), 1), np.float32)
-        self._packer.pack([self.read(cells)], packed)
+        self._packer.pack([self.prepare_cells(cells)], packed)
         return np.nan_to_num(packed[:, 0], nan=-1.0).astype(np.int32)
 
     def _code_dictionary(self, dictionary: pa.Array) -> Codes:
@@ -185,7 +185,7 @@ class Coder:
         last = self._last  # read once: another thread may replace it
         if last is not None and last[0] == key and len(last[2]) == len(dictionary):
             return last[2]
-        codes = self.codes(dictionary)
+        codes = self.find_codes(dictionary)
         self._last = key, dictionary, codes
         return codes
 
@@ -196,5 +196,5 @@ class PartCoder:
 
     part: Part
 
-    def codes(self, cells: pa.Array) -> Codes:
-        return _Timestamps.of(cells).codes(self.part)
+    def find_codes(self, cells: pa.Array) -> Codes:
+        return _Timestamps.from_cells(cells).find_codes(self.part)

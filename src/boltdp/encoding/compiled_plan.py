@@ -24,10 +24,11 @@ def compile_plan(plan: EncodingPlan, types: Sequence[str]) -> bytes:
     columns = [plan.label.accept(_Compiler(label, kind=_CLASS))]
     columns += [rule.accept(_Compiler(name)) for rule, name in zip(plan.rules, others, strict=True)]
     words = _MAGIC + _pack_words(len(columns)) + b"".join(columns)
-    if plan.matrix is None:
+    matrix = plan.projection_matrix
+    if matrix is None:
         return words + _pack_words(0)
     block = plan.unprojected_map.block.tobytes()
-    return words + _pack_words(len(block)) + block + _pack_words(plan.matrix.shape[1]) + plan.matrix.tobytes()
+    return words + _pack_words(len(block)) + block + _pack_words(matrix.shape[1]) + matrix.tobytes()
 
 
 class PlanPacker:
@@ -52,16 +53,16 @@ class _Compiler(RuleVisitor[bytes]):
     def __init__(self, type_name: str, *, kind: int = _CATEGORY) -> None:
         self._type, self._kind = type_name, kind
 
-    def number(self, rule: NumberRule) -> bytes:
+    def visit_number(self, rule: NumberRule) -> bytes:
         return _pack_words(_NUMBER, *map(float, rule.bounds), len(rule.places), *map(float, rule.places))
 
-    def number_list(self, rule: NumberListRule) -> bytes:
+    def visit_number_list(self, rule: NumberListRule) -> bytes:
         return _pack_words(_VECTOR, *map(float, rule.bounds), rule.length)
 
-    def value(self, rule: ValueRule) -> bytes:
-        return _pack_words(self._kind) + _pack_values(Matcher.of(rule.values), self._type)
+    def visit_value(self, rule: ValueRule) -> bytes:
+        return _pack_words(self._kind) + _pack_values(Matcher.from_values(rule.values), self._type)
 
-    def time_part(self, rule: TimePartRule) -> bytes:
+    def visit_time_part(self, rule: TimePartRule) -> bytes:
         # The values are codes already.
         codes = ((code, code) for code in range(len(rule.values)))
         return _pack_words(self._kind) + _pack_numbers(_MATCH_INTEGER, codes)
@@ -91,9 +92,5 @@ def _pack_numbers(match: int, numbers: Iterable[tuple[int | float, int]]) -> byt
 
 
 def _pack_words(*numbers: int | float) -> bytes:
-    """Pack integers and floats, 8 bytes each.
-
-    >>> _pack_words(1, 0.5).hex(" ", 8)
-    '0100000000000000 000000000000e03f'
-    """
+    """Pack integers and floats, 8 bytes each."""
     return b"".join(struct.pack("<q" if isinstance(number, int) else "<d", number) for number in numbers)

@@ -24,18 +24,13 @@ def list_texts(value: Value) -> tuple[str, ...]:
     A cell matches if its text is one of these, whatever its type: a column's type may be inferred from all its values,
     and one odd cell must not change what the others match. So the class 1 is matched by the integer 1, the float 1.0,
     the texts "1" and "1.0", True, and "true". Other texts must be equal, including case and blanks: "01" is not 1.
-
-    >>> list_texts(7), list_texts("F"), list_texts(1e16)
-    (('7', '7.0'), ('F',), ('10000000000000000', '10000000000000000.0', '1e+16'))
-    >>> list_texts(True)
-    ('true', '1', '1.0', 'True', 'TRUE')
     """
     if isinstance(value, str):
         number = _parse_number(value)
-        return (value,) if number is None else tuple(dict.fromkeys((value, *_format_number(number))))
+        return (value,) if number is None else tuple(dict.fromkeys((value, *_list_spellings(number))))
     if isinstance(value, bool):
-        return tuple(dict.fromkeys((_BOOLEANS[value][0], *_format_number(int(value)))))
-    return _format_number(value)
+        return tuple(dict.fromkeys((_BOOLEANS[value][0], *_list_spellings(int(value)))))
+    return _list_spellings(value)
 
 
 def format_value(value: Value) -> str:
@@ -45,19 +40,13 @@ def format_value(value: Value) -> str:
 
 @dataclass(frozen=True)
 class Matcher:
-    """The positions of declared values, by the texts and numbers of the cells that match them.
-
-    >>> Matcher.of((0, 1)).texts["1"], Matcher.of(("no", "yes")).numbers
-    (1, {})
-    >>> Matcher.of(("false", "true")).match_boolean(True), Matcher.of((3, 4)).match_boolean(True)
-    (1, -1)
-    """
+    """The positions of declared values, by the texts and numbers of the cells that match them."""
 
     texts: Mapping[str, int]
     numbers: Mapping[int | float, int]
 
     @classmethod
-    def of(cls, values: Sequence[Value]) -> Matcher:
+    def from_values(cls, values: Sequence[Value]) -> Matcher:
         """Make a matcher; raise a ParameterError if one cell could match two values."""
         texts: dict[str, int] = {}
         numbers: dict[int | float, int] = {}
@@ -84,25 +73,25 @@ def check_values(values: Iterable[Any], *, what: str) -> tuple[Value, ...]:
         if not isinstance(value, str) and not abs(value) < 2**63:
             raise ParameterError(f"{what} must be numbers between -2^63 and 2^63, got {show_value(value)}")
     try:
-        Matcher.of(plain)
+        Matcher.from_values(plain)
     except ParameterError as fault:
         raise ParameterError(f"{what}: {fault}") from None
     return plain
 
 
-def check_int(value: Any, what: str, *, least: int) -> None:
+def check_integer(value: Any, what: str, *, least: int) -> None:
     """Raise a ParameterError if `value` is not a whole number of at least `least`."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ParameterError(f"{what} must be a whole number >= {least}, got {show_value(value)}")
 
 
-def check_count(values: Any, most: int, what: str) -> None:
+def check_value_count(values: Any, most: int, what: str) -> None:
     """Raise a ParameterError for more than `most` values; iterators without a length pass."""
     if hasattr(values, "__len__") and len(values) > most:
         raise ParameterError(f"{what} must be at most {most:,} values, got {len(values):,}")
 
 
-def _format_number(number: int | float) -> tuple[str, ...]:
+def _list_spellings(number: int | float) -> tuple[str, ...]:
     """List all spellings of a number, the one for display first."""
     if number != int(number):
         return (repr(number),)
@@ -127,4 +116,4 @@ def _parse_number(text: str) -> int | float | None:
         small = abs(parsed) < 2**63
     except ValueError:  # not a number, or one with thousands of digits
         return None
-    return parsed if small and text in _format_number(parsed) else None
+    return parsed if small and text in _list_spellings(parsed) else None

@@ -19,21 +19,13 @@ class Encoder:
     """Encodes batches by an encoding plan; several threads may share one.
 
     With `on_bad_row="error"`, for data that is not private, missing and undeclared values raise a DataError.
-
-    >>> from boltdp.schema.schema import Numeric, Classes, Schema
-    >>> schema = Schema(Classes("y", ("no", "yes")), (Numeric("age", 0, 100),), intercept=False)
-    >>> batch = pa.RecordBatch.from_pydict({"age": [75, None, 200], "y": ["yes", "no", "?"]})
-    >>> Encoder(schema.encoding).encode(batch)
-    array([[1. , 0.5],
-           [0. , nan],
-           [nan, 1. ]], dtype=float32)
     """
 
     def __init__(self, plan: EncodingPlan, *, on_bad_row: OnBadRow = "neutral") -> None:
         if on_bad_row not in get_args(OnBadRow):
             raise ParameterError(f"on_bad_row must be one of {', '.join(get_args(OnBadRow))}, got {on_bad_row!r}")
         self.plan = plan
-        self.width = 1 + plan.cells  #: numbers of a packed row
+        self.width = 1 + plan.cell_count  #: numbers of a packed row
         self._strict = on_bad_row == "error"
         self._readers = [(rule.source, rule.accept(Readers())) for rule in (plan.label, *plan.rules)]
         self._packer = PlanPacker(plan)
@@ -53,13 +45,13 @@ class Encoder:
 
     def _check_complete(self, out: PackedRows, *, labelled: bool) -> None:
         if labelled and np.isnan(out[:, 0]).any():
-            raise _incomplete_column(self.plan.label.source, "one that is not declared")
+            raise _make_incomplete_error(self.plan.label.source, "one that is not declared")
         place = 1
         for rule in self.plan.rules:
-            if rule.has_missing(out[:, place : place + rule.cells]):
-                raise _incomplete_column(rule.source, rule.bad_cell)
-            place += rule.cells
+            if rule.has_missing(out[:, place : place + rule.cell_count]):
+                raise _make_incomplete_error(rule.source, rule.invalid_cell)
+            place += rule.cell_count
 
 
-def _incomplete_column(name: str, what: str) -> DataError:
+def _make_incomplete_error(name: str, what: str) -> DataError:
     return DataError(f"column {name!r} must be complete, got a missing value or {what}")

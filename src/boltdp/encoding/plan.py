@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
 
@@ -36,18 +36,15 @@ STEP_HEIGHT = 0.5
 
 @dataclass(frozen=True)
 class Rule(ABC):
-    """The encoding of one column: numbers, then steps of a curve, then categories.
+    """The encoding of one column: numbers, then steps of a curve, then categories."""
 
-    >>> rule = NumberRule("age", "age", 0, 100, places=(18.0, 65.0))
-    >>> rule.features, rule.cells, rule.squared_norm
-    (3, 2, 1.125)
-    """
+    reads_lists: ClassVar[bool] = False  #: whether a cell of the data holds all numbers of a row
 
     column: str  #: the declared column
     source: str  #: the column of the data
 
     @property
-    def numbers(self) -> int:
+    def number_count(self) -> int:
         """The number of features that are numbers."""
         return 0
 
@@ -58,51 +55,46 @@ class Rule(ABC):
 
     @property
     def places(self) -> tuple[float, ...]:
-        """The places of a curve, one step each."""
+        """The thresholds of the step features of a curve."""
         return ()
 
     @property
     def values(self) -> tuple[Value, ...]:
-        """The categories."""
+        """The declared categories, or those of a part of a timestamp."""
         return ()
 
     @property
-    def reads_lists(self) -> bool:
-        """Whether a cell of the data holds all numbers of a row."""
-        return False
-
-    @property
     @abstractmethod
-    def bad_cell(self) -> str:
-        """A description of invalid cells, for error messages."""
+    def invalid_cell(self) -> str:
+        """How an error message describes an invalid cell."""
 
     @abstractmethod
     def accept(self, visitor: RuleVisitor[T]) -> T:
-        """Call the visitor's method for this rule."""
+        """Return the result of the visitor's method for this rule."""
 
     @property
-    def features(self) -> int:
-        return self.numbers + len(self.places) + len(self.values)
+    def feature_count(self) -> int:
+        return self.number_count + len(self.places) + len(self.values)
 
     @property
-    def cells(self) -> int:
-        return self.numbers + bool(self.places) + bool(self.values)
+    def cell_count(self) -> int:
+        return self.number_count + bool(self.places) + bool(self.values)
 
     @property
     def squared_norm(self) -> float:
         """An upper bound on the squared norm of the features."""
-        return self.numbers + len(self.places) * (STEP_HEIGHT / 2.0) ** 2 + bool(self.values)
+        return self.number_count + len(self.places) * (STEP_HEIGHT / 2.0) ** 2 + bool(self.values)
 
     @property
     def expected_means(self) -> Doubles:
         """The prior means of the features, for evenly spread numbers and equally likely categories."""
         steps = STEP_HEIGHT * (0.5 - np.arange(1, 1 + len(self.places)) / (1 + len(self.places)))
         categories = [1.0 / len(self.values) for _ in self.values]
-        return np.concatenate([np.zeros(self.numbers), steps, categories])
+        return np.concatenate([np.zeros(self.number_count), steps, categories])
 
     def has_missing(self, cells: PackedRows) -> bool:
         """Return whether a value is missing in packed cells of this column."""
-        return bool((np.isnan(cells[:, : self.numbers]) if self.numbers else cells[:, :1] < 0).any())
+        return bool((np.isnan(cells[:, : self.number_count]) if self.number_count else cells[:, :1] < 0).any())
 
 
 @dataclass(frozen=True)
@@ -117,7 +109,7 @@ class BoundedRule(Rule):
         return self.low, self.high
 
     @property
-    def bad_cell(self) -> str:
+    def invalid_cell(self) -> str:
         return "one that is no number"
 
 
@@ -128,29 +120,27 @@ class NumberRule(BoundedRule):
     places: tuple[float, ...] = ()
 
     @property
-    def numbers(self) -> int:
+    def number_count(self) -> int:
         return 1
 
     def accept(self, visitor: RuleVisitor[T]) -> T:
-        return visitor.number(self)
+        return visitor.visit_number(self)
 
 
 @dataclass(frozen=True)
 class NumberListRule(BoundedRule):
     """A list of `length` numbers."""
 
+    reads_lists = True
+
     length: int
 
     @property
-    def numbers(self) -> int:
+    def number_count(self) -> int:
         return self.length
 
-    @property
-    def reads_lists(self) -> bool:
-        return True
-
     def accept(self, visitor: RuleVisitor[T]) -> T:
-        return visitor.number_list(self)
+        return visitor.visit_number_list(self)
 
 
 @dataclass(frozen=True)
@@ -160,11 +150,11 @@ class ValueRule(Rule):
     values: tuple[Value, ...] = ()
 
     @property
-    def bad_cell(self) -> str:
+    def invalid_cell(self) -> str:
         return "an undeclared category"
 
     def accept(self, visitor: RuleVisitor[T]) -> T:
-        return visitor.value(self)
+        return visitor.visit_value(self)
 
 
 @dataclass(frozen=True)
@@ -178,27 +168,27 @@ class TimePartRule(Rule):
         return PARTS[self.part]
 
     @property
-    def bad_cell(self) -> str:
+    def invalid_cell(self) -> str:
         return f"one without {'an' if self.part == 'hour' else 'a'} {self.part}"
 
     def accept(self, visitor: RuleVisitor[T]) -> T:
-        return visitor.time_part(self)
+        return visitor.visit_time_part(self)
 
 
 class RuleVisitor(ABC, Generic[T]):
     """An operation with one method for each rule."""
 
     @abstractmethod
-    def number(self, rule: NumberRule) -> T: ...
+    def visit_number(self, rule: NumberRule) -> T: ...
 
     @abstractmethod
-    def number_list(self, rule: NumberListRule) -> T: ...
+    def visit_number_list(self, rule: NumberListRule) -> T: ...
 
     @abstractmethod
-    def value(self, rule: ValueRule) -> T: ...
+    def visit_value(self, rule: ValueRule) -> T: ...
 
     @abstractmethod
-    def time_part(self, rule: TimePartRule) -> T: ...
+    def visit_time_part(self, rule: TimePartRule) -> T: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,11 +204,8 @@ class ScaledRule:
         """The middles and factors of the features (value - middle) * factor in the units of the data.
 
         The value is clipped to its bounds; it is 0 or 1 for a category or a step.
-
-        >>> ScaledRule(NumberRule("age", "age", 0, 100), np.zeros(1), np.ones(1)).original_units
-        (array([50.]), array([0.02]))
         """
-        (low, high), count = self.rule.bounds, self.rule.numbers
+        (low, high), count = self.rule.bounds, self.rule.number_count
         middle, half = (low + high) / 2.0, (high - low) / 2.0
         middles, factors = self.centers.copy(), self.factors.copy()
         # Clipped against rounding: outside the bounds a missing number would not become 0 in SQL.
@@ -231,13 +218,13 @@ class ScaledRule:
 
     @cached_property
     def indicator_values(self) -> tuple[Doubles, Doubles]:
-        """The values of absent and of present steps and categories."""
-        middles, factors = (numbers[self.rule.numbers :] for numbers in self.original_units)
+        """The features of absent and of present steps and categories."""
+        middles, factors = (numbers[self.rule.number_count :] for numbers in self.original_units)
         return (0.0 - middles) * factors, (1.0 - middles) * factors
 
     def list_segments(self) -> Iterator[Segment]:
-        """Yield the segments of the feature map."""
-        numbers, steps, (absent, present) = self.rule.numbers, len(self.rule.places), self.indicator_values
+        """Yield the segments of the feature map: numbers, steps, and categories."""
+        numbers, steps, (absent, present) = self.rule.number_count, len(self.rule.places), self.indicator_values
         if numbers:
             yield Segment("numbers", self.centers[:numbers], self.factors[:numbers])
         if steps:
@@ -248,13 +235,7 @@ class ScaledRule:
 
 @dataclass(frozen=True, eq=False)
 class EncodingPlan:
-    """The rules of the label and the columns of a schema; use `Schema.encoding`.
-
-    >>> rules = (NumberRule("age", "age", 0, 100, (18,)), ValueRule("sex", "sex", ("F", "M")))
-    >>> plan = EncodingPlan(ValueRule("sick", "sick", (0, 1)), rules, np.zeros(4), np.ones(4), 1.0, None)
-    >>> plan.cells, plan.dims, plan.locate_cell("sex")
-    (3, 5, 3)
-    """
+    """The rules of the label and the columns of a schema; use `Schema.encoding`."""
 
     label: Rule
     rules: tuple[Rule, ...]
@@ -264,9 +245,9 @@ class EncodingPlan:
     projection: Projection | None
 
     @cached_property
-    def scaled(self) -> tuple[ScaledRule, ...]:
+    def scaled_rules(self) -> tuple[ScaledRule, ...]:
         """The rules with the centres and factors of their features."""
-        ends = np.cumsum([rule.features for rule in self.rules])[:-1]
+        ends = np.cumsum([rule.feature_count for rule in self.rules])[:-1]
         parts = zip(self.rules, np.split(self.centers, ends), np.split(self.factors, ends), strict=True)
         return tuple(ScaledRule(*part) for part in parts)
 
@@ -276,14 +257,14 @@ class EncodingPlan:
         return len(self.centers) + (self.constant is not None)
 
     @property
-    def cells(self) -> int:
+    def cell_count(self) -> int:
         """The number of cells of a packed row; the cells of projected rows are the features."""
-        return sum(rule.cells for rule in self.rules) if self.projection is None else self.projection.dims
+        return sum(rule.cell_count for rule in self.rules) if self.projection is None else self.projection.dims
 
     @cached_property
     def unprojected_map(self) -> FeatureMap:
         """The map from cells to features before the projection."""
-        segments = [segment for scaled in self.scaled for segment in scaled.list_segments()]
+        segments = [segment for scaled in self.scaled_rules for segment in scaled.list_segments()]
         if self.constant is not None:
             segments.append(Segment("constant", np.array([self.constant]), np.zeros(1)))
         return FeatureMap(segments)
@@ -294,7 +275,7 @@ class EncodingPlan:
         return self.unprojected_map if self.projection is None else None
 
     @cached_property
-    def matrix(self) -> Doubles | None:
+    def projection_matrix(self) -> Doubles | None:
         """The projection matrix, if there is a projection."""
         return None if self.projection is None else self.projection.make_matrix(self.dims)
 
@@ -308,5 +289,5 @@ class EncodingPlan:
         for rule in self.rules:
             if rule.column == column:
                 return place
-            place += rule.cells
+            place += rule.cell_count
         raise KeyError(column)

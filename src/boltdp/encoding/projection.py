@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from boltdp._arrays import Doubles, PackedRows
-from boltdp.encoding.declared_values import check_int
+from boltdp.encoding.declared_values import check_integer
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,8 @@ class Projection:
     seed: int
 
     def __post_init__(self) -> None:
-        check_int(self.dims, "the dims of the projection", least=1)
-        check_int(self.seed, "the seed of the projection", least=0)
+        check_integer(self.dims, "the dims of the projection", least=1)
+        check_integer(self.seed, "the seed of the projection", least=0)
 
     def make_matrix(self, dims: int) -> Doubles:
         """Draw the matrix from `dims` features to the projected ones, with entries N(0, 1/projected dims).

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence, Set, Sized
+from contextlib import suppress
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from numbers import Integral, Real
@@ -27,24 +28,19 @@ _NUMBERS = (float, int, np.bool_, Real, Decimal)
 _TEXT_TYPES, _NA = (str, float, type(None)), "NAType"
 
 
-def number(cell: Any) -> float:
+def to_float(cell: Any) -> float:
     """Convert a number or a numeric text to a float, anything else to NaN."""
     # DuckDB, which reads CSV files, does not parse digits and blanks of other scripts either.
     if not isinstance(cell, (*_NUMBERS, str)) or (isinstance(cell, str) and not cell.isascii()):
         return math.nan
-    try:
+    with suppress(Exception):  # third-party types may raise anything
         return float(cell)
-    except Exception:  # third-party types may raise anything
-        return math.nan
+    return math.nan
 
 
-def text(cell: Any) -> str | None:
-    """Convert a text, a number or a boolean to a text as in `declared_values.list_texts`, anything else to None.
-
-    >>> [text(cell) for cell in ("F", 1, 1.0, True, float("nan"), [1])]
-    ['F', '1', '1.0', 'true', None, None]
-    """
-    try:
+def to_text(cell: Any) -> str | None:
+    """Convert a text, a number or a boolean to a text as in `declared_values.list_texts`, anything else to None."""
+    with suppress(Exception):  # third-party types may raise anything
         if isinstance(cell, str):
             cell.encode()  # half of a surrogate pair is no text that a column could hold
             return str(cell)
@@ -55,15 +51,13 @@ def text(cell: Any) -> str | None:
         if isinstance(cell, _NUMBERS) and math.isfinite(cell):
             # The shortest digits of its own type, so that the float32 nearest to 0.1 becomes "0.1".
             return str(cell) if isinstance(cell, (np.float16, np.float32)) else repr(float(cell))
-    except Exception:  # third-party types may raise anything
-        return None
     return None
 
 
-def identifier(cell: Any) -> str | None:
+def to_identifier(cell: Any) -> str | None:
     """Convert a cell to a text such that different cells have different texts: also decimals, dates, UUIDs and bytes.
 
-    >>> [identifier(cell) for cell in ("F", 7, Decimal("0.10"), UUID(int=7), date(2024, 2, 29), b"id")]
+    >>> [to_identifier(cell) for cell in ("F", 7, Decimal("0.10"), UUID(int=7), date(2024, 2, 29), b"id")]
     ['F', '7', '0.10', '00000000-0000-0000-0000-000000000007', '2024-02-29', '6964']
     """
     try:
@@ -75,20 +69,14 @@ def identifier(cell: Any) -> str | None:
             return str(cell)
     except Exception:  # third-party types may raise anything
         return None
-    return text(cell)
+    return to_text(cell)
 
 
-def moment(cell: Any) -> str | None:
-    """Convert a timestamp or a date to ISO 8601, in UTC if it has a zone; keep a text; anything else becomes None.
-
-    >>> from datetime import date, datetime, timedelta, timezone
-    >>> east = datetime(2026, 1, 1, 1, 30, tzinfo=timezone(timedelta(hours=2)))
-    >>> moment(east), moment(date(2026, 1, 1)), moment(np.datetime64("2026-01-01T07")), moment(7)
-    ('2025-12-31 23:30:00', '2026-01-01', '2026-01-01 07:00:00', None)
-    """
+def to_timestamp_text(cell: Any) -> str | None:
+    """Convert a timestamp or a date to ISO 8601, in UTC if it has a zone; keep a text; anything else becomes None."""
     if isinstance(cell, str):
-        return text(cell)
-    try:
+        return to_text(cell)
+    with suppress(Exception):  # third-party types may raise anything
         if isinstance(cell, np.datetime64):
             dated = np.datetime_data(cell.dtype)[0] in ("Y", "M", "W", "D")
             cell = cell.item() if dated else cell.astype("M8[us]").item()
@@ -96,11 +84,10 @@ def moment(cell: Any) -> str | None:
             plain = cell if cell.tzinfo is None else cell.astimezone(timezone.utc).replace(tzinfo=None)
             return plain.isoformat(" ")
         return cell.isoformat() if isinstance(cell, date) else None
-    except Exception:  # third-party types may raise anything
-        return None
+    return None
 
 
-def vector(cell: Any) -> list[float] | Doubles | None:
+def to_float_list(cell: Any) -> list[float] | Doubles | None:
     """Convert a list to numbers, with NaN for elements that are not numbers, anything else to None."""
     if isinstance(cell, np.ndarray):
         if cell.ndim != 1:
@@ -109,13 +96,12 @@ def vector(cell: Any) -> list[float] | Doubles | None:
             return _as_doubles(cell)
     elif isinstance(cell, (str, bytes, dict, Set)) or not (isinstance(cell, Iterable) and isinstance(cell, Sized)):
         return None
-    try:
-        return [number(element) for element in cell]
-    except Exception:  # third-party types may raise anything
-        return None
+    with suppress(Exception):  # third-party types may raise anything
+        return [to_float(element) for element in cell]
+    return None
 
 
-def column(cells: Any, kind: str | None) -> pa.Array:
+def to_arrow_column(cells: Any, kind: str | None) -> pa.Array:
     """Convert cells to an Arrow column of the declared kind: "number", "list", or texts, such as those of timestamps.
 
     The kind "kept" is for identifiers. Cells may be a list, an array of objects, or an array of pandas.
@@ -130,30 +116,30 @@ def column(cells: Any, kind: str | None) -> pa.Array:
         cells = cells if isinstance(cells, np.ndarray) else list(cells)
         texts = None if kind == "list" else _convert_texts(cells)
     if texts is None or kind == "list":
-        return _each(cells, kind)
-    return numbers(texts) if kind == "number" else texts.cast(pa.string())
+        return _convert_each(cells, kind)
+    return parse_numbers(texts) if kind == "number" else texts.cast(pa.string())
 
 
-def numbers(texts: pa.Array) -> pa.Array:
+def parse_numbers(texts: pa.Array) -> pa.Array:
     """Convert texts to numbers; each distinct text is parsed once.
 
-    >>> numbers(pa.array(["1.5", "x", None, "1.5"])).to_pylist()
+    >>> parse_numbers(pa.array(["1.5", "x", None, "1.5"])).to_pylist()
     [1.5, None, None, 1.5]
     """
     if not pa.types.is_dictionary(texts.type):
         texts = texts.cast(pa.string()).dictionary_encode()
     if len(texts.dictionary) > len(texts):
-        return _each(texts.to_pylist(), "number")
-    return _each(texts.dictionary.to_pylist(), "number").take(texts.indices)
+        return _convert_each(texts.to_pylist(), "number")
+    return _convert_each(texts.dictionary.to_pylist(), "number").take(texts.indices)
 
 
 def _convert_categories(cells: Any, kind: str | None) -> pa.Array:
     """Convert a categorical column of pandas; each category is converted once, and texts stay a dictionary."""
     texts = kind not in ("number", "list")
     if len(cells.categories) > len(cells):
-        found = _each(cells, kind)
+        found = _convert_each(cells, kind)
         return found.dictionary_encode() if texts else found
-    found, places = _each(cells.categories, kind), pa.array(cells.codes, pa.int32(), mask=cells.codes < 0)
+    found, places = _convert_each(cells.categories, kind), pa.array(cells.codes, pa.int32(), mask=cells.codes < 0)
     return pa.DictionaryArray.from_arrays(places, found) if texts else found.take(places)
 
 
@@ -162,46 +148,45 @@ def _convert_texts(cells: Sequence[Any] | npt.NDArray[np.object_]) -> pa.Array |
     kinds = set(map(type, cells))
     if str not in kinds or any(kind not in _TEXT_TYPES and kind.__name__ != _NA for kind in kinds):
         return None
-    try:
+    with suppress(pa.ArrowException, UnicodeError):  # a number, or half of a surrogate pair
         return pa.array(cells, pa.string(), from_pandas=True)
-    except (pa.ArrowException, UnicodeError):  # a number, or half of a surrogate pair
-        return None
+    return None
 
 
-def _each(cells: Iterable[Any], kind: str | None) -> pa.Array:
+def _convert_each(cells: Iterable[Any], kind: str | None) -> pa.Array:
     if kind == "number":
-        return pa.array(np.fromiter(map(number, cells), np.float64), from_pandas=True)
+        return pa.array(np.fromiter(map(to_float, cells), np.float64), from_pandas=True)
     if kind == "list":
-        return pa.array(list(map(vector, cells)), pa.list_(pa.float64()))
-    convert = {"timestamp": moment, "kept": identifier}.get(kind or "", text)
+        return pa.array(list(map(to_float_list, cells)), pa.list_(pa.float64()))
+    convert = {"timestamp": to_timestamp_text, "kept": to_identifier}.get(kind or "", to_text)
     return pa.array(list(map(convert, cells)), pa.string())
 
 
-def objects(values: Sequence[Any]) -> npt.NDArray[np.object_]:
+def to_object_array(values: Sequence[Any]) -> npt.NDArray[np.object_]:
     """Return an array of objects with the elements of a list."""
     return np.fromiter(values, np.dtype(object), len(values))
 
 
-def matrix(X: Any) -> npt.NDArray[Any]:
+def to_matrix(X: Any) -> npt.NDArray[Any]:
     """Return a matrix of rows by features: an array of numbers unchanged, objects and lists of rows as floats.
 
     The number of features is the most frequent length of a row; rows of another length are missing.
 
-    >>> matrix([[1, 2], [3, "x"], [4]])
+    >>> to_matrix([[1, 2], [3, "x"], [4]])
     array([[ 1.,  2.],
            [ 3., nan],
            [nan, nan]])
     """
-    values: npt.NDArray[Any] = objects(X) if isinstance(X, (list, tuple)) else np.asarray(X)
+    values: npt.NDArray[Any] = to_object_array(X) if isinstance(X, (list, tuple)) else np.asarray(X)
     if values.dtype == object and values.ndim == 1:
         return _stack_rows(values)
     if values.dtype == object:
-        return np.fromiter(map(number, values.flat), np.float64, values.size).reshape(values.shape)
+        return np.fromiter(map(to_float, values.flat), np.float64, values.size).reshape(values.shape)
     return values if values.dtype.kind != "f" or values.dtype in (np.float32, np.float64) else _as_doubles(values)
 
 
 def _stack_rows(rows: npt.NDArray[np.object_]) -> Doubles:
-    vectors = [vector(row) for row in rows]
+    vectors = [to_float_list(row) for row in rows]
     counts = Counter(None if row is None else len(row) for row in vectors)
     width = max(counts, key=lambda length: (counts[length], length or 0), default=None)
     if width is None:

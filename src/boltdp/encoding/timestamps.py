@@ -40,7 +40,7 @@ HOUR_AT = 12
 FIRST_DAY, LAST_DAY = -719_162, 2_932_896
 
 
-def part_codes(part: Part, days: npt.NDArray[Any], hours: npt.NDArray[Any]) -> Codes:
+def compute_part_codes(part: Part, days: npt.NDArray[Any], hours: npt.NDArray[Any]) -> Codes:
     """Return the code of a part for days since 1970-01-01 and their hours; -1 for an hour -1 or an invalid day."""
     within = (days >= FIRST_DAY) & (days <= LAST_DAY)
     days = np.where(within, days, 0)

@@ -97,7 +97,7 @@ def has_blank_line(file: str, separator: str) -> bool:
         return False  # DuckDB will raise the error, or can read the file
 
 
-def csv_fault(files: Files, separator: str | None = None) -> str | None:
+def describe_csv_fault(files: Files, separator: str | None = None) -> str | None:
     """Describe the first malformed line of public CSV files, or return None if there is none.
 
     The description has the line number and the number of cells, but no values.

@@ -52,10 +52,10 @@ class Files:
     partitions: tuple[str, ...] = ()  #: columns named by directories below the root, such as year for year=2024
 
 
-def format_of(path: str | Path) -> Format | None:
+def find_format(path: str | Path) -> Format | None:
     """Return the format of a file according to its suffix, or None if it is not supported.
 
-    >>> format_of("rows.CSV.gz"), format_of("part-0.c000.snappy.parquet"), format_of("rows.xlsx")
+    >>> find_format("rows.CSV.gz"), find_format("part-0.c000.snappy.parquet"), find_format("rows.xlsx")
     ('csv', 'parquet', None)
     """
     return ENDINGS.get(_find_suffix(path))
@@ -71,12 +71,12 @@ def find_files(name: str | Path) -> Files:
     paths = sorted(path for path in glob.glob(text, recursive=True) if os.path.isfile(path))
     if not paths:
         raise DataError(f"no file is named {text!r}, or matches it", hint=suggest_file(text))
-    return collect_files(text, paths, root=_literal_root(text), what="pattern")
+    return collect_files(text, paths, root=_find_literal_root(text), what="pattern")
 
 
 def collect_files(name: str, paths: Sequence[str], *, root: str, what: str) -> Files:
     """Return several files; raise DataError unless they have one format and the same partition columns."""
-    formats = {format_of(path) for path in paths}
+    formats = {find_format(path) for path in paths}
     if len(formats) != 1 or None in formats or "duckdb" in formats:
         endings = sorted({_find_suffix(path) or "no ending" for path in paths})
         if not endings:
@@ -85,13 +85,13 @@ def collect_files(name: str, paths: Sequence[str], *, root: str, what: str) -> F
             f"the {what} {name!r} must have files of one kind that can be read, it has {' and '.join(endings)}",
             hint=f"choose some by a pattern, such as '{name.rstrip('/')}/*{endings[0]}'",
         )
-    keys = {tuple(_partition_keys(path, root)) for path in paths}
+    keys = {tuple(_find_partition_keys(path, root)) for path in paths}
     if len(keys) > 1:
         raise DataError(f"the directories of {name!r} must name the same columns as key=value, and do not")
     return Files(name, _require_format(paths[0]), tuple(paths), root, next(iter(keys)))
 
 
-def _partition_keys(path: str, root: str) -> list[str]:
+def _find_partition_keys(path: str, root: str) -> list[str]:
     """Return the partition columns of a path: its directories named key=value below the root."""
     inside = os.path.relpath(path, root or ".") if root or not os.path.isabs(path) else path
     return [part.partition("=")[0] for part in Path(inside).parent.parts if part.find("=") > 0]
@@ -106,7 +106,7 @@ def _list_files_below(directory: str) -> list[str]:
     return sorted(paths)
 
 
-def _literal_root(pattern: str) -> str:
+def _find_literal_root(pattern: str) -> str:
     """Return the directories of a pattern before its first wildcard."""
     literal = [*takewhile(lambda part: not glob.has_magic(part), Path(pattern).parts[:-1])]
     return str(Path(*literal)) if literal else ""
@@ -118,7 +118,7 @@ def _find_suffix(path: str | Path) -> str:
 
 
 def _require_format(path: str) -> Format:
-    known = format_of(path)
+    known = find_format(path)
     if known is None:
         raise DataError(
             f"the file {path!r} must be CSV, JSON lines, Parquet, Arrow or DuckDB, with a name ending in "

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from boltdp.engines._file_patterns import Files, collect_files, format_of
+from boltdp.engines._file_patterns import Files, collect_files, find_format
 from boltdp.errors import DataError
 
 T = TypeVar("T")
@@ -35,12 +35,12 @@ def is_remote(source: str) -> bool:
     return _ADDRESS_PATTERN.match(source) is not None
 
 
-def plain_address(address: str) -> str:
+def remove_secrets(address: str) -> str:
     """Remove possible secrets from an address: passwords, and signatures after a question mark.
 
     Passwords may contain any character and addresses may be nested; in doubtful cases more is removed.
 
-    >>> plain_address("https://me:secret@host/rows.csv?signature=secret")
+    >>> remove_secrets("https://me:secret@host/rows.csv?signature=secret")
     'https://host/rows.csv'
     """
     return "::".join(map(_hide_secrets, address.split("::")))
@@ -55,7 +55,7 @@ def _hide_secrets(address: str) -> str:
 
 def fetch_files(address: str, folder: Path) -> Files:
     """Copy the files at an address to a directory."""
-    name, protocol = plain_address(address), address.partition(":")[0].lower()
+    name, protocol = remove_secrets(address), address.partition(":")[0].lower()
     filesystem, path = _open_filesystem(address, protocol, name)
     if protocol in _SINGLE_FILE_PROTOCOLS:
         # Without urllib, whose errors quote the address.
@@ -100,7 +100,7 @@ def _open_filesystem(address: str, protocol: str, name: str) -> tuple[Any, str]:
 def _list_files(filesystem: Any, path: str) -> list[str]:
     if glob.has_magic(path):
         return sorted(file for file in filesystem.glob(path) if filesystem.isfile(file))
-    if format_of(path) is not None:
+    if find_format(path) is not None:
         return [path]
     return sorted(file for file in filesystem.find(path) if not os.path.basename(file).startswith((".", "_")))
 

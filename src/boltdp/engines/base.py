@@ -25,7 +25,7 @@ from boltdp.encoding.encode import Encoder
 from boltdp.engines.local_store import store_rows
 from boltdp.engines.person_limit import LimitingEncoder, check_person_id, mark_rows_within_limit
 from boltdp.engines.prepared_rows import PreparedRows as PreparedRows
-from boltdp.engines.prepared_rows import check_part
+from boltdp.engines.prepared_rows import check_range
 from boltdp.errors import DataError, suggest_names
 from boltdp.schema.schema import Schema
 from boltdp.schema.source_columns import ColumnType, Kind
@@ -45,7 +45,7 @@ class Engine(ABC):
 
     @property
     def where(self) -> str:
-        """A phrase for where rows are prepared and passes run."""
+        """A phrase for where rows are prepared and passes run, such as "in Spark"."""
         return "in this process"
 
     @abstractmethod
@@ -68,7 +68,7 @@ class Engine(ABC):
         """
 
     def slice(self, start: int, stop: int) -> Engine:
-        """Return the rows at positions start to stop - 1, as a view that ends with this engine."""
+        """Return an engine of the rows at positions start to stop - 1, usable until this engine is closed."""
         return Slice(self, start, stop)
 
     def scan(
@@ -91,7 +91,7 @@ class Engine(ABC):
             batches,
             encode=encoder.encode,
             rows=self.count(),
-            width=1 + schema.encoding.cells,
+            width=1 + schema.encoding.cell_count,
             feature_map=schema.encoding.feature_map,
             ordered=ordered,
             context=context,
@@ -100,7 +100,7 @@ class Engine(ABC):
         )
 
     def close(self) -> None:  # noqa: B027 - most engines hold nothing open
-        """Release connections and files."""
+        """Close the connections and files of the engine."""
 
     def __enter__(self) -> Self:
         return self
@@ -116,7 +116,7 @@ class Slice(Engine):
     """
 
     def __init__(self, engine: Engine, start: int, stop: int) -> None:
-        check_part(start, stop, rows=engine.count(), what="a slice")
+        check_range(start, stop, rows=engine.count(), what="a slice")
         self._engine, self._start, self._stop = engine, start, stop
         self.spool, self.memory_bytes = engine.spool, engine.memory_bytes
 

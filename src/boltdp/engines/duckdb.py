@@ -21,13 +21,13 @@ from typing import Any, TypeVar
 import duckdb
 import pyarrow as pa
 
-from boltdp._files import own_directory
+from boltdp._files.locked_directories import locked_directory
 from boltdp._threads import await_result
 from boltdp.engines._file_headers import ENCODING_HINT, find_separator, has_blank_line, read_csv_header, read_json_keys
-from boltdp.engines._file_patterns import Files, find_files, format_of, suggest_file
+from boltdp.engines._file_patterns import Files, find_files, find_format, suggest_file
 from boltdp.engines._remote_files import fetch_files, is_remote
 from boltdp.engines.base import Engine
-from boltdp.engines.local_store import spool_directory, use_spool
+from boltdp.engines.local_store import find_spool_directory, run_in_spool
 from boltdp.errors import DataError, ParameterError, list_names, make_printable, suggest_names
 from boltdp.schema.source_columns import ColumnType, Kind, batch_rows
 
@@ -94,7 +94,7 @@ class DuckDBEngine(Engine):
         spool: str | Path | None = None,
     ) -> DuckDBEngine:
         """Open a table or a query of a DuckDB file, or files, or a query over files."""
-        if format_of(source) == "duckdb":
+        if find_format(source) == "duckdb":
             return cls.from_database(source, table=table, query=query, spool=spool)
         if table is not None:
             raise ParameterError("table must be given only with a database")
@@ -244,7 +244,7 @@ class DuckDBEngine(Engine):
         self, columns: Sequence[str], keep: Sequence[str] = (), *, parse: Mapping[str, Kind] | None = None
     ) -> Iterator[pa.RecordBatch]:
         parse = parse or {}
-        asked = [self._expression(name, parse.get(name)) for name in columns]
+        asked = [self._make_expression(name, parse.get(name)) for name in columns]
         # DuckDB would rename duplicate columns, so these have aliases of their own.
         kept = [f"{_quote_identifier(name)} AS {_quote_identifier(f'kept {place}')}" for place, name in enumerate(keep)]
         names, select = [*columns, *keep], ", ".join([*asked, *kept])
@@ -309,7 +309,7 @@ class DuckDBEngine(Engine):
             while not wait([last], timeout=0.05).done:
                 self._connection.interrupt()
 
-    def _expression(self, name: str, parse: Kind | None) -> str:
+    def _make_expression(self, name: str, parse: Kind | None) -> str:
         column = _quote_identifier(name)
         if name not in self._scan.untyped or parse not in ("number", "list"):
             return column
@@ -368,8 +368,8 @@ def _connect(path: str, *, spill: str = "") -> duckdb.DuckDBPyConnection:
 
 def _make_directory(held: ExitStack, spool: str | Path | None, prefix: str) -> str:
     """Make a directory for private rows, removed when `held` is closed; first, remove those of killed processes."""
-    parent = spool_directory(spool)
-    return str(use_spool(lambda: held.enter_context(own_directory(parent, prefix=prefix)), parent))
+    parent = find_spool_directory(spool)
+    return str(run_in_spool(lambda: held.enter_context(locked_directory(parent, prefix=prefix)), parent))
 
 
 @dataclass(frozen=True)
@@ -393,7 +393,7 @@ def _make_scan(connection: duckdb.DuckDBPyConnection, files: Files, *, delimiter
         )
     if files.format == "arrow":
         fault = f"the Arrow data of {what} cannot be read: a file is damaged, or a stream, or its columns differ"
-        dataset = _call_duckdb(lambda: _arrow_dataset(files), fault)
+        dataset = _call_duckdb(lambda: _make_arrow_dataset(files), fault)
         table = f"boltdp arrow {what}"
         _call_duckdb(lambda: connection.register(table, dataset), fault)
         return _Scan(fault, f"SELECT * FROM {_quote_identifier(table)}", partitions)
@@ -439,7 +439,7 @@ def _make_scan(connection: duckdb.DuckDBPyConnection, files: Files, *, delimiter
     )
 
 
-def _arrow_dataset(files: Files) -> Any:
+def _make_arrow_dataset(files: Files) -> Any:
     import pyarrow.dataset as ds
 
     schemas = []
@@ -463,13 +463,13 @@ def _find_or_fetch(name: str | Path, held: ExitStack, spool: str | Path | None) 
 def _find_table_path(table: str, source: str) -> Path | None:
     """Return the file, pattern or directory that a table in a query names, or None."""
     path = Path(source, table) if source and Path(source).is_dir() else Path(table)
-    return path if format_of(path) is not None or path.is_dir() else None
+    return path if find_format(path) is not None or path.is_dir() else None
 
 
-def paths_in_query(source: str, query: str) -> list[str]:
+def find_paths_in_query(source: str, query: str) -> list[str]:
     """Return the local files, patterns and directories that a query names.
 
-    >>> paths_in_query("", "SELECT * FROM 'visits.parquet' JOIN patients USING (id)")
+    >>> find_paths_in_query("", "SELECT * FROM 'visits.parquet' JOIN patients USING (id)")
     ['visits.parquet']
     """
     with closing(duckdb.connect()) as connection:

@@ -50,7 +50,7 @@ class ArrayEngine(Engine):
         cls, X: npt.ArrayLike, y: npt.ArrayLike | None = None, *, name: str = "x", label: str = "label"
     ) -> ArrayEngine:
         """Make one vector column of the features, for `array_schema`, and a label column; floats are not copied."""
-        features = python_cells.matrix(X)
+        features = python_cells.to_matrix(X)
         if features.ndim != 2 or 0 in features.shape or features.dtype.kind not in "fiub":
             raise DataError(
                 f"X must be an array of numbers, rows by features and not empty, got one of shape {features.shape} "
@@ -69,9 +69,6 @@ class ArrayEngine(Engine):
         """Join features and labels: a data frame has columns by name, an array is one vector column "x".
 
         The label column has the name of `y`, if that is a pandas series with a name, else "label".
-
-        >>> ArrayEngine.from_pair([[1.0, 2.0], [3.0, 4.0]], [0, 1]).columns().keys()
-        dict_keys(['x', 'label'])
         """
         name = getattr(y, "name", None)
         label = name if isinstance(name, str) and name else "label"
@@ -102,7 +99,7 @@ class ArrayEngine(Engine):
     @classmethod
     def from_arrow(cls, table: Any) -> ArrayEngine:
         """Wrap an Arrow table or record batch, or any object with Arrow's stream interface, such as those of Polars."""
-        table = arrow_table(table)
+        table = to_arrow_table(table)
         check_names(table.column_names)
         return cls(dict(zip(table.column_names, table.columns, strict=True)), rows=table.num_rows)
 
@@ -138,18 +135,18 @@ class ArrayEngine(Engine):
         for batch in pa.table(typed, list(columns)).to_batches(max_chunksize=rows):
             stop = start + batch.num_rows
             parts = [
-                (python_cells.numbers(part) if kind == "number" and _find_type(column).parsed else part)
+                (python_cells.parse_numbers(part) if kind == "number" and _find_type(column).parsed else part)
                 if _is_typed(column)
                 else column.to_dense(start, stop)
                 if isinstance(column, _SPARSE)
-                else python_cells.column(column[start:stop], kind)
+                else python_cells.to_arrow_column(column[start:stop], kind)
                 for kind, column, part in zip(kinds, chosen, batch.columns, strict=True)
             ]
             yield pa.RecordBatch.from_arrays([*map(_cast_string_view, parts)], list(columns))
             start = stop
 
 
-def arrow_table(data: Any) -> pa.Table:
+def to_arrow_table(data: Any) -> pa.Table:
     """Convert an object for which `is_table` holds to an Arrow table in memory."""
     kind = type(data).__name__
     with suppress(Exception):  # messages of other libraries may quote values
@@ -188,27 +185,25 @@ class _SparseNumbers:
 _SPARSE = (_SparseVectors, _SparseNumbers)
 
 
-def rows_of(schema: Schema, X: Any) -> ArrayEngine:
-    """Make an engine with the columns of a schema: those of a data frame by name, of an array by position."""
+def wrap_rows(schema: Schema, X: Any) -> ArrayEngine:
+    """Wrap X as an engine with the columns of a schema: those of a data frame by name, of an array by position."""
     sparse = hasattr(X, "tocsr")
     if isinstance(X, pa.Table):
         return ArrayEngine.from_arrow(X)
     if not isinstance(X, np.ndarray) and not sparse:
         return ArrayEngine.from_pandas(X)
-    column = schema.columns[0]
-    if len(schema.columns) == 1 and column.rule.reads_lists:
-        if sparse:
-            return ArrayEngine.from_sparse(X, names=column.name)
-        return ArrayEngine.from_numpy(X, name=column.name)
-    plain = all(one.rule.numbers and not one.rule.reads_lists for one in schema.columns)
-    if X.ndim != 2 or len(schema.columns) != X.shape[1] or not plain:
+    names = [column.name for column in schema.columns]
+    one_vector = len(names) == 1 and schema.columns[0].rule.reads_lists
+    plain = all(column.rule.number_count and not column.rule.reads_lists for column in schema.columns)
+    if not one_vector and (X.ndim != 2 or len(names) != X.shape[1] or not plain):
         raise DataError(
             "X must be a data frame that has the columns which the schema declares",
-            hint=f"they are {quote_names(column.name for column in schema.columns)}",
+            hint=f"they are {quote_names(names)}",
         )
-    names = [column.name for column in schema.columns]
     if sparse:
-        return ArrayEngine.from_sparse(X, names=names)
+        return ArrayEngine.from_sparse(X, names=names[0] if one_vector else names)
+    if one_vector:
+        return ArrayEngine.from_numpy(X, name=names[0])
     # Transposed in blocks that fit in the processor's cache.
     blocks = (np.ascontiguousarray(X[start : start + BATCH_ROWS].T) for start in range(0, len(X), BATCH_ROWS))
     return ArrayEngine.from_arrow(
@@ -217,7 +212,7 @@ def rows_of(schema: Schema, X: Any) -> ArrayEngine:
 
 
 def _to_column(values: Any, requirement: str, rows: int) -> Cells:
-    array = python_cells.objects(values) if isinstance(values, (list, tuple)) else np.asarray(values)
+    array = python_cells.to_object_array(values) if isinstance(values, (list, tuple)) else np.asarray(values)
     if array.shape != (rows,):
         raise DataError(f"{requirement}, got an array of shape {array.shape}")
     return _to_cells(array)
@@ -228,10 +223,9 @@ def _to_cells(values: Any) -> Cells:
     if values.dtype.kind == "O":
         # A pandas series would be sliced by its index, its array is sliced by position.
         return np.asarray(values) if values.dtype == object else values.array
-    try:
+    with suppress(pa.ArrowException, TypeError, ValueError, OverflowError):  # the message would quote a value
         return pa.array(values, from_pandas=True)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):  # the message would quote a value
-        return None
+    return None
 
 
 def _find_type(column: Cells) -> ColumnType:

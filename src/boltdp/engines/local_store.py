@@ -59,12 +59,12 @@ SINGLE_THREAD_BYTES = 16 << 20
 MAX_DRAWS = 1 << 14
 
 
-def spool_directory(directory: str | Path | None = None) -> Path:
-    """Return the directory of spool files: the one given, else BOLTDP_SPOOL, else that for temporary files."""
+def find_spool_directory(directory: str | Path | None = None) -> Path:
+    """Return the directory for spool files of encoded rows: the one given, else BOLTDP_SPOOL, else TMPDIR."""
     return Path(directory or os.environ.get("BOLTDP_SPOOL") or tempfile.gettempdir())
 
 
-def available_memory() -> int:
+def read_available_memory() -> int:
     """Return the available memory in bytes, within the limit of the control group; 0 if unknown."""
     try:
         free = 1024 * int(Path("/proc/meminfo").read_text().split("MemAvailable:")[1].split()[0])
@@ -77,8 +77,8 @@ def available_memory() -> int:
     return free
 
 
-def use_spool(action: Callable[[], R], directory: Path) -> R:
-    """Return the result of an action in a spool directory; errors of the system are raised as DataError."""
+def run_in_spool(action: Callable[[], R], directory: Path) -> R:
+    """Run a file operation in the spool directory and return its result; an OSError becomes a DataError."""
     try:
         return action()
     except OSError as fault:
@@ -87,7 +87,7 @@ def use_spool(action: Callable[[], R], directory: Path) -> R:
 
 
 def split_range(start: int, stop: int, step: int) -> Iterator[range]:
-    """Split the positions start to stop - 1 into ranges of `step`, or 1 if it is 0."""
+    """Split the positions start to stop - 1 into ranges of at least one and at most `step` positions."""
     step = max(1, step)
     return (range(at, min(at + step, stop)) for at in range(start, stop, step))
 
@@ -115,9 +115,9 @@ class LocalRows(PreparedRows):
         check_ordered(self)
         self._store.shuffle(self._start, self._stop, seed)
 
-    def run_drawn(self, states: Sequence[sgd.State], positions: Iterable[Integers]) -> None:
-        parts = self._join_positions(states, positions, self._store.max_draws)
-        for block, drawn in self._store.draw_rows(parts):
+    def run_sampled_batches(self, states: Sequence[sgd.State], positions: Iterable[Integers]) -> None:
+        parts = self._translate_positions(states, positions, self._store.max_draws)
+        for block, drawn in self._store.read_at_positions(parts):
             _interrupts.check()
             sgd.run(states, block, positions=drawn)
 
@@ -164,26 +164,26 @@ class MemoryStore:
     def __init__(self, array: PackedRows) -> None:
         self._array = array
         self.width = array.shape[1]
-        self.max_draws = MAX_DRAWS  #: maximum number of positions per array in `draw_rows`
+        self.max_draws = MAX_DRAWS  #: maximum number of positions per array in `read_at_positions`
 
     def blocks(self, start: int, stop: int) -> Iterator[PackedRows]:
         # The kernel splits blocks to the size of the cache itself.
         for part in split_range(start, stop, BUCKET_BYTES // (4 * self.width)):
             yield self._array[part.start : part.stop]
 
-    def draw_rows(self, parts: Iterable[Integers]) -> Iterator[tuple[PackedRows, Integers]]:
-        """Yield blocks with the rows at these positions, and the positions within each block, or `BATCH_END`."""
+    def read_at_positions(self, parts: Iterable[Integers]) -> Iterator[tuple[PackedRows, Integers]]:
+        """Yield blocks that contain the rows at these positions, each with the positions in it, or `BATCH_END`."""
         # The kernel prefetches the rows at these positions.
         for part in parts:
             yield self._array, part
 
-    def fill(self, parts: Iterable[RowGroup[Any]], *, ordered: bool, context: Context) -> None:
-        """Write all rows, at their permuted positions if they are ordered."""
+    def write_rows(self, parts: Iterable[RowGroup[Any]], *, ordered: bool, context: Context) -> None:
+        """Encode and write all groups of rows, at permuted positions if `ordered`."""
 
         def write(part: RowGroup[Any]) -> int:
             if ordered:
                 with part.encode() as block:
-                    packed_rows.put_rows(block, part.permute(len(self._array), context.seed), self._array)
+                    packed_rows.put_rows(block, part.permute_positions(len(self._array), context.seed), self._array)
             else:
                 part.encode_into(self._array[part.start : part.start + part.rows])
             return part.rows
@@ -214,30 +214,30 @@ class FileStore:
         self.max_draws = max(1, bucket_bytes // 16)
         # One shuffle at a time, since it uses all threads and memory for buckets.
         self._shuffling = threading.Lock()
-        self._file = self._create(rows * self._row_bytes)
+        self._file = self._create_file(rows * self._row_bytes)
 
-    def fill(self, parts: Iterable[RowGroup[Any]], *, ordered: bool, context: Context) -> None:
-        with self._open_scatter(self._rows, self._file) if ordered else nullcontext() as scatter:
+    def write_rows(self, parts: Iterable[RowGroup[Any]], *, ordered: bool, context: Context) -> None:
+        with self._open_bucket_sort(self._rows, self._file) if ordered else nullcontext() as sorter:
 
             def write(part: RowGroup[Any]) -> int:
                 with part.encode() as block:
-                    if scatter is None:
+                    if sorter is None:
                         self.transfer(os.pwritev, self._file, block, part.start)
                     else:
-                        scatter.add(block, part.permute(self._rows, context.seed))
+                        sorter.add(block, part.permute_positions(self._rows, context.seed))
                 return part.rows
 
             _write_parts(write, parts, context)
-            if scatter is not None:
-                self._write_buckets(scatter, 0)
+            if sorter is not None:
+                self._write_buckets(sorter, 0)
 
     def blocks(self, start: int, stop: int) -> Iterator[PackedRows]:
-        windows = self._windows(start, stop)
+        windows = self._map_windows(start, stop)
         if self._threads == 1 or stop - start <= self._window_rows:
             return windows
         return map_in_order(_fetch_pages, windows, threads=2)
 
-    def _windows(self, start: int, stop: int) -> Iterator[PackedRows]:
+    def _map_windows(self, start: int, stop: int) -> Iterator[PackedRows]:
         """Map the rows window by window, since mapped pages count as resident memory."""
         for part in split_range(start, stop, self._window_rows):
             # Windows start at a page boundary; the array keeps its window mapped.
@@ -246,17 +246,17 @@ class FileStore:
             window = mmap.mmap(self._file.fileno(), size, offset=offset, access=mmap.ACCESS_READ)
             yield np.frombuffer(window, np.float32, len(part) * self.width, skip).reshape(len(part), self.width)
 
-    def draw_rows(self, parts: Iterable[Integers]) -> Iterator[tuple[PackedRows, Integers]]:
+    def read_at_positions(self, parts: Iterable[Integers]) -> Iterator[tuple[PackedRows, Integers]]:
         """Read the rows of each part in file order, then permute them to the drawn order with a second file."""
         for part in parts:
             order = np.argsort(part)
-            with self._open_scatter(len(part)) as scatter:
+            with self._open_bucket_sort(len(part)) as sorter:
                 done = 0
                 for block in self._read_sorted(part[order]):
-                    scatter.add(block, order[done : done + len(block)])
+                    sorter.add(block, order[done : done + len(block)])
                     done += len(block)
-                for bucket in range(scatter.buckets):
-                    with scatter.read_bucket(bucket) as block:
+                for bucket in range(sorter.buckets):
+                    with sorter.read_bucket(bucket) as block:
                         positions = np.where(part[: len(block)] < 0, sgd.BATCH_END, np.arange(len(block)))
                         yield block, positions
                         part = part[len(block) :]
@@ -277,56 +277,56 @@ class FileStore:
 
     def shuffle(self, start: int, stop: int, seed: int) -> None:
         rows = stop - start
-        with self._shuffling, self._open_scatter(rows) as scatter:
+        with self._shuffling, self._open_bucket_sort(rows) as sorter:
 
             def write(part: range) -> None:
                 for block in self.blocks(part.start, part.stop):
                     at = part.start - start
-                    scatter.add(block, packed_rows.permuted_position(at, len(block), rows=rows, seed=seed))
+                    sorter.add(block, packed_rows.permuted_position(at, len(block), rows=rows, seed=seed))
 
             run_all(write, split_range(start, stop, self._window_rows), threads=self._threads)
-            self._write_buckets(scatter, start)
+            self._write_buckets(sorter, start)
 
     def close(self) -> None:
         self._file.close()
 
-    def _write_buckets(self, scatter: _Scatter, start: int) -> None:
+    def _write_buckets(self, sorter: _BucketSort, start: int) -> None:
         def write(bucket: int) -> None:
-            with scatter.read_bucket(bucket) as block:
+            with sorter.read_bucket(bucket) as block:
                 self.transfer(os.pwritev, self._file, block, start + (bucket << self._shift))
 
         threads = max(1, min(self._threads, ORDERING_BYTES // (2 * (self._row_bytes << self._shift))))
-        run_all(write, range(scatter.buckets), threads=threads)
+        run_all(write, range(sorter.buckets), threads=threads)
 
     @contextmanager
-    def _open_scatter(self, rows: int, file: IO[bytes] | None = None) -> Iterator[_Scatter]:
-        """Sort rows in a file of the same size, or in a new one."""
+    def _open_bucket_sort(self, rows: int, file: IO[bytes] | None = None) -> Iterator[_BucketSort]:
+        """Yield a bucket sort of this number of rows, in the given file or a new one."""
         with (
-            self._create(rows * self._row_bytes) if file is None else nullcontext(file) as bucket_file,
-            self._create(4 * rows) as slots,
+            self._create_file(rows * self._row_bytes) if file is None else nullcontext(file) as bucket_file,
+            self._create_file(4 * rows) as slots,
         ):
-            yield _Scatter(self, bucket_file, slots, rows=rows, shift=self._shift)
+            yield _BucketSort(self, bucket_file, slots, rows=rows, shift=self._shift)
 
-    def _create(self, needed: int) -> IO[bytes]:
-        free = use_spool(lambda: shutil.disk_usage(self._directory).free, self._directory)
+    def _create_file(self, needed: int) -> IO[bytes]:
+        free = run_in_spool(lambda: shutil.disk_usage(self._directory).free, self._directory)
         if free < needed:
             raise DataError(
                 f"the spool needs {needed / 1e9:.1f} GB in {str(self._directory)!r}, which has {free / 1e9:.1f} GB",
                 hint=SPOOL_HINT,
             )
-        return use_spool(lambda: tempfile.TemporaryFile(dir=self._directory, buffering=0), self._directory)
+        return run_in_spool(lambda: tempfile.TemporaryFile(dir=self._directory, buffering=0), self._directory)
 
     def transfer(self, move: Callable[..., int], file: IO[bytes], block: npt.NDArray[Any], at: int) -> None:
-        """Move rows to or from row `at` of a file on, by os.pwritev or os.preadv."""
+        """Write a block to a file from row `at` on with os.pwritev, or read it with os.preadv."""
         data, offset = block.data.cast("B"), at * block.strides[0]
         while data:
-            moved = use_spool(partial(move, file.fileno(), [data], offset), self._directory)
+            moved = run_in_spool(partial(move, file.fileno(), [data], offset), self._directory)
             if moved == 0:
                 raise DataError(f"the spool in {str(self._directory)!r} is shorter than it was written")
             data, offset = data[moved:], offset + moved
 
 
-class _Scatter:
+class _BucketSort:
     """An external bucket sort: rows by bucket in one file, their slots in another. It is thread-safe."""
 
     def __init__(self, store: FileStore, file: IO[bytes], slots: IO[bytes], *, rows: int, shift: int) -> None:
@@ -338,6 +338,7 @@ class _Scatter:
         self._buffers = _Buffers(store.width)
 
     def add(self, block: PackedRows, positions: Integers) -> None:
+        """Append the rows of a block to the buckets of their output positions."""
         order, slots, counts = packed_rows.sort_by_bucket(positions, shift=self._shift, buckets=self.buckets)
         with self._lock:
             starts = self._ends.copy()
@@ -352,7 +353,7 @@ class _Scatter:
 
     @contextmanager
     def read_bucket(self, bucket: int) -> Iterator[PackedRows]:
-        """Read a bucket, sorted by output position."""
+        """Yield the rows of a bucket, sorted by output position."""
         start = bucket << self._shift
         count = min(1 << self._shift, self._rows - start)
         slots = np.empty(count, np.uint32)
@@ -372,7 +373,7 @@ class _Buffers:
 
     @contextmanager
     def lend(self, rows: int) -> Iterator[PackedRows]:
-        """Lend an uninitialised buffer for `rows` rows."""
+        """Yield an uninitialised buffer for `rows` rows, which is reused afterwards."""
         try:
             buffer = self._idle.pop()
         except IndexError:
@@ -401,11 +402,13 @@ class RowGroup(Generic[T]):
 
     @contextmanager
     def encode(self) -> Iterator[PackedRows]:
+        """Yield the encoded rows in a buffer that is reused afterwards."""
         with self.buffers.lend(self.rows) as block:
             self.encode_into(block)
             yield block
 
-    def permute(self, rows: int, seed: int) -> Integers:
+    def permute_positions(self, rows: int, seed: int) -> Integers:
+        """Return the position of each row after the permutation of all `rows` rows by `seed`."""
         return packed_rows.permuted_position(self.start, self.rows, rows=rows, seed=seed)
 
 
@@ -432,7 +435,7 @@ def store_rows(
     """
     threads = context.threads
     if memory_bytes is None:
-        memory_bytes = max(BUCKET_BYTES, min(MEMORY_BYTES, available_memory() // 4))
+        memory_bytes = max(BUCKET_BYTES, min(MEMORY_BYTES, read_available_memory() // 4))
     store: MemoryStore | FileStore
     if in_memory or rows * width * 4 <= memory_bytes:
         store = MemoryStore(np.empty((rows, width), np.float32))
@@ -440,13 +443,13 @@ def store_rows(
         store = FileStore(
             rows=rows,
             width=width,
-            directory=spool_directory(directory),
+            directory=find_spool_directory(directory),
             bucket_bytes=min(memory_bytes, BUCKET_BYTES),
             threads=threads,
         )
     try:
         parts = _group_items(items, encode, rows=rows, width=width, threads=threads)
-        store.fill(parts, ordered=ordered, context=context)
+        store.write_rows(parts, ordered=ordered, context=context)
     except BaseException:
         store.close()
         raise
@@ -461,7 +464,7 @@ def _write_parts(write: Callable[[RowGroup[Any]], int], parts: Iterable[RowGroup
 def _group_items(
     items: Iterable[T], encode: Callable[[T, PackedRows], object], *, rows: int, width: int, threads: int
 ) -> Iterator[RowGroup[T]]:
-    """Group items into larger parts; raise DataError unless they have `rows` rows in total."""
+    """Yield groups of items that are encoded together; raise DataError unless they have `rows` rows in total."""
     max_rows = max(1, GATHER_BYTES // (4 * width * threads))
     buffers = _Buffers(width)
     group: list[T] = []

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from boltdp._arrays import Booleans, Integers, PackedRows
 from boltdp._threads import close_at_end
 from boltdp.context import Context
-from boltdp.encoding.arrow_buffers import plain_array, values
+from boltdp.encoding.arrow_buffers import to_arrow_array, view_values
 from boltdp.encoding.encode import Encoder
 from boltdp.errors import DataError, ParameterError, suggest_names
 from boltdp.schema.schema import Schema
@@ -50,8 +50,8 @@ class FirstRows:
         self._limit = limit
         self._counted: dict[Any, int] = {}
 
-    def count(self, ids: pa.Array) -> Booleans:
-        """Count the next rows by their ids, and return which of them are within the limit."""
+    def mark_next_rows(self, ids: pa.Array) -> Booleans:
+        """Return which of the next rows, given by the ids of their persons, are within the limit."""
         codes, persons = _encode_ids(ids)
         earlier = np.fromiter((self._counted.get(person, 0) for person in persons), np.int64, len(persons))
         here = np.bincount(codes, minlength=len(persons))
@@ -71,7 +71,7 @@ def mark_rows_within_limit(batches: Iterable[pa.RecordBatch], limit: int) -> Ite
     with close_at_end(batches):
         for batch in batches:
             *cells, ids = batch.columns
-            yield pa.RecordBatch.from_arrays([*cells, plain_array(first.count(ids))], batch.schema.names)
+            yield pa.RecordBatch.from_arrays([*cells, to_arrow_array(first.mark_next_rows(ids))], batch.schema.names)
 
 
 class LimitingEncoder:
@@ -85,12 +85,12 @@ class LimitingEncoder:
     def encode(self, batch: pa.RecordBatch, out: PackedRows | None = None) -> PackedRows:
         *cells, within = batch.columns
         rows = self._encoder.encode(pa.RecordBatch.from_arrays(cells, batch.schema.names[:-1]), out)
-        rows[~values(within)] = self._neutral
+        rows[~view_values(within)] = self._neutral
         return rows
 
 
 def _encode_ids(ids: pa.Array) -> tuple[Integers, list[Any]]:
-    """Return a code for each row and the id of each code; None is the unknown person."""
+    """Return an integer code for each row, and the id that each code stands for; None is the unknown person."""
     kind = ids.type
     try:
         if pa.types.is_dictionary(kind):

@@ -44,8 +44,8 @@ class Partition:
 class PreparedRows(ABC):
     """Encoded rows, in permuted order unless they are for sums only. Closing removes them.
 
-    States and sums must have been made with the same `feature_map`. `run_pass` and `sum` use `blocks`, and `run_parts`
-    uses `portion`, `reshuffle` and `run_pass`; an engine may override them to run where the rows are stored.
+    States and sums must have been made with the same `feature_map`. `run_pass` and `sum` use `blocks`, and
+    `run_partitions` uses `portion`, `reshuffle` and `run_pass`; an engine may override them to run where the rows are.
     """
 
     _threads: int = 1  #: number of threads in which this process may scan the rows
@@ -64,9 +64,10 @@ class PreparedRows(ABC):
 
     @property
     def dims(self) -> int:
+        """The number of features of a row."""
         return self.cells if self.feature_map is None else self.feature_map.dims
 
-    def read_by(self, feature_map: FeatureMap | None) -> Self:
+    def with_feature_map(self, feature_map: FeatureMap | None) -> Self:
         """Return a view of the rows with another feature map, which needs no closing."""
         if feature_map is not None and feature_map.cells != self.cells:
             raise ParameterError(f"feature_map must be of {self.cells} cells, got {feature_map.cells}")
@@ -81,36 +82,38 @@ class PreparedRows(ABC):
     def portion(self, start: int, stop: int) -> PreparedRows:
         """Return a view of the rows at positions start to stop - 1, which needs no closing."""
         check_ordered(self)
-        check_part(start, stop, rows=self.rows, what="a portion")
+        check_range(start, stop, rows=self.rows, what="a portion")
         view = copy.copy(self)
         view._start, view.rows = self._start + start, stop - start
         return view
 
     @abstractmethod
     def reshuffle(self, seed: int) -> None:
-        """Permute the current order again: position p takes the row now at source_position(p; seed)."""
+        """Permute the rows again: position p takes the row now at source_position(p; seed)."""
 
     @abstractmethod
-    def run_drawn(self, states: Sequence[State], positions: Iterable[Integers]) -> None:
-        """Feed the rows at these positions, in this order, to every state: for randomly sampled batches.
+    def run_sampled_batches(self, states: Sequence[State], positions: Iterable[Integers]) -> None:
+        """Update every SGD state with the rows at sampled positions, in this order.
 
         `sgd.BATCH_END` among the positions ends a batch. How the positions are split into arrays does not matter.
         Positions and their number are as private as the rows, since privacy amplification by sampling relies on them:
         they appear in no message, statement or permanent file, and no progress is reported.
         """
 
-    def _join_positions(self, states: Sequence[State], positions: Iterable[Integers], size: int) -> Iterator[Integers]:
-        """Check drawn positions and their states, and convert them to positions in the store."""
+    def _translate_positions(
+        self, states: Sequence[State], positions: Iterable[Integers], size: int
+    ) -> Iterator[Integers]:
+        """Check states and sampled positions within these rows, and return the positions within the whole store."""
         check_ordered(self)
         check_width(states, self.cells)
-        return join_positions(positions, start=self._start, stop=self._stop, size=size)
+        return offset_positions(positions, start=self._start, stop=self._stop, size=size)
 
     @abstractmethod
     def close(self) -> None:
-        """Remove the rows."""
+        """Remove the prepared rows from memory, disk or server."""
 
     def run_pass(self, states: Sequence[State], context: Context) -> None:
-        """Feed every row once, in order, to every state."""
+        """Run one SGD pass: update every state with each row once, in order."""
         check_ordered(self)
         done = 0
         for block in self.blocks():
@@ -118,17 +121,17 @@ class PreparedRows(ABC):
             done += len(block)
             context.report_rows(done)
 
-    def run_parts(self, parts: Sequence[Partition], context: Context) -> None:
-        """Run all passes over each of several disjoint parts; a state that is finished skips the remaining passes.
+    def run_partitions(self, parts: Sequence[Partition], context: Context) -> None:
+        """Run all SGD passes over each of several disjoint partitions; a finished state skips the remaining passes.
 
         An engine may send the states of a part to its rows, run all passes there, and take the states back. The order
         and the place of execution do not change the result.
         """
-        check_parts(self, parts)
-        passes = Passes(parts, context)
+        check_partitions(self, parts)
+        passes = PassProgress(parts, context)
         # A single part runs in the calling thread, which can be interrupted.
         threads = min(self._threads, max(len(parts), 1))
-        run_all(lambda part: run_part(self, part, passes), parts, threads=threads)
+        run_all(lambda part: run_partition(self, part, passes), parts, threads=threads)
 
     def sum(self, sums: Sequence[Summation]) -> None:
         """Add every row to each of the sums, in one scan.
@@ -143,7 +146,7 @@ class PreparedRows(ABC):
 
     @contextmanager
     def sample_rows(self, share: float) -> Iterator[PreparedRows]:
-        """Return rows that contain the sample used by sums of this share: all rows, or a copy of the sample."""
+        """Yield rows that contain the sample of this share which sums use: all rows, or a copy of the sample."""
         yield self
 
     def __enter__(self) -> Self:
@@ -153,8 +156,8 @@ class PreparedRows(ABC):
         self.close()
 
 
-class Passes:
-    """Reports progress: of each pass if there is one part, else the total of all parts."""
+class PassProgress:
+    """Reports progress of each pass if there is one partition, else the total of all partitions."""
 
     def __init__(self, parts: Sequence[Partition], context: Context) -> None:
         self._several = len(parts) > 1
@@ -165,19 +168,21 @@ class Passes:
         self._lock = threading.Lock()
 
     def start_pass(self, number: int, part: Partition) -> Context:
+        """Return the context to which a pass over a partition reports its rows."""
         if self._several:
             return self._context.mute()
         return self._context.start_stage(f"pass {number} of {self._passes}", part.rows)
 
     def finish_pass(self, part: Partition) -> None:
+        """Report the rows of a finished pass, if there are several partitions."""
         if self._several:
             with self._lock:
                 self._done += part.rows
                 self._context.report_rows(self._done)
 
 
-def run_part(prepared: PreparedRows, part: Partition, passes: Passes) -> None:
-    """Run all passes over one part."""
+def run_partition(prepared: PreparedRows, part: Partition, passes: PassProgress) -> None:
+    """Run all SGD passes over the rows of one partition."""
     rows = prepared if part.rows == prepared.rows else prepared.portion(part.start, part.stop)
     for number, seed in enumerate(part.seeds, 1):
         if seed is not None:
@@ -187,37 +192,37 @@ def run_part(prepared: PreparedRows, part: Partition, passes: Passes) -> None:
 
 
 def check_width(fed: Iterable[State | Summation], cells: int) -> None:
-    """Raise ParameterError if states or sums are for rows of another width."""
+    """Raise ParameterError if states or sums are for rows with another number of cells."""
     for each in fed:
         if each.cells != cells:
             raise ParameterError(f"rows must have 1 + {each.cells} columns, got {1 + cells}")
 
 
 def check_ordered(prepared: PreparedRows) -> None:
-    """Raise ParameterError if the rows are not permuted."""
+    """Raise ParameterError if rows were prepared for sums only, without a permutation."""
     if not prepared.ordered:
         raise ParameterError("rows must be prepared in a permuted order for anything but sums, these are in any")
 
 
-def check_parts(prepared: PreparedRows, parts: Sequence[Partition]) -> None:
-    """Raise ParameterError if parts overlap or are out of range, or if states are for rows of another width."""
+def check_partitions(prepared: PreparedRows, parts: Sequence[Partition]) -> None:
+    """Raise ParameterError if partitions overlap or are out of range, or if their states do not fit the rows."""
     check_ordered(prepared)
     for part in parts:
-        check_part(part.start, part.stop, rows=prepared.rows, what="a partition")
+        check_range(part.start, part.stop, rows=prepared.rows, what="a partition")
         check_width(part.states, prepared.cells)
     bounds = sorted((part.start, part.stop) for part in parts)
     if any(stop > start for (_, stop), (start, _) in pairwise(bounds)):
         raise ParameterError("partitions must not share rows, got some that do")
 
 
-def check_part(start: int, stop: int, *, rows: int, what: str) -> None:
+def check_range(start: int, stop: int, *, rows: int, what: str) -> None:
     """Raise ParameterError if a range is empty or out of bounds."""
     if not 0 <= start < stop <= rows:
         raise ParameterError(f"{what} must have 0 <= start < stop <= {rows}, got start={start} and stop={stop}")
 
 
-def join_positions(positions: Iterable[Integers], *, start: int, stop: int, size: int) -> Iterator[Integers]:
-    """Add the offset `start` to positions within the rows start to stop - 1; -1 is unchanged.
+def offset_positions(positions: Iterable[Integers], *, start: int, stop: int, size: int) -> Iterator[Integers]:
+    """Yield positions relative to `start` as positions in the whole store; -1, the end of a batch, is unchanged.
 
     Positions are checked and yielded in arrays of `size`, in a buffer that is reused.
     """

@@ -45,19 +45,19 @@ class EngineDescription(ABC):
     writes_tables: ClassVar[bool] = False  #: whether `write_table` is supported
 
     @abstractmethod
-    def opens(self, source: Any) -> bool:
+    def can_open(self, source: Any) -> bool:
         """Return whether this engine can open the source."""
 
     @abstractmethod
     def open(self, source: Any, options: Options) -> Engine:
-        """Open a source for which `opens` is true."""
+        """Open a source for which `can_open` is true."""
 
-    def local_paths(self, source: Any, query: str | None) -> list[str]:
+    def list_local_paths(self, source: Any, query: str | None) -> list[str]:
         """Return the local files, patterns and directories that a source and a query name."""
         return []
 
     def dataset_name(self, source: Any) -> str | None:
-        """Return the name of a source without a table or a query, if it has one."""
+        """Return the default name of the dataset of a source, such as its file name, or None."""
         return None
 
     def write_table(
@@ -72,7 +72,7 @@ class _OpenEngine(EngineDescription):
 
     has_tables = chooses_where = True
 
-    def opens(self, source: Any) -> bool:
+    def can_open(self, source: Any) -> bool:
         # If the module is not imported, the source cannot be one of its objects; likewise below.
         base = sys.modules.get("boltdp.engines.base")
         return base is not None and isinstance(source, base.Engine)
@@ -86,7 +86,7 @@ class _OpenEngine(EngineDescription):
 class _Postgres(EngineDescription):
     has_tables = chooses_where = declares_schema = holds_ledger = writes_tables = True
 
-    def opens(self, source: Any) -> bool:
+    def can_open(self, source: Any) -> bool:
         return isinstance(source, str) and source.startswith(("postgresql://", "postgres://"))
 
     def open(self, source: Any, options: Options) -> Engine:
@@ -107,7 +107,7 @@ class _Postgres(EngineDescription):
 class _SparkAddress(EngineDescription):
     has_tables = chooses_where = True
 
-    def opens(self, source: Any) -> bool:
+    def can_open(self, source: Any) -> bool:
         pattern = r"local(\[.*\])?|local-cluster\[.*\]|yarn|(spark|sc|k8s)://.+"
         return isinstance(source, str) and re.fullmatch(pattern, source) is not None
 
@@ -120,7 +120,7 @@ class _SparkAddress(EngineDescription):
 
 
 class _SparkFrame(EngineDescription):
-    def opens(self, source: Any) -> bool:
+    def can_open(self, source: Any) -> bool:
         return type(source).__module__.startswith("pyspark.sql.") and type(source).__name__ == "DataFrame"
 
     def open(self, source: Any, options: Options) -> Engine:
@@ -134,7 +134,7 @@ class _Files(EngineDescription):
 
     has_tables = True
 
-    def opens(self, source: Any) -> bool:
+    def can_open(self, source: Any) -> bool:
         return isinstance(source, (str, Path))
 
     def open(self, source: Any, options: Options) -> Engine:
@@ -142,12 +142,12 @@ class _Files(EngineDescription):
 
         return DuckDBEngine.open(source, table=options.table, query=options.query, spool=options.spool)
 
-    def local_paths(self, source: Any, query: str | None) -> list[str]:
+    def list_local_paths(self, source: Any, query: str | None) -> list[str]:
         paths = [str(source)]
         if query is not None:
-            from boltdp.engines.duckdb import paths_in_query
+            from boltdp.engines.duckdb import find_paths_in_query
 
-            paths += paths_in_query(paths[0], query)
+            paths += find_paths_in_query(paths[0], query)
         return [path.removeprefix("file://") for path in paths]
 
     def dataset_name(self, source: Any) -> str | None:
@@ -157,7 +157,7 @@ class _Files(EngineDescription):
 class _DuckDBObject(EngineDescription):
     """A DuckDB relation, or an Arrow dataset, which DuckDB reads."""
 
-    def opens(self, source: Any) -> bool:
+    def can_open(self, source: Any) -> bool:
         kinds = (("duckdb", "DuckDBPyRelation"), ("pyarrow.dataset", "Dataset"))
         return any(
             module in sys.modules and isinstance(source, getattr(sys.modules[module], kind)) for module, kind in kinds
@@ -172,7 +172,7 @@ class _DuckDBObject(EngineDescription):
 class _SQLAlchemy(EngineDescription):
     has_tables = True
 
-    def opens(self, source: Any) -> bool:
+    def can_open(self, source: Any) -> bool:
         return type(source).__module__.startswith("sqlalchemy.") and hasattr(source, "dialect")
 
     def open(self, source: Any, options: Options) -> Engine:
@@ -184,7 +184,7 @@ class _SQLAlchemy(EngineDescription):
 class _Arrays(EngineDescription):
     """A pair (X, y), a pandas data frame, or an object that Arrow can read as a table."""
 
-    def opens(self, source: Any) -> bool:
+    def can_open(self, source: Any) -> bool:
         return (isinstance(source, tuple) and len(source) == 2) or is_pandas_frame(source) or is_table(source)
 
     def open(self, source: Any, options: Options) -> Engine:
@@ -215,7 +215,7 @@ def find_engine(source: Any) -> EngineDescription:
     >>> find_engine("postgresql://localhost/hospital").declares_schema, find_engine("rows.csv").dataset_name("rows.csv")
     (True, 'rows.csv')
     """
-    found = next((engine for engine in ENGINES if engine.opens(source)), None)
+    found = next((engine for engine in ENGINES if engine.can_open(source)), None)
     if found is None:
         raise DataError(
             "the data must be a file name, a pair of arrays (X, y), a data frame, an Arrow table, a DuckDB relation or "

@@ -28,11 +28,6 @@ class SQLAlchemyEngine(Engine):
     As with any database, each row of a query must come from one person's row, and rows must be selected and ordered by
     public columns only. Use ORDER BY with a key if the database has no stable order. Columns are untyped: each cell is
     converted to the type in the schema, or is missing.
-
-    >>> bind = sa.create_engine("sqlite://")
-    >>> with SQLAlchemyEngine(bind, query="SELECT 30 AS age, 'yes' AS sick") as engine:
-    ...     engine.count(), [batch.to_pylist() for batch in engine.batches(["age"], parse={"age": "number"})]
-    (1, [[{'age': 30.0}]])
     """
 
     def __init__(
@@ -74,7 +69,8 @@ class SQLAlchemyEngine(Engine):
             while rows := self._call(lambda: result.fetchmany(BATCH_ROWS)):
                 cells = ([row[place] for row in rows] for place in places)
                 parts = [
-                    python_cells.column(part, (parse or {}).get(name)) for name, part in zip(names, cells, strict=True)
+                    python_cells.to_arrow_column(part, (parse or {}).get(name))
+                    for name, part in zip(names, cells, strict=True)
                 ]
                 yield pa.RecordBatch.from_arrays(parts, names)
         finally:

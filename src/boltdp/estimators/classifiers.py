@@ -25,7 +25,7 @@ from boltdp.api import Model, refuse_beside_schema, warn_if_not_private, warn_of
 from boltdp.encoding import python_cells
 from boltdp.engines._frame_types import is_table
 from boltdp.engines.base import check_names
-from boltdp.engines.in_memory import ArrayEngine, arrow_table, rows_of
+from boltdp.engines.in_memory import ArrayEngine, to_arrow_table, wrap_rows
 from boltdp.errors import DataError, ParameterError, check_number, describe_argument, show_hints
 from boltdp.export.original_units import convert_to_original_units
 from boltdp.ledger import Account, Ledger, find_account
@@ -140,7 +140,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if self.threshold is not None:
                 # Without the random state, so that nothing is drawn from it.
                 clone(self).set_params(random_state=None)._settings().check_threshold(self.threshold, schema.target)
-        return rows_of(schema, X).with_column(schema.label, y), schema, reasons
+        return wrap_rows(schema, X).with_column(schema.label, y), schema, reasons
 
     def _set_model(self, model: ReleasedModel) -> Any:
         """Set the fitted attributes; warn if epsilon is given and the model is not private."""
@@ -174,7 +174,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _compute_margins(self, X: Any) -> Doubles:
         validation.check_is_fitted(self)
-        engine = rows_of(self.model_.schema, self._check_features(X, reset=False))
+        engine = wrap_rows(self.model_.schema, self._check_features(X, reset=False))
         return np.concatenate([*self.model_.score_batches(engine)])
 
     def _check_features(self, X: Any, *, reset: bool) -> Any:
@@ -184,7 +184,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         named = self.schema is not None or self._has_named_columns
         lenient = {"ensure_all_finite": False, "ensure_min_samples": 2 if reset else 1}
         if not hasattr(X, "iloc") and is_table(X):
-            X = arrow_table(X)
+            X = to_arrow_table(X)
         if isinstance(X, pa.Table) or (named and hasattr(X, "iloc")):
             X = validation.validate_data(self, X, reset=reset, skip_check_array=True)  # checks the names
             return X if named else validation.check_array(_convert_table(X), dtype=np.float64, **lenient)
@@ -414,7 +414,7 @@ def _is_frame(X: Any) -> bool:
 def _convert_numbers(X: Any, *, warn: bool) -> Any:
     """Convert X to numbers before scikit-learn does, whose errors depend on single values and quote them."""
     if not _is_frame(X):
-        values = X if issparse(X) else python_cells.matrix(X)
+        values = X if issparse(X) else python_cells.to_matrix(X)
         if values.ndim < 2:
             raise DataError(f"X must be a 2D array, rows by features, got shape {values.shape}. Reshape your data")
         if values.dtype.kind not in "fiub":
@@ -436,7 +436,7 @@ def _convert_numbers(X: Any, *, warn: bool) -> Any:
                     UserWarning,
                     stacklevel=5,
                 )
-            cells = python_cells.column(X.iloc[:, index].array, "number")
+            cells = python_cells.to_arrow_column(X.iloc[:, index].array, "number")
             numbers.isetitem(index, cells.to_numpy(zero_copy_only=False))
     return numbers
 
@@ -459,7 +459,7 @@ def _convert_table(table: pa.Table) -> Doubles:
 def _convert_labels(y: Any) -> npt.NDArray[Any]:
     """Convert y to an array of its own type; a list becomes an array of objects, so that no label changes type."""
     if isinstance(y, (list, tuple)):
-        return python_cells.objects(y)
+        return python_cells.to_object_array(y)
     if isinstance(y, str):
         raise DataError(
             f"y must be the labels themselves, one for each row, got the text {y!r}",

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boltdp._arrays import Doubles, Integers, PackedRows
-from boltdp._files.sealed import OUTSIDE, ModelFileError, digest, read_sealed, sealed
+from boltdp._files.sealed import OUTSIDE, ModelFileError, add_digest, compute_digest, read_sealed_file
 from boltdp._version import __version__
 from boltdp.encoding.declared_values import format_value
 from boltdp.errors import ParameterError
@@ -570,7 +570,7 @@ class NoisyEvaluation(Evaluation):
         }
 
     def sealed(self) -> dict[str, Any]:
-        return sealed(self.to_dict())
+        return add_digest(self.to_dict())
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> NoisyEvaluation:
@@ -592,7 +592,7 @@ class NoisyEvaluation(Evaluation):
     @classmethod
     def load(cls, path: str | Path) -> NoisyEvaluation:
         """Read a file of `boltdp evaluate -o`; raise ModelFileError if it was changed after it was written."""
-        return cls.from_dict({key: value for key, value in read_sealed(path).items() if key not in OUTSIDE})
+        return cls.from_dict({key: value for key, value in read_sealed_file(path).items() if key not in OUTSIDE})
 
 
 def _index_rows(
@@ -642,7 +642,7 @@ def _probability_edges(least: float, most: float, bins: int) -> tuple[float, ...
 
 def digest_model(model: Model) -> str:
     """Return the digest by which an evaluation identifies its model: without the threshold, which may be changed."""
-    return digest(replace(model, threshold=None).to_dict())
+    return compute_digest(replace(model, threshold=None).to_dict())
 
 
 def name_groups(schema: Schema, by: str | None) -> tuple[str, ...]:

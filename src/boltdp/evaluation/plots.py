@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from boltdp._charts import BLUE, GREY, ORANGE, draw_diagonal, draw_dot, label_axes, picture, plain
+from boltdp._charts import BLUE, GREY, ORANGE, draw_diagonal, draw_dot, escape_label, label_axes, save_figure
 from boltdp.evaluation.classification import ClassFigures, Evaluation
 from boltdp.evaluation.scores_with_intervals import Curve
 
@@ -19,7 +19,7 @@ BARS = 50
 
 def draw(evaluation: Evaluation, path: str | Path) -> None:
     """Save a picture of the curves, the calibration, the scores and the confusion matrix."""
-    with picture(path, down=2, across=3, size=(12.5, 7.4)) as (_, axes):
+    with save_figure(path, down=2, across=3, size=(12.5, 7.4)) as (_, axes):
         (roc, recall, figures), (calibration, histogram, confusion) = axes
         _draw_roc(roc, evaluation)
         _draw_recall(recall, evaluation)
@@ -43,7 +43,7 @@ def _draw_roc(axes: Any, evaluation: Evaluation) -> None:
     draw_diagonal(axes)
     for colour, curve, one in _select_curves(evaluation):
         points = np.concatenate([[0], 1 + curve.select_points(1000)])
-        label = f"{plain(one.name)}: area {_score_value(one, 'area under the curve'):.3f}"
+        label = f"{escape_label(one.name)}: area {_score_value(one, 'area under the curve'):.3f}"
         axes.plot(curve.false_rate[points], curve.true_rate[points], color=colour, linewidth=1.8, label=label)
     if not _select_curves(evaluation):
         _write_note(axes, "no curve is known")
@@ -60,7 +60,7 @@ def _draw_recall(axes: Any, evaluation: Evaluation) -> None:
         recall, precision = curve.true_rate[1:][points], curve.precision[points]
         precise = one.scores["average precision"]
         known = "" if precise is None else f": average precision {precise.value:.3f}"
-        label = f"{plain(one.name)}{known}"
+        label = f"{escape_label(one.name)}{known}"
         axes.plot([0.0, *recall], [*precision[:1], *precision], color=colour, linewidth=1.8, label=label)
         if len(curves) == 1:
             share = curve.inside[-1] / (curve.inside[-1] + curve.outside[-1])
@@ -105,7 +105,7 @@ def _draw_calibration(axes: Any, evaluation: Evaluation) -> None:
         label = "95 % interval" if error is None else f"calibration error {error:.3f}"
         axes.plot(places, shares, color=BLUE, linewidth=1.3, zorder=3)
         axes.errorbar(places, shares, reach, fmt="o", color=BLUE, markersize=4.5, elinewidth=1.0, zorder=4, label=label)
-    of = plain(evaluation.classes[1]) if evaluation.two else "the likeliest class"
+    of = escape_label(evaluation.classes[1]) if evaluation.two else "the likeliest class"
     up = "observed share (bars: share of rows)"
     label_axes(axes, "Calibration", f"probability of {of}", up, legend="upper left", shares=True)
 
@@ -117,7 +117,7 @@ def _draw_histogram(axes: Any, evaluation: Evaluation) -> None:
     if not evaluation.probabilistic:
         names, label = (names[0] if evaluation.two else "other classes", last), f"margin of {last}"
     title = "Scores by true class" if evaluation.two else "Scores of right and wrong predictions"
-    label_axes(axes, title, plain(label, 60), "rows")
+    label_axes(axes, title, escape_label(label, 60), "rows")
     if scored is None:
         _write_note(axes, "only errors are known")
         return
@@ -133,7 +133,7 @@ def _draw_histogram(axes: Any, evaluation: Evaluation) -> None:
     widths = np.diff(edges)
     heights = rows * widths.mean() / widths
     for name, colour, height in zip(names, (ORANGE, BLUE), heights, strict=True):
-        axes.bar(edges[:-1], height, width=widths, align="edge", color=colour, alpha=0.6, label=plain(name))
+        axes.bar(edges[:-1], height, width=widths, align="edge", color=colour, alpha=0.6, label=escape_label(name))
     if evaluation.probabilistic:
         axes.set_xlim(0, 1)
         if evaluation.two:
@@ -145,7 +145,7 @@ def _draw_histogram(axes: Any, evaluation: Evaluation) -> None:
 
 
 def _draw_confusion(axes: Any, evaluation: Evaluation) -> None:
-    names, counts = [plain(name) for name in evaluation.classes], evaluation.confusion
+    names, counts = [escape_label(name) for name in evaluation.classes], evaluation.confusion
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)

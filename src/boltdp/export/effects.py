@@ -110,12 +110,12 @@ def compute_effects(model: Model) -> Effects:
     schema, loss = model.schema, model.certificate.problem.loss
     names = schema.target.name_vectors(loss)
     spread = weight_deviation(model.certificate.training)
-    matrix = schema.encoding.matrix
+    matrix = schema.encoding.projection_matrix
     panels = []
     for favours, weights in zip(names[:MAX_PANELS], unproject_weights(schema, model.weights[:MAX_PANELS]), strict=True):
         at, found = 0, []
-        for scaled in schema.encoding.scaled:
-            part = slice(at, at + scaled.rule.features)
+        for scaled in schema.encoding.scaled_rules:
+            part = slice(at, at + scaled.rule.feature_count)
             at = part.stop
             noise = _NoiseDeviation(spread, None if matrix is None else matrix[part])
             found.append(scaled.rule.accept(_EffectVisitor(scaled, weights[part], noise)))
@@ -158,7 +158,7 @@ class _EffectVisitor(RuleVisitor[Effect]):
     def __init__(self, scaled: ScaledRule, weights: Doubles, noise: _NoiseDeviation) -> None:
         (self.middles, self.factors), self.weights, self.noise = scaled.original_units, weights, noise
 
-    def number(self, rule: NumberRule) -> Effect:
+    def visit_number(self, rule: NumberRule) -> Effect:
         places, features = self._trace_line(rule)
         values, deviations = features @ self.weights, self.noise.deviation(features)
         return Effect(
@@ -173,7 +173,7 @@ class _EffectVisitor(RuleVisitor[Effect]):
             float(np.ptp(values)),
         )
 
-    def number_list(self, rule: NumberListRule) -> Effect:
+    def visit_number_list(self, rule: NumberListRule) -> Effect:
         weights = self.weights
         length, each = float(np.linalg.norm(weights)), self.noise.feature_deviations(np.ones(len(weights)))
         deviation = None if each is None else float(np.linalg.norm(each))
@@ -182,7 +182,7 @@ class _EffectVisitor(RuleVisitor[Effect]):
         deviations = None if deviation is None else (deviation,)
         return Effect(rule.column, "vector", (), (), (length,), deviations, length, deviation, widest)
 
-    def value(self, rule: Rule) -> Effect:
+    def visit_value(self, rule: Rule) -> Effect:
         labels, values = tuple(map(format_value, rule.values)), self.factors * self.weights
         # A single category is compared with a missing value, several with each other.
         direction = np.zeros(len(values))
@@ -201,7 +201,7 @@ class _EffectVisitor(RuleVisitor[Effect]):
             abs(difference),
         )
 
-    time_part = value
+    visit_time_part = visit_value
 
     def _trace_line(self, rule: NumberRule) -> tuple[tuple[float, ...], Doubles]:
         """Return the places of a number's line and its encoded features there; a step has two: below it and at it."""

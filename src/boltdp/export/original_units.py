@@ -10,7 +10,7 @@ from boltdp.schema.schema import Schema
 
 def unproject_weights(schema: Schema, weights: Doubles) -> Doubles:
     """Return the weights for the encoded row before its projection: <w, P'x> = <Pw, x>."""
-    matrix = schema.encoding.matrix
+    matrix = schema.encoding.projection_matrix
     return weights if matrix is None else weights @ matrix.T
 
 
@@ -21,7 +21,7 @@ def convert_to_original_units(schema: Schema, weights: Doubles) -> tuple[Doubles
     units, and 0 or 1 for each category.
     """
     encoded = unproject_weights(schema, weights)
-    units = [scaled.original_units for scaled in schema.encoding.scaled]
+    units = [scaled.original_units for scaled in schema.encoding.scaled_rules]
     middles, factors = (np.concatenate(parts) for parts in zip(*units, strict=True))
     coefficients = encoded[:, : len(factors)] * factors
     constants = -coefficients @ middles

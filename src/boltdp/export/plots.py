@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from boltdp._charts import BLUE, GREY, RED, check_picture, picture, plain
+from boltdp._charts import BLUE, GREY, RED, check_can_draw, escape_label, save_figure
 from boltdp.errors import ParameterError
 from boltdp.export.effects import Effect, Effects
 from boltdp.model import Model
@@ -20,7 +20,7 @@ MAX_DRAWINGS = 120
 
 def draw(model: Model, effects: Effects, path: str | Path, *, top: int) -> None:
     """Save a picture of the `top` columns with the largest effects, for each class."""
-    check_picture(path)
+    check_can_draw(path)
     several = len(effects.panels) > 1
     drawings = [
         (effect, panel.compute_reach(top), f"{panel.favours}: {effect.name}" if several else effect.name)
@@ -38,11 +38,11 @@ def draw(model: Model, effects: Effects, path: str | Path, *, top: int) -> None:
     bands = "; dashed: the most that one and two standard deviations of noise can be" if effects.at_most else ""
     if effects.spread is not None and effects.spread.exact and effects.spread.deviation:
         bands = "; shaded: one and two standard deviations of noise"
-    said = f"{plain(guarantee, 160)}\n{plain(effects.unit + bands, 160)}"
-    with picture(path, down=down, across=across, size=(4.2 * across, 2.4 * down + 1.2)) as (figure, axes):
+    said = f"{escape_label(guarantee, 160)}\n{escape_label(effects.unit + bands, 160)}"
+    with save_figure(path, down=down, across=across, size=(4.2 * across, 2.4 * down + 1.2)) as (figure, axes):
         for place, (effect, reach, title) in zip(axes.flat, drawings, strict=False):
             _draw_effect(place, effect, reach, at_most=effects.at_most)
-            place.set_title(plain(title, 48), fontsize=10)
+            place.set_title(escape_label(title, 48), fontsize=10)
         for place in axes.flat[len(drawings) :]:
             place.set_axis_off()
         figure.suptitle(said, color="black" if model.certificate.private else RED, fontsize=11)
@@ -72,6 +72,6 @@ def _draw_effect(axes: Any, effect: Effect, reach: float, *, at_most: bool) -> N
     for times in (2, 1):
         axes.barh(rows, 2 * times * noise[shown], left=values - times * noise[shown], height=0.7, **band)
     axes.axvline(0.0, color=GREY, linewidth=0.5)
-    axes.set_yticks(rows, labels=[plain(effect.labels[index], 20) for index in shown])
+    axes.set_yticks(rows, labels=[escape_label(effect.labels[index], 20) for index in shown])
     axes.invert_yaxis()
     axes.set(xlim=(-reach, reach))

@@ -28,9 +28,9 @@ def _list_input_scaling(schema: Schema) -> dict[str, list[Any]]:
     """
     scaling: dict[str, list[Any]] = {"low": [], "high": [], "middle": [], "factor": []}
     curves: dict[str, list[Any]] = {"steps": [], "places": [], "absent": [], "present": []}
-    for scaled in schema.encoding.scaled:
+    for scaled in schema.encoding.scaled_rules:
         rule, (middles, factors), count = scaled.rule, scaled.original_units, len(scaled.rule.places)
-        inputs = [*range(rule.numbers), *range(rule.numbers + count, rule.features)]
+        inputs = [*range(rule.number_count), *range(rule.number_count + count, rule.feature_count)]
         scaling["low"] += [rule.bounds[0]] * len(inputs)
         scaling["high"] += [rule.bounds[1]] * len(inputs)
         scaling["middle"] += middles[inputs].tolist()
@@ -63,7 +63,7 @@ def quote_literal(text: str) -> str:
 def make_row(name: str, model: Model) -> dict[str, Any]:
     """Make the row of `boltdp.models` for a model."""
     schema = model.schema
-    matrix, parameter = schema.encoding.matrix, model.certificate.problem.loss.parameter
+    matrix, parameter = schema.encoding.projection_matrix, model.certificate.problem.loss.parameter
     return {
         "name": name,
         "private": model.certificate.private,

@@ -105,7 +105,7 @@ def _write_shares(model: Model, margins: Sequence[str], sql: Dialect) -> str:
 
 def _clip_row(model: Model, sql: Dialect, body: Callable[[Sequence[str]], str]) -> str:
     """Write `body` of the margins of a row that is clipped to norm 1, both before and after any projection."""
-    row, matrix = _write_row(model.schema, sql), model.schema.encoding.matrix
+    row, matrix = _write_row(model.schema, sql), model.schema.encoding.projection_matrix
     margins = _divide_by_norm("x", "norm", model.weights, sql, body)
     if matrix is None:
         return sql.bind("x", row, margins)
@@ -131,7 +131,7 @@ def _write_margin(schema: Schema, weights: Doubles, sql: Dialect) -> str:
     columns = _list_columns(schema, sql)
     if sum(column.terms for column in columns) + schema.intercept > MAX_TERMS:
         return sql.dot.format(_write_row(schema, sql), sql.constants(weights))
-    *parts, _ = np.split(weights, np.cumsum([column.scaled.rule.features for column in columns]))
+    *parts, _ = np.split(weights, np.cumsum([column.scaled.rule.feature_count for column in columns]))
     terms = [term for column, part in zip(columns, parts, strict=True) for term in column.list_terms(part)]
     if schema.intercept:
         terms.append(f"{sql.constant(schema.constant)} * {sql.constant(weights[-1])}")
@@ -148,7 +148,7 @@ def _write_row(schema: Schema, sql: Dialect) -> str:
 
 
 def _list_columns(schema: Schema, sql: Dialect) -> list[_ColumnSql]:
-    return [scaled.rule.accept(_Writer(scaled, sql)) for scaled in schema.encoding.scaled]
+    return [scaled.rule.accept(_Writer(scaled, sql)) for scaled in schema.encoding.scaled_rules]
 
 
 class _ColumnSql(ABC):
@@ -162,7 +162,7 @@ class _ColumnSql(ABC):
     @property
     def terms(self) -> int:
         """The number of terms that the column adds to a margin."""
-        return self.scaled.rule.features
+        return self.scaled.rule.feature_count
 
     def list_terms(self, weights: Doubles) -> Iterable[str]:
         for feature, weight in zip(self.list_features(), weights, strict=True):
@@ -185,7 +185,7 @@ class _ColumnSql(ABC):
 class _BoundedSql(_ColumnSql):
     def __init__(self, rule: BoundedRule, scaled: ScaledRule, sql: Dialect) -> None:
         super().__init__(scaled, sql)
-        self.rule, numbers = rule, rule.numbers
+        self.rule, numbers = rule, rule.number_count
         self.centers, self.factors = scaled.centers[:numbers].tolist(), scaled.factors[:numbers].tolist()
 
     def write_number(self, double: str, place: int) -> str:
@@ -251,20 +251,20 @@ class _NumberSql(_BoundedSql):
 
 class _NumberListSql(_BoundedSql):
     def list_features(self) -> Iterator[str]:
-        for index in range(self.rule.numbers):
+        for index in range(self.rule.number_count):
             cell = f"CASE WHEN {self._has_length} THEN {self.sql.element(self.source, index)} END"
             yield self.write_number(self._cast(cell), index)
 
     def make_array(self, group: Sequence[_ColumnSql]) -> str:
         if len(set(zip(self.centers, self.factors, strict=True))) > 1:
             return super().make_array(group)
-        nulls = self.sql.nulls.format(self.rule.numbers)
+        nulls = self.sql.nulls.format(self.rule.number_count)
         cells = f"CASE WHEN {self._has_length} THEN {self.source} ELSE {nulls} END"
         return self.sql.map.format(name="v", value=cells, body=self.write_number(self._cast("v"), 0))
 
     @property
     def _has_length(self) -> str:
-        return f"{self.sql.length.format(self.source)} = {self.rule.numbers}"
+        return f"{self.sql.length.format(self.source)} = {self.rule.number_count}"
 
     def _cast(self, cell: str) -> str:
         return f"CAST({cell} AS {self.sql.double})"
@@ -280,7 +280,7 @@ class _ValueSql(_ColumnSql):
 
         The rule depends on the type of the cell, which the schema does not state; SQL checks it where it matters.
         """
-        sql, matcher = self.sql, Matcher.of(self.scaled.rule.values)
+        sql, matcher = self.sql, Matcher.from_values(self.scaled.rule.values)
         as_text = f"CAST({self.source} AS {sql.text})"
         kind = sql.type_name.format(self.source)
         for index in range(len(self.scaled.rule.values)):
@@ -350,16 +350,16 @@ class _Writer(RuleVisitor[_ColumnSql]):
     def __init__(self, scaled: ScaledRule, sql: Dialect) -> None:
         self._scaled, self._sql = scaled, sql
 
-    def number(self, rule: NumberRule) -> _ColumnSql:
+    def visit_number(self, rule: NumberRule) -> _ColumnSql:
         return _NumberSql(rule, self._scaled, self._sql)
 
-    def number_list(self, rule: NumberListRule) -> _ColumnSql:
+    def visit_number_list(self, rule: NumberListRule) -> _ColumnSql:
         return _NumberListSql(rule, self._scaled, self._sql)
 
-    def value(self, rule: ValueRule) -> _ColumnSql:
+    def visit_value(self, rule: ValueRule) -> _ColumnSql:
         return _ValueSql(self._scaled, self._sql)
 
-    def time_part(self, rule: TimePartRule) -> _ColumnSql:
+    def visit_time_part(self, rule: TimePartRule) -> _ColumnSql:
         return _TimePartSql(rule, self._scaled, self._sql)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boltdp._arrays import PackedRows
-from boltdp._native import load
+from boltdp._native import load_library
 from boltdp.errors import ParameterError
 from boltdp.kernel.packed_rows import _check_rows
 
@@ -80,7 +80,7 @@ class Packer:
         return cells
 
 
-_library = load(
+_library = load_library(
     {
         "encoding_open": (c_int, [c_void_p, c_void_p, c_size_t, _ALLOCATE]),
         "encoding_fill": (c_int, [c_void_p, _ALLOCATE]),

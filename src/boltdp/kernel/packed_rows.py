@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boltdp._arrays import Doubles, Integers, PackedRows
-from boltdp._native import load
+from boltdp._native import load_library
 from boltdp.errors import ParameterError
 
 #: Rows that are sampled per call, which fit in the processor's cache.
@@ -131,7 +131,7 @@ def _check_places(places: Integers, *, rows: int) -> None:
         raise ParameterError(f"places must be from 0 to {rows - 1}, got one outside")
 
 
-_library = load(
+_library = load_library(
     {
         "packing_take": (None, [c_void_p, c_void_p, c_size_t, c_size_t, c_void_p]),
         "packing_put": (None, [c_void_p, c_void_p, c_size_t, c_size_t, c_void_p]),

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boltdp._arrays import Doubles, Floats, Integers
-from boltdp._native import load
+from boltdp._native import load_library
 from boltdp.errors import DataError, ParameterError
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.training_problem import Recipe, check_undivided
@@ -70,7 +70,7 @@ class _Header(ctypes.Structure):
     )
 
 
-_library = load(
+_library = load_library(
     {
         "sgd_bytes": (c_uint64, [POINTER(_Recipe), c_void_p]),
         "sgd_init": (c_int, [c_void_p, c_size_t, POINTER(_Recipe), c_char_p, c_void_p, c_void_p]),

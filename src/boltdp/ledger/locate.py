@@ -56,7 +56,7 @@ def _find_nearby(source: Any, query: str | None) -> Ledger | None:
     if engine.holds_ledger:
         inside = open_ledger(source)
         return inside if inside.exists() else None
-    files = [file for name in engine.local_paths(source, query) for file in _list_files(name)]
+    files = [file for name in engine.list_local_paths(source, query) for file in _list_files(name)]
     # In a directory of files, beside a file, and beside the target of a symbolic link.
     places = [one for file in files for one in (file, file.parent, file.resolve(), file.resolve().parent)]
     folders = {place.resolve(): place for place in reversed(places) if place.is_dir()}

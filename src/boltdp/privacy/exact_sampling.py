@@ -23,7 +23,7 @@ import numpy as np
 from flint import arb
 
 from boltdp._arrays import Doubles
-from boltdp._native import load
+from boltdp._native import load_library
 from boltdp.errors import ParameterError
 from boltdp.privacy.mechanisms import Mechanism, precision
 
@@ -32,7 +32,7 @@ RandomBytes: TypeAlias = Callable[[int], bytes]  #: count -> that many random by
 system_bytes: RandomBytes = os.urandom
 
 _DRAW = (c_int, [c_char_p, c_double, c_int, c_void_p, c_size_t, c_void_p])
-_library = load({"exact_gaussian": _DRAW, "exact_spherical": _DRAW})
+_library = load_library({"exact_gaussian": _DRAW, "exact_spherical": _DRAW})
 
 #: The bits of a uniform that are read at a time: the fastest number for flint, and that of exact_sampling.c.
 WORD_BITS = 62

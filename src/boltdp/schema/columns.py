@@ -15,8 +15,8 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from boltdp._files.toml import toml_key, toml_value
-from boltdp.encoding.declared_values import Value, check_count, check_int, check_values, format_value
+from boltdp._files.toml import format_toml_key, format_toml_value
+from boltdp.encoding.declared_values import Value, check_integer, check_value_count, check_values, format_value
 from boltdp.encoding.plan import NumberListRule, NumberRule, Rule, TimePartRule, ValueRule
 from boltdp.encoding.timestamps import PARTS, Part
 from boltdp.errors import DataError, ParameterError, check_number, join_names, show_value, suggest_names
@@ -45,7 +45,7 @@ class Draft:
 
     def write(self, name: str) -> str:
         comment = f"  # {self.comment}" if self.comment else ""
-        return f"{'' if self.used else '# '}{toml_key(name)} = {toml_value(self.entry)}{comment}"
+        return f"{'' if self.used else '# '}{format_toml_key(name)} = {format_toml_value(self.entry)}{comment}"
 
 
 class Column(ABC):
@@ -76,7 +76,7 @@ class Column(ABC):
     def names(self) -> tuple[str, ...]:
         """The names of its features: its numbers, the steps of its curve, its categories."""
         rule, name = self.rule, self.name
-        numbers = [f"{name}[{i}]" for i in range(rule.numbers)] if rule.reads_lists else [name] * rule.numbers
+        numbers = [f"{name}[{i}]" for i in range(rule.number_count)] if rule.reads_lists else [name] * rule.number_count
         steps = [f"{name}>={repr(place).removesuffix('.0')}" for place in rule.places]
         return (*numbers, *steps, *(f"{name}={format_value(value)}" for value in rule.values))
 
@@ -160,7 +160,7 @@ class Numeric(Column):
         what = f"the curve of {self.name!r}"
         if not isinstance(self.curve, (list, tuple)):
             raise ParameterError(f"{what} must be a list of places, got {show_value(self.curve)}")
-        check_count(self.curve, MAX_PLACES, what)
+        check_value_count(self.curve, MAX_PLACES, what)
         # Adding 0 turns -0 into 0.
         places = tuple(check_number(place, f"each place of {what}") + 0.0 for place in self.curve)
         if not all(before < after for before, after in pairwise((self.low, *places, self.high))):
@@ -237,7 +237,7 @@ class Categorical(Column):
     def __post_init__(self) -> None:
         check_name(self.name)
         what = f"the categories of {self.name!r}"
-        check_count(self.categories, MAX_FEATURES, what)
+        check_value_count(self.categories, MAX_FEATURES, what)
         object.__setattr__(self, "categories", check_values(self.categories, what=what))
         if not self.categories:
             raise ParameterError(
@@ -305,7 +305,7 @@ class TimePart(Column):
         parts = check_list(declared, f"the parts of {name!r}")
         if not parts:
             raise ParameterError(f"the parts of {name!r} must be among {', '.join(PARTS)}, got []")
-        check_count(parts, len(PARTS), f"the parts of {name!r}")
+        check_value_count(parts, len(PARTS), f"the parts of {name!r}")
         return [cls(name, part) for part in parts]
 
     @property
@@ -322,7 +322,7 @@ class TimePart(Column):
             return None
         parts = ["weekday", "month"] if "date" in (column.kind, texts[:-1]) else ["hour", "weekday", "month"]
         what, them = (f"texts that are {texts}", "them") if texts else (f"a {column.kind}", "it")
-        declared = f"{toml_key(name)} = {toml_value(parts)}"
+        declared = f"{format_toml_key(name)} = {format_toml_value(parts)}"
         comment = f"{what}; declare {them} under [timestamp], as `{declared}`, to use the parts"
         return Draft(cls.table, parts, comment, used=False)
 
@@ -355,7 +355,7 @@ class Vector(Column):
 
     def __post_init__(self) -> None:
         check_name(self.name)
-        check_int(self.length, f"the length of {self.name!r}", least=1)
+        check_integer(self.length, f"the length of {self.name!r}", least=1)
         if self.length > MAX_FEATURES:
             raise ParameterError(
                 f"the length of {self.name!r} must be at most {MAX_FEATURES:,}, got {show_value(self.length)}"

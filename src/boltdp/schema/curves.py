@@ -9,7 +9,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from boltdp.encoding.declared_values import check_int
+from boltdp.encoding.declared_values import check_integer
 from boltdp.errors import ParameterError, show_value
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def compute_places(column: Numeric, count: Any, spacing: Any = "even") -> tuple[
     (20.0, 40.0, 60.0, 80.0)
     """
     what = f"the curve of {column.name!r}"
-    check_int(count, what, least=1)
+    check_integer(count, what, least=1)
     if count > MAX_PLACES:
         raise ParameterError(f"{what} must have at most {MAX_PLACES} places, got {show_value(count)}")
     if spacing not in get_args(Spacing):

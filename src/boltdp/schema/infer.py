@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from boltdp._files.toml import toml_key, toml_value
+from boltdp._files.toml import format_toml_key, format_toml_value
 from boltdp.encoding.declared_values import Value
 from boltdp.errors import DataError, show_value, suggest_names
 from boltdp.privacy.events.event import BudgetedEvent
@@ -110,17 +110,17 @@ def write_draft(
             continue
         draft = draft_column(name, column, summaries.get(name), unused.get(name, ""))
         if draft is None and column.kind == "untyped":
-            undecided.append(f"{toml_key(name)} = []")
+            undecided.append(f"{format_toml_key(name)} = []")
         elif draft is None:
             known = f"of the type {column.called}, which cannot be a feature" if column.called else ""
-            left_out.append(f"# {toml_key(name)}: {known or 'no feature, by its type'}")
+            left_out.append(f"# {format_toml_key(name)}: {known or 'no feature, by its type'}")
         elif draft.table in tables:
             tables[draft.table].append(draft.write(name))
         else:
-            left_out.append(f"# {toml_key(name)}: {draft.comment}")
+            left_out.append(f"# {format_toml_key(name)}: {draft.comment}")
     lines = [
         *(f"# {comment}" for comment in comments),
-        f"label = {toml_value(label)}",
+        f"label = {format_toml_value(label)}",
         f"classes = {_draft_classes(label, columns[label], summaries.get(label), unused.get(label, ''))}",
         "intercept = true",
         "# clip_norm = 1.0  # rows of a larger norm are scaled down to it; without it none is",
@@ -137,7 +137,7 @@ def write_draft(
             "",
             "# What inferring this has cost; `boltdp train` adds it to what a model claims, so leave it as it is.",
             "[spent]",
-            *(f"{key} = {toml_value(value)}" for key, value in to_record(spent).items()),
+            *(f"{key} = {format_toml_value(value)}" for key, value in to_record(spent).items()),
         ]
     return "\n".join(lines) + "\n"
 
@@ -158,11 +158,11 @@ def draft_column(name: str, column: ColumnType, summary: Summary | None, unused:
 
 def _draft_classes(name: str, column: ColumnType, summary: Summary | None, unused: str) -> str:
     if declared := derive_classes(column):
-        return toml_value([*declared])
+        return format_toml_value([*declared])
     if summary is not None:
         classes, noisy = summary.categories, summary.noise is not None
         if len(classes) > noisy:  # a single class of an exact summary is for the user to complete
-            return f"{toml_value([*classes])}  # the first is the negative one"
+            return f"{format_toml_value([*classes])}  # the first is the negative one"
         unused = explain_unused(name, column, summary, label=True)
     return f"[]  # {f'{unused}; ' if unused else ''}at least two values; the first is the negative one"
 

@@ -21,9 +21,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from boltdp._files import read_text
-from boltdp._files.toml import toml_key, toml_value
-from boltdp.encoding.declared_values import Value, check_count, check_int
+from boltdp._files.inputs import read_text
+from boltdp._files.toml import format_toml_key, format_toml_value
+from boltdp.encoding.declared_values import Value, check_integer, check_value_count
 from boltdp.encoding.plan import EncodingPlan
 from boltdp.encoding.projection import Projection
 from boltdp.errors import BoltdpError, ParameterError, check_number, describe_argument, show_value
@@ -131,7 +131,7 @@ class Schema:
     encoded_dims: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        check_count(self.columns, MAX_FEATURES, "the columns")
+        check_value_count(self.columns, MAX_FEATURES, "the columns")
         # Sorted by kind, as the TOML tables are, so that a schema means the same before and after the disk.
         # The parts of a timestamp stand together there.
         places = {column.source: place for place, column in reversed([*enumerate(self.columns)])}
@@ -156,7 +156,7 @@ class Schema:
             raise ParameterError(f"intercept must be true or false, got {show_value(self.intercept)}")
         if self.clip_norm is not None:
             object.__setattr__(self, "clip_norm", check_positive(self.clip_norm, "clip_norm"))
-        encoded_dims = sum(column.rule.features for column in columns) + self.intercept
+        encoded_dims = sum(column.rule.feature_count for column in columns) + self.intercept
         check_size(features=encoded_dims, classes=1)
         object.__setattr__(self, "encoded_dims", encoded_dims)
         features = encoded_dims - self.intercept
@@ -190,7 +190,7 @@ class Schema:
             raise ParameterError(
                 f"the person_id must be neither the label nor a feature, got {show_value(self.person_id)}"
             )
-        check_int(self.max_rows_per_person, "max_rows_per_person", least=1)
+        check_integer(self.max_rows_per_person, "max_rows_per_person", least=1)
         check_person_rows(self.max_rows_per_person)
         if self.spent is not None:
             raise ParameterError(
@@ -254,7 +254,7 @@ class Schema:
     @property
     def numbers(self) -> int:
         """The number of features that are numbers, not categories or steps."""
-        return sum(column.rule.numbers for column in self.columns)
+        return sum(column.rule.number_count for column in self.columns)
 
     @property
     def constant(self) -> float:
@@ -307,7 +307,7 @@ class Schema:
         for kind in COLUMN_KINDS:
             for name, entry in _list_entries(declared, kind.table):
                 columns += (made := kind.from_declaration(name, entry))
-                features += sum(column.rule.features for column in made)
+                features += sum(column.rule.feature_count for column in made)
                 check_size(features=features, classes=1)  # before they exhaust the memory
         projection = declared.get("projection")
         if projection is not None:
@@ -370,9 +370,13 @@ class Schema:
         lines = []
         for key, value in self.to_dict().items():
             if isinstance(value, dict):
-                lines += ["", f"[{key}]", *(f"{toml_key(name)} = {toml_value(v)}" for name, v in value.items())]
+                lines += [
+                    "",
+                    f"[{key}]",
+                    *(f"{format_toml_key(name)} = {format_toml_value(v)}" for name, v in value.items()),
+                ]
             else:
-                lines.append(f"{key} = {toml_value(value)}")
+                lines.append(f"{key} = {format_toml_value(value)}")
         return "\n".join(lines) + "\n"
 
 

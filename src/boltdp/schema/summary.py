@@ -21,11 +21,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from boltdp._arrays import Booleans, Doubles, Integers
-from boltdp.encoding.arrow_buffers import missing, values
-from boltdp.encoding.arrow_cells import Coder, PartCoder, numbers_of, vectors_of
+from boltdp.encoding.arrow_buffers import mask_missing, view_values
+from boltdp.encoding.arrow_cells import Coder, PartCoder, concatenate_lists, to_floats
 from boltdp.encoding.declared_values import Matcher, Value, format_value
 from boltdp.encoding.plan import Rule, TimePartRule
-from boltdp.encoding.python_cells import number
+from boltdp.encoding.python_cells import to_float
 from boltdp.encoding.timestamps import HOUR_AT, PATTERN
 from boltdp.errors import ParameterError, make_printable
 from boltdp.privacy.events.noisy_counts import NoisyCounts
@@ -93,9 +93,9 @@ class Summary:
         self.declared = tuple(map(format_value, values))  #: the declared values as texts
         self.coder = PartCoder(rule.part) if isinstance(rule, TimePartRule) else Coder(values)
         #: Of numbers with declared bounds.
-        self.histogram = None if rule is None or not rule.numbers else Histogram.between(*rule.bounds)
+        self.histogram = None if rule is None or not rule.number_count else Histogram.between(*rule.bounds)
         if rule is not None and rule.reads_lists:
-            self.length = rule.numbers
+            self.length = rule.number_count
 
     @property
     def many(self) -> bool:
@@ -132,7 +132,7 @@ class Summary:
         if not (self.others and self.numbers):
             return ""
         share = math.floor(100 * self.numbers / (self.numbers + self.others))
-        texts = (f"`{make_printable(str(text))}`" for text in self.values if not math.isfinite(number(text)))
+        texts = (f"`{make_printable(str(text))}`" for text in self.values if not math.isfinite(to_float(text)))
         others = ", ".join(islice(texts, MAX_EXAMPLES))
         return f"{share} % of the cells are numbers; others, such as {others}, count as missing"
 
@@ -142,7 +142,7 @@ class Summary:
         kept: list[Value] = []
         for value in () if self.many and self.noise is None else self.values:
             with suppress(ParameterError):
-                Matcher.of([*kept, value])
+                Matcher.from_values([*kept, value])
                 kept.append(value)
             if len(kept) == MAX_CATEGORIES:
                 break
@@ -184,16 +184,16 @@ class Summary:
         cells = _decode(cells)
         gaps, length = find_missing(cells), 1 if self.length is None else self.length
         if self.declared:
-            self._add_codes(cells, self.coder.codes(cells), gaps)
+            self._add_codes(cells, self.coder.find_codes(cells), gaps)
         elif pa.types.is_null(cells.type):
             self.missing += len(cells) * length
         elif self.length is None:
-            self._add_present(numbers_of(cells).astype(np.float64))
+            self._add_present(to_floats(cells).astype(np.float64))
         else:
-            fits = ~gaps & (values(pc.list_value_length(cells)) == length)
+            fits = ~gaps & (view_values(pc.list_value_length(cells)) == length)
             self.missing += int(gaps.sum()) * length
             self.unparsed += int((~gaps & ~fits).sum()) * length
-            self._add_present(vectors_of(cells, length).reshape(-1, length)[fits].reshape(-1).astype(np.float64))
+            self._add_present(concatenate_lists(cells, length).reshape(-1, length)[fits].reshape(-1).astype(np.float64))
 
     def add_unparsed(self, texts: pa.Array) -> None:
         """Count texts that did not parse, and were counted as missing, as unparsed."""
@@ -219,7 +219,7 @@ class Summary:
 
     def _add_codes(self, cells: pa.Array, codes: npt.NDArray[np.int32], gaps: Booleans) -> None:
         if pa.types.is_floating(cells.type):
-            gaps = gaps | np.isnan(numbers_of(cells))
+            gaps = gaps | np.isnan(to_floats(cells))
         elif pa.types.is_string(cells.type) or pa.types.is_large_string(cells.type):
             gaps = gaps | ((codes < 0) & _find_blank(cells))
         self.missing += int(gaps.sum())
@@ -274,7 +274,7 @@ def split_numbers(counts: Mapping[Value, int]) -> tuple[Doubles, Counter[Value]]
     >>> split_numbers(Counter({"1.5": 2, "x": 3, "nan": 1}))
     (array([1.5, 1.5]), Counter({'x': 3, 'nan': 1}))
     """
-    numbers = {text: written for text in counts if math.isfinite(written := number(text))}
+    numbers = {text: written for text in counts if math.isfinite(written := to_float(text))}
     texts = Counter({text: count for text, count in counts.items() if text not in numbers})
     repeats = [counts[text] for text in numbers]
     return np.repeat(np.array([*numbers.values()], np.float64), np.array(repeats, np.int64)), texts
@@ -284,7 +284,7 @@ def read_numbers(cells: pa.Array) -> Doubles:
     """Return the finite numbers of a numeric column."""
     if pa.types.is_null(cells.type):
         return np.zeros(0)
-    numbers: Doubles = numbers_of(cells).astype(np.float64)
+    numbers: Doubles = to_floats(cells).astype(np.float64)
     return numbers[np.isfinite(numbers)]
 
 
@@ -297,8 +297,8 @@ def read_largest_numbers(cells: pa.Array) -> Doubles:
     if pa.types.is_null(cells.type):
         return np.zeros(0)
     cells = cells.drop_null()
-    numbers: Doubles = numbers_of(cells.flatten()).astype(np.float64)
-    rows = np.repeat(np.arange(len(cells)), values(pc.list_value_length(cells)))
+    numbers: Doubles = to_floats(cells.flatten()).astype(np.float64)
+    rows = np.repeat(np.arange(len(cells)), view_values(pc.list_value_length(cells)))
     order = np.lexsort((np.abs(numbers), rows))[::-1]
     order = order[np.isfinite(numbers[order])]
     largest: Doubles = numbers[order[np.unique(rows[order], return_index=True)[1]]]
@@ -315,7 +315,7 @@ def _convert_value(value: Any) -> Value | None:
         return value if value.strip() else None
     if value is None or isinstance(value, bool):
         return value
-    size = number(value)
+    size = to_float(value)
     if not abs(size) < 2**63:
         return None
     return int(value) if size == int(size) else size
@@ -332,10 +332,10 @@ def _decode(cells: pa.Array) -> pa.Array:
 
 def find_missing(cells: pa.Array) -> Booleans:
     """Return the mask of missing cells."""
-    gaps = missing(cells)
+    gaps = mask_missing(cells)
     return np.zeros(len(cells), bool) if gaps is None else gaps
 
 
 def _find_blank(cells: pa.Array) -> Booleans:
-    found: Booleans = values(pc.equal(pc.utf8_trim_whitespace(cells.cast(pa.string())), ""))
+    found: Booleans = view_values(pc.equal(pc.utf8_trim_whitespace(cells.cast(pa.string())), ""))
     return found

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boltdp._arrays import Doubles
-from boltdp.encoding.declared_values import Matcher, Value, check_count, check_values, format_value
+from boltdp.encoding.declared_values import Matcher, Value, check_value_count, check_values, format_value
 from boltdp.errors import ParameterError, check_number, show_value
 from boltdp.losses import Loss
 from boltdp.privacy.training_problem import MIN_CLASS_WEIGHT
@@ -178,7 +178,7 @@ class Classes(Target):
 
     def __post_init__(self) -> None:
         check_name(self.column, what="label")
-        check_count(self.values, MAX_CLASSES, "classes")
+        check_value_count(self.values, MAX_CLASSES, "classes")
         object.__setattr__(self, "values", check_values(self.values, what="classes"))
         if len(self.values) < 2:
             raise ParameterError(f"classes must be at least 2 values, got {list(self.values)}")
@@ -307,7 +307,7 @@ class Classes(Target):
 
     def _order_class_weights(self, asked: ClassWeights) -> Sequence[float]:
         if isinstance(asked, Mapping):
-            weights, matcher = [1.0] * len(self.values), Matcher.of(self.values)
+            weights, matcher = [1.0] * len(self.values), Matcher.from_values(self.values)
             for value, weight in zip(check_values(asked, what="class_weights"), asked.values(), strict=True):
                 index = matcher.texts.get(format_value(value))
                 if index is None:

@@ -41,6 +41,8 @@ def train_groups(groups: PostgresGroups, plans: Sequence[Plan], context: Context
         for prepared, schema, plan in zip(tables, standardize(tables), plans, strict=True):
             with prepared:  # drops the table of a group as early as possible
                 models.append(
-                    train_prepared(prepared.read_by(schema.encoding.feature_map), schema, plan.certificate, context)
+                    train_prepared(
+                        prepared.with_feature_map(schema.encoding.feature_map), schema, plan.certificate, context
+                    )
                 )
     return [replace(model, trained_where=groups.where) for model in models]

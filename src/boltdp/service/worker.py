@@ -22,7 +22,7 @@ from psycopg import sql
 from psycopg.rows import class_row
 
 from boltdp import _interrupts
-from boltdp._files.sealed import digest
+from boltdp._files.sealed import compute_digest
 from boltdp.algorithms import ALGORITHMS
 from boltdp.context import Context
 from boltdp.engines.base import check_columns
@@ -347,8 +347,8 @@ class Worker:
             account = Account(self._ledger, request.dataset)
             with account.charged(work.charge(budget), drawn=lambda: context.randomness.drawn) as reservation:
                 models = work.train(context)
-                digests = [digest(model.to_dict()) for model in models.values()]
-                reservation.commit(digests[0] if work.groups is None else digest({"models": digests}))
+                digests = [compute_digest(model.to_dict()) for model in models.values()]
+                reservation.commit(digests[0] if work.groups is None else compute_digest({"models": digests}))
         except BudgetExceeded:
             self._reset(request, "charged_to")
             raise Refused("over budget") from None

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from boltdp import algorithms
-from boltdp._charts import picture
-from boltdp._files import write_text
+from boltdp._charts import save_figure
+from boltdp._files.outputs import write_text
 from boltdp.context import Context
 from boltdp.errors import BoltdpError, ParameterError, check_whole_number
 from boltdp.privacy.events.event import Analysis
@@ -231,7 +231,7 @@ def compare(
                         training, testing = prepare(briefly, used)
                         if repeat:
                             training.reshuffle(context.seed + repeat)
-                training, testing = (part.read_by(used.encoding.feature_map) for part in (training, testing))
+                training, testing = (part.with_feature_map(used.encoding.feature_map) for part in (training, testing))
                 start = time.perf_counter()
                 model = train_prepared(training, used, certificate, own)
                 seconds = time.perf_counter() - start
@@ -247,7 +247,7 @@ def compare(
 def draw(comparison: Comparison, path: str | Path) -> None:
     """Save a plot of accuracy and run time against epsilon, with error bars of one standard deviation."""
     summaries = comparison.summaries()
-    with picture(path, across=2, size=(10, 4.5)) as (figure, ((*axes,),)):
+    with save_figure(path, across=2, size=(10, 4.5)) as (figure, ((*axes,),)):
         for algorithm in dict.fromkeys(summary.algorithm for summary in summaries):
             mine = sorted((one for one in summaries if one.algorithm == algorithm), key=lambda one: one.epsilon or 0.0)
             label = algorithm if all(one.private for one in mine) else f"{algorithm} (not private)"

@@ -10,10 +10,10 @@ import numpy.typing as npt
 
 from boltdp._arrays import Doubles
 from boltdp.context import Context
-from boltdp.encoding.python_cells import matrix
+from boltdp.encoding.python_cells import to_matrix
 from boltdp.engines import use_source
 from boltdp.engines.base import Engine, scan_rows
-from boltdp.engines.in_memory import rows_of
+from boltdp.engines.in_memory import wrap_rows
 from boltdp.errors import show_hints
 from boltdp.model import Model
 
@@ -40,9 +40,9 @@ def predict_proba(model: Model, source: Any, context: Context | None = None, **o
 def _score(model: Model, source: Any, context: Context | None, options: dict[str, Any]) -> Doubles:
     with show_hints():
         if isinstance(source, list):
-            source = matrix(source)
+            source = to_matrix(source)
         if isinstance(source, np.ndarray) or hasattr(source, "tocsr"):
-            source = rows_of(model.schema, source)
+            source = wrap_rows(model.schema, source)
         with use_source(source, **options) as engine:
             margins = [*score_batches(model, engine, context)]
     return np.concatenate([np.empty((0, len(model.weights))), *margins])

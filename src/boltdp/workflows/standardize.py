@@ -124,7 +124,7 @@ def prepare_rows(
                 schema = standardize_schema(unprojected, schema, event, context.randomness, rows=rows)
     with engine.prepare(schema, context.start_stage("preparing", rows), ordered=ordered) as prepared:
         schema = standardize_schema(prepared, schema, event, context.randomness, rows=rows)
-        yield prepared.read_by(schema.encoding.feature_map), schema
+        yield prepared.with_feature_map(schema.encoding.feature_map), schema
 
 
 def standardize_schema(
@@ -161,7 +161,7 @@ def derive_standardization(schema: Schema, released: ReleasedMoments) -> Standar
     """
     rules, numbers, half = schema.encoding.rules, _find_numbers(schema), STEP_HEIGHT / 2.0
     prior = np.concatenate([rule.expected_means for rule in rules])
-    counts = [count for rule in rules for count in (rule.numbers, len(rule.places), len(rule.values))]
+    counts = [count for rule in rules for count in (rule.number_count, len(rule.places), len(rule.values))]
     steps = np.repeat([False, True, False] * len(rules), counts)
     lowest, highest = np.where(numbers, -1.0, np.where(steps, -half, 0.0)), np.where(steps, half, 1.0)
     means = np.clip(released.means, lowest, highest)
@@ -190,4 +190,4 @@ def derive_standardization(schema: Schema, released: ReleasedMoments) -> Standar
 
 def _find_numbers(schema: Schema) -> Booleans:
     """Return the mask of the features that are numbers, not categories or steps."""
-    return np.concatenate([np.arange(rule.features) < rule.numbers for rule in schema.encoding.rules])
+    return np.concatenate([np.arange(rule.feature_count) < rule.number_count for rule in schema.encoding.rules])

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from boltdp._files.sealed import digest
+from boltdp._files.sealed import compute_digest
 from boltdp.context import Context
 from boltdp.engines import use_source
 from boltdp.engines.base import Engine
@@ -134,7 +134,7 @@ def draft_private_schema(
         return _draft_planned(engine, label, plan, rows, context)
     with account.charged(Release(plan.budget, plan.event), drawn=lambda: context.randomness.drawn) as reservation:
         text = _draft_planned(engine, label, plan, rows, context)
-        reservation.commit(digest({"draft": text}))
+        reservation.commit(compute_digest({"draft": text}))
     return text
 
 

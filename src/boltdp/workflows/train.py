@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from boltdp._files.sealed import digest
+from boltdp._files.sealed import compute_digest
 from boltdp.algorithms import Job, get_algorithm
 from boltdp.algorithms._base import check_row_count
 from boltdp.context import Context
@@ -74,7 +74,7 @@ def run_charged(
     check_person_id(schema, engine.columns(), context)
     with account.charged(charge, drawn=lambda: context.randomness.drawn) as reservation:
         model = run()
-        reservation.note(digest(model.to_dict()))
+        reservation.note(compute_digest(model.to_dict()))
     return model
 
 

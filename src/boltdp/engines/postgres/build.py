@@ -23,7 +23,7 @@ VERSION = re.findall(r"default_version = '(.*)'", (SOURCES / "boltdp.control").r
 USABLE_VERSIONS = re.compile(r"0\.2\.\d+")
 
 
-def why_unusable(version: str) -> str | None:
+def explain_unusable(version: str) -> str | None:
     """Explain why an installed version cannot be used; None if it can."""
     if USABLE_VERSIONS.fullmatch(version):
         return None
@@ -81,7 +81,7 @@ def check_build(pg_config: str | Path = "pg_config") -> list[Finding]:
     return findings
 
 
-def install(pg_config: str | Path = "pg_config") -> None:
+def install_extension(pg_config: str | Path = "pg_config") -> None:
     """Build the extension and install it for the server of a pg_config."""
     for finding in check_build(pg_config):
         if not finding.ok:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -162,11 +163,7 @@ def _read_checks(run_query: RunQuery, tables: Sequence[int]) -> dict[int, list[d
 
 
 def read_check(text: str) -> dict[str, Declaration]:
-    """Parse a constraint printed by `pg_get_expr` to declarations by column name. The column of a domain is VALUE.
-
-    >>> read_check("((sex)::text = ANY ((ARRAY['F'::bpchar, 'M'::bpchar])::text[]))")["sex"].values
-    ('F', 'M')
-    """
+    """Parse a constraint printed by `pg_get_expr` to declarations by column name. The column of a domain is VALUE."""
     declared: dict[str, Declaration] = {}
     for name, declaration in _read_terms(_parse_items(text)):
         declared[name] = declared.get(name, Declaration()) & declaration
@@ -191,7 +188,7 @@ _NORM_FUNCTIONS = ("vector_norm", "l2_norm")
 
 
 def _parse_items(text: str) -> list[_Item]:
-    """Parse an expression, except operators and without casts; return no items if it has an unknown form."""
+    """Parse an SQL expression to nested items, without casts; return no items if it has an unknown form."""
     open_groups: list[list[_Item]] = [[]]
     text, at = text.strip(), 0
     while at < len(text):
@@ -219,13 +216,13 @@ def _join_group(before: list[_Item], group: list[_Item], end: str) -> _Item:
     """Return the item of a group, and remove the name of a function or the word ARRAY before it."""
     if end == "]":
         is_list = before[-1:] == [("word", "ARRAY")] and before.pop()
-        return ("list", _split(group, _COMMA)) if is_list else ("other",)
+        return ("list", _split_items(group, _COMMA)) if is_list else ("other",)
     if before and before[-1][0] == "name":
-        return ("call", before.pop()[1], _split(group, _COMMA))
+        return ("call", before.pop()[1], _split_items(group, _COMMA))
     return group[0] if len(group) == 1 else ("group", group)
 
 
-def _split(items: list[_Item], separator: _Item) -> list[list[_Item]]:
+def _split_items(items: list[_Item], separator: _Item) -> list[list[_Item]]:
     parts: list[list[_Item]] = [[]]
     for item in items:
         if item == separator:
@@ -241,10 +238,10 @@ def _read_terms(items: list[_Item]) -> Iterator[tuple[str, Declaration]]:
         case [("group", inner)]:
             yield from _read_terms(inner)
         case _ if _AND in items:
-            for part in _split(items, _AND):
+            for part in _split_items(items, _AND):
                 yield from _read_terms(part)
         case _ if _OR in items:
-            yield from _read_alternatives(_split(items, _OR))
+            yield from _read_alternatives(_split_items(items, _OR))
         case [("name", name), ("mark", "="), ("word", "ANY"), ("list", values)]:
             if all(len(value) == 1 and value[0][0] == "literal" for value in values):
                 yield name, Declaration(values=tuple(value[0][1] for value in values))
@@ -286,10 +283,7 @@ def _read_comparison(item: _Item, comparison: str, text: str) -> Iterator[tuple[
 
 def _parse_number(text: str) -> int | float | None:
     """Parse a finite number; return None for any other text."""
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    if not math.isfinite(number):
-        return None
-    return int(text) if text.lstrip("-").isdecimal() else number
+    with suppress(ValueError):
+        if math.isfinite(number := float(text)):
+            return int(text) if text.lstrip("-").isdecimal() else number
+    return None

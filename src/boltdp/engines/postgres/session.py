@@ -21,7 +21,7 @@ import psycopg
 from psycopg import sql
 
 from boltdp._arrays import Integers
-from boltdp.engines.postgres.build import why_unusable
+from boltdp.engines.postgres.build import explain_unusable
 from boltdp.engines.postgres.declared_schema import Field
 from boltdp.errors import DataError
 from boltdp.schema.source_columns import BATCH_ROWS
@@ -275,7 +275,7 @@ class Session:
             problem = "the session is read-only, so no temporary table can be made"
         if not own_schema:
             problem = "the schema boltdp belongs to another role than the extension, which could change what is run"
-        return why_unusable(version) or problem
+        return explain_unusable(version) or problem
 
     def describe_fields(self, source: Composed, *, user_path: bool = False) -> list[Field]:
         """Return the columns of a source, which the server describes without reading a row."""

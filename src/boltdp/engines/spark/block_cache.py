@@ -30,14 +30,14 @@ rm -rf "$1"
 """
 
 
-def local_directory() -> str | None:
+def find_local_directory() -> str | None:
     """Return the local directory of the executor, which Spark removes at the end."""
     return (os.environ.get("SPARK_LOCAL_DIRS") or "").split(",")[0] or None
 
 
-def save(run: str, name: str, rows: PackedRows) -> None:
-    """Save a block under a name, if there is room for it."""
-    folder = _run_folder(run)
+def save_block(run: str, name: str, rows: PackedRows) -> None:
+    """Save a block of packed rows in the executor's cache under a name, if there is room for it."""
+    folder = _get_run_folder(run)
     with suppress(OSError):
         _create_folder(folder)
         aside = folder / secrets.token_hex(8)
@@ -52,33 +52,30 @@ def save(run: str, name: str, rows: PackedRows) -> None:
             raise
 
 
-def load(run: str, name: str, *, width: int, rows: int | None = None) -> PackedRows | None:
+def load_block(run: str, name: str, *, width: int, rows: int | None = None) -> PackedRows | None:
     """Return a memory map of a block, or None if it is missing or has another number of rows."""
-    try:
-        with open(_run_folder(run) / name, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            if size % (4 * width) or (rows is not None and size != 4 * rows * width):
-                return None
+    with suppress(OSError), open(_get_run_folder(run) / name, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size % (4 * width) == 0 and (rows is None or size == 4 * rows * width):
             data = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) if size else b""
-    except OSError:
-        return None
-    return np.frombuffer(data, np.float32).reshape(-1, width)
+            return np.frombuffer(data, np.float32).reshape(-1, width)
+    return None
 
 
-def touch(run: str) -> None:
+def restart_timeout(run: str) -> None:
     """Restart the timeout after which the watchdog removes the blocks."""
     with suppress(OSError):
-        os.utime(_run_folder(run))
+        os.utime(_get_run_folder(run))
 
 
-def remove(run: str) -> None:
+def remove_blocks(run: str) -> None:
     """Remove the blocks of a run from this executor."""
-    shutil.rmtree(_run_folder(run), ignore_errors=True)
+    shutil.rmtree(_get_run_folder(run), ignore_errors=True)
 
 
-def _run_folder(run: str) -> Path:
+def _get_run_folder(run: str) -> Path:
     """Return the folder of a run; without a local directory, a path where nothing can be created."""
-    return Path(local_directory() or os.devnull) / f"boltdp-{run}"
+    return Path(find_local_directory() or os.devnull) / f"boltdp-{run}"
 
 
 def _create_folder(folder: Path) -> None:

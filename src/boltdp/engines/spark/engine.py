@@ -18,7 +18,14 @@ from boltdp.engines.base import Engine, PreparedRows, Slice, check_columns, chec
 from boltdp.engines.person_limit import check_person_id
 from boltdp.engines.spark import executor_tasks
 from boltdp.engines.spark.executor_tasks import Window
-from boltdp.engines.spark.prepared_rows import Blocks, Place, PreparedBlocks, Stored, iterate_rows, part_bounds
+from boltdp.engines.spark.prepared_rows import (
+    Blocks,
+    Place,
+    PreparedBlocks,
+    StoredBlocks,
+    choose_partition_bounds,
+    iterate_rows,
+)
 from boltdp.engines.spark.session import Session, silence_pyspark
 from boltdp.errors import DataError, ParameterError, list_names, suggest_names
 from boltdp.schema.schema import Schema
@@ -104,25 +111,24 @@ class SparkEngine(Engine):
         return self._count
 
     @cached_property
-    def _types(self) -> dict[str, Any]:
-        """Spark's types of the columns."""
+    def _spark_types(self) -> dict[str, Any]:
         fields = self._session.ask(lambda: self._frame.schema.fields, "the columns cannot be read", names_only=True)
         check_names([field.name for field in fields])
         return {field.name: field.dataType for field in fields}
 
     def _spark_type(self, name: str) -> str:
-        return type(self._types.get(name)).__name__
+        return type(self._spark_types.get(name)).__name__
 
     def columns(self) -> dict[str, ColumnType]:
-        return {name: _column_type(spark) for name, spark in self._types.items()}
+        return {name: _column_type(spark) for name, spark in self._spark_types.items()}
 
     def batches(
         self, columns: Sequence[str], keep: Sequence[str] = (), *, parse: Mapping[str, Kind] | None = None
     ) -> Iterator[pa.RecordBatch]:
         del parse  # every column has a type
         names = [*columns, *keep]
-        for shipped in self._ship([*dict.fromkeys(names)], None):
-            yield executor_tasks.arrow_batch(shipped).select(names)
+        for result in self._collect_results([*dict.fromkeys(names)], None):
+            yield executor_tasks.deserialize_batch(result).select(names)
 
     def slice(self, start: int, stop: int) -> SparkSlice:
         return SparkSlice(self, start, stop)
@@ -131,9 +137,9 @@ class SparkEngine(Engine):
         self, schema: Schema, work: Callable[[PackedRows], R], context: Context, *, label: bool = True
     ) -> Iterator[R]:
         names = schema.sources
-        make = executor_tasks.EncodedWork(schema, context.on_bad_row, work)
-        for shipped in self._ship([*names, schema.label] if label else names, make):
-            yield pickle.loads(executor_tasks.reveal(shipped))
+        make = executor_tasks.EncodedFunction(schema, context.on_bad_row, work)
+        for result in self._collect_results([*names, schema.label] if label else names, make):
+            yield pickle.loads(executor_tasks.unmask_bytes(result))
 
     def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> PreparedRows:
         return self._prepare_range(schema, context, 0, self.count(), ordered=ordered)
@@ -147,36 +153,36 @@ class SparkEngine(Engine):
         check_columns(schema, self.columns())
         check_person_id(schema, self.columns(), context)
         rows, names = self.count(), [*schema.sources, schema.label]
-        session, width = self._session, 1 + schema.encoding.cells
+        session, width = self._session, 1 + schema.encoding.cell_count
         whole = (start, stop) == (0, rows)
         if schema.person_id is None or schema.max_rows_per_person is None:
             source, batches, files = self._select_columns(names, placed=ordered or not whole)
         else:
             # The session's number of shuffle partitions is too large for few rows.
-            parts = len(part_bounds(rows, width=width, scanned=rows, parts=self.parts)) - 1
+            parts = len(choose_partition_bounds(rows, width=width, scanned=rows, parts=self.parts)) - 1
             counted = self._limit_rows_per_person(names, schema.person_id, schema.max_rows_per_person, parts=parts)
             source, batches, files = self._select_columns(names, placed=False, frame=counted)
         # Ordered rows are scanned at most once before they are permuted, so caching them does not pay.
         run = session.new_run() if whole and not ordered else None
-        encode = executor_tasks.Encode(schema, context.on_bad_row, batches, run=run)
+        encode = executor_tasks.EncodeTask(schema, context.on_bad_row, batches, run=run)
         context.report_rows(0)
-        stored = Stored(session, session.map_partitions(source, encode), width=width, run=run)
+        stored = StoredBlocks(session, session.map_partitions(source, encode), width=width, run=run)
         with ExitStack() as after:
             after.callback(stored.drop)
             if stored.rows != rows:
                 raise DataError(f"the data must keep its {rows} rows while it is read, and it has changed")
             starts = _start_positions(stored.places, files)
             if ordered:
-                bounds = part_bounds(stop - start, width=width, scanned=stored.parts, parts=self.parts)
+                bounds = choose_partition_bounds(stop - start, width=width, scanned=stored.parts, parts=self.parts)
                 blocks = Blocks(stored, starts=[at - start for at in starts], bounds=bounds, spool=self.spool)
-                blocks.move([(0, stop - start, context.seed)])
+                blocks.add_moves([(0, stop - start, context.seed)])
             elif whole:
                 blocks = Blocks(stored)
             else:
                 run, places = session.new_run(), stored.make_places(starts)
-                select = executor_tasks.SelectRange(places, Window(start, stop), width, run=run)
+                select = executor_tasks.SelectRangeTask(places, Window(start, stop), width, run=run)
                 selected = session.map_partitions(stored.frame, select)
-                blocks = Blocks(Stored(session, selected, width=width, run=run, rows=stop - start))
+                blocks = Blocks(StoredBlocks(session, selected, width=width, run=run, rows=stop - start))
             if ordered or whole:
                 after.pop_all()  # the blocks are used
         context.report_rows(stop - start)
@@ -276,7 +282,7 @@ class SparkEngine(Engine):
         names = {one["file"]: one["path"] for one in found if one["path"]}
         return (names, origin) if len(names) == len(found) else ({}, [])
 
-    def _ship(self, columns: Sequence[str], make: executor_tasks.EncodedWork | None) -> Iterator[bytes]:
+    def _collect_results(self, columns: Sequence[str], make: executor_tasks.EncodedFunction | None) -> Iterator[bytes]:
         """Yield the results of `make` for batches of rows, or the batches themselves, in the original order.
 
         The executors compute and persist all results, which are then sent here one after another, after a shuffle if
@@ -284,8 +290,8 @@ class SparkEngine(Engine):
         """
         session = self._session
         source, batches, files = self._select_columns(columns, placed=True, encoded=make is not None)
-        frame = session.map_partitions(source, executor_tasks.Ship(batches, make))
-        stored = Stored(session, frame, fault="the rows cannot be read")
+        frame = session.map_partitions(source, executor_tasks.CollectTask(batches, make))
+        stored = StoredBlocks(session, frame, fault="the rows cannot be read")
         try:
             places = stored.places
             order = sort_by_file(places, files)
@@ -294,7 +300,7 @@ class SparkEngine(Engine):
                 targets = {
                     (places[i].part, places[i].number): target for target, (_, run) in enumerate(runs) for i in run
                 }
-                frame = session.map_partitions(frame, executor_tasks.Order(targets))
+                frame = session.map_partitions(frame, executor_tasks.AssignTask(targets))
                 frame = frame.repartitionById(1 + max(targets.values()), "target").sortWithinPartitions("number")
             for one in iterate_rows(session, frame):
                 yield bytes(one["packed"])
@@ -377,9 +383,4 @@ def _column_type(spark: Any) -> ColumnType:
 
 
 def _quote_name(name: str) -> str:
-    """Quote a column name.
-
-    >>> _quote_name("a.b`c")
-    '`a.b``c`'
-    """
     return "`" + name.replace("`", "``") + "`"

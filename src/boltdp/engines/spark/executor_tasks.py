@@ -29,11 +29,11 @@ import pyarrow as pa
 from boltdp._arrays import Booleans, Integers, PackedRows
 from boltdp._version import __version__
 from boltdp.context import Context
-from boltdp.encoding.arrow_buffers import missing, values
+from boltdp.encoding.arrow_buffers import mask_missing, view_values
 from boltdp.encoding.declared_values import OnBadRow
 from boltdp.encoding.encode import Encoder
 from boltdp.engines.local_store import LocalRows, MemoryStore, store_rows
-from boltdp.engines.prepared_rows import Partition, Passes, run_part
+from boltdp.engines.prepared_rows import Partition, PassProgress, run_partition
 from boltdp.engines.spark import block_cache
 from boltdp.errors import BoltdpError, DataError
 from boltdp.kernel import packed_rows, sgd
@@ -71,7 +71,7 @@ class Task(ABC):
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
-            yield from self.work(batches)
+            yield from self.process_partition(batches)
         except BoltdpError as fault:
             message = str(fault)
         except GeneratorExit:
@@ -81,21 +81,21 @@ class Task(ABC):
             raise RuntimeError(f"a task of boltdp failed: {type(error).__name__}") from None
         else:
             return
-        yield self.row(fault=message)
+        yield self.make_result(fault=message)
 
     @abstractmethod
-    def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Return the result for a partition."""
+    def process_partition(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the results of this task for the batches of one Spark partition."""
 
-    def row(self, **values: Any) -> pa.RecordBatch:
-        """Return a batch of one row of the result; values not given are NULL."""
+    def make_result(self, **values: Any) -> pa.RecordBatch:
+        """Return one row of the task's result as a batch; columns without a value are NULL."""
         names = [column.split() for column in self.columns.split(", ")]
         arrays = [pa.array([values.get(name)], _ARROW[kind]) for name, kind in names]
         return pa.RecordBatch.from_arrays(arrays, [name for name, _ in names])
 
 
-def partition_number() -> int:
-    """Return the number of the partition that this task processes."""
+def get_partition_number() -> int:
+    """Return the number of the Spark partition that this task processes."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -103,15 +103,15 @@ def partition_number() -> int:
     return int(context.partitionId())
 
 
-def rows_per_block(width: int) -> int:
-    """Return the number of rows of a full block."""
+def count_rows_per_block(width: int) -> int:
+    """Return how many packed rows of `width` numbers a full block holds."""
     return max(1, BLOCK_BYTES // (4 * width))
 
 
-def fingerprint(digests: Iterator[bytes] | Sequence[bytes]) -> bytes:
+def combine_digests(digests: Iterator[bytes] | Sequence[bytes]) -> bytes:
     """Combine the digests of blocks, independently of their order.
 
-    >>> fingerprint([b"a" * 16, b"b" * 16]) == fingerprint([b"b" * 16, b"a" * 16])
+    >>> combine_digests([b"a" * 16, b"b" * 16]) == combine_digests([b"b" * 16, b"a" * 16])
     True
     """
     total = sum(int.from_bytes(digest, "little") for digest in digests)
@@ -127,17 +127,17 @@ class BlockTask(Task):
 
     columns: ClassVar[str] = BLOCKS
 
-    def seal(
+    def make_block_result(
         self, rows: PackedRows, *, part: int, number: int, file: int = 0, split: int = 0, start: int = 0
     ) -> pa.RecordBatch:
-        """Return a block as a row of the result, with the digest of its rows and its place, and cache it."""
+        """Return a block of packed rows as a result, with its place and a digest of its rows, and cache it."""
         place = {"part": part, "number": number, "file": file, "split": split, "start": start}
         state = blake2b(struct.pack("<5q", *place.values()), key=self.key, digest_size=DIGEST_BYTES)
         state.update(rows.data.cast("B"))
         digest = state.digest()
         if self.run is not None:
-            block_cache.save(self.run, digest.hex(), rows)
-        return self.row(**place, rows=len(rows), digest=digest, packed=rows.tobytes())
+            block_cache.save_block(self.run, digest.hex(), rows)
+        return self.make_result(**place, rows=len(rows), digest=digest, packed=rows.tobytes())
 
 
 @dataclass(frozen=True)
@@ -152,8 +152,8 @@ class Batches:
     version: str = __version__  #: of the driver
     arrays: tuple[tuple[str, ...], ...] = ()
 
-    def runs(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, pa.RecordBatch]]:
-        """Yield the file, the start of the split and the rows of each run of rows from one split of a file."""
+    def split_by_file(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, pa.RecordBatch]]:
+        """Split batches where the file or its split changes; yield the file, the start of the split and the rows."""
         if self.version != __version__:
             raise DataError(f"the executors must have boltdp {self.version}, they have {__version__}")
         for batch in batches:
@@ -164,16 +164,16 @@ class Batches:
             if not self.placed or not batch.num_rows:
                 yield 0, 0, table
                 continue
-            file, split = map(values, batch.columns[-2:])
+            file, split = map(view_values, batch.columns[-2:])
             cuts = np.flatnonzero((np.diff(file) != 0) | (np.diff(split) != 0)) + 1
             for start, stop in zip([0, *cuts.tolist()], [*cuts.tolist(), len(table)], strict=True):
                 yield int(file[start]), int(split[start]), table.slice(start, stop - start)
 
 
 def _unpack_columns(cells: pa.Array, count: int) -> Iterator[pa.Array]:
-    """Yield the columns of arrays of this length, with NaN for missing values, as in the encoder."""
+    """Yield the `count` columns that Spark sent as one array column, with NaN for missing values."""
     floats = cells.flatten()
-    numbers, gaps = values(floats), missing(floats)
+    numbers, gaps = view_values(floats), mask_missing(floats)
     if gaps is not None:
         numbers = np.where(gaps, numbers.dtype.type(np.nan), numbers)
     for column in np.ascontiguousarray(numbers.reshape(-1, count).T):
@@ -181,20 +181,20 @@ def _unpack_columns(cells: pa.Array, count: int) -> Iterator[pa.Array]:
 
 
 @dataclass(frozen=True)
-class Encode(BlockTask):
+class EncodeTask(BlockTask):
     """Encodes the columns of the source to packed blocks, in the order in which Spark reads them."""
 
     schema: Schema
     on_bad_row: OnBadRow
     batches: Batches
 
-    def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def process_partition(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         encoder = Encoder(self.schema.encoding, on_bad_row=self.on_bad_row)
-        block = np.empty((rows_per_block(encoder.width), encoder.width), np.float32)
-        part, number = partition_number(), 0
-        for (file, split), runs in groupby(self.batches.runs(batches), key=itemgetter(0, 1)):
+        block = np.empty((count_rows_per_block(encoder.width), encoder.width), np.float32)
+        part, number = get_partition_number(), 0
+        for (file, split), runs in groupby(self.batches.split_by_file(batches), key=itemgetter(0, 1)):
             for rows in _fill_blocks(encoder, (table for *_, table in runs), block):
-                yield self.seal(rows, part=part, number=number, file=file, split=split)
+                yield self.make_block_result(rows, part=part, number=number, file=file, split=split)
                 number += 1
 
 
@@ -215,59 +215,60 @@ def _fill_blocks(encoder: Encoder, tables: Iterator[pa.RecordBatch], block: Pack
 
 
 @dataclass(frozen=True)
-class Ship(Task):
+class CollectTask(Task):
     """Sends the results of `make` for the source's batches, or the batches themselves, to the driver."""
 
     batches: Batches
-    make: EncodedWork | None
+    make: EncodedFunction | None
 
     columns: ClassVar[str] = BLOCKS
 
-    def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        part, number = partition_number(), 0
-        make = arrow_bytes if self.make is None else self.make.start()
-        for file, split, table in self.batches.runs(batches):
+    def process_partition(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        part, number = get_partition_number(), 0
+        make = serialize_batch if self.make is None else self.make.compile()
+        for file, split, table in self.batches.split_by_file(batches):
             for at in range(0, len(table), MAX_BATCH_ROWS):
                 chunk = table.slice(at, MAX_BATCH_ROWS)
                 packed = make(chunk)
                 if self.make is not None:
-                    packed = hide(packed, self.make.key + struct.pack("<2q", part, number))
+                    packed = mask_bytes(packed, self.make.key + struct.pack("<2q", part, number))
                 place = {"part": part, "number": number, "file": file, "split": split, "start": 0}
-                yield self.row(**place, rows=len(chunk), digest=b"", packed=packed)
+                yield self.make_result(**place, rows=len(chunk), digest=b"", packed=packed)
                 number += 1
 
 
 @dataclass(frozen=True)
-class EncodedWork:
-    """A function of encoded rows, whose results are masked by `hide` with this key."""
+class EncodedFunction:
+    """A function of encoded rows, whose results are masked by `mask_bytes` with this key."""
 
     schema: Schema
     on_bad_row: OnBadRow
     work: Callable[[PackedRows], object]
     key: bytes = field(default_factory=lambda: secrets.token_bytes(KEY_BYTES))
 
-    def start(self) -> Callable[[pa.RecordBatch], bytes]:
+    def compile(self) -> Callable[[pa.RecordBatch], bytes]:
+        """Return a function that encodes a batch, calls `work` with its rows, and pickles the result."""
         encoder = Encoder(self.schema.encoding, on_bad_row=self.on_bad_row)
         return lambda batch: pickle.dumps(self.work(encoder.encode(batch)))
 
 
 @dataclass(frozen=True)
-class Order(Task):
-    """Assigns shipped results to partitions, by the part and number of each."""
+class AssignTask(Task):
+    """Assigns the results of `CollectTask` to target partitions, by the part and number of each."""
 
     targets: Mapping[tuple[int, int], int]
 
     columns: ClassVar[str] = ORDERED
 
-    def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def process_partition(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for one in read_rows(batches):
             target = self.targets.get((one["part"], one["number"]))
             if target is None:
                 raise DataError(CHANGED)
-            yield self.row(target=target, number=one["number"], packed=one["packed"].to_pybytes())
+            yield self.make_result(target=target, number=one["number"], packed=one["packed"].to_pybytes())
 
 
-def arrow_bytes(batch: pa.RecordBatch) -> bytes:
+def serialize_batch(batch: pa.RecordBatch) -> bytes:
     """Serialize a batch in Arrow's stream format."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
@@ -275,8 +276,8 @@ def arrow_bytes(batch: pa.RecordBatch) -> bytes:
     return bytes(sink.getvalue())
 
 
-def arrow_batch(data: bytes) -> pa.RecordBatch:
-    """Deserialize the batch of `arrow_bytes`."""
+def deserialize_batch(data: bytes) -> pa.RecordBatch:
+    """Return the batch that `serialize_batch` has serialized."""
     with pa.ipc.open_stream(data) as reader:
         return reader.read_next_batch()
 
@@ -330,7 +331,7 @@ class Window:
     stop: int
 
     def select_rows(self, start: int, rows: PackedRows) -> PackedRows:
-        """Return those of the rows from position `start` on that are in the window."""
+        """Return the part of a block, whose first row is at position `start`, that is in this window of positions."""
         first, last = max(self.start - start, 0), min(self.stop - start, len(rows))
         return rows[first : max(first, last)]
 
@@ -340,18 +341,18 @@ ALL_ROWS = Window(0, (1 << 63) - 1)
 
 
 @dataclass(frozen=True)
-class SelectRange(BlockTask):
+class SelectRangeTask(BlockTask):
     """Selects the rows of a window of original positions from all blocks, in any order."""
 
     places: Places
     window: Window
     width: int
 
-    def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def process_partition(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for block in read_blocks(batches, self.width):
             rows = self.window.select_rows(block.check_start(self.places), block.rows)
             if len(rows):
-                yield self.seal(rows, part=block.part, number=block.number)
+                yield self.make_block_result(rows, part=block.part, number=block.number)
 
 
 #: Start and stop of a range of rows, and the seed that permutes them.
@@ -359,7 +360,7 @@ Move: TypeAlias = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class Scatter(Task):
+class ScatterTask(Task):
     """Computes the new positions of rows and splits each block by ranges of positions.
 
     Rows of a move are permuted, others keep their positions, and rows outside all ranges are dropped. Moves are sorted
@@ -374,10 +375,10 @@ class Scatter(Task):
 
     columns: ClassVar[str] = CHUNKS
 
-    def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def process_partition(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         starts, stops = (np.array(edges, np.int64) for edges in zip(*self.ranges, strict=True))
         for block in read_blocks(batches, self.width):
-            positions = self._positions(block.check_start(self.places), len(block.rows))
+            positions = self._compute_positions(block.check_start(self.places), len(block.rows))
             parts = np.searchsorted(starts, positions, side="right") - 1
             met = np.flatnonzero((parts >= 0) & (positions < stops[parts]))
             order = met[np.argsort(parts[met], kind="stable")]
@@ -389,10 +390,10 @@ class Scatter(Task):
             for part in np.flatnonzero(counts).tolist():
                 of = slice(int(ends[part] - counts[part]), int(ends[part]))
                 goal = slots[of].tobytes()
-                yield self.row(part=part, slots=goal, packed=hide(rows[of].tobytes(), self.key + goal))
+                yield self.make_result(part=part, slots=goal, packed=mask_bytes(rows[of].tobytes(), self.key + goal))
 
-    def _positions(self, at: int, count: int) -> Integers:
-        """Return the new positions of `count` rows from position `at` on."""
+    def _compute_positions(self, at: int, count: int) -> Integers:
+        """Return the positions after all moves of the `count` rows that start at position `at`."""
         positions = np.arange(at, at + count)
         # Starts with the first move that ends after the first row.
         for start, stop, seed in self.moves[bisect_right(self.moves, at, key=lambda move: move[1]) :]:
@@ -407,7 +408,7 @@ class Scatter(Task):
 def gather_rows(
     batches: Iterator[pa.RecordBatch], sizes: Sequence[int], width: int, memory_bytes: int
 ) -> dict[int, PackedRows]:
-    """Sort the chunks of a partition into the rows of ranges, by the number of the range.
+    """Collect the chunks of a partition to the sorted rows of each range of positions, by the range's number.
 
     Each row must be received exactly once.
     """
@@ -420,7 +421,7 @@ def gather_rows(
             ranges[part] = _allocate_rows(sizes[part], width, memory_bytes)
             seen[part] = np.zeros(sizes[part], np.bool_)
         slots = np.frombuffer(one["slots"], np.uint32).astype(np.int64)
-        rows = np.frombuffer(reveal(one["packed"]), np.float32).reshape(len(slots), -1)
+        rows = np.frombuffer(unmask_bytes(one["packed"]), np.float32).reshape(len(slots), -1)
         packed_rows.put_rows(rows, slots, ranges[part])
         seen[part][slots] = True
         received[part] += len(slots)
@@ -433,27 +434,29 @@ def _allocate_rows(rows: int, width: int, memory_bytes: int) -> PackedRows:
     """Return an array of rows, in memory or in an anonymous file."""
     if 4 * rows * width <= memory_bytes:
         return np.empty((rows, width), np.float32)
-    with tempfile.TemporaryFile(dir=block_cache.local_directory()) as file:
+    with tempfile.TemporaryFile(dir=block_cache.find_local_directory()) as file:
         return np.memmap(file, np.float32, "w+", shape=(rows, width))
 
 
 @dataclass(frozen=True)
-class PutInOrder(BlockTask):
+class GatherTask(BlockTask):
     """Sorts the chunks of a range into blocks."""
 
     bounds: tuple[int, ...]  #: the starts of ranges, and the end of the last
     width: int
     memory_bytes: int = MEMORY_BYTES
 
-    def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        step, sizes = rows_per_block(self.width), np.diff(self.bounds).tolist()
+    def process_partition(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        step, sizes = count_rows_per_block(self.width), np.diff(self.bounds).tolist()
         for part, rows in gather_rows(batches, sizes, self.width, self.memory_bytes).items():
             for number, at in enumerate(range(0, len(rows), step)):
-                yield self.seal(rows[at : at + step], part=part, number=number, start=self.bounds[part] + at)
+                yield self.make_block_result(
+                    rows[at : at + step], part=part, number=number, start=self.bounds[part] + at
+                )
 
 
 @dataclass(frozen=True)
-class Train(Task):
+class TrainTask(Task):
     """Runs all passes over each range, each with its own states."""
 
     parts: bytes  #: number of rows, states and seeds of passes of each range, by `pack_payload`
@@ -462,25 +465,25 @@ class Train(Task):
 
     columns: ClassVar[str] = RESULTS
 
-    def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def process_partition(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         parts: list[tuple[int, list[bytes], list[int | None]]] = unpack_payload(self.parts)
         sizes = [size for size, *_ in parts]
         for part, rows in gather_rows(batches, sizes, self.width, self.memory_bytes).items():
             size, initial, seeds = parts[part]
             states = [State.from_bytes(state) for state in initial]
             own = Partition(0, size, states, seeds)
-            with _spool(rows, shuffled=any(seed is not None for seed in seeds)) as prepared:
-                run_part(prepared, own, Passes([own], Context(seed=0, threads=1)))
-            yield self.row(part=part, result=hide_results(states, self.parts, part))
+            with _to_local_rows(rows, shuffled=any(seed is not None for seed in seeds)) as prepared:
+                run_partition(prepared, own, PassProgress([own], Context(seed=0, threads=1)))
+            yield self.make_result(part=part, result=pack_results(states, self.parts, part))
 
 
-def _spool(rows: PackedRows, *, shuffled: bool) -> LocalRows:
+def _to_local_rows(rows: PackedRows, *, shuffled: bool) -> LocalRows:
     """Return rows as local rows; those in a file that will be shuffled are copied to a store that supports it."""
     if not (isinstance(rows, np.memmap) and shuffled):
         return LocalRows(MemoryStore(rows), 0, len(rows))
     step = max(1, MEMORY_BYTES // (4 * rows.shape[1]))
     blocks = (rows[at : at + step] for at in range(0, len(rows), step))
-    return store_permuted(blocks, shape=rows.shape, directory=block_cache.local_directory(), memory_bytes=0)
+    return store_permuted(blocks, shape=rows.shape, directory=block_cache.find_local_directory(), memory_bytes=0)
 
 
 def store_permuted(
@@ -500,62 +503,53 @@ def store_permuted(
     return prepared
 
 
-def hide(data: bytes, key: bytes) -> bytes:
+def mask_bytes(data: bytes, key: bytes) -> bytes:
     """Mask bytes with a pseudorandom stream, so that compression cannot shorten them.
 
     Spark compresses closures, results and shuffles and logs their sizes, which would depend on weights, sums and rows.
     This is no encryption: the result contains the seed of the stream. Use each key once.
-
-    >>> one, other = hide(bytes(1000), b"key"), hide(bytes(1000), b"other")
-    >>> one == other, reveal(one) == reveal(other) == bytes(1000)
-    (False, True)
     """
     seed = blake2b(key, digest_size=16).digest()
-    return seed + _mask(np.frombuffer(data, np.uint8), seed).tobytes()
+    return seed + _apply_mask(np.frombuffer(data, np.uint8), seed).tobytes()
 
 
-def reveal(data: bytes) -> bytes:
-    """Undo `hide`."""
+def unmask_bytes(data: bytes) -> bytes:
+    """Return the bytes that `mask_bytes` has masked."""
     masked = np.frombuffer(data, np.uint8)
-    return _mask(masked[16:], masked[:16].tobytes()).tobytes()
+    return _apply_mask(masked[16:], masked[:16].tobytes()).tobytes()
 
 
-def _mask(data: npt.NDArray[np.uint8], seed: bytes) -> npt.NDArray[np.uint8]:
+def _apply_mask(data: npt.NDArray[np.uint8], seed: bytes) -> npt.NDArray[np.uint8]:
     stream = np.random.Philox(key=int.from_bytes(seed, "little")).random_raw(-(-len(data) // 8))
     return data ^ stream.view(np.uint8)[: len(data)]
 
 
 def pack_payload(objects: object) -> bytes:
-    """Pickle and mask objects, without pages of zeros, which empty sums have many of.
-
-    >>> data = pack_payload([bytes(10**6), b"x"])
-    >>> len(data) < 10**4, unpack_payload(data) == [bytes(10**6), b"x"]
-    (True, True)
-    """
+    """Pickle and mask objects, without pages of zeros, which empty sums have many of."""
     data = pickle.dumps(objects)
     pages = np.frombuffer(data + bytes(-len(data) % PAGE_BYTES), np.uint8).reshape(-1, PAGE_BYTES)
     nonzero = pages.any(axis=1)
     packed = pickle.dumps((len(data), np.packbits(nonzero).tobytes(), pages[nonzero].tobytes()))
-    return hide(packed, secrets.token_bytes(KEY_BYTES))
+    return mask_bytes(packed, secrets.token_bytes(KEY_BYTES))
 
 
 def unpack_payload(data: bytes) -> Any:
-    """Undo `pack_payload`."""
-    size, bits, nonzero = pickle.loads(reveal(data))
+    """Return the objects that `pack_payload` has packed."""
+    size, bits, nonzero = pickle.loads(unmask_bytes(data))
     pages = np.zeros((-(-size // PAGE_BYTES), PAGE_BYTES), np.uint8)
     met = np.unpackbits(np.frombuffer(bits, np.uint8), count=len(pages)).astype(np.bool_)
     pages[met] = np.frombuffer(nonzero, np.uint8).reshape(-1, PAGE_BYTES)
     return pickle.loads(pages.tobytes()[:size])
 
 
-def hide_results(results: Sequence[Summation] | Sequence[State], payload: bytes, part: int) -> bytes:
-    """Pickle and mask the sums or states of a part, with a key derived from the task's payload."""
-    return hide(pickle.dumps([each.to_bytes() for each in results]), payload[:16] + part.to_bytes(8, "little"))
+def pack_results(results: Sequence[Summation] | Sequence[State], payload: bytes, part: int) -> bytes:
+    """Serialize and mask the sums or states of a partition, with a key derived from the task's payload."""
+    return mask_bytes(pickle.dumps([each.to_bytes() for each in results]), payload[:16] + part.to_bytes(8, "little"))
 
 
-def read_results(data: bytes) -> list[bytes]:
-    """Undo `hide_results`; return the bytes of sums or states."""
-    return [*pickle.loads(reveal(data))]
+def unpack_results(data: bytes) -> list[bytes]:
+    """Return the serialized sums or states that `pack_results` has packed."""
+    return [*pickle.loads(unmask_bytes(data))]
 
 
 @dataclass(frozen=True)
@@ -566,34 +560,35 @@ class ScanTask(Task):
 
     columns: ClassVar[str] = RESULTS
 
-    def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def process_partition(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         fed = [
             State.from_bytes(one) if isinstance(one, bytes) else one.copy_empty()
             for one in unpack_payload(self.payload)
         ]
         digests, missing = [], []
-        for digest, rows in self.read(batches):
+        for digest, rows in self.read_blocks(batches):
             if rows is None:
                 missing.append(digest)
             else:
-                self.add(fed, rows)
+                self.add_block(fed, rows)
                 digests.append(digest)
         if digests or missing:
-            part, found = partition_number(), fingerprint(digests)
-            result = hide_results(fed, self.payload, part)
-            yield self.row(part=part, fingerprint=found, result=result, missing=b"".join(missing))
+            part, found = get_partition_number(), combine_digests(digests)
+            result = pack_results(fed, self.payload, part)
+            yield self.make_result(part=part, fingerprint=found, result=result, missing=b"".join(missing))
 
     @abstractmethod
-    def read(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[bytes, Any]]:
-        """Yield the digest and the rows of each block; None instead of rows: it is missing in the cache."""
+    def read_blocks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[bytes, Any]]:
+        """Yield the digest and the rows of each block, or None for rows that are missing in the cache."""
 
-    def add(self, fed: list[Any], rows: Any) -> None:
+    def add_block(self, fed: list[Any], rows: Any) -> None:
+        """Add the rows of a block to each of the sums or states `fed`."""
         for each in fed:
             each.add(rows)
 
 
 @dataclass(frozen=True)
-class Sum(ScanTask):
+class SumTask(ScanTask):
     """Computes the sums of a partition, over all blocks or those missing in a cached scan, and caches the blocks."""
 
     window: Window
@@ -601,17 +596,17 @@ class Sum(ScanTask):
     missed: frozenset[bytes] | None = None
     run: str | None = None
 
-    def read(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[bytes, PackedRows]]:
+    def read_blocks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[bytes, PackedRows]]:
         for block in read_blocks(batches, self.width):
             if self.missed is not None and block.digest not in self.missed:
                 continue
             if self.run is not None:
-                block_cache.save(self.run, block.digest.hex(), block.rows)
+                block_cache.save_block(self.run, block.digest.hex(), block.rows)
             yield block.digest, self.window.select_rows(block.start, block.rows)
 
 
 @dataclass(frozen=True)
-class SumCached(ScanTask):
+class CachedSumTask(ScanTask):
     """Computes the sums of a partition from cached blocks; Spark passes only their digests.
 
     The rows sampled by sums of a share are cached too. Spark never sees them, because their number is private.
@@ -621,53 +616,53 @@ class SumCached(ScanTask):
     run: str
     share: float = 1.0
 
-    def read(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[bytes, PackedRows | None]]:
-        block_cache.touch(self.run)
+    def read_blocks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[bytes, PackedRows | None]]:
+        block_cache.restart_timeout(self.run)
         for one in read_rows(batches):
             yield one["digest"], self._load_rows(one["digest"].hex(), one["rows"])
 
     def _load_rows(self, name: str, count: int) -> PackedRows | None:
         sample_name = f"{name}-{self.share!r}"
-        sample = None if self.share == 1.0 else block_cache.load(self.run, sample_name, width=self.width)
+        sample = None if self.share == 1.0 else block_cache.load_block(self.run, sample_name, width=self.width)
         if sample is not None:
             return sample
-        rows = block_cache.load(self.run, name, rows=count, width=self.width)
+        rows = block_cache.load_block(self.run, name, rows=count, width=self.width)
         if rows is None or self.share == 1.0:
             return rows
         sample = packed_rows.sample_packed_rows(rows, self.share)
-        block_cache.save(self.run, sample_name, sample)
+        block_cache.save_block(self.run, sample_name, sample)
         return sample
 
 
 @dataclass(frozen=True)
-class JoinSums(ScanTask):
+class JoinSumsTask(ScanTask):
     """Adds up the sums of several partitions, where they are too large to be added by the driver alone."""
 
-    def read(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[bytes, bytes | None]]:
+    def read_blocks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[bytes, bytes | None]]:
         for one in read_rows(batches):
             yield one["fingerprint"], one["result"]
             yield one["missing"], None
 
-    def add(self, fed: list[Any], rows: bytes) -> None:
+    def add_block(self, fed: list[Any], rows: bytes) -> None:
         join_results(fed, rows)
 
 
 def join_results(sums: Sequence[Summation], result: bytes) -> None:
-    """Add the partial sums of a task's result to `sums`."""
-    for each, summed in zip(sums, read_results(result), strict=True):
+    """Add the partial sums in the packed result of a task to `sums`."""
+    for each, summed in zip(sums, unpack_results(result), strict=True):
         other = each.copy_empty()
         other.update(summed)
         each.join(other)
 
 
 @dataclass(frozen=True)
-class Run(ScanTask):
+class PassTask(ScanTask):
     """Runs a pass of the states over the rows of one part of the blocks, in order."""
 
     window: Window
     width: int
 
-    def read(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[bytes, PackedRows]]:
+    def read_blocks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[bytes, PackedRows]]:
         expected = None
         for block in read_blocks(batches, self.width):
             if expected is not None and block.start != expected:
@@ -675,19 +670,19 @@ class Run(ScanTask):
             expected = block.start + len(block.rows)
             yield block.digest, self.window.select_rows(block.start, block.rows)
 
-    def add(self, fed: list[Any], rows: PackedRows) -> None:
+    def add_block(self, fed: list[Any], rows: PackedRows) -> None:
         sgd.run(fed, rows)
 
 
 @dataclass(frozen=True)
-class RemoveBlocks(Task):
+class RemoveBlocksTask(Task):
     """Removes the cached blocks of a run from the executor."""
 
     run: str
 
     columns: ClassVar[str] = RESULTS
 
-    def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        block_cache.remove(self.run)
+    def process_partition(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        block_cache.remove_blocks(self.run)
         for _ in batches:  # Spark kills a worker that does not read all
             yield from ()

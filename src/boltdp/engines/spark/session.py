@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from boltdp._threads import await_result
 from boltdp.engines.spark.executor_tasks import MEMORY_BYTES, Task
-from boltdp.engines.spark.java import java_home
+from boltdp.engines.spark.java import find_java
 from boltdp.errors import BoltdpError, DataError, make_printable, require
 
 T = TypeVar("T")
@@ -72,7 +72,7 @@ class Session:
 
         remote = address.startswith("sc://")
         if not remote:
-            os.environ.update(java_home())
+            os.environ.update(find_java())
         if address.startswith("local"):
             # The default of Spark is the python3 on the PATH.
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 
 from boltdp._arrays import Doubles
-from boltdp._native import load
+from boltdp._native import load_library
 from boltdp.errors import ParameterError
 from boltdp.privacy.training_problem import Recipe, check_undivided
 
@@ -26,7 +26,7 @@ MAX_RECURSION = 50_000_000
 #: Updates per chunk, chosen so that their arrays stay in the processor's cache.
 _CHUNK = 1 << 16
 
-_library = load({"recur_sensitivity": (None, [c_void_p, c_void_p, c_double, c_size_t, c_void_p])})
+_library = load_library({"recur_sensitivity": (None, [c_void_p, c_void_p, c_double, c_size_t, c_void_p])})
 
 
 @dataclass(frozen=True)
