@@ -26,7 +26,7 @@ from boltdp.evaluation.evaluate import evaluate, evaluate_privately
 from boltdp.ledger import Ledger, find_account
 from boltdp.model import Model as ReleasedModel
 from boltdp.privacy.budget import Budget
-from boltdp.schema.declare import declare
+from boltdp.schema.declare import declare_schema
 from boltdp.schema.schema import Schema
 from boltdp.schema.source_columns import suggest_columns
 from boltdp.schema.target import Threshold
@@ -60,7 +60,7 @@ class Model(ReleasedModel):
     """
 
     @classmethod
-    def of(cls, released: ReleasedModel) -> Model:
+    def from_released(cls, released: ReleasedModel) -> Model:
         return cls(**{field.name: getattr(released, field.name) for field in fields(released)})
 
     score_batches = predictions.score_batches
@@ -170,7 +170,7 @@ def train(
         with opened as (engine, public, account):
             model = train_engine(engine, public, asked, context=context, account=account)
     warn_if_not_private(model.certificate, asked.epsilon)
-    return Model.of(model).with_threshold(threshold)
+    return Model.from_released(model).with_threshold(threshold)
 
 
 def tune(
@@ -223,11 +223,11 @@ def tune(
         where_from = {"table": table, "query": query, "spool": spool, "where": where}
         opened = _open_rows(source, schema, first, threshold, {"label": label, **declared}, charge, where_from)
         compared = nullcontext() if public is None else use_source(public)
-        with opened as (engine, declared_schema, account), compared as rows:
+        with opened as (engine, derive_schema, account), compared as rows:
             run: dict[str, Any] = {"method": method, "trials": trials, "context": context, "account": account}
-            model = tune_engine(engine, declared_schema, tried, public=rows, **run)
+            model = tune_engine(engine, derive_schema, tried, public=rows, **run)
     warn_if_not_private(model.certificate, tried[0].epsilon)
-    return Model.of(model).with_threshold(threshold)
+    return Model.from_released(model).with_threshold(threshold)
 
 
 @contextmanager
@@ -256,7 +256,7 @@ def warn_if_not_private(certificate: Certificate, epsilon: float | None, *, stac
         )
 
 
-def warn_of_unused(unused: Sequence[str], *, stacklevel: int = 4) -> None:
+def warn_of_unused_columns(unused: Sequence[str], *, stacklevel: int = 4) -> None:
     """Warn about columns that are not used as features."""
     if unused:
         warnings.warn(
@@ -267,7 +267,7 @@ def warn_of_unused(unused: Sequence[str], *, stacklevel: int = 4) -> None:
         )
 
 
-def refuse_beside_schema(given: Mapping[str, Any]) -> None:
+def refuse_arguments_beside_schema(given: Mapping[str, Any]) -> None:
     """Raise a ParameterError if a parameter is given that the schema declares."""
     for name, value in given.items():
         if value is not None:
@@ -331,12 +331,12 @@ def _make_schema(
     columns = engine.columns()
     if schema is not None:
         try:
-            given = Schema.of(schema)
+            given = Schema.from_any(schema)
         except ParameterError as fault:
             if isinstance(schema, str) and schema in columns:
                 raise ParameterError(str(fault), hint=f"did you mean label={schema!r}?") from None
             raise
-        refuse_beside_schema({"label": label, **declared})
+        refuse_arguments_beside_schema({"label": label, **declared})
         return given
     if label is None and isinstance(source, tuple):
         label = [*columns][-1]  # the name that `open_source` gives the labels of a pair
@@ -351,8 +351,8 @@ def _make_schema(
         raise ParameterError(
             f"label must be {wrong}", hint=suggest_columns(columns, bounds if isinstance(bounds, Mapping) else ())
         )
-    public, unused = declare(columns, str(label), **declared)
-    warn_of_unused(unused, stacklevel=6)
+    public, unused = declare_schema(columns, str(label), **declared)
+    warn_of_unused_columns(unused, stacklevel=6)
     return public
 
 

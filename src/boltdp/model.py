@@ -52,7 +52,7 @@ class Model:
     def __post_init__(self) -> None:
         certificate, target, dims = self.certificate, self.schema.target, self.schema.dims
         loss, models = certificate.problem.loss, certificate.models
-        if models * loss.vectors != target.count_vectors(loss):
+        if models * loss.vectors != target.count_weight_vectors(loss):
             raise ParameterError(f"the certificate must be for {target.describe()}, got {models} models of {loss}")
         if self.weights.shape != (models * loss.vectors, dims):
             raise ParameterError(f"weights must have shape {(models * loss.vectors, dims)}, got {self.weights.shape}")
@@ -67,7 +67,7 @@ class Model:
             raise ParameterError("the certificate must be about the standardization of the schema, if it was private")
         if moments is not None and (moments.features, moments.numbers, moments.clip_norm) != (
             self.schema.encoded_dims - self.schema.intercept,
-            self.schema.numbers,
+            self.schema.numeric_feature_count,
             self.schema.feature_clip_norm,
         ):
             raise ParameterError("the standardization of the certificate must be that of the schema's features")
@@ -82,7 +82,7 @@ class Model:
             object.__setattr__(self, "threshold", target.resolve_threshold(self.threshold, loss))
 
     @classmethod
-    def of_release(cls, schema: Schema, released: Doubles, certificate: Certificate) -> Self:
+    def from_release(cls, schema: Schema, released: Doubles, certificate: Certificate) -> Self:
         """Make a model of released weights of shape (models, vectors, dims)."""
         return cls(schema, released.reshape(-1, released.shape[-1]), certificate)
 
@@ -112,9 +112,9 @@ class Model:
     def _feature_map(self) -> FeatureMap | None:
         return self.schema.encoding.feature_map
 
-    def choices(self, margins: Doubles) -> npt.NDArray[np.intp]:
+    def predict_indices(self, margins: Doubles) -> npt.NDArray[np.intp]:
         """Return the index of the predicted class for each row of margins."""
-        return self.schema.target.as_classes().choose(margins, self.cut)
+        return self.schema.target.as_classes().predict_indices(margins, self.cut)
 
     def probabilities(self, margins: Doubles) -> Doubles:
         """Compute the probability of each class; not all losses have probabilities."""
@@ -181,10 +181,10 @@ class Model:
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read a model file; raise an error if it was changed after it was written."""
-        return cls.of_file(read_sealed(path))
+        return cls.from_file_record(read_sealed(path))
 
     @classmethod
-    def of_file(cls, record: dict[str, Any]) -> Self:
+    def from_file_record(cls, record: dict[str, Any]) -> Self:
         """Make a model from the record of a file whose digest was checked."""
         model = cls.from_dict({key: value for key, value in record.items() if key not in OUTSIDE})
         # A schema can be declared in several ways; a file must have its canonical form.

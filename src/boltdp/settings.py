@@ -173,11 +173,11 @@ class Settings:
         return None if self.epsilon is None else Budget(self.epsilon, self.delta)
 
     @property
-    def given(self) -> tuple[str, ...]:
+    def given_names(self) -> tuple[str, ...]:
         """The names of the algorithm-specific settings that differ from their defaults."""
         return tuple(name for name in OPTIONAL if getattr(self, name) not in (None, OPTIONS[name].default))
 
-    def without(self, *names: str) -> Settings:
+    def reset(self, *names: str) -> Settings:
         """Return a copy with `names` reset to their defaults."""
         changes: dict[str, Any] = {name: OPTIONS[name].default for name in names}
         return replace(self, **changes)
@@ -196,7 +196,7 @@ class Settings:
         ((Multinomial(classes=10), 1), (HuberSVM(width=0.1), 10))
         """
         OPTIONS["loss"].convert(self.loss, "loss")
-        default = target.default_loss(plain=self.algorithm != "auto" or self.epsilon is None)
+        default = target.choose_default_loss(plain=self.algorithm != "auto" or self.epsilon is None)
         kind: Any = LOSSES[default if self.loss == "auto" else self.loss]
         try:
             loss: Loss = kind() if self.loss_parameter is None else kind(self.loss_parameter)

@@ -60,7 +60,7 @@ class Algorithm(ABC):
 
     def check(self, settings: Settings, loss: Loss, budget: Budget | None) -> None:
         """Raise a ParameterError for settings that it does not accept; subclasses add their own conditions."""
-        for name in settings.given:
+        for name in settings.given_names:
             if name not in self.takes:
                 raise ParameterError(
                     f"{name} must not be given for the algorithm {self.name}, which has none"

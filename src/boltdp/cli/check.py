@@ -63,7 +63,7 @@ def check(*, data: Data, html: str | None, as_json: bool) -> None:
         for column in report.columns:
             remarks = column.remarks or (column.fault or "as declared",)
             mark = "ok" if column.problem is None else "GARBAGE"
-            lines += [(column.name, draw(column), mark, remarks[0]), *(("", "", "", more) for more in remarks[1:])]
+            lines += [(column.name, draw_bars(column), mark, remarks[0]), *(("", "", "", more) for more in remarks[1:])]
         lines += [(name, "", "not used", why) for name, why in report.unused]
         emit_table(lines)
         if html is not None:
@@ -74,7 +74,7 @@ def check(*, data: Data, html: str | None, as_json: bool) -> None:
         click.get_current_context().exit(USER_ERROR)
 
 
-def draw(column: CheckedColumn) -> str:
+def draw_bars(column: CheckedColumn) -> str:
     """Draw a histogram: numbers within and beyond the bounds, or each declared value and all others."""
     if column.fault is not None:
         return ""

@@ -62,7 +62,7 @@ class Effect:
         twice = {one for one, other in zip(self.places, self.places[1:], strict=False) if one == other}
         return tuple(point for point in points if point[0] in twice or point in (points[0], points[-1]))
 
-    def find_largest(self, count: int) -> tuple[int, ...]:
+    def find_largest_categories(self, count: int) -> tuple[int, ...]:
         """Return the positions of the `count` categories with the largest effects, in ascending order."""
         order = sorted(range(len(self.labels)), key=lambda index: -abs(self.effects[index]))[:count]
         return tuple(sorted(order))
@@ -77,7 +77,7 @@ class Panel:
     constant_deviation: float | None
     effects: tuple[Effect, ...]
 
-    def compute_reach(self, top: int, *, max_reach: float = MAX_REACH) -> float:
+    def compute_axis_limit(self, top: int, *, max_reach: float = MAX_REACH) -> float:
         """Return the axis limit for pictures of the first `top` effects; bands of noise beyond it are cut off."""
         found = [one for one in self.effects[:top] if one.kind != "vector"]
         effects = max((abs(value) for one in found for value in one.effects), default=0.0)
@@ -100,7 +100,7 @@ class Effects:
     noise: str  #: a description of the noise
 
     @property
-    def at_most(self) -> bool:
+    def has_upper_bounds(self) -> bool:
         """Whether the deviations are upper bounds."""
         return self.spread is not None and not self.spread.exact
 
@@ -108,7 +108,7 @@ class Effects:
 def compute_effects(model: Model) -> Effects:
     """Compute the effects of the columns of a model."""
     schema, loss = model.schema, model.certificate.problem.loss
-    names = schema.target.name_vectors(loss)
+    names = schema.target.name_weight_vectors(loss)
     spread = weight_deviation(model.certificate.training)
     matrix = schema.encoding.matrix
     panels = []
@@ -122,9 +122,9 @@ def compute_effects(model: Model) -> Effects:
         found.sort(key=lambda one: -one.importance)
         constant = deviation = None
         if schema.intercept:
-            constant = float(weights[-1]) * schema.constant
-            deviation = _NoiseDeviation(spread, None if matrix is None else matrix[-1:]).deviation(
-                np.array([schema.constant])
+            constant = float(weights[-1]) * schema.intercept_value
+            deviation = _NoiseDeviation(spread, None if matrix is None else matrix[-1:]).compute_deviations(
+                np.array([schema.intercept_value])
             )
         panels.append(Panel(favours, constant, deviation, tuple(found)))
     unit = schema.target.describe_scores(loss)
@@ -138,14 +138,14 @@ class _NoiseDeviation:
     spread: WeightDeviation | None
     rows: Doubles | None  #: the rows of the projection for these features; None without a projection
 
-    def deviation(self, directions: Doubles) -> Any:
+    def compute_deviations(self, directions: Doubles) -> Any:
         """Compute the deviation of each combination, one per row of `directions`, or of a single one."""
         if self.spread is None:
             return None
         turned = directions if self.rows is None else directions @ self.rows
         return (self.spread.deviation * np.linalg.norm(turned, axis=-1)).tolist()
 
-    def feature_deviations(self, factors: Doubles) -> tuple[float, ...] | None:
+    def compute_feature_deviations(self, factors: Doubles) -> tuple[float, ...] | None:
         if self.spread is None:
             return None
         lengths = 1.0 if self.rows is None else np.linalg.norm(self.rows, axis=1)
@@ -160,7 +160,7 @@ class _EffectVisitor(RuleVisitor[Effect]):
 
     def number(self, rule: NumberRule) -> Effect:
         places, features = self._trace_line(rule)
-        values, deviations = features @ self.weights, self.noise.deviation(features)
+        values, deviations = features @ self.weights, self.noise.compute_deviations(features)
         return Effect(
             rule.column,
             "number",
@@ -169,13 +169,13 @@ class _EffectVisitor(RuleVisitor[Effect]):
             tuple(values.tolist()),
             None if deviations is None else tuple(deviations),
             float(values[-1] - values[0]),
-            self.noise.deviation(features[-1] - features[0]),
+            self.noise.compute_deviations(features[-1] - features[0]),
             float(np.ptp(values)),
         )
 
     def number_list(self, rule: NumberListRule) -> Effect:
         weights = self.weights
-        length, each = float(np.linalg.norm(weights)), self.noise.feature_deviations(np.ones(len(weights)))
+        length, each = float(np.linalg.norm(weights)), self.noise.compute_feature_deviations(np.ones(len(weights)))
         deviation = None if each is None else float(np.linalg.norm(each))
         # The norm of a row is at most 1, and its values are within the bounds.
         widest = min(2.0 * length, float(np.abs(weights * self.factors).sum()) * (rule.high - rule.low))
@@ -195,9 +195,9 @@ class _EffectVisitor(RuleVisitor[Effect]):
             (),
             labels,
             tuple(values.tolist()),
-            self.noise.feature_deviations(self.factors),
+            self.noise.compute_feature_deviations(self.factors),
             difference,
-            self.noise.deviation(direction),
+            self.noise.compute_deviations(direction),
             abs(difference),
         )
 

@@ -74,7 +74,7 @@ class CheckedColumn:
     fault: str | None = None  #: why it could not be read
 
     @classmethod
-    def of(cls, name: str, role: str, cells: int, summary: Summary) -> CheckedColumn:
+    def from_summary(cls, name: str, role: str, cells: int, summary: Summary) -> CheckedColumn:
         met = {value: summary.values[value] for value in summary.declared}
         others = _list_most_frequent({v: n for v, n in summary.values.items() if v not in met}, summary.declared)
         checked = cls(name=name, role=role, cells=cells, missing=summary.missing, unparsed=summary.unparsed)
@@ -89,12 +89,12 @@ class CheckedColumn:
         return replace(checked, unparsed_values=others, constant=summary.low == summary.high)
 
     @property
-    def wrong(self) -> int:
+    def wrong_count(self) -> int:
         """The number of cells that are present but not as declared."""
         return self.unparsed + self.below + self.above + self.undeclared
 
     @property
-    def never(self) -> tuple[str, ...]:
+    def absent_values(self) -> tuple[str, ...]:
         """The declared values that do not occur."""
         return tuple(name for name, count in self.counts if not count)
 
@@ -107,11 +107,11 @@ class CheckedColumn:
         if not present:
             return "all cells are missing"
         if self.role == "label":
-            if len(self.counts) - len(self.never) < 2:
+            if len(self.counts) - len(self.absent_values) < 2:
                 met = [name for name, count in self.counts if count]
                 return f"no row has a class other than {_quote(met[0])}" if met else "no row has a declared class"
             present = self.cells
-        wrong = self.wrong + (self.missing if self.role == "label" else 0)
+        wrong = self.wrong_count + (self.missing if self.role == "label" else 0)
         return (
             f"{_format_share(wrong, present)} of the cells are not as declared" if wrong > MAX_WRONG * present else None
         )
@@ -141,9 +141,9 @@ class CheckedColumn:
             yield f"{_format_share(self.undeclared, present)} are not declared, and {what}{listed}"
         if self.missing:
             yield f"{_format_share(self.missing, self.cells)} are missing"
-        if self.never:
+        if self.absent_values:
             kind = "classes" if self.role == "label" else "categories"
-            yield f"declared {kind} that never occur: {join_names([*map(_quote, self.never)], most=MAX_SHOWN)}"
+            yield f"declared {kind} that never occur: {join_names([*map(_quote, self.absent_values)], most=MAX_SHOWN)}"
         if self.constant:
             yield "all cells are the same, so that it is of no use"
 
@@ -176,7 +176,9 @@ class Report:
         return not self.problems
 
     def to_dict(self) -> dict[str, Any]:
-        columns = [asdict(column) | {"never": column.never, "problem": column.problem} for column in self.columns]
+        columns = [
+            asdict(column) | {"never": column.absent_values, "problem": column.problem} for column in self.columns
+        ]
         return {
             "private": False,
             "ok": self.ok,
@@ -221,7 +223,7 @@ def check_source(source: Source, schema: Schema, *, progress: Callable[[int], ob
     checked: list[CheckedColumn] = []
     for column in declared:
         summary, role = summaries[column.name], column.table if checked else "label"
-        found = CheckedColumn.of(column.name, role, rows * (summary.length or 1), summary)
+        found = CheckedColumn.from_summary(column.name, role, rows * (summary.length or 1), summary)
         checked.append(replace(found, fault=faults[column.name]))
     used = {column.source for column in declared}
     unused = tuple((name, _explain_unused(column)) for name, column in columns.items() if name not in used)

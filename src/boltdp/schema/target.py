@@ -87,7 +87,7 @@ class Target(ABC):
         return f"the {self.key} {self.column!r} with {self.summary}"
 
     @abstractmethod
-    def describe_known(self, limit: int) -> str:
+    def describe_used_labels(self, limit: int) -> str:
         """Describe the cells that are used in training, with at most `limit` values."""
 
     @abstractmethod
@@ -95,7 +95,7 @@ class Target(ABC):
         """List the declared values."""
 
     @abstractmethod
-    def default_loss(self, *, plain: bool) -> str:
+    def choose_default_loss(self, *, plain: bool) -> str:
         """Return the name of the loss that "auto" chooses; `plain` requests one without a margin."""
 
     @abstractmethod
@@ -103,11 +103,11 @@ class Target(ABC):
         """Return the loss of one model; `joint` prefers one model of all values to one model for each."""
 
     @abstractmethod
-    def count_vectors(self, loss: Loss) -> int:
+    def count_weight_vectors(self, loss: Loss) -> int:
         """Count the weight vectors of all models that this loss needs."""
 
     @abstractmethod
-    def name_vectors(self, loss: Loss) -> tuple[str, ...]:
+    def name_weight_vectors(self, loss: Loss) -> tuple[str, ...]:
         """Return the value that a high score of each weight vector predicts."""
 
     @abstractmethod
@@ -115,7 +115,7 @@ class Target(ABC):
         """Describe the scores of a model with this loss."""
 
     def count_models(self, loss: Loss) -> int:
-        return self.count_vectors(loss) // loss.vectors
+        return self.count_weight_vectors(loss) // loss.vectors
 
     def check_loss(self, loss: Loss) -> None:
         """Raise a ParameterError if the loss is for another kind of target."""
@@ -127,7 +127,7 @@ class Target(ABC):
         """Return the prediction for each row of scores; `cut` is the decision threshold of a single score."""
 
     @abstractmethod
-    def depends_on_size(self, cut: float) -> bool:
+    def depends_on_score_scale(self, cut: float) -> bool:
         """Return whether dividing all scores of a row by the same number above 1 can change the prediction."""
 
     @abstractmethod
@@ -233,14 +233,14 @@ class Classes(Target):
     def summary(self) -> str:
         return f"{len(self.values)} classes"
 
-    def describe_known(self, limit: int) -> str:
+    def describe_used_labels(self, limit: int) -> str:
         names = self.names if len(self.names) <= limit else (*self.names[: limit - 1], "…", self.names[-1])
         return f"classes {', '.join(names)}"
 
     def describe_values(self) -> str:
         return list_values(self.values)
 
-    def default_loss(self, *, plain: bool) -> str:
+    def choose_default_loss(self, *, plain: bool) -> str:
         return "logistic" if plain else "margin"
 
     def adapt_loss(self, loss: Loss, *, joint: bool) -> Loss:
@@ -248,29 +248,29 @@ class Classes(Target):
         multinomial = None if self.is_binary or not joint else loss.joint(len(self.values))
         return loss if multinomial is None else multinomial
 
-    def count_vectors(self, loss: Loss) -> int:
+    def count_weight_vectors(self, loss: Loss) -> int:
         self.check_loss(loss)
         return 1 if self.is_binary and loss.vectors == 1 else len(self.values)
 
-    def name_vectors(self, loss: Loss) -> tuple[str, ...]:
-        return self.names[1:] if self.count_vectors(loss) == 1 else self.names
+    def name_weight_vectors(self, loss: Loss) -> tuple[str, ...]:
+        return self.names[1:] if self.count_weight_vectors(loss) == 1 else self.names
 
     def describe_scores(self, loss: Loss) -> str:
         score = "log odds" if loss.softmax else "margin"
-        if self.count_vectors(loss) == 1:
+        if self.count_weight_vectors(loss) == 1:
             return f"{score} of {self.names[1]!r} against {self.names[0]!r}"
         return f"{score} of each class against {'all others' if loss.vectors == 1 else 'the average of all'}"
 
     def predict(self, scores: Doubles, cut: float) -> npt.NDArray[Any]:
-        predicted: npt.NDArray[Any] = np.array(self.values)[self.choose(scores, cut)]
+        predicted: npt.NDArray[Any] = np.array(self.values)[self.predict_indices(scores, cut)]
         return predicted
 
-    def choose(self, scores: Doubles, cut: float) -> npt.NDArray[np.intp]:
+    def predict_indices(self, scores: Doubles, cut: float) -> npt.NDArray[np.intp]:
         """Return the index of the predicted class for each row of scores; `cut` is the threshold for the second."""
         chosen: npt.NDArray[np.intp] = np.argmax(scores, axis=1)
         return (scores[:, 0] > cut).astype(np.intp) if scores.shape[1] == 1 else chosen
 
-    def depends_on_size(self, cut: float) -> bool:
+    def depends_on_score_scale(self, cut: float) -> bool:
         return cut != 0
 
     def write_prediction(self, scores: Sequence[str], cut: float, sql: SqlWriter) -> str:
@@ -359,7 +359,7 @@ class Classes(Target):
     def as_classes(self) -> Classes:
         return self
 
-    def sort(self) -> Classes:
+    def sort_classes(self) -> Classes:
         """Return the target with its classes and prior in increasing order of the classes, as in scikit-learn."""
         order = np.unique(np.array(self.values), return_index=True)[1]
         prior = None if self.prior is None else tuple(self.prior[index] for index in order)

@@ -52,7 +52,7 @@ def adapt_settings(name: str, common: Settings, epsilon: float) -> Settings:
     algorithm = algorithms.get_algorithm(name.removesuffix("-paper"))
     analysis: Analysis = "paper" if name.endswith("-paper") else "proved"
     settings = replace(common, epsilon=epsilon, algorithm=algorithm.name, analysis=analysis)
-    return settings.without(*(name for name in settings.given if name not in algorithm.takes))
+    return settings.reset(*(name for name in settings.given_names if name not in algorithm.takes))
 
 
 class ComparisonFileError(BoltdpError):
@@ -102,8 +102,8 @@ class Comparison:
                 algorithm,
                 epsilon,
                 len(runs),
-                *_mean_and_spread([run.accuracy for run in runs]),
-                *_mean_and_spread([run.seconds for run in runs]),
+                *_compute_mean_and_deviation([run.accuracy for run in runs]),
+                *_compute_mean_and_deviation([run.seconds for run in runs]),
                 all(run.private for run in runs),
             )
             for (algorithm, epsilon), runs in cells.items()
@@ -197,10 +197,10 @@ def compare(
         """Return the rows for training and those for testing."""
         prepared = stack.enter_context(engine.prepare(schema, context.start_stage("preparing", rows)))
         if test is not None:
-            return prepared, stack.enter_context(test.prepare(schema.of_rows, context.mute()))
+            return prepared, stack.enter_context(test.prepare(schema.without_person_limit, context.mute()))
         whole = prepared
         if schema.person_id is not None:  # in the same order, without the limit of rows per person
-            whole = stack.enter_context(engine.prepare(schema.of_rows, context.mute()))
+            whole = stack.enter_context(engine.prepare(schema.without_person_limit, context.mute()))
         return prepared.portion(0, cut), whole.portion(cut, rows)
 
     with ExitStack() as stack:
@@ -240,7 +240,7 @@ def compare(
     return made
 
 
-def draw(comparison: Comparison, path: str | Path) -> None:
+def draw_comparison(comparison: Comparison, path: str | Path) -> None:
     """Save a plot of accuracy and run time against epsilon, with error bars of one standard deviation."""
     summaries = comparison.summaries()
     with picture(path, across=2, size=(10, 4.5)) as (figure, ((*axes,),)):
@@ -261,5 +261,5 @@ def draw(comparison: Comparison, path: str | Path) -> None:
         figure.suptitle("Measured without noise, on non-sensitive data")
 
 
-def _mean_and_spread(values: Sequence[float]) -> tuple[float, float]:
+def _compute_mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
     return statistics.mean(values), statistics.stdev(values) if len(values) > 1 else 0.0

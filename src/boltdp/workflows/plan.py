@@ -140,15 +140,19 @@ def add_auto_curves(settings: Settings, schema: Schema, *, rows: int) -> tuple[S
     standardization = plan_standardization(settings, curved, rows=rows)
     if not automatic or budget is None or curved == schema:
         return curved, standardization
-    noise = _noise_per_row(budget, curved, standardization, rows=rows)
+    noise = _compute_noise_per_row(budget, curved, standardization, rows=rows)
     if noise > SMALL_NOISE_PER_ROW:
         plain = plan_standardization(settings, schema, rows=rows)
-        if noise > MAX_NOISE_PER_ROW or noise > MAX_NOISE_GROWTH * _noise_per_row(budget, schema, plain, rows=rows):
+        if noise > MAX_NOISE_PER_ROW or noise > MAX_NOISE_GROWTH * _compute_noise_per_row(
+            budget, schema, plain, rows=rows
+        ):
             return schema, plain
     return curved, standardization
 
 
-def _noise_per_row(budget: Budget, schema: Schema, standardization: BudgetedEvent | None, *, rows: int) -> float:
+def _compute_noise_per_row(
+    budget: Budget, schema: Schema, standardization: BudgetedEvent | None, *, rows: int
+) -> float:
     """Return the noise of objective perturbation after standardization; infinite without standardization."""
     if standardization is None:
         return math.inf

@@ -54,7 +54,9 @@ PUBLIC_TRAINING = 0.75
 REHEARSALS = 5
 
 
-def plan_portions(plan_one: PlanCandidate, budget: Budget | None, *, candidates: int, rows: int) -> list[Selection]:
+def plan_portion_selection(
+    plan_one: PlanCandidate, budget: Budget | None, *, candidates: int, rows: int
+) -> list[Selection]:
     """Plan Algorithm 3: for each candidate the event of the case that it is selected."""
     bounds = [portion_bounds(i, rows=rows, candidates=candidates) for i in range(candidates)]
     trained = tuple(BudgetedEvent(budget, plan_one(i, stop - start, budget)) for i, (start, stop) in enumerate(bounds))
@@ -62,7 +64,7 @@ def plan_portions(plan_one: PlanCandidate, budget: Budget | None, *, candidates:
     return [PortionSelection(trained=trained, chosen=i, rows=rows, epsilon=epsilon) for i in range(candidates)]
 
 
-def plan_trials(
+def plan_trial_selection(
     plan_one: PlanCandidate, budget: Budget | None, *, candidates: int, rows: int, mean: float
 ) -> list[Selection]:
     """Plan a random number of trials: for each candidate the event of the case that it is selected."""
@@ -78,7 +80,7 @@ def plan_trials(
     ]
 
 
-def plan_public(
+def plan_public_selection(
     plan_one: PlanCandidate, budget: Budget | None, *, candidates: int, rows: int, public_rows: int
 ) -> list[Selection]:
     """Plan a comparison on public rows: for each candidate the event of the case that it is selected."""
@@ -136,7 +138,7 @@ def choose_by_trials(
     return best
 
 
-def choose_in_public(
+def choose_on_public_rows(
     public: Engine, schema: Schema, certificates: Sequence[Certificate], forks: Iterator[Randomness], context: Context
 ) -> int:
     """Return the candidate with the fewest errors on public rows, with the updates and the noise of the private run."""
@@ -145,8 +147,8 @@ def choose_in_public(
     if not 2 <= cut < rows:
         raise ParameterError(f"the public data must have at least 4 rows, got {rows}")
     classes, open_context = schema.target.label_count, Context(seed=0, progress=context.progress)
-    with public.prepare(schema.of_rows, Context(seed=0, threads=context.threads)) as prepared:
-        rehearsals = [_plan_rehearsal(certificate, rows=cut) for certificate in certificates]
+    with public.prepare(schema.without_person_limit, Context(seed=0, threads=context.threads)) as prepared:
+        rehearsals = [_plan_public_training(certificate, rows=cut) for certificate in certificates]
         stages = open_context.prefix_stages("on public rows, ")
         candidates = Candidates(prepared.portion(0, cut), rehearsals, classes=classes, context=stages)
         numbers = [number for number in range(count) for _ in range(REHEARSALS)]
@@ -170,18 +172,18 @@ class Candidates:
         self._trained: list[Doubles] | None = None
         if all(certificate.training_noise is None for certificate in certificates):
             jobs = [Job(certificate, context.randomness) for certificate in certificates]
-            self._trained = self._run(jobs, context.prefix_stages(f"{len(jobs)} candidates, "))
+            self._trained = self._train(jobs, context.prefix_stages(f"{len(jobs)} candidates, "))
 
     def release(self, numbers: Sequence[int], forks: Iterator[Randomness]) -> list[Doubles]:
         """Release weights of the candidates with these numbers, each with its own noise."""
         jobs = [Job(self._certificates[number], next(forks)) for number in numbers]
         if self._trained is None:
-            weights = self._run(jobs, self._context.mute())
+            weights = self._train(jobs, self._context.mute())
         else:
             weights = [self._trained[number] for number in numbers]
         return [release_weights(one, job.certificate, job.randomness) for one, job in zip(weights, jobs, strict=True)]
 
-    def _run(self, jobs: Sequence[Job], context: Context) -> list[Doubles]:
+    def _train(self, jobs: Sequence[Job], context: Context) -> list[Doubles]:
         algorithm = get_algorithm(jobs[0].certificate.algorithm)
         return algorithm.run(self._prepared, jobs, classes=self._classes, context=context)
 
@@ -200,7 +202,7 @@ def count_errors(released: Sequence[Doubles], prepared: PreparedRows, *, classes
     return errors.counts
 
 
-def _plan_rehearsal(certificate: Certificate, *, rows: int) -> Certificate:
+def _plan_public_training(certificate: Certificate, *, rows: int) -> Certificate:
     """Return the certificate of the same training on fewer, public rows."""
     training = get_algorithm(certificate.algorithm).rescale(certificate.training, rows=rows)
     models = certificate.models

@@ -63,7 +63,7 @@ def plan_standardization(settings: Settings, schema: Schema, *, rows: int) -> Bu
     rows = max(rows, 1)  # the plan raises an error for 0 rows
     share: float | None = SHARES[0]
     if budget is not None:
-        share = choose_share(budget, features=features, rows=rows, changed=schema.max_rows_per_person or 1)
+        share = choose_budget_share(budget, features=features, rows=rows, changed=schema.max_rows_per_person or 1)
     if settings.standardize == "auto":
         if settings.algorithm != "auto" or budget is None or share is None or schema.standardization is not None:
             return None
@@ -84,20 +84,20 @@ def plan_standardization(settings: Settings, schema: Schema, *, rows: int) -> Bu
     event = NoisyMoments(
         moments=settings.standardize_moments,
         features=features,
-        numbers=schema.numbers,
+        numbers=schema.numeric_feature_count,
         clip_norm=schema.feature_clip_norm,
         person_rows=schema.max_rows_per_person,
     ).calibrate_noise(taken, gaussian=gaussian)
     return BudgetedEvent(taken, event)
 
 
-def choose_share(budget: Budget, *, features: int, rows: int, changed: int = 1) -> float | None:
+def choose_budget_share(budget: Budget, *, features: int, rows: int, changed: int = 1) -> float | None:
     """Return the share of a budget for which the noise of the means has about a third of the norm of a row.
 
     Return None if even the largest share leaves too much noise. `changed` is the number of rows in which neighbouring
     datasets differ.
 
-    >>> choose_share(Budget(1.0), features=50, rows=60_000)
+    >>> choose_budget_share(Budget(1.0), features=50, rows=60_000)
     0.05
     """
     noise = calibrate(2.0 * changed / rows, dimensions=features + 1, budget=budget).expected_norm

@@ -44,9 +44,9 @@ def train(
     """
     context = settings.context() if context is None else context
     resolve_settings(settings, schema)  # raises errors in the settings before rows are counted
-    plan = make_plan(schema, engine.count(), settings, reasons=list_reasons(reasons, context))
+    plan = make_plan(schema, engine.count(), settings, reasons=list_non_private_reasons(reasons, context))
     run = partial(run_plan, engine, plan, context)
-    return run_charged(run, account, plan.certificate, engine, plan.schema, context)
+    return charge_and_run(run, account, plan.certificate, engine, plan.schema, context)
 
 
 def run_plan(engine: Engine, plan: Plan, context: Context) -> Model:
@@ -58,7 +58,7 @@ def run_plan(engine: Engine, plan: Plan, context: Context) -> Model:
     return replace(model, trained_where=engine.where)
 
 
-def run_charged(
+def charge_and_run(
     run: Callable[[], Model], account: Account | None, charge: Charge, engine: Engine, schema: Schema, context: Context
 ) -> Model:
     """Charge `account`, if there is one, and return the model that `run` releases.
@@ -84,9 +84,9 @@ def train_prepared(prepared: PreparedRows, schema: Schema, certificate: Certific
     algorithm, job = get_algorithm(certificate.algorithm), Job(certificate, context.randomness)
     (weights,) = algorithm.run(prepared, [job], classes=schema.target.label_count, context=context)
     released = release_weights(weights, certificate, context.randomness)
-    return Model.of_release(schema, released, certificate)
+    return Model.from_release(schema, released, certificate)
 
 
-def list_reasons(reasons: tuple[str, ...], context: Context) -> tuple[str, ...]:
+def list_non_private_reasons(reasons: tuple[str, ...], context: Context) -> tuple[str, ...]:
     """Return why the result is not private: `reasons`, and those of the context."""
     return (*reasons, BAD_ROWS_SHOWN) if context.on_bad_row == "error" else reasons
