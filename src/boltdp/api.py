@@ -61,6 +61,7 @@ class Model(ReleasedModel):
 
     @classmethod
     def from_released(cls, released: ReleasedModel) -> Model:
+        """Convert the model that a workflow returns to the public class, which has more methods."""
         return cls(**{field.name: getattr(released, field.name) for field in fields(released)})
 
     score_batches = predictions.score_batches
@@ -268,7 +269,7 @@ def warn_of_unused_columns(unused: Sequence[str], *, stacklevel: int = 4) -> Non
 
 
 def refuse_arguments_beside_schema(given: Mapping[str, Any]) -> None:
-    """Raise a ParameterError if a parameter is given that the schema declares."""
+    """Raise a ParameterError if any of the arguments is not None: the schema declares them."""
     for name, value in given.items():
         if value is not None:
             raise ParameterError(f"{name} must not be given beside a schema, which declares it")
@@ -300,7 +301,7 @@ def _make_candidates(
     settings: Settings | None,
     chosen: Mapping[str, Any],
 ) -> Sequence[Settings]:
-    """Return the candidates as given, or the combinations of a grid."""
+    """Return the settings to select from: the given candidates, or every combination of a grid."""
     if candidates is None and grid is not None:
         return combinations(_make_settings(settings, chosen), _convert_grid(grid))
     if candidates is None or grid is not None:
@@ -313,6 +314,7 @@ def _make_candidates(
 
 
 def _convert_grid(grid: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+    """Convert the values of a grid to plain Python values; raise a ParameterError if they are not in lists."""
     if not isinstance(grid, Mapping) or any(isinstance(one, str) or not np.iterable(one) for one in grid.values()):
         raise ParameterError(
             "grid must be a dictionary of lists of values", hint='such as grid={"regularization": [1e-3, 1e-2]}'

@@ -83,7 +83,7 @@ class Model:
 
     @classmethod
     def from_release(cls, schema: Schema, released: Doubles, certificate: Certificate) -> Self:
-        """Make a model of released weights of shape (models, vectors, dims)."""
+        """Make a model from released weights, an array of shape (models, weight vectors per model, features)."""
         return cls(schema, released.reshape(-1, released.shape[-1]), certificate)
 
     @property
@@ -144,7 +144,7 @@ class Model:
 
     @classmethod
     def from_dict(cls, record: dict[str, Any]) -> Self:
-        """Read the result of `to_dict`; raise a ModelFileError for anything else."""
+        """Make a model from the result of `to_dict`; raise a ModelFileError for anything else."""
         if not isinstance(record, dict) or record.get("format") != FORMAT:
             raise ModelFileError("this is not a boltdp model")
         version = record.get("format_version")
@@ -185,7 +185,7 @@ class Model:
 
     @classmethod
     def from_file_record(cls, record: dict[str, Any]) -> Self:
-        """Make a model from the record of a file whose digest was checked."""
+        """Make a model from the JSON of a model file, whose digest was checked already."""
         model = cls.from_dict({key: value for key, value in record.items() if key not in OUTSIDE})
         # A schema can be declared in several ways; a file must have its canonical form.
         if json.dumps(record["schema"]) != json.dumps(model.schema.to_dict()):
@@ -197,7 +197,7 @@ _REQUIRED_KEYS = ("format", "format_version", "private", "schema", "weights", "c
 
 
 def _read_weights(rows: Any) -> Doubles:
-    """Read lists of floats of equal length, as `to_dict` writes them."""
+    """Convert the weights of a file, lists of floats of equal length, to an array; raise a ModelFileError otherwise."""
     if not isinstance(rows, list) or not rows or not all(isinstance(row, list) for row in rows):
         raise ModelFileError("the weights must be lists of numbers")
     if any(len(row) != len(rows[0]) for row in rows) or any(type(one) is not float for row in rows for one in row):

@@ -45,7 +45,7 @@ class Option:
     default: Any = None  #: filled in from the field
 
     def convert(self, value: Any, name: str) -> Any:
-        """Convert `value` to a plain Python value of its kind, or raise a ParameterError about `name`."""
+        """Convert the value of a setting to a plain Python value; raise a ParameterError if it is invalid."""
         if self.kind == "other" or (value is None and self.nullable):
             return value
         if self.kind == "whole number":
@@ -58,7 +58,7 @@ class Option:
         return str(value)
 
     def parse(self, text: str, name: str) -> Any:
-        """Parse a value from `text`, or raise a ParameterError about `name`."""
+        """Parse the value of a setting from text; raise a ParameterError about `name` if it is invalid."""
         read: Any = {"number": float, "whole number": int}.get(self.kind, str.strip)
         try:
             value = read(text)
@@ -68,7 +68,7 @@ class Option:
 
 
 def option(help: str, *, default: Any = None, **facts: Any) -> Any:  # noqa: A002
-    """Make a dataclass field of Settings with its Option."""
+    """Make a dataclass field of Settings, with its Option as metadata."""
     return field(default=default, metadata={"option": Option(help=help, **facts)})
 
 
@@ -178,12 +178,12 @@ class Settings:
         return tuple(name for name in OPTIONAL if getattr(self, name) not in (None, OPTIONS[name].default))
 
     def reset(self, *names: str) -> Settings:
-        """Return a copy with `names` reset to their defaults."""
+        """Return a copy in which the settings of these names have their defaults."""
         changes: dict[str, Any] = {name: OPTIONS[name].default for name in names}
         return replace(self, **changes)
 
     def context(self, **options: Any) -> Context:
-        """Make the context of a run with these seeds; `options` are its other fields."""
+        """Make the Context of a run with the seeds of these settings; `options` are its other fields."""
         seed: dict[str, Any] = {} if self.seed is None else {"seed": self.seed}
         return Context(randomness=Randomness(self.noise_seed), **seed, **options)
 
@@ -236,7 +236,7 @@ class Settings:
 
 
 def _fill_option(name: str, stated: Option, hint: Any, default: Any) -> Option:
-    """Fill in what follows from the type and the default of the field."""
+    """Return the option with its kind, allowed words and default, which follow from the field of Settings."""
     types = get_args(hint) if type(None) in get_args(hint) else (hint,)
     words = stated.words or tuple(word for kind in types for word in get_args(kind) if isinstance(word, str))
     kind: Any = "whole number" if int in types else "number" if float in types else "other"

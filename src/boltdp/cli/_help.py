@@ -75,7 +75,7 @@ class GroupedCommand(click.Command):
 
 
 def show_all_options(ctx: click.Context) -> None:
-    """Make the help of a context and of its subcommands show every option."""
+    """Make the help text of a command and of its subcommands list every option, as --help-all does."""
     ctx.meta[_ALL] = True
 
 

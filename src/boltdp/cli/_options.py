@@ -347,7 +347,7 @@ def check_file_absent(path: str) -> None:
 
 
 def check_output(path: str, *, overwrite: bool) -> None:
-    """Raise an OutputError if a model cannot be written there, or the file exists and `overwrite` is false."""
+    """Raise an OutputError if a model cannot be written to `path`, or if the file exists and `overwrite` is false."""
     check_writable(path)
     if not overwrite and Path(path).exists():
         raise OutputError(

@@ -61,7 +61,7 @@ def check(*, data: Data, html: str | None, as_json: bool) -> None:
     else:
         lines = [("rows", "", f"{report.rows:,}", "")]
         for column in report.columns:
-            remarks = column.remarks or (column.fault or "as declared",)
+            remarks = tuple(column.list_deviations()) or (column.fault or "as declared",)
             mark = "ok" if column.problem is None else "GARBAGE"
             lines += [(column.name, draw_bars(column), mark, remarks[0]), *(("", "", "", more) for more in remarks[1:])]
         lines += [(name, "", "not used", why) for name, why in report.unused]
@@ -75,7 +75,7 @@ def check(*, data: Data, html: str | None, as_json: bool) -> None:
 
 
 def draw_bars(column: CheckedColumn) -> str:
-    """Draw a histogram: numbers within and beyond the bounds, or each declared value and all others."""
+    """Draw a column as a line of text: counts within and beyond the bounds, or of each declared value and of others."""
     if column.fault is not None:
         return ""
     heights, bound = BLOCKS if can_encode("".join(BLOCKS)) else LETTERS

@@ -113,6 +113,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._set_model(model)
 
     def _find_account(self) -> Account | None:
+        """Return the ledger account that `fit` charges; None if no ledger is given."""
         return find_account(None, ledger=self.ledger, dataset=self.dataset, blocks=self.blocks or ())
 
     def _prepare_rows(
@@ -139,9 +140,8 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 schema = self._make_named_schema(X, classes, name) if named else self._make_array_schema(classes, name)
             if self.threshold is not None:
                 # Without the random state, so that nothing is drawn from it.
-                clone(self).set_params(random_state=None)._make_settings().check_threshold(
-                    self.threshold, schema.target
-                )
+                settings = clone(self).set_params(random_state=None)._make_settings()
+                settings.check_threshold(self.threshold, schema.target)
         return rows_of(schema, X).with_column(schema.label, y), schema, reasons
 
     def _set_model(self, model: ReleasedModel) -> Any:
@@ -215,6 +215,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return Settings(**{**chosen, "seed": seed, "noise_seed": None if self.epsilon is None else seed, **fixed})
 
     def _load_schema(self) -> Schema | None:
+        """Return the schema that is given as a parameter, if any; raise a ParameterError if others repeat it."""
         if self.schema is None:
             return None
         declared = ("classes", "bounds", "categories", "timestamps", "curves", "clip_norm")
@@ -502,6 +503,7 @@ def _read_classes(y: Any) -> npt.NDArray[Any]:
 
 
 def _add_curves(columns: tuple[Column, ...], curves: Any) -> tuple[Column, ...]:
+    """Return the columns with the curves of the parameter `curves`."""
     if curves is None:
         return columns
     numbers = {column.name: column for column in columns if isinstance(column, Numeric)}
@@ -528,6 +530,7 @@ def _unpack_bounds(bounds: Any) -> tuple[Any, Any]:
 
 
 def _repeat_bound(bound: Any, dims: int) -> list[Any]:
+    """Return one bound per feature, from one for all or a list."""
     if np.ndim(bound) == 0:
         return [bound] * dims
     if np.shape(bound) != (dims,):

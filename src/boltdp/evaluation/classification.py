@@ -100,6 +100,8 @@ class ClassFigures:
 
 
 def _make_score_property(name: str) -> property:
+    """Make a property of an evaluation that is the value of one metric; None if that is unknown."""
+
     def value(self: Evaluation) -> float | None:
         score = self.scores.get(name)
         return None if score is None else score.value
@@ -194,16 +196,18 @@ class Evaluation(ABC):
 
     @property
     def _class_masks(self) -> Doubles:
+        """For each class, the mask of its cells in the table of counts."""
         return np.eye(len(self.classes))[:, None, :, None]
 
     def _get_ranking(self, place: int) -> Counts | None:
-        """Return the ranking of a class; that of the first of two classes is that of the second, reversed."""
+        """Return the counts of a class by score, if any; of two classes the first has those of the second reversed."""
         rankings = self.statistics.rankings
         if not self.is_binary or not rankings:
             return rankings[place] if rankings else None
         return rankings[0] if place else replace(rankings[0], table=rankings[0].table[:, ::-1, ::-1])
 
     def _compute_group_scores(self, mask: Doubles) -> dict[str, Score | None]:
+        """Compute the metrics of the subgroups in `mask`, with their number of rows and the recall of each class."""
         counts, cells = self.statistics.decisions, mask[:, None, None]
         recalls = {
             f"recall of {name}": counts.mean(self.statistics.is_correct, cells * own)
@@ -212,6 +216,7 @@ class Evaluation(ABC):
         return {"rows": counts.total_rows(cells), **self._compute_scores(mask), **recalls}
 
     def _compute_scores(self, mask: Doubles) -> dict[str, Score | None]:
+        """Compute the metrics of all rows in the subgroups of `mask`; None for those that noise hides."""
         known, cells = self.statistics, mask[:, None, None]
         counts, own = known.decisions, cells * self._class_masks
         largest = int(np.argmax([(one * counts.table).sum() for one in own]))
@@ -312,9 +317,8 @@ class ExactEvaluation(Evaluation):
         self._rankings: Integers = np.zeros((len(self._ranked), groups, 2, bins), np.int64)
         # No row has a norm above 1: margins are at most the norm of the weights, and log odds at most this bound.
         norm = float(np.linalg.norm(model.weights, axis=1).max())
-        self._reach = (
-            2.0 * norm + math.log(classes) + 1.0 if self.probabilistic and not self.is_binary else norm
-        ) or 1.0
+        has_log_odds = self.probabilistic and not self.is_binary
+        self._reach = (2.0 * norm + math.log(classes) + 1.0 if has_log_odds else norm) or 1.0
 
     def add(self, labels: npt.NDArray[Any], margins: Doubles, codes: npt.NDArray[Any] | None = None) -> None:
         """Count rows by their class indices (NaN: no declared class), margins and subgroups."""
@@ -433,7 +437,7 @@ class Bins:
         return math.prod(self.shape) + 1
 
     def compute_mean_losses(self, name: str) -> Doubles:
-        """Return the mean "log loss" or "Brier score" of rows uniform in each bin, by class and bin."""
+        """Return the mean "log loss" or "Brier score" by class and bin, for probabilities uniform in each bin."""
         integrals: dict[str, Callable[[Doubles], Doubles]] = {
             "log loss": lambda p: p - p * np.log(np.maximum(p, np.finfo(np.float64).tiny)),
             "Brier score": lambda p: -((1.0 - p) ** 3) / 3.0,
@@ -447,7 +451,7 @@ class Bins:
         return np.array([first, second])
 
     def count_rows(self, model: Model, packed: PackedRows, place: int | None) -> Integers:
-        """Count the rows in each bin; `place` is the position of the cell with the subgroup."""
+        """Count packed rows in each bin; `place` is the position of the cell with the subgroup."""
         known, own, group = _index_rows(packed[:, 0], None if place is None else packed[:, place], self.groups)
         margins = model.margins(packed)[known]
         if self.classes == 2:
@@ -508,6 +512,7 @@ class NoisyEvaluation(Evaluation):
 
     @property
     def _event(self) -> Event:
+        """The privacy event of the counts, even if it is marked as non-private."""
         return self.spent.spent if isinstance(self.spent, NonPrivate) else self.spent
 
     @property
@@ -551,6 +556,8 @@ class NoisyEvaluation(Evaluation):
         edges, step = np.array([*bins.low, *bins.high[1:]]), math.ceil(half / (TABLE_ROWS // 2))
         places = [*range(0, half, step), *range(half, 2 * half, step), 2 * half]
         names = ("log loss", "Brier score")[: 2 if self.is_binary else 1] if bins.probabilistic else ()
+        calibrated = self.is_binary and bins.probabilistic
+        calibration = make_calibration_bins(decisions, edges.tolist(), places) if calibrated else ()
         return Statistics(
             decisions=decisions,
             is_correct=np.array([low, high] if self.is_binary else [high] * len(self.classes)),
@@ -560,9 +567,7 @@ class NoisyEvaluation(Evaluation):
             lowest_scores=edges[:-1],
             scored=decisions if self.is_binary else None,
             edges=edges,
-            calibration=make_calibration_bins(decisions, edges.tolist(), places)
-            if self.is_binary and bins.probabilistic
-            else (),
+            calibration=calibration,
             calibration_errors=(None,) * len(self.classes),
         )
 
@@ -577,6 +582,7 @@ class NoisyEvaluation(Evaluation):
         }
 
     def seal(self) -> dict[str, Any]:
+        """Return the record of a file: the evaluation with its digest."""
         return sealed(self.to_dict())
 
     @classmethod
@@ -613,7 +619,7 @@ def _index_rows(
 
 
 def plan_bins(model: Model, *, rows: int, groups: int, noise: float) -> Bins:
-    """Choose the bins of a noisy evaluation from the model and public numbers; balance binning error and noise."""
+    """Choose the bins of scores for a noisy evaluation from public numbers; their number balances noise and error."""
     classes, loss = len(model.classes), model.certificate.problem.loss
 
     def estimate_error(half: int) -> float:
@@ -642,7 +648,7 @@ def _make_uniform_edges(least: float, most: float, bins: int) -> tuple[float, ..
 
 
 def _make_probability_edges(least: float, most: float, bins: int) -> tuple[float, ...]:
-    """Return edges of bins of probabilities that are uniform on the scale of arcsin sqrt p: finer near 0 and 1."""
+    """Return the edges of bins of probabilities, narrower near 0 and 1: they are uniform in arcsin sqrt p."""
     inside = np.sin(_make_uniform_edges(math.asin(math.sqrt(least)), math.asin(math.sqrt(most)), bins)[1:-1]) ** 2
     return (least, *inside.tolist(), most)
 

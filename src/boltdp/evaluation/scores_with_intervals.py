@@ -56,7 +56,7 @@ def to_records(scores: Mapping[str, Score | None]) -> dict[str, dict[str, float]
 
 
 def tabulate_scores(heading: str, parts: Mapping[str, Mapping[str, Score | None]]) -> Table:
-    """Return a table with a line for each part of the rows, without metrics that no part has."""
+    """Make a table of scores with a line per class or subgroup, without metrics that are unknown for all."""
     names = [name for name in next(iter(parts.values())) if any(scores[name] for scores in parts.values())]
     lines = []
     for part, scores in parts.items():
@@ -80,6 +80,7 @@ class Counts:
     released: int = 1  #: the number of noisy counts, whose exact sum is public
 
     def total_rows(self, cells: Doubles) -> Score:
+        """Return the number of rows in some cells, with its interval."""
         cells = np.broadcast_to(cells, self.table.shape)
         reach = NORMAL_QUANTILE * math.sqrt(self._noise_variance(cells))
         value = float((cells * self.table).sum())
@@ -88,7 +89,7 @@ class Counts:
     def mean(
         self, values: Doubles, cells: Doubles, *, variances: Doubles | None = None, most: float = 1.0
     ) -> Score | None:
-        """Return the mean value over the rows in some cells; `variances` are those of the values within each cell."""
+        """Return the mean of `values` over the rows in some cells; `variances` are those of values within a cell."""
         linear = self.mean_with_gradient(values, cells)
         within = 0.0
         if linear is not None and variances is not None:
@@ -97,7 +98,7 @@ class Counts:
         return self.add_interval(linear, most=most, within=within)
 
     def mean_with_gradient(self, values: Doubles, cells: Doubles) -> Linear | None:
-        """Return the mean value over the rows in some cells, with its gradient in the counts."""
+        """Return the mean of `values` over the rows in some cells, and its gradient with respect to the counts."""
         cells = np.broadcast_to(cells, self.table.shape)
         if not self._exceeds_noise(cells):
             return None
@@ -106,7 +107,7 @@ class Counts:
         return value, cells * (values - value) / rows
 
     def area_under_curve(self, cells: Doubles) -> Score | None:
-        """Return the area under the ROC curve of the second class; ties in a bin count half."""
+        """Return the area under the ROC curve of the second class, with its interval; ties in a bin count half."""
         cells = np.broadcast_to(cells, self.table.shape)
         if not all(self._exceeds_noise(cells * one[None, :, None]) for one in np.eye(2)):
             return None
@@ -125,7 +126,7 @@ class Counts:
         return max(0.0, float(outside @ inside) / (2.0 * pairs)) if pairs else None
 
     def add_interval(self, linear: Linear | None, *, most: float = 1.0, within: float = 0.0) -> Score | None:
-        """Return a value with its interval, from its gradient in the counts and the variance `within` cells.
+        """Return a value with its confidence interval, from its gradient in the counts and the variance `within` cells.
 
         Proof: noisy_counts.md 6
         """
@@ -151,7 +152,7 @@ class Counts:
 
 
 def make_score(value: float, variance: float, *, most: float = 1.0) -> Score:
-    """Return a score between 0 and `most` from a value and its variance."""
+    """Make a score, clipped to [0, `most`], with the normal 95 % interval of a value and its variance."""
     reach = NORMAL_QUANTILE * math.sqrt(max(0.0, variance))
     middle, low, high = (max(0.0, min(one, most)) for one in (value, value - reach, value + reach))
     return Score(middle, low, high)
@@ -176,7 +177,7 @@ class Curve:
 
     @classmethod
     def from_counts(cls, counts: Doubles | Integers) -> Curve:
-        """Return the curve from negative and positive rows by bins; noisy counts below 0 are set to 0."""
+        """Make the curve from counts of negative and positive rows by score bin; noisy counts below 0 are set to 0."""
         counts = np.maximum(counts, 0)
         bins = np.flatnonzero(counts.any(axis=0))[::-1]
         outside, inside = np.cumsum(counts[:, bins], axis=1, dtype=np.float64)

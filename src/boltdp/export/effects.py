@@ -56,14 +56,14 @@ class Effect:
 
     @property
     def corners(self) -> tuple[tuple[float, float, float | None], ...]:
-        """Place, effect and deviation at the ends and steps of a number."""
+        """For a numeric column: value, effect and noise deviation at its bounds, and below and at each step."""
         noise = (None,) * len(self.effects) if self.deviations is None else self.deviations
         points = tuple(zip(self.places, self.effects, noise, strict=True))
         twice = {one for one, other in zip(self.places, self.places[1:], strict=False) if one == other}
         return tuple(point for point in points if point[0] in twice or point in (points[0], points[-1]))
 
     def find_largest_categories(self, count: int) -> tuple[int, ...]:
-        """Return the positions of the `count` categories with the largest effects, in ascending order."""
+        """Return the indices of the `count` categories with the largest effects, in ascending order."""
         order = sorted(range(len(self.labels)), key=lambda index: -abs(self.effects[index]))[:count]
         return tuple(sorted(order))
 
@@ -78,7 +78,7 @@ class Panel:
     effects: tuple[Effect, ...]
 
     def compute_axis_limit(self, top: int, *, max_reach: float = MAX_REACH) -> float:
-        """Return the axis limit for pictures of the first `top` effects; bands of noise beyond it are cut off."""
+        """Return the largest effect or band of noise to show in pictures of the first `top` effects."""
         found = [one for one in self.effects[:top] if one.kind != "vector"]
         effects = max((abs(value) for one in found for value in one.effects), default=0.0)
         ends = [
@@ -101,7 +101,7 @@ class Effects:
 
     @property
     def has_upper_bounds(self) -> bool:
-        """Whether the deviations are upper bounds."""
+        """Whether the standard deviations of the noise are only known as upper bounds."""
         return self.spread is not None and not self.spread.exact
 
 
@@ -139,13 +139,14 @@ class _NoiseDeviation:
     rows: Doubles | None  #: the rows of the projection for these features; None without a projection
 
     def compute_deviations(self, directions: Doubles) -> Any:
-        """Compute the deviation of each combination, one per row of `directions`, or of a single one."""
+        """Compute the standard deviation of the noise in <weights, direction>, for one or each row of `directions`."""
         if self.spread is None:
             return None
         turned = directions if self.rows is None else directions @ self.rows
         return (self.spread.deviation * np.linalg.norm(turned, axis=-1)).tolist()
 
     def compute_feature_deviations(self, factors: Doubles) -> tuple[float, ...] | None:
+        """Compute the standard deviation of the noise in each weight times its factor; None if it is unknown."""
         if self.spread is None:
             return None
         lengths = 1.0 if self.rows is None else np.linalg.norm(self.rows, axis=1)
@@ -204,7 +205,7 @@ class _EffectVisitor(RuleVisitor[Effect]):
     time_part = value
 
     def _trace_line(self, rule: NumberRule) -> tuple[tuple[float, ...], Doubles]:
-        """Return the places of a number's line and its encoded features there; a step has two: below it and at it."""
+        """Return the numbers at which an effect is computed, two per step: below it and at it; and their features."""
         steps = np.array(rule.places, dtype=np.float64)
         ends = [rule.low, float(self.middles[0]), rule.high]
         if len(steps):

@@ -192,6 +192,7 @@ def _draw_line(effect: Effect, reach: float, *, at_most: bool) -> str:
 
 
 def _list_axis_marks(effect: Effect) -> list[float]:
+    """List the numbers to mark on the axis of an effect: the bounds and the steps of a column."""
     return sorted({place for place, _, _ in effect.corners})
 
 

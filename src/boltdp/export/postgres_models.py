@@ -21,7 +21,7 @@ class ModelStoreError(BoltdpError):
 
 
 def _make_input_scaling(schema: Schema) -> dict[str, list[Any]]:
-    """Return low, high, middle and factor of each entry of the array that `boltdp.predict` takes, and any steps.
+    """Make the columns of `boltdp.models` by which `boltdp.predict` scales its input: bounds, factors and any steps.
 
     The entries are the features in original units, without steps and the intercept: numbers, 0 or 1 for each category,
     and the entries of vectors.
@@ -61,7 +61,7 @@ def quote_literal(text: str) -> str:
 
 
 def make_model_row(name: str, model: Model) -> dict[str, Any]:
-    """Make the row of `boltdp.models` for a model."""
+    """Make the row of the table `boltdp.models` for a model, by column name."""
     schema = model.schema
     matrix, parameter = schema.encoding.matrix, model.certificate.problem.loss.parameter
     return {

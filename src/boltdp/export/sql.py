@@ -80,14 +80,14 @@ def write_probability_expression(model: Model, dialect: str, *, of: Value | None
 
 
 def _write_probability(model: Model, margin: str, sql: Dialect) -> str:
-    """Write the probability of the class with this margin; for one-vs-all models, its unnormalized probability."""
+    """Write the probability of a class as SQL of its margin; for one-vs-all models, before normalization."""
     linked = model.certificate.problem.loss.link(margin, sql.constant)
     assert linked is not None  # a probabilistic loss of one vector has a link
     return linked
 
 
 def _write_probabilities(model: Model, margins: Sequence[str], sql: Dialect) -> str:
-    """Write the probability of each class from the margins: its odds over their sum."""
+    """Write an SQL array of the probabilities of all classes from their margins."""
     one, count = sql.constant(1.0), len(margins)
     # The minimum is e^-700, since underflow is an error in PostgreSQL.
     odds = f"exp({sql.maximum(['v - top', sql.constant(-700.0)])})"
@@ -104,7 +104,7 @@ def _write_probabilities(model: Model, margins: Sequence[str], sql: Dialect) -> 
 
 
 def _write_with_clipped_margins(model: Model, sql: Dialect, body: Callable[[Sequence[str]], str]) -> str:
-    """Write `body` of the margins of a row that is clipped to norm 1, both before and after any projection."""
+    """Write the SQL that `body` makes of the margins, for a row clipped to norm 1 before and after any projection."""
     row, matrix = _write_row(model.schema, sql), model.schema.encoding.matrix
     margins = _divide_by_norm("x", "norm", model.weights, sql, body)
     if matrix is None:
@@ -120,7 +120,7 @@ def _write_with_clipped_margins(model: Model, sql: Dialect, body: Callable[[Sequ
 def _divide_by_norm(
     name: str, length: str, weights: Doubles, sql: Dialect, body: Callable[[Sequence[str]], str]
 ) -> str:
-    """Write `body` of the products of an array and weights, over the norm of the array if that exceeds 1."""
+    """Write the SQL that `body` makes of <weights, array>, divided by the norm of the array if that exceeds 1."""
     products = [f"{sql.dot.format(name, sql.make_constant_array(row))} / {length}" for row in weights]
     value = sql.maximum([sql.constant(1.0), f"sqrt({sql.dot.format(name, name)})"])
     return sql.bind(length, value, body(products))
@@ -148,6 +148,7 @@ def _write_row(schema: Schema, sql: Dialect) -> str:
 
 
 def _make_column_writers(schema: Schema, sql: Dialect) -> list[_ColumnSql]:
+    """Make the object that writes the features of a column as SQL, for each column."""
     return [scaled.rule.accept(_Writer(scaled, sql)) for scaled in schema.encoding.scaled]
 
 
@@ -165,20 +166,21 @@ class _ColumnSql(ABC):
         return self.scaled.rule.features
 
     def list_terms(self, weights: Doubles) -> Iterable[str]:
+        """List SQL expressions whose sum is what the column adds to a margin with these weights."""
         for feature, weight in zip(self.list_features(), weights, strict=True):
             yield f"{feature} * {self.sql.constant(weight)}"
 
     @abstractmethod
     def list_features(self) -> Iterable[str]:
-        """List an expression for each feature."""
+        """List an SQL expression for each feature of the column."""
 
     @property
     def group_key(self) -> object:
-        """The key by which adjacent columns are encoded together."""
+        """The key by which adjacent columns with equal bounds and factors are encoded by one expression."""
         return self
 
     def make_array(self, group: Sequence[_ColumnSql]) -> str:
-        """Make an array of the features of a group, of which this column is the first."""
+        """Write an SQL array of the features of adjacent columns with one key, of which this column is the first."""
         return self.sql.make_array([feature for column in group for feature in column.list_features()])
 
 
@@ -189,7 +191,7 @@ class _BoundedSql(_ColumnSql):
         self.centers, self.factors = scaled.centers[:numbers].tolist(), scaled.factors[:numbers].tolist()
 
     def write_number(self, double: str, place: int) -> str:
-        """Clip, scale to [-1, 1] and round as the encoder does, then centre; 0 for NULL and NaN."""
+        """Write the feature of a number: clipped, scaled to [-1, 1], rounded and centred; 0 for NULL and NaN."""
         sql, center, factor = self.sql, self.centers[place], self.factors[place]
         half = (self.rule.high - self.rule.low) / 2.0
         middle = sql.constant((self.rule.low + self.rule.high) / 2.0)
@@ -240,7 +242,7 @@ class _NumberSql(_BoundedSql):
         return self.sql.map.format(name="v", value=cells, body=self.write_number("v", 0))
 
     def _write_steps(self, places: Sequence[float], values: Sequence[float]) -> str:
-        """Write the first value below the first place, and another from each place on; 0 for NULL and NaN."""
+        """Write a step function of the number: its value below the first place and from each on; 0 for NULL and NaN."""
         sql = self.sql
         name = "number" if len(self.cell) > MAX_REPEATED else self.cell
         ends = [*(f"{name} < {sql.constant(place)}" for place in places), f"{name} <= {sql.special('Infinity')}"]
@@ -264,6 +266,7 @@ class _NumberListSql(_BoundedSql):
 
     @property
     def _length_condition(self) -> str:
+        """The SQL condition that a list has the declared length."""
         return f"{self.sql.length.format(self.source)} = {self.rule.numbers}"
 
     def _cast_to_double(self, cell: str) -> str:
@@ -310,6 +313,7 @@ class _ValueSql(_ColumnSql):
             yield f"CASE {cases} ELSE {by_text} END" if branches else by_text
 
     def _write_membership(self, operand: str, texts: Sequence[str]) -> str:
+        """Write the SQL condition that an operand is one of these texts."""
         if not texts:
             return "FALSE"
         return f"{operand} IN ({', '.join(map(self.sql.literal, texts))})"
@@ -339,7 +343,7 @@ class _TimePartSql(_ColumnSql):
         return self.sql.bind("part", self.code, super().make_array(group))
 
     def _write_choice(self, code: str, values: Mapping[int, float], otherwise: float) -> str:
-        """Write the value of a code, or `otherwise` for other codes and NULL."""
+        """Write the number that belongs to the value of `code`, or `otherwise` for other codes and NULL."""
         cases = " ".join(f"WHEN {each} THEN {self.sql.constant(value)}" for each, value in values.items())
         return f"CASE {code} {cases} ELSE {self.sql.constant(otherwise)} END"
 
@@ -364,7 +368,7 @@ class _Writer(RuleVisitor[_ColumnSql]):
 
 
 def _write_part_code(rule: TimePartRule, sql: Dialect) -> str:
-    """Write the code of a part by the rule of `boltdp.encoding.timestamps`, NULL where it is missing."""
+    """Write the code of a part of a timestamp, such as its hour; NULL where it is missing."""
     digits, first = {"hour": (HOUR_AT, 0), "month": (6, 1), "day": (9, 1), "weekday": (1, 0)}[rule.part]
     code = f"CAST(substr(moment, {digits}, 2) AS int) - {first}"
     if rule.part == "weekday":

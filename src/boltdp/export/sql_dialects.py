@@ -12,7 +12,7 @@ from boltdp.errors import ParameterError
 
 
 def _make_number_pattern(blanks: str) -> str:
-    """Return a regular expression for the texts that every engine reads as numbers."""
+    """Return a regular expression of the texts that count as numbers; `blanks` are allowed around them."""
     digits = "[0-9](_?[0-9])*"
     exponent = "[eE][+-]?0*[0-9][0-9]?[0-9]?[0-9]?"
     words = "[iI][nN][fF]([iI][nN][iI][tT][yY])?|[nN][aA][nN]"
@@ -54,6 +54,7 @@ class Dialect:
         return self.quotes + name.replace(self.quotes, 2 * self.quotes) + self.quotes
 
     def literal(self, value: Value) -> str:
+        """Write a declared value as an SQL literal."""
         if isinstance(value, bool):
             return str(value).upper()
         if isinstance(value, int):
@@ -67,7 +68,7 @@ class Dialect:
         return "'" + value.replace("'", "''") + "'"
 
     def constant(self, value: float | np.float32) -> str:
-        """Write a number with all its digits."""
+        """Write a number as an SQL literal with all its digits."""
         digits = repr(float(value))
         return self.number.format(digits if "e" in digits else digits + "e0")
 
@@ -80,19 +81,23 @@ class Dialect:
         return f"greatest({', '.join(expressions)})"
 
     def clamp(self, expression: str, low: float, high: float) -> str:
+        """Write an expression clipped to [low, high]."""
         return f"least({self.maximum([expression, self.constant(low)])}, {self.constant(high)})"
 
     def bind(self, name: str, value: str, body: str) -> str:
+        """Write `body`, an expression in which `name` stands for `value`, computed once."""
         return self.let.format(name=name, value=value, body=body)
 
     def make_array(self, expressions: Sequence[str]) -> str:
+        """Write an array of expressions."""
         return self.array.format(",\n".join(expressions))
 
     def make_constant_array(self, values: Iterable[float]) -> str:
+        """Write an array of numbers."""
         return self.array.format(", ".join(map(self.constant, values)))
 
     def element(self, array: str, index: int) -> str:
-        """Take the element `index` of an array, counted from 0."""
+        """Write the element `index` of an array, counted from 0."""
         return f"{array}[{index + self.first}]"
 
 

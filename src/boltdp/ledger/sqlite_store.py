@@ -90,7 +90,7 @@ class SQLiteStore(Store):
 
     @contextmanager
     def _transaction(self, begin: str, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
-        """Run one transaction; errors of SQLite become LedgerErrors."""
+        """Open the file and yield a connection in one transaction; errors of SQLite become LedgerErrors."""
         if not self.exists():
             raise self.missing_error()
         try:

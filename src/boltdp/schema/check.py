@@ -75,6 +75,7 @@ class CheckedColumn:
 
     @classmethod
     def from_summary(cls, name: str, role: str, cells: int, summary: Summary) -> CheckedColumn:
+        """Compare the summary of a column with its declaration, which the summary was counted by."""
         met = {value: summary.values[value] for value in summary.declared}
         others = _list_most_frequent({v: n for v, n in summary.values.items() if v not in met}, summary.declared)
         checked = cls(name=name, role=role, cells=cells, missing=summary.missing, unparsed=summary.unparsed)
@@ -116,11 +117,8 @@ class CheckedColumn:
             f"{_format_share(wrong, present)} of the cells are not as declared" if wrong > MAX_WRONG * present else None
         )
 
-    @property
-    def remarks(self) -> tuple[str, ...]:
-        return tuple(self._list_deviations())
-
-    def _list_deviations(self) -> Iterator[str]:
+    def list_deviations(self) -> Iterator[str]:
+        """Yield a sentence for each way in which cells differ from the declaration."""
         present = max(self.cells - self.missing, 1)
         if self.unparsed:
             what = "no lists of the declared length" if self.role == "vector" else "no numbers"
@@ -149,9 +147,9 @@ class CheckedColumn:
 
     @property
     def findings(self) -> tuple[str, ...]:
-        """The problem, if there is one, and the remarks; "as declared" if there is neither."""
+        """The problem, if there is one, and the deviations; "as declared" if there is neither."""
         problem = () if self.problem is None else (f"GARBAGE: {self.problem}",)
-        return (*problem, *self.remarks) or ("as declared",)
+        return (*problem, *self.list_deviations()) or ("as declared",)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -231,11 +229,7 @@ def check_source(source: Source, schema: Schema, *, progress: Callable[[int], ob
 
 
 def find_similar(value: str, declared: Sequence[str]) -> str | None:
-    """Return the declared value that differs only in case, blanks or punctuation, or by a letter or two.
-
-    >>> [find_similar(value, ["yes", "no", "unknown"]) for value in (" Yes", "NO", "unknwon", "maybe")]
-    ['yes', 'no', 'unknown', None]
-    """
+    """Return the declared value that differs only in case, blanks or punctuation, or by a letter or two, if any."""
     plain = {_simplify(name): name for name in reversed(declared)}
     sought = _simplify(value)
     close = difflib.get_close_matches(sought, [*plain], 1, MIN_SIMILARITY) if len(sought) > 2 else []
@@ -243,7 +237,7 @@ def find_similar(value: str, declared: Sequence[str]) -> str | None:
 
 
 def _simplify(text: str) -> str:
-    """Normalize a number, or keep only the letters and digits of a text, in lower case."""
+    """Return a normal form to compare texts by: a number, or letters and digits in lower case."""
     try:
         return f"{float(text):g}"
     except ValueError:
@@ -251,7 +245,7 @@ def _simplify(text: str) -> str:
 
 
 def _find_fault(columns: Mapping[str, ColumnType], column: Column) -> str | None:
-    """Return why a declared column cannot be read; None if it can."""
+    """Return why a declared column cannot be read from these columns; None if it can."""
     if column.source in columns:
         fault = column.find_type_fault(columns[column.source])
         return None if fault is None else f"it {fault}"

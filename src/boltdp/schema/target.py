@@ -57,11 +57,11 @@ class Target(ABC):
     @classmethod
     @abstractmethod
     def from_dict(cls, declared: Mapping[str, Any]) -> Target:
-        """Read the keys of a schema file that declare it."""
+        """Make the target from the keys of a schema file that declare it."""
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
-        """Return the keys of a schema file that declare it."""
+        """Return the keys of a schema file that declare the target, with their values."""
 
     @property
     @abstractmethod
@@ -76,23 +76,24 @@ class Target(ABC):
     @property
     @abstractmethod
     def examples(self) -> tuple[Value, ...]:
-        """Extreme values, for the rows of an audit."""
+        """Label values, including the extreme ones, for rows that an audit makes."""
 
     @property
     @abstractmethod
     def summary(self) -> str:
-        """A short description of the declared values."""
+        """The number and kind of the declared values in words, such as "2 classes"."""
 
     def describe(self) -> str:
+        """Name the column and its declared values in words, for messages."""
         return f"the {self.key} {self.column!r} with {self.summary}"
 
     @abstractmethod
     def describe_used_labels(self, limit: int) -> str:
-        """Describe the cells that are used in training, with at most `limit` values."""
+        """Describe the labels that training uses, at most `limit` of them; rows with others are ignored."""
 
     @abstractmethod
     def describe_values(self) -> str:
-        """List the declared values."""
+        """List the declared values as text."""
 
     @abstractmethod
     def choose_default_loss(self, *, plain: bool) -> str:
@@ -100,19 +101,19 @@ class Target(ABC):
 
     @abstractmethod
     def adapt_loss(self, loss: Loss, *, joint: bool) -> Loss:
-        """Return the loss of one model; `joint` prefers one model of all values to one model for each."""
+        """Return the form of a loss for this target; `joint` prefers one model of all classes to one-vs-all models."""
 
     @abstractmethod
     def count_weight_vectors(self, loss: Loss) -> int:
-        """Count the weight vectors of all models that this loss needs."""
+        """Return the number of weight vectors that a model with this loss has."""
 
     @abstractmethod
     def name_weight_vectors(self, loss: Loss) -> tuple[str, ...]:
-        """Return the value that a high score of each weight vector predicts."""
+        """Return for each weight vector the name of the class that its high scores predict."""
 
     @abstractmethod
     def describe_scores(self, loss: Loss) -> str:
-        """Describe the scores of a model with this loss."""
+        """Describe in words what the scores of a model with this loss are, such as log odds."""
 
     def count_models(self, loss: Loss) -> int:
         return self.count_weight_vectors(loss) // loss.vectors
@@ -147,7 +148,7 @@ class Target(ABC):
         self._refuse("a threshold")
 
     def describe_threshold(self, threshold: float) -> str:
-        """Describe the predictions with this threshold."""
+        """Describe in words what is predicted with this threshold."""
         self._refuse("a threshold")
 
     def as_classes(self) -> Classes:
@@ -155,6 +156,7 @@ class Target(ABC):
         self._refuse("classes")
 
     def _refuse(self, what: str) -> NoReturn:
+        """Raise a ParameterError that only labels with classes have `what`."""
         raise ParameterError(f"{what} must be for a label with classes, got {self.describe()}")
 
 

@@ -44,7 +44,7 @@ ALGORITHMS = (
 
 
 def adapt_settings(name: str, common: Settings, epsilon: float) -> Settings:
-    """Return the common settings for one name and epsilon, without those that its algorithm does not accept."""
+    """Return the settings to train one algorithm at one epsilon, without those that it does not accept."""
     if name == "noiseless":
         return replace(common, epsilon=None, delta=0.0, noise_seed=None, algorithm="auto")
     if name == "auto":
@@ -133,7 +133,7 @@ class Comparison:
 
 
 def _describe_subject(engine: Engine, schema: Schema, settings: Settings, test: Engine | None) -> dict[str, Any]:
-    """Describe the subject of a comparison; results are added to a file only if it has the same subject."""
+    """Describe the data and settings of a comparison; a file gets more results only if these are the same."""
     public = asdict(replace(settings, epsilon=None, seed=None, noise_seed=None))
     if settings.class_weights is not None:
         public["class_weights"] = list(public["class_weights"])  # as a file has them

@@ -57,7 +57,7 @@ REHEARSALS = 5
 def plan_portion_selection(
     plan_one: PlanCandidate, budget: Budget | None, *, candidates: int, rows: int
 ) -> list[Selection]:
-    """Plan Algorithm 3: for each candidate the event of the case that it is selected."""
+    """Plan a selection by training each candidate on its own rows: one event per candidate, if it is selected."""
     bounds = [portion_bounds(i, rows=rows, candidates=candidates) for i in range(candidates)]
     trained = tuple(BudgetedEvent(budget, plan_one(i, stop - start, budget)) for i, (start, stop) in enumerate(bounds))
     epsilon = None if budget is None else budget.epsilon
@@ -67,7 +67,7 @@ def plan_portion_selection(
 def plan_trial_selection(
     plan_one: PlanCandidate, budget: Budget | None, *, candidates: int, rows: int, mean: float
 ) -> list[Selection]:
-    """Plan a random number of trials: for each candidate the event of the case that it is selected."""
+    """Plan a selection by a random number of trials: one event per candidate, for the case that it is selected."""
     if budget is None:
         raise ParameterError(
             "epsilon must be given for trials, got None", hint="compare noiseless candidates by portions"
@@ -83,7 +83,7 @@ def plan_trial_selection(
 def plan_public_selection(
     plan_one: PlanCandidate, budget: Budget | None, *, candidates: int, rows: int, public_rows: int
 ) -> list[Selection]:
-    """Plan a comparison on public rows: for each candidate the event of the case that it is selected."""
+    """Plan a selection on public rows: one event per candidate, for the case that it is selected."""
     parts = [BudgetedEvent(budget, plan_one(i, rows, budget)) for i in range(candidates)]
     return [
         PublicSelection(trained=part, compared=candidates, chosen=i, rows=rows, public_rows=public_rows)
@@ -94,7 +94,7 @@ def plan_public_selection(
 def choose_by_portions(
     prepared: PreparedRows, certificates: Sequence[Certificate], *, classes: int, context: Context
 ) -> Chosen:
-    """Select by Algorithm 3; each pass reads every row at most once, for all candidates together."""
+    """Train each candidate on its own rows, and select one privately by its errors on other rows."""
     selection, forks, count = certificates[0].selection, context.randomness.spawn(), len(certificates)
     assert isinstance(selection, PortionSelection)
     check_row_count(prepared, selection.rows)
@@ -116,7 +116,7 @@ def choose_by_portions(
 def choose_by_trials(
     prepared: PreparedRows, certificates: Sequence[Certificate], *, classes: int, context: Context
 ) -> Chosen:
-    """Select the best of a random number of trials, which stays secret; each releases a random candidate."""
+    """Release a random candidate in each of a secret number of trials; select the one with the fewest noisy errors."""
     forks, selection = context.randomness.spawn(), certificates[0].selection
     assert isinstance(selection, TrialSelection)
     check_row_count(prepared, selection.rows)
@@ -141,7 +141,7 @@ def choose_by_trials(
 def choose_on_public_rows(
     public: Engine, schema: Schema, certificates: Sequence[Certificate], forks: Iterator[Randomness], context: Context
 ) -> int:
-    """Return the candidate with the fewest errors on public rows, with the updates and the noise of the private run."""
+    """Return the number of the candidate with the fewest errors on public rows, trained as on the private ones."""
     rows, count = public.count(), len(certificates)
     cut = round(PUBLIC_TRAINING * rows)
     if not 2 <= cut < rows:
@@ -203,7 +203,7 @@ def count_errors(released: Sequence[Doubles], prepared: PreparedRows, *, classes
 
 
 def _plan_public_training(certificate: Certificate, *, rows: int) -> Certificate:
-    """Return the certificate of the same training on fewer, public rows."""
+    """Return the certificate of the same training on another number of rows, which are public."""
     training = get_algorithm(certificate.algorithm).rescale(certificate.training, rows=rows)
     models = certificate.models
     event = training if models == 1 else SelfComposition(BudgetedEvent(None, training), models)

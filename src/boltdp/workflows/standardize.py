@@ -92,13 +92,10 @@ def plan_standardization(settings: Settings, schema: Schema, *, rows: int) -> Bu
 
 
 def choose_budget_share(budget: Budget, *, features: int, rows: int, changed: int = 1) -> float | None:
-    """Return the share of a budget for which the noise of the means has about a third of the norm of a row.
+    """Return the share of a budget for standardization: the noise of the means is then a third of a row's norm.
 
     Return None if even the largest share leaves too much noise. `changed` is the number of rows in which neighbouring
     datasets differ.
-
-    >>> choose_budget_share(Budget(1.0), features=50, rows=60_000)
-    0.05
     """
     noise = calibrate(2.0 * changed / rows, dimensions=features + 1, budget=budget).expected_norm
     least, most = SHARES
@@ -111,7 +108,7 @@ def choose_budget_share(budget: Budget, *, features: int, rows: int, changed: in
 def prepare_rows(
     engine: Engine, schema: Schema, event: NoisyMoments | None, context: Context, *, rows: int, ordered: bool
 ) -> Iterator[tuple[PreparedRows, Schema]]:
-    """Prepare the planned number of rows, and yield them with the schema, standardized if there is an event.
+    """Prepare rows for training, and yield them with their schema, standardized by noisy moments if there is an event.
 
     Rows are encoded once: standardization only changes the feature map. With a projection, which follows it, rows are
     encoded twice.
@@ -130,7 +127,7 @@ def prepare_rows(
 def standardize_schema(
     prepared: PreparedRows, schema: Schema, event: NoisyMoments | None, randomness: Randomness, *, rows: int
 ) -> Schema:
-    """Return the schema standardized by noisy moments of the rows; unchanged without an event or if it already is."""
+    """Return the schema with a standardization from noisy moments of the rows; unchanged without an event."""
     if event is None or schema.standardization is not None:
         return schema
     check_row_count(prepared, rows)

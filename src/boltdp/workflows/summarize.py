@@ -77,7 +77,7 @@ class PrivateDraftPlan:
 
 
 def plan_private_draft(columns: Mapping[str, ColumnType], label: str, budget: Budget) -> PrivateDraftPlan:
-    """Plan counts, within a budget, of the columns whose types declare neither bounds nor values. No row is read."""
+    """Plan the noisy counts, within a budget, that a draft needs of columns without declared bounds or values."""
     infer.check_label(columns, label)
     if columns[label].kind in ("list", *infer.NO_FEATURES):
         raise DataError(f"column {label!r} must have texts, numbers or booleans, its type is {columns[label].kind!r}")
@@ -139,6 +139,7 @@ def draft_private_schema(
 
 
 def _run_draft_plan(engine: Engine, label: str, plan: PrivateDraftPlan, rows: int, context: Context) -> str:
+    """Count the rows as planned, release the counts with noise, and return the TOML text of the schema."""
     columns = engine.columns()
     random_bytes = context.randomness.stream("draft")
     counts = {name: PrivateCounts(what, columns[name].kind, plan.event) for name, what in plan.counted.items()}

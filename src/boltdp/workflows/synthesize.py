@@ -39,7 +39,7 @@ def make_synthetic_schema(*, dims: int, classes: int = 2) -> Schema:
 def draw_synthetic_blocks(
     *, rows: int, dims: int, classes: int = 2, separation: float = 1.5, seed: int = 0
 ) -> Iterator[tuple[PackedRows, npt.NDArray[np.int32]]]:
-    """Yield blocks of features and labels.
+    """Yield synthetic rows in blocks: an array of features, and one of labels.
 
     `separation` is the distance of each class's centre from the middle in standard deviations of a feature: with two
     classes, the best classifier has an accuracy of Phi(separation), 93 % at 1.5.
