@@ -224,9 +224,9 @@ def tune(
         where_from = {"table": table, "query": query, "spool": spool, "where": where}
         opened = _open_rows(source, schema, first, threshold, {"label": label, **declared}, charge, where_from)
         compared = nullcontext() if public is None else use_source(public)
-        with opened as (engine, derive_schema, account), compared as rows:
+        with opened as (engine, schema_of_rows, account), compared as rows:
             run: dict[str, Any] = {"method": method, "trials": trials, "context": context, "account": account}
-            model = tune_engine(engine, derive_schema, tried, public=rows, **run)
+            model = tune_engine(engine, schema_of_rows, tried, public=rows, **run)
     warn_if_not_private(model.certificate, tried[0].epsilon)
     return Model.from_released(model).with_threshold(threshold)
 

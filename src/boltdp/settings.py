@@ -83,7 +83,7 @@ _research = partial(option, group="Research and tests")
 class Settings:
     """The settings of a training. Options are declared here and nowhere else.
 
-    >>> Settings(epsilon=1.0, passes=10).given
+    >>> Settings(epsilon=1.0, passes=10).given_names
     ('passes',)
     """
 
@@ -188,13 +188,7 @@ class Settings:
         return Context(randomness=Randomness(self.noise_seed), **seed, **options)
 
     def choose_loss(self, target: Target) -> tuple[Loss, int]:
-        """Return the loss of one model that predicts `target`, and the number of models.
-
-        >>> from boltdp.schema.target import Classes
-        >>> digits = Classes("digit", tuple(range(10)))
-        >>> Settings(epsilon=1.0).choose_loss(digits), Settings(epsilon=1.0, loss="huber").choose_loss(digits)
-        ((Multinomial(classes=10), 1), (HuberSVM(width=0.1), 10))
-        """
+        """Return the loss of one model that predicts `target`, and the number of models: 1 unless one-vs-all."""
         OPTIONS["loss"].convert(self.loss, "loss")
         default = target.choose_default_loss(plain=self.algorithm != "auto" or self.epsilon is None)
         kind: Any = LOSSES[default if self.loss == "auto" else self.loss]
@@ -213,24 +207,13 @@ class Settings:
             target.resolve_threshold(threshold, self.choose_loss(target)[0])
 
     def resolve_class_weights(self, target: Target) -> Settings:
-        """Return a copy with class weights as numbers in the order of the classes, scaled to a maximum of 1.
-
-        >>> from boltdp.schema.target import Classes
-        >>> target = Classes("sick", ("no", "yes"), prior=(0.8, 0.2))
-        >>> Settings(epsilon=1.0, class_weights="balanced").resolve_class_weights(target).class_weights
-        (0.25, 1.0)
-        """
+        """Return a copy with class weights as numbers in the order of the classes, scaled to a maximum of 1."""
         if self.class_weights is None:
             return self
         return replace(self, class_weights=target.resolve_class_weights(self.class_weights))
 
     def check(self) -> None:
-        """Raise a ParameterError if a setting has the wrong type or is not one of its allowed values.
-
-        >>> Settings(epsilon=1.0, multiclass="both").check()
-        Traceback (most recent call last):
-        boltdp.errors.ParameterError: multiclass must be one of multinomial, one-vs-all, got 'both'
-        """
+        """Raise a ParameterError if a setting has the wrong type or is not one of its allowed values."""
         for name, one in OPTIONS.items():
             one.convert(getattr(self, name), name)
 

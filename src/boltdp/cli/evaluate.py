@@ -126,7 +126,6 @@ def evaluate(
 
 
 def _print_metrics(found: Evaluation) -> None:
-    """Print the figures: of all rows, the confusion matrix, of each class and subgroup, and the calibration."""
     without, value = found.rows_without_class, "value" if found.is_exact else "with noise"
     interval = "" if found.is_exact else f"{without.low:,.0f} to {without.high:,.0f}"
     lines = [

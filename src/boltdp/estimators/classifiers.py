@@ -445,7 +445,6 @@ def _convert_numbers(X: Any, *, warn: bool) -> Any:
 
 
 def _convert_table(table: pa.Table) -> Doubles:
-    """Convert an Arrow table to a matrix of floats, with NaN for missing values."""
     columns = []
     for field, column in zip(table.schema, table.columns, strict=True):
         if ColumnType.from_arrow(field.type).kind not in ("number", "bool", "untyped"):
@@ -503,7 +502,6 @@ def _read_classes(y: Any) -> npt.NDArray[Any]:
 
 
 def _add_curves(columns: tuple[Column, ...], curves: Any) -> tuple[Column, ...]:
-    """Return the columns with the curves of the parameter `curves`."""
     if curves is None:
         return columns
     numbers = {column.name: column for column in columns if isinstance(column, Numeric)}

@@ -190,17 +190,14 @@ class Curve:
 
     @cached_property
     def true_positive_rate(self) -> Doubles:
-        """The true positive rate, which is the recall, from 0."""
         return np.concatenate([[0.0], self.inside / max(self.inside[-1], 1)])
 
     @cached_property
     def false_positive_rate(self) -> Doubles:
-        """The false positive rate, from 0."""
         return np.concatenate([[0.0], self.outside / max(self.outside[-1], 1)])
 
     @cached_property
     def precision(self) -> Doubles:
-        """The precision at each score as the threshold."""
         shares: Doubles = self.inside / (self.inside + self.outside)
         return shares
 

@@ -322,7 +322,6 @@ def _write_yaml_scalar(value: Any) -> str:
 
 
 def _write_markdown_list(*parts: Sequence[str]) -> str:
-    """Write sentences as a Markdown list, with markup in them escaped."""
     return "\n".join(f"- {_escape_markdown(text)}" for part in parts for text in part)
 
 

@@ -203,7 +203,6 @@ def _is_uneven(marks: Sequence[float]) -> bool:
 
 
 def _draw_bars(effect: Effect, reach: float, *, at_most: bool) -> str:
-    """Draw a bar for each category, with bands of noise around its end."""
     middle, right = NAMES + (LEFT + WIDTH - NAMES) / 2, LEFT + WIDTH
     shown = effect.find_largest_categories(MAX_BARS)
 
@@ -296,7 +295,6 @@ def _draw_histogram(column: CheckedColumn) -> str:
 
 
 def _draw_value_counts(column: CheckedColumn) -> str:
-    """Draw a bar for the count of each declared value, of undeclared ones and of missing ones."""
     counts = [*column.counts[:MAX_BARS], ("not declared", column.undeclared), ("missing", column.missing)]
     largest, left = max(1, *(count for _, count in counts)), len(column.counts) - MAX_BARS
 

@@ -255,22 +255,19 @@ class _NumberListSql(_BoundedSql):
     def list_features(self) -> Iterator[str]:
         for index in range(self.rule.numbers):
             cell = f"CASE WHEN {self._length_condition} THEN {self.sql.element(self.source, index)} END"
-            yield self.write_number(self._cast_to_double(cell), index)
+            yield self.write_number(f"CAST({cell} AS {self.sql.double})", index)
 
     def make_array(self, group: Sequence[_ColumnSql]) -> str:
         if len(set(zip(self.centers, self.factors, strict=True))) > 1:
             return super().make_array(group)
         nulls = self.sql.nulls.format(self.rule.numbers)
         cells = f"CASE WHEN {self._length_condition} THEN {self.source} ELSE {nulls} END"
-        return self.sql.map.format(name="v", value=cells, body=self.write_number(self._cast_to_double("v"), 0))
+        number = self.write_number(f"CAST(v AS {self.sql.double})", 0)
+        return self.sql.map.format(name="v", value=cells, body=number)
 
     @property
     def _length_condition(self) -> str:
-        """The SQL condition that a list has the declared length."""
         return f"{self.sql.length.format(self.source)} = {self.rule.numbers}"
-
-    def _cast_to_double(self, cell: str) -> str:
-        return f"CAST({cell} AS {self.sql.double})"
 
 
 class _ValueSql(_ColumnSql):
@@ -379,7 +376,6 @@ def _write_part_code(rule: TimePartRule, sql: Dialect) -> str:
 
 
 def _is_number_text(text: str) -> bool:
-    """Return whether a text is a number, NaN or an infinity."""
     try:
         float(text)
     except ValueError:

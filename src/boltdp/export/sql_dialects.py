@@ -89,11 +89,9 @@ class Dialect:
         return self.let.format(name=name, value=value, body=body)
 
     def make_array(self, expressions: Sequence[str]) -> str:
-        """Write an array of expressions."""
         return self.array.format(",\n".join(expressions))
 
     def make_constant_array(self, values: Iterable[float]) -> str:
-        """Write an array of numbers."""
         return self.array.format(", ".join(map(self.constant, values)))
 
     def element(self, array: str, index: int) -> str:

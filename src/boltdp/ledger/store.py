@@ -56,12 +56,10 @@ class Store(ABC):
         return [Line(record, digest) for _, record, digest in stored]
 
     def check_version(self, version: int) -> None:
-        """Raise LedgerError for another version of the format."""
         if version != VERSION:
             raise LedgerError(f"the ledger {self.place} has version {version}, this boltdp reads {VERSION}")
 
     def missing_error(self) -> LedgerError:
-        """Return the error that there is no ledger."""
         hint = "`boltdp ledger set-budget` makes one; see its --help"
         return LedgerError(f"there is no ledger {self.place}", hint=hint)
 

@@ -37,11 +37,6 @@ def declare_schema(
     by a list of parts, such as "hour", or by the source itself: by a boolean type, an enum type or constraints. Others
     are left out; without any bounds, categories and timestamps they raise an error. A pair of numbers as `bounds` is
     for all columns of numbers. The default of `classes` are those of the label's type.
-
-    >>> columns = {"age": ColumnType("number"), "smokes": ColumnType("bool"), "name": ColumnType("text")}
-    >>> schema, unused = declare_schema(columns | {"sick": ColumnType("bool")}, "sick", bounds={"age": (0, 110)})
-    >>> schema.feature_names, schema.classes, unused
-    (('age', 'smokes', 'intercept'), (False, True), ('name',))
     """
     given = {
         "bounds": _read_bounds(columns, label, bounds),

@@ -53,10 +53,6 @@ def derive_schema(columns: Mapping[str, ColumnType], label: str) -> Schema:
     """Derive a schema from types and constraints of a source that declare every column. No row is read.
 
     Every column is a feature, except undeclared keys and types that cannot be features.
-
-    >>> columns = {"sick": ColumnType("bool"), "age": ColumnType("number", bounds=(0.0, 120.0))}
-    >>> derive_schema(columns, "sick").columns
-    (Numeric(name='age', low=0.0, high=120.0, curve=()),)
     """
     check_label(columns, label)
     features = {name: derive_column(name, column) for name, column in columns.items() if name != label}

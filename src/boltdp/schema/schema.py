@@ -401,9 +401,6 @@ def array_schema(*, dims: int, classes: Sequence[Value], clip_norm: float = 1.0,
 
     The array is one vector column; its rows are divided by that norm. With an intercept the constant 1 is added to the
     divided row.
-
-    >>> array_schema(dims=3, classes=(0, 1), clip_norm=2.0).columns
-    (Vector(name='x', length=3, low=-2.0, high=2.0),)
     """
     return Schema(
         Classes("label", tuple(classes)),

@@ -91,11 +91,6 @@ class Summary:
         if rule is not None and rule.reads_lists:
             self.length = rule.numbers
 
-    @property
-    def has_many_values(self) -> bool:
-        """Whether there are more different values than a categorical column should have."""
-        return len(self.values) > MAX_CATEGORIES
-
     @cached_property
     def is_numeric(self) -> bool:
         """Whether nearly all cells are numbers; known once all cells are counted."""
@@ -134,7 +129,7 @@ class Summary:
     def categories(self) -> tuple[Value, ...]:
         """Values to declare, numbers first, each in one spelling; empty if there are too many exact ones."""
         kept: list[Value] = []
-        for value in () if self.has_many_values and self.noise is None else self.values:
+        for value in () if self.noise is None and len(self.values) > MAX_CATEGORIES else self.values:
             with suppress(ParameterError):
                 Matcher.of([*kept, value])
                 kept.append(value)
@@ -171,7 +166,7 @@ class Summary:
         """Count cells that are numbers, and their different values as long as they can be categories or ids."""
         self._add_numbers(read_numbers(numbers))
         unique = self.whole and len(self.values) < MAX_DISTINCT and max(self.values.values(), default=1) == 1
-        if unique or not self.has_many_values:
+        if unique or len(self.values) <= MAX_CATEGORIES:
             self._add_values(count_values(cells))
 
     def add_declared(self, cells: pa.Array) -> None:

@@ -48,12 +48,6 @@ def make_plan(
 
     `dims` overrides the number of features of the schema. `reasons` are why the result will not be private, if the
     caller knows any.
-
-    >>> from boltdp.schema.schema import Classes, Numeric
-    >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
-    >>> plan = make_plan(schema, 10_000, Settings(epsilon=1.0))
-    >>> plan.certificate.private, plan.algorithm.name, len(plan.schema.columns[0].curve)
-    (True, 'objective', 8)
     """
     resolved = resolve_settings(settings, schema)
     schema, standardization = add_auto_curves(resolved, schema, rows=rows)
@@ -95,11 +89,7 @@ def make_plans(
 
 
 def _certify(
-    event: Event,
-    settings: Settings,
-    schema: Schema,
-    standardization: BudgetedEvent | None,
-    reasons: tuple[str, ...],
+    event: Event, settings: Settings, schema: Schema, standardization: BudgetedEvent | None, reasons: tuple[str, ...]
 ) -> Certificate:
     """Make the certificate of an event together with the draft of the schema and the standardization."""
     seeded = settings.noise_seed is not None

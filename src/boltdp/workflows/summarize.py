@@ -50,11 +50,6 @@ def draft_schema(engine: Engine, label: str, *, public: bool = False) -> str:
 
     Only names, types and declared constraints of columns are read. With `public=True`, for non-sensitive data, bounds,
     categories and classes are taken from the values.
-
-    >>> import pyarrow as pa
-    >>> with use_source(pa.table({"age": [30, 40], "sick": [True, False]})) as engine:
-    ...     Schema.from_toml(draft_schema(engine, "sick", public=True)).columns
-    (Numeric(name='age', low=30.0, high=40.0, curve=()),)
     """
     columns = engine.columns()
     infer.check_label(columns, label, public=public)

@@ -36,10 +36,6 @@ def candidates(
     """Return the settings of every combination of the values in `grid`; the last name changes fastest.
 
     `inverse_radius` projects weights to the ball of radius 1/regularization, as the paper does.
-
-    >>> grid = {"passes": [5, 10], "regularization": [0.0, 0.01]}
-    >>> [(c.passes, c.radius) for c in candidates(Settings(epsilon=1.0), grid, inverse_radius=True)]
-    [(5, None), (5, 100.0), (10, None), (10, 100.0)]
     """
     for name, values in grid.items():
         if name not in TUNABLE:
