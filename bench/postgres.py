@@ -31,7 +31,7 @@ from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Recipe
 from boltdp.schema.schema import Schema, array_schema
 from boltdp.settings import Settings
-from boltdp.workflows.synthesize import synthetic_blocks
+from boltdp.workflows.synthesize import draw_synthetic_blocks
 from boltdp.workflows.train import train
 
 DIMS = 50
@@ -66,7 +66,7 @@ def run(rows: int = 1_000_000) -> list[Ratio]:
 
 
 def load(server: Server, table: str, rows: int) -> None:
-    load_arrays(server.uri, table, synthetic_blocks(rows=rows, dims=DIMS), dims=DIMS)
+    load_arrays(server.uri, table, draw_synthetic_blocks(rows=rows, dims=DIMS), dims=DIMS)
 
 
 def load_arrays(uri: str, table: str, blocks: Blocks, *, dims: int) -> None:

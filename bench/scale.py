@@ -23,7 +23,7 @@ from boltdp.kernel.sgd import State
 from boltdp.losses import Logistic
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Recipe
-from boltdp.workflows.synthesize import synthesize, synthetic_schema
+from boltdp.workflows.synthesize import make_synthetic_schema, synthesize
 
 DIMS = 50
 PASSES = 5
@@ -85,7 +85,7 @@ def train(path: str) -> Measured:
         )
         state, context = State(recipe), Context(seed=1)
         start = time.perf_counter()
-        with engine.prepare(synthetic_schema(dims=DIMS), context) as prepared:
+        with engine.prepare(make_synthetic_schema(dims=DIMS), context) as prepared:
             ready = time.perf_counter()
             for _ in range(PASSES):
                 prepared.run_pass([state], context)

@@ -34,7 +34,7 @@ from boltdp.losses import Logistic
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Recipe
 from boltdp.settings import Settings
-from boltdp.workflows.synthesize import synthesize, synthetic_schema
+from boltdp.workflows.synthesize import make_synthetic_schema, synthesize
 from boltdp.workflows.train import train
 
 DIMS = 50
@@ -124,7 +124,7 @@ def timed(work: Callable[[], object]) -> float:
 
 
 def measured(path: str, few: str, everything: bool) -> Measured:
-    session, schema = Session.open("local[2]"), synthetic_schema(dims=DIMS)
+    session, schema = Session.open("local[2]"), make_synthetic_schema(dims=DIMS)
     spark = session.spark
     read = {name: spark.read.parquet(name) for name in (few, path)}
 
@@ -160,7 +160,7 @@ def beside_mllib(found: Measured, read: dict[str, Any], auto: Callable[[Any], No
 
 def beside_arrays(found: Measured, path: str, session: Session) -> None:
     """A scan and passes, in Spark and over the same rows in memory."""
-    schema, context = synthetic_schema(dims=DIMS), Context(seed=1)
+    schema, context = make_synthetic_schema(dims=DIMS), Context(seed=1)
 
     def scan(prepared: PreparedRows) -> float:
         sums = [

@@ -26,7 +26,7 @@ from boltdp.engines.postgres.local_server import private_server
 from boltdp.privacy.certificate import Certificate
 from boltdp.schema.schema import Schema
 from boltdp.settings import Settings
-from boltdp.workflows.synthesize import synthetic_blocks
+from boltdp.workflows.synthesize import draw_synthetic_blocks
 from boltdp.workflows.train import train_prepared
 
 BATCH_SIZES = (1, 10, 50, 500)
@@ -45,7 +45,7 @@ WAYS: Mapping[str, Settings] = {
 
 
 def run(rows: int = 200_000) -> list[Ratio]:
-    features, labels = map(np.concatenate, zip(*synthetic_blocks(rows=rows, dims=SCHEMA.dims), strict=True))
+    features, labels = map(np.concatenate, zip(*draw_synthetic_blocks(rows=rows, dims=SCHEMA.dims), strict=True))
     with ArrayEngine.from_numpy(features, labels).prepare(SCHEMA, Context(seed=1)) as array:
         ratios = measured(array, SCHEMA, "in memory", time.process_time)
     with private_server() as server:

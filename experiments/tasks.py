@@ -211,7 +211,7 @@ class Answer:
         margins = np.concatenate(list(score_batches(model, engine)))
         probabilistic = model.certificate.problem.loss.probabilistic
         return cls(
-            model.choices(margins).astype(np.int64),
+            model.predict_indices(margins).astype(np.int64),
             margins[:, 0] if margins.shape[1] == 1 else None,
             model.probabilities(margins) if probabilistic else None,
         )

@@ -89,7 +89,9 @@ def accuracies(models: list[Model], testing: PreparedRows) -> npt.NDArray[np.flo
         for label in (0, 1):
             rows = block[block[:, 0] == label]
             of_class[label] += len(rows)
-            right[:, label] += [np.count_nonzero(model.choices(model.margins(rows)) == label) for model in models]
+            right[:, label] += [
+                np.count_nonzero(model.predict_indices(model.margins(rows)) == label) for model in models
+            ]
     return np.stack([right.sum(axis=1) / of_class.sum(), (right / of_class).mean(axis=1)], axis=1)
 
 

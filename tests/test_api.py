@@ -20,7 +20,7 @@ from boltdp import BoltdpError, Classes, Model, PrivacyWarning, Schema, Settings
 from boltdp.engines import use_source
 from boltdp.engines.in_memory import ArrayEngine
 from boltdp.errors import ParameterError
-from boltdp.schema.declare import declare
+from boltdp.schema.declare import declare_schema
 from boltdp.schema.schema import Categorical, Numeric, Vector
 from boltdp.schema.source_columns import ColumnType
 
@@ -191,11 +191,13 @@ def test_what_a_database_declares_is_public_and_arguments_add_to_it() -> None:
         "seen": ColumnType("other"),
         "ill": ColumnType("text", values=("no", "yes")),
     }
-    schema, unused = declare(columns, "ill", bounds={"weight": [0, 250]})
+    schema, unused = declare_schema(columns, "ill", bounds={"weight": [0, 250]})
     assert schema.columns == (Numeric("age", 0, 120), Numeric("weight", 0, 250), Categorical("sex", ("F", "M")))
     assert (schema.classes, unused) == (("no", "yes"), ("seen",))
     # What an argument declares is meant, whatever the source says.
-    schema, _ = declare(columns, "ill", bounds={"age": (18, 90)}, categories={"weight": [0, 1]}, classes=["yes", "no"])
+    schema, _ = declare_schema(
+        columns, "ill", bounds={"age": (18, 90)}, categories={"weight": [0, 1]}, classes=["yes", "no"]
+    )
     assert schema.columns[0] == Numeric("age", 18, 90)
     assert Categorical("weight", (0, 1)) in schema.columns
     assert schema.classes == ("yes", "no")

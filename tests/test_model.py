@@ -35,7 +35,7 @@ from tests.plans import plan_certificate
 def model_of(certificate: Certificate, classes: int = 2) -> Model:
     schema = Schema(Classes("y", tuple(range(classes))), (Numeric("a", 0, 1), Numeric("b", -1, 1)))
     shape = (certificate.model_count, certificate.problem.loss.vector_count, schema.dims)
-    return Model.of_release(schema, release_weights(np.zeros(shape), certificate, Randomness()), certificate)
+    return Model.from_release(schema, release_weights(np.zeros(shape), certificate, Randomness()), certificate)
 
 
 def model(classes: int = 2, settings: Settings = Settings(epsilon=1.0)) -> Model:  # noqa: B008
@@ -86,7 +86,7 @@ def test_probabilities_are_shares_and_favour_the_choice(classes: int, settings: 
     shares = made.probabilities(margins)
     assert shares.shape == (50, classes)
     assert shares.sum(axis=1) == pytest.approx(1.0)
-    assert (shares.argmax(axis=1) == made.choices(margins)).all()
+    assert (shares.argmax(axis=1) == made.predict_indices(margins)).all()
 
 
 def test_probabilities_of_a_row_that_every_model_denies_are_even() -> None:
@@ -106,11 +106,14 @@ def test_the_second_class_is_predicted_where_its_probability_exceeds_the_thresho
     likely = made.probabilities(margins)[:, 1]
     for threshold in (0.01, 0.11, 0.5, 0.9):
         decided = made.with_threshold(threshold)
-        assert (decided.choices(margins) == (likely > threshold)).all()
+        assert (decided.predict_indices(margins) == (likely > threshold)).all()
         assert (decided.probabilities(margins) == made.probabilities(margins)).all()
     at = np.full((1, 1), made.with_threshold(0.11).cut)
-    assert made.with_threshold(0.11).choices(at).tolist() == [0], "at the threshold it is not exceeded"
-    assert made.with_threshold(0.11).with_threshold(None).choices(margins).tolist() == made.choices(margins).tolist()
+    assert made.with_threshold(0.11).predict_indices(at).tolist() == [0], "at the threshold it is not exceeded"
+    assert (
+        made.with_threshold(0.11).with_threshold(None).predict_indices(margins).tolist()
+        == made.predict_indices(margins).tolist()
+    )
 
 
 def test_the_threshold_of_the_prior_is_the_share_of_the_second_class() -> None:

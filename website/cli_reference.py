@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from boltdp.cli import main
-from boltdp.cli._help import show_all
+from boltdp.cli._help import show_all_options
 from boltdp.cli._terminal import emit
 
 HEAD = """# The command line
@@ -23,7 +23,7 @@ def reference() -> str:
     '# The command line'
     """
     root = click.Context(main, info_name="boltdp", terminal_width=100, **main.context_settings)
-    show_all(root)
+    show_all_options(root)
     commands = {name: main.get_command(root, name) for name in main.list_commands(root)}
     contexts = [click.Context(command, parent=root, info_name=name) for name, command in commands.items() if command]
     return "\n".join([HEAD, *map(_page, (root, *contexts))])

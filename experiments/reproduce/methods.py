@@ -33,7 +33,14 @@ from boltdp.privacy.training_problem import Recipe
 from boltdp.schema.schema import array_schema
 from boltdp.settings import Settings
 from boltdp.workflows.plan import plan_models
-from boltdp.workflows.select import TRIALS, Chosen, choose_by_portions, choose_by_trials, plan_portions, plan_trials
+from boltdp.workflows.select import (
+    TRIALS,
+    Chosen,
+    choose_by_portions,
+    choose_by_trials,
+    plan_portion_selection,
+    plan_trial_selection,
+)
 from boltdp.workflows.train import train
 from experiments import rivals
 from experiments.reproduce import data
@@ -253,10 +260,10 @@ def _tuned(cell: Cell, repeat: int, rows: data.Prepared, budget: Budget | None) 
         return planned(grid[number], rows=count, dims=rows.dims, classes=rows.classes, budget=share)
 
     if cell.tuning == "portions":
-        events = plan_portions(plan_one, budget, candidates=len(grid), rows=rows.rows)
+        events = plan_portion_selection(plan_one, budget, candidates=len(grid), rows=rows.rows)
         choose: Callable[..., Chosen] = choose_by_portions
     else:
-        events = plan_trials(plan_one, budget, candidates=len(grid), rows=rows.rows, mean=TRIALS)
+        events = plan_trial_selection(plan_one, budget, candidates=len(grid), rows=rows.rows, mean=TRIALS)
         choose = choose_by_trials
     certificates = [certify(event, budget) for event in events]
     return choose(ordered(cell.data, repeat), certificates, classes=rows.classes, context=Context(seed=repeat))[1]

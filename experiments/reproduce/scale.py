@@ -17,7 +17,7 @@ import numpy as np
 from boltdp.engines.base import Engine, PreparedRows
 from boltdp.engines.duckdb import DuckDBEngine
 from boltdp.schema.schema import Schema, array_schema
-from boltdp.workflows.synthesize import TABLE, synthesize, synthetic_blocks, synthetic_schema
+from boltdp.workflows.synthesize import TABLE, draw_synthetic_blocks, make_synthetic_schema, synthesize
 from experiments.reproduce.figure import Options, Runs, mean_and_spread
 from experiments.reproduce.panels import Panel, Series
 from experiments.reproduce.timing import CONTEXT, WAYS, Clock, TimingFigure, Turns, in_postgres, train_once
@@ -173,7 +173,7 @@ def _sizes(found: Mapping[tuple[Any, ...], Runs], place: str, way: str) -> list[
 
 
 def _postgres(stack: ExitStack, rows: int, memory: str) -> tuple[Engine, Schema, Clock]:
-    opened = in_postgres(synthetic_blocks(rows=rows, dims=DIMS), dims=DIMS, shared_buffers=memory, memory="128MB")
+    opened = in_postgres(draw_synthetic_blocks(rows=rows, dims=DIMS), dims=DIMS, shared_buffers=memory, memory="128MB")
     engine, clock = stack.enter_context(opened)
     return engine, array_schema(dims=DIMS, classes=(0, 1)), clock
 
@@ -185,4 +185,4 @@ def _duckdb(stack: ExitStack, rows: int, memory: str) -> tuple[Engine, Schema, C
     os.sync()
     engine = stack.enter_context(DuckDBEngine.from_database(path, table=TABLE))
     engine.memory_bytes = int(memory.removesuffix("GB")) << 30 if memory.endswith("GB") else 128 << 20
-    return engine, synthetic_schema(dims=DIMS), Clock()
+    return engine, make_synthetic_schema(dims=DIMS), Clock()

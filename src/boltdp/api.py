@@ -26,7 +26,7 @@ from boltdp.evaluation.evaluate import evaluate, evaluate_privately
 from boltdp.ledger import Ledger, find_account
 from boltdp.model import Model as ReleasedModel
 from boltdp.privacy.budget import Budget
-from boltdp.schema.declare import declare
+from boltdp.schema.declare import declare_schema
 from boltdp.schema.schema import Schema
 from boltdp.schema.source_columns import suggest_columns
 from boltdp.schema.target import Threshold
@@ -60,7 +60,8 @@ class Model(ReleasedModel):
     """
 
     @classmethod
-    def of(cls, released: ReleasedModel) -> Model:
+    def from_released(cls, released: ReleasedModel) -> Model:
+        """Convert the model that a workflow returns to the public class, which has more methods."""
         return cls(**{field.name: getattr(released, field.name) for field in fields(released)})
 
     score_batches = predictions.score_batches
@@ -170,7 +171,7 @@ def train(
         with opened as (engine, public, account):
             model = train_engine(engine, public, asked, context=context, account=account)
     warn_if_not_private(model.certificate, asked.epsilon)
-    return Model.of(model).with_threshold(threshold)
+    return Model.from_released(model).with_threshold(threshold)
 
 
 def tune(
@@ -223,11 +224,11 @@ def tune(
         where_from = {"table": table, "query": query, "spool": spool, "where": where}
         opened = _open_rows(source, schema, first, threshold, {"label": label, **declared}, charge, where_from)
         compared = nullcontext() if public is None else use_source(public)
-        with opened as (engine, declared_schema, account), compared as rows:
+        with opened as (engine, schema_of_rows, account), compared as rows:
             run: dict[str, Any] = {"method": method, "trials": trials, "context": context, "account": account}
-            model = tune_engine(engine, declared_schema, tried, public=rows, **run)
+            model = tune_engine(engine, schema_of_rows, tried, public=rows, **run)
     warn_if_not_private(model.certificate, tried[0].epsilon)
-    return Model.of(model).with_threshold(threshold)
+    return Model.from_released(model).with_threshold(threshold)
 
 
 @contextmanager
@@ -256,7 +257,7 @@ def warn_if_not_private(certificate: Certificate, epsilon: float | None, *, stac
         )
 
 
-def warn_of_unused(unused: Sequence[str], *, stacklevel: int = 4) -> None:
+def warn_of_unused_columns(unused: Sequence[str], *, stacklevel: int = 4) -> None:
     """Warn about columns that are not used as features."""
     if unused:
         warnings.warn(
@@ -267,8 +268,8 @@ def warn_of_unused(unused: Sequence[str], *, stacklevel: int = 4) -> None:
         )
 
 
-def refuse_beside_schema(given: Mapping[str, Any]) -> None:
-    """Raise a ParameterError if a parameter is given that the schema declares."""
+def refuse_arguments_beside_schema(given: Mapping[str, Any]) -> None:
+    """Raise a ParameterError if any of the arguments is not None: the schema declares them."""
     for name, value in given.items():
         if value is not None:
             raise ParameterError(f"{name} must not be given beside a schema, which declares it")
@@ -300,7 +301,7 @@ def _make_candidates(
     settings: Settings | None,
     chosen: Mapping[str, Any],
 ) -> Sequence[Settings]:
-    """Return the candidates as given, or the combinations of a grid."""
+    """Return the settings to select from: the given candidates, or every combination of a grid."""
     if candidates is None and grid is not None:
         return combinations(_make_settings(settings, chosen), _convert_grid(grid))
     if candidates is None or grid is not None:
@@ -313,6 +314,7 @@ def _make_candidates(
 
 
 def _convert_grid(grid: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+    """Convert the values of a grid to plain Python values; raise a ParameterError if they are not in lists."""
     if not isinstance(grid, Mapping) or any(isinstance(one, str) or not np.iterable(one) for one in grid.values()):
         raise ParameterError(
             "grid must be a dictionary of lists of values", hint='such as grid={"regularization": [1e-3, 1e-2]}'
@@ -331,12 +333,12 @@ def _make_schema(
     columns = engine.columns()
     if schema is not None:
         try:
-            given = Schema.of(schema)
+            given = Schema.from_any(schema)
         except ParameterError as fault:
             if isinstance(schema, str) and schema in columns:
                 raise ParameterError(str(fault), hint=f"did you mean label={schema!r}?") from None
             raise
-        refuse_beside_schema({"label": label, **declared})
+        refuse_arguments_beside_schema({"label": label, **declared})
         return given
     if label is None and isinstance(source, tuple):
         label = [*columns][-1]  # the name that `open_source` gives the labels of a pair
@@ -351,8 +353,8 @@ def _make_schema(
         raise ParameterError(
             f"label must be {wrong}", hint=suggest_columns(columns, bounds if isinstance(bounds, Mapping) else ())
         )
-    public, unused = declare(columns, str(label), **declared)
-    warn_of_unused(unused, stacklevel=6)
+    public, unused = declare_schema(columns, str(label), **declared)
+    warn_of_unused_columns(unused, stacklevel=6)
     return public
 
 

@@ -52,7 +52,7 @@ class Model:
     def __post_init__(self) -> None:
         certificate, target, dims = self.certificate, self.schema.target, self.schema.dims
         loss, models = certificate.problem.loss, certificate.model_count
-        if models * loss.vector_count != target.count_vectors(loss):
+        if models * loss.vector_count != target.count_weight_vectors(loss):
             raise ParameterError(f"the certificate must be for {target.describe()}, got {models} models of {loss}")
         if self.weights.shape != (models * loss.vector_count, dims):
             raise ParameterError(
@@ -69,7 +69,7 @@ class Model:
             raise ParameterError("the certificate must be about the standardization of the schema, if it was private")
         if moments is not None and (moments.features, moments.numbers, moments.clip_norm) != (
             self.schema.encoded_dims - self.schema.intercept,
-            self.schema.numbers,
+            self.schema.numeric_feature_count,
             self.schema.feature_clip_norm,
         ):
             raise ParameterError("the standardization of the certificate must be that of the schema's features")
@@ -84,8 +84,8 @@ class Model:
             object.__setattr__(self, "threshold", target.resolve_threshold(self.threshold, loss))
 
     @classmethod
-    def of_release(cls, schema: Schema, released: Doubles, certificate: Certificate) -> Self:
-        """Make a model of released weights of shape (models, vectors, dims)."""
+    def from_release(cls, schema: Schema, released: Doubles, certificate: Certificate) -> Self:
+        """Make a model from released weights, an array of shape (models, weight vectors per model, features)."""
         return cls(schema, released.reshape(-1, released.shape[-1]), certificate)
 
     @property
@@ -114,9 +114,9 @@ class Model:
     def _feature_map(self) -> FeatureMap | None:
         return self.schema.encoding.feature_map
 
-    def choices(self, margins: Doubles) -> npt.NDArray[np.intp]:
+    def predict_indices(self, margins: Doubles) -> npt.NDArray[np.intp]:
         """Return the index of the predicted class for each row of margins."""
-        return self.schema.target.as_classes().choose(margins, self.cut)
+        return self.schema.target.as_classes().predict_indices(margins, self.cut)
 
     def probabilities(self, margins: Doubles) -> Doubles:
         """Compute the probability of each class; not all losses have probabilities."""
@@ -146,7 +146,7 @@ class Model:
 
     @classmethod
     def from_dict(cls, record: dict[str, Any]) -> Self:
-        """Read the result of `to_dict`; raise a ModelFileError for anything else."""
+        """Make a model from the result of `to_dict`; raise a ModelFileError for anything else."""
         if not isinstance(record, dict) or record.get("format") != FORMAT:
             raise ModelFileError("this is not a boltdp model")
         version = record.get("format_version")
@@ -183,11 +183,11 @@ class Model:
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read a model file; raise an error if it was changed after it was written."""
-        return cls.of_file(read_sealed_file(path))
+        return cls.from_file_record(read_sealed_file(path))
 
     @classmethod
-    def of_file(cls, record: dict[str, Any]) -> Self:
-        """Make a model from the record of a file whose digest was checked."""
+    def from_file_record(cls, record: dict[str, Any]) -> Self:
+        """Make a model from the JSON of a model file, whose digest was checked already."""
         model = cls.from_dict({key: value for key, value in record.items() if key not in OUTSIDE})
         # A schema can be declared in several ways; a file must have its canonical form.
         if json.dumps(record["schema"]) != json.dumps(model.schema.to_dict()):
@@ -199,7 +199,7 @@ _REQUIRED_KEYS = ("format", "format_version", "private", "schema", "weights", "c
 
 
 def _read_weights(rows: Any) -> Doubles:
-    """Read lists of floats of equal length, as `to_dict` writes them."""
+    """Convert the weights of a file, lists of floats of equal length, to an array; raise a ModelFileError otherwise."""
     if not isinstance(rows, list) or not rows or not all(isinstance(row, list) for row in rows):
         raise ModelFileError("the weights must be lists of numbers")
     if any(len(row) != len(rows[0]) for row in rows) or any(type(one) is not float for row in rows for one in row):

@@ -45,7 +45,7 @@ class Option:
     default: Any = None  #: filled in from the field
 
     def convert(self, value: Any, name: str) -> Any:
-        """Convert `value` to a plain Python value of its kind, or raise a ParameterError about `name`."""
+        """Convert the value of a setting to a plain Python value; raise a ParameterError if it is invalid."""
         if self.kind == "other" or (value is None and self.nullable):
             return value
         if self.kind == "whole number":
@@ -58,7 +58,7 @@ class Option:
         return str(value)
 
     def parse(self, text: str, name: str) -> Any:
-        """Parse a value from `text`, or raise a ParameterError about `name`."""
+        """Parse the value of a setting from text; raise a ParameterError about `name` if it is invalid."""
         read: Any = {"number": float, "whole number": int}.get(self.kind, str.strip)
         try:
             value = read(text)
@@ -68,7 +68,7 @@ class Option:
 
 
 def option(help: str, *, default: Any = None, **facts: Any) -> Any:  # noqa: A002
-    """Make a dataclass field of Settings with its Option."""
+    """Make a dataclass field of Settings, with its Option as metadata."""
     return field(default=default, metadata={"option": Option(help=help, **facts)})
 
 
@@ -83,7 +83,7 @@ _research = partial(option, group="Research and tests")
 class Settings:
     """The settings of a training. Options are declared here and nowhere else.
 
-    >>> Settings(epsilon=1.0, passes=10).given
+    >>> Settings(epsilon=1.0, passes=10).given_names
     ('passes',)
     """
 
@@ -173,30 +173,24 @@ class Settings:
         return None if self.epsilon is None else Budget(self.epsilon, self.delta)
 
     @property
-    def given(self) -> tuple[str, ...]:
+    def given_names(self) -> tuple[str, ...]:
         """The names of the algorithm-specific settings that differ from their defaults."""
         return tuple(name for name in OPTIONAL if getattr(self, name) not in (None, OPTIONS[name].default))
 
-    def without(self, *names: str) -> Settings:
-        """Return a copy with `names` reset to their defaults."""
+    def reset(self, *names: str) -> Settings:
+        """Return a copy in which the settings of these names have their defaults."""
         changes: dict[str, Any] = {name: OPTIONS[name].default for name in names}
         return replace(self, **changes)
 
     def context(self, **options: Any) -> Context:
-        """Make the context of a run with these seeds; `options` are its other fields."""
+        """Make the Context of a run with the seeds of these settings; `options` are its other fields."""
         seed: dict[str, Any] = {} if self.seed is None else {"seed": self.seed}
         return Context(randomness=Randomness(self.noise_seed), **seed, **options)
 
     def choose_loss(self, target: Target) -> tuple[Loss, int]:
-        """Return the loss of one model that predicts `target`, and the number of models.
-
-        >>> from boltdp.schema.target import Classes
-        >>> digits = Classes("digit", tuple(range(10)))
-        >>> Settings(epsilon=1.0).choose_loss(digits), Settings(epsilon=1.0, loss="huber").choose_loss(digits)
-        ((Multinomial(classes=10), 1), (HuberSVM(width=0.1), 10))
-        """
+        """Return the loss of one model that predicts `target`, and the number of models: 1 unless one-vs-all."""
         OPTIONS["loss"].convert(self.loss, "loss")
-        default = target.default_loss(plain=self.algorithm != "auto" or self.epsilon is None)
+        default = target.choose_default_loss(plain=self.algorithm != "auto" or self.epsilon is None)
         kind: Any = LOSSES[default if self.loss == "auto" else self.loss]
         try:
             loss: Loss = kind() if self.loss_parameter is None else kind(self.loss_parameter)
@@ -213,30 +207,19 @@ class Settings:
             target.resolve_threshold(threshold, self.choose_loss(target)[0])
 
     def resolve_class_weights(self, target: Target) -> Settings:
-        """Return a copy with class weights as numbers in the order of the classes, scaled to a maximum of 1.
-
-        >>> from boltdp.schema.target import Classes
-        >>> target = Classes("sick", ("no", "yes"), prior=(0.8, 0.2))
-        >>> Settings(epsilon=1.0, class_weights="balanced").resolve_class_weights(target).class_weights
-        (0.25, 1.0)
-        """
+        """Return a copy with class weights as numbers in the order of the classes, scaled to a maximum of 1."""
         if self.class_weights is None:
             return self
         return replace(self, class_weights=target.resolve_class_weights(self.class_weights))
 
     def check(self) -> None:
-        """Raise a ParameterError if a setting has the wrong type or is not one of its allowed values.
-
-        >>> Settings(epsilon=1.0, multiclass="both").check()
-        Traceback (most recent call last):
-        boltdp.errors.ParameterError: multiclass must be one of multinomial, one-vs-all, got 'both'
-        """
+        """Raise a ParameterError if a setting has the wrong type or is not one of its allowed values."""
         for name, one in OPTIONS.items():
             one.convert(getattr(self, name), name)
 
 
 def _fill_option(name: str, stated: Option, hint: Any, default: Any) -> Option:
-    """Fill in what follows from the type and the default of the field."""
+    """Return the option with its kind, allowed words and default, which follow from the field of Settings."""
     types = get_args(hint) if type(None) in get_args(hint) else (hint,)
     words = stated.words or tuple(word for kind in types for word in get_args(kind) if isinstance(word, str))
     kind: Any = "whole number" if int in types else "number" if float in types else "other"

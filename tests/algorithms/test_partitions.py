@@ -29,7 +29,7 @@ from boltdp.privacy.release import Randomness
 from boltdp.privacy.training_problem import Recipe
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema
 from boltdp.settings import Settings
-from boltdp.workflows.select import _plan_rehearsal
+from boltdp.workflows.select import _plan_public_training
 from boltdp.workflows.train import train
 from boltdp.workflows.tune import Method, candidates, tune
 from tests.algorithms.counted import CountedEngine
@@ -256,7 +256,7 @@ def test_a_rehearsal_on_few_rows_has_no_more_partitions_than_they_can_be_cut_int
     rows: int, partitions: int, batch_size: int
 ) -> None:
     certificate = plan_certificate(replace(SEEDED, partitions=8), rows=ROWS, dims=4, classes=2)
-    fewer = recipe_of(_plan_rehearsal(certificate, rows=rows))
+    fewer = recipe_of(_plan_public_training(certificate, rows=rows))
     assert (fewer.rows, fewer.partitions, fewer.batch_size) == (rows, partitions, batch_size)
     assert isinstance(certificate.training, OutputPerturbation)
 

@@ -61,7 +61,7 @@ def settings(algorithm: str, *, epsilon: float | None = 4.0, noise_seed: int | N
 def accuracy(model: Model, engine: ArrayEngine) -> float:
     labels = np.concatenate([batch.column("label").to_numpy() for batch in engine.batches(["label"])])
     margins = np.concatenate([*score_batches(model, engine)])
-    return float((np.array(model.classes)[model.choices(margins)] == labels).mean())
+    return float((np.array(model.classes)[model.predict_indices(margins)] == labels).mean())
 
 
 @pytest.mark.parametrize("algorithm", WHITE_BOX)

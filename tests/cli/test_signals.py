@@ -85,7 +85,7 @@ def test_an_error_that_a_library_makes_of_a_signal_is_told_as_an_interruption(
 def test_a_signal_after_the_model_was_written_is_told_as_such(
     run: Run, rows: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(train, "report", swallowing(lambda *_, **__: None, signal.SIGTERM))
+    monkeypatch.setattr(train, "print_model_report", swallowing(lambda *_, **__: None, signal.SIGTERM))
     result = run("train", rows, "--schema", "schema.toml", "--epsilon", 1, "-o", "model.json")
     assert result.exit_code == 128 + signal.SIGTERM
     assert "interrupted; the output was written already" in result.stderr

@@ -31,7 +31,7 @@ class BatchesEngine(Engine):
         return sum(batch.num_rows for batch in self._batches)
 
     def columns(self) -> dict[str, ColumnType]:
-        return {field.name: ColumnType.of(field.type) for field in self._batches[0].schema}
+        return {field.name: ColumnType.from_arrow(field.type) for field in self._batches[0].schema}
 
     def batches(
         self, columns: Sequence[str], keep: Sequence[str] = (), *, parse: Mapping[str, Kind] | None = None

@@ -159,7 +159,7 @@ def test_of_each_persons_rows_the_first_ones_count_and_others_are_neutral(
         for person in kept.column(0).to_pylist():
             met[person] += 1
             counts.append(met[person] <= 40)
-    rows = np.vstack([*encode_rows(source.engine, schema.of_rows)])
+    rows = np.vstack([*encode_rows(source.engine, schema.without_person_limit)])
     names = [*schema.sources, schema.label]
     neutral = Encoder(schema.encoding).encode(pa.RecordBatch.from_arrays([pa.nulls(1)] * len(names), names))
     expected = np.where(np.array(counts)[:, None], rows, neutral)
@@ -687,7 +687,7 @@ def test_an_evaluation_with_noise_counts_the_same_rows(source: Source) -> None:
     found = evaluate_privately(model, source.engine, Budget(1.0), by=by, context=Context(randomness=Randomness(3)))
     bins = found.bins
     place = None if by is None else source.schema.encoding.locate_cell(by)
-    counts = bins.count(model, source.packed, place)
+    counts = bins.count_rows(model, source.packed, place)
     event = make_noisy_counts(Budget(1.0), releases=1, summed=True)
     expected = release_counts(counts.tolist(), event, Randomness(3).stream("evaluation"))
     assert [*found.counts] == expected

@@ -149,4 +149,4 @@ def test_object_that_is_no_data_is_told_by_its_type() -> None:
     ],
 )
 def test_kind_is_told_from_the_type_alone(arrow: pa.DataType, expected: ColumnType) -> None:
-    assert ColumnType.of(arrow) == expected
+    assert ColumnType.from_arrow(arrow) == expected

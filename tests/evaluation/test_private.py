@@ -141,7 +141,8 @@ def test_the_calibration_is_that_of_the_rows() -> None:
 def test_more_noise_and_more_groups_have_fewer_bins() -> None:
     model = model_of(2)
     halves = [
-        plan_bins(model, rows=ROWS, groups=groups, noise=noise).half for groups, noise in ((1, 1), (1, 100), (50, 100))
+        plan_bins(model, rows=ROWS, groups=groups, noise=noise).bins_per_side
+        for groups, noise in ((1, 1), (1, 100), (50, 100))
     ]
     assert halves[0] > halves[1] > halves[2] >= 1
 
@@ -179,7 +180,7 @@ packed_row = st.tuples(
 def test_one_row_moves_two_counts_by_one_at_most(rows: list[Any], other: Any, noise: float) -> None:
     model = model_of(4)
     bins = plan_bins(model, rows=len(rows), groups=3, noise=noise)
-    before, after = (bins.count(model, np.array(one, np.float32), 4) for one in ([*rows], [other, *rows[1:]]))
+    before, after = (bins.count_rows(model, np.array(one, np.float32), 4) for one in ([*rows], [other, *rows[1:]]))
     assert before.sum() == after.sum() == len(rows)
     moved = after - before
     assert np.abs(moved).sum() in (0, 2)
@@ -192,7 +193,7 @@ def test_an_attack_finds_no_violation_and_finds_half_of_the_noise(budget: Budget
     model = model_of(2)
     bins = plan_bins(model, rows=2, groups=1, noise=1.0)
     neighbours = [np.array([[label, 0.5, -1, 1, 0], [1, 0, 0, 0, 1]], np.float32) for label in (0, 1)]
-    ours, theirs = (bins.count(model, rows, None).astype(np.float64) for rows in neighbours)
+    ours, theirs = (bins.count_rows(model, rows, None).astype(np.float64) for rows in neighbours)
     event = make_noisy_counts(budget, releases=1, summed=True)
     random_bytes = Randomness(1).stream()
     power = 1 if event.noise.kind == "spherical" else 2
@@ -261,7 +262,7 @@ def test_an_evaluation_is_charged_and_its_digest_noted(ledger: Ledger, tmp_path:
     found = model_of(2).evaluate_privately(path, epsilon=0.4, by="ward")
     reserve, release = ledger.history()[1:]
     assert (reserve.budget, reserve.event["kind"]) == (Budget(0.4), "noisy counts")
-    assert release.released == found.sealed()["digest"]
+    assert release.released == found.seal()["digest"]
     assert ledger.check() == 3
 
 
@@ -300,7 +301,7 @@ def test_an_interrupt_before_the_noise_gives_the_charge_back_and_a_fault_does_no
 def test_a_file_is_read_as_it_was_written(tmp_path: Path, classes: int) -> None:
     found = evaluate_privately(model_of(classes), open_source(rows_of(classes)), Budget(1.0, 1e-6), by="ward")
     path = tmp_path / "evaluation.json"
-    path.write_text(json.dumps(found.sealed()))
+    path.write_text(json.dumps(found.seal()))
     assert NoisyEvaluation.load(path) == found
 
 
@@ -369,7 +370,7 @@ def test_every_row_is_in_one_bin_whatever_is_in_it() -> None:
     model = model_of(2)
     bins = plan_bins(model, rows=ROWS, groups=3, noise=1.0)
     place = [*(column.name for column in model.schema.columns)].index("ward") + 1
-    counts = sum(bins.count(model, block, place) for block in encode_rows(open_source(rows_of(2)), model.schema))
+    counts = sum(bins.count_rows(model, block, place) for block in encode_rows(open_source(rows_of(2)), model.schema))
     assert counts.sum() == ROWS  # type: ignore[union-attr]
 
 
@@ -425,7 +426,7 @@ def test_an_evaluation_of_persons_says_so_and_is_charged_for_persons(ledger: Led
     found = evaluate_privately(persons_model(2), engine, Budget(0.5), account=account)
     assert found.guarantee().endswith("Protected is a person, of whom the first 2 rows count.")
     path = tmp_path / "evaluation.json"
-    path.write_text(json.dumps(found.sealed()))
+    path.write_text(json.dumps(found.seal()))
     assert NoisyEvaluation.load(path) == found
     with pytest.raises(ParameterError, match="must be about the relation of its counts"):
         replace(found, adjacency=Adjacency.REPLACE_ONE)

@@ -28,7 +28,13 @@ from boltdp import Model
 from boltdp.engines import open_source
 from boltdp.errors import DataError, ParameterError
 from boltdp.evaluation.classification import NO_GROUP, ClassFigures, ExactEvaluation
-from boltdp.evaluation.scores_with_intervals import Counts, Curve, Score, calibrate, expected_calibration_error
+from boltdp.evaluation.scores_with_intervals import (
+    Counts,
+    Curve,
+    Score,
+    expected_calibration_error,
+    make_calibration_bins,
+)
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema
 from boltdp.settings import Multiclass
 from tests.export.test_sql import make_model
@@ -68,7 +74,7 @@ def test_figures_are_those_of_scikit_learn(classes: int, multiclass: Multiclass,
     known, names = truth != "undeclared", [*model.classes]
     truth = truth[known]
     margins = np.concatenate([*model.score_batches(open_source(table))])[known]
-    odds, predicted = model.probabilities(margins), np.array(names)[model.choices(margins)]
+    odds, predicted = model.probabilities(margins), np.array(names)[model.predict_indices(margins)]
     assert (found.rows, found.rows_without_class.value) == (ROWS, 30)
     assert found.accuracy == pytest.approx(accuracy_score(truth, predicted))
     commonest = found.scores["commonest class always"]
@@ -133,7 +139,11 @@ def test_a_curve_of_bins_has_the_area_of_its_bins(scores: list[int], labels: int
     truth = np.array([(labels >> place) & 1 for place in range(len(scores))])
     counts = np.array([np.bincount(np.array(scores)[truth == so], minlength=9) for so in (0, 1)])
     table = Counts(counts[None], rows=len(scores))
-    area, precision, error = table.area(np.ones((1, 1, 1))), Curve.of(counts).average_precision(), table.area_error()
+    area, precision, error = (
+        table.area_under_curve(np.ones((1, 1, 1))),
+        Curve.from_counts(counts).average_precision(),
+        table.area_error(),
+    )
     if len(set(truth.tolist())) < 2:
         assert [area, precision, error] == [None] * 3
         return
@@ -227,16 +237,16 @@ def test_a_data_frame_is_evaluated_and_told_in_one_line() -> None:
 def test_the_points_of_a_curve_are_few_and_reach_its_end() -> None:
     generator = np.random.default_rng(0)
     counts = generator.integers(0, 3, (2, 100_000))
-    curve = Curve.of(counts)
+    curve = Curve.from_counts(counts)
     points = curve.select_points()
     assert len(points) <= 200
     assert points[-1] == len(curve.bins) - 1
-    assert np.diff(curve.true_rate[1:][points]).max() < 0.02
+    assert np.diff(curve.true_positive_rate[1:][points]).max() < 0.02
 
 
 def test_empty_bins_are_left_out_of_a_calibration_table() -> None:
     counts = Counts(np.array([[[0, 1, 0, 0], [0, 1, 0, 2]]]), rows=4)
-    bins = calibrate(counts, (0.0, 0.25, 0.5, 0.75, 1.0), range(5), np.array([0, 0.8, 0, 1.9]))
+    bins = make_calibration_bins(counts, (0.0, 0.25, 0.5, 0.75, 1.0), range(5), np.array([0, 0.8, 0, 1.9]))
     assert [one.low for one in bins] == [0.25, 0.75]
     assert expected_calibration_error(bins) == pytest.approx((abs(0.8 - 1) + abs(1.9 - 2)) / 4)
 

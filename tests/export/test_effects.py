@@ -21,7 +21,7 @@ from boltdp.errors import MissingPackageError, ParameterError, make_printable
 from boltdp.export import effects as effects_module
 from boltdp.export.effects import Effect, Effects, Panel, compute_effects
 from boltdp.export.html_pages import write_model_page
-from boltdp.export.plots import draw
+from boltdp.export.plots import draw_effects
 from boltdp.privacy.release import Randomness, release_weights
 from boltdp.privacy.weight_uncertainty import weight_deviation
 from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, Standardization, Vector
@@ -46,7 +46,7 @@ def made(settings: Settings, classes: int = 2, **changes: Any) -> Model:
     weights = np.random.default_rng(1).standard_normal(
         (certificate.model_count, certificate.problem.loss.vector_count, schema.dims)
     )
-    return Model.of_release(schema, release_weights(weights, certificate, Randomness()), certificate)
+    return Model.from_release(schema, release_weights(weights, certificate, Randomness()), certificate)
 
 
 def margins(model: Model, **cells: Any) -> Any:
@@ -111,7 +111,7 @@ def test_the_noise_of_an_effect_is_that_of_its_weights(name: str, classes: int) 
     zero = np.zeros((1, model.certificate.problem.loss.vector_count, model.schema.dims))
     many = [
         compute_effects(
-            Model.of_release(model.schema, release_weights(zero, model.certificate, Randomness()), model.certificate)
+            Model.from_release(model.schema, release_weights(zero, model.certificate, Randomness()), model.certificate)
         )
         for _ in range(1500)
     ]
@@ -164,7 +164,7 @@ def test_steps_are_drawn_where_a_number_has_a_curve() -> None:
 def test_what_is_drawn_of_noise_is_said(settings: Settings, said: str, at_most: bool) -> None:
     found = compute_effects(made(settings))
     assert found.noise.startswith(said)
-    assert found.at_most == at_most
+    assert found.has_upper_bounds == at_most
     assert (found.spread is None) == ("not known" in found.noise)
     for effect in found.panels[0].effects:
         assert (effect.deviations is None) == (effect.deviation is None) == (found.spread is None)
@@ -185,12 +185,12 @@ def test_bands_that_are_much_wider_than_effects_are_cut() -> None:
         told = None if deviation is None else (deviation, deviation)
         effect = Effect("c", "categories", (), ("a", "b"), (-2.0, 1.0), told, 3.0, deviation, 3.0)
         vector = Effect("v", "vector", (), (), (99.0,), None, 99.0, None, 99.0)
-        return Panel("yes", None, None, (effect, vector)).compute_reach(9)
+        return Panel("yes", None, None, (effect, vector)).compute_axis_limit(9)
 
     assert reach(None) == 2.0
     assert reach(0.25) == 2.5
     assert reach(10.0) == 5.0
-    assert Panel("yes", None, None, ()).compute_reach(9) == 1.0
+    assert Panel("yes", None, None, ()).compute_axis_limit(9) == 1.0
 
 
 def test_of_many_classes_the_first_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -363,7 +363,7 @@ def test_texts_of_a_file_are_no_markup() -> None:
 )
 def test_a_picture_is_written(tmp_path: Path, ending: str, model: Model) -> None:
     path = tmp_path / f"model.{ending}"
-    draw(model, compute_effects(model), path, top=4)
+    draw_effects(model, compute_effects(model), path, top=4)
     begin = path.read_bytes()[:200]
     if ending == "png":
         assert begin.startswith(b"\x89PNG")
@@ -376,12 +376,12 @@ def test_a_picture_is_written(tmp_path: Path, ending: str, model: Model) -> None
 def test_a_picture_that_cannot_be_drawn_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = made(Settings(epsilon=1.0))
     with pytest.raises(ParameterError, match=r"^a picture must end in \.png, \.svg, \.pdf, got '.*model\.bmp'$"):
-        draw(model, compute_effects(model), tmp_path / "model.bmp", top=4)
+        draw_effects(model, compute_effects(model), tmp_path / "model.bmp", top=4)
     monkeypatch.setattr("boltdp.export.plots.MAX_DRAWINGS", 3)
     with pytest.raises(ParameterError, match=r"^a picture must have at most 3 drawings, got 4$"):
-        draw(model, compute_effects(model), tmp_path / "model.png", top=4)
+        draw_effects(model, compute_effects(model), tmp_path / "model.png", top=4)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingPackageError, match=r"^a picture needs matplotlib, which is not installed$") as caught:
-        draw(model, compute_effects(model), tmp_path / "model.png", top=4)
+        draw_effects(model, compute_effects(model), tmp_path / "model.png", top=4)
     assert caught.value.hint == "pip install 'boltdp[plot]'"
     assert list(tmp_path.iterdir()) == []

@@ -116,7 +116,7 @@ def test_an_interrupt_after_noise_was_drawn_does_not(account: Account, monkeypat
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Model, "of_release", interrupted)
+    monkeypatch.setattr(Model, "from_release", interrupted)
     with pytest.raises(KeyboardInterrupt):
         train(open_source(ROWS), SCHEMA, Settings(epsilon=0.5), account=account)
     assert [entry.kind for entry in account.ledger.history()] == ["budget", "reserve"]

@@ -20,7 +20,7 @@ from boltdp.engines.postgres.declared_schema import read_check
 from boltdp.engines.postgres.local_server import Server
 from boltdp.errors import DataError
 from boltdp.model import Model
-from boltdp.schema.infer import declared_schema
+from boltdp.schema.infer import derive_schema
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, Vector
 from boltdp.workflows.summarize import draft_schema
 
@@ -102,7 +102,7 @@ def database(admin: psycopg.Connection) -> Iterator[psycopg.Connection]:
 
 def declared(server: Server, **source: str) -> Schema:
     with PostgresEngine(server.uri, **source) as engine:  # type: ignore[arg-type]
-        return declared_schema(engine.columns(), "label")
+        return derive_schema(engine.columns(), "label")
 
 
 def test_every_form_of_declaration_makes_its_feature(server: Server, database: psycopg.Connection) -> None:

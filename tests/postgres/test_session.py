@@ -15,10 +15,10 @@ from boltdp.engines.postgres import PostgresEngine
 from boltdp.engines.postgres.local_server import Server
 from boltdp.errors import ParameterError
 from boltdp.settings import Settings
-from boltdp.workflows.synthesize import synthesize, synthetic_schema
+from boltdp.workflows.synthesize import make_synthetic_schema, synthesize
 from boltdp.workflows.train import train
 
-SCHEMA = synthetic_schema(dims=100, classes=2)
+SCHEMA = make_synthetic_schema(dims=100, classes=2)
 #: Counts rows of a query that takes half a minute.
 CALLER = """
 import sys

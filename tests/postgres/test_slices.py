@@ -21,11 +21,11 @@ from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.errors import DataError
 from boltdp.kernel.feature_sums import UNIT, FeatureSums
 from boltdp.model import Model
-from boltdp.workflows.synthesize import synthesize, synthetic_schema
+from boltdp.workflows.synthesize import make_synthetic_schema, synthesize
 from tests.postgres.test_training import wait_until
 
 ROWS, DIMS = 20_000, 3  # more than one batch, so that reading can end midway
-SCHEMA = synthetic_schema(dims=DIMS)
+SCHEMA = make_synthetic_schema(dims=DIMS)
 WAYS: dict[str, dict[str, Any]] = {"packed": {}, "rows": {"layout": "rows"}, "streamed": {"where": "client"}}
 
 

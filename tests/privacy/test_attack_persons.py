@@ -161,7 +161,7 @@ def test_a_person_with_more_rows_than_count_breaks_the_bound_if_the_rule_is_not_
     recipe, schema = pulled(g=2), schema_of(1, 2, 2)
     one, other = (at_places(recipe, range(10, 20), (person, [1.0], label)) for label in (0, 1))
     assert apart(recipe, one, other, schema) <= sensitivity(recipe).total
-    assert apart(recipe, one, other, schema.of_rows) > 4.9 * sensitivity(recipe).total
+    assert apart(recipe, one, other, schema.without_person_limit) > 4.9 * sensitivity(recipe).total
 
 
 def test_a_person_who_leaves_one_partition_and_enters_another_breaks_the_bound_of_a_row() -> None:

@@ -67,7 +67,7 @@ def counted(kind: Kind, cells: list[Any], budget: Budget, bounds: tuple[float, f
     first["texts"] = counts.texts
     if kind == "text":
         return [first]
-    counts.count_within(*bounds)
+    counts.start_narrow_intervals(*bounds)
     counts.add_narrow(array)
     assert counts.narrow is not None
     return [first, Counter({place: int(count) for place, count in enumerate(counts.narrow.counts) if count})]

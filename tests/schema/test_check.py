@@ -87,7 +87,7 @@ def test_undeclared_categories_come_most_frequent_first_with_what_they_look_like
         UnexpectedValue("intensive ", 1, "intensive"),
         UnexpectedValue("surgrey", 1, "surgery"),
     )
-    assert (found.undeclared, found.missing, found.never) == (7, 1, ("intensive", "children"))
+    assert (found.undeclared, found.missing, found.absent_values) == (7, 1, ("intensive", "children"))
 
 
 @pytest.mark.parametrize(

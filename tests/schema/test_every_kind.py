@@ -33,7 +33,7 @@ from boltdp.export.sql import write_probability_expression, write_scoring_expres
 from boltdp.export.sql_dialects import DIALECTS
 from boltdp.schema.check import check_source
 from boltdp.schema.columns import COLUMN_KINDS, Categorical, Column, Numeric, TimePart, Vector
-from boltdp.schema.declare import declare
+from boltdp.schema.declare import declare_schema
 from boltdp.schema.schema import Classes, Schema
 from boltdp.schema.source_columns import ColumnType
 from boltdp.workflows.predict import predict
@@ -206,10 +206,10 @@ def test_features_are_those_of_the_values(case: Case) -> None:
 
 @every_case
 def test_other_types_are_refused_before_a_row_is_read(case: Case) -> None:
-    columns = {"a": ColumnType.of(case.cells_of_others), "y": ColumnType("bool")}
+    columns = {"a": ColumnType.from_arrow(case.cells_of_others), "y": ColumnType("bool")}
     with pytest.raises(DataError, match="column 'a' must have"):
         check_columns(case.schema, columns)
-    check_columns(case.schema, columns | {"a": ColumnType.of(case.arrow)})
+    check_columns(case.schema, columns | {"a": ColumnType.from_arrow(case.arrow)})
 
 
 @every_case
@@ -284,21 +284,23 @@ def test_check_counts_what_is_not_as_declared(case: Case) -> None:
     plain = case.rows.slice(0, len(case.cells))
     (label, column) = check_source(open_source(plain), case.schema).columns
     assert (label.role, column.role, column.name) == ("label", case.column.table, case.column.name)
-    assert (column.missing, column.wrong, column.fault) == (0, 0, None)
+    assert (column.missing, column.wrong_count, column.fault) == (0, 0, None)
     cells = pa.array([*case.cells, case.odd, None], case.arrow)
     rows = pa.table({"a": cells, "y": [place % 2 == 0 for place in range(len(cells))]})
     (_, column) = check_source(open_source(rows), case.schema).columns
     assert column.missing > 0
-    assert (column.wrong > 0) == (case.odd is not None)
+    assert (column.wrong_count > 0) == (case.odd is not None)
 
 
 @every_case
 def test_a_call_declares_it(case: Case) -> None:
     if not case.declaration:  # lists of numbers have bounds, and the length of their type
         given = {"a": ColumnType("list", length=case.column.rule.number_count), "y": ColumnType("bool")}
-        made, _ = declare(given, "y", bounds={"a": case.column.rule.bounds})
+        made, _ = declare_schema(given, "y", bounds={"a": case.column.rule.bounds})
     else:
-        made, _ = declare({"a": ColumnType.of(case.arrow), "y": ColumnType("bool")}, "y", **case.declaration)
+        made, _ = declare_schema(
+            {"a": ColumnType.from_arrow(case.arrow), "y": ColumnType("bool")}, "y", **case.declaration
+        )
     (column,) = made.columns
     assert (type(column), column.source) == (type(case.column), "a")
     assert column.rule.bounds == case.column.rule.bounds

@@ -253,8 +253,8 @@ def test_a_unit_survives_the_disk_and_is_no_feature(tmp_path: Path) -> None:
     assert (schema.person_id, schema.max_rows_per_person, schema.feature_names) == ("patient", 2, ("age", "intercept"))
     schema.save(tmp_path / "schema.toml")
     assert Schema.load(tmp_path / "schema.toml") == schema
-    assert "person_id" not in schema.of_rows.to_dict()
-    assert "max_rows_per_person" not in schema.of_rows.to_dict()
+    assert "person_id" not in schema.without_person_limit.to_dict()
+    assert "max_rows_per_person" not in schema.without_person_limit.to_dict()
 
 
 @pytest.mark.parametrize(

@@ -54,24 +54,24 @@ class Number(Target):
     def summary(self) -> str:
         return f"bounds {self.low:g} to {self.high:g}"
 
-    def describe_known(self, limit: int) -> str:
+    def describe_used_labels(self, limit: int) -> str:
         return self.summary
 
     def describe_values(self) -> str:
         return self.summary
 
-    def default_loss(self, *, plain: bool) -> str:
+    def choose_default_loss(self, *, plain: bool) -> str:
         return "none"
 
     def adapt_loss(self, loss: Loss, *, joint: bool) -> Loss:
         self.check_loss(loss)
         return loss
 
-    def count_vectors(self, loss: Loss) -> int:
+    def count_weight_vectors(self, loss: Loss) -> int:
         self.check_loss(loss)
         return 1
 
-    def name_vectors(self, loss: Loss) -> tuple[str, ...]:
+    def name_weight_vectors(self, loss: Loss) -> tuple[str, ...]:
         return (self.column,)
 
     def describe_scores(self, loss: Loss) -> str:
@@ -80,7 +80,7 @@ class Number(Target):
     def predict(self, scores: Doubles, cut: float) -> npt.NDArray[Any]:
         return scores[:, 0]
 
-    def depends_on_size(self, cut: float) -> bool:
+    def depends_on_score_scale(self, cut: float) -> bool:
         return True
 
     def write_prediction(self, scores: Any, cut: float, sql: SqlWriter) -> str:
@@ -143,7 +143,7 @@ def test_the_label_of_another_kind_is_packed_by_its_column_and_missing_is_nan() 
     ],
 )
 def test_models_and_vectors_of_a_loss(target: Classes, loss: Loss, models: int, vectors: int, named: Any) -> None:
-    assert (target.count_models(loss), target.count_vectors(loss), target.name_vectors(loss)) == (
+    assert (target.count_models(loss), target.count_weight_vectors(loss), target.name_weight_vectors(loss)) == (
         models,
         vectors,
         named,
@@ -156,5 +156,5 @@ def test_predictions_are_by_the_cut_or_the_first_of_the_greatest_scores() -> Non
 
 
 def test_sorting_takes_the_prior_along() -> None:
-    assert THREE.sort().values == (0, 1, 2)
-    assert replace(THREE, prior=(0.5, 0.3, 0.2)).sort().prior == (0.3, 0.2, 0.5)
+    assert THREE.sort_classes().values == (0, 1, 2)
+    assert replace(THREE, prior=(0.5, 0.3, 0.2)).sort_classes().prior == (0.3, 0.2, 0.5)

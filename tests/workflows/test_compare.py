@@ -16,7 +16,14 @@ from boltdp.errors import ParameterError
 from boltdp.privacy.training_problem import Recipe
 from boltdp.schema.schema import Classes, Numeric, Schema
 from boltdp.settings import Settings
-from boltdp.workflows.compare import ALGORITHMS, Comparison, ComparisonFileError, adapt_settings, compare, draw
+from boltdp.workflows.compare import (
+    ALGORITHMS,
+    Comparison,
+    ComparisonFileError,
+    adapt_settings,
+    compare,
+    draw_comparison,
+)
 from boltdp.workflows.plan import Plan, make_plan
 from tests.plans import plan_certificate
 
@@ -150,7 +157,9 @@ def test_seeded_noise_repeats_and_is_marked() -> None:
 def test_what_an_algorithm_does_not_take_is_left_out_for_it_alone() -> None:
     """With passes in common, objective perturbation can still be compared; the others make them."""
     common = replace(COMMON, delta=1e-6, permutation="fresh")
-    left_out = {name: set(common.given) - set(adapt_settings(name, common, 1.0).given) for name in ALGORITHMS}
+    left_out = {
+        name: set(common.given_names) - set(adapt_settings(name, common, 1.0).given_names) for name in ALGORITHMS
+    }
     assert left_out == {
         "noiseless": set(),
         "auto": set(),
@@ -182,7 +191,7 @@ def test_auto_is_what_the_common_settings_make_of_it() -> None:
 
 
 def test_a_picture_is_drawn(tmp_path: Path) -> None:
-    draw(compared(), tmp_path / "comparison.png")
+    draw_comparison(compared(), tmp_path / "comparison.png")
     assert (tmp_path / "comparison.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -11,11 +11,11 @@ import pytest
 from boltdp.engines import open_source
 from boltdp.engines.base import encode_rows
 from boltdp.errors import DataError, ParameterError
-from boltdp.workflows.synthesize import synthesize, synthetic_blocks, synthetic_schema
+from boltdp.workflows.synthesize import draw_synthetic_blocks, make_synthetic_schema, synthesize
 
 
 def drawn(**settings: float) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int32]]:
-    blocks = list(synthetic_blocks(**settings))  # type: ignore[arg-type]
+    blocks = list(draw_synthetic_blocks(**settings))  # type: ignore[arg-type]
     return np.concatenate([x for x, _ in blocks]), np.concatenate([y for _, y in blocks])
 
 
@@ -47,7 +47,7 @@ def test_written_rows_are_the_drawn_ones_and_fit_the_schema(tmp_path: Path, endi
     path = tmp_path / f"rows.{ending}"
     told: list[int] = []
     schema = synthesize(path, rows=70_000, dims=3, classes=classes, seed=9, progress=told.append)
-    assert schema == synthetic_schema(dims=3, classes=classes)
+    assert schema == make_synthetic_schema(dims=3, classes=classes)
     assert told == sorted(told)
     assert told[-1] == 70_000
     features, labels = drawn(rows=70_000, dims=3, classes=classes, seed=9)

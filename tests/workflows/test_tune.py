@@ -31,7 +31,7 @@ from boltdp.schema.schema import Classes, Numeric, Schema
 from boltdp.settings import Settings
 from boltdp.workflows.plan import plan_models
 from boltdp.workflows.predict import predict
-from boltdp.workflows.select import count_errors, plan_trials
+from boltdp.workflows.select import count_errors, plan_trial_selection
 from boltdp.workflows.train import BAD_ROWS_SHOWN, train_prepared
 from boltdp.workflows.tune import Method, candidates, tune
 from tests.algorithms.counted import CountedEngine
@@ -196,7 +196,7 @@ def test_more_trials_cost_delta_and_no_epsilon() -> None:
         def plan_one(number: int, rows: int, budget: Budget | None) -> Event:
             return plan_models(grid[number], wide, rows, budget)
 
-        (event,) = plan_trials(plan_one, whole, candidates=1, rows=ROWS, mean=mean)
+        (event,) = plan_trial_selection(plan_one, whole, candidates=1, rows=ROWS, mean=mean)
         certificate = certify(event, whole)
         assert certificate.private
         assert certificate.release_noise is not None

@@ -59,8 +59,8 @@ class Algorithm(ABC):
     fixed_scans: ClassVar[bool] = True  #: whether public numbers alone decide how often it scans the rows
 
     def check(self, settings: Settings, loss: Loss, budget: Budget | None) -> None:
-        """Raise ParameterError for settings that the algorithm does not accept; subclasses add their own conditions."""
-        for name in settings.given:
+        """Raise a ParameterError for settings that it does not accept; subclasses add their own conditions."""
+        for name in settings.given_names:
             if name not in self.takes:
                 raise ParameterError(
                     f"{name} must not be given for the algorithm {self.name}, which has none"

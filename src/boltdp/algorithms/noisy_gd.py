@@ -65,7 +65,7 @@ class NoisyGD(Algorithm):
 
     def fits_auto(self, settings: Settings, loss: Loss, budget: Budget | None) -> bool:
         """Return True only for joint models of several classes without any settings of the training."""
-        unset = not settings.given and settings.regularization is None
+        unset = not settings.given_names and settings.regularization is None
         return loss.vector_count > 1 and unset and super().fits_auto(settings, loss, budget)
 
     def plan(self, settings: Settings, problem: Problem, budget: Budget | None) -> NoisyGradients:

@@ -10,7 +10,7 @@ import sys
 MIN_BYTES = 1_500_000_000
 
 
-def check_limit() -> None:
+def check_memory_limit() -> None:
     """Exit with an error message if the address space limit is below `MIN_BYTES`."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit != resource.RLIM_INFINITY and limit < MIN_BYTES:

@@ -50,7 +50,7 @@ class GroupedCommand(click.Command):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.params.append(eager_flag(["--help-all"], callback=_print_all, help="Show all options and exit."))
+        self.params.append(eager_flag(["--help-all"], callback=_print_full_help, help="Show all options and exit."))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         whole, hidden = bool(ctx.meta.get(_ALL)), 0
@@ -74,13 +74,13 @@ class GroupedCommand(click.Command):
             formatter.write_text(f"{hidden} more options, which few need: {ctx.command_path} --help-all")
 
 
-def show_all(ctx: click.Context) -> None:
-    """Make the help of a context and of its subcommands show every option."""
+def show_all_options(ctx: click.Context) -> None:
+    """Make the help text of a command and of its subcommands list every option, as --help-all does."""
     ctx.meta[_ALL] = True
 
 
-def _print_all(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
+def _print_full_help(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
     if asked and not ctx.resilient_parsing:
-        show_all(ctx)
+        show_all_options(ctx)
         emit(ctx.get_help())
         ctx.exit()

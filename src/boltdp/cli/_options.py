@@ -97,7 +97,7 @@ max_rows_per_person_option = click.option(
 )
 
 
-def combine(*options: Decorator) -> Decorator:
+def combine_options(*options: Decorator) -> Decorator:
     """Return a decorator that adds several options, in this order."""
 
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -108,16 +108,16 @@ def combine(*options: Decorator) -> Decorator:
     return add
 
 
-model_options = combine(
+model_options = combine_options(
     file_option("-o", "--output", required=True, metavar="JSON", help="Where to write the model."),
     click.option("--overwrite", is_flag=True, help="Replace the file at --output."),
 )
-public_shape_options = combine(
+public_shape_options = combine_options(
     click.option("--features", type=int, help="Numbers in an encoded row, with the constant one for the intercept."),
     click.option("--classes", type=int, default=2, show_default=True),
     file_option("--schema", "schema_path", metavar="TOML", help="A schema, instead of --features and --classes."),
 )
-training_options = combine(
+training_options = combine_options(
     file_option("--schema", "schema_path", metavar="TOML", help="What is public about the data; see `boltdp schema`."),
     click.option(
         "--label",
@@ -132,7 +132,7 @@ training_options = combine(
     max_rows_per_person_option,
     file_option("--spool", metavar="DIR", help="Where prepared rows are kept meanwhile, if they do not fit in memory."),
 )
-ledger_options = combine(
+ledger_options = combine_options(
     click.option(
         "--ledger",
         metavar="FILE|URI",
@@ -210,11 +210,11 @@ class Data:
                 "give --schema, which says what is public about the data",
                 hint=f"`boltdp schema {named} --label {self.label or 'COLUMN'} -o schema.toml` drafts one to complete",
             )
-        from boltdp.schema.infer import declared_schema
+        from boltdp.schema.infer import derive_schema
 
         with self.open() as engine:
             columns = {name: column for name, column in engine.columns().items() if name != self.person_id}
-        schema = declared_schema(columns, self.label)
+        schema = derive_schema(columns, self.label)
         used = {self.label, *(column.name for column in schema.columns)}
         unused = ", ".join(
             f"{name} (a {column.kind}, whose parts a schema can declare)"
@@ -252,7 +252,7 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
         named = {one.name: given.pop(one.name) for one in fields(Data) if one.name in given}
         return command(data=Data(**named), **given)
 
-    return combine(
+    return combine_options(
         # SOURCE is optional because a query over files names them itself.
         click.argument("source", type=FILE, default="", required=False),
         click.option("--table", metavar="NAME", help="Table of a DuckDB file, a PostgreSQL database or Spark."),
@@ -277,7 +277,7 @@ def describe_ledger(account: Account | None) -> list[tuple[str, str]]:
 
 def make_settings_options(*left_out: str) -> Decorator:
     """Return a decorator that adds an option for each field of Settings but those that a command declares itself."""
-    return combine(*(_make_setting_option(name) for name in OPTIONS if name not in left_out))
+    return combine_options(*(_make_setting_option(name) for name in OPTIONS if name not in left_out))
 
 
 def _make_setting_option(name: str) -> Decorator:
@@ -303,7 +303,7 @@ def _make_setting_option(name: str) -> Decorator:
 
 settings_options = make_settings_options("epsilon")
 #: The options of the commands that train and write a model.
-release_options = combine(
+release_options = combine_options(
     source_options,
     training_options,
     model_options,
@@ -339,7 +339,7 @@ def load_model(path: str, *, threshold: Threshold | None = None, verify: bool = 
     return model if threshold is None else model.with_threshold(threshold)
 
 
-def check_absent(path: str) -> None:
+def check_file_absent(path: str) -> None:
     """Raise an OutputError if the file exists or cannot be written."""
     if Path(path).exists():
         raise OutputError(f"the file {path!r} exists already", hint="choose another name, or remove it first")
@@ -347,7 +347,7 @@ def check_absent(path: str) -> None:
 
 
 def check_output(path: str, *, overwrite: bool) -> None:
-    """Raise an OutputError if a model cannot be written there, or the file exists and `overwrite` is false."""
+    """Raise an OutputError if a model cannot be written to `path`, or if the file exists and `overwrite` is false."""
     check_writable(path)
     if not overwrite and Path(path).exists():
         raise OutputError(

@@ -17,12 +17,12 @@ from boltdp.schema.schema import Schema
 MAX_SHOWN_CURVES = 5
 
 
-def report(model: Model, output: str, *, as_json: bool, account: Account | None = None) -> None:
+def print_model_report(model: Model, output: str, *, as_json: bool, account: Account | None = None) -> None:
     """Print the guarantee of a new model, its cost, and where the model is."""
     certificate, target = model.certificate, model.schema.target
     # Whether private rows have other labels is private, and is not printed.
     note(
-        f"{target.describe_known(MAX_SHOWN_CLASSES)}: rows with an unknown {target.key} are ignored; "
+        f"{target.describe_used_labels(MAX_SHOWN_CLASSES)}: rows with an unknown {target.key} are ignored; "
         "`boltdp check` on public rows shows whether there are any"
     )
     if as_json:
@@ -44,14 +44,14 @@ def report(model: Model, output: str, *, as_json: bool, account: Account | None 
             *([] if selection is None else [("chosen", selection.describe())]),
             ("training", algorithm.describe_run(certificate)),
             *([] if model.trained_where is None else [("rows", model.trained_where)]),
-            *describe_decision(model),
+            *describe_decision_threshold(model),
             *describe_ledger(account),
             ("model", f"{output}: {model.weights.size:,} weights for {target.summary}"),
         ]
     )
 
 
-def describe_decision(model: Model) -> list[tuple[str, str]]:
+def describe_decision_threshold(model: Model) -> list[tuple[str, str]]:
     """Return a line with the decision threshold, if the model has one."""
     if model.threshold is None:
         return []

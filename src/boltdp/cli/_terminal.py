@@ -254,10 +254,7 @@ def warn(message: str) -> None:
 
 @contextmanager
 def show_bar(*, unit: str = "rows") -> Iterator[Callable[..., None]]:
-    """Yield a function of a stage, the number of rows or passes done in it, which is public, and their total.
-
-    It draws a bar on standard error, if that is a terminal.
-    """
+    """Show a progress bar if standard error is a terminal; yield the function of stage, done and total to update it."""
     # Imported here because few commands show a progress bar.
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from boltdp._files.outputs import check_writable, write_text
-from boltdp.cli._options import FILE, combine, file_option, load_model
+from boltdp.cli._options import FILE, combine_options, file_option, load_model
 from boltdp.cli._terminal import command, emit, note
 from boltdp.errors import ParameterError
 from boltdp.export import card as cards
@@ -43,7 +43,7 @@ WRITERS: dict[str, Callable[..., str]] = {
 @file_option(
     "--evaluation", metavar="JSON", help="What `boltdp evaluate --epsilon ... -o` wrote for this model: its utility."
 )
-@combine(
+@combine_options(
     *(
         click.option(f"--{name}", name.replace("-", "_"), metavar="TEXT", help=f"State {about}.")
         for name, about in cards.OWNER.items()

@@ -61,9 +61,9 @@ def check(*, data: Data, html: str | None, as_json: bool) -> None:
     else:
         lines = [("rows", "", f"{report.rows:,}", "")]
         for column in report.columns:
-            remarks = column.remarks or (column.fault or "as declared",)
+            remarks = tuple(column.list_deviations()) or (column.fault or "as declared",)
             mark = "ok" if column.problem is None else "GARBAGE"
-            lines += [(column.name, draw(column), mark, remarks[0]), *(("", "", "", more) for more in remarks[1:])]
+            lines += [(column.name, draw_bars(column), mark, remarks[0]), *(("", "", "", more) for more in remarks[1:])]
         lines += [(name, "", "not used", why) for name, why in report.unused]
         emit_table(lines)
         if html is not None:
@@ -74,8 +74,8 @@ def check(*, data: Data, html: str | None, as_json: bool) -> None:
         click.get_current_context().exit(USER_ERROR)
 
 
-def draw(column: CheckedColumn) -> str:
-    """Draw a histogram: numbers within and beyond the bounds, or each declared value and all others."""
+def draw_bars(column: CheckedColumn) -> str:
+    """Draw a column as a line of text: counts within and beyond the bounds, or of each declared value and of others."""
     if column.fault is not None:
         return ""
     heights, bound = BLOCKS if can_encode("".join(BLOCKS)) else LETTERS

@@ -14,7 +14,7 @@ from boltdp.cli._terminal import INTERRUPTED, command, emit, emit_guarantee, emi
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
 from boltdp.settings import Settings
-from boltdp.workflows.compare import ALGORITHMS, Comparison, draw
+from boltdp.workflows.compare import ALGORITHMS, Comparison, draw_comparison
 from boltdp.workflows.compare import compare as compare_algorithms
 
 WARNING = (
@@ -107,7 +107,7 @@ def compare(
         except KeyboardInterrupt:
             note(f"interrupted; {kept} trainings are kept in {output}: the same command goes on from there")
             raise click.exceptions.Exit(INTERRUPTED) from None
-    draw(made, drawn)
+    draw_comparison(made, drawn)
     if as_json:
         emit_json(made.to_dict())
         return

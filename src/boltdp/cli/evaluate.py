@@ -94,7 +94,7 @@ def evaluate(
             found = evaluate_privately(model, engine, budget, by=by, context=context, account=account)
     if isinstance(found, NoisyEvaluation):
         if output is not None:
-            write_text(output, json.dumps(found.sealed(), indent=1, allow_nan=False) + "\n")
+            write_text(output, json.dumps(found.seal(), indent=1, allow_nan=False) + "\n")
         if account is None:
             state_condition(
                 "no ledger is charged: if these rows are used again, or the model was trained on them, all of it is "
@@ -114,23 +114,22 @@ def evaluate(
         found.plot(plot)
         note(f"the picture is in {plot}")
     if as_json:
-        emit_json(found.sealed() if isinstance(found, NoisyEvaluation) else found.to_dict())
+        emit_json(found.seal() if isinstance(found, NoisyEvaluation) else found.to_dict())
         return
     if isinstance(found, NoisyEvaluation):
         emit_guarantee(found.guarantee(), private=not found.reasons)
-    _report(found)
+    _print_metrics(found)
     written = [*_options.describe_ledger(account), *([] if output is None else [("result", output)])]
     if written:
         emit("")
         emit_table(written)
 
 
-def _report(found: Evaluation) -> None:
-    """Print the figures: of all rows, the confusion matrix, of each class and subgroup, and the calibration."""
-    without, value = found.rows_without_class, "value" if found.exact else "with noise"
-    interval = "" if found.exact else f"{without.low:,.0f} to {without.high:,.0f}"
+def _print_metrics(found: Evaluation) -> None:
+    without, value = found.rows_without_class, "value" if found.is_exact else "with noise"
+    interval = "" if found.is_exact else f"{without.low:,.0f} to {without.high:,.0f}"
     lines = [
-        ("rows", f"{found.rows:,}", "" if found.exact else "public"),
+        ("rows", f"{found.rows:,}", "" if found.is_exact else "public"),
         ("rows without a declared class", f"{without.value:,.0f}", interval),
     ]
     lines += [] if found.threshold is None else [("threshold", f"{found.threshold:g}", "")]

@@ -76,7 +76,7 @@ def plan(
 
 
 def make_public_schema(path: str | None, *, features: int | None, classes: int) -> Schema:
-    """Load the schema of --schema, or make one with as many numeric columns as --features says."""
+    """Load the schema of --schema, or make one with the number of numeric columns that --features gives."""
     if path is not None and features is None:
         return Schema.load(path)
     if features is None or path is not None:
@@ -90,6 +90,7 @@ def make_public_schema(path: str | None, *, features: int | None, classes: int) 
 
 
 def _forecast(certificate: Certificate) -> dict[str, Any]:
+    """Return the epsilon, the noise and the forecast of its algorithm for a planned training."""
     assert certificate.budget is not None
     noise = {"epsilon": certificate.budget.epsilon, "noise": find_main_noise(certificate).kind}
     return {**noise, **get_algorithm(certificate.algorithm).forecast(certificate)}

@@ -5,7 +5,7 @@ from contextlib import nullcontext
 import click
 
 from boltdp._files.outputs import write_text
-from boltdp.cli._options import Data, check_absent, file_option, ledger_options, source_options
+from boltdp.cli._options import Data, check_file_absent, file_option, ledger_options, source_options
 from boltdp.cli._terminal import command, emit, note, show_bar, state_condition
 from boltdp.errors import ParameterError
 from boltdp.privacy.budget import Budget
@@ -47,7 +47,7 @@ def schema(*, data: Data, public: bool, epsilon: float | None, delta: float, out
     if epsilon is None and (data.ledger or data.dataset or data.blocks):
         raise ParameterError("--ledger, --dataset and --blocks must be given only with --epsilon")
     if output is not None:
-        check_absent(output)
+        check_file_absent(output)
     with data.locate_csv_errors() if public else nullcontext(), data.open() as engine:
         if epsilon is None:
             text = draft_schema(engine, data.label, public=public)

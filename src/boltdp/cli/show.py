@@ -8,12 +8,12 @@ import click
 
 from boltdp._files.outputs import write_text
 from boltdp.cli._options import FILE, file_option, json_option, load_model
-from boltdp.cli._report import describe_decision
+from boltdp.cli._report import describe_decision_threshold
 from boltdp.cli._terminal import can_encode, command, emit, emit_guarantee, emit_json, emit_table
 from boltdp.errors import make_printable
 from boltdp.export.effects import Effect, Effects, Panel, compute_effects
 from boltdp.export.html_pages import write_model_page
-from boltdp.export.plots import draw
+from boltdp.export.plots import draw_effects
 from boltdp.model import Model
 
 #: The number of characters of a bar on each side of 0.
@@ -48,7 +48,7 @@ def show(model_path: str, *, html: str | None, picture: str | None, top: int, as
     if html is not None:
         write_text(html, write_model_page(model, found, list_facts(model, found), top=top))
     if picture is not None:
-        draw(model, found, picture, top=top)
+        draw_effects(model, found, picture, top=top)
     if as_json:
         emit_json(_make_record(model, found))
         return
@@ -59,7 +59,7 @@ def show(model_path: str, *, html: str | None, picture: str | None, top: int, as
         emit("")
         if len(found.panels) > 1:
             emit(f"{make_printable(panel.favours)}:")
-        _emit_panel(panel, top, at_most=found.at_most)
+        _emit_panel(panel, top, at_most=found.has_upper_bounds)
     if found.left_out:
         emit(f"\n{found.left_out:,} classes more are not shown")
 
@@ -74,14 +74,14 @@ def list_facts(model: Model, found: Effects) -> list[tuple[str, str]]:
         ("rows", f"{certificate.rows:,}"),
         ("algorithm", certificate.algorithm),
         *([] if model.trained_where is None else [("trained", model.trained_where)]),
-        *describe_decision(model),
+        *describe_decision_threshold(model),
         ("effects", effect),
         ("noise", found.noise),
     ]
 
 
 def _emit_panel(panel: Panel, top: int, *, at_most: bool) -> None:
-    reach, characters = panel.compute_reach(top), _choose_characters(at_most=at_most)
+    reach, characters = panel.compute_axis_limit(top), _choose_characters(at_most=at_most)
     lines: list[tuple[str, ...]] = []
     for effect in panel.effects[:top]:
         name = make_printable(effect.name, longest=40)
@@ -116,7 +116,7 @@ def _list_points(effect: Effect) -> list[tuple[str, float, float | None]]:
     noises = effect.deviations or (None,) * len(effect.effects)
     return [
         (make_printable(effect.labels[index], longest=40), effect.effects[index], noises[index])
-        for index in effect.find_largest(MAX_CATEGORIES)
+        for index in effect.find_largest_categories(MAX_CATEGORIES)
     ]
 
 
@@ -158,7 +158,7 @@ def _make_record(model: Model, found: Effects) -> dict[str, Any]:
         **model.schema.target.to_dict(),
         "threshold": model.threshold,
         "unit": found.unit,
-        "noise": {"said": found.noise, "known": found.spread is not None, "at_most": found.at_most},
+        "noise": {"said": found.noise, "known": found.spread is not None, "at_most": found.has_upper_bounds},
         "panels": [
             {
                 "favours": panel.favours,

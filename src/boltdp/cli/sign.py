@@ -20,5 +20,5 @@ def sign(model_path: str, *, key: str) -> None:
     """
     private = read_private_key(key)
     record = read_sealed_file(model_path)
-    Model.of_file(record).verify()
+    Model.from_file_record(record).verify()
     emit(f"signed by the key {sign_file(model_path, record, private)}")

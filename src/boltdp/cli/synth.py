@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from boltdp._files.outputs import replace_file
-from boltdp.cli._options import FILE, check_absent, file_option, json_option
+from boltdp.cli._options import FILE, check_file_absent, file_option, json_option
 from boltdp.cli._terminal import command, emit, emit_json, show_bar
 from boltdp.engines.registry import find_engine
 from boltdp.workflows.synthesize import TABLE, synthesize
@@ -38,7 +38,7 @@ def synth(
     is_file = not find_engine(output).writes_tables
     for path in (output if is_file else None, schema_path):
         if path is not None:
-            check_absent(path)
+            check_file_absent(path)
     try:
         with show_bar() as bar:
             report = partial(bar, "writing", total=rows)

@@ -6,7 +6,7 @@ import click
 
 from boltdp.cli import _options
 from boltdp.cli._help import GroupedCommand
-from boltdp.cli._report import report
+from boltdp.cli._report import print_model_report
 from boltdp.cli._terminal import command, show_bar
 from boltdp.context import OnBadRow
 from boltdp.errors import ParameterError
@@ -73,4 +73,4 @@ def train(
         model = train_model(engine, schema, settings, context=context, account=account)
     model = model.with_threshold(threshold)
     model.save(output)
-    report(model, output, as_json=as_json, account=account)
+    print_model_report(model, output, as_json=as_json, account=account)

@@ -7,7 +7,7 @@ import click
 
 from boltdp.cli import _options
 from boltdp.cli._help import GroupedCommand
-from boltdp.cli._report import report
+from boltdp.cli._report import print_model_report
 from boltdp.cli._terminal import command, emit_table, show_bar, state_condition
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
@@ -96,7 +96,7 @@ def tune(
         )
     model = model.with_threshold(threshold)
     model.save(output)
-    report(model, output, as_json=as_json, account=account)
+    print_model_report(model, output, as_json=as_json, account=account)
     if not as_json:
         assert model.certificate.selection is not None
         best = tried[model.certificate.selection.chosen]

@@ -6,7 +6,7 @@ from boltdp._files.sealed import read_sealed_file
 from boltdp._files.signing import check_signature, read_public_key
 from boltdp.algorithms import get_algorithm
 from boltdp.cli._options import FILE, file_option, json_option
-from boltdp.cli._report import describe_decision, describe_persons_and_costs
+from boltdp.cli._report import describe_decision_threshold, describe_persons_and_costs
 from boltdp.cli._terminal import command, emit, emit_guarantee, emit_json, emit_table
 from boltdp.model import Model
 from boltdp.privacy.certificate import CertificateError, check_claimed_budget
@@ -42,7 +42,7 @@ def verify(
     """
     record = read_sealed_file(model_path)
     signed = check_signature(record, None if key is None else read_public_key(key))
-    model = Model.of_file(record)
+    model = Model.from_file_record(record)
     model.verify()
     certificate = model.certificate
     if max_epsilon is not None or max_delta is not None:
@@ -72,5 +72,5 @@ def verify(
         epsilon = certificate.budget.epsilon
         checked.append(("spent", f"at epsilon = {epsilon:g}, delta = {certificate.delta(epsilon):.3g}: recomputed"))
     signature = "none" if signed is None else f"signed by {'the key given' if key else 'an unknown key'} {signed}"
-    emit_table([*checked, *describe_decision(model), ("signature", signature)])
+    emit_table([*checked, *describe_decision_threshold(model), ("signature", signature)])
     emit("Certificate verified." if certificate.private else "Certificate verified: NOT PRIVATE.")

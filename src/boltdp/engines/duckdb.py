@@ -29,7 +29,7 @@ from boltdp.engines._remote_files import fetch_files, is_remote
 from boltdp.engines.base import Engine
 from boltdp.engines.local_store import find_spool_directory, run_in_spool
 from boltdp.errors import DataError, ParameterError, list_names, make_printable, suggest_names
-from boltdp.schema.source_columns import ColumnType, Kind, batch_rows
+from boltdp.schema.source_columns import ColumnType, Kind, choose_batch_rows
 
 T = TypeVar("T")
 
@@ -219,7 +219,7 @@ class DuckDBEngine(Engine):
             tables = "name files as tables, FROM 'visits.parquet'; the rows of SOURCE are the table named source"
             relation = _plan_query(connection, query, fault, tables=tables)
             types = _call_duckdb(lambda: relation.limit(0).to_arrow_table(), fault).schema
-            untyped = frozenset(field.name for field in types if ColumnType.of(field.type).kind == "text")
+            untyped = frozenset(field.name for field in types if ColumnType.from_arrow(field.type).kind == "text")
             scan = _Scan(fault, untyped=untyped, checks=checks)
             return cls(relation, scan, connection=connection, held=held, spool=spool)
 
@@ -236,7 +236,7 @@ class DuckDBEngine(Engine):
             return dict.fromkeys(self._relation.columns, ColumnType("untyped"))
         empty = _call_duckdb(lambda: self._relation.limit(0).to_arrow_table(), self._scan.fault)
         return {
-            field.name: ColumnType("untyped") if field.name in untyped else ColumnType.of(field.type)
+            field.name: ColumnType("untyped") if field.name in untyped else ColumnType.from_arrow(field.type)
             for field in empty.schema
         }
 
@@ -248,7 +248,7 @@ class DuckDBEngine(Engine):
         # DuckDB would rename duplicate columns, so these have aliases of their own.
         kept = [f"{_quote_identifier(name)} AS {_quote_identifier(f'kept {place}')}" for place, name in enumerate(keep)]
         names, select = [*columns, *keep], ", ".join([*asked, *kept])
-        rows = batch_rows(len(names), lists="list" in parse.values(), threads=self.threads)
+        rows = choose_batch_rows(len(names), lists="list" in parse.values(), threads=self.threads)
         self._check_once()
         if self._connection is not None:
             self._connection.execute(f"SET threads = {self.threads}")

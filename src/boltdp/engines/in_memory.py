@@ -21,7 +21,7 @@ from boltdp.engines._frame_types import is_lazy_frame, is_table
 from boltdp.engines.base import Engine, check_names
 from boltdp.errors import DataError, quote_names
 from boltdp.schema.schema import Schema
-from boltdp.schema.source_columns import BATCH_ROWS, ColumnType, Kind, batch_rows
+from boltdp.schema.source_columns import BATCH_ROWS, ColumnType, Kind, choose_batch_rows
 
 #: The cells of a column: an Arrow array, an array of objects, a sparse column, or None for a type unknown to Arrow.
 Cells: TypeAlias = Any
@@ -131,7 +131,7 @@ class ArrayEngine(Engine):
         typed = [column if _is_typed(column) else pa.nulls(self._rows) for column in chosen]
         start = 0
         width = sum(column.width if isinstance(column, _SPARSE) else 1 for column in chosen)
-        rows = batch_rows(width, lists=any(pa.types.is_nested(column.type) for column in typed))
+        rows = choose_batch_rows(width, lists=any(pa.types.is_nested(column.type) for column in typed))
         for batch in pa.table(typed, list(columns)).to_batches(max_chunksize=rows):
             stop = start + batch.num_rows
             parts = [
@@ -233,7 +233,7 @@ def _find_type(column: Cells) -> ColumnType:
         return ColumnType("other")
     if not _is_typed(column) and not isinstance(column, _SPARSE):
         return ColumnType("untyped")
-    known = ColumnType.of(column.type)
+    known = ColumnType.from_arrow(column.type)
     return replace(known, parsed=True) if known.kind == "text" else known
 
 

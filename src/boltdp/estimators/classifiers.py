@@ -21,7 +21,7 @@ from sklearn.utils import check_random_state, validation
 from sklearn.utils.multiclass import check_classification_targets
 
 from boltdp._arrays import Doubles
-from boltdp.api import Model, refuse_beside_schema, warn_if_not_private, warn_of_unused
+from boltdp.api import Model, refuse_arguments_beside_schema, warn_if_not_private, warn_of_unused_columns
 from boltdp.encoding import python_cells
 from boltdp.engines._frame_types import is_table
 from boltdp.engines.base import check_names
@@ -30,8 +30,8 @@ from boltdp.errors import DataError, ParameterError, check_number, describe_argu
 from boltdp.export.original_units import convert_to_original_units
 from boltdp.ledger import Account, Ledger, find_account
 from boltdp.model import Model as ReleasedModel
-from boltdp.schema.curves import compute_places
-from boltdp.schema.declare import declare
+from boltdp.schema.curves import compute_step_places
+from boltdp.schema.declare import declare_schema
 from boltdp.schema.schema import Classes, Column, Numeric, Schema, Vector, check_positive
 from boltdp.schema.source_columns import ColumnType
 from boltdp.schema.target import Threshold
@@ -109,10 +109,11 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Train on the rows of X and their labels y, and release the model."""
         with show_hints():
             engine, schema, reasons = self._prepare_rows(X, y)
-            model = train(engine, schema, self._settings(), reasons=reasons, account=self._find_account())
+            model = train(engine, schema, self._make_settings(), reasons=reasons, account=self._find_account())
         return self._set_model(model)
 
     def _find_account(self) -> Account | None:
+        """Return the ledger account that `fit` charges; None if no ledger is given."""
         return find_account(None, ledger=self.ledger, dataset=self.dataset, blocks=self.blocks or ())
 
     def _prepare_rows(
@@ -128,7 +129,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if schema is None:
             name, schema = getattr(given, "name", None), self._load_schema()
             if schema is not None:
-                schema = replace(schema, target=schema.target.as_classes().sort())  # as scikit-learn does
+                schema = replace(schema, target=schema.target.as_classes().sort_classes())  # as scikit-learn does
             else:
                 if self.classes is None:
                     classes, reasons = _read_classes(given), (*reasons, CLASSES_READ)
@@ -139,12 +140,13 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 schema = self._make_named_schema(X, classes, name) if named else self._make_array_schema(classes, name)
             if self.threshold is not None:
                 # Without the random state, so that nothing is drawn from it.
-                clone(self).set_params(random_state=None)._settings().check_threshold(self.threshold, schema.target)
+                settings = clone(self).set_params(random_state=None)._make_settings()
+                settings.check_threshold(self.threshold, schema.target)
         return wrap_rows(schema, X).with_column(schema.label, y), schema, reasons
 
     def _set_model(self, model: ReleasedModel) -> Any:
         """Set the fitted attributes; warn if epsilon is given and the model is not private."""
-        self.model_, self.certificate_ = Model.of(model).with_threshold(self.threshold), model.certificate
+        self.model_, self.certificate_ = Model.from_released(model).with_threshold(self.threshold), model.certificate
         self.classes_ = np.array(model.classes)
         self.coef_, self.intercept_ = convert_to_original_units(model.schema, model.weights)
         warn_if_not_private(self.certificate_, self.epsilon, stacklevel=4)
@@ -161,7 +163,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Predict the class of each row."""
         margins = self._compute_margins(X)  # first, since it raises NotFittedError
-        predicted: npt.NDArray[Any] = self.classes_[self.model_.choices(margins)]
+        predicted: npt.NDArray[Any] = self.classes_[self.model_.predict_indices(margins)]
         return predicted
 
     def __sklearn_tags__(self) -> Any:
@@ -179,7 +181,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _check_features(self, X: Any, *, reset: bool) -> Any:
         """Check names and shape of X; convert it to floats, unless its columns are declared by name."""
-        if _is_frame(X):
+        if _is_data_frame(X):
             check_names([str(name) for name in X.columns])
         named = self.schema is not None or self._has_named_columns
         lenient = {"ensure_all_finite": False, "ensure_min_samples": 2 if reset else 1}
@@ -203,7 +205,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _has_named_columns(self) -> bool:
         return isinstance(self.bounds, Mapping) or self.categories is not None or self.timestamps is not None
 
-    def _settings(self, **fixed: Any) -> Settings:
+    def _make_settings(self, **fixed: Any) -> Settings:
         seed = None if self.random_state is None else int(check_random_state(self.random_state).randint(2**31 - 1))
         chosen = {
             name: one.convert(getattr(self, one.parameter), one.parameter)
@@ -213,16 +215,17 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return Settings(**{**chosen, "seed": seed, "noise_seed": None if self.epsilon is None else seed, **fixed})
 
     def _load_schema(self) -> Schema | None:
+        """Return the schema that is given as a parameter, if any; raise a ParameterError if others repeat it."""
         if self.schema is None:
             return None
         declared = ("classes", "bounds", "categories", "timestamps", "curves", "clip_norm")
         intercept = None if self.fit_intercept else False
-        refuse_beside_schema({**{name: getattr(self, name) for name in declared}, "fit_intercept": intercept})
-        return Schema.of(self.schema)
+        refuse_arguments_beside_schema({**{name: getattr(self, name) for name in declared}, "fit_intercept": intercept})
+        return Schema.from_any(self.schema)
 
     def _make_named_schema(self, X: Any, classes: npt.NDArray[Any], label: str) -> Schema:
         """Make the schema of a data frame from bounds, categories and timestamps by column name."""
-        if not isinstance(X, pa.Table) and not _is_frame(X):
+        if not isinstance(X, pa.Table) and not _is_data_frame(X):
             raise ParameterError(
                 "bounds and categories by name must be of a data frame's columns, and X has no names",
                 hint="bounds=(low, high), each a number or one for each feature",
@@ -230,7 +233,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         norm = self._check_clip_norm()
         rows = ArrayEngine.from_arrow(X) if isinstance(X, pa.Table) else ArrayEngine.from_pandas(X)
         columns = {**rows.columns(), label: ColumnType("untyped")}
-        schema, unused = declare(
+        schema, unused = declare_schema(
             columns,
             label,
             bounds=self.bounds,
@@ -238,7 +241,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             timestamps=self.timestamps,
             classes=list(classes),
         )
-        warn_of_unused(unused, stacklevel=5)
+        warn_of_unused_columns(unused, stacklevel=5)
         return self._complete_schema(schema, norm)
 
     def _complete_schema(self, schema: Schema, norm: float | None) -> Schema:
@@ -387,8 +390,8 @@ class PrivateHuberSVM(_PrivateClassifier):
 
     width: float = 0.1
 
-    def _settings(self, **fixed: Any) -> Settings:
-        return super()._settings(loss="huber", loss_parameter=check_number(self.width, "width"), **fixed)
+    def _make_settings(self, **fixed: Any) -> Settings:
+        return super()._make_settings(loss="huber", loss_parameter=check_number(self.width, "width"), **fixed)
 
 
 def _is_inside_search() -> bool:
@@ -407,13 +410,13 @@ def _is_inside_search() -> bool:
     return False
 
 
-def _is_frame(X: Any) -> bool:
+def _is_data_frame(X: Any) -> bool:
     return hasattr(X, "iloc") and hasattr(X, "columns")
 
 
 def _convert_numbers(X: Any, *, warn: bool) -> Any:
     """Convert X to numbers before scikit-learn does, whose errors depend on single values and quote them."""
-    if not _is_frame(X):
+    if not _is_data_frame(X):
         values = X if issparse(X) else python_cells.to_matrix(X)
         if values.ndim < 2:
             raise DataError(f"X must be a 2D array, rows by features, got shape {values.shape}. Reshape your data")
@@ -442,10 +445,9 @@ def _convert_numbers(X: Any, *, warn: bool) -> Any:
 
 
 def _convert_table(table: pa.Table) -> Doubles:
-    """Convert an Arrow table to a matrix of floats, with NaN for missing values."""
     columns = []
     for field, column in zip(table.schema, table.columns, strict=True):
-        if ColumnType.of(field.type).kind not in ("number", "bool", "untyped"):
+        if ColumnType.from_arrow(field.type).kind not in ("number", "bool", "untyped"):
             raise DataError(
                 f"column {field.name!r} must have numbers, its type is {str(field.type)!r}",
                 hint="declare its categories in a schema, or leave it out",
@@ -511,7 +513,7 @@ def _add_curves(columns: tuple[Column, ...], curves: Any) -> tuple[Column, ...]:
     for name, curve in curves.items():
         steps = int(curve) if isinstance(curve, np.integer) else curve
         listed = isinstance(curve, (list, tuple, np.ndarray))
-        places = tuple(curve) if listed else compute_places(numbers[name], steps)
+        places = tuple(curve) if listed else compute_step_places(numbers[name], steps)
         numbers[name] = replace(numbers[name], curve=places)
     return tuple(numbers.get(column.name, column) for column in columns)
 
@@ -526,6 +528,7 @@ def _unpack_bounds(bounds: Any) -> tuple[Any, Any]:
 
 
 def _repeat_bound(bound: Any, dims: int) -> list[Any]:
+    """Return one bound per feature, from one for all or a list."""
     if np.ndim(bound) == 0:
         return [bound] * dims
     if np.shape(bound) != (dims,):

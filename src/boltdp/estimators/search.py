@@ -89,7 +89,7 @@ class PrivateGridSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
         best = clone(self.estimator)
         if self.random_state is not None:
             best.set_params(random_state=self.random_state)
-        settings = [clone(best).set_params(**one)._settings() for one in grid]
+        settings = [clone(best).set_params(**one)._make_settings() for one in grid]
         # A random state gives each candidate other seeds; all candidates must share those of the first.
         settings = [replace(one, seed=settings[0].seed, noise_seed=settings[0].noise_seed) for one in settings]
         engine, schema, reasons = best._prepare_rows(X, y)
@@ -116,22 +116,22 @@ class PrivateGridSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Predict the class of each row."""
-        return self._fitted_estimator().predict(X)  # type: ignore[no-any-return]
+        return self._get_fitted_estimator().predict(X)  # type: ignore[no-any-return]
 
     def decision_function(self, X: Any) -> Doubles:
         """Compute the margin of each row."""
-        return self._fitted_estimator().decision_function(X)  # type: ignore[no-any-return]
+        return self._get_fitted_estimator().decision_function(X)  # type: ignore[no-any-return]
 
     @available_if(lambda search: hasattr(search.estimator, "predict_proba"))  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Doubles:
         """Compute the probability of each class for each row."""
-        return self._fitted_estimator().predict_proba(X)  # type: ignore[no-any-return]
+        return self._get_fitted_estimator().predict_proba(X)  # type: ignore[no-any-return]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags = get_tags(self.estimator).input_tags
         return tags
 
-    def _fitted_estimator(self) -> Any:
+    def _get_fitted_estimator(self) -> Any:
         check_is_fitted(self)
         return self.best_estimator_

@@ -35,10 +35,10 @@ from boltdp.evaluation.scores_with_intervals import (
     Curve,
     Score,
     Table,
-    average,
-    calibrate,
+    average_scores,
     expected_calibration_error,
-    tabulate,
+    make_calibration_bins,
+    tabulate_scores,
     to_records,
 )
 from boltdp.model import Model
@@ -99,7 +99,9 @@ class ClassFigures:
         return {"class": self.name, **figures, "calibration_error": self.calibration_error}
 
 
-def _score_property(name: str) -> property:
+def _make_score_property(name: str) -> property:
+    """Make a property of an evaluation that is the value of one metric; None if that is unknown."""
+
     def value(self: Evaluation) -> float | None:
         score = self.scores.get(name)
         return None if score is None else score.value
@@ -117,14 +119,14 @@ class Evaluation(ABC):
     groups: tuple[str, ...]  #: the category of each subgroup, then NO_GROUP; or one empty name
     probabilistic: bool
 
-    accuracy = _score_property("accuracy")
-    balanced_accuracy = _score_property("balanced accuracy")
+    accuracy = _make_score_property("accuracy")
+    balanced_accuracy = _make_score_property("balanced accuracy")
     #: This and the next are of the second of two classes; of more, the mean over the classes that have one.
-    area_under_the_curve = _score_property("area under the curve")
-    average_precision = _score_property("average precision")
-    log_loss = _score_property("log loss")
+    area_under_the_curve = _make_score_property("area under the curve")
+    average_precision = _make_score_property("average precision")
+    log_loss = _make_score_property("log loss")
     #: The mean squared error of the probability; with more than two classes, summed over them.
-    brier_score = _score_property("Brier score")
+    brier_score = _make_score_property("Brier score")
 
     @cached_property
     @abstractmethod
@@ -136,28 +138,28 @@ class Evaluation(ABC):
         """Return the privacy guarantee of the evaluation in words."""
 
     @property
-    def two(self) -> bool:
+    def is_binary(self) -> bool:
         return len(self.classes) == 2
 
     @property
-    def exact(self) -> bool:
+    def is_exact(self) -> bool:
         return not self.statistics.decisions.noise
 
     @cached_property
     def scores(self) -> dict[str, Score | None]:
         """The metrics of all rows with a declared class; None where there are too few rows."""
-        return self._scores(np.ones(len(self.groups)))
+        return self._compute_scores(np.ones(len(self.groups)))
 
     @cached_property
     def by_class(self) -> tuple[ClassFigures, ...]:
         """The metrics of each class against the rest."""
-        return tuple(self._class_figures(place) for place in range(len(self.classes)))
+        return tuple(self._compute_class_figures(place) for place in range(len(self.classes)))
 
     @cached_property
     def by_group(self) -> dict[str, dict[str, Score | None]]:
         """The metrics of each subgroup, with its number of rows and the recall of each class."""
         masks = np.eye(len(self.groups))
-        return {} if self.by is None else dict(zip(self.groups, map(self._group_scores, masks), strict=True))
+        return {} if self.by is None else dict(zip(self.groups, map(self._compute_group_scores, masks), strict=True))
 
     @property
     def calibration(self) -> tuple[CalibrationBin, ...]:
@@ -176,7 +178,7 @@ class Evaluation(ABC):
 
     @property
     def rows_without_class(self) -> Score:
-        counted = self.statistics.decisions.total(np.ones((1, 1, 1)))
+        counted = self.statistics.decisions.total_rows(np.ones((1, 1, 1)))
         value, low, high = (max(0.0, self.rows - one) for one in (counted.value, counted.high, counted.low))
         return Score(value, low, high)
 
@@ -186,75 +188,78 @@ class Evaluation(ABC):
         if self.statistics.is_predicted is None:
             return None
         table: Doubles = self.statistics.decisions.table.sum(axis=0) @ self.statistics.is_predicted.T
-        return table.astype(np.int64) if self.exact else table
+        return table.astype(np.int64) if self.is_exact else table
 
     def __repr__(self) -> str:
         known = ", ".join(f"{name}={score.value:.4g}" for name, score in self.scores.items() if score is not None)
         return f"{type(self).__name__}(rows={self.rows}, {known})"
 
     @property
-    def _class_cells(self) -> Doubles:
+    def _class_masks(self) -> Doubles:
+        """For each class, the mask of its cells in the table of counts."""
         return np.eye(len(self.classes))[:, None, :, None]
 
-    def _ranking(self, place: int) -> Counts | None:
-        """Return the ranking of a class; that of the first of two classes is that of the second, reversed."""
+    def _get_ranking(self, place: int) -> Counts | None:
+        """Return the counts of a class by score, if any; of two classes the first has those of the second reversed."""
         rankings = self.statistics.rankings
-        if not self.two or not rankings:
+        if not self.is_binary or not rankings:
             return rankings[place] if rankings else None
         return rankings[0] if place else replace(rankings[0], table=rankings[0].table[:, ::-1, ::-1])
 
-    def _group_scores(self, mask: Doubles) -> dict[str, Score | None]:
+    def _compute_group_scores(self, mask: Doubles) -> dict[str, Score | None]:
+        """Compute the metrics of the subgroups in `mask`, with their number of rows and the recall of each class."""
         counts, cells = self.statistics.decisions, mask[:, None, None]
         recalls = {
             f"recall of {name}": counts.mean(self.statistics.is_correct, cells * own)
-            for name, own in zip(self.classes, self._class_cells, strict=True)
+            for name, own in zip(self.classes, self._class_masks, strict=True)
         }
-        return {"rows": counts.total(cells), **self._scores(mask), **recalls}
+        return {"rows": counts.total_rows(cells), **self._compute_scores(mask), **recalls}
 
-    def _scores(self, mask: Doubles) -> dict[str, Score | None]:
+    def _compute_scores(self, mask: Doubles) -> dict[str, Score | None]:
+        """Compute the metrics of all rows in the subgroups of `mask`; None for those that noise hides."""
         known, cells = self.statistics, mask[:, None, None]
-        counts, own = known.decisions, cells * self._class_cells
+        counts, own = known.decisions, cells * self._class_masks
         largest = int(np.argmax([(one * counts.table).sum() for one in own]))
         scores = {
             "accuracy": counts.mean(known.is_correct, cells),
             "commonest class always": counts.mean(own[largest], cells),
             "balanced accuracy": None,
         }
-        recalls = [one for each in own if (one := counts.linear(known.is_correct, each)) is not None]
+        recalls = [one for each in own if (one := counts.mean_with_gradient(known.is_correct, each)) is not None]
         # With noise, a class that seems to have no rows may have some.
-        if len(recalls) == len(own) or (recalls and self.exact):
+        if len(recalls) == len(own) or (recalls and self.is_exact):
             value = math.fsum(value for value, _ in recalls) / len(recalls)
-            scores["balanced accuracy"] = counts.score((value, np.mean([one for _, one in recalls], axis=0)))
+            scores["balanced accuracy"] = counts.add_interval((value, np.mean([one for _, one in recalls], axis=0)))
         if known.rankings:
-            scores["area under the curve"] = average([one.area(cells) for one in known.rankings])
-        if self.exact:
-            curves = [Curve.of(np.tensordot(mask, one.table, axes=1)) for one in known.rankings]
-            scores["average precision"] = average([one.average_precision(counts.person_rows) for one in curves])
+            scores["area under the curve"] = average_scores([one.area_under_curve(cells) for one in known.rankings])
+        if self.is_exact:
+            curves = [Curve.from_counts(np.tensordot(mask, one.table, axes=1)) for one in known.rankings]
+            scores["average precision"] = average_scores([one.average_precision(counts.person_rows) for one in curves])
         for name, (means, variances) in known.losses.items():
             scores[name] = counts.mean(means, cells, variances=variances, most=math.inf)
         return scores
 
-    def _class_figures(self, place: int) -> ClassFigures:
-        known, own, ranking = self.statistics, self._class_cells[place], self._ranking(place)
+    def _compute_class_figures(self, place: int) -> ClassFigures:
+        known, own, ranking = self.statistics, self._class_masks[place], self._get_ranking(place)
         counts, predicted, every = known.decisions, known.is_predicted, np.ones((1, 1, 1))
-        curve = None if ranking is None else Curve.of(ranking.table.sum(axis=0))
+        curve = None if ranking is None else Curve.from_counts(ranking.table.sum(axis=0))
         scores = {
-            "rows": counts.total(own),
+            "rows": counts.total_rows(own),
             "precision": None if predicted is None else counts.mean(own, predicted[place][None, None]),
             "recall": counts.mean(known.is_correct, own),
-            "area under the curve": None if ranking is None else ranking.area(every),
-            "average precision": curve.average_precision(counts.person_rows) if curve and self.exact else None,
+            "area under the curve": None if ranking is None else ranking.area_under_curve(every),
+            "average precision": curve.average_precision(counts.person_rows) if curve and self.is_exact else None,
         }
         return ClassFigures(self.classes[place], scores, known.calibration_errors[place], curve)
 
     def make_tables(self) -> list[Table]:
         """Return a table of the classes and one of the subgroups, without unknown metrics."""
         classes = {one.name: one.scores for one in self.by_class}
-        groups = [] if self.by is None else [tabulate(self.by, self.by_group)]
-        return [tabulate("class against the others", classes), *groups]
+        groups = [] if self.by is None else [tabulate_scores(self.by, self.by_group)]
+        return [tabulate_scores("class against the others", classes), *groups]
 
     def to_dict(self) -> dict[str, Any]:
-        curved = self.by_class[1:] if self.two else self.by_class
+        curved = self.by_class[1:] if self.is_binary else self.by_class
         return {
             "rows": self.rows,
             "rows_without_class": asdict(self.rows_without_class),
@@ -276,17 +281,17 @@ class Evaluation(ABC):
         thresholds = {"threshold": self.statistics.lowest_scores[curve.bins[points]].tolist()}
         return {
             "class": name,
-            **(thresholds if self.two and self.probabilistic else {}),
-            "false_positive_rate": curve.false_rate[1:][points].tolist(),
-            "true_positive_rate": curve.true_rate[1:][points].tolist(),
+            **(thresholds if self.is_binary and self.probabilistic else {}),
+            "false_positive_rate": curve.false_positive_rate[1:][points].tolist(),
+            "true_positive_rate": curve.true_positive_rate[1:][points].tolist(),
             "precision": curve.precision[points].tolist(),
         }
 
     def plot(self, path: str | Path) -> None:
         """Save a chart as a .png, .svg or .pdf file. Needs `pip install 'boltdp[plot]'`."""
-        from boltdp.evaluation.plots import draw  # imported late: it needs matplotlib
+        from boltdp.evaluation.plots import draw_evaluation  # imported late: it needs matplotlib
 
-        draw(self, path)
+        draw_evaluation(self, path)
 
 
 class ExactEvaluation(Evaluation):
@@ -301,7 +306,7 @@ class ExactEvaluation(Evaluation):
         self.probabilistic = model.certificate.problem.loss.probabilistic
         groups, classes = len(self.groups), len(self.classes)
         #: The classes that have a ranking of their own.
-        self._ranked = (1,) if self.two else tuple(range(classes))
+        self._ranked = (1,) if self.is_binary else tuple(range(classes))
         self._decisions: Integers = np.zeros((groups, classes, classes), np.int64)
         #: The sum and the sum of squares of the log loss and of the Brier score.
         self._losses: Doubles = np.zeros((2, 2, groups, classes, classes))
@@ -312,7 +317,8 @@ class ExactEvaluation(Evaluation):
         self._rankings: Integers = np.zeros((len(self._ranked), groups, 2, bins), np.int64)
         # No row has a norm above 1: margins are at most the norm of the weights, and log odds at most this bound.
         norm = float(np.linalg.norm(model.weights, axis=1).max())
-        self._reach = (2.0 * norm + math.log(classes) + 1.0 if self.probabilistic and not self.two else norm) or 1.0
+        has_log_odds = self.probabilistic and not self.is_binary
+        self._reach = (2.0 * norm + math.log(classes) + 1.0 if has_log_odds else norm) or 1.0
 
     def add(self, labels: npt.NDArray[Any], margins: Doubles, codes: npt.NDArray[Any] | None = None) -> None:
         """Count rows by their class indices (NaN: no declared class), margins and subgroups."""
@@ -320,16 +326,16 @@ class ExactEvaluation(Evaluation):
         known, own, groups = _index_rows(labels, codes, len(self.groups))
         scores, step = margins[known], max(1, MAX_CELLS // len(self.classes))
         for part in (slice(at, at + step) for at in range(0, len(own), step)):
-            self._add(own[part], scores[part], groups[part])
+            self._add_chunk(own[part], scores[part], groups[part])
 
-    def _add(self, own: Indices, scores: Doubles, groups: Indices) -> None:
-        cells = (groups, own, self._model.choices(scores))
+    def _add_chunk(self, own: Indices, scores: Doubles, groups: Indices) -> None:
+        cells = (groups, own, self._model.predict_indices(scores))
         np.add.at(self._decisions, cells, 1)
         if self.probabilistic:
             odds, rows = self._model.probabilities(scores), np.arange(len(own))
             truth = np.eye(len(self.classes))[own]
             logs = -np.log(np.maximum(odds[rows, own], np.finfo(np.float64).eps))
-            squares = np.square(odds - truth).sum(axis=1) / (2.0 if self.two else 1.0)
+            squares = np.square(odds - truth).sum(axis=1) / (2.0 if self.is_binary else 1.0)
             for sums, losses in zip(self._losses, (logs, squares), strict=True):
                 np.add.at(sums[0], cells, losses)
                 np.add.at(sums[1], cells, losses**2)
@@ -341,7 +347,7 @@ class ExactEvaluation(Evaluation):
                 bins = np.minimum((probability * CALIBRATION_BINS).astype(np.intp), CALIBRATION_BINS - 1)
                 for total, weights in zip(found, (~true, true, probability), strict=True):
                     total += np.bincount(bins, weights, minlength=CALIBRATION_BINS)
-            if not self.two:
+            if not self.is_binary:
                 with np.errstate(divide="ignore"):
                     scores = np.log(odds) - np.log1p(-odds)
         count = self._rankings.shape[3]
@@ -351,7 +357,7 @@ class ExactEvaluation(Evaluation):
 
     @cached_property
     def statistics(self) -> Statistics:
-        def counts(table: Doubles | Integers) -> Counts:
+        def make_counts(table: Doubles | Integers) -> Counts:
             return Counts(table, max(self.rows, 1), self._model.schema.max_rows_per_person or 1)
 
         losses = {}
@@ -360,29 +366,32 @@ class ExactEvaluation(Evaluation):
             losses = dict(zip(("log loss", "Brier score"), zip(means, squares - means**2, strict=True), strict=True))
         bins = self._rankings.shape[3]
         lowest: Doubles = self._reach * (2.0 * np.arange(bins) / bins - 1.0)
-        scored, edges = counts(self._rankings[-1]), np.array([*lowest, self._reach])
+        scored, edges = make_counts(self._rankings[-1]), np.array([*lowest, self._reach])
         tables: list[tuple[CalibrationBin, ...]] = [()] * len(self._calibration)
         if self.probabilistic:
-            scored = counts(self._calibration[None, 0 if self.two else -1, :2])
+            scored = make_counts(self._calibration[None, 0 if self.is_binary else -1, :2])
             edges = np.arange(CALIBRATION_BINS + 1) / CALIBRATION_BINS
-            if self.two:  # only of the bins that have rows, like the ranking
+            if self.is_binary:  # only of the bins that have rows, like the ranking
                 met = lowest[self._rankings[0].any(axis=(0, 1))]
                 lowest = self._model.probabilities(met[:, None])[:, 1]
             places = range(0, CALIBRATION_BINS + 1, CALIBRATION_BINS // TABLE_ROWS)
-            tables = [calibrate(counts(one[None, :2]), edges.tolist(), places, one[2]) for one in self._calibration]
+            tables = [
+                make_calibration_bins(make_counts(one[None, :2]), edges.tolist(), places, one[2])
+                for one in self._calibration
+            ]
         errors = [expected_calibration_error(one) for one in tables]
         return Statistics(
-            decisions=counts(self._decisions),
+            decisions=make_counts(self._decisions),
             is_correct=np.eye(len(self.classes)),
             is_predicted=np.eye(len(self.classes)),
             losses=losses,
-            rankings=tuple(counts(one[..., one.any(axis=(0, 1))]) for one in self._rankings),
+            rankings=tuple(make_counts(one[..., one.any(axis=(0, 1))]) for one in self._rankings),
             lowest_scores=lowest,
             scored=scored,
             edges=edges,
-            calibration=tables[0 if self.two else -1],
+            calibration=tables[0 if self.is_binary else -1],
             # The errors of two classes are equal.
-            calibration_errors=tuple(errors[:1] * 2 if self.two else errors[:-1]),
+            calibration_errors=tuple(errors[:1] * 2 if self.is_binary else errors[:-1]),
         )
 
     def guarantee(self) -> str:
@@ -414,21 +423,21 @@ class Bins:
             raise ParameterError("the edges of the bins of an evaluation must be probabilities")
 
     @property
-    def half(self) -> int:
+    def bins_per_side(self) -> int:
         """The number of bins on either side of the threshold."""
         return len(self.low) - 1
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        return self.groups, self.classes, 2 * self.half
+        return self.groups, self.classes, 2 * self.bins_per_side
 
     @property
-    def cells(self) -> int:
+    def bin_count(self) -> int:
         """The number of bins, including the last one for rows without a declared class."""
         return math.prod(self.shape) + 1
 
-    def mean_losses(self, name: str) -> Doubles:
-        """Return the mean "log loss" or "Brier score" of rows uniform in each bin, by class and bin."""
+    def compute_mean_losses(self, name: str) -> Doubles:
+        """Return the mean "log loss" or "Brier score" by class and bin, for probabilities uniform in each bin."""
         integrals: dict[str, Callable[[Doubles], Doubles]] = {
             "log loss": lambda p: p - p * np.log(np.maximum(p, np.finfo(np.float64).tiny)),
             "Brier score": lambda p: -((1.0 - p) ** 3) / 3.0,
@@ -441,31 +450,31 @@ class Bins:
         first = (integral(1.0 - left) - integral(1.0 - right)) / (right - left)
         return np.array([first, second])
 
-    def count(self, model: Model, packed: PackedRows, place: int | None) -> Integers:
-        """Count the rows in each bin; `place` is the position of the cell with the subgroup."""
+    def count_rows(self, model: Model, packed: PackedRows, place: int | None) -> Integers:
+        """Count packed rows in each bin; `place` is the position of the cell with the subgroup."""
         known, own, group = _index_rows(packed[:, 0], None if place is None else packed[:, place], self.groups)
         margins = model.margins(packed)[known]
         if self.classes == 2:
-            bins = np.searchsorted(self._margin_edges(model), margins[:, 0], side="left")
+            bins = np.searchsorted(self._compute_margin_edges(model), margins[:, 0], side="left")
         else:
-            right = model.choices(margins) == own
-            bins = self.half * right
-            if self.half > 1:
+            right = model.predict_indices(margins) == own
+            bins = self.bins_per_side * right
+            if self.bins_per_side > 1:
                 scores = model.probabilities(margins)[np.arange(len(own)), own]
                 low, high = (np.searchsorted(edges[1:-1], scores, side="left") for edges in (self.low, self.high))
                 bins += np.where(right, high, low)
-        cells = (group * self.classes + own) * 2 * self.half + bins
-        counts: Integers = np.bincount(cells, minlength=self.cells).astype(np.int64)
+        cells = (group * self.classes + own) * 2 * self.bins_per_side + bins
+        counts: Integers = np.bincount(cells, minlength=self.bin_count).astype(np.int64)
         counts[-1] = len(packed) - len(own)
         return counts
 
-    def _margin_edges(self, model: Model) -> Doubles:
+    def _compute_margin_edges(self, model: Model) -> Doubles:
         """Return the margins between the bins of two classes; the middle one is the decision threshold."""
         edges = np.array([*self.low[1:], *self.high[1:-1]])
         if self.probabilistic:
             cut = model.certificate.problem.loss.cut
             edges = np.array([cut(float(edge)) for edge in edges])
-        edges[self.half - 1] = model.cut
+        edges[self.bins_per_side - 1] = model.cut
         return np.maximum.accumulate(edges)
 
 
@@ -487,8 +496,8 @@ class NoisyEvaluation(Evaluation):
     version: str = __version__
 
     def __post_init__(self) -> None:
-        if len(self.counts) != self.bins.cells or not np.isfinite(self.counts).all():
-            raise ParameterError(f"an evaluation must have {self.bins.cells} counts, got {len(self.counts)}")
+        if len(self.counts) != self.bins.bin_count or not np.isfinite(self.counts).all():
+            raise ParameterError(f"an evaluation must have {self.bins.bin_count} counts, got {len(self.counts)}")
         if len(self.classes) != self.bins.classes or len(self.groups) != self.bins.groups:
             raise ParameterError("an evaluation must have the classes and groups of its bins")
         if not isinstance(self._event, NoisyCounts) or (self._event.releases, self._event.unknown) != (1, 0):
@@ -503,6 +512,7 @@ class NoisyEvaluation(Evaluation):
 
     @property
     def _event(self) -> Event:
+        """The privacy event of the counts, even if it is marked as non-private."""
         return self.spent.spent if isinstance(self.spent, NonPrivate) else self.spent
 
     @property
@@ -538,24 +548,26 @@ class NoisyEvaluation(Evaluation):
 
         Proof: noisy_counts.md 6
         """
-        counts, bins, half = np.array(self.counts), self.bins, self.bins.half
+        counts, bins, half = np.array(self.counts), self.bins, self.bins.bins_per_side
         counts += (self.rows - counts.sum()) / len(counts)
         table = counts[:-1].reshape(bins.shape)
         decisions = Counts(table, self.rows, self.person_rows or 1, self.noise, len(counts))
         low, high = (np.arange(2 * half) < half).astype(np.float64), (np.arange(2 * half) >= half).astype(np.float64)
         edges, step = np.array([*bins.low, *bins.high[1:]]), math.ceil(half / (TABLE_ROWS // 2))
         places = [*range(0, half, step), *range(half, 2 * half, step), 2 * half]
-        names = ("log loss", "Brier score")[: 2 if self.two else 1] if bins.probabilistic else ()
+        names = ("log loss", "Brier score")[: 2 if self.is_binary else 1] if bins.probabilistic else ()
+        calibrated = self.is_binary and bins.probabilistic
+        calibration = make_calibration_bins(decisions, edges.tolist(), places) if calibrated else ()
         return Statistics(
             decisions=decisions,
-            is_correct=np.array([low, high] if self.two else [high] * len(self.classes)),
-            is_predicted=np.array([low, high]) if self.two else None,
-            losses={name: (losses := bins.mean_losses(name), np.zeros(losses.shape)) for name in names},
-            rankings=(decisions,) if self.two else (),
+            is_correct=np.array([low, high] if self.is_binary else [high] * len(self.classes)),
+            is_predicted=np.array([low, high]) if self.is_binary else None,
+            losses={name: (losses := bins.compute_mean_losses(name), np.zeros(losses.shape)) for name in names},
+            rankings=(decisions,) if self.is_binary else (),
             lowest_scores=edges[:-1],
-            scored=decisions if self.two else None,
+            scored=decisions if self.is_binary else None,
             edges=edges,
-            calibration=calibrate(decisions, edges.tolist(), places) if self.two and bins.probabilistic else (),
+            calibration=calibration,
             calibration_errors=(None,) * len(self.classes),
         )
 
@@ -569,7 +581,8 @@ class NoisyEvaluation(Evaluation):
             **super().to_dict(),
         }
 
-    def sealed(self) -> dict[str, Any]:
+    def seal(self) -> dict[str, Any]:
+        """Return the record of a file: the evaluation with its digest."""
         return add_digest(self.to_dict())
 
     @classmethod
@@ -606,15 +619,15 @@ def _index_rows(
 
 
 def plan_bins(model: Model, *, rows: int, groups: int, noise: float) -> Bins:
-    """Choose the bins of a noisy evaluation from the model and public numbers; balance binning error and noise."""
+    """Choose the bins of scores for a noisy evaluation from public numbers; their number balances noise and error."""
     classes, loss = len(model.classes), model.certificate.problem.loss
 
-    def error(half: int) -> float:
+    def estimate_error(half: int) -> float:
         return noise * math.sqrt(classes * groups * half / 2.0) / max(rows, 1) + BIN_ERROR / (2.0 * half) ** 2
 
-    half = min(range(1, MAX_NOISY_BINS + 1), key=error) if classes == 2 or loss.probabilistic else 1
+    half = min(range(1, MAX_NOISY_BINS + 1), key=estimate_error) if classes == 2 or loss.probabilistic else 1
     if classes > 2:
-        low, high = _probability_edges(0.0, 0.5, half), _probability_edges(1.0 / classes, 1.0, half)
+        low, high = _make_probability_edges(0.0, 0.5, half), _make_probability_edges(1.0 / classes, 1.0, half)
         return Bins(groups, classes, loss.probabilistic, low, high)
     # No row has a norm above 1, so that margins are at most the norm of the weights.
     reach = float(np.linalg.norm(model.weights)) or 1.0
@@ -626,17 +639,17 @@ def plan_bins(model: Model, *, rows: int, groups: int, noise: float) -> Bins:
         least = 0.0 if loss.probabilistic else middle - reach
     if not middle < most:
         most = 1.0 if loss.probabilistic else middle + reach
-    edges = _probability_edges if loss.probabilistic else _uniform_edges
+    edges = _make_probability_edges if loss.probabilistic else _make_uniform_edges
     return Bins(groups, classes, loss.probabilistic, edges(least, middle, half), edges(middle, most, half))
 
 
-def _uniform_edges(least: float, most: float, bins: int) -> tuple[float, ...]:
+def _make_uniform_edges(least: float, most: float, bins: int) -> tuple[float, ...]:
     return tuple(np.linspace(least, most, bins + 1).tolist())
 
 
-def _probability_edges(least: float, most: float, bins: int) -> tuple[float, ...]:
-    """Return edges of bins of probabilities that are uniform on the scale of arcsin sqrt p: finer near 0 and 1."""
-    inside = np.sin(_uniform_edges(math.asin(math.sqrt(least)), math.asin(math.sqrt(most)), bins)[1:-1]) ** 2
+def _make_probability_edges(least: float, most: float, bins: int) -> tuple[float, ...]:
+    """Return the edges of bins of probabilities, narrower near 0 and 1: they are uniform in arcsin sqrt p."""
+    inside = np.sin(_make_uniform_edges(math.asin(math.sqrt(least)), math.asin(math.sqrt(most)), bins)[1:-1]) ** 2
     return (least, *inside.tolist(), most)
 
 

@@ -79,8 +79,8 @@ def evaluate_privately(
 
     def release() -> NoisyEvaluation:
         place = None if by is None else model.schema.encoding.locate_cell(by)
-        count = partial(bins.count, model, place=place)  # not a lambda: engines may pickle it
-        counts, stage = np.zeros(bins.cells, np.int64), context.start_stage("counting", rows)
+        count = partial(bins.count_rows, model, place=place)  # not a lambda: engines may pickle it
+        counts, stage = np.zeros(bins.bin_count, np.int64), context.start_stage("counting", rows)
         for block in scan_rows(engine, model.schema, count, limited=True, context=context):
             counts += block
             stage.report_rows(int(counts.sum()))
@@ -105,7 +105,7 @@ def evaluate_privately(
         return release()
     with account.charged(Release(budget, spent, adjacency), drawn=lambda: context.randomness.drawn) as reservation:
         found = release()
-        reservation.note(found.sealed()["digest"])
+        reservation.note(found.seal()["digest"])
     return found
 
 

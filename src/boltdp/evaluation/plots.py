@@ -17,13 +17,13 @@ MAX_CURVES, MAX_WRITTEN = 10, 12
 BARS = 50
 
 
-def draw(evaluation: Evaluation, path: str | Path) -> None:
+def draw_evaluation(evaluation: Evaluation, path: str | Path) -> None:
     """Save a picture of the curves, the calibration, the scores and the confusion matrix."""
     with save_figure(path, down=2, across=3, size=(12.5, 7.4)) as (_, axes):
         (roc, recall, figures), (calibration, histogram, confusion) = axes
         _draw_roc(roc, evaluation)
         _draw_recall(recall, evaluation)
-        _write_figures(figures, evaluation)
+        _write_metrics(figures, evaluation)
         _draw_calibration(calibration, evaluation)
         _draw_histogram(histogram, evaluation)
         _draw_confusion(confusion, evaluation)
@@ -31,10 +31,10 @@ def draw(evaluation: Evaluation, path: str | Path) -> None:
 
 def _select_curves(evaluation: Evaluation) -> list[tuple[str, Curve, ClassFigures]]:
     """Return colour, curve and metrics of the most frequent classes, in the order of the classes."""
-    drawn = evaluation.by_class[1:] if evaluation.two else evaluation.by_class
-    there = [one for one in drawn if one.curve is not None and one.curve.has_both]
+    drawn = evaluation.by_class[1:] if evaluation.is_binary else evaluation.by_class
+    there = [one for one in drawn if one.curve is not None and one.curve.has_both_classes]
     frequent = sorted(there, key=lambda one: -_score_value(one, "rows"))[:MAX_CURVES]
-    colours = [BLUE] if evaluation.two else [f"C{index}" for index in range(MAX_CURVES)]
+    colours = [BLUE] if evaluation.is_binary else [f"C{index}" for index in range(MAX_CURVES)]
     kept = [one for one in there if one in frequent]
     return [(colour, one.curve, one) for colour, one in zip(colours, kept, strict=False) if one.curve is not None]
 
@@ -44,11 +44,12 @@ def _draw_roc(axes: Any, evaluation: Evaluation) -> None:
     for colour, curve, one in _select_curves(evaluation):
         points = np.concatenate([[0], 1 + curve.select_points(1000)])
         label = f"{escape_label(one.name)}: area {_score_value(one, 'area under the curve'):.3f}"
-        axes.plot(curve.false_rate[points], curve.true_rate[points], color=colour, linewidth=1.8, label=label)
+        across, up = curve.false_positive_rate[points], curve.true_positive_rate[points]
+        axes.plot(across, up, color=colour, linewidth=1.8, label=label)
     if not _select_curves(evaluation):
         _write_note(axes, "no curve is known")
     first, second = (_score_value(one, "recall") for one in evaluation.by_class[:2])
-    if evaluation.two and math.isfinite(first + second):
+    if evaluation.is_binary and math.isfinite(first + second):
         draw_dot(axes, 1.0 - first, second, _describe_threshold(evaluation))
     label_axes(axes, "ROC curve", "false positive rate", "true positive rate", legend="lower right", shares=True)
 
@@ -57,7 +58,7 @@ def _draw_recall(axes: Any, evaluation: Evaluation) -> None:
     curves = _select_curves(evaluation)
     for colour, curve, one in curves:
         points = curve.select_points(1000)
-        recall, precision = curve.true_rate[1:][points], curve.precision[points]
+        recall, precision = curve.true_positive_rate[1:][points], curve.precision[points]
         precise = one.scores["average precision"]
         known = "" if precise is None else f": average precision {precise.value:.3f}"
         label = f"{escape_label(one.name)}{known}"
@@ -68,7 +69,7 @@ def _draw_recall(axes: Any, evaluation: Evaluation) -> None:
     if not curves:
         _write_note(axes, "no curve is known")
     across, up = (_score_value(evaluation.by_class[1], name) for name in ("recall", "precision"))
-    if evaluation.two and curves and math.isfinite(across + up):
+    if evaluation.is_binary and curves and math.isfinite(across + up):
         draw_dot(axes, across, up, _describe_threshold(evaluation))
     label_axes(axes, "Precision and recall", "recall", "precision", legend="lower left", shares=True)
 
@@ -105,18 +106,18 @@ def _draw_calibration(axes: Any, evaluation: Evaluation) -> None:
         label = "95 % interval" if error is None else f"calibration error {error:.3f}"
         axes.plot(places, shares, color=BLUE, linewidth=1.3, zorder=3)
         axes.errorbar(places, shares, reach, fmt="o", color=BLUE, markersize=4.5, elinewidth=1.0, zorder=4, label=label)
-    of = escape_label(evaluation.classes[1]) if evaluation.two else "the likeliest class"
+    of = escape_label(evaluation.classes[1]) if evaluation.is_binary else "the likeliest class"
     up = "observed share (bars: share of rows)"
     label_axes(axes, "Calibration", f"probability of {of}", up, legend="upper left", shares=True)
 
 
 def _draw_histogram(axes: Any, evaluation: Evaluation) -> None:
     scored, edges, last = evaluation.statistics.scored, evaluation.statistics.edges, evaluation.classes[-1]
-    names = (evaluation.classes[0], last) if evaluation.two else ("wrong", "right")
-    label = f"probability of {last if evaluation.two else 'the likeliest class'}"
+    names = (evaluation.classes[0], last) if evaluation.is_binary else ("wrong", "right")
+    label = f"probability of {last if evaluation.is_binary else 'the likeliest class'}"
     if not evaluation.probabilistic:
-        names, label = (names[0] if evaluation.two else "other classes", last), f"margin of {last}"
-    title = "Scores by true class" if evaluation.two else "Scores of right and wrong predictions"
+        names, label = (names[0] if evaluation.is_binary else "other classes", last), f"margin of {last}"
+    title = "Scores by true class" if evaluation.is_binary else "Scores of right and wrong predictions"
     label_axes(axes, title, escape_label(label, 60), "rows")
     if scored is None:
         _write_note(axes, "only errors are known")
@@ -136,7 +137,7 @@ def _draw_histogram(axes: Any, evaluation: Evaluation) -> None:
         axes.bar(edges[:-1], height, width=widths, align="edge", color=colour, alpha=0.6, label=escape_label(name))
     if evaluation.probabilistic:
         axes.set_xlim(0, 1)
-        if evaluation.two:
+        if evaluation.is_binary:
             axes.axvline(0.5 if evaluation.threshold is None else evaluation.threshold, color=GREY, linewidth=1.2)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     # Leave space for the legend above the bars.
@@ -167,7 +168,7 @@ def _draw_confusion(axes: Any, evaluation: Evaluation) -> None:
             axes.text(j, i, text, ha="center", va="center", color=colour, fontsize=9 if len(names) <= 6 else 7)
 
 
-def _write_figures(axes: Any, evaluation: Evaluation) -> None:
+def _write_metrics(axes: Any, evaluation: Evaluation) -> None:
     axes.set_axis_off()
     axes.set_title(f"{evaluation.rows:,} rows", loc="left")
     lines = [(name, f"{score.value:.4f}") for name, score in evaluation.scores.items() if score is not None]

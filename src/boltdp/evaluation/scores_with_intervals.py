@@ -55,8 +55,8 @@ def to_records(scores: Mapping[str, Score | None]) -> dict[str, dict[str, float]
     return {name: None if score is None else asdict(score) for name, score in scores.items()}
 
 
-def tabulate(heading: str, parts: Mapping[str, Mapping[str, Score | None]]) -> Table:
-    """Return a table with a line for each part of the rows, without metrics that no part has."""
+def tabulate_scores(heading: str, parts: Mapping[str, Mapping[str, Score | None]]) -> Table:
+    """Make a table of scores with a line per class or subgroup, without metrics that are unknown for all."""
     names = [name for name in next(iter(parts.values())) if any(scores[name] for scores in parts.values())]
     lines = []
     for part, scores in parts.items():
@@ -79,7 +79,8 @@ class Counts:
     noise: float = 0.0  #: the standard deviation of the noise of each count
     released: int = 1  #: the number of noisy counts, whose exact sum is public
 
-    def total(self, cells: Doubles) -> Score:
+    def total_rows(self, cells: Doubles) -> Score:
+        """Return the number of rows in some cells, with its interval."""
         cells = np.broadcast_to(cells, self.table.shape)
         reach = NORMAL_QUANTILE * math.sqrt(self._noise_variance(cells))
         value = float((cells * self.table).sum())
@@ -88,16 +89,16 @@ class Counts:
     def mean(
         self, values: Doubles, cells: Doubles, *, variances: Doubles | None = None, most: float = 1.0
     ) -> Score | None:
-        """Return the mean value over the rows in some cells; `variances` are those of the values within each cell."""
-        linear = self.linear(values, cells)
+        """Return the mean of `values` over the rows in some cells; `variances` are those of values within a cell."""
+        linear = self.mean_with_gradient(values, cells)
         within = 0.0
         if linear is not None and variances is not None:
             counts = cells * self.table
             within = float((counts * variances).sum() / counts.sum() ** 2)
-        return self.score(linear, most=most, within=within)
+        return self.add_interval(linear, most=most, within=within)
 
-    def linear(self, values: Doubles, cells: Doubles) -> Linear | None:
-        """Return the mean value over the rows in some cells, with its gradient in the counts."""
+    def mean_with_gradient(self, values: Doubles, cells: Doubles) -> Linear | None:
+        """Return the mean of `values` over the rows in some cells, and its gradient with respect to the counts."""
         cells = np.broadcast_to(cells, self.table.shape)
         if not self._exceeds_noise(cells):
             return None
@@ -105,8 +106,8 @@ class Counts:
         value = float((cells * values * self.table).sum()) / rows
         return value, cells * (values - value) / rows
 
-    def area(self, cells: Doubles) -> Score | None:
-        """Return the area under the ROC curve of the second class; ties in a bin count half."""
+    def area_under_curve(self, cells: Doubles) -> Score | None:
+        """Return the area under the ROC curve of the second class, with its interval; ties in a bin count half."""
         cells = np.broadcast_to(cells, self.table.shape)
         if not all(self._exceeds_noise(cells * one[None, :, None]) for one in np.eye(2)):
             return None
@@ -116,7 +117,7 @@ class Counts:
         others, members = float(outside.sum()), float(inside.sum())
         value = float(inside @ below) / (others * members)
         slopes = np.array([above / (others * members) - value / others, below / (others * members) - value / members])
-        return self.score((value, cells * slopes))
+        return self.add_interval((value, cells * slopes))
 
     def area_error(self) -> float | None:
         """Return an upper bound on the binning error of the area: half the share of pairs that are in one bin."""
@@ -124,8 +125,8 @@ class Counts:
         pairs = float(outside.sum()) * float(inside.sum())
         return max(0.0, float(outside @ inside) / (2.0 * pairs)) if pairs else None
 
-    def score(self, linear: Linear | None, *, most: float = 1.0, within: float = 0.0) -> Score | None:
-        """Return a value with its interval, from its gradient in the counts and the variance `within` cells.
+    def add_interval(self, linear: Linear | None, *, most: float = 1.0, within: float = 0.0) -> Score | None:
+        """Return a value with its confidence interval, from its gradient in the counts and the variance `within` cells.
 
         Proof: noisy_counts.md 6
         """
@@ -151,13 +152,13 @@ class Counts:
 
 
 def make_score(value: float, variance: float, *, most: float = 1.0) -> Score:
-    """Return a score between 0 and `most` from a value and its variance."""
+    """Make a score, clipped to [0, `most`], with the normal 95 % interval of a value and its variance."""
     reach = NORMAL_QUANTILE * math.sqrt(max(0.0, variance))
     middle, low, high = (max(0.0, min(one, most)) for one in (value, value - reach, value + reach))
     return Score(middle, low, high)
 
 
-def average(scores: Sequence[Score | None]) -> Score | None:
+def average_scores(scores: Sequence[Score | None]) -> Score | None:
     """Return the mean of the known scores, with an interval that is valid under any dependence between them.
 
     The standard deviation of a mean is at most the mean of the standard deviations.
@@ -175,37 +176,34 @@ class Curve:
     outside: Doubles = field(repr=False)  #: rows of the other classes
 
     @classmethod
-    def of(cls, counts: Doubles | Integers) -> Curve:
-        """Return the curve from negative and positive rows by bins; noisy counts below 0 are set to 0."""
+    def from_counts(cls, counts: Doubles | Integers) -> Curve:
+        """Make the curve from counts of negative and positive rows by score bin; noisy counts below 0 are set to 0."""
         counts = np.maximum(counts, 0)
         bins = np.flatnonzero(counts.any(axis=0))[::-1]
         outside, inside = np.cumsum(counts[:, bins], axis=1, dtype=np.float64)
         return cls(bins, inside, outside)
 
     @property
-    def has_both(self) -> bool:
+    def has_both_classes(self) -> bool:
         """Whether there are positive and negative rows: else there is no curve."""
         return bool(len(self.bins) and self.inside[-1] and self.outside[-1])
 
     @cached_property
-    def true_rate(self) -> Doubles:
-        """The true positive rate, which is the recall, from 0."""
+    def true_positive_rate(self) -> Doubles:
         return np.concatenate([[0.0], self.inside / max(self.inside[-1], 1)])
 
     @cached_property
-    def false_rate(self) -> Doubles:
-        """The false positive rate, from 0."""
+    def false_positive_rate(self) -> Doubles:
         return np.concatenate([[0.0], self.outside / max(self.outside[-1], 1)])
 
     @cached_property
     def precision(self) -> Doubles:
-        """The precision at each score as the threshold."""
         shares: Doubles = self.inside / (self.inside + self.outside)
         return shares
 
     def average_precision(self, person_rows: int = 1) -> Score | None:
         """Return the average precision, for exact counts; None without positive and negative rows."""
-        if not self.has_both:
+        if not self.has_both_classes:
             return None
         members, above = self.inside[-1], self.inside + self.outside
         inside, outside = (np.diff(one, prepend=0.0) for one in (self.inside, self.outside))
@@ -217,10 +215,10 @@ class Curve:
 
     def select_points(self, most: int = MAX_POINTS) -> npt.NDArray[np.intp]:
         """Return the indices of at most `most` points, about equidistant along the curve."""
-        along = np.abs(np.diff(self.true_rate)) + np.abs(np.diff(self.false_rate))
+        along = np.abs(np.diff(self.true_positive_rate)) + np.abs(np.diff(self.false_positive_rate))
         steps = np.floor(np.cumsum(along) * (most - 1) / 2.0 - 1e-9)
         kept: npt.NDArray[np.intp] = np.flatnonzero(np.diff(steps, append=np.inf) > 0)
-        return kept if self.has_both else kept[:0]
+        return kept if self.has_both_classes else kept[:0]
 
 
 @dataclass(frozen=True)
@@ -239,7 +237,7 @@ class CalibrationBin:
         return {"from": self.low, "to": self.high, **figures, **mean}
 
 
-def calibrate(
+def make_calibration_bins(
     counts: Counts, edges: Sequence[float], places: Sequence[int], probabilities: Doubles | None = None
 ) -> tuple[CalibrationBin, ...]:
     """Return calibration bins that merge the bins between successive `places`, from counts of negatives and positives.
@@ -251,7 +249,7 @@ def calibrate(
     for first, last in pairwise(places):
         cells = np.zeros((1, 1, counts.table.shape[2]))
         cells[..., first:last] = 1.0
-        rows, share = counts.total(cells), counts.mean(np.array([[0.0], [1.0]]), cells)
+        rows, share = counts.total_rows(cells), counts.mean(np.array([[0.0], [1.0]]), cells)
         if probabilities is None:
             found.append(CalibrationBin(edges[first], edges[last], rows, share))
         elif rows.value:

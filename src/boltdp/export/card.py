@@ -102,7 +102,7 @@ def make_sections(model: Model, owner: Owner, evaluation: NoisyEvaluation | None
             (_tabulate_columns(model.schema.columns),),
         ),
         Section(GUARANTEE, (certificate.guarantee(),)),
-        Section("The unit of privacy", _describe_unit(certificate), _list_owner_facts(owner, "persons")),
+        Section("The unit of privacy", _describe_privacy_unit(certificate), _list_owner_facts(owner, "persons")),
         Section(
             "Privacy parameters",
             (
@@ -110,14 +110,14 @@ def make_sections(model: Model, owner: Owner, evaluation: NoisyEvaluation | None
                 if certificate.private
                 else "Without a guarantee there is no privacy profile.",
             ),
-            (*_list_parameters(certificate), *_list_owner_facts(owner, "justification")),
-            _tabulate_curve(certificate),
+            (*_list_privacy_parameters(certificate), *_list_owner_facts(owner, "justification")),
+            _tabulate_privacy_profile(certificate),
         ),
         Section("The mechanism", _describe_implementation(certificate), _list_mechanisms(certificate)),
         Section("The threat model", (*ACTORS, *ASSUMPTIONS), _list_owner_facts(owner, "access")),
         Section(
             "What is not covered",
-            (_describe_public(model), *EXCLUSIONS),
+            (_describe_public_facts(model), *EXCLUSIONS),
             _list_owner_facts(owner, "collection", "other-releases"),
         ),
         _describe_utility(certificate, evaluation),
@@ -209,12 +209,12 @@ def make_registry_record(model: Model, owner: Owner, evaluation: NoisyEvaluation
         "data_product_sector": stated["sector"],
         "publication_date": stated["date"],
     }
-    curve = _tabulate_curve(certificate)
+    curve = _tabulate_privacy_profile(certificate)
     points = [f"delta = {delta} at epsilon = {epsilon}" for epsilon, delta in curve[0].lines] if curve else []
     persons = [f"Rows of a person: {stated['persons']}"] if stated["persons"] else []
     access = [f"Access to the rows: {stated['access']}"] if stated["access"] else []
     mechanisms = [f"{name}: {value}" for name, value in _list_mechanisms(certificate)]
-    spent = [f"{name}: {value}" for name, value in _list_parameters(certificate) if name.startswith("spent")]
+    spent = [f"{name}: {value}" for name, value in _list_privacy_parameters(certificate) if name.startswith("spent")]
     utility = _describe_utility(certificate, evaluation)
     scores = [f"{': '.join(line[:2])} ({', '.join(line[2:])})" for table in utility.tables[:1] for line in table.lines]
     groups = [
@@ -228,25 +228,25 @@ def make_registry_record(model: Model, owner: Owner, evaluation: NoisyEvaluation
             "basic": basic,
             "dp_variant": {
                 "variant_name": "Approximate DP" if budget.delta else "Pure DP",
-                "data_domain": _write_list(
+                "data_domain": _write_markdown_list(
                     [f"Tables of {certificate.rows:,} rows with these columns, whatever is in them:"],
                     [": ".join(filter(None, line)) for line in _tabulate_columns(model.schema.columns).lines],
                     [f"{target.column}: the {target.key}, {target.describe_values()}"],
                 ),
-                "unprotected_quantities": _describe_public(model),
+                "unprotected_quantities": _describe_public_facts(model),
             },
             "privacy_loss": {
                 "privacy_unit": certificate.adjacency.unit.capitalize(),
-                "privacy_unit_details": _write_list(_describe_unit(certificate), persons),
+                "privacy_unit_details": _write_markdown_list(_describe_privacy_unit(certificate), persons),
                 # The number of persons is private.
                 "number_of_privacy_units": certificate.rows if certificate.person_rows is None else None,
                 "privacy_parameters": {"epsilon": budget.epsilon, **({"delta": budget.delta} if budget.delta else {})},
-                "privacy_parameters_details": _write_list([certificate.guarantee()], points),
+                "privacy_parameters_details": _write_markdown_list([certificate.guarantee()], points),
             },
             "deployment_model": {
                 "model_name": "Central",
-                "trust_assumptions": _write_list(ASSUMPTIONS, access),
-                "actors": _write_list(ACTORS),
+                "trust_assumptions": _write_markdown_list(ASSUMPTIONS, access),
+                "actors": _write_markdown_list(ACTORS),
                 "release_type": "One release",
                 "release_type_details": stated["other-releases"],
                 "data_source_type": stated["data-source"],
@@ -254,14 +254,14 @@ def make_registry_record(model: Model, owner: Owner, evaluation: NoisyEvaluation
                 "access_type_details": "The model is published as it is; nobody queries the rows.",
             },
             "implementation": {
-                "preprocessing_and_hyperparameter_tuning": _write_list(_describe_preprocessing(certificate)),
-                "mechanisms": _write_list(mechanisms, _describe_implementation(certificate)),
-                "composition": _write_list(spent or ["One mechanism: nothing is composed."]),
+                "preprocessing_and_hyperparameter_tuning": _write_markdown_list(_describe_preprocessing(certificate)),
+                "mechanisms": _write_markdown_list(mechanisms, _describe_implementation(certificate)),
+                "composition": _write_markdown_list(spent or ["One mechanism: nothing is composed."]),
                 "post_processing": "None."
                 if model.threshold is None
                 else f"A threshold of {model.threshold:g}, which changes no weight.",
                 "justification": stated["justification"],
-                "utility": _write_list(utility.text, scores, groups),
+                "utility": _write_markdown_list(utility.text, scores, groups),
                 "additional_information": "The model file has a certificate; `boltdp verify` recomputes the claim.",
             },
             "administrative": {
@@ -302,15 +302,15 @@ def _list_yaml_lines(record: Mapping[str, Any], indent: str = "") -> Iterator[st
                     yield f"{indent}- {first.removeprefix(indent + '  ')}"
                     yield from others
                 else:
-                    yield f"{indent}- {_write_scalar(one)}"
+                    yield f"{indent}- {_write_yaml_scalar(one)}"
         elif isinstance(value, str) and "\n" in value:
             yield f"{indent}{key}: |"
             yield from (f"{indent}  {line}".rstrip() for line in value.split("\n"))
         else:
-            yield f"{indent}{key}: {_write_scalar(value)}"
+            yield f"{indent}{key}: {_write_yaml_scalar(value)}"
 
 
-def _write_scalar(value: Any) -> str:
+def _write_yaml_scalar(value: Any) -> str:
     if isinstance(value, float):
         # YAML parsers read a number with an exponent but no point as a text.
         text = repr(value)
@@ -321,8 +321,7 @@ def _write_scalar(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False) + comment
 
 
-def _write_list(*parts: Sequence[str]) -> str:
-    """Write sentences as a Markdown list, with markup in them escaped."""
+def _write_markdown_list(*parts: Sequence[str]) -> str:
     return "\n".join(f"- {_escape_markdown(text)}" for part in parts for text in part)
 
 
@@ -354,7 +353,7 @@ def _tabulate_columns(columns: Sequence[Column]) -> Table:
     return Table(("column", "what it can be, which is public"), lines)
 
 
-def _describe_unit(certificate: Certificate) -> tuple[str, ...]:
+def _describe_privacy_unit(certificate: Certificate) -> tuple[str, ...]:
     adjacency = certificate.adjacency
     rows = "Someone with g rows is protected by less: with pure differential privacy by g times epsilon."
     if certificate.person_rows is not None:
@@ -362,7 +361,7 @@ def _describe_unit(certificate: Certificate) -> tuple[str, ...]:
     return f"{adjacency.unit.capitalize()}. Neighbouring datasets ({adjacency.value}): {adjacency.meaning}.", rows
 
 
-def _list_parameters(certificate: Certificate) -> list[tuple[str, str]]:
+def _list_privacy_parameters(certificate: Certificate) -> list[tuple[str, str]]:
     budget = certificate.budget
     facts = [] if budget is None else [("epsilon", f"{budget.epsilon:g}"), ("delta", f"{budget.delta:g}")]
     for number, part in enumerate(certificate.parts, 1):
@@ -371,7 +370,7 @@ def _list_parameters(certificate: Certificate) -> list[tuple[str, str]]:
     return facts
 
 
-def _tabulate_curve(certificate: Certificate) -> tuple[Table, ...]:
+def _tabulate_privacy_profile(certificate: Certificate) -> tuple[Table, ...]:
     if not certificate.private or certificate.budget is None:
         return ()
     claimed = certificate.budget
@@ -431,7 +430,7 @@ def _describe_preprocessing(certificate: Certificate) -> list[str]:
     return texts
 
 
-def _describe_public(model: Model) -> str:
+def _describe_public_facts(model: Model) -> str:
     return (
         f"The number of rows ({model.certificate.rows:,}) and the schema: names of columns, bounds, categories and "
         "classes."

@@ -56,14 +56,14 @@ class Effect:
 
     @property
     def corners(self) -> tuple[tuple[float, float, float | None], ...]:
-        """Place, effect and deviation at the ends and steps of a number."""
+        """For a numeric column: value, effect and noise deviation at its bounds, and below and at each step."""
         noise = (None,) * len(self.effects) if self.deviations is None else self.deviations
         points = tuple(zip(self.places, self.effects, noise, strict=True))
         twice = {one for one, other in zip(self.places, self.places[1:], strict=False) if one == other}
         return tuple(point for point in points if point[0] in twice or point in (points[0], points[-1]))
 
-    def find_largest(self, count: int) -> tuple[int, ...]:
-        """Return the positions of the `count` categories with the largest effects, in ascending order."""
+    def find_largest_categories(self, count: int) -> tuple[int, ...]:
+        """Return the indices of the `count` categories with the largest effects, in ascending order."""
         order = sorted(range(len(self.labels)), key=lambda index: -abs(self.effects[index]))[:count]
         return tuple(sorted(order))
 
@@ -77,8 +77,8 @@ class Panel:
     constant_deviation: float | None
     effects: tuple[Effect, ...]
 
-    def compute_reach(self, top: int, *, max_reach: float = MAX_REACH) -> float:
-        """Return the axis limit for pictures of the first `top` effects; bands of noise beyond it are cut off."""
+    def compute_axis_limit(self, top: int, *, max_reach: float = MAX_REACH) -> float:
+        """Return the largest effect or band of noise to show in pictures of the first `top` effects."""
         found = [one for one in self.effects[:top] if one.kind != "vector"]
         effects = max((abs(value) for one in found for value in one.effects), default=0.0)
         ends = [
@@ -100,15 +100,15 @@ class Effects:
     noise: str  #: a description of the noise
 
     @property
-    def at_most(self) -> bool:
-        """Whether the deviations are upper bounds."""
+    def has_upper_bounds(self) -> bool:
+        """Whether the standard deviations of the noise are only known as upper bounds."""
         return self.spread is not None and not self.spread.exact
 
 
 def compute_effects(model: Model) -> Effects:
     """Compute the effects of the columns of a model."""
     schema, loss = model.schema, model.certificate.problem.loss
-    names = schema.target.name_vectors(loss)
+    names = schema.target.name_weight_vectors(loss)
     spread = weight_deviation(model.certificate.training)
     matrix = schema.encoding.projection_matrix
     panels = []
@@ -122,9 +122,9 @@ def compute_effects(model: Model) -> Effects:
         found.sort(key=lambda one: -one.importance)
         constant = deviation = None
         if schema.intercept:
-            constant = float(weights[-1]) * schema.constant
-            deviation = _NoiseDeviation(spread, None if matrix is None else matrix[-1:]).deviation(
-                np.array([schema.constant])
+            constant = float(weights[-1]) * schema.intercept_value
+            deviation = _NoiseDeviation(spread, None if matrix is None else matrix[-1:]).compute_deviations(
+                np.array([schema.intercept_value])
             )
         panels.append(Panel(favours, constant, deviation, tuple(found)))
     unit = schema.target.describe_scores(loss)
@@ -138,14 +138,15 @@ class _NoiseDeviation:
     spread: WeightDeviation | None
     rows: Doubles | None  #: the rows of the projection for these features; None without a projection
 
-    def deviation(self, directions: Doubles) -> Any:
-        """Compute the deviation of each combination, one per row of `directions`, or of a single one."""
+    def compute_deviations(self, directions: Doubles) -> Any:
+        """Compute the standard deviation of the noise in <weights, direction>, for one or each row of `directions`."""
         if self.spread is None:
             return None
         turned = directions if self.rows is None else directions @ self.rows
         return (self.spread.deviation * np.linalg.norm(turned, axis=-1)).tolist()
 
-    def feature_deviations(self, factors: Doubles) -> tuple[float, ...] | None:
+    def compute_feature_deviations(self, factors: Doubles) -> tuple[float, ...] | None:
+        """Compute the standard deviation of the noise in each weight times its factor; None if it is unknown."""
         if self.spread is None:
             return None
         lengths = 1.0 if self.rows is None else np.linalg.norm(self.rows, axis=1)
@@ -160,7 +161,7 @@ class _EffectVisitor(RuleVisitor[Effect]):
 
     def visit_number(self, rule: NumberRule) -> Effect:
         places, features = self._trace_line(rule)
-        values, deviations = features @ self.weights, self.noise.deviation(features)
+        values, deviations = features @ self.weights, self.noise.compute_deviations(features)
         return Effect(
             rule.column,
             "number",
@@ -169,13 +170,13 @@ class _EffectVisitor(RuleVisitor[Effect]):
             tuple(values.tolist()),
             None if deviations is None else tuple(deviations),
             float(values[-1] - values[0]),
-            self.noise.deviation(features[-1] - features[0]),
+            self.noise.compute_deviations(features[-1] - features[0]),
             float(np.ptp(values)),
         )
 
     def visit_number_list(self, rule: NumberListRule) -> Effect:
         weights = self.weights
-        length, each = float(np.linalg.norm(weights)), self.noise.feature_deviations(np.ones(len(weights)))
+        length, each = float(np.linalg.norm(weights)), self.noise.compute_feature_deviations(np.ones(len(weights)))
         deviation = None if each is None else float(np.linalg.norm(each))
         # The norm of a row is at most 1, and its values are within the bounds.
         widest = min(2.0 * length, float(np.abs(weights * self.factors).sum()) * (rule.high - rule.low))
@@ -195,16 +196,16 @@ class _EffectVisitor(RuleVisitor[Effect]):
             (),
             labels,
             tuple(values.tolist()),
-            self.noise.feature_deviations(self.factors),
+            self.noise.compute_feature_deviations(self.factors),
             difference,
-            self.noise.deviation(direction),
+            self.noise.compute_deviations(direction),
             abs(difference),
         )
 
     visit_time_part = visit_value
 
     def _trace_line(self, rule: NumberRule) -> tuple[tuple[float, ...], Doubles]:
-        """Return the places of a number's line and its encoded features there; a step has two: below it and at it."""
+        """Return the numbers at which an effect is computed, two per step: below it and at it; and their features."""
         steps = np.array(rule.places, dtype=np.float64)
         ends = [rule.low, float(self.middles[0]), rule.high]
         if len(steps):

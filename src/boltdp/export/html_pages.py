@@ -76,7 +76,7 @@ def write_model_page(model: Model, effects: Effects, facts: Sequence[tuple[str, 
     panels = "".join(_draw_panel(panel, top, effects) for panel in effects.panels)
     if effects.left_out:
         panels += f"<p>{effects.left_out:,} classes more are not shown.</p>"
-    bands = "most" if effects.at_most else "exact"
+    bands = "most" if effects.has_upper_bounds else "exact"
     guarantee = f'<p class="{choose_guarantee_class(model)}">{escape_text(model.certificate.guarantee(), 5000)}</p>'
     return write_document(title, f'{guarantee}{write_facts(facts, 2000)}<div class="{bands}">{panels}</div>')
 
@@ -104,13 +104,13 @@ def write_document(title: str, body: str) -> str:
 
 def _draw_panel(panel: Panel, top: int, effects: Effects) -> str:
     head = f"<h2>{escape_text(panel.favours)}</h2>" if len(effects.panels) > 1 else ""
-    at_most, reach = effects.at_most, panel.compute_reach(top, max_reach=MAX_REACH)
+    at_most, reach = effects.has_upper_bounds, panel.compute_axis_limit(top, max_reach=MAX_REACH)
     if panel.constant is not None:
         noise = _format_noise(panel.constant_deviation, at_most=at_most)
         head += f"<p>With everything missing: {panel.constant:+.3g}{noise}</p>"
     drawn = [effect for effect in panel.effects[:top] if effect.kind != "vector"]
     if drawn:
-        uneven = any(effect.kind == "number" and _is_uneven(_find_marks(effect)) for effect in drawn)
+        uneven = any(effect.kind == "number" and _is_uneven(_list_axis_marks(effect)) for effect in drawn)
         head += f'<p class="legend">{escape_text(_write_legend(reach, effects, uneven=uneven), 1000)}</p>'
     figures = "".join(_draw_effect(effect, reach, at_most=at_most) for effect in panel.effects[:top])
     left = len(panel.effects) - top
@@ -126,7 +126,7 @@ def _write_legend(reach: float, effects: Effects, *, uneven: bool) -> str:
         )
     if effects.spread is None or not effects.spread.deviation:
         return text
-    if effects.at_most:
+    if effects.has_upper_bounds:
         return f"{text} Thin and dashed: the most that one and two standard deviations of noise can be."
     return f"{text} Shaded: one and two standard deviations of noise."
 
@@ -147,7 +147,7 @@ def _draw_effect(effect: Effect, reach: float, *, at_most: bool) -> str:
 
 def _draw_line(effect: Effect, reach: float, *, at_most: bool) -> str:
     """Draw the effect of a number as a line, with bands of noise, and a tick below each step."""
-    marks = _find_marks(effect)
+    marks = _list_axis_marks(effect)
     places = (
         np.linspace(0.0, WIDTH, len(marks))
         if _is_uneven(marks)
@@ -191,7 +191,8 @@ def _draw_line(effect: Effect, reach: float, *, at_most: bool) -> str:
     )
 
 
-def _find_marks(effect: Effect) -> list[float]:
+def _list_axis_marks(effect: Effect) -> list[float]:
+    """List the numbers to mark on the axis of an effect: the bounds and the steps of a column."""
     return sorted({place for place, _, _ in effect.corners})
 
 
@@ -202,9 +203,8 @@ def _is_uneven(marks: Sequence[float]) -> bool:
 
 
 def _draw_bars(effect: Effect, reach: float, *, at_most: bool) -> str:
-    """Draw a bar for each category, with bands of noise around its end."""
     middle, right = NAMES + (LEFT + WIDTH - NAMES) / 2, LEFT + WIDTH
-    shown = effect.find_largest(MAX_BARS)
+    shown = effect.find_largest_categories(MAX_BARS)
 
     def across(value: float) -> float:
         return middle + (right - middle) * min(max(value / reach, -1.0), 1.0)
@@ -295,7 +295,6 @@ def _draw_histogram(column: CheckedColumn) -> str:
 
 
 def _draw_value_counts(column: CheckedColumn) -> str:
-    """Draw a bar for the count of each declared value, of undeclared ones and of missing ones."""
     counts = [*column.counts[:MAX_BARS], ("not declared", column.undeclared), ("missing", column.missing)]
     largest, left = max(1, *(count for _, count in counts)), len(column.counts) - MAX_BARS
 

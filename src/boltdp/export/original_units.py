@@ -26,5 +26,5 @@ def convert_to_original_units(schema: Schema, weights: Doubles) -> tuple[Doubles
     coefficients = encoded[:, : len(factors)] * factors
     constants = -coefficients @ middles
     if schema.intercept:
-        constants += encoded[:, -1] * schema.constant
+        constants += encoded[:, -1] * schema.intercept_value
     return coefficients, constants

@@ -18,12 +18,12 @@ MAX_ACROSS, MAX_BARS = 3, 12
 MAX_DRAWINGS = 120
 
 
-def draw(model: Model, effects: Effects, path: str | Path, *, top: int) -> None:
+def draw_effects(model: Model, effects: Effects, path: str | Path, *, top: int) -> None:
     """Save a picture of the `top` columns with the largest effects, for each class."""
     check_can_draw(path)
     several = len(effects.panels) > 1
     drawings = [
-        (effect, panel.compute_reach(top), f"{panel.favours}: {effect.name}" if several else effect.name)
+        (effect, panel.compute_axis_limit(top), f"{panel.favours}: {effect.name}" if several else effect.name)
         for panel in effects.panels
         for effect in panel.effects[:top]
     ]
@@ -35,13 +35,15 @@ def draw(model: Model, effects: Effects, path: str | Path, *, top: int) -> None:
     across = min(MAX_ACROSS, len(drawings))
     down = math.ceil(len(drawings) / across)
     guarantee = model.certificate.guarantee().partition(":")[0] if model.certificate.private else "NOT PRIVATE"
-    bands = "; dashed: the most that one and two standard deviations of noise can be" if effects.at_most else ""
+    bands, at_most = "", effects.has_upper_bounds
+    if at_most:
+        bands = "; dashed: the most that one and two standard deviations of noise can be"
     if effects.spread is not None and effects.spread.exact and effects.spread.deviation:
         bands = "; shaded: one and two standard deviations of noise"
     said = f"{escape_label(guarantee, 160)}\n{escape_label(effects.unit + bands, 160)}"
     with save_figure(path, down=down, across=across, size=(4.2 * across, 2.4 * down + 1.2)) as (figure, axes):
         for place, (effect, reach, title) in zip(axes.flat, drawings, strict=False):
-            _draw_effect(place, effect, reach, at_most=effects.at_most)
+            _draw_effect(place, effect, reach, at_most=at_most)
             place.set_title(escape_label(title, 48), fontsize=10)
         for place in axes.flat[len(drawings) :]:
             place.set_axis_off()
@@ -66,7 +68,7 @@ def _draw_effect(axes: Any, effect: Effect, reach: float, *, at_most: bool) -> N
         axes.set(xlim=(places[0], places[-1]), ylim=(-reach, reach))
         axes.locator_params(axis="x", nbins=5)
         return
-    shown = list(effect.find_largest(MAX_BARS))
+    shown = list(effect.find_largest_categories(MAX_BARS))
     values, rows = np.array(effect.effects)[shown], np.arange(len(shown))
     axes.barh(rows, values, height=0.5, color=BLUE)
     for times in (2, 1):

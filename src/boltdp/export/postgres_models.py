@@ -20,8 +20,8 @@ class ModelStoreError(BoltdpError):
     """A model cannot be stored in the database, or read from it."""
 
 
-def _list_input_scaling(schema: Schema) -> dict[str, list[Any]]:
-    """Return low, high, middle and factor of each entry of the array that `boltdp.predict` takes, and any steps.
+def _make_input_scaling(schema: Schema) -> dict[str, list[Any]]:
+    """Make the columns of `boltdp.models` by which `boltdp.predict` scales its input: bounds, factors and any steps.
 
     The entries are the features in original units, without steps and the intercept: numbers, 0 or 1 for each category,
     and the entries of vectors.
@@ -60,8 +60,8 @@ def quote_literal(text: str) -> str:
     return f"E'{''.join(escaped)}'"
 
 
-def make_row(name: str, model: Model) -> dict[str, Any]:
-    """Make the row of `boltdp.models` for a model."""
+def make_model_row(name: str, model: Model) -> dict[str, Any]:
+    """Make the row of the table `boltdp.models` for a model, by column name."""
     schema = model.schema
     matrix, parameter = schema.encoding.projection_matrix, model.certificate.problem.loss.parameter
     return {
@@ -70,17 +70,17 @@ def make_row(name: str, model: Model) -> dict[str, Any]:
         "loss": model.certificate.problem.loss.name,
         "classes": list(model.schema.target.as_classes().names),
         "weights": model.weights.tolist(),
-        **_list_input_scaling(schema),
+        **_make_input_scaling(schema),
         "cut": model.cut,
         "parameter": parameter,
-        "intercept": schema.constant if schema.intercept else None,
+        "intercept": schema.intercept_value if schema.intercept else None,
         "projection": None if matrix is None else matrix.tolist(),
         "schema": json.dumps(schema.to_dict()),
         "certificate": json.dumps(model.certificate.to_dict(), allow_nan=False),
     }
 
 
-def make_insertion(row: Mapping[str, Any]) -> sql.Composed:
+def make_insert(row: Mapping[str, Any]) -> sql.Composed:
     """Make the INSERT statement for a row of `boltdp.models`."""
     return sql.SQL("INSERT INTO boltdp.models ({}) VALUES ({})").format(
         sql.SQL(", ").join(map(sql.Identifier, row)), sql.SQL(", ").join(map(sql.Placeholder, row))
@@ -89,7 +89,7 @@ def make_insertion(row: Mapping[str, Any]) -> sql.Composed:
 
 def store_model(uri: str, name: str, model: Model, *, replace: bool = False) -> None:
     """Insert a released model into `boltdp.models`; raise a ModelStoreError if the name exists, unless `replace`."""
-    row = make_row(name, model)
+    row = make_model_row(name, model)
     try:
         with psycopg.connect(uri) as connection:
             # Objects that other roles created in a schema of the search path must not be used here.
@@ -97,7 +97,7 @@ def store_model(uri: str, name: str, model: Model, *, replace: bool = False) -> 
             _check_table(connection, name)
             if replace:
                 connection.execute("DELETE FROM boltdp.models WHERE name OPERATOR(pg_catalog.=) %s", [name])
-            inserted = connection.execute(make_insertion(row) + sql.SQL(" ON CONFLICT (name) DO NOTHING"), row).rowcount
+            inserted = connection.execute(make_insert(row) + sql.SQL(" ON CONFLICT (name) DO NOTHING"), row).rowcount
     except psycopg.Error as error:
         # Models are public, so the server's message about them is too.
         said = error.diag.message_primary or str(error).strip().splitlines()[0]

@@ -52,11 +52,11 @@ def write_scoring_expression(model: Model, dialect: str) -> str:
     def predict(scores: Sequence[str]) -> str:
         return target.write_prediction(scores, model.cut, sql)
 
-    if target.depends_on_size(model.cut):
-        return _clip_row(model, sql, predict)
+    if target.depends_on_score_scale(model.cut):
+        return _write_with_clipped_margins(model, sql, predict)
     if len(weights) == 1:
         return predict([_write_margin(model.schema, weights[0], sql)])
-    products = sql.join([sql.dot.format("x", sql.constants(row)) for row in weights])
+    products = sql.make_array([sql.dot.format("x", sql.make_constant_array(row)) for row in weights])
     predicted = predict([sql.element("margin", index) for index in range(len(weights))])
     return sql.bind("x", _write_row(model.schema, sql), sql.bind("margin", products, predicted))
 
@@ -73,45 +73,45 @@ def write_probability_expression(model: Model, dialect: str, *, of: Value | None
     if of is not None and of not in classes:
         raise ParameterError(f"the class must be one of {', '.join(map(str, classes))}, got {of!r}")
     if len(model.weights) == 1:
-        expression = _clip_row(model, sql, lambda margins: _write_link(model, margins[0], sql))
+        expression = _write_with_clipped_margins(model, sql, lambda margins: _write_probability(model, margins[0], sql))
         return expression if of in (None, classes[1]) else f"{sql.constant(1.0)} - ({expression})"
-    every = _clip_row(model, sql, lambda margins: _write_shares(model, margins, sql))
+    every = _write_with_clipped_margins(model, sql, lambda margins: _write_probabilities(model, margins, sql))
     return every if of is None else sql.element(f"({every})", classes.index(of))
 
 
-def _write_link(model: Model, margin: str, sql: Dialect) -> str:
-    """Write the probability of the class with this margin; for one-vs-all models, its unnormalized probability."""
+def _write_probability(model: Model, margin: str, sql: Dialect) -> str:
+    """Write the probability of a class as SQL of its margin; for one-vs-all models, before normalization."""
     linked = model.certificate.problem.loss.write_sql_link(margin, sql.constant)
     assert linked is not None  # a probabilistic loss of one vector has a link
     return linked
 
 
-def _write_shares(model: Model, margins: Sequence[str], sql: Dialect) -> str:
-    """Write the probability of each class from the margins: its odds over their sum."""
+def _write_probabilities(model: Model, margins: Sequence[str], sql: Dialect) -> str:
+    """Write an SQL array of the probabilities of all classes from their margins."""
     one, count = sql.constant(1.0), len(margins)
     # The minimum is e^-700, since underflow is an error in PostgreSQL.
     odds = f"exp({sql.maximum(['v - top', sql.constant(-700.0)])})"
     if model.certificate.problem.loss.vector_count == 1:
-        odds = _write_link(model, "v", sql)  # one-vs-all
-    total = sql.dot.format("odds", sql.constants([1.0] * count))
+        odds = _write_probability(model, "v", sql)  # one-vs-all
+    total = sql.dot.format("odds", sql.make_constant_array([1.0] * count))
     # If all odds are 0, all classes are equally likely.
     share = f"CASE WHEN total > {sql.constant(0.0)} THEN v / total ELSE {one} / {sql.constant(count)} END"
     shares = sql.bind("total", total, sql.map.format(name="v", value="odds", body=share))
     of_odds = sql.bind("odds", sql.map.format(name="v", value="margin", body=odds), shares)
     top = sql.maximum(sql.element("margin", index) for index in range(count))
     of_top = sql.bind("top", top, of_odds)
-    return sql.bind("margin", sql.join(margins), of_top)
+    return sql.bind("margin", sql.make_array(margins), of_top)
 
 
-def _clip_row(model: Model, sql: Dialect, body: Callable[[Sequence[str]], str]) -> str:
-    """Write `body` of the margins of a row that is clipped to norm 1, both before and after any projection."""
+def _write_with_clipped_margins(model: Model, sql: Dialect, body: Callable[[Sequence[str]], str]) -> str:
+    """Write the SQL that `body` makes of the margins, for a row clipped to norm 1 before and after any projection."""
     row, matrix = _write_row(model.schema, sql), model.schema.encoding.projection_matrix
     margins = _divide_by_norm("x", "norm", model.weights, sql, body)
     if matrix is None:
         return sql.bind("x", row, margins)
 
     def projected(features: Sequence[str]) -> str:
-        return sql.bind("x", sql.join(features), margins)
+        return sql.bind("x", sql.make_array(features), margins)
 
     whole = _divide_by_norm("whole", "outer_norm", matrix.T, sql, projected)
     return sql.bind("whole", row, whole)
@@ -120,34 +120,35 @@ def _clip_row(model: Model, sql: Dialect, body: Callable[[Sequence[str]], str]) 
 def _divide_by_norm(
     name: str, length: str, weights: Doubles, sql: Dialect, body: Callable[[Sequence[str]], str]
 ) -> str:
-    """Write `body` of the products of an array and weights, over the norm of the array if that exceeds 1."""
-    products = [f"{sql.dot.format(name, sql.constants(row))} / {length}" for row in weights]
+    """Write the SQL that `body` makes of <weights, array>, divided by the norm of the array if that exceeds 1."""
+    products = [f"{sql.dot.format(name, sql.make_constant_array(row))} / {length}" for row in weights]
     value = sql.maximum([sql.constant(1.0), f"sqrt({sql.dot.format(name, name)})"])
     return sql.bind(length, value, body(products))
 
 
 def _write_margin(schema: Schema, weights: Doubles, sql: Dialect) -> str:
     """Write the margin of a row: a sum of terms, or of products of arrays if there are many."""
-    columns = _list_columns(schema, sql)
-    if sum(column.terms for column in columns) + schema.intercept > MAX_TERMS:
-        return sql.dot.format(_write_row(schema, sql), sql.constants(weights))
+    columns = _make_column_writers(schema, sql)
+    if sum(column.term_count for column in columns) + schema.intercept > MAX_TERMS:
+        return sql.dot.format(_write_row(schema, sql), sql.make_constant_array(weights))
     *parts, _ = np.split(weights, np.cumsum([column.scaled.rule.feature_count for column in columns]))
     terms = [term for column, part in zip(columns, parts, strict=True) for term in column.list_terms(part)]
     if schema.intercept:
-        terms.append(f"{sql.constant(schema.constant)} * {sql.constant(weights[-1])}")
+        terms.append(f"{sql.constant(schema.intercept_value)} * {sql.constant(weights[-1])}")
     return "\n+ ".join(terms)
 
 
 def _write_row(schema: Schema, sql: Dialect) -> str:
     """Write the encoded row before its projection as an array of doubles; adjacent columns alike share one map."""
-    runs = groupby(_list_columns(schema, sql), key=lambda column: column.group)
+    runs = groupby(_make_column_writers(schema, sql), key=lambda column: column.group_key)
     arrays = [first.make_array([first, *others]) for first, *others in (list(run) for _, run in runs)]
     if schema.intercept:
-        arrays.append(sql.join([sql.constant(schema.constant)]))
+        arrays.append(sql.make_array([sql.constant(schema.intercept_value)]))
     return "\n|| ".join(arrays)
 
 
-def _list_columns(schema: Schema, sql: Dialect) -> list[_ColumnSql]:
+def _make_column_writers(schema: Schema, sql: Dialect) -> list[_ColumnSql]:
+    """Make the object that writes the features of a column as SQL, for each column."""
     return [scaled.rule.accept(_Writer(scaled, sql)) for scaled in schema.encoding.scaled_rules]
 
 
@@ -160,26 +161,27 @@ class _ColumnSql(ABC):
         self.cell = self.source  #: a cell, cast to the type from which features are computed
 
     @property
-    def terms(self) -> int:
+    def term_count(self) -> int:
         """The number of terms that the column adds to a margin."""
         return self.scaled.rule.feature_count
 
     def list_terms(self, weights: Doubles) -> Iterable[str]:
+        """List SQL expressions whose sum is what the column adds to a margin with these weights."""
         for feature, weight in zip(self.list_features(), weights, strict=True):
             yield f"{feature} * {self.sql.constant(weight)}"
 
     @abstractmethod
     def list_features(self) -> Iterable[str]:
-        """List an expression for each feature."""
+        """List an SQL expression for each feature of the column."""
 
     @property
-    def group(self) -> object:
-        """The key by which adjacent columns are encoded together."""
+    def group_key(self) -> object:
+        """The key by which adjacent columns with equal bounds and factors are encoded by one expression."""
         return self
 
     def make_array(self, group: Sequence[_ColumnSql]) -> str:
-        """Make an array of the features of a group, of which this column is the first."""
-        return self.sql.join([feature for column in group for feature in column.list_features()])
+        """Write an SQL array of the features of adjacent columns with one key, of which this column is the first."""
+        return self.sql.make_array([feature for column in group for feature in column.list_features()])
 
 
 class _BoundedSql(_ColumnSql):
@@ -189,7 +191,7 @@ class _BoundedSql(_ColumnSql):
         self.centers, self.factors = scaled.centers[:numbers].tolist(), scaled.factors[:numbers].tolist()
 
     def write_number(self, double: str, place: int) -> str:
-        """Clip, scale to [-1, 1] and round as the encoder does, then centre; 0 for NULL and NaN."""
+        """Write the feature of a number: clipped, scaled to [-1, 1], rounded and centred; 0 for NULL and NaN."""
         sql, center, factor = self.sql, self.centers[place], self.factors[place]
         half = (self.rule.high - self.rule.low) / 2.0
         middle = sql.constant((self.rule.low + self.rule.high) / 2.0)
@@ -214,7 +216,7 @@ class _NumberSql(_BoundedSql):
         self.cell = (sql.flag if rule.bounds == (0.0, 1.0) else sql.cell).format(self.source)
 
     @property
-    def terms(self) -> int:
+    def term_count(self) -> int:
         return 1 + bool(self.rule.places)
 
     def list_terms(self, weights: Doubles) -> Iterator[str]:
@@ -230,7 +232,7 @@ class _NumberSql(_BoundedSql):
             yield self._write_steps([place], values)
 
     @property
-    def group(self) -> object:
+    def group_key(self) -> object:
         return self if self.rule.places else (*self.rule.bounds, *self.centers, *self.factors)
 
     def make_array(self, group: Sequence[_ColumnSql]) -> str:
@@ -240,7 +242,7 @@ class _NumberSql(_BoundedSql):
         return self.sql.map.format(name="v", value=cells, body=self.write_number("v", 0))
 
     def _write_steps(self, places: Sequence[float], values: Sequence[float]) -> str:
-        """Write the first value below the first place, and another from each place on; 0 for NULL and NaN."""
+        """Write a step function of the number: its value below the first place and from each on; 0 for NULL and NaN."""
         sql = self.sql
         name = "number" if len(self.cell) > MAX_REPEATED else self.cell
         ends = [*(f"{name} < {sql.constant(place)}" for place in places), f"{name} <= {sql.special('Infinity')}"]
@@ -252,22 +254,20 @@ class _NumberSql(_BoundedSql):
 class _NumberListSql(_BoundedSql):
     def list_features(self) -> Iterator[str]:
         for index in range(self.rule.number_count):
-            cell = f"CASE WHEN {self._has_length} THEN {self.sql.element(self.source, index)} END"
-            yield self.write_number(self._cast(cell), index)
+            cell = f"CASE WHEN {self._length_condition} THEN {self.sql.element(self.source, index)} END"
+            yield self.write_number(f"CAST({cell} AS {self.sql.double})", index)
 
     def make_array(self, group: Sequence[_ColumnSql]) -> str:
         if len(set(zip(self.centers, self.factors, strict=True))) > 1:
             return super().make_array(group)
         nulls = self.sql.nulls.format(self.rule.number_count)
-        cells = f"CASE WHEN {self._has_length} THEN {self.source} ELSE {nulls} END"
-        return self.sql.map.format(name="v", value=cells, body=self.write_number(self._cast("v"), 0))
+        cells = f"CASE WHEN {self._length_condition} THEN {self.source} ELSE {nulls} END"
+        number = self.write_number(f"CAST(v AS {self.sql.double})", 0)
+        return self.sql.map.format(name="v", value=cells, body=number)
 
     @property
-    def _has_length(self) -> str:
+    def _length_condition(self) -> str:
         return f"{self.sql.length.format(self.source)} = {self.rule.number_count}"
-
-    def _cast(self, cell: str) -> str:
-        return f"CAST({cell} AS {self.sql.double})"
 
 
 class _ValueSql(_ColumnSql):
@@ -291,8 +291,8 @@ class _ValueSql(_ColumnSql):
             ]
             branches = []
             if booleans != [word for word in ("true", "false") if word in texts]:
-                branches.append((sql.booleans, self._is_one_of(as_text, booleans)))
-            if any(map(_reads_as_number, texts)):
+                branches.append((sql.booleans, self._write_membership(as_text, booleans)))
+            if any(map(_is_number_text, texts)):
                 for kinds, type_name, largest in (
                     (sql.reals, sql.real, np.finfo(np.float32).max),
                     (sql.doubles, sql.double, np.finfo(np.float64).max),
@@ -304,12 +304,13 @@ class _ValueSql(_ColumnSql):
                     branches.append((kinds, equal))
             whole = [] if number is None or number % 1 else [str(int(number))]
             if not set(whole) <= set(texts):
-                branches.append((sql.integers, self._is_one_of(as_text, whole)))
-            by_text = self._is_one_of(as_text, texts)
+                branches.append((sql.integers, self._write_membership(as_text, whole)))
+            by_text = self._write_membership(as_text, texts)
             cases = " ".join(f"WHEN {kind} IN ({kinds}) THEN {equal}" for kinds, equal in branches)
             yield f"CASE {cases} ELSE {by_text} END" if branches else by_text
 
-    def _is_one_of(self, operand: str, texts: Sequence[str]) -> str:
+    def _write_membership(self, operand: str, texts: Sequence[str]) -> str:
+        """Write the SQL condition that an operand is one of these texts."""
         if not texts:
             return "FALSE"
         return f"{operand} IN ({', '.join(map(self.sql.literal, texts))})"
@@ -323,23 +324,23 @@ class _TimePartSql(_ColumnSql):
         self.code = _write_part_code(rule, sql)
 
     @property
-    def terms(self) -> int:
+    def term_count(self) -> int:
         return 1
 
     def list_terms(self, weights: Doubles) -> Iterator[str]:
         none, each = (values * weights for values in self.scaled.indicator_values)
         known = {k: math.fsum([*none[:k], each[k], *none[k + 1 :]]) for k in range(len(weights))}
-        yield self._choose(self.code, known, math.fsum(none))
+        yield self._write_choice(self.code, known, math.fsum(none))
 
     def list_features(self) -> Iterator[str]:
         for code, (absent, present) in enumerate(zip(*self.scaled.indicator_values, strict=True)):
-            yield self._choose("part", {code: present}, absent)
+            yield self._write_choice("part", {code: present}, absent)
 
     def make_array(self, group: Sequence[_ColumnSql]) -> str:
         return self.sql.bind("part", self.code, super().make_array(group))
 
-    def _choose(self, code: str, values: Mapping[int, float], otherwise: float) -> str:
-        """Write the value of a code, or `otherwise` for other codes and NULL."""
+    def _write_choice(self, code: str, values: Mapping[int, float], otherwise: float) -> str:
+        """Write the number that belongs to the value of `code`, or `otherwise` for other codes and NULL."""
         cases = " ".join(f"WHEN {each} THEN {self.sql.constant(value)}" for each, value in values.items())
         return f"CASE {code} {cases} ELSE {self.sql.constant(otherwise)} END"
 
@@ -364,7 +365,7 @@ class _Writer(RuleVisitor[_ColumnSql]):
 
 
 def _write_part_code(rule: TimePartRule, sql: Dialect) -> str:
-    """Write the code of a part by the rule of `boltdp.encoding.timestamps`, NULL where it is missing."""
+    """Write the code of a part of a timestamp, such as its hour; NULL where it is missing."""
     digits, first = {"hour": (HOUR_AT, 0), "month": (6, 1), "day": (9, 1), "weekday": (1, 0)}[rule.part]
     code = f"CAST(substr(moment, {digits}, 2) AS int) - {first}"
     if rule.part == "weekday":
@@ -374,8 +375,7 @@ def _write_part_code(rule: TimePartRule, sql: Dialect) -> str:
     return sql.bind("moment", timestamp, f"CASE WHEN {fits} THEN {code} END")
 
 
-def _reads_as_number(text: str) -> bool:
-    """Return whether a text is a number, NaN or an infinity."""
+def _is_number_text(text: str) -> bool:
     try:
         float(text)
     except ValueError:

@@ -11,8 +11,8 @@ from boltdp.encoding.declared_values import Value
 from boltdp.errors import ParameterError
 
 
-def _number_pattern(blanks: str) -> str:
-    """Return a regular expression for the texts that every engine reads as numbers."""
+def _make_number_pattern(blanks: str) -> str:
+    """Return a regular expression of the texts that count as numbers; `blanks` are allowed around them."""
     digits = "[0-9](_?[0-9])*"
     exponent = "[eE][+-]?0*[0-9][0-9]?[0-9]?[0-9]?"
     words = "[iI][nN][fF]([iI][nN][iI][tT][yY])?|[nN][aA][nN]"
@@ -54,6 +54,7 @@ class Dialect:
         return self.quotes + name.replace(self.quotes, 2 * self.quotes) + self.quotes
 
     def literal(self, value: Value) -> str:
+        """Write a declared value as an SQL literal."""
         if isinstance(value, bool):
             return str(value).upper()
         if isinstance(value, int):
@@ -67,7 +68,7 @@ class Dialect:
         return "'" + value.replace("'", "''") + "'"
 
     def constant(self, value: float | np.float32) -> str:
-        """Write a number with all its digits."""
+        """Write a number as an SQL literal with all its digits."""
         digits = repr(float(value))
         return self.number.format(digits if "e" in digits else digits + "e0")
 
@@ -80,29 +81,31 @@ class Dialect:
         return f"greatest({', '.join(expressions)})"
 
     def clamp(self, expression: str, low: float, high: float) -> str:
+        """Write an expression clipped to [low, high]."""
         return f"least({self.maximum([expression, self.constant(low)])}, {self.constant(high)})"
 
     def bind(self, name: str, value: str, body: str) -> str:
+        """Write `body`, an expression in which `name` stands for `value`, computed once."""
         return self.let.format(name=name, value=value, body=body)
 
-    def join(self, expressions: Sequence[str]) -> str:
+    def make_array(self, expressions: Sequence[str]) -> str:
         return self.array.format(",\n".join(expressions))
 
-    def constants(self, values: Iterable[float]) -> str:
+    def make_constant_array(self, values: Iterable[float]) -> str:
         return self.array.format(", ".join(map(self.constant, values)))
 
     def element(self, array: str, index: int) -> str:
-        """Take the element `index` of an array, counted from 0."""
+        """Write the element `index` of an array, counted from 0."""
         return f"{array}[{index + self.first}]"
 
 
-def _cast_in_postgres(otherwise: str) -> str:
+def _write_postgres_cast(otherwise: str) -> str:
     """Write a cast of a column to a number in PostgreSQL, which has no TRY_CAST; `otherwise` is for other types.
 
     A text is cast to numeric first, since overflow or underflow of a double is an error.
     """
     is_text = "pg_typeof({0}) IN ('text'::regtype, 'varchar'::regtype, 'bpchar'::regtype)"
-    numeral = _number_pattern(r"\t\n\v\f\r")
+    numeral = _make_number_pattern(r"\t\n\v\f\r")
     return (
         f"CASE WHEN {is_text} THEN CASE WHEN {{0}}::text ~ '^({numeral})$' THEN"
         " CASE WHEN {0}::text ~ '[nN]' THEN {0}::text::float8"
@@ -114,7 +117,7 @@ def _cast_in_postgres(otherwise: str) -> str:
 # Java reads 1d and 0x1p3 too, and no underscores.
 _SPARK_NUMBER = (
     "CASE WHEN typeof({0}) <> 'string' THEN try_cast({0} AS DOUBLE)"
-    " WHEN CAST({0} AS STRING) RLIKE '(?s)^(" + _number_pattern(r"\t\n\u000B\u000C\r") + ")(?!.)'"
+    " WHEN CAST({0} AS STRING) RLIKE '(?s)^(" + _make_number_pattern(r"\t\n\u000B\u000C\r") + ")(?!.)'"
     " THEN try_cast(replace(CAST({0} AS STRING), '_', '') AS DOUBLE) END"
 )
 
@@ -169,9 +172,9 @@ DIALECTS: dict[str, Dialect] = {
         fits="{} ~ '^({})$'",
         weekday="CAST(extract(isodow FROM CAST({} AS date)) AS int) - 1",
         underflow=True,
-        cell=_cast_in_postgres("ELSE {0}::float8"),
+        cell=_write_postgres_cast("ELSE {0}::float8"),
         # There is no cast from boolean to double precision, and one by way of text must know a real.
-        flag=_cast_in_postgres(
+        flag=_write_postgres_cast(
             "WHEN pg_typeof({0}) = 'boolean'::regtype THEN ({0}::text = 'true')::int"
             " WHEN pg_typeof({0}) = 'real'::regtype THEN {0}::text::real ELSE {0}::text::float8"
         ),

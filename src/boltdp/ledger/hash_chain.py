@@ -93,6 +93,7 @@ class Entry:
 
     @property
     def line(self) -> Line:
+        """The entry as a store keeps it: its JSON text, and the digest of that."""
         text = json.dumps(to_record(self), separators=(",", ":"), allow_nan=False)
         return Line(text, hash_text(text))
 
@@ -107,6 +108,7 @@ class Entry:
 
     @property
     def charge(self) -> Release:
+        """The reserved charge: its budget, its event and the adjacency of its guarantee."""
         assert self.adjacency is not None
         return Release(self.budget, self.spent, self.adjacency)
 
@@ -136,12 +138,7 @@ def _parse_entry(record: str) -> Entry:
 
 
 def check_name(name: object, what: str) -> str:
-    """Return the name of a dataset or a block; raise ParameterError if it cannot be stored or shown.
-
-    >>> check_name("", "dataset")
-    Traceback (most recent call last):
-    boltdp.errors.ParameterError: dataset must be named by up to 200 printable characters, got ''
-    """
+    """Return the name of a dataset or a block; raise ParameterError if it cannot be stored or shown."""
     if (
         not isinstance(name, str)
         or not 0 < len(name) <= MAX_NAME

@@ -92,22 +92,22 @@ class Reservation:
     spent: Spent  #: with this charge, in the block that has spent the most
 
     def commit(self, released: str) -> None:
-        """Record the digest of the release."""
+        """Append to the ledger that the charged release was made, with its digest."""
         self.ledger._end(self, kind="release", released=released)
 
     def note(self, released: str) -> None:
-        """Record the digest after the release; warn if that fails, since the charge counts as spent anyway."""
+        """Like `commit`, but only warn if the ledger cannot be written: the charge counts as spent anyway."""
         try:
             self.commit(released)
         except BoltdpError as fault:
             warnings.warn(f"the ledger could not note the release: {fault}", UserWarning, stacklevel=3)
 
     def give_back(self) -> None:
-        """Return the charge; only if nobody can have seen anything that depends on rows."""
+        """Cancel the charge, so that it is not spent; only if nobody can have seen anything that depends on rows."""
         self.ledger._end(self, kind="return", released=None)
 
     def describe(self) -> str:
-        """Return the privacy spent of the budget, in a line."""
+        """Return a line with the epsilon and delta that the dataset has spent of its budget."""
         return f"{self.dataset}: {self.spent.describe(self.budget)}"
 
 
@@ -200,10 +200,11 @@ class Ledger:
         return reserved[0]
 
     def spent(self, dataset: str, *, whole_curves: bool = False) -> DatasetReport:
-        """Report the privacy spent of a budget; `whole_curves` composes profiles even if the sums are within it."""
+        """Report what a dataset has spent of its budget; `whole_curves` composes profiles even if sums suffice."""
         return self._report(dataset, self._find_dataset(self.history(), dataset), whole_curves=whole_curves)
 
     def show(self, *, whole_curves: bool = False) -> list[DatasetReport]:
+        """Report what each dataset has spent of its budget, as `spent` does for one."""
         datasets = read_datasets(self.history())
         return [self._report(name, state, whole_curves=whole_curves) for name, state in datasets.items()]
 
@@ -237,6 +238,8 @@ class Ledger:
         return len(entries)
 
     def _end(self, reservation: Reservation, *, kind: str, released: str | None) -> None:
+        """Append that a reserved charge is released or returned; raise LedgerError if it already is."""
+
         def make(entries: list[Entry]) -> dict[str, Any]:
             state = self._find_dataset(entries, reservation.dataset)
             if reservation.number not in state.open:
@@ -254,7 +257,7 @@ class Ledger:
     def _append(
         self, make: Callable[[list[Entry]], dict[str, Any]], by: str | None = None, *, durable: bool = True
     ) -> None:
-        """Append the entry whose fields `make` returns."""
+        """Append the entry whose fields `make` returns, given all entries so far, in one transaction."""
 
         def line(lines: Sequence[Line], user: str, time: str) -> Line:
             entries = read_chain(lines)
@@ -265,6 +268,7 @@ class Ledger:
         self.store.append(line, durable=durable)
 
     def _find_dataset(self, entries: Sequence[Entry], dataset: str) -> DatasetState:
+        """Return the state of a dataset after all entries; raise LedgerError if it has no budget."""
         datasets = read_datasets(entries)
         if check_name(dataset, "dataset") not in datasets:
             known = ", ".join(map(repr, datasets)) or "none"
@@ -275,7 +279,7 @@ class Ledger:
         return datasets[dataset]
 
     def _check_budget(self, dataset: str, state: DatasetState, charge: Charge, blocks: Sequence[str]) -> Spent:
-        """Return the privacy spent with one more charge, in the block with the most; raise BudgetExceeded."""
+        """Return what the most used block has spent with one more charge; raise BudgetExceeded if that is too much."""
         after, wanted = [], set(blocks)
         for names, charges in state.group_blocks(blocks):
             block = next((name for name in names if not wanted or name in wanted), None)
@@ -318,7 +322,7 @@ class Account:
 
     @contextmanager
     def charged(self, charge: Charge, *, drawn: Callable[[], bool]) -> Iterator[Reservation]:
-        """Charge the release that is made inside the context, which must `commit` it.
+        """Reserve a charge for the release that is made inside the `with` block, which must `commit` it.
 
         A KeyboardInterrupt before any noise was `drawn` returns the charge. It stays after any other exception, which
         may depend on a row.
@@ -353,5 +357,5 @@ def open_ledger(address: str | Path | Ledger) -> Ledger:
 
 
 def _sort_key(spent: Spent) -> tuple[float, float, float]:
-    """Order by composed delta, which is known where sums exceed the budget, then by sums."""
+    """Return a key to sort by composed delta, which is known where sums exceed the budget, then by sums."""
     return (-1.0 if spent.composed is None else spent.composed, spent.epsilon, spent.delta)

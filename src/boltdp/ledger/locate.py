@@ -50,6 +50,7 @@ def find_account(
 
 
 def _find_nearby(source: Any, query: str | None) -> Ledger | None:
+    """Return the ledger in the directory of the data files, or in their database; None if there is none."""
     if source is None:
         return None
     engine = find_engine(source)

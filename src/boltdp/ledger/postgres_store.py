@@ -367,7 +367,7 @@ def _ask(connection: Any, query: Any, values: Sequence[Any]) -> list[Any]:
 
 @contextmanager
 def _transaction(ask: Ask, begin: str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE") -> Iterator[None]:
-    """Commit at the end; after an exception the session closes the connection, which rolls back."""
+    """Run the `with` block in a transaction and commit it; after an exception closing the connection rolls back."""
     ask(begin, [])
     yield
     ask("COMMIT", [])

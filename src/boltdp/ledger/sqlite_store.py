@@ -73,11 +73,11 @@ class SQLiteStore(Store):
 
     def read(self) -> Sequence[Line]:
         with self._transaction("BEGIN") as connection:
-            return self._lines(connection)
+            return self._read_lines(connection)
 
     def append(self, make: MakeLine, *, durable: bool = True) -> None:
         with self._transaction("BEGIN IMMEDIATE", durable=durable) as connection:
-            lines = self._lines(connection)
+            lines = self._read_lines(connection)
             record, digest = make(lines, _get_user(), datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"))
             number = len(lines) + 1
             connection.execute("INSERT INTO entries VALUES (?, ?, ?)", (number, record, digest))
@@ -90,7 +90,7 @@ class SQLiteStore(Store):
 
     @contextmanager
     def _transaction(self, begin: str, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
-        """Run one transaction; errors of SQLite become LedgerErrors."""
+        """Open the file and yield a connection in one transaction; errors of SQLite become LedgerErrors."""
         if not self.exists():
             raise self.missing_error()
         try:
@@ -106,7 +106,7 @@ class SQLiteStore(Store):
                     connection.execute(f"PRAGMA {pragma}")
                 connection.execute(begin)
                 try:
-                    self._check(connection)
+                    self._check_file(connection)
                     yield connection
                     connection.execute("COMMIT")
                 finally:
@@ -115,7 +115,7 @@ class SQLiteStore(Store):
         except sqlite3.Error as fault:
             raise LedgerError(f"the ledger {self.address!r} cannot be used: {fault}") from None
 
-    def _check(self, connection: sqlite3.Connection) -> None:
+    def _check_file(self, connection: sqlite3.Connection) -> None:
         """Raise LedgerError for a file that is not a ledger, has another version or has other tables."""
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -126,7 +126,7 @@ class SQLiteStore(Store):
         if tables != list(TABLES):
             raise LedgerError(f"the ledger {self.address!r} is damaged: its tables are not those that were made")
 
-    def _lines(self, connection: sqlite3.Connection) -> list[Line]:
+    def _read_lines(self, connection: sqlite3.Connection) -> list[Line]:
         stored = connection.execute("SELECT number, record, digest FROM entries ORDER BY number").fetchall()
         heads = connection.execute("SELECT number, digest FROM head").fetchall()
         return self.check_lines(stored, heads, beginning="")

@@ -25,7 +25,7 @@ class Store(ABC):
 
     @abstractmethod
     def exists(self) -> bool:
-        """Whether there is a ledger, possibly a damaged one."""
+        """Return whether there is a ledger, possibly a damaged one."""
 
     @abstractmethod
     def create(self) -> None:
@@ -46,7 +46,7 @@ class Store(ABC):
     def check_lines(
         self, stored: Sequence[tuple[int, str, str]], heads: Sequence[tuple[int, str]], *, beginning: str
     ) -> list[Line]:
-        """Return the lines of stored entries; raise LedgerError unless the head has the number and digest of the last.
+        """Return stored entries as lines; raise LedgerError unless the head has the number and digest of the last.
 
         Without entries, the head has the digest `beginning`.
         """
@@ -56,12 +56,10 @@ class Store(ABC):
         return [Line(record, digest) for _, record, digest in stored]
 
     def check_version(self, version: int) -> None:
-        """Raise LedgerError for another version of the format."""
         if version != VERSION:
             raise LedgerError(f"the ledger {self.place} has version {version}, this boltdp reads {VERSION}")
 
     def missing_error(self) -> LedgerError:
-        """Return the error that there is no ledger."""
         hint = "`boltdp ledger set-budget` makes one; see its --help"
         return LedgerError(f"there is no ledger {self.place}", hint=hint)
 
@@ -75,5 +73,5 @@ class Store(ABC):
         raise ParameterError(f"a role must be given for a ledger in PostgreSQL only, got {role!r}")
 
     def faults(self) -> list[str]:
-        """List faults of the store beyond those that `read` detects."""
+        """List the damages of the store that `read` does not detect."""
         return []

@@ -74,7 +74,8 @@ class CheckedColumn:
     fault: str | None = None  #: why it could not be read
 
     @classmethod
-    def of(cls, name: str, role: str, cells: int, summary: Summary) -> CheckedColumn:
+    def from_summary(cls, name: str, role: str, cells: int, summary: Summary) -> CheckedColumn:
+        """Compare the summary of a column with its declaration, which the summary was counted by."""
         met = {value: summary.values[value] for value in summary.declared}
         others = _list_most_frequent({v: n for v, n in summary.values.items() if v not in met}, summary.declared)
         checked = cls(name=name, role=role, cells=cells, missing=summary.missing, unparsed=summary.unparsed)
@@ -89,12 +90,12 @@ class CheckedColumn:
         return replace(checked, unparsed_values=others, constant=summary.low == summary.high)
 
     @property
-    def wrong(self) -> int:
+    def wrong_count(self) -> int:
         """The number of cells that are present but not as declared."""
         return self.unparsed + self.below + self.above + self.undeclared
 
     @property
-    def never(self) -> tuple[str, ...]:
+    def absent_values(self) -> tuple[str, ...]:
         """The declared values that do not occur."""
         return tuple(name for name, count in self.counts if not count)
 
@@ -107,20 +108,17 @@ class CheckedColumn:
         if not present:
             return "all cells are missing"
         if self.role == "label":
-            if len(self.counts) - len(self.never) < 2:
+            if len(self.counts) - len(self.absent_values) < 2:
                 met = [name for name, count in self.counts if count]
                 return f"no row has a class other than {_quote(met[0])}" if met else "no row has a declared class"
             present = self.cells
-        wrong = self.wrong + (self.missing if self.role == "label" else 0)
+        wrong = self.wrong_count + (self.missing if self.role == "label" else 0)
         return (
             f"{_format_share(wrong, present)} of the cells are not as declared" if wrong > MAX_WRONG * present else None
         )
 
-    @property
-    def remarks(self) -> tuple[str, ...]:
-        return tuple(self._list_deviations())
-
-    def _list_deviations(self) -> Iterator[str]:
+    def list_deviations(self) -> Iterator[str]:
+        """Yield a sentence for each way in which cells differ from the declaration."""
         present = max(self.cells - self.missing, 1)
         if self.unparsed:
             what = "no lists of the declared length" if self.role == "vector" else "no numbers"
@@ -141,17 +139,17 @@ class CheckedColumn:
             yield f"{_format_share(self.undeclared, present)} are not declared, and {what}{listed}"
         if self.missing:
             yield f"{_format_share(self.missing, self.cells)} are missing"
-        if self.never:
+        if self.absent_values:
             kind = "classes" if self.role == "label" else "categories"
-            yield f"declared {kind} that never occur: {join_names([*map(_quote, self.never)], most=MAX_SHOWN)}"
+            yield f"declared {kind} that never occur: {join_names([*map(_quote, self.absent_values)], most=MAX_SHOWN)}"
         if self.constant:
             yield "all cells are the same, so that it is of no use"
 
     @property
     def findings(self) -> tuple[str, ...]:
-        """The problem, if there is one, and the remarks; "as declared" if there is neither."""
+        """The problem, if there is one, and the deviations; "as declared" if there is neither."""
         problem = () if self.problem is None else (f"GARBAGE: {self.problem}",)
-        return (*problem, *self.remarks) or ("as declared",)
+        return (*problem, *self.list_deviations()) or ("as declared",)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -176,7 +174,9 @@ class Report:
         return not self.problems
 
     def to_dict(self) -> dict[str, Any]:
-        columns = [asdict(column) | {"never": column.never, "problem": column.problem} for column in self.columns]
+        columns = [
+            asdict(column) | {"never": column.absent_values, "problem": column.problem} for column in self.columns
+        ]
         return {
             "private": False,
             "ok": self.ok,
@@ -221,7 +221,7 @@ def check_source(source: Source, schema: Schema, *, progress: Callable[[int], ob
     checked: list[CheckedColumn] = []
     for column in declared:
         summary, role = summaries[column.name], column.table if checked else "label"
-        found = CheckedColumn.of(column.name, role, rows * (summary.length or 1), summary)
+        found = CheckedColumn.from_summary(column.name, role, rows * (summary.length or 1), summary)
         checked.append(replace(found, fault=faults[column.name]))
     used = {column.source for column in declared}
     unused = tuple((name, _explain_unused(column)) for name, column in columns.items() if name not in used)
@@ -229,11 +229,7 @@ def check_source(source: Source, schema: Schema, *, progress: Callable[[int], ob
 
 
 def find_similar(value: str, declared: Sequence[str]) -> str | None:
-    """Return the declared value that differs only in case, blanks or punctuation, or by a letter or two.
-
-    >>> [find_similar(value, ["yes", "no", "unknown"]) for value in (" Yes", "NO", "unknwon", "maybe")]
-    ['yes', 'no', 'unknown', None]
-    """
+    """Return the declared value that differs only in case, blanks or punctuation, or by a letter or two, if any."""
     plain = {_simplify(name): name for name in reversed(declared)}
     sought = _simplify(value)
     close = difflib.get_close_matches(sought, [*plain], 1, MIN_SIMILARITY) if len(sought) > 2 else []
@@ -241,7 +237,7 @@ def find_similar(value: str, declared: Sequence[str]) -> str | None:
 
 
 def _simplify(text: str) -> str:
-    """Normalize a number, or keep only the letters and digits of a text, in lower case."""
+    """Return a normal form to compare texts by: a number, or letters and digits in lower case."""
     try:
         return f"{float(text):g}"
     except ValueError:
@@ -249,7 +245,7 @@ def _simplify(text: str) -> str:
 
 
 def _find_fault(columns: Mapping[str, ColumnType], column: Column) -> str | None:
-    """Return why a declared column cannot be read; None if it can."""
+    """Return why a declared column cannot be read from these columns; None if it can."""
     if column.source in columns:
         fault = column.find_type_fault(columns[column.source])
         return None if fault is None else f"it {fault}"

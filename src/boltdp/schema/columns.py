@@ -20,7 +20,7 @@ from boltdp.encoding.declared_values import Value, check_integer, check_value_co
 from boltdp.encoding.plan import NumberListRule, NumberRule, Rule, TimePartRule, ValueRule
 from boltdp.encoding.timestamps import PARTS, Part
 from boltdp.errors import DataError, ParameterError, check_number, join_names, show_value, suggest_names
-from boltdp.schema.curves import MAX_PLACES, choose_places, compute_places
+from boltdp.schema.curves import MAX_PLACES, choose_step_places, compute_step_places
 
 if TYPE_CHECKING:
     from boltdp.schema.source_columns import ColumnType, Kind
@@ -43,7 +43,8 @@ class Draft:
     comment: str = ""
     used: bool = True  #: False: the entry is commented out
 
-    def write(self, name: str) -> str:
+    def write_line(self, name: str) -> str:
+        """Return the line of a schema file that declares the column `name`, commented out if it is not used."""
         comment = f"  # {self.comment}" if self.comment else ""
         return f"{'' if self.used else '# '}{format_toml_key(name)} = {format_toml_value(self.entry)}{comment}"
 
@@ -64,17 +65,17 @@ class Column(ABC):
 
     @property
     def source(self) -> str:
-        """The column of the data."""
+        """The name of the column of the data whose cells are encoded."""
         return self.rule.source
 
     @property
     @abstractmethod
     def rule(self) -> Rule:
-        """The rule of the encoding plan."""
+        """The rule by which the encoding plan turns a cell into features."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of its features: its numbers, the steps of its curve, its categories."""
+        """The names of the features that encode it: of its numbers, the steps of its curve, its categories."""
         rule, name = self.rule, self.name
         numbers = [f"{name}[{i}]" for i in range(rule.number_count)] if rule.reads_lists else [name] * rule.number_count
         steps = [f"{name}>={repr(place).removesuffix('.0')}" for place in rule.places]
@@ -88,27 +89,28 @@ class Column(ABC):
     @property
     @abstractmethod
     def entry(self) -> Any:
-        """The entry of a schema file."""
+        """The value that declares the column in a schema file, as JSON-compatible values."""
 
     def add_declaration(self, table: dict[str, Any]) -> None:
+        """Add the entry of the column to the table of a schema file for columns of its kind."""
         table[self.name] = self.entry
 
     @classmethod
     def from_type(cls, name: str, column: ColumnType) -> Column | None:
-        """Make the column that the type and constraints of the source declare; None if they are not enough."""
+        """Make a column of this kind from the type and constraints in the source; None if these do not declare one."""
         return None
 
     @classmethod
     @abstractmethod
-    def infer(cls, name: str, column: ColumnType, summary: Summary | None) -> Draft | None:
-        """Draft the entry of a column of the data; None if it is of another kind."""
+    def draft_entry(cls, name: str, column: ColumnType, summary: Summary | None) -> Draft | None:
+        """Draft the schema entry of a column from its type and summary; None if it is not of this kind."""
 
     def add_curve(self, count: int) -> Column:
         """Return the column with a curve of at most `count` steps, unless it has one or cannot have one."""
         return self
 
     def describe(self) -> str:
-        """Describe the declared values."""
+        """Describe the declared bounds or categories in words."""
         return f"one of {list_values(self.rule.values)}"
 
     def find_type_fault(self, given: ColumnType) -> str | None:
@@ -117,7 +119,8 @@ class Column(ABC):
             return None
         return f"must have {self.expected}, its type is {given.kind!r}"
 
-    def suggest_type(self, given: ColumnType) -> str | None:
+    def suggest_declaration(self, given: ColumnType) -> str | None:
+        """Return a hint how a column of a type that does not fit could be declared; None if there is no hint."""
         if given.kind == "text" and "number" in self.accepts:
             quoted = '"' + self.source.replace('"', '""') + '"'
             numbers = f"TRY_CAST({quoted} AS DOUBLE) AS {quoted}"
@@ -130,7 +133,7 @@ class Column(ABC):
         """Raise a DataError if the column cannot be read from data of this type."""
         fault = self.find_type_fault(given)
         if fault is not None:
-            raise DataError(f"column {self.source!r} {fault}", hint=self.suggest_type(given))
+            raise DataError(f"column {self.source!r} {fault}", hint=self.suggest_declaration(given))
 
 
 @dataclass(frozen=True)
@@ -156,7 +159,7 @@ class Numeric(Column):
 
     def __post_init__(self) -> None:
         check_name(self.name)
-        _set_bounds(self)
+        _check_and_set_bounds(self)
         what = f"the curve of {self.name!r}"
         if not isinstance(self.curve, (list, tuple)):
             raise ParameterError(f"{what} must be a list of places, got {show_value(self.curve)}")
@@ -187,7 +190,7 @@ class Numeric(Column):
                     f"the column {name!r} must declare a number of places for its curve beside 'spacing'"
                 )
             return [replace(column, curve=tuple(curve))]
-        return [replace(column, curve=compute_places(column, curve, declared.get("spacing", "even")))]
+        return [replace(column, curve=compute_step_places(column, curve, declared.get("spacing", "even")))]
 
     @property
     def entry(self) -> Any:
@@ -196,22 +199,22 @@ class Numeric(Column):
 
     @classmethod
     def from_type(cls, name: str, column: ColumnType) -> Numeric | None:
-        if _is_flag(column):
+        if _is_zero_or_one(column):
             return cls(name, 0, 1)
         if column.kind == "number" and column.bounds is not None and column.values is None:
             return cls(name, *column.bounds)
         return None
 
     @classmethod
-    def infer(cls, name: str, column: ColumnType, summary: Summary | None) -> Draft | None:
-        if not (column.kind == "number" or (column.kind == "untyped" and summary is not None and summary.numeric)):
+    def draft_entry(cls, name: str, column: ColumnType, summary: Summary | None) -> Draft | None:
+        if not (column.kind == "number" or (column.kind == "untyped" and summary is not None and summary.is_numeric)):
             return None
         if summary is not None and summary.bounds is not None:
             return Draft(cls.table, [*summary.bounds], summary.bounds_comment)
         return Draft(cls.table, [], "a key: drop it?" if column.key else "[low, high]")
 
     def add_curve(self, count: int) -> Numeric:
-        return self if self.curve else replace(self, curve=choose_places(self, count))
+        return self if self.curve else replace(self, curve=choose_step_places(self, count))
 
     def describe(self) -> str:
         curve = f", with a curve of {len(self.curve)} steps" if self.curve else ""
@@ -258,15 +261,16 @@ class Categorical(Column):
 
     @classmethod
     def from_type(cls, name: str, column: ColumnType) -> Categorical | None:
-        if column.values is None or column.kind == "list" or _is_flag(column):
+        if column.values is None or column.kind == "list" or _is_zero_or_one(column):
             return None
         return cls(name, column.values)
 
     @classmethod
-    def infer(cls, name: str, column: ColumnType, summary: Summary | None) -> Draft | None:
+    def draft_entry(cls, name: str, column: ColumnType, summary: Summary | None) -> Draft | None:
         if summary is None:
             return Draft(cls.table, [], '["value", ...]') if column.kind == "text" else None
-        if summary.timestamps or not (column.kind == "text" or (column.kind == "untyped" and not summary.numeric)):
+        has_texts = column.kind == "text" or (column.kind == "untyped" and not summary.is_numeric)
+        if summary.timestamp_kind or not has_texts:
             return None
         return Draft(cls.table, [*summary.categories], "" if summary.categories else '["value", ...]')
 
@@ -316,8 +320,8 @@ class TimePart(Column):
         table.setdefault(self.timestamp, []).append(self.part)
 
     @classmethod
-    def infer(cls, name: str, column: ColumnType, summary: Summary | None) -> Draft | None:
-        texts = "" if summary is None else summary.timestamps
+    def draft_entry(cls, name: str, column: ColumnType, summary: Summary | None) -> Draft | None:
+        texts = "" if summary is None else summary.timestamp_kind
         if not (texts or column.kind in ("timestamp", "date")):
             return None
         parts = ["weekday", "month"] if "date" in (column.kind, texts[:-1]) else ["hour", "weekday", "month"]
@@ -331,8 +335,8 @@ class TimePart(Column):
             return "must have timestamps for an hour to be declared, its type is 'date'"
         return super().find_type_fault(given)
 
-    def suggest_type(self, given: ColumnType) -> str | None:
-        return "declare its weekday, month or day" if given.kind == "date" else super().suggest_type(given)
+    def suggest_declaration(self, given: ColumnType) -> str | None:
+        return "declare its weekday, month or day" if given.kind == "date" else super().suggest_declaration(given)
 
 
 @dataclass(frozen=True)
@@ -360,7 +364,7 @@ class Vector(Column):
             raise ParameterError(
                 f"the length of {self.name!r} must be at most {MAX_FEATURES:,}, got {show_value(self.length)}"
             )
-        _set_bounds(self)
+        _check_and_set_bounds(self)
 
     @cached_property
     def rule(self) -> NumberListRule:
@@ -382,7 +386,7 @@ class Vector(Column):
         return cls(name, column.length, *column.bounds)
 
     @classmethod
-    def infer(cls, name: str, column: ColumnType, summary: Summary | None) -> Draft | None:
+    def draft_entry(cls, name: str, column: ColumnType, summary: Summary | None) -> Draft | None:
         if column.kind != "list":
             return None
         length = column.length if summary is None or summary.length is None else summary.length
@@ -407,11 +411,7 @@ COLUMN_KINDS: tuple[type[Column], ...] = (Numeric, Categorical, TimePart, Vector
 
 
 def expand_range(pattern: str) -> Iterator[str]:
-    """Yield the column names of a brace range; leading zeros are kept.
-
-    >>> list(expand_range("f{08..10}"))
-    ['f08', 'f09', 'f10']
-    """
+    """Yield the column names that a pattern such as "f{08..10}" stands for; leading zeros are kept."""
     columns = 1
     for first, last in _RANGE.findall(pattern):
         if max(len(first), len(last)) > MAX_RANGE_DIGITS:
@@ -483,7 +483,8 @@ def check_keys(table: Any, *, required: Sequence[str] = (), optional: Sequence[s
             )
 
 
-def _set_bounds(column: Numeric | Vector) -> None:
+def _check_and_set_bounds(column: Numeric | Vector) -> None:
+    """Convert the bounds of a new, frozen column to floats; raise a ParameterError if they are invalid."""
     low, high = (check_number(bound, f"each bound of {column.name!r}") for bound in (column.low, column.high))
     # The width must also be finite, or the scale of the column would be 0.
     if not (math.isfinite(high - low) and low < high):
@@ -492,5 +493,5 @@ def _set_bounds(column: Numeric | Vector) -> None:
     object.__setattr__(column, "high", high)
 
 
-def _is_flag(column: ColumnType) -> bool:
+def _is_zero_or_one(column: ColumnType) -> bool:
     return column.kind == "bool" or (column.kind == "number" and sorted(column.values or ()) == [0, 1])

@@ -28,13 +28,8 @@ PLACE_DIGITS = 3
 MIN_LOG_WIDTH = 1000.0
 
 
-def compute_places(column: Numeric, count: Any, spacing: Any = "even") -> tuple[float, ...]:
-    """Return the places of a curve of `count` steps, from the bounds of a column alone.
-
-    >>> from boltdp.schema.columns import Numeric
-    >>> compute_places(Numeric("age", 0, 100), 4)
-    (20.0, 40.0, 60.0, 80.0)
-    """
+def compute_step_places(column: Numeric, count: Any, spacing: Any = "even") -> tuple[float, ...]:
+    """Compute the numbers at which a curve of `count` steps jumps, from the bounds of a column alone."""
     what = f"the curve of {column.name!r}"
     check_integer(count, what, least=1)
     if count > MAX_PLACES:
@@ -58,7 +53,7 @@ def compute_places(column: Numeric, count: Any, spacing: Any = "even") -> tuple[
 
 
 def _add_rounded(start: float, distance: float) -> float:
-    """Add a distance to a start, rounded to a few digits of the distance, for readable names."""
+    """Return start + distance, rounded to a few digits of the distance, for readable feature names."""
     if not 0 < abs(distance) < math.inf:
         return start + distance
     digits = PLACE_DIGITS - 1 - math.floor(math.log10(abs(distance)))
@@ -79,8 +74,8 @@ def add_curves(schema: Schema, count: int) -> Schema:
     return replace(schema, columns=tuple(column.add_curve(count) for column in schema.columns))
 
 
-def choose_places(column: Numeric, count: int) -> tuple[float, ...]:
-    """Choose the places of an automatic curve of at most `count` steps, from the bounds of a column alone."""
+def choose_step_places(column: Numeric, count: int) -> tuple[float, ...]:
+    """Choose the numbers at which an automatic curve of at most `count` steps jumps, from the bounds of a column."""
     low, high = column.low, column.high
     width = high - low
     if low >= -1 and high <= 1:
@@ -91,12 +86,12 @@ def choose_places(column: Numeric, count: int) -> tuple[float, ...]:
     else:
         # Ranges from or around 0 are mostly amounts; others, such as years and heights, are evenly spaced.
         wide = low in (0.0, -high) and width >= MIN_LOG_WIDTH
-        places = compute_places(column, count, "log" if wide else "even")
+        places = compute_step_places(column, count, "log" if wide else "even")
     # If the bounds are extremely close or far apart, rounding can move places outside.
     return tuple(sorted({place for place in places if low < place < high}))
 
 
 def _scale(width: float, exponent: float) -> float:
-    """Compute width (BASE^exponent - 1) / (BASE - 1)."""
+    """Compute width (BASE^exponent - 1) / (BASE - 1): a distance that grows exponentially from 0 to `width`."""
     # Rounded, so that the last bit of a C library's power cannot make it differ between machines.
     return width * round(math.pow(BASE, exponent) - 1.0, 9) / (BASE - 1.0)

@@ -22,7 +22,7 @@ _UNFIT = {
 }
 
 
-def declare(
+def declare_schema(
     columns: Mapping[str, ColumnType],
     label: str,
     *,
@@ -31,17 +31,12 @@ def declare(
     classes: Any = None,
     timestamps: Any = None,
 ) -> tuple[Schema, tuple[str, ...]]:
-    """Return the schema of a table with these columns, and the names of the unused ones. No row is read.
+    """Make a schema from the arguments of a call; return it with the names of the unused columns. No row is read.
 
     Every declared column is a feature: in `bounds` by (low, high), in `categories` by a list of values, in `timestamps`
     by a list of parts, such as "hour", or by the source itself: by a boolean type, an enum type or constraints. Others
     are left out; without any bounds, categories and timestamps they raise an error. A pair of numbers as `bounds` is
     for all columns of numbers. The default of `classes` are those of the label's type.
-
-    >>> columns = {"age": ColumnType("number"), "smokes": ColumnType("bool"), "name": ColumnType("text")}
-    >>> schema, unused = declare(columns | {"sick": ColumnType("bool")}, "sick", bounds={"age": (0, 110)})
-    >>> schema.feature_names, schema.classes, unused
-    (('age', 'smokes', 'intercept'), (False, True), ('name',))
     """
     given = {
         "bounds": _read_bounds(columns, label, bounds),
@@ -60,7 +55,7 @@ def declare(
         name: derive_column(name, column) for name, column in columns.items() if name not in (label, *uses)
     }
     for name, pair in given["bounds"].items():
-        declared[name] = _make_bounded(name, columns[name], pair)
+        declared[name] = _make_bounded_column(name, columns[name], pair)
     for name, values in given["categories"].items():
         declared[name] = Categorical(name, _read_values(values, f"the categories of {name!r}"))
     parts = [
@@ -78,7 +73,7 @@ def declare(
     return Schema(Classes(label, found), (*features, *parts)), tuple(undeclared)
 
 
-def _make_bounded(name: str, column: ColumnType, pair: tuple[Any, Any]) -> Column:
+def _make_bounded_column(name: str, column: ColumnType, pair: tuple[Any, Any]) -> Column:
     if column.kind in _UNFIT:
         what, hint = _UNFIT[column.kind]
         raise ParameterError(

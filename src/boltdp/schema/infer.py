@@ -49,14 +49,10 @@ def check_label(
         raise DataError(f"the data must have the column {show_value(label)} for the label", hint=hint)
 
 
-def declared_schema(columns: Mapping[str, ColumnType], label: str) -> Schema:
-    """Return the schema of a source whose types and constraints declare everything. No row is read.
+def derive_schema(columns: Mapping[str, ColumnType], label: str) -> Schema:
+    """Derive a schema from types and constraints of a source that declare every column. No row is read.
 
     Every column is a feature, except undeclared keys and types that cannot be features.
-
-    >>> columns = {"sick": ColumnType("bool"), "age": ColumnType("number", bounds=(0.0, 120.0))}
-    >>> declared_schema(columns, "sick").columns
-    (Numeric(name='age', low=0.0, high=120.0, curve=()),)
     """
     check_label(columns, label)
     features = {name: derive_column(name, column) for name, column in columns.items() if name != label}
@@ -78,13 +74,13 @@ def declared_schema(columns: Mapping[str, ColumnType], label: str) -> Schema:
 
 
 def derive_column(name: str, column: ColumnType) -> Column | None:
-    """Return the feature that the type and constraints of a column declare; None if they are not enough."""
+    """Derive a feature column from its type and constraints in the source; None if these do not declare one."""
     found = (kind.from_type(name, column) for kind in COLUMN_KINDS)
     return next((feature for feature in found if feature is not None), None)
 
 
 def derive_classes(column: ColumnType) -> tuple[Value, ...]:
-    """Return the classes that the type of a label declares, if any."""
+    """Derive the classes of a label from its type and constraints; empty if these do not declare any."""
     return (False, True) if column.kind == "bool" else column.values or ()
 
 
@@ -115,7 +111,7 @@ def write_draft(
             known = f"of the type {column.called}, which cannot be a feature" if column.called else ""
             left_out.append(f"# {format_toml_key(name)}: {known or 'no feature, by its type'}")
         elif draft.table in tables:
-            tables[draft.table].append(draft.write(name))
+            tables[draft.table].append(draft.write_line(name))
         else:
             left_out.append(f"# {format_toml_key(name)}: {draft.comment}")
     lines = [
@@ -143,11 +139,11 @@ def write_draft(
 
 
 def draft_column(name: str, column: ColumnType, summary: Summary | None, unused: str = "") -> Draft | None:
-    """Draft the entry of a column; None if its type is unknown or cannot be a feature."""
+    """Draft the schema entry of a column from its type and summary; None if it is unknown or cannot be a feature."""
     declared = derive_column(name, column)
     if declared is not None:
         return Draft(declared.table, declared.entry)
-    found = (kind.infer(name, column, summary) for kind in COLUMN_KINDS)
+    found = (kind.draft_entry(name, column, summary) for kind in COLUMN_KINDS)
     draft = next((draft for draft in found if draft is not None), None)
     reason = unused or (explain_unused(name, column, summary) if summary is not None else "")
     if draft is None or not draft.used or not reason:
@@ -168,8 +164,8 @@ def _draft_classes(name: str, column: ColumnType, summary: Summary | None, unuse
 
 
 def explain_unused(name: str, column: ColumnType, summary: Summary, *, label: bool = False) -> str:
-    """Return why a summary gives no feature, or no classes; empty if it does."""
-    values, numeric = summary.values, summary.numeric
+    """Return why a summarized column is not drafted as a feature or label; empty if it is."""
+    values, numeric = summary.values, summary.is_numeric
     if summary.noise is not None:
         if not label and (numeric or values):
             return ""
@@ -179,29 +175,29 @@ def explain_unused(name: str, column: ColumnType, summary: Summary, *, label: bo
         return "nothing stood out of the noise" + (TIMESTAMPS if texts else "")
     several = len(values) > MIN_DIFFERENT_NUMBERS
     if column.kind == "text" and several and numeric:
-        return f"numbers in texts: {_describe_query(name, _quote(name))}"
+        return f"numbers in texts: {_suggest_cast_query(name, _quote(name))}"
     if numeric and summary.others:
         return ""
-    commas = 0 if numeric or not several else _count_matches(values, _COMMAS)
+    commas = 0 if numeric or not several else _count_matching_cells(values, _COMMAS)
     if commas and commas >= MIN_COMMAS * summary.others:
-        point = "." if _count_matches(values, _THOUSANDS) < commas else ""
+        point = "." if _count_matching_cells(values, _THOUSANDS) < commas else ""
         what = "numbers with a decimal comma" if point else "numbers with commas between thousands"
-        query = _describe_query(name, f"replace({_quote(name)}, ',', '{point}')")
+        query = _suggest_cast_query(name, f"replace({_quote(name)}, ',', '{point}')")
         return f"{what}: {query}"
     # Fractional numbers often all differ without being ids.
     differ = len(values) > MAX_CELLS_WITHOUT_ID and max(values.values()) == 1
-    if differ and (summary.whole or not numeric) and not summary.timestamps:
+    if differ and (summary.whole or not numeric) and not summary.timestamp_kind:
         return "every value differs: an id?"
     if len(values) > MAX_CATEGORIES and not (numeric or label):
         return f"more than {MAX_CATEGORIES} different values: declare those to tell apart"
     return ""
 
 
-def _count_matches(counts: Mapping[Value, int], pattern: re.Pattern[str]) -> int:
+def _count_matching_cells(counts: Mapping[Value, int], pattern: re.Pattern[str]) -> int:
     return sum(count for value, count in counts.items() if isinstance(value, str) and pattern.fullmatch(value))
 
 
-def _describe_query(name: str, text: str) -> str:
+def _suggest_cast_query(name: str, text: str) -> str:
     return f"--query \"SELECT * REPLACE (TRY_CAST({text} AS DOUBLE) AS {_quote(name)}) FROM 'FILE'\" makes them plain"
 
 

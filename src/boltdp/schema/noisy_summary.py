@@ -55,25 +55,25 @@ class PrivateCounts:
         self._beyond = (math.inf, math.inf)  # upper bounds on the counts of numbers below and above the range
 
     def add(self, cells: pa.Array) -> None:
-        """Count each cell once, by its number or by its value."""
+        """Count each cell once: a number in its wide interval, another value by itself."""
         if self._counted == "values":
             self.values.update(count_values(cells))
             return
-        numbers, texts = self._split(cells)
+        numbers, texts = self._separate_numbers(cells)
         self.wide.add(numbers)
         if self._event.threshold is not None:
             self.values.update(texts)
         else:
             self.texts += texts.total()
 
-    def _split(self, cells: pa.Array) -> tuple[Doubles, Counter[Value]]:
-        """Return the numbers, and the counts of other values; of a list the number with the largest absolute value."""
+    def _separate_numbers(self, cells: pa.Array) -> tuple[Doubles, Counter[Value]]:
+        """Return the numbers among cells (of a list the one largest in absolute value), and counts of other values."""
         if self._counted == "either":
             return split_numbers(count_values(cells))
         return read_largest_numbers(cells) if self._kind == "list" else read_numbers(cells), Counter()
 
     def release(self, random_bytes: RandomBytes) -> None:
-        """Release the counts, and start narrow intervals where numbers are significant."""
+        """Add noise to the counts and release them; start narrow intervals over the range with significant counts."""
         event = self._event
         if event.threshold is not None:
             self._released.values = Counter(release_values(self.values, event, random_bytes))
@@ -81,43 +81,45 @@ class PrivateCounts:
             return
         *wide, texts = release_counts([*self.wide.counts.tolist(), self.texts], event, random_bytes)
         counts = np.array(wide)
-        found = find_significant(counts, event)
+        found = find_significant_range(counts, event)
         if found is None or counts[found].sum() < max(texts, sum(self._released.values.values())):
             return
         low, high = WIDE_EDGES[max(found.start - 1, 0)], WIDE_EDGES[min(found.stop - 1, len(WIDE_EDGES) - 1)]
         if max(-low, high) <= POSITIVE_EDGES[0]:
-            self._set_range(0.0, 1.0)  # nearly all numbers are 0
+            self._set_released_range(0.0, 1.0)  # nearly all numbers are 0
             return
         noise = event.noise.deviation
         self._beyond = bound_count(counts[: found.start], noise=noise), bound_count(counts[found.stop :], noise=noise)
-        self._set_range(float(low), float(high))
-        self.count_within(self._released.low, self._released.high)
+        self._set_released_range(float(low), float(high))
+        self.start_narrow_intervals(self._released.low, self._released.high)
 
-    def _set_range(self, low: float, high: float) -> None:
+    def _set_released_range(self, low: float, high: float) -> None:
+        """Set the released range of the numbers; that of lists is made symmetric around 0."""
         if self._kind == "list":
             low, high = -max(-low, high), max(-low, high)
         self._released.low, self._released.high = low, high
 
-    def count_within(self, low: float, high: float) -> None:
-        """Start narrow intervals around the multiples of a step between these bounds."""
-        step = choose_step(high - low)
+    def start_narrow_intervals(self, low: float, high: float) -> None:
+        """Start to count in narrow intervals, centred at the multiples of their width between these bounds."""
+        step = choose_interval_width(high - low)
         first, last = round(low / step), round(high / step)
         self._step, self._first = step, first
         self.narrow = Histogram(np.arange(first + 0.5, last) * step)
 
     def add_narrow(self, cells: pa.Array) -> None:
-        """Count numbers in the narrow intervals, those beyond them in the first or the last."""
+        """Count the numbers of cells in the narrow intervals; those beyond them are counted in the first or last."""
         assert self.narrow is not None
-        self.narrow.add(self._split(cells)[0])
+        self.narrow.add(self._separate_numbers(cells)[0])
 
     def summarize(self, random_bytes: RandomBytes) -> Summary:
-        """Release the narrow counts and return the summary, from released counts alone."""
+        """Release the narrow counts with noise, and summarize the column from released counts alone."""
         summary = self._released
         if self.narrow is None:
             return summary
         counts = np.array(release_counts(self.narrow.counts.tolist(), self._event, random_bytes))
         noise = self._event.noise.deviation
-        first, last = trim_tails(counts, noise=noise, alone=min_significant(self._event, intervals=len(counts)))
+        threshold = compute_significance_threshold(self._event, intervals=len(counts))
+        first, last = trim_tails(counts, noise=noise, alone=threshold)
         if first == last:
             # Only one interval is significant: keep the range of the wide intervals.
             first, last = 0, len(counts) - 1
@@ -128,25 +130,26 @@ class PrivateCounts:
             for end, beyond in zip((counts[:1], counts[-1:]), self._beyond, strict=True)
         )
         if first > 0:
-            low = max(low, self._number_at(first - widen_bound(counts[first:])))
+            low = max(low, self._convert_position_to_number(first - compute_bound_offset(counts[first:])))
             below = bound_count(counts[:first], noise=noise)
         if last < len(counts) - 1:
-            high = min(high, self._number_at(last + widen_bound(counts[last::-1])))
+            high = min(high, self._convert_position_to_number(last + compute_bound_offset(counts[last::-1])))
             above = bound_count(counts[last + 1 :], noise=noise)
-        self._set_range(low, high)
+        self._set_released_range(low, high)
         summary.inside = max(1.0 - (below + above) / max(counts.sum(), 1.0), 0.0)
         return summary
 
-    def _number_at(self, place: float) -> float:
-        return float(f"{(self._first + place) * self._step:.12g}")
+    def _convert_position_to_number(self, position: float) -> float:
+        """Convert a position among the narrow intervals, counted from 0, to the number at their centre."""
+        return float(f"{(self._first + position) * self._step:.12g}")
 
 
-def find_significant(counts: Doubles, event: NoisyCounts) -> slice | None:
-    """Return the range from the first to the last significant interval, alone or in a run with its neighbours."""
+def find_significant_range(counts: Doubles, event: NoisyCounts) -> slice | None:
+    """Return the slice from the first to the last interval whose count, or sum with neighbours, is above the noise."""
     found: slice | None = None
     length = 1
     while length <= len(counts):
-        least = min_significant(event, intervals=len(counts), run=length)
+        least = compute_significance_threshold(event, intervals=len(counts), run=length)
         sums = np.convolve(counts, np.ones(length), mode="valid")
         while True:
             if found is not None:
@@ -161,8 +164,8 @@ def find_significant(counts: Doubles, event: NoisyCounts) -> slice | None:
     return found
 
 
-def min_significant(event: NoisyCounts, *, intervals: int, run: int = 1) -> float:
-    """Return the significance threshold for noisy counts of intervals, or for sums of runs of them.
+def compute_significance_threshold(event: NoisyCounts, *, intervals: int, run: int = 1) -> float:
+    """Return the threshold above which a noisy count, or a sum of `run` adjacent ones, is significant.
 
     For Laplace noise of scale s the sum of n is above s(2√(nL) + L) with a probability of at most exp(-L): its moment
     generating function is 1/(1 - s²t²)^n, whose logarithm is at most ns²t²/(1 - st).
@@ -174,50 +177,36 @@ def min_significant(event: NoisyCounts, *, intervals: int, run: int = 1) -> floa
     return noise.scale * (2.0 * math.sqrt(run * rarity) + rarity)
 
 
-def choose_step(width: float) -> float:
-    """Return the width of narrow intervals: 1, 2 or 5 times a power of ten.
-
-    >>> choose_step(100.0), choose_step(90.0), choose_step(0.7)
-    (1.0, 1.0, 0.01)
-    """
-    least = width / NARROW_INTERVALS
+def choose_interval_width(range_width: float) -> float:
+    """Return the width of the narrow intervals for a range of numbers: 1, 2 or 5 times a power of ten."""
+    least = range_width / NARROW_INTERVALS
     power = math.floor(math.log10(least))
     return next(step for digit in ("1", "2", "5", "10") if (step := float(f"{digit}e{power}")) >= least * (1 - 1e-9))
 
 
 def trim_tails(counts: Doubles, *, noise: float, alone: float = math.inf) -> tuple[int, int]:
-    """Return the first and the last interval after the tails, and noise, are trimmed from both ends.
+    """Return the indices of the first and last interval that remain after tails and noise are trimmed from both ends.
 
     A single count above `alone` is significant.
-
-    >>> trim_tails(np.array([0, 1, 2000, 3000, -1, 0]), noise=1.0), trim_tails(np.array([0, 0, 1000]), noise=1.0)
-    ((2, 3), (2, 2))
     """
     allowed = TAIL * max(float(counts.sum()), 0.0)
 
-    def find_first(ordered: Doubles) -> int:
+    def find_first_significant(ordered: Doubles) -> int:
         sums = np.cumsum(ordered)
         largest = np.maximum(allowed, MAX_TAIL_DEVIATIONS * noise * np.sqrt(np.arange(1, len(sums) + 1)))
         return int(np.argmax((sums > largest) | (ordered > max(alone, allowed))))
 
-    return find_first(counts), len(counts) - 1 - find_first(counts[::-1])
+    return find_first_significant(counts), len(counts) - 1 - find_first_significant(counts[::-1])
 
 
-def widen_bound(counts: Doubles) -> float:
-    """Return how far a bound is moved outwards from the centre of its interval, in steps.
+def compute_bound_offset(counts: Doubles) -> float:
+    """Return how far a bound is moved outwards from the centre of its interval, in widths of an interval.
 
     It is not moved if the next interval inwards has few numbers: then they lie on the bound.
-
-    >>> widen_bound(np.array([80.0, 90.0])), widen_bound(np.array([800.0, 3.0]))
-    (0.5, 0.0)
     """
     return 0.5 if counts[1] > MIN_NEIGHBOUR * counts[0] else 0.0
 
 
 def bound_count(counts: Doubles, *, noise: float) -> float:
-    """Return an upper bound, with high probability, on the true sum of noisy counts.
-
-    >>> bound_count(np.array([10.0, -2.0, 4.0, 4.0]), noise=1.0)
-    20.0
-    """
+    """Return an upper bound, with high probability, on the true sum of noisy counts."""
     return max(float(counts.sum()), 0.0) + MAX_SUM_DEVIATIONS * noise * math.sqrt(len(counts))

@@ -151,7 +151,7 @@ class Schema:
         if len(set(names)) < len(names):
             twice = Counter(names).most_common(1)[0][0]
             raise ParameterError(f"each column must be declared once, got {show_value(twice)} more than once")
-        self._check_unit()
+        self._check_privacy_unit()
         if not isinstance(self.intercept, bool):
             raise ParameterError(f"intercept must be true or false, got {show_value(self.intercept)}")
         if self.clip_norm is not None:
@@ -177,7 +177,7 @@ class Schema:
             )
         check_size(features=self.dims, classes=self.target.label_count)
 
-    def _check_unit(self) -> None:
+    def _check_privacy_unit(self) -> None:
         if (self.person_id is None) != (self.max_rows_per_person is None):
             raise ParameterError(
                 "person_id and max_rows_per_person must be declared together",
@@ -209,8 +209,8 @@ class Schema:
         return self.target.as_classes().values
 
     @property
-    def of_rows(self) -> Schema:
-        """The schema without a person_id, which uses all rows, such as public ones."""
+    def without_person_limit(self) -> Schema:
+        """The schema without a limit of rows per person, so that all rows are used, as of public data."""
         return replace(self, person_id=None, max_rows_per_person=None)
 
     @property
@@ -237,7 +237,7 @@ class Schema:
 
     @property
     def row_norm(self) -> float:
-        """The divisor of encoded rows, which are then clipped to norm 1."""
+        """The norm that encoded rows are divided by, before they are clipped to norm 1."""
         if self.standardization is not None:
             return self.standardization.clip_norm
         return self.largest_norm if self.clip_norm is None else self.clip_norm
@@ -252,28 +252,29 @@ class Schema:
         return min(longest, math.sqrt(declared**2 - 1) if self.intercept and declared > 1 else declared)
 
     @property
-    def numbers(self) -> int:
+    def numeric_feature_count(self) -> int:
         """The number of features that are numbers, not categories or steps."""
         return sum(column.rule.number_count for column in self.columns)
 
     @property
-    def constant(self) -> float:
+    def intercept_value(self) -> float:
         """The value of the intercept's feature in an encoded row."""
         return (1.0 if self.standardization is None else self.standardization.intercept) / self.row_norm
 
     @property
     def encoding(self) -> EncodingPlan:
+        """The plan by which cells become features: a rule per column, with centres and factors."""
         rules = tuple(column.rule for column in self.columns)
         features, unit = self.encoded_dims - self.intercept, 1.0 / self.row_norm
         centers, factors = np.zeros(features), np.full(features, unit)
         if self.standardization is not None:
             centers, factors = np.array(self.standardization.centers), unit / np.array(self.standardization.scales)
-        label, constant = self.target.label_column.rule, self.constant if self.intercept else None
+        label, constant = self.target.label_column.rule, self.intercept_value if self.intercept else None
         return EncodingPlan(label, rules, centers, factors, constant, self.projection)
 
     @property
     def unscaled(self) -> Schema:
-        """The schema without scaling, projection and intercept, whose features have their moments released."""
+        """The schema without scaling, projection and intercept; its features are those to standardize."""
         return replace(self, clip_norm=1.0, intercept=False, projection=None, standardization=None)
 
     def to_dict(self) -> dict[str, Any]:
@@ -298,14 +299,14 @@ class Schema:
 
     @classmethod
     def from_dict(cls, declared: Mapping[str, Any]) -> Schema:
-        """Inverse of `to_dict`; brace ranges are expanded."""
+        """Make a schema from dictionaries and lists in the shape of the TOML file; brace ranges are expanded."""
         if isinstance(declared, Mapping) and "undecided" in declared:
             raise ParameterError(_UNDECIDED, hint=_UNDECIDED_HINT)
         check_keys(declared, optional=_KEYS, what="the schema")
         columns: list[Column] = []
         features = 0
         for kind in COLUMN_KINDS:
-            for name, entry in _list_entries(declared, kind.table):
+            for name, entry in _expand_table(declared, kind.table):
                 columns += (made := kind.from_declaration(name, entry))
                 features += sum(column.rule.feature_count for column in made)
                 check_size(features=features, classes=1)  # before they exhaust the memory
@@ -328,7 +329,7 @@ class Schema:
         )
 
     @classmethod
-    def of(cls, declared: Schema | Mapping[str, Any] | str | Path) -> Schema:
+    def from_any(cls, declared: Schema | Mapping[str, Any] | str | Path) -> Schema:
         """Return a schema from a schema, the path of a TOML file, or a dictionary in the shape of one."""
         if isinstance(declared, Schema):
             return declared
@@ -404,9 +405,6 @@ def array_schema(*, dims: int, classes: Sequence[Value], clip_norm: float = 1.0,
 
     The array is one vector column; its rows are divided by that norm. With an intercept the constant 1 is added to the
     divided row.
-
-    >>> array_schema(dims=3, classes=(0, 1), clip_norm=2.0).columns
-    (Vector(name='x', length=3, low=-2.0, high=2.0),)
     """
     return Schema(
         Classes("label", tuple(classes)),
@@ -425,7 +423,7 @@ def check_positive(value: Any, what: str) -> float:
 
 
 def _read_spent(record: Any) -> BudgetedEvent | None:
-    """Read the table [spent] as strictly as a certificate."""
+    """Read the event and budget of the table [spent]; raise a ParameterError if they are not those of a draft."""
     if record is None:
         return None
     try:
@@ -440,7 +438,8 @@ def _read_spent(record: Any) -> BudgetedEvent | None:
     return spent
 
 
-def _list_entries(declared: Mapping[str, Any], kind: str) -> Iterator[tuple[str, Any]]:
+def _expand_table(declared: Mapping[str, Any], kind: str) -> Iterator[tuple[str, Any]]:
+    """Yield the name and entry of each column in a table of a schema file, with brace ranges expanded."""
     table = declared.get(kind, {})
     if not isinstance(table, Mapping):
         raise ParameterError(f"{kind} must be a table of columns, got {show_value(table)}")

@@ -36,13 +36,14 @@ class ColumnType:
     called: str | None = field(default=None, compare=False)  #: what the source calls the type, where it is another
 
     @classmethod
-    def of(cls, arrow: Any) -> ColumnType:
+    def from_arrow(cls, arrow: Any) -> ColumnType:
+        """Return the type of a column of this Arrow type."""
         types = pa.types
         if types.is_dictionary(arrow):
-            return cls.of(arrow.value_type)
+            return cls.from_arrow(arrow.value_type)
         lists = types.is_list(arrow) or types.is_large_list(arrow) or types.is_fixed_size_list(arrow)
         # Lists that are all empty have no element type.
-        if lists and cls.of(arrow.value_type).kind in ("number", "untyped"):
+        if lists and cls.from_arrow(arrow.value_type).kind in ("number", "untyped"):
             return cls("list", arrow.list_size if types.is_fixed_size_list(arrow) else None)
         tests: dict[Kind, Callable[[Any], bool]] = {
             "number": lambda t: types.is_integer(t) or types.is_floating(t) or types.is_decimal(t),
@@ -57,11 +58,7 @@ class ColumnType:
 
 
 def suggest_columns(columns: Mapping[str, ColumnType], declared: Iterable[str], missing: str | None = None) -> str:
-    """Return a hint with a name similar to the missing one, or with all columns.
-
-    >>> suggest_columns({"age": ColumnType("number")}, [], "Age"), suggest_columns({"age": ColumnType("number")}, [])
-    ("did you mean 'age'?", "it has 'age'")
-    """
+    """Return a hint that names a column similar to the missing one, or all columns."""
     # The first line of a file without a header has values: names are quoted only if a declared one is among them.
     untyped = all(column.kind == "untyped" for column in columns.values())
     if untyped and not any(name in columns for name in declared):
@@ -69,12 +66,8 @@ def suggest_columns(columns: Mapping[str, ColumnType], declared: Iterable[str], 
     return (None if missing is None else suggest_names(missing, columns)) or f"it has {quote_names(columns)}"
 
 
-def batch_rows(columns: int, *, lists: bool, threads: int = 1) -> int:
-    """Return the number of rows of a batch, such that the batches of all threads fit in memory.
-
-    >>> batch_rows(50, lists=False), batch_rows(784, lists=False), batch_rows(1, lists=True)
-    (32768, 2674, 8192)
-    """
+def choose_batch_rows(columns: int, *, lists: bool, threads: int = 1) -> int:
+    """Choose the number of rows of a batch, such that the batches of all threads fit in memory."""
     cells = min(BATCH_CELLS, ALL_CELLS // threads)
     return max(1, min(BATCH_ROWS if lists else MAX_BATCH_ROWS, cells // max(columns, 1)))
 

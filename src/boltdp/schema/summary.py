@@ -47,21 +47,15 @@ _TIMESTAMP = re.compile(PATTERN)
 
 
 class Histogram:
-    """Counts of numbers below the first edge, from each edge to the next, and from the last edge on.
-
-    >>> histogram = Histogram(np.array([0.0, 10.0]))
-    >>> histogram.add(np.array([-1.0, 0.0, 9.9, 10.0, np.inf]))
-    >>> histogram.counts
-    array([1, 2, 2])
-    """
+    """Counts of numbers below the first edge, from each edge to the next, and from the last edge on."""
 
     def __init__(self, edges: Doubles) -> None:
         self.edges = edges
         self.counts: Integers = np.zeros(len(edges) + 1, np.int64)
 
     @classmethod
-    def between(cls, low: float, high: float) -> Histogram:
-        """Make equal intervals between declared bounds, which are both included."""
+    def from_bounds(cls, low: float, high: float) -> Histogram:
+        """Make an empty histogram of equal intervals between declared bounds, which are both included."""
         edges = np.linspace(low, high, BARS + 1)
         edges[-1] = np.nextafter(high, math.inf)
         return cls(edges)
@@ -93,18 +87,13 @@ class Summary:
         self.declared = tuple(map(format_value, values))  #: the declared values as texts
         self.coder = PartCoder(rule.part) if isinstance(rule, TimePartRule) else Coder(values)
         #: Of numbers with declared bounds.
-        self.histogram = None if rule is None or not rule.number_count else Histogram.between(*rule.bounds)
+        self.histogram = None if rule is None or not rule.number_count else Histogram.from_bounds(*rule.bounds)
         if rule is not None and rule.reads_lists:
             self.length = rule.number_count
 
-    @property
-    def many(self) -> bool:
-        """Whether there are more different values than a categorical column should have."""
-        return len(self.values) > MAX_CATEGORIES
-
     @cached_property
-    def numeric(self) -> bool:
-        """Whether the column is numeric; the summary must be complete."""
+    def is_numeric(self) -> bool:
+        """Whether nearly all cells are numbers; known once all cells are counted."""
         if self.noise is not None:
             return self.low <= self.high
         several = len(self.values) > MIN_DIFFERENT_NUMBERS
@@ -113,7 +102,7 @@ class Summary:
     @property
     def bounds(self) -> tuple[float, float] | None:
         """Bounds to declare: those found through noise, or the range, rounded outward to two digits of its width."""
-        if not (self.numeric and self.low <= self.high):
+        if not (self.is_numeric and self.low <= self.high):
             return None
         if self.noise is not None:
             return self.low, self.high
@@ -140,7 +129,7 @@ class Summary:
     def categories(self) -> tuple[Value, ...]:
         """Values to declare, numbers first, each in one spelling; empty if there are too many exact ones."""
         kept: list[Value] = []
-        for value in () if self.many and self.noise is None else self.values:
+        for value in () if self.noise is None and len(self.values) > MAX_CATEGORIES else self.values:
             with suppress(ParameterError):
                 Matcher.from_values([*kept, value])
                 kept.append(value)
@@ -149,8 +138,8 @@ class Summary:
         return tuple(sorted(kept, key=lambda value: (isinstance(value, str), value)))
 
     @cached_property
-    def timestamps(self) -> str:
-        """The kind of all texts, "timestamps" or "dates"; empty if some text is neither."""
+    def timestamp_kind(self) -> str:
+        """What all texts of the column are, "timestamps" or "dates"; empty if some text is neither."""
         texts = [value for value in self.values if isinstance(value, str) and self.noise is None]
         if not texts or not all(map(_TIMESTAMP.fullmatch, texts)):
             return ""
@@ -158,8 +147,8 @@ class Summary:
 
     def add(self, cells: pa.Array) -> None:
         """Count cells of an undeclared column."""
-        cells = _decode(cells)
-        kind = ColumnType.of(cells.type).kind
+        cells = _decode_dictionary(cells)
+        kind = ColumnType.from_arrow(cells.type).kind
         if kind == "list":
             cells = cells.drop_null()
             self.length = len(cells[0]) if len(cells) else self.length
@@ -167,43 +156,46 @@ class Summary:
         elif kind == "text":
             plain = pc.match_substring_regex(cells, _NUMBER)
             numbers, texts = cells.filter(plain), count_values(cells.filter(pc.invert(plain)))
-            self._add_typed(numbers, pc.utf8_trim_whitespace(numbers))
+            self._add_numeric_cells(numbers, pc.utf8_trim_whitespace(numbers))
             self.others += texts.total()
             self._add_values(texts)
         else:
-            self._add_typed(cells, cells)
+            self._add_numeric_cells(cells, cells)
 
-    def _add_typed(self, cells: pa.Array, numbers: pa.Array) -> None:
-        """Count cells that are numbers, and their values unless they can be neither categories nor ids."""
+    def _add_numeric_cells(self, cells: pa.Array, numbers: pa.Array) -> None:
+        """Count cells that are numbers, and their different values as long as they can be categories or ids."""
         self._add_numbers(read_numbers(numbers))
-        if not self.many or (self.whole and len(self.values) < MAX_DISTINCT and max(self.values.values()) == 1):
+        unique = self.whole and len(self.values) < MAX_DISTINCT and max(self.values.values(), default=1) == 1
+        if unique or len(self.values) <= MAX_CATEGORIES:
             self._add_values(count_values(cells))
 
     def add_declared(self, cells: pa.Array) -> None:
-        """Count cells as the declared column encodes them."""
-        cells = _decode(cells)
+        """Count cells of a declared column as missing, unparsed, within or beyond its bounds, or by category."""
+        cells = _decode_dictionary(cells)
         gaps, length = find_missing(cells), 1 if self.length is None else self.length
         if self.declared:
-            self._add_codes(cells, self.coder.find_codes(cells), gaps)
+            self._add_category_codes(cells, self.coder.find_codes(cells), gaps)
         elif pa.types.is_null(cells.type):
             self.missing += len(cells) * length
         elif self.length is None:
-            self._add_present(to_floats(cells).astype(np.float64))
+            self._add_declared_numbers(to_floats(cells).astype(np.float64))
         else:
             fits = ~gaps & (view_values(pc.list_value_length(cells)) == length)
             self.missing += int(gaps.sum()) * length
             self.unparsed += int((~gaps & ~fits).sum()) * length
-            self._add_present(concatenate_lists(cells, length).reshape(-1, length)[fits].reshape(-1).astype(np.float64))
+            vectors = concatenate_lists(cells, length).reshape(-1, length)[fits]
+            self._add_declared_numbers(vectors.reshape(-1).astype(np.float64))
 
     def add_unparsed(self, texts: pa.Array) -> None:
-        """Count texts that did not parse, and were counted as missing, as unparsed."""
+        """Count texts as unparsed that `add_declared` counted as missing, since they did not parse."""
         texts = texts.filter(pa.array(~(find_missing(texts) | _find_blank(texts))))
         count = len(texts) * (1 if self.length is None else self.length)
         self.missing -= count
         self.unparsed += count
         self._add_values(_count_texts(texts))
 
-    def _add_present(self, numbers: Doubles) -> None:
+    def _add_declared_numbers(self, numbers: Doubles) -> None:
+        """Count numbers of a declared column; NaN is missing."""
         present = numbers[~np.isnan(numbers)]
         self.missing += len(numbers) - len(present)
         self._add_numbers(present)
@@ -217,7 +209,8 @@ class Summary:
             exact = max(-self.low, self.high) < 2.0**53  # larger ones have no digits after the point
             self.whole = self.whole and exact and bool((numbers == np.floor(numbers)).all())
 
-    def _add_codes(self, cells: pa.Array, codes: npt.NDArray[np.int32], gaps: Booleans) -> None:
+    def _add_category_codes(self, cells: pa.Array, codes: npt.NDArray[np.int32], gaps: Booleans) -> None:
+        """Count cells by the codes of their categories, -1 for undeclared values; `gaps` marks missing cells."""
         if pa.types.is_floating(cells.type):
             gaps = gaps | np.isnan(to_floats(cells))
         elif pa.types.is_string(cells.type) or pa.types.is_large_string(cells.type):
@@ -256,24 +249,20 @@ def scan_rows(
 
 def count_values(cells: pa.Array) -> Counter[Value]:
     """Count the values that a schema can declare: texts that are not blank, finite numbers, booleans."""
-    cells = _decode(cells)
-    if ColumnType.of(cells.type).kind == "text":
+    cells = _decode_dictionary(cells)
+    if ColumnType.from_arrow(cells.type).kind == "text":
         cells = cells.cast(pa.large_binary())  # some texts of Arrow cannot be decoded, and are none to declare
     found, counts = pc.value_counts(cells).flatten()
     counter: Counter[Value] = Counter()
     for cell, count in zip(found.to_pylist(), counts.to_pylist(), strict=True):
-        value = _convert_value(cell)
+        value = _convert_cell_to_value(cell)
         if value is not None:
             counter[value] += count
     return counter
 
 
 def split_numbers(counts: Mapping[Value, int]) -> tuple[Doubles, Counter[Value]]:
-    """Return the numbers among counted texts, each as often as it occurs, and the counts of the other texts.
-
-    >>> split_numbers(Counter({"1.5": 2, "x": 3, "nan": 1}))
-    (array([1.5, 1.5]), Counter({'x': 3, 'nan': 1}))
-    """
+    """Return the numbers among counted texts, each as often as it occurs, and the counts of the other texts."""
     numbers = {text: written for text in counts if math.isfinite(written := to_float(text))}
     texts = Counter({text: count for text, count in counts.items() if text not in numbers})
     repeats = [counts[text] for text in numbers]
@@ -289,11 +278,7 @@ def read_numbers(cells: pa.Array) -> Doubles:
 
 
 def read_largest_numbers(cells: pa.Array) -> Doubles:
-    """Return the finite number with the largest absolute value of each list that has one.
-
-    >>> read_largest_numbers(pa.array([[1.0, -3.0], [], None, [2.0, float("nan")]]))
-    array([-3.,  2.])
-    """
+    """Return the finite number with the largest absolute value of each list that has one."""
     if pa.types.is_null(cells.type):
         return np.zeros(0)
     cells = cells.drop_null()
@@ -305,7 +290,8 @@ def read_largest_numbers(cells: pa.Array) -> Doubles:
     return largest
 
 
-def _convert_value(value: Any) -> Value | None:
+def _convert_cell_to_value(value: Any) -> Value | None:
+    """Convert a cell to a value that a schema can declare; None if it is missing, blank or not finite."""
     if isinstance(value, bytes):
         try:
             value = value.decode()
@@ -326,7 +312,7 @@ def _count_texts(cells: pa.Array) -> dict[Value, int]:
     return dict(zip(found.to_pylist(), counts.to_pylist(), strict=True))
 
 
-def _decode(cells: pa.Array) -> pa.Array:
+def _decode_dictionary(cells: pa.Array) -> pa.Array:
     return cells.dictionary_decode() if pa.types.is_dictionary(cells.type) else cells
 
 

@@ -57,11 +57,11 @@ class Target(ABC):
     @classmethod
     @abstractmethod
     def from_dict(cls, declared: Mapping[str, Any]) -> Target:
-        """Read the keys of a schema file that declare it."""
+        """Make the target from the keys of a schema file that declare it."""
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
-        """Return the keys of a schema file that declare it."""
+        """Return the keys of a schema file that declare the target, with their values."""
 
     @property
     @abstractmethod
@@ -76,46 +76,47 @@ class Target(ABC):
     @property
     @abstractmethod
     def examples(self) -> tuple[Value, ...]:
-        """Extreme values, for the rows of an audit."""
+        """Label values, including the extreme ones, for rows that an audit makes."""
 
     @property
     @abstractmethod
     def summary(self) -> str:
-        """A short description of the declared values."""
+        """The number and kind of the declared values in words, such as "2 classes"."""
 
     def describe(self) -> str:
+        """Name the column and its declared values in words, for messages."""
         return f"the {self.key} {self.column!r} with {self.summary}"
 
     @abstractmethod
-    def describe_known(self, limit: int) -> str:
-        """Describe the cells that are used in training, with at most `limit` values."""
+    def describe_used_labels(self, limit: int) -> str:
+        """Describe the labels that training uses, at most `limit` of them; rows with others are ignored."""
 
     @abstractmethod
     def describe_values(self) -> str:
-        """List the declared values."""
+        """List the declared values as text."""
 
     @abstractmethod
-    def default_loss(self, *, plain: bool) -> str:
+    def choose_default_loss(self, *, plain: bool) -> str:
         """Return the name of the loss that "auto" chooses; `plain` requests one without a margin."""
 
     @abstractmethod
     def adapt_loss(self, loss: Loss, *, joint: bool) -> Loss:
-        """Return the loss of one model; `joint` prefers one model of all values to one model for each."""
+        """Return the form of a loss for this target; `joint` prefers one model of all classes to one-vs-all models."""
 
     @abstractmethod
-    def count_vectors(self, loss: Loss) -> int:
-        """Count the weight vectors of all models that this loss needs."""
+    def count_weight_vectors(self, loss: Loss) -> int:
+        """Return the number of weight vectors that a model with this loss has."""
 
     @abstractmethod
-    def name_vectors(self, loss: Loss) -> tuple[str, ...]:
-        """Return the value that a high score of each weight vector predicts."""
+    def name_weight_vectors(self, loss: Loss) -> tuple[str, ...]:
+        """Return for each weight vector the name of the class that its high scores predict."""
 
     @abstractmethod
     def describe_scores(self, loss: Loss) -> str:
-        """Describe the scores of a model with this loss."""
+        """Describe in words what the scores of a model with this loss are, such as log odds."""
 
     def count_models(self, loss: Loss) -> int:
-        return self.count_vectors(loss) // loss.vector_count
+        return self.count_weight_vectors(loss) // loss.vector_count
 
     def check_loss(self, loss: Loss) -> None:
         """Raise a ParameterError if the loss is for another kind of target."""
@@ -127,7 +128,7 @@ class Target(ABC):
         """Return the prediction for each row of scores; `cut` is the decision threshold of a single score."""
 
     @abstractmethod
-    def depends_on_size(self, cut: float) -> bool:
+    def depends_on_score_scale(self, cut: float) -> bool:
         """Return whether dividing all scores of a row by the same number above 1 can change the prediction."""
 
     @abstractmethod
@@ -147,7 +148,7 @@ class Target(ABC):
         self._refuse("a threshold")
 
     def describe_threshold(self, threshold: float) -> str:
-        """Describe the predictions with this threshold."""
+        """Describe in words what is predicted with this threshold."""
         self._refuse("a threshold")
 
     def as_classes(self) -> Classes:
@@ -155,6 +156,7 @@ class Target(ABC):
         self._refuse("classes")
 
     def _refuse(self, what: str) -> NoReturn:
+        """Raise a ParameterError that only labels with classes have `what`."""
         raise ParameterError(f"{what} must be for a label with classes, got {self.describe()}")
 
 
@@ -233,14 +235,14 @@ class Classes(Target):
     def summary(self) -> str:
         return f"{len(self.values)} classes"
 
-    def describe_known(self, limit: int) -> str:
+    def describe_used_labels(self, limit: int) -> str:
         names = self.names if len(self.names) <= limit else (*self.names[: limit - 1], "…", self.names[-1])
         return f"classes {', '.join(names)}"
 
     def describe_values(self) -> str:
         return list_values(self.values)
 
-    def default_loss(self, *, plain: bool) -> str:
+    def choose_default_loss(self, *, plain: bool) -> str:
         return "logistic" if plain else "margin"
 
     def adapt_loss(self, loss: Loss, *, joint: bool) -> Loss:
@@ -248,29 +250,29 @@ class Classes(Target):
         multinomial = None if self.is_binary or not joint else loss.make_joint_loss(len(self.values))
         return loss if multinomial is None else multinomial
 
-    def count_vectors(self, loss: Loss) -> int:
+    def count_weight_vectors(self, loss: Loss) -> int:
         self.check_loss(loss)
         return 1 if self.is_binary and loss.vector_count == 1 else len(self.values)
 
-    def name_vectors(self, loss: Loss) -> tuple[str, ...]:
-        return self.names[1:] if self.count_vectors(loss) == 1 else self.names
+    def name_weight_vectors(self, loss: Loss) -> tuple[str, ...]:
+        return self.names[1:] if self.count_weight_vectors(loss) == 1 else self.names
 
     def describe_scores(self, loss: Loss) -> str:
         score = "log odds" if loss.softmax else "margin"
-        if self.count_vectors(loss) == 1:
+        if self.count_weight_vectors(loss) == 1:
             return f"{score} of {self.names[1]!r} against {self.names[0]!r}"
         return f"{score} of each class against {'all others' if loss.vector_count == 1 else 'the average of all'}"
 
     def predict(self, scores: Doubles, cut: float) -> npt.NDArray[Any]:
-        predicted: npt.NDArray[Any] = np.array(self.values)[self.choose(scores, cut)]
+        predicted: npt.NDArray[Any] = np.array(self.values)[self.predict_indices(scores, cut)]
         return predicted
 
-    def choose(self, scores: Doubles, cut: float) -> npt.NDArray[np.intp]:
+    def predict_indices(self, scores: Doubles, cut: float) -> npt.NDArray[np.intp]:
         """Return the index of the predicted class for each row of scores; `cut` is the threshold for the second."""
         chosen: npt.NDArray[np.intp] = np.argmax(scores, axis=1)
         return (scores[:, 0] > cut).astype(np.intp) if scores.shape[1] == 1 else chosen
 
-    def depends_on_size(self, cut: float) -> bool:
+    def depends_on_score_scale(self, cut: float) -> bool:
         return cut != 0
 
     def write_prediction(self, scores: Sequence[str], cut: float, sql: SqlWriter) -> str:
@@ -359,7 +361,7 @@ class Classes(Target):
     def as_classes(self) -> Classes:
         return self
 
-    def sort(self) -> Classes:
+    def sort_classes(self) -> Classes:
         """Return the target with its classes and prior in increasing order of the classes, as in scikit-learn."""
         order = np.unique(np.array(self.values), return_index=True)[1]
         prior = None if self.prior is None else tuple(self.prior[index] for index in order)

@@ -29,13 +29,13 @@ from boltdp.engines.base import check_columns
 from boltdp.engines.postgres import PostgresEngine, PostgresGroups, Session
 from boltdp.engines.postgres.session import unreachable
 from boltdp.errors import BoltdpError
-from boltdp.export.postgres_models import make_insertion, make_row
+from boltdp.export.postgres_models import make_insert, make_model_row
 from boltdp.ledger import Account, Ledger, LedgerError
 from boltdp.ledger.ledger import BudgetExceeded
 from boltdp.model import Model
 from boltdp.privacy.accounting.spent_budget import Charge, Parallel, Release, Spent
 from boltdp.privacy.budget import Budget
-from boltdp.schema.infer import declared_schema
+from boltdp.schema.infer import derive_schema
 from boltdp.schema.schema import Schema
 from boltdp.service.groups import train_groups
 from boltdp.settings import Settings
@@ -162,10 +162,8 @@ class Allowance:
         wanted = self.columns if request.columns is None else [one for one in self.columns if one in request.columns]
         columns = engine.columns()
         if self.schema is None:
-            return declared_schema(
-                {name: columns[name] for name in (*wanted, self.label) if name in columns}, self.label
-            )
-        whole = Schema.of(self.schema)
+            return derive_schema({name: columns[name] for name in (*wanted, self.label) if name in columns}, self.label)
+        whole = Schema.from_any(self.schema)
         chosen = tuple(column for column in whole.columns if column.source in wanted)
         # The charge for groups assumes that they are disjoint, but a person may have rows in several groups.
         persons_in_groups = whole.person_id is not None and request.groups is not None
@@ -408,6 +406,6 @@ class Worker:
         with self._connection.transaction():
             ((published,),) = self._connection.execute(_PUBLICATION_TIME, [request.role, request.number]).fetchall()
             for name, model in models.items():
-                row = {**make_row(name, model), "granted_to": [request.role], "stored": published}
-                self._connection.execute(make_insertion(row), row)
+                row = {**make_model_row(name, model), "granted_to": [request.role], "stored": published}
+                self._connection.execute(make_insert(row), row)
             self._update(request, state=state, reason=reason, models=list(models) or None, published=published)

@@ -48,7 +48,7 @@ ALGORITHMS = (
 
 
 def adapt_settings(name: str, common: Settings, epsilon: float) -> Settings:
-    """Return the common settings for one name and epsilon, without those that its algorithm does not accept."""
+    """Return the settings to train one algorithm at one epsilon, without those that it does not accept."""
     if name == "noiseless":
         return replace(common, epsilon=None, delta=0.0, noise_seed=None, algorithm="auto")
     if name == "auto":
@@ -56,7 +56,7 @@ def adapt_settings(name: str, common: Settings, epsilon: float) -> Settings:
     algorithm = algorithms.get_algorithm(name.removesuffix("-paper"))
     analysis: Analysis = "paper" if name.endswith("-paper") else "proved"
     settings = replace(common, epsilon=epsilon, algorithm=algorithm.name, analysis=analysis)
-    return settings.without(*(name for name in settings.given if name not in algorithm.takes))
+    return settings.reset(*(name for name in settings.given_names if name not in algorithm.takes))
 
 
 class ComparisonFileError(BoltdpError):
@@ -106,8 +106,8 @@ class Comparison:
                 algorithm,
                 epsilon,
                 len(runs),
-                *_mean_and_spread([run.accuracy for run in runs]),
-                *_mean_and_spread([run.seconds for run in runs]),
+                *_compute_mean_and_deviation([run.accuracy for run in runs]),
+                *_compute_mean_and_deviation([run.seconds for run in runs]),
                 all(run.private for run in runs),
             )
             for (algorithm, epsilon), runs in cells.items()
@@ -137,7 +137,7 @@ class Comparison:
 
 
 def _describe_subject(engine: Engine, schema: Schema, settings: Settings, test: Engine | None) -> dict[str, Any]:
-    """Describe the subject of a comparison; results are added to a file only if it has the same subject."""
+    """Describe the data and settings of a comparison; a file gets more results only if these are the same."""
     public = asdict(replace(settings, epsilon=None, seed=None, noise_seed=None))
     if settings.class_weights is not None:
         public["class_weights"] = list(public["class_weights"])  # as a file has them
@@ -201,10 +201,10 @@ def compare(
         """Return the rows for training and those for testing."""
         prepared = stack.enter_context(engine.prepare(schema, context.start_stage("preparing", rows)))
         if test is not None:
-            return prepared, stack.enter_context(test.prepare(schema.of_rows, context.mute()))
+            return prepared, stack.enter_context(test.prepare(schema.without_person_limit, context.mute()))
         whole = prepared
         if schema.person_id is not None:  # in the same order, without the limit of rows per person
-            whole = stack.enter_context(engine.prepare(schema.of_rows, context.mute()))
+            whole = stack.enter_context(engine.prepare(schema.without_person_limit, context.mute()))
         return prepared.portion(0, cut), whole.portion(cut, rows)
 
     with ExitStack() as stack:
@@ -244,7 +244,7 @@ def compare(
     return made
 
 
-def draw(comparison: Comparison, path: str | Path) -> None:
+def draw_comparison(comparison: Comparison, path: str | Path) -> None:
     """Save a plot of accuracy and run time against epsilon, with error bars of one standard deviation."""
     summaries = comparison.summaries()
     with save_figure(path, across=2, size=(10, 4.5)) as (figure, ((*axes,),)):
@@ -265,5 +265,5 @@ def draw(comparison: Comparison, path: str | Path) -> None:
         figure.suptitle("Measured without noise, on non-sensitive data")
 
 
-def _mean_and_spread(values: Sequence[float]) -> tuple[float, float]:
+def _compute_mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
     return statistics.mean(values), statistics.stdev(values) if len(values) > 1 else 0.0

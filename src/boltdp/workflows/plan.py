@@ -48,12 +48,6 @@ def make_plan(
 
     `dims` overrides the number of features of the schema. `reasons` are why the result will not be private, if the
     caller knows any.
-
-    >>> from boltdp.schema.schema import Classes, Numeric
-    >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
-    >>> plan = make_plan(schema, 10_000, Settings(epsilon=1.0))
-    >>> plan.certificate.private, plan.algorithm.name, len(plan.schema.columns[0].curve)
-    (True, 'objective', 8)
     """
     resolved = resolve_settings(settings, schema)
     schema, standardization = add_auto_curves(resolved, schema, rows=rows)
@@ -95,12 +89,9 @@ def make_plans(
 
 
 def _certify(
-    event: Event,
-    settings: Settings,
-    schema: Schema,
-    standardization: BudgetedEvent | None,
-    reasons: tuple[str, ...],
+    event: Event, settings: Settings, schema: Schema, standardization: BudgetedEvent | None, reasons: tuple[str, ...]
 ) -> Certificate:
+    """Make the certificate of an event together with the draft of the schema and the standardization."""
     seeded = settings.noise_seed is not None
     return certify(event, settings.budget, draft=schema.spent, before=standardization, seeded=seeded, reasons=reasons)
 
@@ -140,16 +131,16 @@ def add_auto_curves(settings: Settings, schema: Schema, *, rows: int) -> tuple[S
     standardization = plan_standardization(settings, curved, rows=rows)
     if not automatic or budget is None or curved == schema:
         return curved, standardization
-    noise = _noise_per_row(budget, curved, standardization, rows=rows)
+    noise = _compute_noise(budget, curved, standardization, rows=rows)
     if noise > SMALL_NOISE_PER_ROW:
         plain = plan_standardization(settings, schema, rows=rows)
-        if noise > MAX_NOISE_PER_ROW or noise > MAX_NOISE_GROWTH * _noise_per_row(budget, schema, plain, rows=rows):
+        if noise > MAX_NOISE_PER_ROW or noise > MAX_NOISE_GROWTH * _compute_noise(budget, schema, plain, rows=rows):
             return schema, plain
     return curved, standardization
 
 
-def _noise_per_row(budget: Budget, schema: Schema, standardization: BudgetedEvent | None, *, rows: int) -> float:
-    """Return the noise of objective perturbation after standardization; infinite without standardization."""
+def _compute_noise(budget: Budget, schema: Schema, standardization: BudgetedEvent | None, *, rows: int) -> float:
+    """Return the noise per row of objective perturbation with the rest of a budget; infinite if not standardized."""
     if standardization is None:
         return math.inf
     # For two classes, with a Lambda so large that it does not affect the noise.
@@ -161,7 +152,7 @@ def _noise_per_row(budget: Budget, schema: Schema, standardization: BudgetedEven
 def plan_models(
     settings: Settings, schema: Schema, rows: int, budget: Budget | None, *, dims: int | None = None
 ) -> Event:
-    """Plan the training of all models within `budget`, by the algorithm of the settings or the one "auto" chooses."""
+    """Return the event of training all models within `budget`, by the algorithm of the settings or that of "auto"."""
     if settings.epsilon is None and settings.noise_seed is not None:
         raise ParameterError("noise_seed must not be given without epsilon: there is no noise")
     loss, models = settings.choose_loss(schema.target)

@@ -29,15 +29,15 @@ def predict(model: Model, source: Any, context: Context | None = None, **options
     A table has the columns of the schema, in any order and among others; the label need not be there. The columns of
     an array are those of the schema, in its order.
     """
-    return model.schema.target.predict(_score(model, source, context, options), model.cut)
+    return model.schema.target.predict(_compute_margins(model, source, context, options), model.cut)
 
 
 def predict_proba(model: Model, source: Any, context: Context | None = None, **options: Any) -> Doubles:
     """Compute the probability of each class, in the order of `classes`, for each row of `source`, as `predict` does."""
-    return model.probabilities(_score(model, source, context, options))
+    return model.probabilities(_compute_margins(model, source, context, options))
 
 
-def _score(model: Model, source: Any, context: Context | None, options: dict[str, Any]) -> Doubles:
+def _compute_margins(model: Model, source: Any, context: Context | None, options: dict[str, Any]) -> Doubles:
     with show_hints():
         if isinstance(source, list):
             source = to_matrix(source)

@@ -61,18 +61,20 @@ PUBLIC_TRAINING = 0.75
 REHEARSALS = 5
 
 
-def plan_portions(plan_one: PlanCandidate, budget: Budget | None, *, candidates: int, rows: int) -> list[Selection]:
-    """Plan Algorithm 3: for each candidate the event of the case that it is selected."""
+def plan_portion_selection(
+    plan_one: PlanCandidate, budget: Budget | None, *, candidates: int, rows: int
+) -> list[Selection]:
+    """Plan a selection by training each candidate on its own rows: one event per candidate, if it is selected."""
     bounds = [portion_bounds(i, rows=rows, candidates=candidates) for i in range(candidates)]
     trained = tuple(BudgetedEvent(budget, plan_one(i, stop - start, budget)) for i, (start, stop) in enumerate(bounds))
     epsilon = None if budget is None else budget.epsilon
     return [PortionSelection(trained=trained, chosen=i, rows=rows, epsilon=epsilon) for i in range(candidates)]
 
 
-def plan_trials(
+def plan_trial_selection(
     plan_one: PlanCandidate, budget: Budget | None, *, candidates: int, rows: int, mean: float
 ) -> list[Selection]:
-    """Plan a random number of trials: for each candidate the event of the case that it is selected."""
+    """Plan a selection by a random number of trials: one event per candidate, for the case that it is selected."""
     if budget is None:
         raise ParameterError(
             "epsilon must be given for trials, got None", hint="compare noiseless candidates by portions"
@@ -85,10 +87,10 @@ def plan_trials(
     ]
 
 
-def plan_public(
+def plan_public_selection(
     plan_one: PlanCandidate, budget: Budget | None, *, candidates: int, rows: int, public_rows: int
 ) -> list[Selection]:
-    """Plan a comparison on public rows: for each candidate the event of the case that it is selected."""
+    """Plan a selection on public rows: one event per candidate, for the case that it is selected."""
     parts = [BudgetedEvent(budget, plan_one(i, rows, budget)) for i in range(candidates)]
     return [
         PublicSelection(trained=part, compared=candidates, chosen=i, rows=rows, public_rows=public_rows)
@@ -99,7 +101,7 @@ def plan_public(
 def choose_by_portions(
     prepared: PreparedRows, certificates: Sequence[Certificate], *, classes: int, context: Context
 ) -> Chosen:
-    """Select by Algorithm 3; each pass reads every row at most once, for all candidates together."""
+    """Train each candidate on its own rows, and select one privately by its errors on other rows."""
     selection, forks, count = certificates[0].selection, context.randomness.spawn(), len(certificates)
     assert isinstance(selection, PortionSelection)
     check_row_count(prepared, selection.rows)
@@ -121,7 +123,7 @@ def choose_by_portions(
 def choose_by_trials(
     prepared: PreparedRows, certificates: Sequence[Certificate], *, classes: int, context: Context
 ) -> Chosen:
-    """Select the best of a random number of trials, which stays secret; each releases a random candidate."""
+    """Release a random candidate in each of a secret number of trials; select the one with the fewest noisy errors."""
     forks, selection = context.randomness.spawn(), certificates[0].selection
     assert isinstance(selection, TrialSelection)
     check_row_count(prepared, selection.rows)
@@ -143,17 +145,17 @@ def choose_by_trials(
     return best
 
 
-def choose_in_public(
+def choose_on_public_rows(
     public: Engine, schema: Schema, certificates: Sequence[Certificate], forks: Iterator[Randomness], context: Context
 ) -> int:
-    """Return the candidate with the fewest errors on public rows, with the updates and the noise of the private run."""
+    """Return the number of the candidate with the fewest errors on public rows, trained as on the private ones."""
     rows, count = public.count(), len(certificates)
     cut = round(PUBLIC_TRAINING * rows)
     if not 2 <= cut < rows:
         raise ParameterError(f"the public data must have at least 4 rows, got {rows}")
     classes, open_context = schema.target.label_count, Context(seed=0, progress=context.progress)
-    with public.prepare(schema.of_rows, Context(seed=0, threads=context.threads)) as prepared:
-        rehearsals = [_plan_rehearsal(certificate, rows=cut) for certificate in certificates]
+    with public.prepare(schema.without_person_limit, Context(seed=0, threads=context.threads)) as prepared:
+        rehearsals = [_plan_public_training(certificate, rows=cut) for certificate in certificates]
         stages = open_context.prefix_stages("on public rows, ")
         candidates = Candidates(prepared.portion(0, cut), rehearsals, classes=classes, context=stages)
         numbers = [number for number in range(count) for _ in range(REHEARSALS)]
@@ -177,18 +179,18 @@ class Candidates:
         self._trained: list[Doubles] | None = None
         if all(certificate.training_noise is None for certificate in certificates):
             jobs = [Job(certificate, context.randomness) for certificate in certificates]
-            self._trained = self._run(jobs, context.prefix_stages(f"{len(jobs)} candidates, "))
+            self._trained = self._train(jobs, context.prefix_stages(f"{len(jobs)} candidates, "))
 
     def release(self, numbers: Sequence[int], forks: Iterator[Randomness]) -> list[Doubles]:
         """Release weights of the candidates with these numbers, each with its own noise."""
         jobs = [Job(self._certificates[number], next(forks)) for number in numbers]
         if self._trained is None:
-            weights = self._run(jobs, self._context.mute())
+            weights = self._train(jobs, self._context.mute())
         else:
             weights = [self._trained[number] for number in numbers]
         return [release_weights(one, job.certificate, job.randomness) for one, job in zip(weights, jobs, strict=True)]
 
-    def _run(self, jobs: Sequence[Job], context: Context) -> list[Doubles]:
+    def _train(self, jobs: Sequence[Job], context: Context) -> list[Doubles]:
         algorithm = get_algorithm(jobs[0].certificate.algorithm)
         return algorithm.run(self._prepared, jobs, classes=self._classes, context=context)
 
@@ -207,8 +209,8 @@ def count_errors(released: Sequence[Doubles], prepared: PreparedRows, *, classes
     return errors.counts
 
 
-def _plan_rehearsal(certificate: Certificate, *, rows: int) -> Certificate:
-    """Return the certificate of the same training on fewer, public rows."""
+def _plan_public_training(certificate: Certificate, *, rows: int) -> Certificate:
+    """Return the certificate of the same training on another number of rows, which are public."""
     training = get_algorithm(certificate.algorithm).rescale(certificate.training, rows=rows)
     models = certificate.model_count
     event = training if models == 1 else SelfComposition(BudgetedEvent(None, training), models)

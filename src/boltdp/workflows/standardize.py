@@ -63,7 +63,7 @@ def plan_standardization(settings: Settings, schema: Schema, *, rows: int) -> Bu
     rows = max(rows, 1)  # the plan raises an error for 0 rows
     share: float | None = SHARES[0]
     if budget is not None:
-        share = choose_share(budget, features=features, rows=rows, changed=schema.max_rows_per_person or 1)
+        share = choose_budget_share(budget, features=features, rows=rows, changed=schema.max_rows_per_person or 1)
     if settings.standardize == "auto":
         if settings.algorithm != "auto" or budget is None or share is None or schema.standardization is not None:
             return None
@@ -84,21 +84,18 @@ def plan_standardization(settings: Settings, schema: Schema, *, rows: int) -> Bu
     event = NoisyMoments(
         moments=settings.standardize_moments,
         features=features,
-        numbers=schema.numbers,
+        numbers=schema.numeric_feature_count,
         clip_norm=schema.feature_clip_norm,
         person_rows=schema.max_rows_per_person,
     ).calibrate_noise(taken, gaussian=gaussian)
     return BudgetedEvent(taken, event)
 
 
-def choose_share(budget: Budget, *, features: int, rows: int, changed: int = 1) -> float | None:
-    """Return the share of a budget for which the noise of the means has about a third of the norm of a row.
+def choose_budget_share(budget: Budget, *, features: int, rows: int, changed: int = 1) -> float | None:
+    """Return the share of a budget for standardization: the noise of the means is then a third of a row's norm.
 
     Return None if even the largest share leaves too much noise. `changed` is the number of rows in which neighbouring
     datasets differ.
-
-    >>> choose_share(Budget(1.0), features=50, rows=60_000)
-    0.05
     """
     noise = calibrate(2.0 * changed / rows, dimensions=features + 1, budget=budget).expected_norm
     least, most = SHARES
@@ -111,7 +108,7 @@ def choose_share(budget: Budget, *, features: int, rows: int, changed: int = 1) 
 def prepare_rows(
     engine: Engine, schema: Schema, event: NoisyMoments | None, context: Context, *, rows: int, ordered: bool
 ) -> Iterator[tuple[PreparedRows, Schema]]:
-    """Prepare the planned number of rows, and yield them with the schema, standardized if there is an event.
+    """Prepare rows for training, and yield them with their schema, standardized by noisy moments if there is an event.
 
     Rows are encoded once: standardization only changes the feature map. With a projection, which follows it, rows are
     encoded twice.
@@ -130,7 +127,7 @@ def prepare_rows(
 def standardize_schema(
     prepared: PreparedRows, schema: Schema, event: NoisyMoments | None, randomness: Randomness, *, rows: int
 ) -> Schema:
-    """Return the schema standardized by noisy moments of the rows; unchanged without an event or if it already is."""
+    """Return the schema with a standardization from noisy moments of the rows; unchanged without an event."""
     if event is None or schema.standardization is not None:
         return schema
     check_row_count(prepared, rows)

@@ -26,7 +26,7 @@ from boltdp.privacy.events.event import BudgetedEvent, mark_non_private
 from boltdp.privacy.events.noisy_counts import NoisyCounts, make_noisy_counts
 from boltdp.schema import infer
 from boltdp.schema.check import Report, check_source
-from boltdp.schema.noisy_summary import WIDE_EDGES, Counted, PrivateCounts, min_significant
+from boltdp.schema.noisy_summary import WIDE_EDGES, Counted, PrivateCounts, compute_significance_threshold
 from boltdp.schema.schema import Schema
 from boltdp.schema.source_columns import ColumnType
 from boltdp.schema.summary import Summary, scan_rows
@@ -40,7 +40,7 @@ def check(source: Any, schema: Schema | str | Path, *, table: str | None = None,
     `source` is an engine, or a source for `open_source`; `schema` may be the name of a TOML file. The report is
     computed without noise: it is not private.
     """
-    declared = Schema.of(schema)
+    declared = Schema.from_any(schema)
     with use_source(source, table=table, query=query) as engine:
         return check_source(engine, declared)
 
@@ -50,11 +50,6 @@ def draft_schema(engine: Engine, label: str, *, public: bool = False) -> str:
 
     Only names, types and declared constraints of columns are read. With `public=True`, for non-sensitive data, bounds,
     categories and classes are taken from the values.
-
-    >>> import pyarrow as pa
-    >>> with use_source(pa.table({"age": [30, 40], "sick": [True, False]})) as engine:
-    ...     Schema.from_toml(draft_schema(engine, "sick", public=True)).columns
-    (Numeric(name='age', low=30.0, high=40.0, curve=()),)
     """
     columns = engine.columns()
     infer.check_label(columns, label, public=public)
@@ -77,7 +72,7 @@ class PrivateDraftPlan:
 
 
 def plan_private_draft(columns: Mapping[str, ColumnType], label: str, budget: Budget) -> PrivateDraftPlan:
-    """Plan counts, within a budget, of the columns whose types declare neither bounds nor values. No row is read."""
+    """Plan the noisy counts, within a budget, that a draft needs of columns without declared bounds or values."""
     infer.check_label(columns, label)
     if columns[label].kind in ("list", *infer.NO_FEATURES):
         raise DataError(f"column {label!r} must have texts, numbers or booleans, its type is {columns[label].kind!r}")
@@ -123,7 +118,7 @@ def draft_private_schema(
     context = Context() if context is None else context
     plan = plan_private_draft(engine.columns(), label, budget)
     rows = engine.count()
-    needed = max(plan.event.threshold or 0, min_significant(plan.event, intervals=len(WIDE_EDGES) + 1))
+    needed = max(plan.event.threshold or 0, compute_significance_threshold(plan.event, intervals=len(WIDE_EDGES) + 1))
     if needed * 2 > rows:
         raise ParameterError(
             f"{budget.describe()}, divided among {len(plan.counted)} columns, must be more for {rows:,} rows: "
@@ -131,14 +126,15 @@ def draft_private_schema(
             hint="give a larger epsilon, or the columns to use alone; without --epsilon the draft has names and types",
         )
     if account is None:
-        return _draft_planned(engine, label, plan, rows, context)
+        return _run_draft_plan(engine, label, plan, rows, context)
     with account.charged(Release(plan.budget, plan.event), drawn=lambda: context.randomness.drawn) as reservation:
-        text = _draft_planned(engine, label, plan, rows, context)
+        text = _run_draft_plan(engine, label, plan, rows, context)
         reservation.commit(compute_digest({"draft": text}))
     return text
 
 
-def _draft_planned(engine: Engine, label: str, plan: PrivateDraftPlan, rows: int, context: Context) -> str:
+def _run_draft_plan(engine: Engine, label: str, plan: PrivateDraftPlan, rows: int, context: Context) -> str:
+    """Count the rows as planned, release the counts with noise, and return the TOML text of the schema."""
     columns = engine.columns()
     random_bytes = context.randomness.stream("draft")
     counts = {name: PrivateCounts(what, columns[name].kind, plan.event) for name, what in plan.counted.items()}

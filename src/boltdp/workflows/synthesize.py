@@ -30,16 +30,16 @@ SPREAD = 0.7
 TABLE = "rows"
 
 
-def synthetic_schema(*, dims: int, classes: int = 2) -> Schema:
+def make_synthetic_schema(*, dims: int, classes: int = 2) -> Schema:
     """Return the schema of synthetic data."""
     columns = tuple(Numeric(f"f{i}", -1.0, 1.0) for i in range(dims))
     return Schema(Classes("label", tuple(range(classes))), columns, intercept=False, clip_norm=1.0)
 
 
-def synthetic_blocks(
+def draw_synthetic_blocks(
     *, rows: int, dims: int, classes: int = 2, separation: float = 1.5, seed: int = 0
 ) -> Iterator[tuple[PackedRows, npt.NDArray[np.int32]]]:
-    """Yield blocks of features and labels.
+    """Yield synthetic rows in blocks: an array of features, and one of labels.
 
     `separation` is the distance of each class's centre from the middle in standard deviations of a feature: with two
     classes, the best classifier has an accuracy of Phi(separation), 93 % at 1.5.
@@ -83,8 +83,8 @@ def synthesize(
 
     `progress` is called with the number of rows written so far.
     """
-    drawn = synthetic_blocks(rows=rows, dims=dims, classes=classes, separation=separation, seed=seed)
-    schema, engine = synthetic_schema(dims=dims, classes=classes), find_engine(output)
+    drawn = draw_synthetic_blocks(rows=rows, dims=dims, classes=classes, separation=separation, seed=seed)
+    schema, engine = make_synthetic_schema(dims=dims, classes=classes), find_engine(output)
     if engine.writes_tables:
         engine.write_table(str(output), table, drawn, dims=dims, progress=progress)
         return schema

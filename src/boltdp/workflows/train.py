@@ -44,13 +44,13 @@ def train(
     """
     context = settings.context() if context is None else context
     resolve_settings(settings, schema)  # raises errors in the settings before rows are counted
-    plan = make_plan(schema, engine.count(), settings, reasons=list_reasons(reasons, context))
+    plan = make_plan(schema, engine.count(), settings, reasons=list_non_private_reasons(reasons, context))
     run = partial(run_plan, engine, plan, context)
-    return run_charged(run, account, plan.certificate, engine, plan.schema, context)
+    return charge_and_run(run, account, plan.certificate, engine, plan.schema, context)
 
 
 def run_plan(engine: Engine, plan: Plan, context: Context) -> Model:
-    """Train as planned on the rows of `engine` and release the result, without charging an account."""
+    """Run a plan: train on the rows of `engine` and release the model. No account is charged."""
     certificate, ordered = plan.certificate, plan.algorithm.ordered
     prepare = prepare_rows(engine, plan.schema, certificate.moments, context, rows=certificate.rows, ordered=ordered)
     with prepare as (prepared, schema):
@@ -58,10 +58,10 @@ def run_plan(engine: Engine, plan: Plan, context: Context) -> Model:
     return replace(model, trained_where=engine.where)
 
 
-def run_charged(
+def charge_and_run(
     run: Callable[[], Model], account: Account | None, charge: Charge, engine: Engine, schema: Schema, context: Context
 ) -> Model:
-    """Charge `account`, if there is one, and return the model that `run` releases.
+    """Charge the ledger account, if there is one, then call `run` and return the model that it releases.
 
     Missing or unfit columns raise an error before anything is charged.
     """
@@ -79,14 +79,14 @@ def run_charged(
 
 
 def train_prepared(prepared: PreparedRows, schema: Schema, certificate: Certificate, context: Context) -> Model:
-    """Train as `certificate` plans on prepared rows, and release the result."""
+    """Train on prepared rows with the algorithm and settings in `certificate`, and release the model."""
     check_row_count(prepared, certificate.problem.rows)
     algorithm, job = get_algorithm(certificate.algorithm), Job(certificate, context.randomness)
     (weights,) = algorithm.run(prepared, [job], classes=schema.target.label_count, context=context)
     released = release_weights(weights, certificate, context.randomness)
-    return Model.of_release(schema, released, certificate)
+    return Model.from_release(schema, released, certificate)
 
 
-def list_reasons(reasons: tuple[str, ...], context: Context) -> tuple[str, ...]:
-    """Return why the result is not private: `reasons`, and those of the context."""
+def list_non_private_reasons(reasons: tuple[str, ...], context: Context) -> tuple[str, ...]:
+    """Return the reasons why a model is not private: the given ones, and those of the context."""
     return (*reasons, BAD_ROWS_SHOWN) if context.on_bad_row == "error" else reasons

@@ -19,7 +19,7 @@ from boltdp.workflows import select
 from boltdp.workflows.plan import make_plans, resolve_settings
 from boltdp.workflows.select import TRIALS
 from boltdp.workflows.standardize import prepare_rows
-from boltdp.workflows.train import list_reasons, run_charged, train_prepared
+from boltdp.workflows.train import charge_and_run, list_non_private_reasons, train_prepared
 
 if TYPE_CHECKING:
     from boltdp.engines.base import Engine
@@ -36,10 +36,6 @@ def candidates(
     """Return the settings of every combination of the values in `grid`; the last name changes fastest.
 
     `inverse_radius` projects weights to the ball of radius 1/regularization, as the paper does.
-
-    >>> grid = {"passes": [5, 10], "regularization": [0.0, 0.01]}
-    >>> [(c.passes, c.radius) for c in candidates(Settings(epsilon=1.0), grid, inverse_radius=True)]
-    [(5, None), (5, 100.0), (10, None), (10, 100.0)]
     """
     for name, values in grid.items():
         if name not in TUNABLE:
@@ -87,11 +83,11 @@ def tune(
     context = candidates[0].context() if context is None else context
     rows = engine.count()
     planners: dict[Method, Callable[..., Sequence[Event]]] = {
-        "trials": partial(select.plan_trials, mean=trials),
-        "portions": select.plan_portions,
-        "public": partial(select.plan_public, public_rows=0 if public is None else public.count()),
+        "trials": partial(select.plan_trial_selection, mean=trials),
+        "portions": select.plan_portion_selection,
+        "public": partial(select.plan_public_selection, public_rows=0 if public is None else public.count()),
     }
-    reasons = list_reasons(reasons, context)
+    reasons = list_non_private_reasons(reasons, context)
     plans = make_plans(schema, rows, candidates, plan_selection=planners[method], reasons=reasons)
     certificates, schema = [plan.certificate for plan in plans], plans[0].schema
     moments = certificates[0].moments
@@ -101,13 +97,13 @@ def tune(
         with prepare_rows(engine, schema, moments, context, rows=rows, ordered=True) as (prepared, standardized):
             if public is not None:
                 forks = context.randomness.spawn()
-                number = select.choose_in_public(public, standardized, certificates, forks, context)
+                number = select.choose_on_public_rows(public, standardized, certificates, forks, context)
                 own = replace(context, randomness=next(forks))
                 model = train_prepared(prepared, standardized, certificates[number], own)
             else:
                 choose = select.choose_by_portions if method == "portions" else select.choose_by_trials
                 number, weights = choose(prepared, certificates, classes=schema.target.label_count, context=context)
-                model = Model.of_release(standardized, weights, certificates[number])
+                model = Model.from_release(standardized, weights, certificates[number])
         return replace(model, trained_where=engine.where)
 
     charge: Charge = certificates[0]
@@ -115,4 +111,4 @@ def tune(
         # Only then does the cost depend on the selected candidate, which is not known yet.
         events = OneOfSeveral(budget.epsilon, tuple(one.spent for one in certificates))
         charge = Release(budget, events, certificates[0].adjacency)
-    return run_charged(run, account, charge, engine, schema, context)
+    return charge_and_run(run, account, charge, engine, schema, context)
