@@ -4,6 +4,7 @@
 #include <float.h>
 #include <math.h>
 
+#include "packed_rows.h"
 #include "sgd.h"
 
 int feature_map_check(const void *map, size_t bytes)
@@ -42,13 +43,6 @@ int feature_map_is_finite(const struct feature_map *r)
             return 0;
     return 1;
 }
-
-/* Other compilers and processors get the portable loops; the bits are the same, since no sum changes its order. */
-#if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__)
-#define WIDEST __attribute__((target_clones("avx2", "default")))
-#else
-#define WIDEST
-#endif
 
 WIDEST void feature_map_features(const struct feature_map *r, const float *rows, size_t n_rows, double *out)
 {
