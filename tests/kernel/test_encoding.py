@@ -186,3 +186,17 @@ def test_a_plan_that_is_cut_or_longer_is_refused() -> None:
     for wrong in (*(words[:end] for end in range(len(words))), words + bytes(8), b"x" + words[1:]):
         with pytest.raises(ParameterError, match=r"^the plan is corrupt$"):
             Packer(wrong)
+
+
+def test_a_label_is_a_class_or_a_number_in_one_cell() -> None:
+    price = NumberRule("price", "price", 0, 10)
+    ours = packer(CODES, types=["float64", "int8"], label=price)
+    out = np.zeros((3, ours.width), np.float32)
+    ours.pack([Values.from_array(np.array([0.0, 7.5, np.nan])), Values.from_array(np.ones(3, np.int8))], out)
+    np.testing.assert_array_equal(out[:, 0], np.array([-1.0, 0.5, np.nan], np.float32))
+    for label in (
+        NumberRule("price", "price", 0, 10, places=(5.0,)),
+        NumberListRule("price", "price", 0, 10, length=2),
+    ):
+        with pytest.raises(ParameterError, match="the plan is corrupt"):
+            packer(CODES, types=["float64", "int8"], label=label)

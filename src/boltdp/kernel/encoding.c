@@ -94,7 +94,9 @@ static void take_column(struct cursor *cursor, struct encoding_plan *plan, struc
 {
     column->kind = take_count(cursor, 0, COLUMN_KINDS - 1);
     column->at = plan->width++;
-    require(cursor, (column->kind == COLUMN_CLASS) == (column == plan->columns), SGD_CORRUPT);
+    /* The label is the first column and has one cell: a class or a number; no other column is a class. */
+    require(cursor, column == plan->columns ? column->kind == COLUMN_CLASS || column->kind == COLUMN_NUMBER
+                                            : column->kind != COLUMN_CLASS, SGD_CORRUPT);
     if (encoding_is_matched(column)) {
         take_lookup(cursor, &column->lookup);
         return;
@@ -107,6 +109,7 @@ static void take_column(struct cursor *cursor, struct encoding_plan *plan, struc
         column->length = take_count(cursor, 0, cursor->left / WORD);
         column->places = take(cursor, column->length * WORD);
         plan->width += column->length > 0;
+        require(cursor, column != plan->columns || column->length == 0, SGD_CORRUPT);
     } else {
         column->length = take_count(cursor, 1, SGD_MAX_DIMS);
         plan->width += column->length - 1;

@@ -20,12 +20,6 @@ class FeatureSums(Summation):
     Features are clipped to [-1, 1] and rows to the norm `clip_norm` first. Each row is rounded by itself and the sums
     are exact, so that replacing one row changes only its own terms. The feature map must leave numbers unchanged, have
     0 and 1 for a category, and steps of one height, above or below zero.
-
-    >>> moments = FeatureSums(clip_norm=1.0, cells=2)
-    >>> moments.add(np.array([[0, 0.5, 0], [1, 3, 0]], np.float32))
-    >>> moments.value * UNIT
-    array([[1.5 , 0.  ],
-           [1.25, 0.  ]])
     """
 
     _mismatch = "moments must stay those of the same features"

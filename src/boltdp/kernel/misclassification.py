@@ -19,11 +19,6 @@ class ErrorCounts(Summation):
     first class with the greatest <w, x>. A feature map converts cells to features, if given. Rows with an unknown
     class, or, without a feature map, with a feature that is not finite, are errors of every model. One row changes each
     count by at most 1. The counts are as private as the rows.
-
-    >>> errors = ErrorCounts(np.array([[[1.0, 0.0]], [[-1.0, 0.5]]]), classes=2)
-    >>> errors.add(np.array([[1, 0.5, 0], [0, -0.5, 0.1], [0, 0.25, 0.125], [np.nan, 0, 0]], dtype=np.float32))
-    >>> errors.counts
-    [2, 3]
     """
 
     _mismatch = "counts must stay those of the same models"
