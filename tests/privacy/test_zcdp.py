@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import astuple
 
 import pytest
 from hypothesis import given
@@ -63,13 +64,13 @@ def test_costs_of_parts_are_added() -> None:
     once = measure_zcdp(pure(0.5), Budget(0.5))
     for event in (Composition((part, part, part)), SelfComposition(part, 3)):
         assert measure_zcdp(event, Budget(1.5)).rho == pytest.approx(3 * once.rho)
-    assert add_zcdp([Zcdp(0.5, 1e-9), Zcdp(0.25)]) == Zcdp(pytest.approx(0.75), pytest.approx(1e-9))
+    assert astuple(add_zcdp([Zcdp(0.5, 1e-9), Zcdp(0.25)])) == pytest.approx((0.75, 1e-9))
     assert add_zcdp([]).delta_at(1.0) == 0.0
 
 
 def test_what_has_no_cost_of_its_own_costs_what_it_claims() -> None:
     lost = Composition((BudgetedEvent(None, Noiseless(PROBLEM)),))
-    assert measure_zcdp(lost, Budget(1.0)) == Zcdp(pytest.approx(0.5), 1.0)
+    assert astuple(measure_zcdp(lost, Budget(1.0))) == pytest.approx((0.5, 1.0))
     assert measure_zcdp(lost, Budget(1.0)).delta_at(5.0) == 1.0
 
 
@@ -109,5 +110,5 @@ def test_gaussian_parts_count_by_their_mu() -> None:
     counts = make_noisy_counts(Budget(1.0, 1e-6), releases=20, summed=True)
     assert counts.mu is not None
     cost = measure_zcdp(counts, Budget(1.0, 1e-6))
-    assert cost == Zcdp(pytest.approx(counts.mu**2 / 2))
+    assert astuple(cost) == pytest.approx((counts.mu**2 / 2, 0.0))
     assert cost.rho < 0.1

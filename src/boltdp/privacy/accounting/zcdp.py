@@ -5,9 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.events.event import BudgetedEvent, Composition, Event, NonPrivate, SelfComposition, round_up
+from boltdp.privacy.events.event import (
+    BudgetedEvent,
+    Composition,
+    Event,
+    SelfComposition,
+    round_up,
+    strip_non_private,
+)
 
 #: Delta is bounded at the orders 1 + s of Renyi divergence, for these multiples s of epsilon / rho.
 _ORDERS = [1.02**-step for step in range(400)]
@@ -41,13 +49,13 @@ class Zcdp:
         return min(1.0, math.exp(max(_MIN_EXPONENT, min(0.0, *exponents))) * (1.0 + _ROUNDING) + self.delta)
 
 
+@lru_cache(maxsize=1024)
 def measure_zcdp(event: Event, claimed: Budget) -> Zcdp:
     """Return the cost of an event that claims a budget: by its mu if it is Gaussian, else by the claim.
 
     Proof: composition.md 4
     """
-    while isinstance(event, NonPrivate):
-        event = event.spent
+    event = strip_non_private(event)
     if event.mu is not None:
         return Zcdp(round_up(event.mu**2 / 2.0))
     parts = _list_parts(event)
