@@ -10,13 +10,16 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 from pyarrow import parquet
+from pyarrow.dataset import dataset
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
@@ -26,7 +29,7 @@ from boltdp._files.sealed import compute_digest
 from boltdp.cli import main
 from boltdp.context import Context
 from boltdp.engines import open_source
-from boltdp.errors import DataError
+from boltdp.errors import DataError, ParameterError
 from boltdp.ledger import Account, BudgetExceeded, Ledger, LedgerError, open_ledger
 from boltdp.model import Model
 from boltdp.privacy.budget import Budget
@@ -191,18 +194,28 @@ def test_commands_charge_show_and_refuse(boltdp_command: Boltdp, ledger: Ledger)
     train_it = ("train", "rows.parquet", "--schema", "schema.toml")
     done = boltdp_command(*train_it, "--epsilon", 0.6, "-o", "a.json")
     assert done.exit_code == 0, done.stderr
-    assert "epsilon 0.6 of 1 spent by 1 release, by basic composition" in done.stdout
-    assert "the dataset 'rows.parquet' of the ledger .boltdp-ledger.db is charged" in done.stderr
+    assert "epsilon 0.4 of 1 remaining; 1 release spent epsilon 0.6, by basic composition" in done.stdout
+    assert "the dataset 'rows.parquet' of the ledger .boltdp-ledger.db will be charged" in done.stderr
     refused = boltdp_command(*train_it, "--epsilon", 0.6, "-o", "b.json")
     assert refused.exit_code == 1
-    assert "epsilon 0.6 of 1 spent by 1 release" in refused.stderr
+    assert "remaining epsilon = 0.4 " in refused.stderr
     assert not Path("b.json").exists()
     assert (
         "no budget for a dataset 'other'"
         in boltdp_command(*train_it, "--epsilon", 1, "-o", "b.json", "--dataset", "other").stderr
     )
     shown = boltdp_command("ledger", "show", ".")
-    assert shown.stdout.splitlines()[1].split() == ["rows.parquet", "0.6", "1", "0", "0", "basic", "1"]
+    assert shown.stdout.splitlines()[1].split() == [
+        "rows.parquet",
+        "1",
+        "0.6",
+        "0",
+        "basic",
+        "0.4",
+        "epsilon",
+        "=",
+        "1",
+    ]
     history = boltdp_command("ledger", "history", ".", "rows.parquet").stdout.splitlines()
     assert [line.split()[4] for line in history[1:]] == ["budget", "reserve", "release"]
     assert boltdp_command("ledger", "check", ".").stdout == (
@@ -235,8 +248,12 @@ def test_the_ledger_in_a_directory_of_files_is_found(tmp_path: Path) -> None:
 
 def test_set_budget_states_what_its_rule_rests_on(boltdp_command: Boltdp) -> None:
     done = boltdp_command("ledger", "set-budget", "new.db", "visits", "--epsilon", 3, "--delta", 1e-6)
-    assert done.stdout == "visits: a budget of epsilon = 3, delta = 1e-06, composition curves, in new.db\n"
-    assert "must not be chosen by what earlier releases from these rows showed" in done.stderr
+    assert done.stdout == "visits: a budget of epsilon = 3, delta = 1e-06, composition adaptive, in new.db\n"
+    assert "condition" not in done.stderr
+    curves = boltdp_command(
+        *("ledger", "set-budget", "new.db", "visits", "--epsilon", 3, "--delta", 1e-6, "--composition", "curves")
+    )
+    assert "must not be chosen by what earlier releases from these rows showed" in curves.stderr
     loud = boltdp_command("ledger", "set-budget", "new.db", "visits", "--epsilon", 3, "--allow-not-private")
     assert "no budget holds" in loud.stderr
     assert "no entries" not in boltdp_command("ledger", "history", "new.db").stdout
@@ -259,3 +276,34 @@ def test_a_training_that_is_killed_leaves_no_model_without_a_charge(
     process.wait()
     assert ledger.spent("rows.parquet").spent.releases == 1 >= (tmp_path / "model.json").exists()
     ledger.check()
+
+
+def test_the_ledger_at_the_root_of_hive_partitions_covers_a_file_inside(tmp_path: Path) -> None:
+    folder = tmp_path / "visits" / "year=2026" / "month=11"
+    folder.mkdir(parents=True)
+    parquet.write_table(ROWS, folder / "part-0.parquet")
+    root = open_ledger(tmp_path / "visits" / ".boltdp-ledger.db")
+    root.set_budget("visits", Budget(1.0))
+    with pytest.raises(LedgerError, match=r"has no budget for a dataset 'part-0\.parquet'"):
+        boltdp.train(folder / "part-0.parquet", SCHEMA, epsilon=0.5)
+    boltdp.train(folder / "part-0.parquet", SCHEMA, epsilon=0.5, dataset="visits")
+    assert root.spent("visits").spent.epsilon == 0.5
+
+
+@pytest.mark.parametrize("make", [lambda file: dataset(file), lambda file: duckdb.read_parquet(str(file))])
+def test_the_ledger_beside_the_files_of_an_object_is_found(tmp_path: Path, make: Any) -> None:
+    parquet.write_table(ROWS, tmp_path / "rows.parquet")
+    beside = open_ledger(tmp_path / ".boltdp-ledger.db")
+    beside.set_budget("rows.parquet", Budget(1.0))
+    with pytest.raises(ParameterError, match="dataset must say what is charged"):
+        boltdp.train(make(tmp_path / "rows.parquet"), SCHEMA, epsilon=0.5)
+    boltdp.train(make(tmp_path / "rows.parquet"), SCHEMA, epsilon=0.5, dataset="rows.parquet")
+    assert beside.spent("rows.parquet").spent.epsilon == 0.5
+
+
+def test_a_refused_release_is_not_said_to_be_charged(boltdp_command: Boltdp, ledger: Ledger) -> None:
+    ledger.set_budget("rows.parquet", Budget(0.1))
+    done = boltdp_command("train", "rows.parquet", "--schema", "schema.toml", "--epsilon", 0.6, "-o", "model.json")
+    assert done.exit_code == 1
+    assert "is charged" not in done.stderr
+    assert "remaining epsilon = 0.1" in done.stderr

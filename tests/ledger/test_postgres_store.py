@@ -14,7 +14,7 @@ import pytest
 from psycopg import sql
 
 from boltdp.engines.postgres.local_server import private_server
-from boltdp.ledger import Account, BudgetExceeded, Ledger, LedgerError, open_ledger
+from boltdp.ledger import Account, BudgetExceeded, Ledger, LedgerError, find_account, open_ledger
 from boltdp.ledger.postgres_store import FUNCTIONS, script
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
@@ -147,6 +147,10 @@ UNREADABLE = (
     ('"kind":"reserve"', '"kind":"return"'),
     ('"number":3', '"number":3.0'),
     ('"when":"2', '"when":"\\u001b[2J2'),
+    ('"when":"20', '"when":"19'),
+    ('"when":"20', '"when":"21'),
+    ('"budget":{"epsilon":0.1,"delta":0.0}', '"budget":null'),
+    ('"reasons":[]', '"reasons":["no noise was added"]'),
     ('"dataset":"visits"', '"dataset":"others"'),
     ('"dataset":"visits"', '"dataset":7'),
     ('"dataset":"visits"', '"dataset":"visits","dataset":"visits"'),
@@ -405,3 +409,14 @@ def test_the_script_can_be_run_by_hand(plain: str, owner: psycopg.Connection[Any
     open_ledger(plain).set_budget("visits", Budget(1.0))
     assert len(open_ledger(plain).history()) == 1
     assert set(FUNCTIONS) == {"append", "latch", "refuse"}
+
+
+def test_a_table_has_one_name_in_the_ledger(plain: str, owner: psycopg.Connection[Any], ledger: Ledger) -> None:
+    assert ledger.exists()
+    owner.execute("CREATE SCHEMA IF NOT EXISTS ward")
+    owner.execute("CREATE TABLE IF NOT EXISTS public.visits (a int)")
+    owner.execute("CREATE TABLE IF NOT EXISTS ward.beds (a int)")
+    by_path = f"{plain}{'&' if '?' in plain else '?'}options=-csearch_path%3Dward"
+    names = [(plain, "visits"), (plain, "public.visits"), (plain, "ward.beds"), (by_path, "beds")]
+    accounts = [find_account(uri, table=table) for uri, table in names]
+    assert [account and account.dataset for account in accounts] == ["visits", "visits", "ward.beds", "ward.beds"]

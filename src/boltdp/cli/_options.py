@@ -183,7 +183,7 @@ class Data:
         )
         if account is not None:
             only = f", blocks {', '.join(account.blocks)}," if account.blocks else ""
-            note(f"the dataset {account.dataset!r}{only} of the ledger {account.ledger.address} is charged")
+            note(f"the dataset {account.dataset!r}{only} of the ledger {account.ledger.address} will be charged")
         return account
 
     def load_schema(self) -> Schema:

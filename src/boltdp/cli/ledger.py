@@ -50,10 +50,10 @@ def ledger() -> None:
 @click.option(
     "--composition",
     type=click.Choice(get_args(Rule)),
-    default="curves",
+    default="adaptive",
     show_default=True,
-    help="How releases compose. curves: by their privacy profiles, for releases whose budgets and settings are not "
-    "chosen by what earlier ones showed; basic: epsilons and deltas are added, however they are chosen.",
+    help="How releases compose. adaptive: by sums or zCDP, however each is chosen by what earlier ones showed; curves: "
+    "by their privacy profiles, for releases whose budgets and settings are not chosen so; basic: by sums alone.",
 )
 @click.option("--allow-not-private", is_flag=True, help="Allow releases that are not private, and record them.")
 @click.option("--writer", "writers", metavar="ROLE", multiple=True, help="PostgreSQL: let a role append charges.")
@@ -77,7 +77,8 @@ def set_budget(
     for role in writers:
         found.allow(role)
     emit(f"{dataset}: a budget of {budget.describe()}, composition {composition}, in {found.address}")
-    state_condition(CONDITIONS[composition])
+    if composition in CONDITIONS:
+        state_condition(CONDITIONS[composition])
     if allow_not_private:
         warn("releases that are not private are let through: then no budget holds for these rows")
 
@@ -99,7 +100,7 @@ def show(ledger_address: str, *, as_json: bool) -> None:
     for one in reports:
         lines.append(_format_spent(one.dataset, one, one.spent, unfinished=str(one.unfinished or "")))
         lines += [_format_spent(f"  {block}", one, spent, unfinished="") for block, spent in one.blocks.items()]
-    emit_table(lines, header=("dataset", "epsilon spent", "of", "delta spent", "of", "by", "releases", "unfinished"))
+    emit_table(lines, header=("dataset", "releases", "epsilon", "delta", "by", "epsilon remaining", "of", "unfinished"))
     for one in reports:
         if one.spent.not_private:
             warn(f"{one.dataset}: {one.spent.not_private} releases were not private: no budget holds for its rows")
@@ -137,13 +138,10 @@ def check(ledger_address: str, *, as_json: bool) -> None:
 
 
 def _format_spent(name: str, report: DatasetReport, spent: Spent, *, unfinished: str) -> tuple[str, ...]:
-    budget, epsilon, delta, by = report.budget, spent.epsilon, f"{spent.delta:.3g}", "basic"
-    if spent is report.spent and report.epsilon is not None and report.epsilon < spent.epsilon:
-        epsilon, delta, by = report.epsilon, f"{budget.delta:.3g}", "curves"
-    elif spent.composed is not None and not Spent(0, spent.epsilon, spent.delta, None).within(budget):
-        epsilon, delta, by = budget.epsilon, f"{spent.composed:.3g}", "curves"
-    amounts = (f"{epsilon:.4g}", f"{budget.epsilon:g}", delta, f"{budget.delta:g}")
-    return (name, *amounts, by, str(spent.releases), unfinished)
+    budget = report.budget
+    by = "basic" if spent.composed is None or spent.adds_up(budget) else spent.rule
+    amounts = (f"{spent.epsilon:.4g}", f"{spent.delta:.3g}", by, f"{spent.remaining:.3g}", budget.describe())
+    return (name, str(spent.releases), *amounts, unfinished)
 
 
 def _make_record(report: DatasetReport) -> dict[str, Any]:
@@ -154,7 +152,7 @@ def _make_record(report: DatasetReport) -> dict[str, Any]:
         "composition": report.composition,
         "allow_not_private": report.not_private,
         "unfinished": report.unfinished,
-        "spent": {**to_record(report.spent), "epsilon_by_curves": report.epsilon},
+        "spent": to_record(report.spent),
         "blocks": {block: to_record(spent) for block, spent in report.blocks.items()},
     }
 

@@ -467,19 +467,21 @@ def _find_table_path(table: str, source: str) -> Path | None:
 
 
 def find_paths_in_query(source: str, query: str) -> list[str]:
-    """Return the local files, patterns and directories that a query names.
+    """Return the local files, patterns and directories that a query names, as tables or for functions that read files.
 
-    >>> find_paths_in_query("", "SELECT * FROM 'visits.parquet' JOIN patients USING (id)")
-    ['visits.parquet']
+    >>> sorted(find_paths_in_query("", "SELECT * FROM 'visits.parquet' JOIN read_csv(['ids.csv']) USING (id), seen"))
+    ['ids.csv', 'visits.parquet']
     """
     with closing(duckdb.connect()) as connection:
-        tables = _find_tables_in_query(connection, query, "the query cannot be run")
+        tables = _find_tables_in_query(connection, query, "the query cannot be run", functions=True)
     paths = [_find_table_path(table, source) for table in tables if not is_remote(table)]
     return [str(path) for path in paths if path is not None]
 
 
-def _find_tables_in_query(connection: duckdb.DuckDBPyConnection, query: str, fault: str) -> list[str]:
-    """Return the tables without a schema that a query reads from."""
+def _find_tables_in_query(
+    connection: duckdb.DuckDBPyConnection, query: str, fault: str, *, functions: bool = False
+) -> list[str]:
+    """Return the tables without a schema that a query reads from, and with `functions` all texts given to functions."""
     _check_query(connection, query, fault)
     answer = _call_duckdb(lambda: connection.execute("SELECT json_serialize_sql(?)", [query]).fetchall(), fault)
     found: dict[str, None] = {}
@@ -487,6 +489,10 @@ def _find_tables_in_query(connection: duckdb.DuckDBPyConnection, query: str, fau
     def note_table(node: dict[str, Any]) -> None:
         if node.get("type") == "BASE_TABLE" and not node.get("schema_name"):
             found[node["table_name"]] = None
+        # DuckDB 2 writes a text as a literal, and earlier versions as a value.
+        text = node.get("text") if node.get("kind") == "STRING" else node.get("value")
+        if functions and isinstance(text, str):
+            found[text] = None
 
     json.loads(answer[0][0], object_hook=note_table)
     return [*found]

@@ -56,9 +56,9 @@ class EngineDescription(ABC):
         """Return the local files, patterns and directories that a source and a query name."""
         return []
 
-    def dataset_name(self, source: Any) -> str | None:
-        """Return the default name of the dataset of a source, such as its file name, or None."""
-        return None
+    def dataset_name(self, source: Any, table: str | None) -> str | None:
+        """Return the name by which a ledger knows the rows of a source, or of a table in it, if they have one."""
+        return table
 
     def write_table(
         self, source: str, table: str, blocks: Iterable[Any], *, dims: int, progress: Callable[[int], None] | None
@@ -94,6 +94,12 @@ class _Postgres(EngineDescription):
         from boltdp.engines.postgres import PostgresEngine
 
         return PostgresEngine(source, **vars(options))
+
+    def dataset_name(self, source: Any, table: str | None) -> str | None:
+        # One name for each table, whatever the search path.
+        from boltdp.engines.postgres.source import name_table
+
+        return None if table is None else name_table(source, table)
 
     def write_table(
         self, source: str, table: str, blocks: Iterable[Any], *, dims: int, progress: Callable[[int], None] | None
@@ -150,8 +156,8 @@ class _Files(EngineDescription):
             paths += find_paths_in_query(paths[0], query)
         return [path.removeprefix("file://") for path in paths]
 
-    def dataset_name(self, source: Any) -> str | None:
-        return None if PATTERN_CHARACTERS & set(str(source)) else Path(source).name
+    def dataset_name(self, source: Any, table: str | None) -> str | None:
+        return table or (None if PATTERN_CHARACTERS & set(str(source)) else Path(source).name)
 
 
 class _DuckDBObject(EngineDescription):
@@ -167,6 +173,13 @@ class _DuckDBObject(EngineDescription):
         from boltdp.engines.duckdb import DuckDBEngine
 
         return DuckDBEngine.from_object(source, spool=options.spool)
+
+    def list_local_paths(self, source: Any, query: str | None) -> list[str]:
+        if hasattr(source, "sql_query"):
+            from boltdp.engines.duckdb import find_paths_in_query
+
+            return find_paths_in_query("", source.sql_query())
+        return [str(name) for name in getattr(source, "files", ())]
 
 
 class _SQLAlchemy(EngineDescription):
@@ -212,8 +225,10 @@ ENGINES: tuple[EngineDescription, ...] = (
 def find_engine(source: Any) -> EngineDescription:
     """Return the description of the engine that opens a source.
 
-    >>> find_engine("postgresql://localhost/hospital").declares_schema, find_engine("rows.csv").dataset_name("rows.csv")
-    (True, 'rows.csv')
+    >>> find_engine("postgresql://localhost/hospital").declares_schema
+    True
+    >>> find_engine("data/rows.csv").dataset_name("data/rows.csv", None)
+    'rows.csv'
     """
     found = next((engine for engine in ENGINES if engine.can_open(source)), None)
     if found is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
@@ -28,7 +28,7 @@ from boltdp.ledger.hash_chain import (
     read_datasets,
 )
 from boltdp.ledger.store import Store
-from boltdp.privacy.accounting.spent_budget import Charge, Rule, Spent, check_charge, spent_by, spent_epsilon
+from boltdp.privacy.accounting.spent_budget import Charge, Rule, Spent, check_charge, spent_by
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import CertificateError, compare_records
@@ -37,11 +37,10 @@ from boltdp.privacy.serialization import to_record
 #: Prefixes of the address of a ledger in PostgreSQL.
 POSTGRES = ("postgresql://", "postgres://")
 
-#: The condition under which each rule of composition is valid.
+#: The condition of the rules of composition that have one; the others hold however somebody chooses the next release.
 CONDITIONS = {
     "curves": "the epsilon, delta and settings of each release must not be chosen by what earlier releases from these "
-    "rows showed; if they are, set the composition 'basic'",
-    "basic": "epsilons and deltas are added, whatever made somebody ask for them",
+    "rows showed; if they are, set the composition 'adaptive'",
 }
 
 
@@ -50,13 +49,11 @@ class BudgetExceeded(BoltdpError):  # noqa: N818 - a refusal, and not a fault
 
     def __init__(self, dataset: str, block: str | None, *, asked: Budget, spent: Spent, budget: Budget) -> None:
         where = f"{dataset!r}" + (f", block {block!r}" if block is not None else "")
-        epsilon, delta = max(budget.epsilon - spent.epsilon, 0.0), max(budget.delta - spent.delta, 0.0)
-        remaining = f"epsilon = {epsilon:.6g}" + (f", delta = {delta:g}" if budget.delta else "")
-        if spent.composed is not None:
-            remaining = f"delta = {max(budget.delta - spent.composed, 0.0):.3g} at epsilon = {budget.epsilon:g}"
+        delta = max(budget.delta - spent.delta, 0.0)
+        remaining = f"epsilon = {spent.remaining:.6g}" + (f", delta = {delta:.3g}" if budget.delta else "")
         super().__init__(
             f"budget exceeded for dataset {where}: requested {asked.describe()}, remaining {remaining} "
-            f"({spent.describe(budget)})",
+            f"({spent.describe_cost(budget)})",
             hint=f"request less; `boltdp ledger history` shows what the budget of {budget.describe()} was spent on",
         )
         self.dataset, self.block = dataset, block
@@ -76,7 +73,6 @@ class DatasetReport:
     composition: Rule
     not_private: bool  #: whether non-private releases are allowed
     spent: Spent
-    epsilon: float | None  #: of the composed privacy profiles at the budget's delta, if requested and known
     unfinished: int  #: charges that were reserved and neither released nor returned
     blocks: dict[str, Spent]
 
@@ -125,7 +121,7 @@ class Ledger:
         return self.store.exists()
 
     def set_budget(
-        self, dataset: str, budget: Budget, *, composition: Rule = "curves", allow_not_private: bool = False
+        self, dataset: str, budget: Budget, *, composition: Rule = "adaptive", allow_not_private: bool = False
     ) -> None:
         """Set the budget of a dataset, or of each of its blocks; create the ledger if there is none.
 
@@ -200,7 +196,7 @@ class Ledger:
         return reserved[0]
 
     def spent(self, dataset: str, *, whole_curves: bool = False) -> DatasetReport:
-        """Report what a dataset has spent of its budget; `whole_curves` composes profiles even if sums suffice."""
+        """Report the privacy spent of a budget; `whole_curves` composes costs even if the sums are within it."""
         return self._report(dataset, self._find_dataset(self.history(), dataset), whole_curves=whole_curves)
 
     def show(self, *, whole_curves: bool = False) -> list[DatasetReport]:
@@ -293,20 +289,18 @@ class Ledger:
         return max(after, key=_sort_key)
 
     def _report(self, dataset: str, state: DatasetState, *, whole_curves: bool) -> DatasetReport:
-        rule, shares = state.composition, []
-        for names, charges in state.group_blocks():
-            shares.append((names, charges, spent_by(charges, state.budget, rule=rule, whole_curves=whole_curves)))
-        _, most, spent = max(shares, key=lambda share: _sort_key(share[2]))
-        by_block = {name: one for names, _, one in shares for name in names}
+        shares = [
+            (names, spent_by(charges, state.budget, rule=state.composition, whole_curves=whole_curves))
+            for names, charges in state.group_blocks()
+        ]
+        by_block = {name: one for names, one in shares for name in names}
         blocks = dict.fromkeys(block for entry in state.charges.values() for block in entry.blocks)
-        epsilon = spent_epsilon(most, state.budget) if whole_curves and rule == "curves" else None
         return DatasetReport(
             dataset=dataset,
             budget=state.budget,
             composition=state.composition,
             not_private=state.not_private,
-            spent=replace(spent),  # a copy, distinct from that of a block
-            epsilon=epsilon,
+            spent=max((one for _, one in shares), key=_sort_key),
             unfinished=len(state.open),
             blocks={block: by_block[block] for block in blocks},
         )

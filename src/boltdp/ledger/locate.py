@@ -37,9 +37,9 @@ def find_account(
                 hint="`boltdp ledger set-budget` makes one",
             )
         return None
-    name = dataset or table
+    name = dataset
     if name is None and query is None and source is not None:
-        name = find_engine(source).dataset_name(source)
+        name = find_engine(source).dataset_name(source, table)
     if name is None:
         raise ParameterError(
             f"dataset must say what is charged to the ledger {found.address!r}; a query, a pattern or an object has no "
@@ -58,8 +58,8 @@ def _find_nearby(source: Any, query: str | None) -> Ledger | None:
         inside = open_ledger(source)
         return inside if inside.exists() else None
     files = [file for name in engine.list_local_paths(source, query) for file in _list_files(name)]
-    # In a directory of files, beside a file, and beside the target of a symbolic link.
-    places = [one for file in files for one in (file, file.parent, file.resolve(), file.resolve().parent)]
+    # In a directory of files, beside a file, beside the target of a symbolic link, and at the root of hive partitions.
+    places = [one for file in files for path in (file, file.resolve()) for one in (path, *_list_partitions(path))]
     folders = {place.resolve(): place for place in reversed(places) if place.is_dir()}
     found = [one for one in (open_ledger(folder / DEFAULT_NAME) for folder in folders.values()) if one.exists()]
     if len(found) > 1:
@@ -67,6 +67,14 @@ def _find_nearby(source: Any, query: str | None) -> Ledger | None:
             f"the data must have one ledger beside it, and there are {len(found)}", hint="name one with --ledger"
         )
     return found[0] if found else None
+
+
+def _list_partitions(path: Path) -> list[Path]:
+    """Return the directory of a file, and those above it up to the root of hive partitions (year=2026/month=11)."""
+    folders = [path.parent]
+    while "=" in folders[-1].name:
+        folders.append(folders[-1].parent)
+    return folders
 
 
 def _list_files(name: str) -> list[Path]:

@@ -27,6 +27,8 @@ SCHEMA = "boltdp_ledger"
 #: Milliseconds that a process waits for the locks of others.
 LOCK_TIMEOUT = 120_000
 
+#: Seconds between the time of an entry, which `latch` returns, and its append.
+MAX_DELAY = 300
 #: Maximum size of an entry in bytes, and depth of its JSON: the events of hundreds of models need less.
 MAX_RECORD, MAX_DEPTH = 2**22, 50
 _INVISIBLE = INVISIBLE.replace("\\", "\\\\")  # for a string literal with escapes
@@ -82,7 +84,8 @@ BEGIN
         WHEN 'release' THEN 'null null null null null array number string'
         WHEN 'return' THEN 'null null null null null array number null' END || ' string'
     AND octet_length(record) <= {MAX_RECORD}
-    AND length(entry->>'when') = 20 AND entry->>'when' ~ '^[0-9TZ:-]+$'
+    AND entry->>'when' ~ '^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}T[0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}Z$'
+    AND (entry->>'when')::timestamptz BETWEEN clock_timestamp() - interval '{MAX_DELAY} s' AND clock_timestamp()
     AND length(COALESCE(entry->>'reserved', '1')) <= 18 AND COALESCE(entry->>'reserved', '1') ~ '^[1-9][0-9]*$'
     AND length(COALESCE(entry->>'released', '-')) <= {MAX_NAME} AND COALESCE(entry->>'released', '-') ~ '^[!-~]+$'
     AND (kind = 'reserve' OR json_array_length(entry->'blocks') + json_array_length(entry->'reasons') = 0), false) THEN
@@ -99,7 +102,7 @@ BEGIN
       AND NOT EXISTS (SELECT FROM json_array_elements(entry->'blocks') AS one WHERE json_typeof(one) <> 'string')
       AND NOT EXISTS (SELECT FROM json_array_elements(entry->'reasons') AS one
         WHERE json_typeof(one) <> 'string' OR one#>>'{{}}' ~ E'[{_INVISIBLE}]')
-      AND COALESCE(entry->>'composition', 'basic') IN ('basic', 'curves')
+      AND COALESCE(entry->>'composition', 'basic') IN ('adaptive', 'basic', 'curves')
       AND COALESCE(json_typeof(entry->'event'->'kind'), '-') = CASE kind WHEN 'reserve' THEN 'string' ELSE '-' END
       AND COALESCE(entry->>'adjacency', 'replace-one') IN ('replace-one', 'replace-person')
       AND (cardinality(blocks) = 0 OR entry->>'adjacency' = 'replace-one')
@@ -137,6 +140,11 @@ BEGIN
   ELSIF kind = 'reserve' AND NOT EXISTS (SELECT FROM boltdp_ledger.entries e
     WHERE e.record::json->>'kind' = 'budget' AND e.record::json->>'dataset' = entry->>'dataset') THEN
     RAISE EXCEPTION 'a charge must be of a dataset that has a budget' USING ERRCODE = 'invalid_parameter_value';
+  ELSIF kind = 'reserve' AND (json_typeof(entry->'budget') = 'null' OR json_array_length(entry->'reasons') > 0)
+    AND (SELECT e.record::json->>'not_private' FROM boltdp_ledger.entries e WHERE e.record::json->>'kind' = 'budget'
+      AND e.record::json->>'dataset' = entry->>'dataset' ORDER BY e.number DESC LIMIT 1) <> 'true' THEN
+    RAISE EXCEPTION 'a charge must claim a budget, unless the dataset allows releases that are not private'
+      USING ERRCODE = 'invalid_parameter_value';
   -- Of two relations nothing adds up: one such charge would stop all others for ever.
   ELSIF kind = 'reserve' AND EXISTS (SELECT FROM boltdp_ledger.entries e
     WHERE e.record::json->>'adjacency' <> entry->>'adjacency' AND e.record::json->>'dataset' = entry->>'dataset'

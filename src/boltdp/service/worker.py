@@ -357,10 +357,10 @@ class Worker:
         return models
 
     def _check_ledger(self, dataset: str) -> None:
-        if self._ledger.spent(dataset).composition != "basic":
+        if self._ledger.spent(dataset).composition == "curves":
             raise LedgerError(
-                f"the budget of the dataset {dataset!r} must have the composition 'basic': analysts may ask for more "
-                "by what they saw of earlier models"
+                f"the budget of the dataset {dataset!r} must have the composition 'adaptive' or 'basic': analysts may "
+                "ask for more by what they saw of earlier models"
             )
 
     @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -40,8 +41,19 @@ _TEXTS = ("text", "varchar", "bpchar", _ENUM)  # text types that the extension c
 
 def find_table(session: Session, name: str | tuple[str, str]) -> Composed:
     """Find a table or view by its exact name, with or without a schema; a pair of schema and name is not looked up."""
-    if not isinstance(name, str):
-        return sql.SQL("{} AS source").format(sql.Identifier(*name))
+    found = resolve_name(session, name) if isinstance(name, str) else name
+    return sql.SQL("{} AS source").format(sql.Identifier(*found))
+
+
+def name_table(uri: str, name: str) -> str:
+    """Return the one name of a table: without its schema if that is public."""
+    with closing(Session(uri)) as session:
+        schema, table = resolve_name(session, name)
+    return table if schema == "public" else f"{schema}.{table}"
+
+
+def resolve_name(session: Session, name: str) -> tuple[str, str]:
+    """Return the schema and the name of the table or view with an exact name, with or without a schema."""
     tables = session.ask(
         "SELECT nspname::pg_catalog.text, relname::pg_catalog.text, pg_catalog.pg_table_is_visible(c.oid),"
         " pg_catalog.has_table_privilege(c.oid, 'SELECT') FROM pg_catalog.pg_class c"
@@ -67,7 +79,7 @@ def find_table(session: Session, name: str | tuple[str, str]) -> Composed:
             + "; names are as PostgreSQL keeps them: lower case unless quoted when made, and schema.table "
             "outside the search path",
         )
-    return sql.SQL("{} AS source").format(sql.Identifier(*named[0]))
+    return named[0]
 
 
 def wrap_query(query: str) -> Composed:

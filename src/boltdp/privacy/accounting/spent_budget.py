@@ -1,10 +1,10 @@
-"""Composition of several releases about the same rows: basic composition, and composition of privacy profiles."""
+"""Composition of several releases about the same rows, by one of three rules."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal, Protocol
@@ -22,14 +22,17 @@ from boltdp.privacy.accounting.privacy_loss_distributions import (
     delta_of_sum,
     interpolate_profile,
 )
+from boltdp.privacy.accounting.zcdp import add_zcdp, measure_zcdp
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import why_not_private
 from boltdp.privacy.events.event import BudgetedEvent, Composition, Event, strip_non_private
 from boltdp.privacy.serialization import known_events
 
-#: How the costs of several releases are composed.
-Rule = Literal["curves", "basic"]
+#: How the costs of several releases are composed: by basic composition or zCDP, by privacy profiles, by sums alone.
+Rule = Literal["adaptive", "curves", "basic"]
+#: The shares of the budget's delta for sums of claimed epsilons and deltas, and for composed costs.
+DELTA_SHARES: dict[Rule, tuple[float, float]] = {"adaptive": (0.9, 0.1), "curves": (1.0, 1.0), "basic": (1.0, 0.0)}
 
 #: Sums of claimed epsilons and deltas may exceed a budget by this part, so that ten tenths make one.
 SUM_TOLERANCE = 1e-9
@@ -37,7 +40,7 @@ SUM_TOLERANCE = 1e-9
 MIN_WIDTH = 1e-5
 #: Where a profile has no bound for a small target delta, it is evaluated again for this one.
 FALLBACK_TARGET = 1e-2
-#: `spent_epsilon` returns multiples of the budget's epsilon divided by this.
+#: The remaining epsilon of composed costs is found in steps of the budget's epsilon divided by this.
 EPSILON_STEPS = 1000
 
 
@@ -105,39 +108,55 @@ class Parallel(Event):
 
 
 @dataclass(frozen=True)
+class PureRelease(Event):
+    """A release of which only (epsilon, 0)-privacy is known."""
+
+    epsilon: float
+
+    def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
+        return float(epsilon < self.epsilon)
+
+
+@dataclass(frozen=True)
 class Spent:
     """The composed cost of several releases."""
 
     releases: int
     epsilon: float  #: the sum of the claimed epsilons, by basic composition
     delta: float  #: the sum of the claimed deltas
-    composed: float | None  #: delta at the budget's epsilon, by composed privacy profiles; None: not computed
+    rule: Rule = "basic"
+    composed: float | None = None  #: delta at the budget's epsilon, by zCDP or privacy profiles; None: not computed
+    remaining: float = 0.0  #: the largest epsilon that one more release, with delta = 0, may claim
     not_private: int = 0  #: the number of non-private releases; those without a claim are in no sum
 
     def within(self, budget: Budget) -> bool:
-        """Return whether the cost is within a budget, by basic composition or by composed profiles.
+        """Return whether the cost is within a budget, by the rule.
 
-        Proof: composition.md 1, 3
+        Proof: composition.md 1, 3, 4
         """
-        most = 1.0 + SUM_TOLERANCE
-        if self.epsilon <= budget.epsilon * most and self.delta <= budget.delta * most:
-            return True
-        return self.composed is not None and self.composed <= budget.delta
+        _, composed = DELTA_SHARES[self.rule]
+        return self.adds_up(budget) or (self.composed is not None and self.composed <= composed * budget.delta)
+
+    def adds_up(self, budget: Budget) -> bool:
+        """Return whether the sums of the claimed epsilons and deltas are within their share of a budget."""
+        most, (share, _) = 1.0 + SUM_TOLERANCE, DELTA_SHARES[self.rule]
+        return self.epsilon <= budget.epsilon * most and self.delta <= share * budget.delta * most
 
     def describe(self, budget: Budget) -> str:
         """Describe in a line how much of the budget is spent.
 
-        >>> Spent(releases=2, epsilon=1.5, delta=0.0, composed=None).describe(Budget(2.0))
-        'epsilon 1.5 of 2 spent by 2 releases, by basic composition'
+        >>> Spent(releases=2, epsilon=1.5, delta=0.0, remaining=0.5).describe(Budget(2.0))
+        'epsilon 0.5 of 2 remaining; 2 releases spent epsilon 1.5, by basic composition'
         """
+        return f"epsilon {self.remaining:.3g} of {budget.epsilon:g} remaining; {self.describe_cost(budget)}"
+
+    def describe_cost(self, budget: Budget) -> str:
+        """Return what the releases cost together, in words."""
         by = "1 release" if self.releases == 1 else f"{self.releases} releases"
-        if self.composed is None:
-            delta = f" and delta {self.delta:g} of {budget.delta:g}" if budget.delta or self.delta else ""
-            return f"epsilon {self.epsilon:.6g} of {budget.epsilon:g}{delta} spent by {by}, by basic composition"
-        return (
-            f"delta {self.composed:.3g} of {budget.delta:g} at epsilon {budget.epsilon:g} spent by {by}, by their "
-            f"curves (by basic composition epsilon {self.epsilon:.6g}, delta {self.delta:.3g})"
-        )
+        if self.composed is not None and not self.adds_up(budget):
+            return f"{by} spent delta {self.composed:.3g} at epsilon {budget.epsilon:g}, by {self.rule} composition"
+        delta = f" and delta {self.delta:.3g} of {budget.delta:g}" if budget.delta or self.delta else ""
+        return f"{by} spent epsilon {self.epsilon:.6g}{delta}, by basic composition"
 
 
 def check_charge(charge: Charge) -> None:
@@ -151,24 +170,42 @@ def check_charge(charge: Charge) -> None:
 
 
 def spent_by(charges: Sequence[Charge], budget: Budget, *, rule: Rule, whole_curves: bool = False) -> Spent:
-    """Return the composed cost of releases; profiles are composed if the rule allows and the sums exceed the budget.
+    """Compose the cost of releases; more than sums are computed if the rule allows it and the sums exceed the budget.
 
-    With `whole_curves`, profiles are composed whenever the rule allows it.
+    With `whole_curves`, it is computed whenever the rule allows it.
 
     Proof: composition.md 1, 3, 4
     """
+    spent = _compose(charges, budget, rule=rule, whole_curves=whole_curves)
+    if spent.composed is None:
+        return replace(spent, remaining=max(0.0, budget.epsilon - spent.epsilon) if spent.adds_up(budget) else 0.0)
+
+    def exceeds(step: int) -> bool:
+        more = Budget(budget.epsilon * step / EPSILON_STEPS)
+        return not _compose([*charges, Release(more, PureRelease(more.epsilon))], budget, rule=rule).within(budget)
+
+    steps = bisect_integers(exceeds, 0, EPSILON_STEPS + 1) - 1
+    return replace(spent, remaining=budget.epsilon * steps / EPSILON_STEPS)
+
+
+def _compose(charges: Sequence[Charge], budget: Budget, *, rule: Rule, whole_curves: bool = False) -> Spent:
     claimed = [charge for charge in charges if charge.budget is not None]
     budgets = [charge.budget for charge in claimed if charge.budget is not None]
+    if rule == "adaptive" and budgets and budgets[0].delta > DELTA_SHARES[rule][0] * budget.delta:
+        rule = "basic"  # known before anything is released
     sums = Spent(
         releases=len(charges),
         epsilon=math.fsum(one.epsilon for one in budgets),
         delta=math.fsum(one.delta for one in budgets),
-        composed=None,
+        rule=rule,
         not_private=sum(bool(charge.reasons) for charge in charges),
     )
-    if rule == "basic" or not budget.delta or not claimed or (sums.within(budget) and not whole_curves):
+    if rule == "basic" or not budget.delta or not claimed or (sums.adds_up(budget) and not whole_curves):
         return sums
-    return replace(sums, composed=composed_delta(claimed, budget))
+    if rule == "curves":
+        return replace(sums, composed=composed_delta(claimed, budget))
+    costs = add_zcdp(measure_zcdp(charge.spent, charge.budget) for charge in claimed if charge.budget is not None)
+    return replace(sums, composed=costs.delta_at(budget.epsilon))
 
 
 def composed_delta(charges: Sequence[Charge], budget: Budget) -> float:
@@ -179,46 +216,21 @@ def composed_delta(charges: Sequence[Charge], budget: Budget) -> float:
     Proof: composition.md 3
     Proof: noisy_gradient_descent.md 2
     """
-    profile = _compose_profiles(charges, budget)
-    return 1.0 if profile is None else profile(budget)
-
-
-def spent_epsilon(charges: Sequence[Charge], budget: Budget) -> float | None:
-    """Return the smallest epsilon of all releases at the budget's delta by composed profiles, in steps of 1/1000.
-
-    None if the profiles cannot be composed, or if the result exceeds twice the budget.
-
-    Proof: composition.md 3
-    """
-    claimed = [charge for charge in charges if charge.budget is not None]
-    if not budget.delta or not claimed or (profile := _compose_profiles(claimed, budget)) is None:
-        return None
-
-    def keeps(step: int) -> bool:
-        return profile(Budget(budget.epsilon * step / EPSILON_STEPS, budget.delta)) <= budget.delta
-
-    if not keeps(2 * EPSILON_STEPS):
-        return None
-    return budget.epsilon * bisect_integers(keeps, 0, 2 * EPSILON_STEPS) / EPSILON_STEPS
-
-
-def _compose_profiles(charges: Sequence[Charge], budget: Budget) -> Callable[[Budget], float] | None:
-    """Return the composed delta of all releases as a function of a budget; None if no loss grid fits the budget."""
     together = Composition(tuple(BudgetedEvent(charge.budget, strip_non_private(charge.spent)) for charge in charges))
     if together.mu is not None:
-        return lambda one: together.delta(one.epsilon)
+        return together.delta(budget.epsilon)
     width = budget.epsilon / (RESOLUTION * math.sqrt(len(charges)))
     if not width >= MIN_WIDTH or budget.epsilon > MAX_EPSILON:
-        return None
+        return 1.0
     allowed = TRUNCATION_SHARE * budget.delta / len(charges)
     parts = []
     for part, count in Counter(together.parts).items():
         assert part.budget is not None
         losses = _discretise_event(part.event, part.budget, width, allowed)
         if losses is None:
-            return None
+            return 1.0
         parts.append((losses, count))
-    return lambda one: delta_of_sum(parts, one)
+    return delta_of_sum(parts, budget)
 
 
 @lru_cache(maxsize=256)
