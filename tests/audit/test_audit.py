@@ -35,6 +35,7 @@ from boltdp.engines.person_limit import FirstRows
 from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.errors import ParameterError
 from boltdp.kernel.feature_sums import FeatureSums
+from boltdp.losses import Logistic, Loss
 from boltdp.privacy import release
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.sgd_sensitivity import sensitivity
@@ -530,6 +531,29 @@ def test_what_claims_nothing_is_not_audited() -> None:
         audited(Settings(epsilon=1.0, noise_seed=3))
     with pytest.raises(ParameterError, match="must claim an epsilon to be audited"):
         audited(Settings(epsilon=None, algorithm="bolton"))
+
+
+class Steep(Logistic):
+    """A loss that only this test knows, with the number of another in C."""
+
+    name = "steep"
+
+    def slopes(self, scores: Doubles, label: int, *, positive: int) -> Doubles:
+        return 3.0 * super().slopes(scores, label, positive=positive)
+
+
+class Impostor(Steep):
+    name = "logistic"
+
+
+@pytest.mark.parametrize("name", ["objective, logistic", "bolton", "noisy-gd"])
+@pytest.mark.parametrize("loss", [Steep(), Impostor()], ids=["unknown", "named as another"])
+def test_an_unknown_loss_is_refused(name: str, loss: Loss) -> None:
+    schema, certificate = planned(SOUND[name], SCHEMA, rows=60)
+    event: Any = certificate.training
+    unknown = replace(certificate, spent=replace(event, problem=replace(event.problem, loss=loss)))
+    with pytest.raises(ParameterError, match="an audit must be of a loss among logistic, margin, huber, multinomial"):
+        audit(schema, unknown, trials=100)
 
 
 @pytest.mark.parametrize(("hits", "trials"), [(0, 50), (1, 50), (25, 50), (50, 50), (300, 40_000), (39_000, 40_000)])

@@ -9,6 +9,7 @@ from boltdp.algorithms import ALGORITHMS
 from boltdp.algorithms._sgd import PassesOfSGD
 from boltdp.audit.synthetic_rows import reduce_schema
 from boltdp.errors import ParameterError
+from boltdp.losses import LOSSES, Loss
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import BudgetedEvent, Composition, Event, NonPrivate, SelfComposition, Training
@@ -75,6 +76,12 @@ def make_subject(schema: Schema, certificate: Certificate) -> Subject:
     return Subject(schema, replace(certificate, spent=few), replayed, stages, tuple(left_out))
 
 
+def _check_loss(loss: Loss) -> None:
+    """Raise ParameterError for a loss that the kernel does not have: it would run another one."""
+    if LOSSES.get(loss.name) is not type(loss):
+        raise ParameterError(f"an audit must be of a loss among {', '.join(LOSSES)}, got {loss.name!r}")
+
+
 def _filter_event(event: Event, budget: Budget, left_out: list[str], *, replayed: Schema | None) -> Event:
     """Return the event without the parts that the audit does not run; with a schema, as it is replayed with that."""
 
@@ -99,6 +106,7 @@ def _filter_event(event: Event, budget: Budget, left_out: list[str], *, replayed
             # A selection on public rows costs nothing.
             return _filter_event(event.inner, budget, left_out, replayed=replayed)
         case Training() if replayed is not None:
+            _check_loss(event.problem.loss)
             rows, dims = min(event.problem.rows, MAX_ROWS), min(event.problem.dims, replayed.dims)
             same = rows == event.problem.rows and dims == event.problem.dims
             return event if same else resize_training(event, budget, rows=rows, dims=dims)
