@@ -17,6 +17,7 @@ from boltdp.context import Context
 from boltdp.engines.arrays import ArrayEngine
 from boltdp.privacy import release
 from boltdp.privacy.mechanisms import Mechanism
+from boltdp.privacy.release import Randomness
 from boltdp.settings import Settings
 from boltdp.workflows.plan import make_plan
 from boltdp.workflows.train import train
@@ -89,21 +90,22 @@ def replay_by_dp_recorder(settings: Settings) -> str:
     plan = make_plan(SCHEMA, ROWS, settings)
     declared, add_noise = declare_sensitivities(plan.certificate), vars(release)["add_noise"]
 
-    @audit_spec(
+    def add(vector: Doubles, sensitivity: float, noise: Mechanism) -> Any:
+        del sensitivity
+        return add_noise(noise, vector, Randomness().stream())
+
+    mechanism = audit_spec(
         kind="add_noise",
         input_arg="vector",
         sensitivity_arg="sensitivity",
         metric_fn=lambda one, other: float(np.linalg.norm(one - other)),
-    )
-    def mechanism(vector: Doubles, sensitivity: float, noise: Mechanism) -> Any:
-        del sensitivity
-        return add_noise(noise, vector, release.system_bytes)
+    )(add)
 
     def run(first: Row) -> None:
         columns = zip(*[first, *make_rows(ROWS - 1)], strict=True)
         engine = ArrayEngine.from_arrow(pa.table({name: list(one) for name, one in zip("aby", columns, strict=True)}))
         model = train(engine, SCHEMA, settings, context=Context(seed=1, threads=1))
-        ensure_equality(repr(model.to_dict()), name="the model")
+        ensure_equality(model=repr(model.to_dict()))
 
     with put_in_place(
         release, "add_noise", lambda _: lambda noise, vector, _: mechanism(vector, declared.get(noise, 0.0), noise)
