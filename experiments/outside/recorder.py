@@ -169,8 +169,14 @@ def traced(trace: Trace) -> Iterator[None]:
 
     def enter(frame: FrameType, event: str, _: Any) -> Any:
         del event
-        name = frame.f_code.co_filename
-        return line if name.startswith(rooms) and not name.endswith(LEFT_OUT) else None
+        if not frame.f_code.co_filename.startswith(rooms):
+            return None
+        outer: FrameType | None = frame
+        while outer is not None:  # whatever is called from what is left out is left out too
+            if outer.f_code.co_filename.endswith(LEFT_OUT):
+                return None
+            outer = outer.f_back
+        return line
 
     def line(frame: FrameType, event: str, _: Any) -> Any:
         if event == "line":
