@@ -17,14 +17,16 @@ from click.testing import CliRunner
 from scipy import stats
 
 from boltdp._arrays import Doubles
+from boltdp.algorithms import noisy_gd
 from boltdp.algorithms._base import Job
 from boltdp.algorithms.bolton import BoltOn
 from boltdp.audit import audit
 from boltdp.audit.black_box import BlackBox, black_box
-from boltdp.audit.confidence import rate_bounds
+from boltdp.audit.confidence import gamma_cdf, rate_bounds, rejects_isotropic
 from boltdp.audit.exact_loss import ExactLoss, exact_loss
 from boltdp.audit.neighbouring_rows import generate_pairs
 from boltdp.audit.replay import Replay, replay_pairs
+from boltdp.audit.report import ROWS_PER_COUNTED
 from boltdp.audit.subject import Subject, make_subject
 from boltdp.cli import main
 from boltdp.context import Context
@@ -33,13 +35,14 @@ from boltdp.engines.person_limit import FirstRows
 from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.errors import ParameterError
 from boltdp.kernel.feature_sums import FeatureSums
+from boltdp.losses import Logistic, Loss
 from boltdp.privacy import release
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.sgd_sensitivity import sensitivity
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.release import RandomBytes, Randomness
 from boltdp.privacy.training_problem import Problem, Recipe
-from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, TimePart, Vector
+from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, Standardization, TimePart, Vector
 from boltdp.settings import Settings
 from boltdp.workflows import standardize
 from boltdp.workflows import train as train_workflow
@@ -347,6 +350,99 @@ def test_a_rule_for_persons_that_is_not_kept_is_caught(settings: Settings, monke
     assert "one person moves it" in next(one.found for one in broken.findings if one.broken)
 
 
+@pytest.mark.parametrize("limit", [1, 20])
+@pytest.mark.parametrize("name", ["bolton", "noisy-gd", "objective, logistic"])
+def test_a_rule_for_persons_that_is_forgotten_between_batches_is_caught(
+    name: str, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, changed = audited(SOUND[name], of_persons(SCHEMA, limit), rows=400), ROWS_PER_COUNTED * limit
+    assert faults(replay_of(made, changed=changed)) == []
+    honest = FirstRows.mark_next_rows
+
+    def forget(first: FirstRows, ids: Any) -> Any:
+        first._counted.clear()
+        return honest(first, ids)
+
+    monkeypatch.setattr(FirstRows, "mark_next_rows", forget)
+    assert "one person moves it" in faults(replay_of(made, changed=changed))[0]
+
+
+def noise_with(random_bytes_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let noise be drawn from other random bytes: `random_bytes_of` makes them from the right ones."""
+    honest = release.__dict__["add_noise"]
+
+    def other(mechanism: Mechanism, vector: Doubles, random_bytes: RandomBytes) -> Doubles:
+        drawn: Doubles = honest(mechanism, vector, random_bytes_of(random_bytes))
+        return drawn
+
+    monkeypatch.setattr(release, "add_noise", other)
+
+
+@pytest.mark.parametrize("name", ["auto", "bolton", "noisy-gd"])
+def test_random_bits_that_are_used_twice_within_a_draw_are_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = audited(SOUND[name])
+    noise_with(lambda read: lambda count: 2 * read(count // 2), monkeypatch)
+    assert "direction or the length of the noise" in " ".join(faults(replay_of(made, count=4)))
+
+
+@pytest.mark.parametrize("name", ["auto", "noisy-gd, centred"])
+def test_random_bits_that_are_used_for_two_releases_are_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, draws = audited(SOUND[name]), [0]
+    assert (replay_of(made, count=6).repeated, replay_of(made, count=6).reused) == (0, 0)
+
+    def every_second(read: RandomBytes) -> RandomBytes:
+        draws[0] += 1
+        again = random.Random(draws[0] // 2)
+        return lambda count: read(count) and again.randbytes(count)
+
+    with monkeypatch.context() as planted:
+        noise_with(every_second, planted)
+        found = replay_of(made, count=6)
+        assert found.repeated > 0
+    kept: list[bytes] = []
+
+    def keep(read: RandomBytes) -> RandomBytes:
+        kept.append(kept.pop() if len(kept) and len(kept[0]) else read(1 << 16))
+        return lambda count: kept[0][:count]
+
+    noise_with(keep, monkeypatch)
+    assert replay_of(made, count=6).reused > 0
+
+
+def test_a_report_tells_that_random_bits_were_used_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    claim = planned(SOUND["bolton"], SCHEMA, rows=100)
+    assert not audit(*claim, trials=100).broken
+    monkeypatch.setattr(release, "system_bytes", lambda count: b"12345678" * (count // 8))
+    found = audit(*claim, trials=100)
+    assert found.broken
+    assert ("random bits", "47 draws have the noise of another") in [(one.what, one.found) for one in found.findings]
+    assert found.to_dict()["repeated_draws"] == 47
+
+
+def test_noise_that_is_the_same_in_each_scan_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    claim, honest, drawn = planned(SCANS, SCHEMA, rows=100), release.release_gradient, list[Doubles]()
+
+    def once(sums: Doubles, certificate: Certificate, randomness: Randomness, *, scan: int) -> Doubles:
+        if scan == 0:
+            drawn[:] = [honest(np.zeros_like(sums), certificate, randomness, scan=scan)]
+        return sums + drawn[0]
+
+    monkeypatch.setattr(noisy_gd, "release_gradient", once)
+    found = audit(*claim, trials=100)
+    assert found.broken
+    assert found.findings[0].found == "noise was drawn 48 times in 48 trainings, not 26 in each"
+    monkeypatch.undo()
+    seeds = iter(range(10**6))
+    noise_with(lambda read: read and random.Random(next(seeds) // 26).randbytes, monkeypatch)
+    assert "the same noise was drawn twice" in faults(replay_of(make_subject(*claim), count=3))
+
+
+def test_noise_that_is_not_a_number_is_caught() -> None:
+    found = replay_of(audited(SOUND["bolton"]), count=3)
+    found.stages[0].noises[0][0] = np.nan
+    assert "the noise is not finite" in faults(found)
+
+
 def test_audits_at_once_leave_noise_as_it_was() -> None:
     original, made = vars(release)["add_noise"], audited(SCANS, rows=50)
     audits = [threading.Thread(target=replay_of, args=(made,), kwargs={"count": 3}) for _ in range(4)]
@@ -378,6 +474,48 @@ def test_a_model_is_audited_from_its_file_with_pictures(tmp_path: Path) -> None:
     assert "true positive rate" in picture.read_text()
 
 
+@pytest.mark.parametrize("name", ["auto", "noisy-gd, centred", "bolton"])
+def test_wide_tables_are_replayed_with_fewer_features(name: str) -> None:
+    columns = (
+        Vector("scan", 700, -1.0, 1.0),
+        Categorical("town", tuple(range(300))),
+        *(Numeric(f"n{number}", 0, 1) for number in range(900)),
+        TimePart("seen", "hour"),
+    )
+    schema, certificate = planned(SOUND[name], replace(SCHEMA, columns=columns), rows=4000)
+    made = make_subject(schema, certificate)
+    assert certificate.problem.dims == 1925
+    assert 90 < made.certificate.problem.dims == made.schema.dims <= 100
+    assert {type(column) for column in made.schema.columns} == {type(column) for column in columns}
+    found = replay_of(made, count=4)
+    assert (found.leaks, found.unstated, faults(found)) == (0, 0, [])
+
+
+def test_declared_centres_and_projections_are_reduced_with_their_features() -> None:
+    centers = tuple(np.linspace(-1, 1, 400).tolist())
+    schema = Schema(
+        Classes("y", (0, 1)),
+        (Vector("x", 398, -1.0, 1.0), Numeric("a", 0, 1), Numeric("b", 0, 1)),
+        projection=Projection(150, 3),
+        standardization=Standardization(centers, (1.0,) * 400, 3.0),
+    )
+    made = audited(Settings(epsilon=1.0, algorithm="bolton", passes=1), schema, rows=50)
+    assert made.schema.standardization is not None
+    kept = [place for place, center in enumerate(centers) if center in made.schema.standardization.centers]
+    assert kept == [0, *range(2, 2 + made.schema.columns[1].rule.feature_count)]
+    assert made.certificate.problem.dims == made.schema.dims == made.schema.encoded_dims <= 100
+    assert faults(replay_of(made, count=3)) == []
+
+
+def test_the_size_of_a_replay_is_told() -> None:
+    asked = "audit --rows 20 --features 300 --epsilon 1 --algorithm bolton --passes 1 --trials 100"
+    done = CliRunner().invoke(main, asked)
+    assert done.exit_code == 0, done.output
+    assert "Replayed with 100 features instead of 300, the noise planned again." in done.output
+    told = json.loads(CliRunner().invoke(main, f"{asked} --json").output)
+    assert (told["features"], told["replayed_features"], told["replayed_rows"]) == (300, 100, 20)
+
+
 def test_a_broken_claim_is_told_and_the_exit_code_is_1() -> None:
     asked = "audit --rows 2000 --features 4 --epsilon 1 --algorithm bolton --regularization 0.01 --analysis paper"
     done = CliRunner().invoke(main, [*asked.split(), "--trials", "1000", "--json"])
@@ -395,8 +533,51 @@ def test_what_claims_nothing_is_not_audited() -> None:
         audited(Settings(epsilon=None, algorithm="bolton"))
 
 
+class Steep(Logistic):
+    """A loss that only this test knows, with the number of another in C."""
+
+    name = "steep"
+
+    def slopes(self, scores: Doubles, label: int, *, positive: int) -> Doubles:
+        return 3.0 * super().slopes(scores, label, positive=positive)
+
+
+class Impostor(Steep):
+    name = "logistic"
+
+
+@pytest.mark.parametrize("name", ["objective, logistic", "bolton", "noisy-gd"])
+@pytest.mark.parametrize("loss", [Steep(), Impostor()], ids=["unknown", "named as another"])
+def test_an_unknown_loss_is_refused(name: str, loss: Loss) -> None:
+    schema, certificate = planned(SOUND[name], SCHEMA, rows=60)
+    event: Any = certificate.training
+    unknown = replace(certificate, spent=replace(event, problem=replace(event.problem, loss=loss)))
+    with pytest.raises(ParameterError, match="an audit must be of a loss among logistic, margin, huber, multinomial"):
+        audit(schema, unknown, trials=100)
+
+
 @pytest.mark.parametrize(("hits", "trials"), [(0, 50), (1, 50), (25, 50), (50, 50), (300, 40_000), (39_000, 40_000)])
 def test_bounds_of_rates_are_those_of_scipy(hits: int, trials: int) -> None:
     low, high = rate_bounds(hits, trials, mistake=0.0005)
     assert low == pytest.approx(stats.beta.ppf(0.0005, hits, trials - hits + 1) if hits else 0.0, rel=1e-6)
     assert high == pytest.approx(stats.beta.ppf(0.9995, hits + 1, trials - hits) if hits < trials else 1.0, rel=1e-6)
+
+
+@pytest.mark.parametrize("shape", [1, 10, 100, 125, 126, 200, 500, 1000, 2000, 4000])
+def test_the_gamma_distribution_is_that_of_scipy(shape: int) -> None:
+    at = np.concatenate([[0.0, 0.5 * shape, 2.0 * shape], shape + np.array([-4.0, -1.0, 0.0, 1.0, 4.0]) * shape**0.5])
+    at = at[at >= 0]
+    assert gamma_cdf(shape)(at) == pytest.approx(stats.gamma(shape).cdf(at), abs=1e-11)
+
+
+@pytest.mark.parametrize("kind", ["spherical", "gaussian"])
+def test_isotropic_noise_is_told_from_noise_that_is_not(kind: str) -> None:
+    made = np.random.default_rng(5)
+    normals = made.standard_normal((3000, 3))
+    lengths = made.gamma(3, 1.0, 3000) if kind == "spherical" else np.linalg.norm(normals, axis=1)
+    sound = lengths[:, None] * normals / np.linalg.norm(normals, axis=1, keepdims=True)
+    assert not rejects_isotropic(sound, kind=kind, mistake=1e-4)
+    longer = sound * np.where(sound[:, :1] > 0, 1.3, 0.7)  # where one coordinate is positive
+    later = np.where(np.roll(lengths > np.median(lengths), 1)[:, None], np.abs(sound), sound)
+    for planted in (0.9 * sound, longer, later, np.sort(sound, axis=1), sound * [1, 1, 0.8]):
+        assert rejects_isotropic(planted, kind=kind, mistake=1e-4)

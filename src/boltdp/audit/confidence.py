@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import lru_cache
+from itertools import combinations
 from statistics import NormalDist
 
 import numpy as np
@@ -79,19 +80,53 @@ def rejects_distribution(sample: Doubles, distribution: Callable[[Doubles], Doub
     return gap > math.sqrt(math.log(2.0 / mistake) / (2.0 * len(ordered)))
 
 
+def rejects_isotropic(sample: Doubles, *, kind: str, mistake: float) -> bool:
+    """Whether tests at level `mistake` reject that a sample is of spherical or Gaussian noise of scale 1.
+
+    The norm has a known distribution. The angle of any two coordinates is uniform, whatever the norm is, and whatever
+    the norm of the draw before was.
+
+    >>> normals = np.random.default_rng(1).standard_normal((1000, 2))
+    >>> [rejects_isotropic(one, kind="gaussian", mistake=1e-3) for one in (normals, np.abs(normals))]
+    [False, True]
+    """
+    dimensions, norms = sample.shape[1], np.linalg.norm(sample, axis=1)
+    # Half the squared norm of normals in d dimensions has the shape d/2.
+    sizes, shape = (norms, dimensions) if kind == "spherical" else (norms**2 / 2.0, dimensions / 2.0)
+    long = norms > np.median(norms)
+    after_long = np.concatenate([[False], long[:-1]])
+    groups = [long, ~long, after_long, ~after_long]
+    planes = list(combinations(range(dimensions), 2))
+    mistake /= 1 + len(planes) * len(groups)
+    if rejects_distribution(sizes, gamma_cdf(shape), mistake=mistake):
+        return True
+    turns = [np.arctan2(sample[:, i], sample[:, j]) / (2.0 * math.pi) + 0.5 for i, j in planes]
+    return any(rejects_distribution(turn[group], np.asarray, mistake=mistake) for turn in turns for group in groups)
+
+
 def normal_cdf(at: Doubles) -> Doubles:
     """Return the standard normal distribution function at each of some points."""
     return np.array([NormalDist().cdf(one) for one in at.tolist()])
 
 
-def gamma_cdf(shape: int) -> Callable[[Doubles], Doubles]:
-    """Return the gamma distribution function: of the norm of spherical noise of scale 1 in `shape` dimensions."""
+def gamma_cdf(shape: float) -> Callable[[Doubles], Doubles]:
+    """Return the gamma distribution function: of the norm of spherical noise of scale 1 in `shape` dimensions.
 
-    def function(at: Doubles) -> Doubles:
-        with precision(128):
-            return np.array([float(arb(one).gamma_lower(arb(shape), regularized=1)) for one in at.tolist()])
+    >>> float(gamma_cdf(1)(np.array([math.log(2.0)]))[0])
+    0.5
+    """
+    return lambda at: np.array([_gamma_cdf(shape, one) for one in at.tolist()])
 
-    return function
+
+def _gamma_cdf(shape: float, at: float) -> float:
+    """Return the gamma distribution function to within 1e-12, although its series cancels in high dimensions."""
+    bits = 64
+    while True:
+        with precision(bits):
+            enclosed = arb(at).gamma_lower(arb(shape), regularized=1)
+        if enclosed.rad() < 1e-12:
+            return float(enclosed)
+        bits *= 2
 
 
 def _beta_cdf(at: float, a: int, b: int) -> float:

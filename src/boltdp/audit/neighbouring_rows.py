@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
 from boltdp.encoding.plan import BoundedRule, NumberListRule, NumberRule, RuleVisitor, TimePartRule, ValueRule
 from boltdp.kernel.packed_rows import source_position
-from boltdp.schema.schema import Schema
+from boltdp.schema.columns import COLUMN_KINDS, Column
+from boltdp.schema.schema import Categorical, Schema, Vector
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,6 +29,8 @@ YEAR = datetime(2018, 1, 1)
 OUTSIDE = 1e6
 #: Number of distinct rows among those that both tables share.
 SHARED_ROWS = 12
+#: Number of batches in which an engine reads a table: what it remembers of one must hold for the next.
+BATCHES = 7
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,10 @@ class Pair:
                 ids = np.arange(rows)
                 ids[list(self.places)] = -1
                 table = table.append_column(schema.person_id, pa.array(ids))
-            tables.append(table)
+            size = -(-rows // BATCHES)
+            tables.append(
+                pa.concat_tables([table.slice(start, size).combine_chunks() for start in range(0, rows, size)])
+            )
         return tables[0], tables[1]
 
 
@@ -113,6 +120,55 @@ def generate_pairs(schema: Schema, rows: int, *, seed: int, changed: int = 1) ->
         one, two, three = (Row(kinds[random.integers(len(kinds))], label) for label in labels)
         shared = three if random.random() < 0.5 else None
         yield Pair(one, two, shared, choose_places(), int(random.integers(2**32)))
+
+
+def reduce_schema(schema: Schema, features: int) -> Schema:
+    """Return the schema with columns of every kind and at most `features` features; unchanged if it has no more.
+
+    Lists of numbers and categories are shortened.
+
+    >>> from boltdp.schema.schema import Classes, Numeric
+    >>> columns = Vector("scan", 5000, 0, 1), Numeric("age", 0, 100), Categorical("town", tuple(range(800)))
+    >>> [column.rule.feature_count for column in reduce_schema(Schema(Classes("y", (0, 1)), columns), 101).columns]
+    [1, 49, 50]
+    """
+    left = features - schema.intercept
+    if schema.encoded_dims <= features:
+        return schema
+    kinds = [[place for place, column in enumerate(schema.columns) if type(column) is kind] for kind in COLUMN_KINDS]
+    in_turn = [place for turn in zip_longest(*kinds) for place in turn if place is not None]
+    kept: dict[int, Column] = {}
+    for number, place in enumerate(in_turn):
+        # Each kind that is still to come has its share of the features that are left.
+        share = left // max(1, sum(map(bool, kinds)) - number)
+        column = _shorten(schema.columns[place], share)
+        if column.rule.feature_count <= left:
+            kept[place], left = column, left - column.rule.feature_count
+    kept = kept or {0: schema.columns[0]}
+    standardization = schema.standardization
+    if standardization is not None:
+        mask = np.concatenate(
+            [
+                np.arange(column.rule.feature_count) < (kept[place].rule.feature_count if place in kept else 0)
+                for place, column in enumerate(schema.columns)
+            ]
+        )
+        centers, scales = (np.array(one)[mask] for one in (standardization.centers, standardization.scales))
+        standardization = replace(standardization, centers=tuple(centers.tolist()), scales=tuple(scales.tolist()))
+    columns, projection = tuple(kept[place] for place in sorted(kept)), schema.projection
+    dims = sum(column.rule.feature_count for column in columns) + schema.intercept
+    if projection is not None:
+        projection = replace(projection, dims=min(projection.dims, dims))
+    return replace(schema, columns=columns, standardization=standardization, projection=projection)
+
+
+def _shorten(column: Column, features: int) -> Column:
+    """Return a list of numbers or categories with at most this number of features, but at least one."""
+    if isinstance(column, Vector):
+        return replace(column, length=min(column.length, max(features, 1)))
+    if isinstance(column, Categorical):
+        return replace(column, categories=column.categories[: max(features, 1)])
+    return column
 
 
 class _ColumnMaker(RuleVisitor[tuple[list[Any], Any]]):

@@ -2,8 +2,9 @@
 
 A first run records the input and the output of each release. A second run, on the neighbouring table, gets the same
 outputs, whatever its inputs are. Then
-- the inputs of each release must differ by at most the sensitivity that its noise is calibrated to, and
-- the trained models must be equal to the last bit: else a number bypasses the releases.
+- the inputs of each release must differ by at most the sensitivity that its noise is calibrated to,
+- the trained models must be equal to the last bit: else a number bypasses the releases, and
+- the noise must be that which is stated, drawn as often as stated, from random bits that are used once.
 
 This is adaptive composition as in the proofs: each release is compared given all earlier outputs. The first release of
 objective perturbation, its linear term, has no input: the term with which the second run finds the weights of the first
@@ -18,14 +19,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from boltdp._arrays import Doubles
 from boltdp.algorithms import get_algorithm
-from boltdp.audit.confidence import gamma_cdf, normal_cdf, rejects_distribution
+from boltdp.audit.confidence import gamma_cdf, normal_cdf, rejects_distribution, rejects_isotropic
 from boltdp.audit.neighbouring_rows import ORDER, Pair
 from boltdp.audit.subject import Stage, Subject
 from boltdp.context import Context
@@ -45,6 +47,10 @@ if TYPE_CHECKING:
 AddNoise: TypeAlias = Callable[[Mechanism, Doubles, RandomBytes], Doubles]
 #: Tolerance of ratios, for rounding.
 ROUNDING = 1e-9
+#: Bytes of random bits that are compared: of N words, two are equal by chance with a probability below N^2 / 2^65.
+WORD = 8
+#: Further draws of each noise, and their dimensions.
+SAMPLED, SAMPLED_DIMENSIONS = 3_000, 3
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,11 @@ class Draw:
     noise: Mechanism
     vector: Doubles
     released: Doubles
+    bits: bytes = b""  #: all random bytes that were read for it
+
+    @property
+    def scaled_noise(self) -> Doubles:
+        return (self.released - self.vector) / self.noise.scale
 
 
 @dataclass(frozen=True)
@@ -64,6 +75,12 @@ class Limit:
     name: str
     noise: Mechanism
     sensitivity: float
+    scans: int = 1  #: releases of a model in each training
+
+    @property
+    def draws(self) -> int:
+        """The number of draws in each training of all models."""
+        return self.scans * self.stage.model_count
 
     @property
     def privacy_unit(self) -> str:
@@ -87,6 +104,12 @@ class ReplayedRelease:
     ratio: float = 0.0  #: the largest distance of inputs, in sensitivities
     worst: Pair | None = None
     noises: list[Doubles] = field(default_factory=list)  #: in scales of the noise
+    sample: Doubles | None = None  #: further draws in few dimensions, in the same scales
+
+    @property
+    def draws_differ(self) -> bool:
+        """Whether noise was drawn more or less often than stated."""
+        return len(self.noises) != self.pairs * self.limit.draws
 
     def faults(self, *, mistake: float) -> list[str]:
         """List what contradicts the claim, in words; `mistake` is the probability that a test rejects correct noise."""
@@ -94,17 +117,25 @@ class ReplayedRelease:
         if self.ratio > 1.0 + ROUNDING:
             found.append(f"{self.limit.privacy_unit} moves it {self.ratio:.3g} times as far as the noise is for")
         drawn = np.array(self.noises)
+        if self.draws_differ:
+            found.append(
+                f"noise was drawn {len(drawn):,} times in {self.pairs} trainings, not {self.limit.draws:,} in each"
+            )
         if len(drawn) < 2:
             return found
-        if len(np.unique(drawn.round(9), axis=0)) < len(drawn):
+        if not np.isfinite(drawn).all():
+            found.append("the noise is not finite")
+        elif count_repeated(drawn):
             found.append("the same noise was drawn twice")
         elif (np.abs(drawn).max(axis=0) < 1e-9).any():
             found.append("some of the numbers had no noise")
         elif noise.kind == "gaussian":
-            if rejects_distribution(drawn.ravel(), normal_cdf, mistake=mistake):
+            if rejects_distribution(drawn.ravel(), normal_cdf, mistake=mistake / 2):
                 found.append("the noise is not as stated")
-        elif rejects_distribution(np.linalg.norm(drawn, axis=1), gamma_cdf(noise.dimensions), mistake=mistake):
+        elif rejects_distribution(np.linalg.norm(drawn, axis=1), gamma_cdf(noise.dimensions), mistake=mistake / 2):
             found.append("the noise is not as long as stated")
+        if self.sample is not None and rejects_isotropic(self.sample, kind=noise.kind, mistake=mistake / 2):
+            found.append("the direction or the length of the noise is not as stated, or depends on the other")
         return found
 
 
@@ -115,6 +146,27 @@ class Replay:
     stages: list[ReplayedRelease]
     leaks: int = 0  #: pairs of tables whose models differ in more than the releases
     unstated: int = 0  #: releases that the certificate does not mention
+    words: list[npt.NDArray[np.uint64]] = field(default_factory=list)  #: random bits that were read for each draw
+    missing: int = 0  #: words that draws should have read and have not: at least one for each dimension
+
+    @property
+    def reused(self) -> int:
+        """The number of words of random bits that were used again, for the same draw or another."""
+        words = np.concatenate([np.empty(0, np.uint64), *self.words])
+        return self.missing + len(words) - len(np.unique(words))
+
+    @property
+    def repeated(self) -> int:
+        """The number of draws with the noise of another draw, of the same release or another, up to its scale."""
+        by_dimensions: dict[int, list[Doubles]] = {}
+        for one in self.stages:
+            by_dimensions.setdefault(one.limit.noise.dimensions, []).extend(one.noises)
+        return sum(count_repeated(np.array(noises)) for noises in by_dimensions.values() if noises)
+
+
+def count_repeated(drawn: Doubles) -> int:
+    """Return how many draws are equal to an earlier one; 0 in one dimension, where a few are equal by chance."""
+    return 0 if drawn.shape[1] == 1 else len(drawn) - len(np.unique(drawn.round(8), axis=0))
 
 
 def replay_pairs(subject: Subject, pairs: Sequence[Pair], done: Callable[[int], None]) -> Replay:
@@ -124,7 +176,17 @@ def replay_pairs(subject: Subject, pairs: Sequence[Pair], done: Callable[[int], 
     for number, pair in enumerate(pairs):
         _compare_runs(subject, pair, found, by_noise)
         done(number + 1)
+    for one in found.stages:
+        one.sample = _sample_noise(one.limit.noise)
     return found
+
+
+def _sample_noise(noise: Mechanism) -> Doubles:
+    """Draw the noise in `SAMPLED_DIMENSIONS`, in its scales: its sampler is the same in any number of dimensions."""
+    few, zeros = replace(noise, dimensions=SAMPLED_DIMENSIONS), np.zeros(SAMPLED_DIMENSIONS)
+    add_noise: AddNoise = vars(release)["add_noise"]
+    stream = release.Randomness().stream()
+    return np.array([add_noise(few, zeros, stream) for _ in range(SAMPLED)]) / noise.scale
 
 
 def _compare_runs(subject: Subject, pair: Pair, found: Replay, by_noise: dict[Mechanism, ReplayedRelease]) -> None:
@@ -136,6 +198,9 @@ def _compare_runs(subject: Subject, pair: Pair, found: Replay, by_noise: dict[Me
     )
     if not same or first.model != second.model:
         found.leaks += 1
+    for draw in first.draws:
+        found.words.append(np.frombuffer(draw.bits, np.uint64, len(draw.bits) // WORD))
+        found.missing += max(draw.noise.dimensions - len(found.words[-1]), 0)
     for before, after in zip(first.draws, second.draws, strict=False):
         stage = by_noise.get(before.noise)
         if stage is None:
@@ -144,7 +209,7 @@ def _compare_runs(subject: Subject, pair: Pair, found: Replay, by_noise: dict[Me
         ratio = float(np.linalg.norm(after.vector - before.vector)) / stage.limit.sensitivity
         if ratio > stage.ratio or stage.worst is None:
             stage.ratio, stage.worst = max(ratio, stage.ratio), pair
-        stage.noises.append((before.released - before.vector) / before.noise.scale)
+        stage.noises.append(before.scaled_noise)
     for stage in by_noise.values():
         stage.pairs += 1
 
@@ -161,8 +226,14 @@ def _record_run(subject: Subject, table: pa.Table) -> _Run:
     draws: list[Draw] = []
 
     def record(honest: AddNoise, noise: Mechanism, vector: Doubles, random_bytes: RandomBytes) -> Doubles:
-        released = honest(noise, vector, random_bytes)
-        draws.append(Draw(noise, vector.copy(), released.copy()))
+        read: list[bytes] = []
+
+        def read_bytes(count: int) -> bytes:
+            read.append(random_bytes(count))
+            return read[-1]
+
+        released = honest(noise, vector, read_bytes)
+        draws.append(Draw(noise, vector.copy(), released.copy(), b"".join(read)))
         return released
 
     with intercept_noise(record), _prepare_table(subject, table) as (prepared, train):

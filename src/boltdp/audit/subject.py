@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from boltdp.algorithms import ALGORITHMS
+from boltdp.audit.neighbouring_rows import reduce_schema
 from boltdp.errors import ParameterError
+from boltdp.losses import LOSSES, Loss
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import (
@@ -24,8 +26,8 @@ from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.privacy.events.selection import Selection, SelectionAmongTrained
 from boltdp.schema.schema import Schema
 
-#: Maximum number of rows of a replayed training: a larger training is planned again for this many.
-MAX_ROWS = 2000
+#: Maximum numbers of rows and features of a replayed training: a larger training is planned again for these.
+MAX_ROWS, MAX_FEATURES = 2000, 100
 
 AuditedEvent: TypeAlias = NoisyMoments | Training
 
@@ -47,7 +49,7 @@ class Stage:
 class Subject:
     """A training that can be run on synthetic rows: a schema, a certificate for that many rows, and its stages."""
 
-    schema: Schema
+    schema: Schema  #: with at most MAX_FEATURES features
     certificate: Certificate
     replayed_stages: tuple[Stage, ...]  #: the stages of this certificate
     stages: tuple[Stage, ...]  #: the stages of the audited certificate, with its number of rows
@@ -59,7 +61,7 @@ class Subject:
 
 
 def make_subject(schema: Schema, certificate: Certificate) -> Subject:
-    """Return the training that audits a certificate: with the schema before standardization, and at most MAX_ROWS."""
+    """Return the training that audits a certificate: with the schema before standardization, and of limited size."""
     budget = certificate.budget
     if budget is None or certificate.seeded:
         raise ParameterError(
@@ -69,23 +71,29 @@ def make_subject(schema: Schema, certificate: Certificate) -> Subject:
     left_out: list[str] = []
     if schema.standardization is not None and schema.standardization.source == "private":
         schema = replace(schema, standardization=None)
-    schema = replace(schema, spent=None)
-    whole = _filter_event(certificate.spent, budget, left_out, rows=None)
-    few = _filter_event(certificate.spent, budget, [], rows=MAX_ROWS)
+    schema = reduce_schema(replace(schema, spent=None), MAX_FEATURES)
+    whole = _filter_event(certificate.spent, budget, left_out, replayed=None)
+    few = _filter_event(certificate.spent, budget, [], replayed=schema)
     stages, replayed = tuple(_list_stages(whole, budget)), tuple(_list_stages(few, budget))
     return Subject(schema, replace(certificate, spent=few), replayed, stages, tuple(left_out))
 
 
-def _filter_event(event: Event, budget: Budget, left_out: list[str], *, rows: int | None) -> Event:
-    """Return the event without the parts that the audit does not run, and for at most `rows` rows."""
+def _check_loss(loss: Loss) -> None:
+    """Raise ParameterError for a loss that the kernel does not have: it would run another one."""
+    if LOSSES.get(loss.name) is not type(loss):
+        raise ParameterError(f"an audit must be of a loss among {', '.join(LOSSES)}, got {loss.name!r}")
+
+
+def _filter_event(event: Event, budget: Budget, left_out: list[str], *, replayed: Schema | None) -> Event:
+    """Return the event without the parts that the audit does not run; with a schema, as it is replayed with that."""
 
     def filter_part(part: BudgetedEvent) -> BudgetedEvent:
         share = part.budget or budget
-        return BudgetedEvent(share, _filter_event(part.event, share, left_out, rows=rows))
+        return BudgetedEvent(share, _filter_event(part.event, share, left_out, replayed=replayed))
 
     match event:
         case NonPrivate():
-            return replace(event, spent=_filter_event(event.spent, budget, left_out, rows=rows))
+            return replace(event, spent=_filter_event(event.spent, budget, left_out, replayed=replayed))
         case Composition():
             kept = [part for part in event.parts if not is_schema_draft(part.event)]
             left_out += ["how the schema was found from the rows"] * (len(event.parts) - len(kept))
@@ -97,14 +105,27 @@ def _filter_event(event: Event, budget: Budget, left_out: list[str], *, rows: in
             return filter_part(event.trained[event.chosen]).event
         case Selection():
             # A selection on public rows costs nothing.
-            return _filter_event(event.inner, budget, left_out, rows=rows)
+            return _filter_event(event.inner, budget, left_out, replayed=replayed)
+        case NoisyMoments() if replayed is not None and replayed.encoded_dims - replayed.intercept < event.features:
+            return _resize_moments(event, budget, replayed)
         case NoisyMoments():
             return event
         case Training() if not isinstance(event, Noiseless):
-            if rows is None or event.problem.rows <= rows:
+            if replayed is None:
                 return event
-            return ALGORITHMS[event.algorithm].resize(event, budget, rows=rows, dims=event.problem.dims)
+            _check_loss(event.problem.loss)
+            rows, dims = min(event.problem.rows, MAX_ROWS), min(event.problem.dims, replayed.dims)
+            if (rows, dims) == (event.problem.rows, event.problem.dims):
+                return event
+            return ALGORITHMS[event.algorithm].resize(event, budget, rows=rows, dims=dims)
     raise ParameterError(f"an audit must be of events that it knows, got {event.kind!r}")
+
+
+def _resize_moments(event: NoisyMoments, budget: Budget, schema: Schema) -> NoisyMoments:
+    """Return the moments of the features of a schema, their noise calibrated again to the same budget."""
+    features, norm = schema.encoded_dims - schema.intercept, schema.feature_clip_norm
+    few = replace(event, features=features, numbers=schema.numeric_feature_count, clip_norm=norm, noise=None)
+    return few.calibrate_noise(budget, gaussian=event.noise is not None and event.noise.kind == "gaussian")
 
 
 def _list_stages(event: Event, budget: Budget) -> list[Stage]:

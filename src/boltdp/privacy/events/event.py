@@ -132,11 +132,11 @@ class Training(Event):
         return None
 
     @property
-    def noisy_vectors(self) -> tuple[tuple[str, Mechanism, float], ...]:
-        """The name, noise and sensitivity of each kind of vector with exact noise; noise in updates is not exact."""
+    def noisy_vectors(self) -> tuple[tuple[str, Mechanism, float, int], ...]:
+        """The name, noise, sensitivity and number of draws of each kind of vector with exact noise, unlike updates."""
         if self.release_noise is None or self.sensitivity is None:
             return ()
-        return (("weights", self.release_noise, self.sensitivity.total),)
+        return (("weights", self.release_noise, self.sensitivity.total, 1),)
 
 
 @dataclass(frozen=True)

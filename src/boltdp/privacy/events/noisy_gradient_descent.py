@@ -74,8 +74,9 @@ class NoisyGradients(Training):
         return self.noise
 
     @property
-    def noisy_vectors(self) -> tuple[tuple[str, Mechanism, float], ...]:
-        return (("sums of a scan", self.noise, gradient_sum_sensitivity(self.problem, self.clip).total),)
+    def noisy_vectors(self) -> tuple[tuple[str, Mechanism, float, int], ...]:
+        sensitivity = gradient_sum_sensitivity(self.problem, self.clip).total
+        return (("sums of a scan", self.noise, sensitivity, self.scans),)
 
     @property
     def derived(self) -> dict[str, Any]:

@@ -89,10 +89,10 @@ class ObjectivePerturbation(Training):
         return stopping_sensitivity(self.problem, self.linear)
 
     @property
-    def noisy_vectors(self) -> tuple[tuple[str, Mechanism, float], ...]:
+    def noisy_vectors(self) -> tuple[tuple[str, Mechanism, float, int], ...]:
         assert self.problem.loss.simplex is not None
         edge = math.sqrt(self.problem.loss.simplex.edge_squared)
-        return (("linear term", self.linear, 2.0 * self.problem.changed_rows * edge), *super().noisy_vectors)
+        return (("linear term", self.linear, 2.0 * self.problem.changed_rows * edge, 1), *super().noisy_vectors)
 
     @property
     def derived(self) -> dict[str, Any]:
