@@ -12,6 +12,7 @@ from boltdp._arrays import Doubles
 from boltdp.context import Context
 from boltdp.encoding.python_cells import matrix
 from boltdp.engines import use_source
+from boltdp.engines._data_frames import is_sparse
 from boltdp.engines.arrays import rows_of
 from boltdp.engines.base import Engine, scan_rows
 from boltdp.errors import show_hints
@@ -41,7 +42,7 @@ def _score(model: Model, source: Any, context: Context | None, options: dict[str
     with show_hints():
         if isinstance(source, list):
             source = matrix(source)
-        if isinstance(source, np.ndarray) or hasattr(source, "tocsr"):
+        if isinstance(source, np.ndarray) or is_sparse(source):
             source = rows_of(model.schema, source)
         with use_source(source, **options) as engine:
             margins = [*score_batches(model, engine, context)]
