@@ -6,6 +6,7 @@ import ipaddress
 import os
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,11 @@ def listening(process: psutil.Process) -> dict[str, list[str]]:
     """The addresses at which the programs of a process tree listen."""
     found: dict[str, list[str]] = {}
     for one in (process, *process.children(recursive=True)):
-        for connection in one.net_connections("inet"):
-            if connection.status == psutil.CONN_LISTEN:
-                found.setdefault(one.name(), []).append(connection.laddr.ip)
+        with suppress(psutil.NoSuchProcess):  # some end meanwhile, such as the watchdogs of kept blocks
+            name = one.name()
+            for connection in one.net_connections("inet"):
+                if connection.status == psutil.CONN_LISTEN:
+                    found.setdefault(name, []).append(connection.laddr.ip)
     return found
 
 
