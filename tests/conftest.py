@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,17 @@ settings.load_profile("boltdp")
 for _ignored, _usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(_ignored) is signal.SIG_IGN:
         signal.signal(_ignored, _usual)
+
+
+def _refuse_networks(event: str, arguments: tuple[Any, ...]) -> None:
+    """Let no test listen on a network: what it serves may be taken for rows of somebody."""
+    if event != "socket.bind" or not isinstance(arguments[1], tuple):
+        return
+    if arguments[1][0] not in ("127.0.0.1", "::1", "localhost"):
+        raise PermissionError(f"a test must listen on loopback or a Unix socket, got {arguments[1][0]!r}")
+
+
+sys.addaudithook(_refuse_networks)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

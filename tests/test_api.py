@@ -240,6 +240,12 @@ def test_probabilities_are_in_the_order_of_the_classes(model: Model) -> None:
     assert (np.array(CLASSES)[shares.argmax(axis=1)] == model.predict(PEOPLE)).all()
 
 
+def test_names_of_columns_are_not_taken_for_what_the_rows_are(model: Model) -> None:
+    """Attributes of a data frame are its columns."""
+    named = PEOPLE.assign(tocsr=1, dialect="x")
+    assert model.predict(named).tolist() == model.predict(PEOPLE).tolist()
+
+
 def test_no_rows_give_no_predictions(model: Model) -> None:
     assert model.predict(PEOPLE[:0]).shape == (0,)
     assert model.predict_proba(PEOPLE[:0]).shape == (0, 2)

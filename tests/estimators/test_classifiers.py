@@ -47,7 +47,8 @@ from boltdp import (
 )
 from boltdp.engines.in_memory import ArrayEngine, wrap_rows
 from boltdp.errors import DataError, ParameterError
-from boltdp.estimators.classifiers import CLASSES_READ, SEARCHED
+from boltdp.estimators.callers import SEARCHED
+from boltdp.estimators.classifiers import CLASSES_READ
 from boltdp.losses import HuberSVM
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import SEEDED

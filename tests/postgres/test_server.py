@@ -9,11 +9,15 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
+
 from boltdp.engines.postgres.local_server import Server, private_server
 
 #: Starts a server, says where, and waits to be killed.
 CALLER = """
 import sys, time
+import psutil
+
 from boltdp.engines.postgres.local_server import private_server
 with private_server(pg_config=sys.argv[1], extension=False) as server:
     print(server.folder, flush=True)
@@ -25,6 +29,14 @@ def test_server_is_removed_at_the_end(server: Server) -> None:
     with private_server(pg_config=server.pg_config, extension=False) as other:
         assert (other.folder / "data" / "postmaster.pid").is_file()
     assert not other.folder.exists()
+
+
+def test_server_listens_on_a_socket_that_only_its_user_can_reach(server: Server) -> None:
+    assert (server.folder / "run").stat().st_mode & 0o077 == 0
+    postmaster = psutil.Process(int((server.folder / "data" / "postmaster.pid").read_text().splitlines()[0]))
+    processes = (postmaster, *postmaster.children(recursive=True))
+    assert not [one for process in processes for one in process.net_connections("inet")]
+    assert (server.folder / "server.log").stat().st_mode & 0o077 == 0
 
 
 def test_server_is_removed_when_its_caller_is_killed(server: Server) -> None:

@@ -32,6 +32,8 @@ def connect_server(folder: Path, settings: Mapping[str, str] | None = None) -> I
         port = free.getsockname()[1]
     given = {
         "spark.connect.grpc.binding.port": str(port),
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
         "spark.ui.enabled": "false",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         **(settings or {}),

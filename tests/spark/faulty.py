@@ -85,6 +85,7 @@ def main(folder: Path, how: str) -> None:
     parts.mkdir()
     for number in range(4):
         pq.write_table(rows().slice(number * ROWS // 4, ROWS // 4), parts / f"{number}.parquet")
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"  # its processes listen there
     session = Session.open("local-cluster[2,1,1024]")
     plain = {name: getattr(executor_tasks, name) for names in TASKS.values() for name in names}
     for algorithm, names in TASKS.items():

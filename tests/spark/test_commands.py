@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
@@ -23,8 +24,22 @@ from boltdp.model import Model
 from boltdp.schema.schema import Classes, Numeric, Schema
 from boltdp.workflows.synthesize import synthesize
 from tests.spark.connect import connect_server
+from tests.spark.test_sockets import is_loopback, listening
 
 ROOT = Path(__file__).parents[2]
+#: Predicts for a DataFrame of Connect, any attribute of which is a column.
+PREDICT = """
+import sys
+import boltdp
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.remote(sys.argv[2]).getOrCreate()
+model = boltdp.Model.load(sys.argv[1])
+rows = spark.read.parquet(sys.argv[3])
+assert hasattr(rows, "tocsr")
+print(*model.predict(rows), sep="\\n")
+assert (model.predict_proba(rows).argmax(axis=1) == model.predict(rows)).all()
+spark.stop()
+"""
 TRAINED = ("--epsilon", 5, "--noise-seed", 1, "--seed", 2)
 
 
@@ -91,6 +106,7 @@ def test_rows_behind_a_connect_server_stay_there(folder: Path, tmp_path: Path) -
         command = [sys.executable, "-m", "boltdp.cli", *map(str, arguments)]
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr[-2000:]
+        assert ("warning: spark.authenticate is off in Spark" in done.stderr) == (address in arguments)
         return done.stdout
 
     with connect_server(tmp_path) as address:
@@ -100,7 +116,17 @@ def test_rows_behind_a_connect_server_stay_there(folder: Path, tmp_path: Path) -
             run("train", address, *table, "--schema", folder / "schema.toml", *TRAINED, *options, "-o", model)
             same_model(folder, model, *options)
         assert run("evaluate", model, address, *table) == run("evaluate", model, folder / "all.parquet")
-        assert run("predict", model, address, *table) == run("predict", model, folder / "all.parquet")
+        predicted = run("predict", model, folder / "all.parquet")
+        assert run("predict", model, address, *table) == predicted
+        done = subprocess.run(
+            [sys.executable, "-c", PREDICT, model, address, folder / "parts"],
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
+        assert done.stdout.split() == predicted.split()[1:], "after the name of the column"
+        assert all(map(is_loopback, listening(psutil.Process())["java"]))
 
 
 def test_what_is_not_there_is_told_and_nothing_else(spark: Any, tmp_path: Path) -> None:

@@ -12,31 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from boltdp.context import Context
 from boltdp.engines.spark import PreparedBlocks, SparkEngine, block_cache
-from boltdp.engines.spark.session import Session, silence_pyspark
+from boltdp.engines.spark.session import Session
 from boltdp.kernel.feature_sums import FeatureSums
 from boltdp.kernel.loss_derivatives import DerivativeSums
 from boltdp.losses import Logistic
 from boltdp.schema.schema import Classes, Numeric, Schema
 
 SCHEMA = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
-
-
-@pytest.fixture
-def directory(spark: Any) -> Path:
-    """Of the executor that the tests have."""
-
-    def where(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for _ in batches:
-            pass
-        yield pa.RecordBatch.from_pydict({"where": [block_cache.find_local_directory()]})
-
-    with silence_pyspark():
-        return Path(spark.range(0, 1, 1, 1).mapInArrow(where, "where string").collect()[0]["where"])
 
 
 @pytest.fixture

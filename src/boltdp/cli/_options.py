@@ -15,7 +15,7 @@ from click.shell_completion import CompletionItem
 from boltdp._files.outputs import OutputError, check_writable
 from boltdp._threads import count_processors
 from boltdp.algorithms import ALGORITHMS, AUTO
-from boltdp.cli._terminal import note, state_condition
+from boltdp.cli._terminal import note, state_condition, warn
 from boltdp.engines import open_source
 from boltdp.engines.registry import Where, find_engine
 from boltdp.errors import DataError, ParameterError
@@ -165,7 +165,11 @@ class Data:
     blocks: str | None = None
 
     def open(self, *, where: Where = "auto") -> Engine:
-        return open_source(self.source, table=self.table, query=self.query, spool=self.spool, where=where)
+        """Open the source, and warn of what else could read its rows."""
+        engine = open_source(self.source, table=self.table, query=self.query, spool=self.spool, where=where)
+        for one in engine.exposures:
+            warn(one)
+        return engine
 
     def state_query_condition(self) -> None:
         """Print the condition on a query, if there is one. It cannot be checked from the text of the query."""

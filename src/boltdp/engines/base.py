@@ -48,6 +48,11 @@ class Engine(ABC):
         """A phrase for where rows are prepared and passes run, such as "in Spark"."""
         return "in this process"
 
+    @property
+    def exposures(self) -> tuple[str, ...]:
+        """Sentences about who else could read the rows where they are, as far as the engine can see."""
+        return ()
+
     @abstractmethod
     def count(self) -> int:
         """Return the number of rows, m."""

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from boltdp.encoding import python_cells
-from boltdp.engines._frame_types import is_lazy_frame, is_table
+from boltdp.engines._frame_types import is_lazy_frame, is_sparse, is_table
 from boltdp.engines.base import Engine, check_names
 from boltdp.errors import DataError, quote_names
 from boltdp.schema.schema import Schema
@@ -72,7 +72,7 @@ class ArrayEngine(Engine):
         """
         name = getattr(y, "name", None)
         label = name if isinstance(name, str) and name else "label"
-        if hasattr(X, "iloc") and hasattr(X, "columns"):
+        if hasattr(type(X), "iloc") and hasattr(type(X), "columns"):
             return cls.from_pandas(X).with_column(label, y)
         if is_table(X):
             return cls.from_arrow(X).with_column(label, y)
@@ -187,7 +187,7 @@ _SPARSE = (_SparseVectors, _SparseNumbers)
 
 def wrap_rows(schema: Schema, X: Any) -> ArrayEngine:
     """Wrap X as an engine with the columns of a schema: those of a data frame by name, of an array by position."""
-    sparse = hasattr(X, "tocsr")
+    sparse = is_sparse(X)
     if isinstance(X, pa.Table):
         return ArrayEngine.from_arrow(X)
     if not isinstance(X, np.ndarray) and not sparse:

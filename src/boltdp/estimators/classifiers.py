@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import textwrap
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +15,6 @@ import numpy.typing as npt
 import pyarrow as pa
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.model_selection import FixedThresholdClassifier
 from sklearn.utils import check_random_state, validation
 from sklearn.utils.multiclass import check_classification_targets
 
@@ -26,7 +24,8 @@ from boltdp.encoding import python_cells
 from boltdp.engines._frame_types import is_table
 from boltdp.engines.base import check_names
 from boltdp.engines.in_memory import ArrayEngine, to_arrow_table, wrap_rows
-from boltdp.errors import DataError, ParameterError, check_number, describe_argument, show_hints
+from boltdp.errors import DataError, ParameterError, PrivacyWarning, check_number, describe_argument, show_hints
+from boltdp.estimators.callers import find_made_name, list_outside_reasons
 from boltdp.export.original_units import convert_to_original_units
 from boltdp.ledger import Account, Ledger, find_account
 from boltdp.model import Model as ReleasedModel
@@ -41,10 +40,10 @@ from boltdp.workflows.train import train
 #: The reason why a model is not private if its classes were not declared.
 CLASSES_READ = "the classes were read from the labels, which tells something about single rows; declare classes"
 
-#: The reason why a model is not private if `GridSearchCV`, `CalibratedClassifierCV` or the like fitted it.
-SEARCHED = (
-    "it was fitted inside a search or a cross-validation (calibration is one), and the guarantee covers neither "
-    "scores of private rows nor a choice by them; use PrivateGridSearch, or search on public rows"
+#: The warning if columns have names that transformers give them; it does not depend on the rows.
+MADE_NAME = (
+    "the column {!r} has the name of one that scikit-learn made: if that was fitted on private rows, the guarantee "
+    "does not cover what it learned from them; declare bounds and categories of the original columns instead"
 )
 
 #: The warning on every fit without bounds and clip_norm; it does not depend on the rows.
@@ -125,7 +124,12 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise DataError(f"{type(self).__name__} requires y to be passed, but the target y is None")
         given, y = y, _convert_labels(y)
         validation.check_consistent_length(X, y)
-        reasons: tuple[str, ...] = (SEARCHED,) if self.epsilon is not None and _is_inside_search() else ()
+        reasons: tuple[str, ...] = ()
+        if self.epsilon is not None and schema is None:
+            reasons = list_outside_reasons()
+            made = find_made_name(getattr(self, "feature_names_in_", ()))
+            if made is not None:
+                warnings.warn(MADE_NAME.format(made), PrivacyWarning, stacklevel=3)
         if schema is None:
             name, schema = getattr(given, "name", None), self._load_schema()
             if schema is not None:
@@ -185,9 +189,9 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             check_names([str(name) for name in X.columns])
         named = self.schema is not None or self._has_named_columns
         lenient = {"ensure_all_finite": False, "ensure_min_samples": 2 if reset else 1}
-        if not hasattr(X, "iloc") and is_table(X):
+        if not _is_data_frame(X) and is_table(X):
             X = to_arrow_table(X)
-        if isinstance(X, pa.Table) or (named and hasattr(X, "iloc")):
+        if isinstance(X, pa.Table) or (named and _is_data_frame(X)):
             X = validation.validate_data(self, X, reset=reset, skip_check_array=True)  # checks the names
             return X if named else validation.check_array(_convert_table(X), dtype=np.float64, **lenient)
         # A warning about overflow would reveal that a row has such a value.
@@ -394,24 +398,8 @@ class PrivateHuberSVM(_PrivateClassifier):
         return super()._make_settings(loss="huber", loss_parameter=check_number(self.width, "width"), **fixed)
 
 
-def _is_inside_search() -> bool:
-    """Return whether a caller is scikit-learn's model selection or calibration, which use scores of the rows.
-
-    A FixedThresholdClassifier does not count: it fits once, on all rows, and computes no scores.
-    """
-    frame = sys._getframe()
-    while frame.f_back is not None:
-        frame = frame.f_back
-        module = frame.f_globals.get("__name__", "")
-        if module.startswith(("sklearn.model_selection.", "sklearn.calibration")) and not isinstance(
-            frame.f_locals.get("self"), FixedThresholdClassifier
-        ):
-            return True
-    return False
-
-
 def _is_data_frame(X: Any) -> bool:
-    return hasattr(X, "iloc") and hasattr(X, "columns")
+    return hasattr(type(X), "iloc") and hasattr(type(X), "columns")
 
 
 def _convert_numbers(X: Any, *, warn: bool) -> Any:

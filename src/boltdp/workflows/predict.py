@@ -12,6 +12,7 @@ from boltdp._arrays import Doubles
 from boltdp.context import Context
 from boltdp.encoding.python_cells import to_matrix
 from boltdp.engines import use_source
+from boltdp.engines._frame_types import is_sparse
 from boltdp.engines.base import Engine, scan_rows
 from boltdp.engines.in_memory import wrap_rows
 from boltdp.errors import show_hints
@@ -41,7 +42,7 @@ def _compute_margins(model: Model, source: Any, context: Context | None, options
     with show_hints():
         if isinstance(source, list):
             source = to_matrix(source)
-        if isinstance(source, np.ndarray) or hasattr(source, "tocsr"):
+        if isinstance(source, np.ndarray) or is_sparse(source):
             source = wrap_rows(model.schema, source)
         with use_source(source, **options) as engine:
             margins = [*score_batches(model, engine, context)]

@@ -105,6 +105,10 @@ class SparkEngine(Engine):
     def where(self) -> str:
         return "in Spark"
 
+    @property
+    def exposures(self) -> tuple[str, ...]:
+        return self._session.exposures
+
     def count(self) -> int:
         if self._count is None:
             self._count = int(self._session.ask(self._frame.count, "the rows cannot be counted"))

@@ -27,7 +27,16 @@ from boltdp.errors import BoltdpError, DataError, make_printable, require
 T = TypeVar("T")
 
 #: Settings of a session that is opened here, unless set in PYSPARK_SUBMIT_ARGS.
-SETTINGS = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
+SETTINGS = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
+#: Further ones if all of Spark runs on this machine: its ports, which serve rows, are not on the network.
+LOCAL_SETTINGS = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.authenticate": "true",
+    "spark.network.crypto.enabled": "true",
+}
+#: Settings each of which encrypts the connections between the processes of Spark.
+ENCRYPTION = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled", "spark.authenticate.enableSaslEncryption")
 #: Reported reasons by patterns of Spark's messages: they concern the cluster, never rows.
 REASONS = {
     r"No module named '?boltdp": "the executors have no boltdp",
@@ -51,9 +60,28 @@ class Session:
     @cached_property
     def _encrypted(self) -> bool:
         """Whether Spark encrypts its files; files of the block cache would not be encrypted."""
-        name = "spark.io.encryption.enabled"
-        value = self.ask(lambda: self.spark.conf.get(name, "false"), "the settings of Spark cannot be read")
-        return str(value).lower() == "true"
+        return self._is_on("spark.io.encryption.enabled")
+
+    def _is_on(self, *names: str) -> bool:
+        """Return whether at least one of the settings is true."""
+
+        def read() -> list[str]:
+            # A classic session may hold values that its running processes do not have.
+            conf = self.spark.conf if is_connect(self.spark) else self.spark.sparkContext.getConf()
+            return [str(conf.get(name, "false")) for name in names]
+
+        values = self.ask(read, "the settings of Spark cannot be read")
+        return any(value.lower() == "true" for value in values)
+
+    @cached_property
+    def exposures(self) -> tuple[str, ...]:
+        """Sentences about who else could read the rows in Spark, by its settings."""
+        found = []
+        if not self._is_on("spark.authenticate"):
+            found.append("spark.authenticate is off in Spark: whoever reaches its ports can read the rows")
+        if not self._is_on(*ENCRYPTION):
+            found.append(f"{ENCRYPTION[0]} is off in Spark: whoever watches its network can read the rows")
+        return tuple(found)
 
     @property
     def memory_bytes(self) -> int:
@@ -68,6 +96,7 @@ class Session:
     def open(cls, address: str) -> Session:
         """Open a session of a master (local[2], spark://host:7077, yarn) or a Connect server (sc://host:15002)."""
         require("spark", "reading from Spark")
+        from pyspark import SparkContext
         from pyspark.sql import SparkSession
 
         remote = address.startswith("sc://")
@@ -76,15 +105,18 @@ class Session:
         if address.startswith("local"):
             # The default of Spark is the python3 on the PATH.
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        with _keep_signals(), silence_pyspark():
-            owned = SparkSession.getActiveSession() is None
+        with _keep_signals(), silence_pyspark(), _hide_files():
+            # The active session is that of this thread, the context that of the process.
+            owned = SparkSession.getActiveSession() is None and (remote or SparkContext._active_spark_context is None)
+            # A "local-cluster", which is for tests of Spark, has a network of its own.
+            local = re.fullmatch(r"local(\[.*\])?", address) is not None
             failed = False
             try:
                 builder = SparkSession.builder
                 builder = builder.remote(address) if remote else builder.master(address)
                 arguments = os.environ.get("PYSPARK_SUBMIT_ARGS", "")
-                for name, value in SETTINGS.items():
-                    if not remote and name not in arguments:
+                for name, value in (SETTINGS | (LOCAL_SETTINGS if local else {})).items():
+                    if owned and not remote and f"{name}=" not in arguments:
                         builder = builder.config(name, value)
                 spark = builder.getOrCreate()
                 spark.sql("SELECT 1").collect()
@@ -156,6 +188,21 @@ def silence_pyspark() -> Iterator[None]:
         finally:
             for logger, disabled in zip(loggers, before, strict=True):
                 logger.disabled = disabled
+
+
+@contextmanager
+def _hide_files() -> Iterator[None]:
+    """Let processes started meanwhile create files that only this user can read, as Spark's files contain rows."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def is_connect(spark: Any) -> bool:
+    """Return whether a session is one of Spark Connect."""
+    return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 
 @contextmanager
