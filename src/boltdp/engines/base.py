@@ -81,6 +81,12 @@ class Engine(ABC):
             for batch in batches:
                 yield pa.RecordBatch.from_arrays([batch.column(name) for name in names], names)
 
+    def batches_with_persons(
+        self, columns: Sequence[str], person_id: str, *, parse: Mapping[str, Kind] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield batches of `columns` followed by values that are equal for the rows of one person."""
+        return self.batches_keeping(columns, [person_id], parse=parse)
+
     def slice(self, start: int, stop: int) -> Engine:
         """Return the rows at positions start to stop - 1, as a view that ends with this engine."""
         return Slice(self, start, stop)
@@ -247,12 +253,20 @@ def scan_rows_keeping(
 
 
 def _read_batches(
-    engine: Engine, schema: Schema, context: Context, *, label: bool = True, keep: Sequence[str] = ()
+    engine: Engine,
+    schema: Schema,
+    context: Context,
+    *,
+    label: bool = True,
+    keep: Sequence[str] = (),
+    person_id: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield batches of the source columns of a schema, its label, and the columns `keep`."""
+    """Yield batches of the source columns of a schema, its label, and the columns `keep` or the persons."""
     names = [*schema.sources, *([schema.label] if label else [])]
     parse = {column.source: column.parsed_as for column in schema.columns if column.parsed_as is not None}
     engine.threads = context.threads
+    if person_id is not None:
+        return engine.batches_with_persons(names, person_id, parse=parse)
     return engine.batches_keeping(names, keep, parse=parse) if keep else engine.batches(names, parse=parse)
 
 
@@ -263,5 +277,5 @@ def _prepare_encoding(
     encoder = Encoder(schema.encoding, on_bad_row=context.on_bad_row)
     if schema.person_id is None or schema.max_rows_per_person is None:
         return _read_batches(engine, schema, context), encoder
-    batches = _read_batches(engine, schema, context, keep=[schema.person_id])
+    batches = _read_batches(engine, schema, context, person_id=schema.person_id)
     return mark_rows_within_limit(batches, schema.max_rows_per_person), LimitingEncoder(encoder)
