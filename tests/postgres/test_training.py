@@ -999,3 +999,29 @@ def test_white_box_algorithms_give_the_bits_of_the_arrays(
     with PostgresEngine(server.uri, table=table, **options) as engine:
         assert weights(engine, settings=settings) == weights(ArrayEngine.from_numpy(X, Y), settings=settings)
     assert leftovers(admin) == []
+
+
+def test_a_sample_leaves_no_trace_of_how_many_rows_are_in_it(server: Server, admin: psycopg.Connection) -> None:
+    """Every role sees how large a temporary table is, and which rows are sampled depends on their values."""
+
+    def sizes() -> list[Any]:
+        query = "SELECT pg_relation_size(oid) FROM pg_class WHERE relname LIKE 'boltdp\\_%' AND relkind = 'r'"
+        return admin.execute(query).fetchall()
+
+    admin.execute("CREATE TABLE sampled (x float8[], label int)")
+    seen = []
+    try:
+        for row in ("ARRAY[0.5, 0.5]", "ARRAY[i / 2e4, 0.5]"):  # all rows or none, and one in ten
+            admin.execute("TRUNCATE sampled")
+            admin.execute(f"INSERT INTO sampled SELECT {row}, i % 2 FROM generate_series(1, 20000) AS i".encode())
+            schema = array_schema(dims=2, classes=(0, 1), clip_norm=2.0)
+            with (
+                PostgresEngine(server.uri, table="sampled") as engine,
+                engine.prepare(schema, Context(seed=1), ordered=False) as prepared,
+                prepared.sample_rows(0.1) as few,
+            ):
+                few.sum([DerivativeSums(Logistic(), np.ones((1, 2)), share=0.1)])
+                seen.append(sizes())
+    finally:
+        admin.execute("DROP TABLE sampled")
+    assert seen[0] == seen[1]
