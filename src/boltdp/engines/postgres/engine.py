@@ -23,7 +23,7 @@ from boltdp.engines.base import Engine, PreparedRows, check_columns
 from boltdp.engines.person_limit import check_person_id
 from boltdp.engines.postgres.encoding_plan import compile_plan
 from boltdp.engines.postgres.packed_table import Layout, Packing, PreparedTable, Shuffle
-from boltdp.engines.postgres.session import MEMORY, Composed, Session
+from boltdp.engines.postgres.session import MEMORY, POOL_HINT, TRANSACTION_POOL, Composed, Session
 from boltdp.engines.postgres.source import (
     SourceColumn,
     add_group_numbers,
@@ -100,7 +100,8 @@ class PostgresEngine(Engine):
     def _decide_where(self, where: Where) -> bool:
         self._why_streamed = "as asked for" if where == "client" else self._session.missing()
         if where == "server" and self._why_streamed is not None:
-            raise DataError(f"the passes cannot be run in the server: {self._why_streamed}")
+            hint = POOL_HINT if self._why_streamed == TRANSACTION_POOL else None
+            raise DataError(f"the passes cannot be run in the server: {self._why_streamed}", hint=hint)
         if self.shuffle == "random" and self._why_streamed is not None:
             raise ParameterError("shuffle 'random' is the server's; rows that are streamed need 'seeded'")
         return self._why_streamed is None

@@ -131,7 +131,7 @@ class PreparedTable(PreparedRows):
     def vacuum(self) -> None:
         """Set the visibility map after the transaction has ended, which speeds up scans of one row per tuple."""
         if self._table.block_rows == 1:
-            self._session.ask(sql.SQL("VACUUM {}").format(self._table.name), fault="the rows cannot be prepared")
+            self._session.vacuum(self._table.name)
 
     def run_pass(self, states: Sequence[State], context: Context) -> None:
         check_ordered(self)
