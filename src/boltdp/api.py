@@ -235,6 +235,8 @@ def _open_rows(
 ) -> Iterator[tuple[Engine, Schema, Account | None]]:
     """Open the source; yield its engine, its schema and the account to charge, checked without reading a row."""
     with use_source(source, **where_from) as engine:
+        for condition in engine.conditions:
+            warnings.warn(condition, UserWarning, stacklevel=5)
         public = _make_schema(source, engine, schema, **declared)
         if settings is not None:
             settings.check_threshold(threshold, public.target)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import partial, wraps
 from pathlib import Path
@@ -166,7 +166,15 @@ class Data:
     blocks: str | None = None
 
     def open(self, *, where: Where = "auto") -> Engine:
-        """Open the source."""
+        """Open the source, and print the conditions of the guarantee that concern it."""
+        with ExitStack() as end:
+            engine = end.enter_context(self._open(where))
+            for condition in engine.conditions:
+                state_condition(condition)
+            end.pop_all()
+        return engine
+
+    def _open(self, where: Where = "auto") -> Engine:
         return open_source(self.source, table=self.table, query=self.query, spool=self.spool, where=where)
 
     def state_query_condition(self) -> None:
@@ -214,7 +222,7 @@ class Data:
             )
         from boltdp.schema.infer import declared_schema
 
-        with self.open() as engine:
+        with self._open() as engine:
             columns = {name: column for name, column in engine.columns().items() if name != self.person_id}
         schema = declared_schema(columns, self.label)
         used = {self.label, *(column.name for column in schema.columns)}

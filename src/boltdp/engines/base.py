@@ -48,6 +48,11 @@ class Engine(ABC):
         """A phrase for where rows are prepared and passes run."""
         return "in this process"
 
+    @property
+    def conditions(self) -> Sequence[str]:
+        """Conditions of the guarantee that concern this source, in sentences; no row is read for them."""
+        return ()
+
     @abstractmethod
     def count(self) -> int:
         """Return the number of rows, m."""

@@ -45,6 +45,11 @@ MIN_MEMORY = 2**20
 #: Maximal number of groups: each has a table during training, and the locks of a server are limited.
 MAX_GROUPS = 500
 
+ROW_SECURITY = (
+    "row-level security is active: only the rows that its policies show to this role are read, so policies must "
+    "select rows by public columns only"
+)
+
 
 class PostgresEngine(Engine):
     """A table, view or query of a PostgreSQL database.
@@ -109,6 +114,11 @@ class PostgresEngine(Engine):
     @property
     def where(self) -> str:
         return "in the server" if self._why_streamed is None else f"streamed to this process: {self._why_streamed}"
+
+    @property
+    def conditions(self) -> Sequence[str]:
+        self._describe_columns()  # tells why a source cannot be read
+        return (ROW_SECURITY,) if self._session.hides_rows(self._source, user_path=self._user_path) else ()
 
     def count(self) -> int:
         if self._count is None:
