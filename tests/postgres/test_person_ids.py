@@ -22,7 +22,7 @@ IDS: dict[str, tuple[list[str | None], list[bool]]] = {
         ["b", "Ann", "ANN", None, "ann", "B", None, "ann "],
         [True, True, False, True, False, False, False, True],
     ),
-    "numeric": (["2", "1.0", "1.00", "NaN", "1", "NaN", "2.5"], [True, True, False, True, False, False, True]),
+    "numeric": (["2", "1.0", "1.00", "NaN", "1", None, "2.5"], [True, True, False, True, False, False, True]),
     "interval": (["2 days", "1 day", "24:00:00", "1 day"], [True, True, False, False]),
     "char(5)": (["b", "a", "a  ", "b"], [True, True, False, False]),
     "text": (["b", "Ann", "ANN", "Ann"], [True, True, True, False]),

@@ -32,7 +32,16 @@ SCHEMA = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, ROWS),))
 SETTINGS = Settings(epsilon=1.0, algorithm="bolton", seed=7, noise_seed=1, passes=2)
 REFUSED = "the connection goes through a transaction pool"
 #: What a training sets.
-NAMES = ("search_path", "jit", "enable_indexonlyscan", "synchronize_seqscans", "work_mem", "temp_buffers", "DateStyle")
+NAMES = (
+    "search_path",
+    "jit",
+    "enable_indexscan",
+    "enable_indexonlyscan",
+    "synchronize_seqscans",
+    "work_mem",
+    "temp_buffers",
+    "DateStyle",
+)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import signal
@@ -624,6 +625,35 @@ def test_no_index_puts_the_rows_in_the_order_of_their_values(server: Server, adm
                 assert batch.column("age").to_pylist() == ages
     finally:
         admin.execute("DROP TABLE indexed")
+
+
+def test_no_index_of_a_selected_column_puts_the_rows_in_the_order_of_others(
+    server: Server, admin: psycopg.Connection
+) -> None:
+    """A query selects by a public column; the index by which it is found goes on with a private one."""
+    ages = np.random.default_rng(4).permutation(5000).tolist()
+    admin.execute("CREATE TABLE wards (ward int, age int, sick int, notes text)")
+    try:
+        with admin.cursor().copy("COPY wards FROM STDIN") as copy:
+            for i, age in enumerate(ages):
+                copy.write_row((i // 50, age, i % 2, "x" * 500))
+        admin.execute("CREATE INDEX ON wards (ward, age)")
+        admin.execute("CREATE INDEX ON wards (age) WHERE ward = 4")
+        admin.execute("VACUUM ANALYZE wards")
+        assert "Index Scan" in admin.execute("EXPLAIN SELECT age, sick FROM wards WHERE ward = 3").fetchall()[0][0]
+        schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 5000),))
+        for ward, where in itertools.product((3, 4), ("server", "client")):
+            query = f"SELECT age, sick FROM wards WHERE ward = {ward}"
+            with (
+                PostgresEngine(server.uri, query=query, where=where) as engine,
+                engine.prepare(schema, Context(seed=1), ordered=False) as prepared,
+            ):
+                (batch,) = engine.batches(["age"])
+                assert batch.column("age").to_pylist() == ages[50 * ward : 50 * ward + 50]
+                cells = np.vstack([*prepared.blocks()])[:, 1]
+                assert np.argsort(cells).tolist() == np.argsort(ages[50 * ward : 50 * ward + 50]).tolist()
+    finally:
+        admin.execute("DROP TABLE wards")
 
 
 def test_disk_that_is_full_is_an_error_and_leaves_nothing(

@@ -40,12 +40,13 @@ Cursor: TypeAlias = psycopg.RawCursor[Any]
 Rows: TypeAlias = Generator[list[tuple[Any, ...]], None, None]
 
 #: Settings of each transaction. jit and parallel plans bring no speedup; synchronized scans would change the order of
-#: rows, and index-only scans would order rows by private values.
+#: rows, and scans of an index, unlike those of a bitmap made of it, would order rows by private values.
 SETTINGS = {
     "jit": "off",
     "max_parallel_workers_per_gather": "0",
     "synchronize_seqscans": "off",
     "enable_indexonlyscan": "off",
+    "enable_indexscan": "off",
     "DateStyle": "ISO",
 }
 
@@ -105,7 +106,11 @@ class Session:
         self._buffers: str | None = None  #: temp_buffers, once they are chosen
         self._kept_since: Any = None  #: when that process began, once something is kept in it
         self.moved = False  #: whether transactions were seen in different processes, as in a transaction pool
-        self._set_up()
+        try:
+            self._set_up()
+        except BaseException:
+            self._connection.close()
+            raise
 
     def _set_up(self) -> None:
         fault = "the session cannot be set up"

@@ -269,7 +269,7 @@ class SourceColumn:
 
         NaN is no id.
         """
-        if self.base in ("float4", "float8"):
+        if self.base in ("float4", "float8", "numeric") and self.type.kind == "number":
             return sql.SQL("CASE WHEN {n} OPERATOR(pg_catalog.<>) 'NaN' THEN {n} END").format(n=self.reference)
         if self.sortable:
             return sql.SQL("{}").format(self.reference)
