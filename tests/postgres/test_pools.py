@@ -207,6 +207,7 @@ def test_a_session_pool_trains_in_the_server_and_gets_its_connections_back_clean
 
 def test_waiting_for_a_connection_of_a_pool_ends_and_is_told(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "CONNECT_SECONDS", 0.3)
+    monkeypatch.setattr(session, "PROBE_SECONDS", 0.1)
     message = r"the pooler had no free connection within 0\.3 seconds"
     with pool(server, "session", size=1) as uri, opened(uri) as engine:
         with pytest.raises(DataError, match=message) as raised:
