@@ -4,7 +4,8 @@
  * In its memory alone: passed as a parameter of the next statement they would be in the server's log when statements are
  * logged, and in a table they would be on disk. Behind a pooler a session has one user after another, so what is kept
  * is for the session user and the current user who kept it and for nobody else; it goes with the transaction that kept it
- * if that is aborted, and with DISCARD ALL, DISCARD TEMP and a change of the session user.
+ * if that is aborted, and with DISCARD ALL, DISCARD TEMP and a change of the session user. A session keeps
+ * boltdp.max_state_memory at most.
  */
 #include "postgres.h"
 
@@ -16,6 +17,7 @@
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "tcop/utility.h"
+#include "utils/guc.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -32,7 +34,16 @@ typedef struct SessionState
 } SessionState;
 
 static HTAB *session_states;
+static Size kept_bytes = 0;
+static int	max_state_memory;	/* in MB: a role must not fill the server's memory with states */
 static ProcessUtility_hook_type next_utility = NULL;
+
+/* What a state takes, small ones too. */
+static Size
+KeptSize(const bytea *models)
+{
+	return VARSIZE(models) + 2 * sizeof(SessionState);
+}
 
 /* Overwrite a state, and remove it. */
 static void
@@ -41,6 +52,7 @@ RemoveState(SessionState *entry)
 	bytea	   *models = entry->models;
 
 	hash_search(session_states, &entry->handle, HASH_REMOVE, NULL);
+	kept_bytes -= KeptSize(models);
 	explicit_bzero(models, VARSIZE(models));
 	pfree(models);
 }
@@ -125,6 +137,8 @@ _PG_init(void)
 	HASHCTL		control = {.keysize = sizeof(int64), .entrysize = sizeof(SessionState)};
 
 	session_states = hash_create("boltdp models", 16, &control, HASH_ELEM | HASH_BLOBS);
+	DefineCustomIntVariable("boltdp.max_state_memory", "Sets the memory in which a session may keep states.", NULL,
+							&max_state_memory, 1024, 1, 1024 * 1024, PGC_SUSET, GUC_UNIT_MB, NULL, NULL, NULL);
 	next_utility = ProcessUtility_hook;
 	ProcessUtility_hook = Utility;
 	RegisterXactCallback(AtTransactionEnd, NULL);
@@ -171,14 +185,23 @@ boltdp_drop_state(PG_FUNCTION_ARGS)
 static void
 PutState(int64 handle, bytea *models)
 {
-	bytea	   *copy = MemoryContextAllocHuge(TopMemoryContext, VARSIZE(models));
 	SessionState *entry = hash_search(session_states, &handle, HASH_FIND, NULL);
+	bytea	   *copy;
 
+	if (kept_bytes - (entry == NULL ? 0 : KeptSize(entry->models)) + KeptSize(models) >
+		(Size) max_state_memory * 1024 * 1024)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("a session must not keep more than %d MB of states", max_state_memory),
+				 errhint("boltdp.drop_state removes a state, DISCARD TEMP all of them; a superuser may set"
+						 " boltdp.max_state_memory.")));
+	copy = MemoryContextAllocHuge(TopMemoryContext, VARSIZE(models));
 	memcpy(copy, models, VARSIZE(models));
 	if (entry != NULL)
 		RemoveState(entry);
 	entry = hash_search(session_states, &handle, HASH_ENTER, NULL);
 	entry->models = copy;
+	kept_bytes += KeptSize(copy);
 	entry->session_user = GetSessionUserId();
 	entry->current_user = GetUserId();
 	entry->kept_in = GetCurrentSubTransactionId();

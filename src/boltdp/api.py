@@ -245,6 +245,8 @@ def _open_rows(
     with use_source(source, **where_from) as engine:
         for one in engine.exposures:
             warnings.warn(one, PrivacyWarning, stacklevel=4)
+        for condition in engine.conditions:
+            warnings.warn(condition, UserWarning, stacklevel=5)
         public = _make_schema(source, engine, schema, **declared)
         if settings is not None:
             settings.check_threshold(threshold, public.target)

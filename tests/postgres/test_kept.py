@@ -91,3 +91,40 @@ def test_what_a_savepoint_kept_goes_with_it(pooled: psycopg.Connection) -> None:
         assert pooled.execute("SELECT boltdp.get_state(8)").fetchone() == (None,)
         assert kept(pooled) == SECRET
     assert kept(pooled) == SECRET
+
+
+def test_a_session_keeps_only_so_much(server: Server) -> None:
+    put = "SELECT length(boltdp.put_state(%s, convert_to(repeat('x', %s), 'UTF8')))"
+    with psycopg.connect(server.uri, autocommit=True, options="-c boltdp.max_state_memory=2MB") as connection:
+        for size in (1_000_000, 1_500_000, 1_000_000, 1_000):
+            connection.execute(put, [1, size])  # in the place of the one before
+        connection.execute(put, [2, 2_000_000])
+        message = "a session must not keep more than 2 MB of states"
+        for refused in ((3, 200_000), (2, 2_200_000)):
+            with pytest.raises(psycopg.errors.ProgramLimitExceeded, match=message):
+                connection.execute(put, refused)
+        with pytest.raises(psycopg.errors.ProgramLimitExceeded, match=message):  # small ones take more than their bytes
+            connection.execute("SELECT count(boltdp.put_state(i, '')) FROM generate_series(10, 20000) AS i")
+        with (
+            pytest.raises(psycopg.errors.ProgramLimitExceeded, match=message),
+            connection.cursor().copy("COPY boltdp.inbox FROM STDIN") as copy,
+        ):
+            copy.write_row((4, b"x" * 200_000))
+        connection.execute("SELECT boltdp.drop_state(2)")
+        with connection.transaction(force_rollback=True):
+            connection.execute(put, [5, 2_000_000])
+        connection.execute(put, [6, 2_000_000])
+        connection.execute("DISCARD TEMP")
+        connection.execute(put, [7, 2_000_000])
+
+
+def test_only_superusers_say_how_much(server: Server, admin: psycopg.Connection) -> None:
+    admin.execute("CREATE ROLE keeper LOGIN")
+    try:
+        with psycopg.connect(server.uri.replace("postgres@", "keeper@"), autocommit=True) as connection:
+            connection.execute("SELECT boltdp.put_state(1, '')")
+            assert connection.execute("SHOW boltdp.max_state_memory").fetchone() == ("1GB",)
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute("SET boltdp.max_state_memory = '4GB'")
+    finally:
+        admin.execute("DROP ROLE keeper")

@@ -627,6 +627,36 @@ def test_no_index_puts_the_rows_in_the_order_of_their_values(server: Server, adm
         admin.execute("DROP TABLE indexed")
 
 
+@pytest.mark.parametrize("where", ["server", "client"])
+def test_no_index_of_a_selected_column_puts_the_rows_in_the_order_of_others(
+    server: Server, admin: psycopg.Connection, where: Any
+) -> None:
+    """A query selects by a public column; the index by which it is found goes on with a private one."""
+    ages = np.random.default_rng(4).permutation(5000).tolist()
+    admin.execute("CREATE TABLE wards (ward int, age int, sick int, notes text)")
+    try:
+        with admin.cursor().copy("COPY wards FROM STDIN") as copy:
+            for i, age in enumerate(ages):
+                copy.write_row((i // 50, age, i % 2, "x" * 500))
+        admin.execute("CREATE INDEX ON wards (ward, age)")
+        admin.execute("CREATE INDEX ON wards (age) WHERE ward = 4")
+        admin.execute("VACUUM ANALYZE wards")
+        assert "Index Scan" in admin.execute("EXPLAIN SELECT age, sick FROM wards WHERE ward = 3").fetchall()[0][0]
+        schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 5000),))
+        for ward in (3, 4):
+            query = f"SELECT age, sick FROM wards WHERE ward = {ward}"
+            with (
+                PostgresEngine(server.uri, query=query, where=where) as engine,
+                engine.prepare(schema, Context(seed=1), ordered=False) as prepared,
+            ):
+                (batch,) = engine.batches(["age"])
+                assert batch.column("age").to_pylist() == ages[50 * ward : 50 * ward + 50]
+                cells = np.vstack([*prepared.blocks()])[:, 1]
+                assert np.argsort(cells).tolist() == np.argsort(ages[50 * ward : 50 * ward + 50]).tolist()
+    finally:
+        admin.execute("DROP TABLE wards")
+
+
 def test_disk_that_is_full_is_an_error_and_leaves_nothing(
     server: Server, table: str, admin: psycopg.Connection, expected: list[Any]
 ) -> None:
@@ -1000,3 +1030,29 @@ def test_white_box_algorithms_give_the_bits_of_the_arrays(
     with PostgresEngine(server.uri, table=table, **options) as engine:
         assert weights(engine, settings=settings) == weights(ArrayEngine.from_numpy(X, Y), settings=settings)
     assert leftovers(admin) == []
+
+
+def test_a_sample_leaves_no_trace_of_how_many_rows_are_in_it(server: Server, admin: psycopg.Connection) -> None:
+    """Every role sees how large a temporary table is, and which rows are sampled depends on their values."""
+
+    def sizes() -> list[Any]:
+        query = "SELECT pg_relation_size(oid) FROM pg_class WHERE relname LIKE 'boltdp\\_%' AND relkind = 'r'"
+        return admin.execute(query).fetchall()
+
+    admin.execute("CREATE TABLE sampled (x float8[], label int)")
+    seen = []
+    try:
+        for row in ("ARRAY[0.5, 0.5]", "ARRAY[i / 2e4, 0.5]"):  # all rows or none, and one in ten
+            admin.execute("TRUNCATE sampled")
+            admin.execute(f"INSERT INTO sampled SELECT {row}, i % 2 FROM generate_series(1, 20000) AS i".encode())
+            schema = array_schema(dims=2, classes=(0, 1), clip_norm=2.0)
+            with (
+                PostgresEngine(server.uri, table="sampled") as engine,
+                engine.prepare(schema, Context(seed=1), ordered=False) as prepared,
+                prepared.sample_rows(0.1) as few,
+            ):
+                few.sum([DerivativeSums(Logistic(), np.ones((1, 2)), share=0.1)])
+                seen.append(sizes())
+    finally:
+        admin.execute("DROP TABLE sampled")
+    assert seen[0] == seen[1]

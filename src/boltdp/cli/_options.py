@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import partial, wraps
 from pathlib import Path
@@ -165,11 +165,18 @@ class Data:
     blocks: str | None = None
 
     def open(self, *, where: Where = "auto") -> Engine:
-        """Open the source, and warn of what else could read its rows."""
-        engine = open_source(self.source, table=self.table, query=self.query, spool=self.spool, where=where)
-        for one in engine.exposures:
-            warn(one)
+        """Open the source, print the conditions of the guarantee, and warn of what else could read its rows."""
+        with ExitStack() as end:
+            engine = end.enter_context(self._open(where))
+            for condition in engine.conditions:
+                state_condition(condition)
+            for exposure in engine.exposures:
+                warn(exposure)
+            end.pop_all()
         return engine
+
+    def _open(self, where: Where = "auto") -> Engine:
+        return open_source(self.source, table=self.table, query=self.query, spool=self.spool, where=where)
 
     def state_query_condition(self) -> None:
         """Print the condition on a query, if there is one. It cannot be checked from the text of the query."""
@@ -216,7 +223,7 @@ class Data:
             )
         from boltdp.schema.infer import derive_schema
 
-        with self.open() as engine:
+        with self._open() as engine:
             columns = {name: column for name, column in engine.columns().items() if name != self.person_id}
         schema = derive_schema(columns, self.label)
         used = {self.label, *(column.name for column in schema.columns)}

@@ -60,13 +60,14 @@ def check(uri: str | None, *, pg_config: str) -> None:
 
     if uri is not None:
         from boltdp.engines.postgres import Session
+        from boltdp.engines.postgres.session import POOL_HINT, TRANSACTION_POOL
 
         with closing(Session(uri)) as session:
             missing = session.missing()
         if missing is not None:
             raise NotReadyError(
                 f"the passes cannot be run in the server: {missing}",
-                hint="until then, rows are streamed to this machine",
+                hint=POOL_HINT if missing == TRANSACTION_POOL else "until then, rows are streamed to this machine",
             )
         emit("ready: the passes will be run in the server")
         return

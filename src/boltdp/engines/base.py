@@ -53,6 +53,11 @@ class Engine(ABC):
         """Sentences about who else could read the rows where they are, as far as the engine can see."""
         return ()
 
+    @property
+    def conditions(self) -> Sequence[str]:
+        """Conditions of the guarantee that concern this source, in sentences; no row is read for them."""
+        return ()
+
     @abstractmethod
     def count(self) -> int:
         """Return the number of rows, m."""
@@ -71,6 +76,12 @@ class Engine(ABC):
         missing. Columns with `parse` "timestamp" are text in ISO 8601. Columns of `keep`, which may be in both lists,
         are not parsed, unless they are untyped.
         """
+
+    def batches_with_persons(
+        self, columns: Sequence[str], person_id: str, *, parse: Mapping[str, Kind] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield batches of `columns` followed by values that are equal for the rows of one person."""
+        return self.batches(columns, [person_id], parse=parse)
 
     def slice(self, start: int, stop: int) -> Engine:
         """Return an engine of the rows at positions start to stop - 1, usable until this engine is closed."""
@@ -240,12 +251,20 @@ def scan_rows_keeping(
 
 
 def _read_batches(
-    engine: Engine, schema: Schema, context: Context, *, label: bool = True, keep: Sequence[str] = ()
+    engine: Engine,
+    schema: Schema,
+    context: Context,
+    *,
+    label: bool = True,
+    keep: Sequence[str] = (),
+    person_id: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield batches of the source columns of a schema, its label, and the columns `keep`."""
+    """Yield batches of the source columns of a schema, its label, and the columns `keep` or the persons."""
     names = [*schema.sources, *([schema.label] if label else [])]
     parse = {column.source: column.parsed_as for column in schema.columns if column.parsed_as is not None}
     engine.threads = context.threads
+    if person_id is not None:
+        return engine.batches_with_persons(names, person_id, parse=parse)
     return engine.batches(names, keep, parse=parse)
 
 
@@ -256,5 +275,5 @@ def _prepare_encoding(
     encoder = Encoder(schema.encoding, on_bad_row=context.on_bad_row)
     if schema.person_id is None or schema.max_rows_per_person is None:
         return _read_batches(engine, schema, context), encoder
-    batches = _read_batches(engine, schema, context, keep=[schema.person_id])
+    batches = _read_batches(engine, schema, context, person_id=schema.person_id)
     return mark_rows_within_limit(batches, schema.max_rows_per_person), LimitingEncoder(encoder)

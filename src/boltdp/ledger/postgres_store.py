@@ -26,6 +26,7 @@ Ask: TypeAlias = Callable[[Any, Sequence[Any]], list[Any]]
 SCHEMA = "boltdp_ledger"
 #: Milliseconds that a process waits for the locks of others.
 LOCK_TIMEOUT = 120_000
+STANDBY_HINT = "a standby or a read-only database cannot be written to: name the ledger of the primary by --ledger"
 
 #: Seconds between the time of an entry, which `latch` returns, and its append.
 MAX_DELAY = 300
@@ -215,11 +216,15 @@ WHERE n.nspname OPERATOR(pg_catalog.=) 'boltdp_ledger' AND c.relkind OPERATOR(pg
 AND c.relowner OPERATOR(pg_catalog.=) n.nspowner AND NOT c.relrowsecurity ORDER BY c.relname
 """
 
-#: Names resolve to system objects only; a committed charge survives a crash.
-_SESSION = """
-SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false),
-  pg_catalog.set_config('synchronous_commit', 'on', false), pg_catalog.set_config('lock_timeout', $1, false)
+#: Of each transaction, since a pooler may give each another session: names resolve to system objects only, and a
+#: committed charge survives a crash.
+_SETTINGS = f"""
+SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),
+  pg_catalog.set_config('synchronous_commit', 'on', true), pg_catalog.set_config('lock_timeout', '{LOCK_TIMEOUT}', true)
 """
+
+_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 
 
 class PostgresStore(Store):
@@ -235,11 +240,11 @@ class PostgresStore(Store):
         self.place = f"in {self.address!r}"
 
     def exists(self) -> bool:
-        with self._session() as ask:
+        with self._session() as ask, _transaction(ask, _READ):
             return bool(ask(_EXISTS, []))
 
     def create(self) -> None:
-        with self._session() as ask, _transaction(ask):
+        with self._session() as ask, _transaction(ask, _WRITE):
             # Two processes may create it at the same time.
             ask("SELECT pg_catalog.pg_advisory_xact_lock(7161962540101)", [])
             if not ask(_EXISTS, []):
@@ -248,39 +253,36 @@ class PostgresStore(Store):
     def allow(self, role: str) -> None:
         from psycopg import sql
 
-        with self._session() as ask:
+        with self._session() as ask, _transaction(ask, _WRITE):
             self._check(ask)
-            with _transaction(ask):
-                for statement in (
-                    "GRANT USAGE ON SCHEMA boltdp_ledger TO {}",
-                    "GRANT SELECT ON boltdp_ledger.entries, boltdp_ledger.head TO {}",
-                    "GRANT EXECUTE ON FUNCTION boltdp_ledger.latch(), boltdp_ledger.append(pg_catalog.text) TO {}",
-                ):
-                    ask(sql.SQL(statement).format(sql.Identifier(role)), [])
+            for statement in (
+                "GRANT USAGE ON SCHEMA boltdp_ledger TO {}",
+                "GRANT SELECT ON boltdp_ledger.entries, boltdp_ledger.head TO {}",
+                "GRANT EXECUTE ON FUNCTION boltdp_ledger.latch(), boltdp_ledger.append(pg_catalog.text) TO {}",
+            ):
+                ask(sql.SQL(statement).format(sql.Identifier(role)), [])
             # Without the right to grant, PostgreSQL warns and raises no error.
             may = "SELECT pg_catalog.has_function_privilege($1, 'boltdp_ledger.append(text)', 'EXECUTE')"
             if ask(may, [role]) != [(True,)]:
                 raise LedgerError(f"permission denied: only the owner of the ledger {self.place} may do that")
 
     def read(self) -> Sequence[Line]:
-        with self._session() as ask:
+        with self._session() as ask, _transaction(ask, _READ):
             self._check(ask)
-            with _transaction(ask, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"):
-                return self._lines(ask)
+            return self._lines(ask)
 
     def append(self, make: MakeLine, *, durable: bool = True) -> None:
-        with self._session() as ask:
+        with self._session() as ask, _transaction(ask, _WRITE):
             self._check(ask)
-            with _transaction(ask):
-                if not durable:
-                    ask("SET LOCAL synchronous_commit = off", [])
-                ((user, time),) = ask("SELECT who, moment FROM boltdp_ledger.latch()", [])
-                # A new statement has a new snapshot: it sees all that was committed before the lock was acquired.
-                record, _ = make(self._lines(ask), user, time)
-                ask("SELECT boltdp_ledger.append($1)", [record])
+            if not durable:
+                ask("SET LOCAL synchronous_commit = off", [])
+            ((user, time),) = ask("SELECT who, moment FROM boltdp_ledger.latch()", [])
+            # A new statement has a new snapshot: it sees all that was committed before the lock was acquired.
+            record, _ = make(self._lines(ask), user, time)
+            ask("SELECT boltdp_ledger.append($1)", [record])
 
     def faults(self) -> list[str]:
-        with self._session() as ask:
+        with self._session() as ask, _transaction(ask, _READ):
             self._check(ask)
             found = ask(_RELATIONS, [])
         return [] if found == [("entries", 1), ("head", 1)] else ["its tables or triggers were changed"]
@@ -334,21 +336,25 @@ class PostgresStore(Store):
             # No message here can contain data, so that the server may be quoted; but not the URI.
             from boltdp.engines.postgres.session import unreachable
 
-            reason = fault.diag.message_primary or unreachable(fault)
+            reason, hint = fault.diag.message_primary or unreachable(fault), getattr(fault, "hint", None)
+            if isinstance(fault, psycopg.errors.ReadOnlySqlTransaction | psycopg.errors.FeatureNotSupported):
+                hint = STANDBY_HINT
         else:
             return
-        raise LedgerError(f"the ledger {self.place} cannot be used: {reason}")
+        raise LedgerError(f"the ledger {self.place} cannot be used: {reason}", hint=hint)
 
     def _connect(self) -> tuple[Any, Ask]:
         """Return a working connection: the spare one, if it still works, or a new one."""
         import psycopg
 
+        from boltdp.engines.postgres.session import connect
+
         spare, self._spare.connection = self._spare.connection, None
         for old in (spare, None):
-            connection = old or psycopg.connect(self.uri, autocommit=True, prepare_threshold=None)
+            connection = old or connect(self.uri, autocommit=True, prepare_threshold=None)
             ask = partial(_ask, connection)
             try:
-                ask(_SESSION, [str(LOCK_TIMEOUT)])
+                ask("SELECT 1", [])
             except BaseException as fault:
                 connection.close()
                 if old is None or not isinstance(fault, psycopg.OperationalError):
@@ -374,8 +380,9 @@ def _ask(connection: Any, query: Any, values: Sequence[Any]) -> list[Any]:
 
 
 @contextmanager
-def _transaction(ask: Ask, begin: str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE") -> Iterator[None]:
+def _transaction(ask: Ask, begin: str) -> Iterator[None]:
     """Run the `with` block in a transaction and commit it; after an exception closing the connection rolls back."""
     ask(begin, [])
+    ask(_SETTINGS, [])
     yield
     ask("COMMIT", [])

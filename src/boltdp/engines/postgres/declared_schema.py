@@ -89,6 +89,8 @@ class CatalogType:
     name: str
     category: str
     element: str | None  #: the element type of an array
+    trusted: bool  #: whether only superusers can define casts of it to types of the server
+    sortable: bool  #: whether it has an order of its own, by which values are equal
     declared: Declaration  #: the labels of an enum type, the constraints of a domain
 
 
@@ -131,18 +133,26 @@ def _read_types(run_query: RunQuery, types: Sequence[int]) -> dict[int, CatalogT
         " FROM pg_catalog.pg_constraint WHERE contypid OPERATOR(pg_catalog.=) b.oid"
         " AND contype OPERATOR(pg_catalog.=) 'c' ORDER BY conname),"
         " ARRAY(SELECT enumlabel::pg_catalog.text FROM pg_catalog.pg_enum"
-        " WHERE enumtypid OPERATOR(pg_catalog.=) b.oid ORDER BY enumsortorder)"
+        " WHERE enumtypid OPERATOR(pg_catalog.=) b.oid ORDER BY enumsortorder),"
+        # Whoever owns a type can define its casts, which are run wherever it is cast. Types of the server and of
+        # extensions, which only superusers can create, belong to superusers.
+        " b.typnamespace OPERATOR(pg_catalog.=) 'pg_catalog'::pg_catalog.regnamespace"
+        " OR (b.typtype OPERATOR(pg_catalog.=) 'b' AND b.typowner OPERATOR(pg_catalog.=)"
+        " ANY (ARRAY(SELECT r.oid FROM pg_catalog.pg_roles r WHERE r.rolsuper))),"
+        " b.typname OPERATOR(pg_catalog.=) 'varchar' OR EXISTS (SELECT FROM pg_catalog.pg_opclass o"
+        " JOIN pg_catalog.pg_am m ON m.oid OPERATOR(pg_catalog.=) o.opcmethod"
+        " WHERE o.opcdefault AND o.opcintype OPERATOR(pg_catalog.=) b.oid AND m.amname OPERATOR(pg_catalog.=) 'btree')"
         " FROM base b LEFT JOIN pg_catalog.pg_type e ON e.oid OPERATOR(pg_catalog.=) b.typelem"
         " AND b.typcategory OPERATOR(pg_catalog.=) 'A' ORDER BY depth",
         [list(types)],
     )
     found: dict[int, CatalogType] = {}
-    for oid, name, category, element, checks, labels in rows:
+    for oid, name, category, element, checks, labels, trusted, sortable in rows:
         constraints = [read_check(check).get("VALUE", Declaration()) for check in checks]
         domain = found[oid].declared if oid in found else Declaration()
         # Labels first: they determine the order of the values. A base type comes after its domains.
         declared = reduce(Declaration.__and__, constraints, Declaration(values=tuple(labels) or None) & domain)
-        found[oid] = CatalogType(name, category, element, declared)
+        found[oid] = CatalogType(name, category, element, trusted, sortable, declared)
     return found
 
 

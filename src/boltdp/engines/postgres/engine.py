@@ -23,13 +23,14 @@ from boltdp.engines.base import Engine, PreparedRows, check_columns
 from boltdp.engines.person_limit import check_person_id
 from boltdp.engines.postgres.encoding_plan import compile_source_plan
 from boltdp.engines.postgres.prepared_rows import Layout, Packing, PreparedTable, Shuffle
-from boltdp.engines.postgres.session import MEMORY, Composed, Session
+from boltdp.engines.postgres.session import MEMORY, POOL_HINT, TRANSACTION_POOL, Composed, Session
 from boltdp.engines.postgres.source import (
     SourceColumn,
     add_group_numbers,
     describe_columns,
     find_table,
     limit_rows_per_person,
+    number_persons,
     read_arrays,
     slice_source,
     wrap_query,
@@ -43,6 +44,11 @@ Where = Literal["auto", "server", "client"]
 MIN_MEMORY = 2**20
 #: Maximal number of groups: each has a table during training, and the locks of a server are limited.
 MAX_GROUPS = 500
+
+ROW_SECURITY = (
+    "row-level security is active: only the rows that its policies show to this role are read, so policies must "
+    "select rows by public columns only"
+)
 
 
 class PostgresEngine(Engine):
@@ -99,7 +105,8 @@ class PostgresEngine(Engine):
     def _decide_where(self, where: Where) -> bool:
         self._why_streamed = "as asked for" if where == "client" else self._session.missing()
         if where == "server" and self._why_streamed is not None:
-            raise DataError(f"the passes cannot be run in the server: {self._why_streamed}")
+            hint = POOL_HINT if self._why_streamed == TRANSACTION_POOL else None
+            raise DataError(f"the passes cannot be run in the server: {self._why_streamed}", hint=hint)
         if self.shuffle == "random" and self._why_streamed is not None:
             raise ParameterError("shuffle 'random' is the server's; rows that are streamed need 'seeded'")
         return self._why_streamed is None
@@ -107,6 +114,11 @@ class PostgresEngine(Engine):
     @property
     def where(self) -> str:
         return "in the server" if self._why_streamed is None else f"streamed to this process: {self._why_streamed}"
+
+    @property
+    def conditions(self) -> Sequence[str]:
+        self._describe_columns()  # tells why a source cannot be read
+        return (ROW_SECURITY,) if self._session.hides_rows(self._source, user_path=self._user_path) else ()
 
     def count(self) -> int:
         if self._count is None:
@@ -125,24 +137,42 @@ class PostgresEngine(Engine):
     def batches(
         self, columns: Sequence[str], keep: Sequence[str] = (), *, parse: Mapping[str, Kind] | None = None
     ) -> Iterator[pa.RecordBatch]:
+        kept = [self._describe_columns()[name].as_printed() for name in keep]
+        return self._read_batches(self._source, columns, kept, parse or {})
+
+    def batches_with_persons(
+        self, columns: Sequence[str], person_id: str, *, parse: Mapping[str, Kind] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        column = self._describe_columns()[person_id]
+        collations = "SELECT pg_catalog.bool_and(collisdeterministic) FROM pg_catalog.pg_collation"
+        ((plain,),) = self._session.ask(collations, fault="the collations cannot be looked up")
+        if column.prints_equal(plain_collations=plain):
+            return self.batches(columns, [person_id], parse=parse)
+        # The server compares the ids, since no other process knows how their type does.
+        number = SourceColumn(f"boltdp_{secrets.token_hex(8)}", "int8", ColumnType("number"))
+        source = number_persons(self._source, column, number.name)
+        return self._read_batches(source, columns, [number], parse or {})
+
+    def _read_batches(
+        self, source: Composed, columns: Sequence[str], keep: Sequence[SourceColumn], parse: Mapping[str, Kind]
+    ) -> Iterator[pa.RecordBatch]:
         described = self._describe_columns()
-        numbers = [name for name in columns if (parse or {}).get(name) == "number"]
-        single = [described[name] for name in columns if name not in numbers]
-        single += [described[name].as_printed() for name in keep]
+        numbers = [name for name in columns if parse.get(name) == "number"]
+        single = [described[name] for name in columns if name not in numbers] + [*keep]
         fields, types = [column.cell() for column in single], [column.copy_type for column in single]
         if numbers:
             # One array field is much faster to read than one field per column.
             floats = [sql.SQL("COALESCE({}, 'NaN')").format(described[name].number()) for name in numbers]
             fields.append(sql.SQL("ARRAY[{}]::pg_catalog.float8[]").format(sql.SQL(", ").join(floats)))
             types.append("bytea")
-        select = sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(fields), self._source)
+        select = sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(fields), source)
         for rows in self._session.stream(select, types, user_path=self._user_path):
             cells = list(zip(*rows, strict=True))
             block = read_arrays(cells.pop(), len(numbers)) if numbers else np.empty((0, 0))
             parsed = {name: pa.array(np.ascontiguousarray(block[:, i])) for i, name in enumerate(numbers)}
             others = (column.to_arrow(values) for column, values in zip(single, cells, strict=True))
             found = [parsed[name] if name in parsed else next(others) for name in columns] + [*others]
-            yield pa.RecordBatch.from_arrays(found, [*columns, *keep])
+            yield pa.RecordBatch.from_arrays(found, [*columns, *(column.name for column in keep)])
 
     def slice(self, start: int, stop: int) -> PostgresSlice:
         check_range(start, stop, rows=self.count(), what="a slice")
@@ -282,11 +312,12 @@ class PostgresGroups:
         """Use `PostgresEngine.groups`."""
         if not 0 < len(set(values)) == len(values) <= MAX_GROUPS:
             raise ParameterError(f"groups must be 1 to {MAX_GROUPS} different values, got {len(values)}")
-        if column not in whole.columns():
+        described = whole._describe_columns()
+        if column not in described:
             raise DataError(f"the data must have the column {column!r}, by which it is in groups")
         self._whole = whole
         number = f"boltdp_{secrets.token_hex(8)}"
-        self._source = add_group_numbers(whole._source, column, values, number)
+        self._source = add_group_numbers(whole._source, described[column], values, number)
         self._number = sql.Identifier("source", number)
         query = sql.SQL("SELECT {number}, pg_catalog.count(*) FROM {source} GROUP BY {number}")
         found = dict(whole._count_rows(query.format(number=self._number, source=self._source)))

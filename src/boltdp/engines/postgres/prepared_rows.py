@@ -6,10 +6,8 @@ drops the table however the session ends.
 
 from __future__ import annotations
 
-import copy
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -23,7 +21,6 @@ from boltdp.engines.postgres.session import Composed, Session
 from boltdp.engines.prepared_rows import PreparedRows, check_ordered, check_width
 from boltdp.errors import DataError
 from boltdp.kernel.feature_map import FeatureMap
-from boltdp.kernel.packed_rows import count_sampled_hashes
 from boltdp.kernel.sgd import State
 from boltdp.kernel.sum_state import Summation
 from boltdp.schema.source_columns import BATCH_ROWS
@@ -134,7 +131,7 @@ class PreparedTable(PreparedRows):
     def vacuum(self) -> None:
         """Set the visibility map after the transaction has ended, which speeds up scans of one row per tuple."""
         if self._table.block_rows == 1:
-            self._session.ask(sql.SQL("VACUUM {}").format(self._table.name), fault="the rows cannot be prepared")
+            self._session.vacuum(self._table.name)
 
     def run_pass(self, states: Sequence[State], context: Context) -> None:
         check_ordered(self)
@@ -219,24 +216,6 @@ class PreparedTable(PreparedRows):
                 # The header of a two-dimensional array has 28 bytes; each number follows its length.
                 numbers = np.frombuffer(raw, [("length", ">i4"), ("number", ">f4")], offset=28)["number"]
                 yield numbers.astype(np.float32).reshape(-1, 1 + self.cells)
-
-    @contextmanager
-    def sample_rows(self, share: float) -> Iterator[PreparedTable]:
-        """Copy the sampled rows to a new table; their number is private."""
-        sample = copy.copy(self)
-        sample._start, sample.ordered, sample._table = 0, False, _Table(self.rows, self._table.block_rows)
-        sample._create_table()
-        call = sql.SQL("start, boltdp.sample_block({}, {}) AS few").format(
-            self._block_expression(), count_sampled_hashes(share)
-        )
-        # OFFSET 0 prevents merging the subquery, which would call the function twice per block.
-        fill = "INSERT INTO {} SELECT start, few FROM ({} OFFSET 0) AS blocks WHERE few IS NOT NULL"
-        statement = sql.SQL(fill).format(sample._table.name, self._select(call))
-        self._session.ask(statement, fault="the rows cannot be sampled", prepared_only=True)
-        try:
-            yield sample
-        finally:
-            sample.close()
 
     def close(self) -> None:
         """Drop the table and the models, unless the end of the session has done so."""

@@ -5,20 +5,25 @@ PostgreSQL's error messages may quote rows, so only those that cannot are passed
 Anyone who may create objects in a schema of the search path can define a function or operator that overrides the
 server's own. So all functions, operators, types and collations in our SQL are qualified with a schema, and only
 statements that contain the user's query run with the user's search path.
+
+A pooler may give each transaction another backend of the server. So every setting is local to the transaction that
+needs it, and once something is kept in the backend, such as prepared rows, a transaction in another one is refused.
 """
 
 from __future__ import annotations
 
 import re
 import secrets
+import selectors
 import struct
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import psycopg
 from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
 
 from boltdp._arrays import Integers
 from boltdp.engines.postgres.build import explain_unusable
@@ -34,23 +39,27 @@ Composed: TypeAlias = sql.Composed | sql.SQL
 Cursor: TypeAlias = psycopg.RawCursor[Any]
 Rows: TypeAlias = Generator[list[tuple[Any, ...]], None, None]
 
-#: jit and parallel plans bring no speedup; synchronized scans would change the order of rows, and index-only scans
-#: would order rows by private values.
-SESSION = {
-    "application_name": "boltdp",
+#: Settings of each transaction. jit and parallel plans bring no speedup; synchronized scans would change the order of
+#: rows, and scans of an index, unlike those of a bitmap made of it, would order rows by private values.
+SETTINGS = {
     "jit": "off",
     "max_parallel_workers_per_gather": "0",
     "synchronize_seqscans": "off",
     "enable_indexonlyscan": "off",
+    "enable_indexscan": "off",
     "DateStyle": "ISO",
 }
 
-SET: LiteralString = "SELECT pg_catalog.set_config($1, $2, false)"
+SET_LOCAL: LiteralString = "SELECT pg_catalog.set_config($1, $2, true)"
 
 #: Default memory limit of the session, in bytes.
 MEMORY = 256 * 2**20
 #: How often a running statement checks that its client is still connected.
 CHECK_INTERVAL = "1s"
+#: How long to wait for a connection, or for a pooler that has none to spare.
+CONNECT_SECONDS = 30.0
+#: How long to wait for a second connection that tells whether a pooler lends the first one to others.
+PROBE_SECONDS = 1.0
 
 #: After a crash, the restarting server removes the files of temporary tables; autovacuum, or another session that
 #: creates temporary tables in the same slot, removes their entries in pg_class.
@@ -58,6 +67,10 @@ SESSION_ENDED_HINT = (
     "nothing was released; the server drops the prepared rows with the session, or as it restarts after a crash, which "
     "may leave an entry without rows in its catalogue until the session's slot is used again"
 )
+
+#: Why passes cannot be run in the server behind a pooler that gives each transaction another connection.
+TRANSACTION_POOL = "the connection goes through a transaction pool, and prepared rows are kept in one server session"
+POOL_HINT = "use a session pool or a direct connection; rows that are streamed (where='client') need neither"
 
 #: Header of the binary COPY format: signature, no flags, no extension.
 COPY_HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
@@ -81,25 +94,40 @@ class Session:
         self._drawn_handle = secrets.randbits(63)  #: of drawn positions
         self._uri = uri
         self._connection = _attempt(
-            lambda: psycopg.connect(uri, autocommit=True, prepare_threshold=None), "PostgreSQL cannot be reached"
+            lambda: connect(uri, autocommit=True, prepare_threshold=None, application_name="boltdp"),
+            "PostgreSQL cannot be reached",
         )
         self._copying: Rows | None = None  #: the rows of the last COPY
         self._snapshot = False
-        self._path: str | None = None  #: the current search path, if known
+        self._path: str | None = None  #: the search path in the transaction of the snapshot
+        self._user_search_path = SAFE_SEARCH_PATH
+        self._settings = dict(SETTINGS)
+        self._backend: int | None = None  #: the process of the server in the last transaction
+        self._buffers: str | None = None  #: temp_buffers, once they are chosen
+        self._kept_since: Any = None  #: when that process began, once something is kept in it
+        self.moved = False  #: whether transactions were seen in different processes, as in a transaction pool
+        try:
+            self._set_up()
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def _set_up(self) -> None:
         fault = "the session cannot be set up"
-        ((self._user_search_path,),) = self._control("SELECT pg_catalog.current_setting('search_path')", fault)
-        for setting in SESSION.items():
-            self.ask(SET, setting, fault=fault)
-        # Sorts use at most the memory of the session.
-        self.ask(
-            "SELECT pg_catalog.set_config(name, $1::pg_catalog.text, false) FROM pg_catalog.pg_settings"
-            " WHERE name OPERATOR(pg_catalog.=) ANY (ARRAY['work_mem', 'maintenance_work_mem'])"
-            " AND setting::bigint OPERATOR(pg_catalog.>) $1::pg_catalog.text::bigint",
-            [str(self.memory // 1024)],
-            fault=fault,
+        found = dict(
+            self._control(
+                "SELECT name, setting FROM pg_catalog.pg_settings WHERE name OPERATOR(pg_catalog.=)"
+                " ANY (ARRAY['search_path', 'work_mem', 'maintenance_work_mem'])",
+                fault,
+            )
         )
+        self._user_search_path = found.pop("search_path")
+        # Sorts use at most the memory of the session.
+        limit = self.memory // 1024
+        self._settings |= {name: str(limit) for name, kilobytes in found.items() if int(kilobytes) > limit}
         with suppress(DataError):  # some platforms do not support this check and refuse the setting
-            self.ask(SET, ["client_connection_check_interval", CHECK_INTERVAL], fault=fault)
+            self.ask(SET_LOCAL, ["client_connection_check_interval", CHECK_INTERVAL], fault=fault)
+            self._settings["client_connection_check_interval"] = CHECK_INTERVAL
 
     def ask(
         self,
@@ -119,40 +147,81 @@ class Session:
         )
 
     def _control(self, statement: LiteralString | Composed, fault: str) -> list[Any]:
-        """Run a transaction control statement, before which no other statement may run."""
+        """Run a statement outside a transaction with the settings."""
         return self._run(lambda cursor: _fetch(cursor, statement), fault, user_path=None)
 
     def _run(
         self, action: Callable[[Cursor], T], fault: str, *, user_path: bool | None = False, prepared_only: bool = False
     ) -> T:
-        """Run an action on the server with the user's or the safe search path, or with the current one for None."""
+        """Run an action in a transaction with the user's or the safe search path, or as it is for None."""
 
         def run() -> T:
             if self._copying is not None:
                 self._copying.close()  # an unfinished COPY keeps the connection busy
-            with psycopg.RawCursor(self._connection) as cursor:
-                path = self._user_search_path if user_path else SAFE_SEARCH_PATH
-                if user_path is not None and path != self._path:
-                    self._path = None
-                    cursor.execute(SET, ["search_path", path])
-                    self._path = path
+            own = nullcontext() if user_path is None else self._transaction(user_path=user_path)
+            with own, psycopg.RawCursor(self._connection) as cursor:
                 return action(cursor)
 
         return _attempt(run, fault, prepared_only=prepared_only)
 
+    @contextmanager
+    def _transaction(self, *, user_path: bool, savepoint: bool = False) -> Iterator[None]:
+        """Run a block in the transaction of the snapshot, behind a savepoint or not, or else in its own."""
+        if not self._snapshot:
+            with self._connection.transaction():
+                self._configure(user_path=user_path)
+                yield
+            return
+        path = self._user_search_path if user_path else SAFE_SEARCH_PATH
+        if path != self._path:
+            self._path = None
+            with psycopg.RawCursor(self._connection) as cursor:
+                cursor.execute(SET_LOCAL, ["search_path", path])
+            self._path = path
+        # The search path is set before the savepoint, since going back to it would undo that.
+        with self._connection.transaction() if savepoint else nullcontext():
+            yield
+
+    def _configure(self, *, user_path: bool = False) -> None:
+        """Set what a new transaction needs, and check that it runs where things are kept."""
+        path = self._user_search_path if user_path else SAFE_SEARCH_PATH
+        setter = sql.SQL("pg_catalog.set_config({}, {}, true)")
+        calls = [setter.format(*setting) for setting in {**self._settings, "search_path": path}.items()]
+        if self._buffers is not None:  # another backend, which is refused, may not be able to change them
+            own = sql.SQL("CASE WHEN pg_catalog.pg_backend_pid() OPERATOR(pg_catalog.=) {} THEN {} END")
+            calls.append(own.format(self._backend, setter.format("temp_buffers", self._buffers)))
+        statement = sql.SQL("SELECT pg_catalog.pg_backend_pid(), {}").format(sql.SQL(", ").join(calls))
+        with psycopg.RawCursor(self._connection) as cursor:
+            backend = cursor.execute(statement).fetchall()[0][0]
+            last, self._backend = self._backend, backend
+            self.moved = self.moved or last not in (None, backend)
+            if not self.moved or self._kept_since is None:
+                return
+            # Its rows must not stay in the pool. Its role is our own, which may end it.
+            cursor.execute(
+                "SELECT pg_catalog.pg_terminate_backend(pid) FROM pg_catalog.pg_stat_activity"
+                " WHERE pid OPERATOR(pg_catalog.=) $1 AND backend_start OPERATOR(pg_catalog.=) $2",
+                [last, self._kept_since],
+            )
+        self._connection.close()
+        raise DataError(f"the training cannot go on: {TRANSACTION_POOL}", hint=POOL_HINT)
+
     def stream(self, select: Composed, types: Sequence[str], *, user_path: bool = False) -> Rows:
         """Read the rows of a query by binary COPY, at most BATCH_ROWS at a time; any other statement ends it."""
-        fault = "the rows cannot be read"
-        # The search path is set before the transaction, whose rollback would undo it.
-        self._run(lambda _: None, fault, user_path=user_path)
-        self._copying = rows = self._copy(select, types)
-        while gathered := _attempt(lambda: next(rows, None), fault):
+        if self._copying is not None:
+            self._copying.close()
+        self._copying = rows = self._copy(select, types, user_path=user_path)
+        while gathered := _attempt(lambda: next(rows, None), "the rows cannot be read"):
             yield gathered
 
-    def _copy(self, select: Composed, types: Sequence[str]) -> Rows:
+    def _copy(self, select: Composed, types: Sequence[str], *, user_path: bool) -> Rows:
         statement = sql.SQL("COPY ({}) TO STDOUT (FORMAT BINARY)").format(select)
-        # A savepoint, where there is a transaction, protects it from an error or an early end.
-        with self._connection.transaction(), self._connection.cursor() as cursor, cursor.copy(statement) as copy:
+        # The savepoint protects the transaction of the snapshot from an error or an early end.
+        with (
+            self._transaction(user_path=user_path, savepoint=True),
+            self._connection.cursor() as cursor,
+            cursor.copy(statement) as copy,
+        ):
             copy.set_types(types)
             rows = copy.rows()
             while gathered := list(islice(rows, BATCH_ROWS)):
@@ -202,11 +271,17 @@ class Session:
 
     def begin(self, snapshot: str | None = None) -> None:
         """Begin a transaction with a snapshot of the rows, new or exported by another session, unless there is one."""
-        if not self._snapshot:
-            self._control("BEGIN ISOLATION LEVEL REPEATABLE READ", _BEGIN_FAULT)
-            self._snapshot = True
+        if self._snapshot:
+            return
+        self._control("BEGIN ISOLATION LEVEL REPEATABLE READ", _BEGIN_FAULT)
+        try:
             if snapshot is not None:
                 self._control(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(snapshot), _BEGIN_FAULT)
+            self._run(lambda _: self._configure(), _BEGIN_FAULT, user_path=None)
+        except BaseException:
+            self.rollback()
+            raise
+        self._snapshot, self._path = True, SAFE_SEARCH_PATH
 
     def open_same_snapshot(self) -> Session:
         """Open another session whose transaction has the same snapshot."""
@@ -221,21 +296,32 @@ class Session:
         return other
 
     def reserve(self, size: int) -> None:
-        """Set temp_buffers for tables of this size, up to `memory` and the size of shared_buffers.
+        """Bind the session to its backend, and choose temp_buffers for temporary tables of this size.
 
-        The server allows it only before the first temporary table of a session.
+        At most `memory` and the size of shared_buffers. The server allows it only before the first temporary table of
+        a backend, which keeps its buffers; so those of a pool are never fewer than usual.
         """
-        self.ask(
-            "SELECT pg_catalog.set_config('temp_buffers', LEAST(GREATEST(t.setting::bigint, LEAST(s.setting::bigint,"
-            " ($1::bigint OPERATOR(pg_catalog./) pg_catalog.current_setting('block_size')::bigint)"
-            " OPERATOR(pg_catalog.+) 1)), $2::bigint OPERATOR(pg_catalog./)"
-            " pg_catalog.current_setting('block_size')::bigint)::pg_catalog.text, false)"
-            " FROM pg_catalog.pg_settings t, pg_catalog.pg_settings s"
-            " WHERE t.name OPERATOR(pg_catalog.=) 'temp_buffers' AND s.name OPERATOR(pg_catalog.=) 'shared_buffers'"
-            " AND pg_catalog.pg_my_temp_schema() OPERATOR(pg_catalog.=) 0::pg_catalog.oid",
-            [size, self.memory],
-            fault="the session cannot be set up",
+        fault = "the rows cannot be prepared"
+        if self.moved:
+            raise DataError(f"{fault}: {TRANSACTION_POOL}", hint=POOL_HINT)
+        ((self._kept_since, usual, shared, block, first),) = self.ask(
+            "SELECT a.backend_start, t.setting::bigint, s.setting::bigint,"
+            " pg_catalog.current_setting('block_size')::bigint,"
+            " pg_catalog.pg_my_temp_schema() OPERATOR(pg_catalog.=) 0::pg_catalog.oid"
+            " FROM pg_catalog.pg_stat_activity a, pg_catalog.pg_settings t, pg_catalog.pg_settings s"
+            " WHERE a.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()"
+            " AND t.name OPERATOR(pg_catalog.=) 'temp_buffers' AND s.name OPERATOR(pg_catalog.=) 'shared_buffers'",
+            fault=fault,
         )
+        if first:
+            buffers = min(max(usual, min(shared, size // block + 1)), self.memory // block)
+            self._buffers = str(max(usual, buffers) if self.pooled else buffers)
+            self.ask(SET_LOCAL, ["temp_buffers", self._buffers], fault=fault)
+
+    def vacuum(self, table: sql.Identifier) -> None:
+        """Set the visibility map of a table, which speeds up scans, if that is possible."""
+        with suppress(DataError):
+            self._control(sql.SQL("VACUUM {}").format(table), "the rows cannot be vacuumed")
 
     def commit(self) -> None:
         if self._snapshot:
@@ -250,7 +336,28 @@ class Session:
             self._control("ROLLBACK", "the transaction cannot be undone")
 
     def close(self) -> None:
+        """Close the connection; in a pool, whose connection outlives it, drop what is kept there first."""
+        if self._kept_since is not None and not self.closed and self.pooled:
+            with suppress(DataError):
+                self.rollback()
+                self.ask("DISCARD TEMP", fault="the prepared rows cannot be dropped")
         self._connection.close()
+
+    @property
+    def pooled(self) -> bool:
+        """Whether a pooler is between: the number by which statements are cancelled is then not the server's."""
+        return self._connection.info.backend_pid != self._backend
+
+    def _shares_backends(self) -> bool:
+        """Whether another connection gets the backend of this one, which a transaction pool lends to the next."""
+        if self.moved or not self.pooled:
+            return self.moved
+        try:
+            with connect(self._uri, wait=PROBE_SECONDS) as other:
+                ((backend,),) = other.execute("SELECT pg_catalog.pg_backend_pid()").fetchall()
+        except psycopg.Error:  # a session pool has no other to spare
+            return False
+        return bool(backend == self._backend)
 
     @property
     def closed(self) -> bool:
@@ -273,6 +380,8 @@ class Session:
         problem = None if may_make_tables else "the role may not make temporary tables"
         if read_only:
             problem = "the session is read-only, so no temporary table can be made"
+        if self._shares_backends():
+            problem = TRANSACTION_POOL
         if not own_schema:
             problem = "the schema boltdp belongs to another role than the extension, which could change what is run"
         return explain_unusable(version) or problem
@@ -290,6 +399,54 @@ class Session:
             ]
 
         return self._run(describe, "the rows cannot be read", user_path=user_path)
+
+    def hides_rows(self, source: Composed, *, user_path: bool = False) -> bool:
+        """Whether policies of row-level security apply to this role in a source that it may read."""
+
+        def ask() -> bool:
+            if self._copying is not None:
+                self._copying.close()
+            try:
+                with (
+                    self._transaction(user_path=user_path, savepoint=True),
+                    psycopg.RawCursor(self._connection) as cursor,
+                ):
+                    # It is refused, before a row is read, if a policy would apply.
+                    cursor.execute(SET_LOCAL, ["row_security", "off"])
+                    cursor.execute(sql.SQL("SELECT FROM {} LIMIT 0").format(source))
+                    raise psycopg.Rollback  # of the setting
+            except psycopg.errors.InsufficientPrivilege:
+                return True
+            return False
+
+        return _attempt(ask, "the rows cannot be read")
+
+
+def connect(uri: str, *, wait: float | None = None, **options: Any) -> psycopg.Connection[Any]:
+    """Connect, and wait for a first answer: a pooler accepts connections before it has one of the server's to give."""
+    wait = CONNECT_SECONDS if wait is None else wait
+    if "connect_timeout" not in conninfo_to_dict(uri):
+        options["connect_timeout"] = max(2, round(wait))
+    connection = psycopg.connect(uri, **options)
+    try:
+        connection.pgconn.send_query(b"SELECT 1")
+        connection.pgconn.flush()
+        with selectors.DefaultSelector() as selector:
+            selector.register(connection.fileno(), selectors.EVENT_READ)
+            if not selector.select(wait):
+                raise NoFreeConnection(f"the pooler had no free connection within {wait:g} seconds")
+        while connection.pgconn.get_result() is not None:
+            pass
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+class NoFreeConnection(psycopg.OperationalError):
+    """A pooler lets wait longer than we do."""
+
+    hint = "a training needs a connection for its rows, one for each slice, and one for a ledger in the database"
 
 
 def _fetch(cursor: Cursor, query: LiteralString | Composed, values: Sequence[Any] = ()) -> list[Any]:
@@ -320,6 +477,8 @@ def unreachable(error: psycopg.Error) -> str:
 
 
 def _explain_error(error: psycopg.Error, *, prepared_only: bool) -> tuple[str, str | None]:
+    if isinstance(error, NoFreeConnection):
+        return str(error), error.hint
     state = error.sqlstate
     # Between two statements the server's last message is lost.
     if (state or "").startswith("57P") or (state is None and "server closed the connection" in str(error)):

@@ -34,6 +34,8 @@ _FIELDS: dict[Part, tuple[str, int]] = {
     "month": ("month", 1),
     "day": ("day", 1),
 }
+#: Types whose values are equal exactly if they are printed alike; unlike numeric, interval or citext.
+_PRINTED_EQUAL = (*INTEGERS, "float4", "float8", "bool", "uuid", "oid", "bytea", *_TIMES)
 _SYSTEM_SCHEMAS = ("pg_catalog", "information_schema", "pg_toast", "boltdp")
 _ENUM = "enum"
 _TEXTS = ("text", "varchar", "bpchar", _ENUM)  # text types that the extension compares without a cast
@@ -116,22 +118,36 @@ def limit_rows_per_person(
             for column in columns
         ),
         names=sql.SQL(", ").join(names),
-        person_id=person_id.as_printed().person_key(),
+        person_id=person_id.person_key(),
         number=number,
         place=place,
         source=source,
     )
 
 
-def add_group_numbers(source: Composed, column: str, values: Sequence[str], number: str) -> Composed:
+def number_persons(source: Composed, person_id: SourceColumn, number: str) -> Composed:
+    """Add a column `number`, equal where the ids of persons are equal by their own type, in the order of the rows."""
+    return sql.SQL(
+        "(SELECT source.*, pg_catalog.dense_rank() OVER (ORDER BY {person_id}) AS {number}"
+        " FROM (SELECT source.*, pg_catalog.row_number() OVER () AS {place} FROM {source}) AS source"
+        " ORDER BY source.{place}) AS source"
+    ).format(
+        person_id=person_id.person_key(),
+        number=sql.Identifier(number),
+        place=sql.Identifier(f"boltdp_{secrets.token_hex(8)}"),
+        source=source,
+    )
+
+
+def add_group_numbers(source: Composed, column: SourceColumn, values: Sequence[str], number: str) -> Composed:
     """Add a column `number`: the index, from 1, of the row's group in `values`, or NULL.
 
     OFFSET 0 makes the server compute it once per row.
     """
     return sql.SQL(
         "(SELECT source.*, pg_catalog.array_position({values}::pg_catalog.text[],"
-        ' {column}::pg_catalog.text COLLATE pg_catalog."C") AS {number} FROM {source} OFFSET 0) AS source'
-    ).format(values=list(values), column=sql.Identifier("source", column), number=sql.Identifier(number), source=source)
+        ' {column} COLLATE pg_catalog."C") AS {number} FROM {source} OFFSET 0) AS source'
+    ).format(values=list(values), column=column.text(), number=sql.Identifier(number), source=source)
 
 
 def describe_columns(session: Session, source: Composed, *, user_path: bool = False) -> dict[str, SourceColumn]:
@@ -152,25 +168,38 @@ class SourceColumn:
     name: str
     base: str  #: PostgreSQL's name of the type, or of the element type of a list; "enum" for any enum
     type: ColumnType
+    trusted: bool = True  #: as in `CatalogType`
+    sortable: bool = True
 
     @classmethod
     def from_catalog(cls, field: Field, known: CatalogType, declared: Declaration) -> SourceColumn:
-        base, column = known.name, ColumnType("other", called=known.name)
+        # A type of another role may have any name.
+        base, column = known.name if known.trusted else "", ColumnType("other", called=known.name)
         if base in _KINDS:
             column = ColumnType(_KINDS[base])
         elif base in _VECTORS:
             column = ColumnType("list", field.modifier if field.modifier > 0 else None)
-        elif known.element in _NUMBERS:
+        elif known.trusted and known.element in _NUMBERS:
             base, column = known.element, ColumnType("list")
         elif known.category in ("S", "E"):
             base, column = _ENUM if known.category == "E" else base, ColumnType("text")
-        return cls(field.name, base, declared.apply(column))
+        return cls(field.name, base, declared.apply(column), known.trusted, known.sortable)
 
     @property
     def reference(self) -> sql.Identifier:
         return sql.Identifier("source", self.name)
 
+    def text(self) -> Composed:
+        """Return the column as text: by a cast, or by the output function where another role may define the cast."""
+        if self.trusted:
+            return sql.SQL("({}::pg_catalog.text)").format(self.reference)
+        return sql.SQL(
+            "(CASE WHEN pg_catalog.num_nulls({c}) OPERATOR(pg_catalog.=) 0 THEN pg_catalog.format('%s', {c}) END)"
+        ).format(c=self.reference)
+
     def number(self) -> Composed:
+        if not self.trusted:
+            return sql.SQL("NULL::pg_catalog.float8")
         if self.base == "numeric":
             return _cast_to_double(self.reference)
         return sql.SQL("{}::int::pg_catalog.float8" if self.base == "bool" else "{}::pg_catalog.float8").format(
@@ -192,13 +221,13 @@ class SourceColumn:
         if self.base in _VECTORS:
             return self.numbers()
         cast = self.type.kind == "text" and self.base not in _TEXTS
-        return sql.SQL("{}::pg_catalog.text" if cast else "{}").format(self.reference)
+        return self.text() if cast else sql.SQL("{}").format(self.reference)
 
     def time_part(self, part: Part) -> Composed:
         """Return the code of a part, such as the hour, of a timestamp, date or text; NULL if it has none."""
         if self.base in _TIMES:
             return self._check_year(_date_part(part, self._timestamp()))
-        text = sql.SQL('({}::pg_catalog.text COLLATE pg_catalog."C")').format(self.reference)
+        text = sql.SQL('({} COLLATE pg_catalog."C")').format(self.text())
         date = sql.SQL("pg_catalog.substr({}, 1, 10)::pg_catalog.date").format(text)
         code, min_length = _date_part(part, date), 0
         if part == "hour":
@@ -245,15 +274,24 @@ class SourceColumn:
             return sql.SQL("{}::bigint").format(self.reference)
         if self.base == "numeric":
             return self.number()
-        return sql.SQL("{}::pg_catalog.text" if self.type.kind == "text" else "{}").format(self.reference)
+        return self.text() if self.type.kind == "text" else sql.SQL("{}").format(self.reference)
 
     def person_key(self) -> Composed:
-        """Return the key that is equal for rows of one person: NaN is no id, and texts are compared by their bytes."""
-        if self.type.kind == "text":
-            return sql.SQL('({}) COLLATE pg_catalog."C"').format(self.cell())
-        if self.base in ("float4", "float8"):
+        """Return the key that is equal for rows of one person by the type of the ids, or else as printed.
+
+        NaN is no id.
+        """
+        if self.base in ("float4", "float8", "numeric") and self.type.kind == "number":
             return sql.SQL("CASE WHEN {n} OPERATOR(pg_catalog.<>) 'NaN' THEN {n} END").format(n=self.reference)
-        return self.cell()
+        if self.sortable:
+            return sql.SQL("{}").format(self.reference)
+        return sql.SQL('({} COLLATE pg_catalog."C")').format(self.text())
+
+    def prints_equal(self, *, plain_collations: bool) -> bool:
+        """Whether values are equal where their texts are; of texts, where all collations compare bytes in the end."""
+        if self.type.kind == "text" and self.base in ("text", "varchar"):
+            return plain_collations
+        return not self.sortable or self.base in _PRINTED_EQUAL
 
     @property
     def copy_type(self) -> str:
