@@ -123,13 +123,19 @@ def test_the_owner_is_checked_in_the_transaction_that_reads(desk: Desk, monkeypa
         desk.ask("bob", POLICY.format("patients", "patients"))
         return find(*arguments)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Worker, "_find_free_name", give)
-        desk.request()
-        assert "not trusted" in desk.serve()[0]
-    assert not caught(desk)
-    assert (desk.kept()["state"], desk.kept()["charged_to"]) == ("refused", None)
-    desk.ask("postgres", PLANTED["the table was given to bob, who has a policy"][1])
+    def swap(*arguments: Any) -> str:
+        desk.ask("hospital", "ALTER TABLE patients RENAME TO hidden; CREATE VIEW patients AS TABLE hidden")
+        return find(*arguments)
+
+    undone = PLANTED["the table was given to bob, who has a policy"][1]
+    for number, change in enumerate((give, swap), 1):
+        with monkeypatch.context() as patch:
+            patch.setattr(Worker, "_find_free_name", change)
+            desk.request()
+            assert "not trusted" in desk.serve()[0]
+        assert not caught(desk)
+        assert (desk.kept(number)["state"], desk.kept(number)["charged_to"]) == ("refused", None)
+        desk.ask("postgres", undone if change is give else "DROP VIEW patients; ALTER TABLE hidden RENAME TO patients")
 
     def attempt(*arguments: Any) -> None:
         for statement in ("ALTER TABLE patients OWNER TO bob", "CREATE POLICY p ON patients USING (seems_true(1))"):
@@ -139,7 +145,7 @@ def test_the_owner_is_checked_in_the_transaction_that_reads(desk: Desk, monkeypa
 
     monkeypatch.setattr(Worker, "_charge", attempt)
     desk.request()
-    assert desk.serve() == ["ann/2: done"]
+    assert desk.serve() == ["ann/3: done"]
 
 
 def test_every_way_to_the_rows_asks_first(desk: Desk) -> None:

@@ -223,11 +223,11 @@ def test_a_model_of_the_same_name_stays_and_the_worker_goes_on(desk: Desk) -> No
 
 
 def test_an_owner_limits_the_epsilon_of_one_request(desk: Desk) -> None:
-    allow = ALLOW + ", epsilon => 1, min_epsilon => {}, max_epsilon_per_request => {})"
+    limits = ", epsilon => 1, min_epsilon => {}, max_epsilon_per_request => {})"
     for low, high in ((0, "NULL"), ("'NaN'", "NULL"), (2, "NULL"), (0.2, 0.1), (-1, 1), ("NULL", "'NaN'"), ("NULL", 0)):
         with pytest.raises(psycopg.errors.InvalidParameterValue, match="min_epsilon must be above 0"):
-            desk.ask("hospital", allow.format(low, high))
-    desk.ask("hospital", allow.format(0.1, 0.3))
+            desk.ask("hospital", ALLOW + limits.format(low, high))
+    desk.ask("hospital", ALLOW + limits.format(0.1, 0.3))
     (shown,) = desk.ask("ann", "SELECT min_epsilon, max_epsilon_per_request FROM boltdp.allowed")
     assert tuple(shown.values()) == (0.1, 0.3)
     for epsilon in (1e-12, 0.0999, 0.1, 0.3, 0.3001):

@@ -19,6 +19,7 @@ from boltdp.engines.postgres.local_server import Server
 from boltdp.ledger import open_ledger
 from boltdp.service import worker
 from boltdp.service.worker import REASONS, Worker
+from boltdp.workflows.train import run_plan
 from tests.ledger.charges import started
 from tests.postgres.desk import ALLOW, SECRET_NAME, Desk, opened_desk
 from tests.postgres.test_training import wait_until
@@ -251,7 +252,7 @@ def test_what_was_charged_when_the_connection_was_lost_has_failed(desk: Desk, mo
 
     monkeypatch.setattr(worker, "RECONNECT_SECONDS", 0.01)
     monkeypatch.setattr(Worker, "_find_free_name", losing("before", Worker._find_free_name))
-    monkeypatch.setattr(worker, "run_plan", losing("after", worker.run_plan))
+    monkeypatch.setattr(worker, "run_plan", losing("after", run_plan))
     monkeypatch.setattr(_interrupts, "check", lambda: _stop_if(len(said) >= 5))
     desk.request()
     with closing(serving), pytest.raises(KeyboardInterrupt):
