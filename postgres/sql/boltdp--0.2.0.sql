@@ -1,6 +1,23 @@
 -- complain if script is sourced in psql, rather than via CREATE EXTENSION
 \echo Use "CREATE EXTENSION boltdp" to load this file. \quit
 
+-- What another role has put into the schema, or can put there later, would be taken for a part of boltdp and be run.
+DO $check$
+BEGIN
+	IF EXISTS (SELECT FROM pg_catalog.pg_namespace n
+		JOIN pg_catalog.pg_roles o ON o.oid OPERATOR(pg_catalog.=) n.nspowner
+		WHERE n.nspname OPERATOR(pg_catalog.=) 'boltdp' AND (
+			NOT (o.rolsuper OR o.rolname OPERATOR(pg_catalog.=) CURRENT_USER)
+			OR EXISTS (SELECT FROM pg_catalog.aclexplode(n.nspacl) a WHERE a.grantee OPERATOR(pg_catalog.<>) n.nspowner
+				AND a.privilege_type OPERATOR(pg_catalog.=) 'CREATE')
+			OR EXISTS (SELECT FROM pg_catalog.pg_depend d WHERE d.refobjid OPERATOR(pg_catalog.=) n.oid
+				AND d.refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_namespace'::pg_catalog.regclass
+				AND d.classid OPERATOR(pg_catalog.<>) 'pg_catalog.pg_extension'::pg_catalog.regclass))) THEN
+		RAISE EXCEPTION 'the schema boltdp must be empty, a superuser''s, and no other role''s to create in'
+			USING ERRCODE = 'insufficient_privilege', HINT = 'look at what is there, then: DROP SCHEMA boltdp CASCADE';
+	END IF;
+END$check$;
+
 GRANT USAGE ON SCHEMA boltdp TO PUBLIC;
 
 -- A pass of SGD. `models` is one or more kernel states end to end; the result is them after the rows of the scan, in its
@@ -120,7 +137,7 @@ CREATE AGGREGATE boltdp.repack(target regclass, block_rows integer, total bigint
 -- Released models, which may be shown, and scoring with them.
 
 CREATE TABLE boltdp.models (
-	name text PRIMARY KEY,
+	name text NOT NULL,                       -- with a slash only those of requests
 	private boolean NOT NULL,                 -- whether the certificate claims a guarantee
 	loss text NOT NULL,
 	classes text[] NOT NULL,
@@ -140,8 +157,11 @@ CREATE TABLE boltdp.models (
 	places double precision[],                -- and of all of them, end to end, where they are,
 	absent double precision[],                -- what the feature is below
 	present double precision[],               -- and from there on
-	granted_to text[]                         -- roles that it is for; NULL: everybody
+	granted_to regrole[]                      -- roles that it is for; NULL: everybody
 );
+-- No condition of a query finds a name by this index, nor an order: EXPLAIN would tell how many others' it passed over.
+CREATE UNIQUE INDEX models_name ON boltdp.models
+	(pg_catalog.sha256(pg_catalog.replace(name, E'\\', E'\\\\')::pg_catalog.bytea));
 SELECT pg_catalog.pg_extension_config_dump('boltdp.models', '');
 
 CREATE FUNCTION boltdp.predict(model text, x real[]) RETURNS text
@@ -154,10 +174,12 @@ CREATE FUNCTION boltdp.predict_proba(model text, x double precision[]) RETURNS d
 	AS 'MODULE_PATHNAME', 'boltdp_predict_proba' LANGUAGE C STABLE STRICT PARALLEL SAFE;
 
 -- Models for those who may not see the rows. An analyst asks by boltdp.request; `boltdp postgres worker`, with a role of its
--- own, trains what owners of tables have allowed. Nothing here is run as its owner but a view and a trigger: rights are those
--- of the caller, and row-level security separates the rows.
+-- own, trains what owners of tables have allowed. Rights are those of the caller, and row-level security separates the rows;
+-- what is run as the owner of the extension is two views, a trigger, boltdp.name_dataset and boltdp.sweep.
+-- Roles and tables are kept by their OIDs: one that is renamed keeps what it has, and another one that then has its name
+-- gets nothing of it.
 
--- Who serves; one row, made by boltdp.allow_worker.
+-- How requests are answered; one row, made by boltdp.allow_worker.
 CREATE TABLE boltdp.serving (
 	single boolean PRIMARY KEY DEFAULT true CHECK (single),
 	channel text NOT NULL,                    -- of NOTIFY: any role may listen to one whose name it knows
@@ -165,11 +187,20 @@ CREATE TABLE boltdp.serving (
 );
 SELECT pg_catalog.pg_extension_config_dump('boltdp.serving', '');
 
+-- What tables are called in requests and in the ledger, for as long as they exist: what was spent must not be forgotten by
+-- renaming a table, nor be charged to another one.
+CREATE TABLE boltdp.datasets (
+	relation regclass PRIMARY KEY,
+	name text NOT NULL UNIQUE,
+	UNIQUE (relation, name)
+);
+SELECT pg_catalog.pg_extension_config_dump('boltdp.datasets', '');
+
 -- What owners of tables allow, written by boltdp.allow_training.
 CREATE TABLE boltdp.allowances (
 	relation regclass,
-	role name,
-	dataset text NOT NULL,                    -- what the table is called in requests and in the ledger
+	role regrole,
+	dataset text NOT NULL,
 	label text NOT NULL,
 	columns text[] NOT NULL,
 	epsilon double precision NOT NULL,        -- that all models of the role may spend together
@@ -177,12 +208,15 @@ CREATE TABLE boltdp.allowances (
 	groups text,                              -- a public column, by which there may be a model for each group
 	group_values text[],
 	schema json,                              -- as in a schema file; without it, what the table declares
-	PRIMARY KEY (relation, role)
+	min_epsilon double precision,             -- of one request; NULL: any
+	max_epsilon_per_request double precision,
+	PRIMARY KEY (relation, role),
+	FOREIGN KEY (relation, dataset) REFERENCES boltdp.datasets (relation, name) ON DELETE CASCADE
 );
 SELECT pg_catalog.pg_extension_config_dump('boltdp.allowances', '');
 
 CREATE TABLE boltdp.requests (
-	role name DEFAULT CURRENT_USER,
+	role regrole DEFAULT pg_catalog.to_regrole(pg_catalog.quote_ident(CURRENT_USER)),
 	number integer,                           -- of the role's own: the numbers tell nothing of others
 	dataset text NOT NULL,
 	label text NOT NULL,
@@ -195,7 +229,8 @@ CREATE TABLE boltdp.requests (
 	reason text,
 	models text[],
 	published timestamptz,                    -- from when on the answer may be seen
-	charged_to name,                          -- the role of the allowance whose budget this has spent
+	charged_to regrole,                       -- the role of the allowance whose budget this has spent
+	claimed timestamptz,                      -- when a worker last took it: roles take turns
 	worker_pid integer,                       -- the session that serves it; one that is gone has been killed
 	worker_start timestamptz,
 	PRIMARY KEY (role, number)
@@ -203,32 +238,107 @@ CREATE TABLE boltdp.requests (
 CREATE INDEX ON boltdp.requests (requested) WHERE state OPERATOR(pg_catalog.=) 'waiting';
 SELECT pg_catalog.pg_extension_config_dump('boltdp.requests', '');
 
+-- The planner shows its estimates to everybody who may read a part of a table, and statistics would make them tell the rest.
+DO $check$
+DECLARE
+	one record;
+BEGIN
+	FOR one IN SELECT a.attrelid::pg_catalog.regclass AS relation, a.attname, a.attnum, c.relkind
+		FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) a.attrelid
+		WHERE a.attnum OPERATOR(pg_catalog.>) 0::pg_catalog.int2 AND a.attrelid OPERATOR(pg_catalog.=) ANY (ARRAY[
+			'boltdp.models', 'boltdp.models_name', 'boltdp.datasets', 'boltdp.allowances', 'boltdp.requests'
+		]::pg_catalog.regclass[]) LOOP
+		IF one.relkind OPERATOR(pg_catalog.=) 'i' THEN
+			EXECUTE pg_catalog.format('ALTER INDEX %s ALTER COLUMN %s SET STATISTICS 0', one.relation, one.attnum);
+		ELSE
+			EXECUTE pg_catalog.format('ALTER TABLE %s ALTER COLUMN %I SET STATISTICS 0', one.relation, one.attname);
+		END IF;
+	END LOOP;
+END$check$;
+
+-- Who is trusted, as boltdp.allow_worker and boltdp.allow_owner have granted: rights to these tables, and nothing else.
+CREATE VIEW boltdp.trusted AS
+	SELECT a.grantee::pg_catalog.regrole AS role,
+		pg_catalog.bool_or(c.relname OPERATOR(pg_catalog.=) 'requests') AS worker,
+		pg_catalog.bool_or(c.relname OPERATOR(pg_catalog.=) 'allowances') AS owner
+	FROM pg_catalog.pg_class c, LATERAL pg_catalog.aclexplode(c.relacl) AS a
+	WHERE a.grantee OPERATOR(pg_catalog.<>) c.relowner AND (
+		(c.oid OPERATOR(pg_catalog.=) 'boltdp.requests'::regclass AND a.privilege_type OPERATOR(pg_catalog.=) 'UPDATE') OR
+		(c.oid OPERATOR(pg_catalog.=) 'boltdp.allowances'::regclass AND a.privilege_type OPERATOR(pg_catalog.=) 'INSERT'))
+	GROUP BY a.grantee;
+GRANT SELECT ON boltdp.trusted TO PUBLIC;
+
+CREATE FUNCTION boltdp.is_worker() RETURNS boolean LANGUAGE sql STABLE PARALLEL SAFE
+	SET search_path = pg_catalog, pg_temp AS 'SELECT has_table_privilege(''boltdp.requests''::regclass, ''UPDATE'')';
+
+-- Whether all that runs when a relation is read is of trusted roles and superusers: the worker runs it with its own rights.
+-- That is the relation, its partitions, what a view reads, policies, constraints and indexes (whose expressions the planner
+-- may compute), and the functions and operators that these name.
+CREATE FUNCTION boltdp.is_trusted(relation regclass) RETURNS boolean LANGUAGE sql STABLE
+	SET search_path = pg_catalog, pg_temp AS $body$
+	WITH RECURSIVE run(class, object) AS (
+		SELECT 'pg_class'::regclass::oid, $1::oid
+		UNION
+		SELECT found.class, found.object FROM run, LATERAL (
+			SELECT 'pg_class'::regclass::oid AS class, i.inhrelid AS object, i.inhparent AS belongs_to FROM pg_inherits i
+			UNION ALL SELECT 'pg_class'::regclass, x.indexrelid, x.indrelid FROM pg_index x
+			UNION ALL SELECT 'pg_policy'::regclass, p.oid, p.polrelid FROM pg_policy p
+			UNION ALL SELECT 'pg_constraint'::regclass, k.oid, k.conrelid FROM pg_constraint k WHERE k.contype = 'c'
+			UNION ALL SELECT 'pg_rewrite'::regclass, w.oid, w.ev_class FROM pg_rewrite w WHERE w.ev_type = '1'
+				AND (SELECT v.relkind FROM pg_class v WHERE v.oid = w.ev_class) = 'v'
+			UNION ALL SELECT d.refclassid, d.refobjid, NULL FROM pg_depend d WHERE d.deptype = 'n'
+				AND d.classid = run.class AND d.objid = run.object
+		) AS found WHERE found.belongs_to IS NULL OR run.class = 'pg_class'::regclass AND found.belongs_to = run.object
+	), owned(class, object, owner) AS (
+		SELECT 'pg_class'::regclass::oid, c.oid, c.relowner FROM pg_class c
+		UNION ALL SELECT 'pg_proc'::regclass, f.oid, f.proowner FROM pg_proc f
+		UNION ALL SELECT 'pg_operator'::regclass, o.oid, o.oprowner FROM pg_operator o
+	)
+	SELECT COALESCE(bool_and(has_table_privilege(o.owner, 'boltdp.allowances'::regclass, 'INSERT')), false)
+	FROM run r JOIN owned o ON o.class = r.class AND o.object = r.object
+$body$;
+
 -- A model with `granted_to` is for these roles and their members, from when it is `stored` on; others are for everybody.
--- By columns: the number of the transaction that stored it would tell when that was.
+-- By columns: the number of the transaction that stored it would tell when that was. The condition costs next to nothing, so
+-- that those of a query come after it, and has no subquery: EXPLAIN would tell how many rows they leave of others' models.
+CREATE FUNCTION boltdp.may_read(granted_to regrole[], stored timestamptz) RETURNS boolean LANGUAGE plpgsql STABLE
+	PARALLEL SAFE COST 0.0001 AS $body$
+DECLARE
+	one pg_catalog.regrole;
+BEGIN
+	IF $1 IS NULL THEN
+		RETURN true;
+	END IF;
+	FOREACH one IN ARRAY $1 LOOP
+		IF $2 OPERATOR(pg_catalog.<=) pg_catalog.now() AND pg_catalog.pg_has_role(one, 'USAGE') THEN
+			RETURN true;
+		END IF;
+	END LOOP;
+	RETURN boltdp.is_worker();
+END$body$;
 GRANT SELECT (name, private, loss, classes, weights, low, high, middle, factor, intercept, projection, schema, certificate,
 	stored, cut, parameter, steps, places, absent, present, granted_to) ON boltdp.models TO PUBLIC;
 ALTER TABLE boltdp.models ENABLE ROW LEVEL SECURITY;
-CREATE POLICY readers ON boltdp.models FOR SELECT USING (granted_to IS NULL OR (
-	stored OPERATOR(pg_catalog.<=) pg_catalog.now() AND EXISTS (SELECT FROM pg_catalog.pg_roles r
-	WHERE r.rolname::pg_catalog.text OPERATOR(pg_catalog.=) ANY (granted_to) AND pg_catalog.pg_has_role(r.oid, 'USAGE'))));
-CREATE POLICY inserting ON boltdp.models FOR INSERT WITH CHECK (true);
-CREATE POLICY updating ON boltdp.models FOR UPDATE USING (true);
-CREATE POLICY deleting ON boltdp.models FOR DELETE USING (true);
+CREATE POLICY readers ON boltdp.models FOR SELECT USING (boltdp.may_read(granted_to, stored));
+-- Names with a slash are for the worker: nobody else may take the one that somebody's next model will have.
+CREATE POLICY inserting ON boltdp.models FOR INSERT
+	WITH CHECK (pg_catalog.strpos(name, '/') OPERATOR(pg_catalog.=) 0 OR boltdp.is_worker());
+CREATE POLICY updating ON boltdp.models FOR UPDATE USING (pg_catalog.strpos(name, '/') OPERATOR(pg_catalog.=) 0);
+CREATE POLICY deleting ON boltdp.models FOR DELETE USING (pg_catalog.strpos(name, '/') OPERATOR(pg_catalog.=) 0);
 
 -- Owners see and change what they allow of their own tables; only roles named by boltdp.allow_owner have any right to the table.
 ALTER TABLE boltdp.allowances ENABLE ROW LEVEL SECURITY;
 CREATE POLICY owners ON boltdp.allowances USING (pg_catalog.pg_has_role(
 	(SELECT c.relowner FROM pg_catalog.pg_class c WHERE c.oid OPERATOR(pg_catalog.=) relation::pg_catalog.oid), 'USAGE'));
-CREATE POLICY workers ON boltdp.allowances FOR SELECT
-	USING (pg_catalog.has_table_privilege('boltdp.requests'::regclass, 'UPDATE'));
+CREATE POLICY workers ON boltdp.allowances FOR SELECT USING (boltdp.is_worker());
 
--- Whoever asks sees the numbers of their own requests, and all else by boltdp.answers.
+-- Whoever asks sees no more of this than boltdp.answers has.
 ALTER TABLE boltdp.requests ENABLE ROW LEVEL SECURITY;
-CREATE POLICY asking ON boltdp.requests FOR INSERT WITH CHECK (role OPERATOR(pg_catalog.=) CURRENT_USER);
-CREATE POLICY own ON boltdp.requests FOR SELECT USING (role OPERATOR(pg_catalog.=) CURRENT_USER
-	OR pg_catalog.has_table_privilege('boltdp.requests'::regclass, 'UPDATE'));
-CREATE POLICY serving ON boltdp.requests FOR UPDATE USING (true);
-GRANT INSERT (dataset, label, columns, groups, epsilon, delta), SELECT (role, number) ON boltdp.requests TO PUBLIC;
+CREATE POLICY asking ON boltdp.requests FOR INSERT
+	WITH CHECK (role OPERATOR(pg_catalog.=) pg_catalog.to_regrole(pg_catalog.quote_ident(CURRENT_USER)));
+CREATE POLICY workers ON boltdp.requests FOR SELECT USING (boltdp.is_worker());
+CREATE POLICY serving ON boltdp.requests FOR UPDATE USING (boltdp.is_worker());
+GRANT INSERT (dataset, label, columns, groups, epsilon, delta) ON boltdp.requests TO PUBLIC;
 
 -- Numbers a request and wakes the worker. It runs as the owner, since who asks must not see the channel.
 CREATE FUNCTION boltdp.take_request() RETURNS trigger LANGUAGE plpgsql VOLATILE
@@ -258,19 +368,26 @@ END$body$;
 REVOKE ALL ON FUNCTION boltdp.take_request() FROM PUBLIC;
 CREATE TRIGGER take BEFORE INSERT ON boltdp.requests FOR EACH ROW EXECUTE FUNCTION boltdp.take_request();
 
--- For analysts: ask, look, and see what one may ask for.
+-- For analysts: ask, look, and see what one may ask for. In both views OFFSET keeps the conditions of a query away from rows of
+-- others: plans, and how many rows they pass over, are the same whatever others asked for.
+
+CREATE VIEW boltdp.answers WITH (security_barrier) AS
+	SELECT r.number AS request, r.dataset, r.epsilon, r.delta,
+		CASE WHEN r.shown THEN r.state ELSE 'waiting' END AS state, CASE WHEN r.shown THEN r.reason END AS reason,
+		CASE WHEN r.shown THEN r.models END AS models, CASE WHEN r.shown THEN r.published END AS published
+	FROM (SELECT q.*, COALESCE(q.published OPERATOR(pg_catalog.<=) pg_catalog.now(), false) AS shown FROM boltdp.requests q
+		WHERE q.role OPERATOR(pg_catalog.=) pg_catalog.to_regrole(pg_catalog.quote_ident(CURRENT_USER)) OFFSET 0) AS r;
+GRANT SELECT ON boltdp.answers TO PUBLIC;
 
 CREATE FUNCTION boltdp.request(dataset text, label text, epsilon double precision, delta double precision DEFAULT 0,
 	columns text[] DEFAULT NULL, groups text DEFAULT NULL) RETURNS integer LANGUAGE plpgsql VOLATILE
 	SET search_path = pg_catalog, pg_temp AS $body$
-DECLARE
-	given integer;
 BEGIN
 	FOR attempt IN 1 .. 10 LOOP
 		BEGIN
-			INSERT INTO boltdp.requests AS r (dataset, label, columns, groups, epsilon, delta)
-				VALUES ($1, $2, $5, $6, $3, $4) RETURNING r.number INTO given;
-			RETURN given;
+			INSERT INTO boltdp.requests (dataset, label, columns, groups, epsilon, delta) VALUES ($1, $2, $5, $6, $3, $4);
+			-- No session of the role can be given a larger number before this transaction ends.
+			RETURN (SELECT max(a.request) FROM boltdp.answers a);
 		EXCEPTION WHEN unique_violation THEN
 			NULL; -- another session of the role was given this number
 		END;
@@ -278,38 +395,73 @@ BEGIN
 	RAISE EXCEPTION 'another session of this role is asking' USING ERRCODE = 'serialization_failure';
 END$body$;
 
-CREATE VIEW boltdp.answers WITH (security_barrier) AS
-	SELECT r.number AS request, r.dataset, r.epsilon, r.delta,
-		CASE WHEN shown THEN r.state ELSE 'waiting' END AS state, CASE WHEN shown THEN r.reason END AS reason,
-		CASE WHEN shown THEN r.models END AS models, CASE WHEN shown THEN r.published END AS published
-	FROM boltdp.requests r,
-		LATERAL (SELECT COALESCE(r.published OPERATOR(pg_catalog.<=) pg_catalog.now(), false) AS shown) AS by_now
-	WHERE r.role OPERATOR(pg_catalog.=) CURRENT_USER;
-GRANT SELECT ON boltdp.answers TO PUBLIC;
-
 CREATE FUNCTION boltdp.status(request integer) RETURNS SETOF boltdp.answers LANGUAGE sql STABLE
 	SET search_path = pg_catalog, pg_temp AS 'SELECT * FROM boltdp.answers a WHERE a.request = $1';
 
 CREATE VIEW boltdp.allowed WITH (security_barrier) AS
-	SELECT a.dataset, a.label, a.columns, a.groups, a.group_values, a.epsilon, a.delta FROM boltdp.allowances a
-	WHERE EXISTS (SELECT FROM pg_catalog.pg_roles r
-		WHERE r.rolname OPERATOR(pg_catalog.=) a.role AND pg_catalog.pg_has_role(r.oid, 'USAGE'));
+	SELECT a.dataset, a.label, a.columns, a.groups, a.group_values, a.epsilon, a.delta, a.min_epsilon,
+		a.max_epsilon_per_request
+	FROM (SELECT * FROM boltdp.allowances x WHERE pg_catalog.pg_has_role(x.role, 'USAGE') OFFSET 0) AS a;
 GRANT SELECT ON boltdp.allowed TO PUBLIC;
+
+-- What a table is called: as it was when it was first asked. The name of one that was dropped goes to the next one.
+CREATE FUNCTION boltdp.name_dataset(relation regclass) RETURNS text LANGUAGE plpgsql VOLATILE
+	SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+	called text := (SELECT d.name FROM boltdp.datasets d WHERE d.relation = $1);
+	other regclass;
+BEGIN
+	IF called IS NULL THEN
+		PERFORM boltdp.sweep();
+		SELECT CASE WHEN n.nspname = 'public' THEN '' ELSE quote_ident(n.nspname) || '.' END || quote_ident(c.relname)
+			INTO called FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = $1;
+		SELECT d.relation INTO other FROM boltdp.datasets d WHERE d.name = called;
+		IF FOUND THEN
+			RAISE EXCEPTION 'requests and the ledger call another table "%", since it had that name: %', called, other
+				USING ERRCODE = 'duplicate_object', HINT = 'rename the new table';
+		END IF;
+		INSERT INTO boltdp.datasets VALUES ($1, called);
+	END IF;
+	RETURN called;
+END$body$;
+REVOKE ALL ON FUNCTION boltdp.name_dataset(regclass) FROM PUBLIC;
+
+-- Forget roles and tables that were dropped; what they have spent is in the ledger, and models stay.
+CREATE FUNCTION boltdp.sweep() RETURNS void LANGUAGE plpgsql VOLATILE
+	SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+	roles oid[] := ARRAY(SELECT r.oid FROM pg_roles r);
+BEGIN
+	DELETE FROM boltdp.datasets d WHERE NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = d.relation);
+	DELETE FROM boltdp.allowances a WHERE a.role <> ALL (roles);
+	DELETE FROM boltdp.requests r WHERE r.role <> ALL (roles) AND COALESCE(r.charged_to <> ALL (roles), true)
+		AND (r.state <> 'waiting' OR r.worker_pid IS NULL);
+	UPDATE boltdp.models m SET granted_to = ARRAY(SELECT g FROM unnest(m.granted_to) AS g WHERE g = ANY (roles))
+		WHERE NOT m.granted_to::oid[] <@ roles;
+END$body$;
+REVOKE ALL ON FUNCTION boltdp.sweep() FROM PUBLIC;
 
 -- For owners of tables: let a role have models of a table, within a budget; the table's name in requests is returned.
 CREATE FUNCTION boltdp.allow_training(relation regclass, to_role name, label text, columns text[],
 	epsilon double precision, delta double precision DEFAULT 0, groups text DEFAULT NULL,
-	group_values text[] DEFAULT NULL, schema json DEFAULT NULL) RETURNS text LANGUAGE plpgsql VOLATILE
+	group_values text[] DEFAULT NULL, schema json DEFAULT NULL, min_epsilon double precision DEFAULT NULL,
+	max_epsilon_per_request double precision DEFAULT NULL) RETURNS text LANGUAGE plpgsql VOLATILE
 	SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
 	called text;
+	given regrole := to_regrole(quote_ident($2));
 	missing text;
 BEGIN
 	IF NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = $1 AND c.relkind IN ('r', 'p', 'v', 'm')
 		AND pg_has_role(c.relowner, 'USAGE')) THEN
 		RAISE EXCEPTION 'only the owner of a table may allow training' USING ERRCODE = 'insufficient_privilege';
 	END IF;
-	IF NOT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = $2) THEN
+	IF NOT boltdp.is_trusted($1) THEN
+		RAISE EXCEPTION 'all that is run when the table is read must belong to roles that boltdp.trusted lists as owners'
+			USING ERRCODE = 'insufficient_privilege',
+			HINT = 'the table, its partitions, what a view reads, functions of policies, constraints and indexes';
+	END IF;
+	IF given IS NULL THEN
 		RAISE EXCEPTION 'to_role must be a role, got "%"', $2 USING ERRCODE = 'undefined_object';
 	END IF;
 	IF NOT COALESCE(cardinality($4) > 0 AND NOT $3 = ANY ($4), false) THEN
@@ -326,6 +478,10 @@ BEGIN
 		RAISE EXCEPTION 'epsilon must be between 1e-12 and 1e6 and delta in [0, 1), got % and %', $5, $6
 			USING ERRCODE = 'invalid_parameter_value';
 	END IF;
+	IF NOT (COALESCE($10, 1e-12) BETWEEN 1e-12 AND LEAST($5, COALESCE($11, $5)) AND COALESCE($11, $5) <= 1e6) THEN
+		RAISE EXCEPTION 'min_epsilon must be above 0, and at most epsilon and max_epsilon_per_request, got % and %',
+			$10, $11 USING ERRCODE = 'invalid_parameter_value';
+	END IF;
 	IF $7 = $3 THEN
 		RAISE EXCEPTION 'groups must be a public column, and not the label' USING ERRCODE = 'invalid_parameter_value';
 	END IF;
@@ -334,15 +490,10 @@ BEGIN
 		RAISE EXCEPTION 'group_values must be given with groups, and list each public group once, up to 500'
 			USING ERRCODE = 'invalid_parameter_value';
 	END IF;
-	-- A table that is renamed keeps its name here, and so its budget.
-	SELECT a.dataset INTO called FROM boltdp.allowances a WHERE a.relation = $1 LIMIT 1;
-	IF NOT FOUND THEN
-		SELECT CASE WHEN n.nspname = 'public' THEN '' ELSE quote_ident(n.nspname) || '.' END || quote_ident(c.relname)
-			INTO called FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = $1;
-	END IF;
-	INSERT INTO boltdp.allowances AS a VALUES ($1, $2, called, $3, $4, $5, $6, $7, $8, $9)
+	called := boltdp.name_dataset($1);
+	INSERT INTO boltdp.allowances AS a VALUES ($1, given, called, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 		ON CONFLICT ON CONSTRAINT allowances_pkey DO UPDATE SET label = $3, columns = $4, epsilon = $5, delta = $6,
-			groups = $7, group_values = $8, schema = $9;
+			groups = $7, group_values = $8, schema = $9, min_epsilon = $10, max_epsilon_per_request = $11;
 	RETURN called;
 END$body$;
 
@@ -350,26 +501,51 @@ END$body$;
 CREATE FUNCTION boltdp.revoke_training(relation regclass, from_role name) RETURNS boolean LANGUAGE plpgsql VOLATILE
 	SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
-	DELETE FROM boltdp.allowances a WHERE a.relation = $1 AND a.role = $2;
+	DELETE FROM boltdp.allowances a WHERE a.relation = $1 AND a.role = to_regrole(quote_ident($2));
 	RETURN FOUND;
 END$body$;
 
 -- For the administrator. The worker runs what tables, views and their policies contain with its own rights: so only roles that
--- are trusted may offer tables to it.
+-- are trusted may offer tables to it. What is revoked is refused from the next request on.
 CREATE FUNCTION boltdp.allow_worker(role name, grain interval DEFAULT '10 minutes') RETURNS void LANGUAGE plpgsql VOLATILE
 	SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
 	EXECUTE format('GRANT SELECT, UPDATE ON boltdp.requests, boltdp.serving TO %I', $1);
 	EXECUTE format('GRANT SELECT ON boltdp.allowances TO %I', $1);
 	EXECUTE format('GRANT INSERT ON boltdp.models TO %I', $1);
+	EXECUTE format('GRANT EXECUTE ON FUNCTION boltdp.sweep() TO %I', $1);
 	INSERT INTO boltdp.serving AS s VALUES (true, 'boltdp_' || replace(gen_random_uuid()::text, '-', ''), $2)
 		ON CONFLICT ON CONSTRAINT serving_pkey DO UPDATE SET grain = $2;
 END$body$;
 REVOKE ALL ON FUNCTION boltdp.allow_worker(name, interval) FROM PUBLIC;
 
+CREATE FUNCTION boltdp.revoke_worker(role name) RETURNS void LANGUAGE plpgsql VOLATILE
+	SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+	EXECUTE format('REVOKE SELECT, UPDATE ON boltdp.requests, boltdp.serving FROM %I', $1);
+	EXECUTE format('REVOKE INSERT ON boltdp.models FROM %I', $1);
+	EXECUTE format('REVOKE EXECUTE ON FUNCTION boltdp.sweep() FROM %I', $1);
+	IF NOT EXISTS (SELECT FROM boltdp.trusted t WHERE t.role = to_regrole(quote_ident($1))) THEN
+		EXECUTE format('REVOKE SELECT ON boltdp.allowances FROM %I', $1);
+	END IF;
+END$body$;
+REVOKE ALL ON FUNCTION boltdp.revoke_worker(name) FROM PUBLIC;
+
 CREATE FUNCTION boltdp.allow_owner(role name) RETURNS void LANGUAGE plpgsql VOLATILE
 	SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
 	EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON boltdp.allowances TO %I', $1);
+	EXECUTE format('GRANT EXECUTE ON FUNCTION boltdp.name_dataset(regclass) TO %I', $1);
 END$body$;
 REVOKE ALL ON FUNCTION boltdp.allow_owner(name) FROM PUBLIC;
+
+CREATE FUNCTION boltdp.revoke_owner(role name) RETURNS void LANGUAGE plpgsql VOLATILE
+	SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+	EXECUTE format('REVOKE INSERT, UPDATE, DELETE ON boltdp.allowances FROM %I', $1);
+	EXECUTE format('REVOKE EXECUTE ON FUNCTION boltdp.name_dataset(regclass) FROM %I', $1);
+	IF NOT EXISTS (SELECT FROM boltdp.trusted t WHERE t.role = to_regrole(quote_ident($1))) THEN
+		EXECUTE format('REVOKE SELECT ON boltdp.allowances FROM %I', $1);
+	END IF;
+END$body$;
+REVOKE ALL ON FUNCTION boltdp.revoke_owner(name) FROM PUBLIC;

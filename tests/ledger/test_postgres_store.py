@@ -14,6 +14,7 @@ import pytest
 from psycopg import sql
 
 from boltdp.engines.postgres.local_server import private_server
+from boltdp.errors import ParameterError
 from boltdp.ledger import Account, BudgetExceeded, Ledger, LedgerError, find_account, open_ledger
 from boltdp.ledger.postgres_store import FUNCTIONS, script
 from boltdp.privacy.adjacency import Adjacency
@@ -134,10 +135,31 @@ def test_a_trainer_appends_charges_of_its_own_and_nothing_else(plain: str, ledge
         (lambda: trainer.reserve("visits", charge(), by="postgres"), "in the name of the role"),
         (lambda: trainer.allow("other"), "permission denied"),
         (lambda: trainer._end(theirs, kind="return", released=None), "only who reserved"),
+        (lambda: trainer.reserve("visits", charge(), role="a\nb"), "role must be named"),
     ):
-        with pytest.raises(LedgerError, match=why):
+        with pytest.raises((LedgerError, ParameterError), match=why):
             act()
     ledger.check()
+
+
+def test_charges_are_counted_for_the_role_that_they_are_for(plain: str, ledger: Ledger) -> None:
+    trainer = open_ledger(as_role(plain, "trainer"))
+    for role in ("ann", "bob", None):
+        trainer.reserve("visits", charge(), role=role)
+    trainer.reserve("visits", charge(), role="ann").commit(DIGEST)
+    trainer.reserve("visits", charge(), role="ann").give_back()
+    counts = [len(ledger.charged_budgets("visits", role=role)) for role in ("ann", "bob", "carl")]
+    assert counts == [2, 1, 0]
+    entry = trainer.history()[-1]
+    with pytest.raises(ParameterError, match="must not have blocks, reasons or a role"):
+        replace(entry, role="ann")
+    record = replace(entry, number=9, reserved=2, previous=entry.line.digest).line.record
+    with (
+        psycopg.connect(as_role(plain, "trainer")) as connection,
+        pytest.raises(psycopg.errors.InvalidParameterValue, match="one that can be read"),
+    ):
+        connection.execute("SELECT boltdp_ledger.append(%s)", [record.replace('"role":null', '"role":"ann"')])
+    assert ledger.check() == 8
 
 
 #: How an entry of a charge is changed, and none of it can be read: what is replaced, and by what.
@@ -156,6 +178,10 @@ UNREADABLE = (
     ('"dataset":"visits"', '"dataset":"visits","dataset":"visits"'),
     ('"dataset":"visits",', ""),
     ('"previous":', '"more":1,"previous":'),
+    ('"role":null', '"role":7'),
+    ('"role":null', '"role":""'),
+    ('"role":null', '"role":" a"'),
+    ('"role":null', '"role":"a\\u202eb"'),
     ('"blocks":[]', '"blocks":["a","a"]'),
     ('"blocks":[]', '"blocks":[7]'),
     ('"blocks":[]', '"blocks":[null]'),

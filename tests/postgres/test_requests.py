@@ -45,7 +45,7 @@ def test_a_role_without_a_right_to_the_table_gets_a_model(desk: Desk) -> None:
     with pytest.raises(psycopg.errors.UndefinedObject):
         desk.ask("bob", predict)
     assert desk.ask("bob", "SELECT * FROM boltdp.models") == desk.ask("bob", "SELECT * FROM boltdp.answers") == []
-    desk.ask("postgres", "UPDATE boltdp.models SET granted_to = granted_to || 'bob'::text WHERE name = 'ann/1'")
+    desk.ask("postgres", "UPDATE boltdp.models SET granted_to = granted_to || 'bob'::regrole WHERE name = 'ann/1'")
     assert desk.ask("bob", predict) == desk.ask("ann", predict)
     (model,) = desk.ask("ann", "SELECT private, certificate FROM boltdp.models")
     assert model["private"]
@@ -214,10 +214,28 @@ def test_a_model_of_the_same_name_stays_and_the_worker_goes_on(desk: Desk) -> No
     desk.request()
     desk.request(dataset="nothing")
     said = desk.serve()
-    assert said[0] == f"ann/1: failed, {REASONS['failed']}"
+    assert said[0] == "ann/1: done"
     assert said[1].startswith("ann/2: refused")
-    assert desk.ask("postgres", "SELECT * FROM boltdp.models") == [model]
-    assert (desk.kept()["models"], desk.kept()["charged_to"]) == (None, "ann")
+    models = desk.ask("postgres", "SELECT * FROM boltdp.models ORDER BY name")
+    assert (models[0], models[1]["name"]) == (model, "ann/1-2")
+    assert (desk.kept()["models"], desk.kept()["charged_to"]) == (["ann/1-2"], "ann")
+    assert desk.spent() == pytest.approx(0.4)
+
+
+def test_an_owner_limits_the_epsilon_of_one_request(desk: Desk) -> None:
+    limits = ", epsilon => 1, min_epsilon => {}, max_epsilon_per_request => {})"
+    for low, high in ((0, "NULL"), ("'NaN'", "NULL"), (2, "NULL"), (0.2, 0.1), (-1, 1), ("NULL", "'NaN'"), ("NULL", 0)):
+        with pytest.raises(psycopg.errors.InvalidParameterValue, match="min_epsilon must be above 0"):
+            desk.ask("hospital", ALLOW + limits.format(low, high))
+    desk.ask("hospital", ALLOW + limits.format(0.1, 0.3))
+    (shown,) = desk.ask("ann", "SELECT min_epsilon, max_epsilon_per_request FROM boltdp.allowed")
+    assert tuple(shown.values()) == (0.1, 0.3)
+    for epsilon in (1e-12, 0.0999, 0.1, 0.3, 0.3001):
+        desk.request(epsilon=epsilon)
+    desk.serve()
+    reasons = desk.ask("postgres", "SELECT reason, charged_to FROM boltdp.requests ORDER BY number")
+    outside = (REASONS["outside limits"], None)
+    assert [tuple(one.values()) for one in reasons] == [outside, outside, (None, "ann"), (None, "ann"), outside]
     assert desk.spent() == pytest.approx(0.4)
 
 
@@ -339,7 +357,10 @@ def test_a_dump_keeps_what_was_asked_allowed_and_spent(server: Server, desk: Des
     if not (programs / "pg_dump").exists():
         pytest.skip("this server comes without pg_dump")
     dump = subprocess.run([programs / "pg_dump", desk.uri("postgres")], check=True, capture_output=True).stdout
-    tables = [f"SELECT * FROM boltdp.{name} AS t ORDER BY t::text" for name in ("allowances", "requests", "serving")]
+    tables = [
+        f"SELECT * FROM boltdp.{name} AS t ORDER BY t::text"
+        for name in ("allowances", "datasets", "requests", "serving")
+    ]
     before = [desk.ask("postgres", query) for query in tables]
     desk.ask(
         "postgres", "DROP EXTENSION boltdp CASCADE; DROP SCHEMA boltdp, boltdp_ledger CASCADE; DROP TABLE patients"

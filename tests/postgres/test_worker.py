@@ -5,15 +5,21 @@ from __future__ import annotations
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
 
+import psycopg
 import pytest
 from click.testing import CliRunner
 
+from boltdp import _interrupts
 from boltdp.cli import main
 from boltdp.context import Context
 from boltdp.engines.postgres.local_server import Server
+from boltdp.ledger import open_ledger
 from boltdp.service import worker
-from boltdp.service.worker import REASONS
+from boltdp.service.worker import REASONS, Worker
+from boltdp.workflows.train import run_plan
 from tests.ledger.charges import started
 from tests.postgres.desk import ALLOW, SECRET_NAME, Desk, opened_desk
 from tests.postgres.test_training import wait_until
@@ -49,9 +55,10 @@ place, replacement = {
     "one of two": ((groups, "train_prepared"), second),
     "trained": ((Reservation, "commit"), die),
     "noted": ((worker.Worker, "_answer"), die),
-    "storing": ((worker, "insertion"), die),
+    "storing": ((worker, "make_insert"), die),
     "answered": ((worker.Worker, "_answer"), dying),
 }[stage]
+getattr(*place)
 setattr(*place, replacement)
 worker.Worker(uri, open_ledger(uri), say=print).run(once=True)
 """
@@ -66,7 +73,7 @@ import signal, sys
 from boltdp.service import worker
 from boltdp.ledger import open_ledger
 
-worker.POLL_SECONDS = 3600.0
+worker.POLL_SECONDS, worker.RECONNECT_SECONDS = 3600.0, 0.01
 uri = sys.argv[1]
 serving = worker.Worker(uri, open_ledger(uri), say=lambda text: print(text, flush=True))
 print("ready", flush=True)
@@ -188,6 +195,76 @@ def test_two_workers_never_serve_one_request_twice(desk: Desk) -> None:
     assert sorted(said) == [f"ann/{number}: done" for number in range(1, 7)]
     assert desk.ledger.spent("patients").spent.releases == 6
     assert desk.ledger.check() == 13
+
+
+def test_roles_take_turns_however_much_one_of_them_asks_for(desk: Desk) -> None:
+    desk.ask("hospital", ALLOW.replace("'ann'", "'bob'") + ", epsilon => 1)")
+    desk.ask("ann", "SELECT boltdp.request('nothing', 'outcome', 1e-12) FROM generate_series(1, 4)")
+    desk.request("bob")
+    desk.request("trainer", dataset="nothing")
+    assert [line.split(":")[0] for line in desk.serve()] == ["ann/1", "bob/1", "trainer/1", "ann/2", "ann/3", "ann/4"]
+    desk.request("bob")
+    desk.request("ann")
+    assert [line.split(":")[0] for line in desk.serve()] == ["bob/2", "ann/5"]
+
+
+END = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'boltdp worker'"
+
+
+def test_a_worker_that_lost_its_server_comes_back(desk: Desk) -> None:
+    process = started(WAITING, desk.uri("trainer"))
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        with psycopg.connect(desk.server.uri, autocommit=True) as admin:
+            try:
+                admin.execute("ALTER DATABASE desk ALLOW_CONNECTIONS false")
+                admin.execute(END)
+                assert process.stdout.readline().startswith("the connection was lost")
+            finally:
+                admin.execute("ALTER DATABASE desk ALLOW_CONNECTIONS true")
+        assert process.stdout.readline() == "connected again\n"
+        desk.request()
+        assert process.stdout.readline() == "ann/1: done\n"
+        desk.ask("postgres", "SELECT boltdp.revoke_worker('trainer')")
+        desk.ask("postgres", END)
+        assert process.stdout.readline().startswith("the connection was lost")
+        process.communicate(timeout=60)
+        assert process.returncode == 1
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_what_was_charged_when_the_connection_was_lost_has_failed(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    serving = worker.Worker(desk.uri("trainer"), open_ledger(desk.uri("trainer")), say=said.append)
+    lost: list[str] = []
+
+    def losing(stage: str, original: Any) -> Any:
+        def lose(*arguments: Any) -> Any:
+            if stage not in lost:
+                lost.append(stage)
+                desk.ask("postgres", END)
+            return original(*arguments)
+
+        return lose
+
+    monkeypatch.setattr(worker, "RECONNECT_SECONDS", 0.01)
+    monkeypatch.setattr(Worker, "_find_free_name", losing("before", Worker._find_free_name))
+    monkeypatch.setattr(worker, "run_plan", losing("after", run_plan))
+    monkeypatch.setattr(_interrupts, "check", lambda: _stop_if(len(said) >= 5))
+    desk.request()
+    with closing(serving), pytest.raises(KeyboardInterrupt):
+        serving.run()
+    failed = f"ann/1: failed, {REASONS['failed']}"
+    assert (said[1], said[3:]) == ("connected again", ["connected again", failed])
+    assert desk.spent() == pytest.approx(0.2)
+
+
+def _stop_if(condition: bool) -> None:
+    if condition:
+        raise KeyboardInterrupt
 
 
 def test_a_request_wakes_the_worker_and_a_signal_ends_it(desk: Desk) -> None:

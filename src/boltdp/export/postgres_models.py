@@ -89,6 +89,8 @@ def make_insert(row: Mapping[str, Any]) -> sql.Composed:
 
 def store_model(uri: str, name: str, model: Model, *, replace: bool = False) -> None:
     """Insert a released model into `boltdp.models`; raise a ModelStoreError if the name exists, unless `replace`."""
+    if "/" in name:
+        raise ModelStoreError(f"name must not have a slash, as those of requested models do, got {name!r}")
     row = make_model_row(name, model)
     try:
         with psycopg.connect(uri) as connection:
@@ -97,7 +99,7 @@ def store_model(uri: str, name: str, model: Model, *, replace: bool = False) -> 
             _check_table(connection, name)
             if replace:
                 connection.execute("DELETE FROM boltdp.models WHERE name OPERATOR(pg_catalog.=) %s", [name])
-            inserted = connection.execute(make_insert(row) + sql.SQL(" ON CONFLICT (name) DO NOTHING"), row).rowcount
+            inserted = connection.execute(make_insert(row) + sql.SQL(" ON CONFLICT DO NOTHING"), row).rowcount
     except psycopg.Error as error:
         # Models are public, so the server's message about them is too.
         said = error.diag.message_primary or str(error).strip().splitlines()[0]
@@ -108,9 +110,17 @@ def store_model(uri: str, name: str, model: Model, *, replace: bool = False) -> 
 
 
 def _check_table(connection: psycopg.Connection[Any], name: str) -> None:
-    """Raise a ModelStoreError if the table is not the extension's: its triggers would run with our privileges."""
+    """Raise a ModelStoreError if the table is not the extension's: its triggers would run with our privileges.
+
+    Nor may the schema be somebody's who could put another table there.
+    """
     found = connection.execute(
         "SELECT FROM pg_catalog.pg_depend d JOIN pg_catalog.pg_extension e ON e.oid OPERATOR(pg_catalog.=) d.refobjid"
+        " JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) e.extnamespace"
+        " JOIN pg_catalog.pg_roles o ON o.oid OPERATOR(pg_catalog.=) n.nspowner"
+        " AND (o.rolsuper OR o.oid OPERATOR(pg_catalog.=) e.extowner)"
+        " JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) d.objid"
+        " AND c.relowner OPERATOR(pg_catalog.=) ANY (ARRAY[e.extowner, n.nspowner])"
         " WHERE d.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_class'::pg_catalog.regclass"
         " AND d.refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_extension'::pg_catalog.regclass"
         " AND d.objid OPERATOR(pg_catalog.=) pg_catalog.to_regclass('boltdp.models')"

@@ -64,6 +64,7 @@ class Entry:
     when: str  #: in UTC
     by: str
     dataset: str
+    role: str | None = None  #: the role of the database that a charge is for, if that has a budget of its own
     blocks: tuple[str, ...] = ()  #: the blocks that are charged; empty: the whole dataset
     budget: Budget | None = None  #: the budget that is set, or that the charge claims; None: it claims none
     composition: Rule | None = None  #: how charges of the dataset compose
@@ -77,6 +78,8 @@ class Entry:
 
     def __post_init__(self) -> None:
         check_name(self.dataset, "dataset")
+        if self.role is not None:
+            check_name(self.role, "role")
         for block in self.blocks:
             check_name(block, "a block")
         if len(set(self.blocks)) < len(self.blocks):
@@ -88,8 +91,8 @@ class Entry:
                 raise ParameterError(f"an entry of kind {self.kind!r} must {'' if there else 'not '}have {name!r}")
         if self.kind != "reserve" and (self.budget is not None) != (self.kind == "budget"):
             raise ParameterError(f"an entry of kind {self.kind!r} must have a budget if that belongs to it")
-        if self.kind != "reserve" and (self.blocks or self.reasons):
-            raise ParameterError(f"an entry of kind {self.kind!r} must not have blocks or reasons")
+        if self.kind != "reserve" and (self.blocks or self.reasons or self.role is not None):
+            raise ParameterError(f"an entry of kind {self.kind!r} must not have blocks, reasons or a role")
 
     @property
     def line(self) -> Line:

@@ -150,12 +150,19 @@ class Ledger:
         self.store.allow(role)
 
     def reserve(
-        self, dataset: str, charge: Charge, *, blocks: Sequence[str] = (), by: str | None = None
+        self,
+        dataset: str,
+        charge: Charge,
+        *,
+        blocks: Sequence[str] = (),
+        by: str | None = None,
+        role: str | None = None,
     ) -> Reservation:
         """Charge a release before a row is read; raise BudgetExceeded if the dataset, or a block, has too little left.
 
         `charge` is a certificate, or a `Release` of an event and its budget. `blocks` are the blocks of the rows of the
-        release, each row in one of them by a public rule; empty: rows of the whole dataset.
+        release, each row in one of them by a public rule; empty: rows of the whole dataset. `role` is noted, for those
+        who give roles budgets of their own (`charged_budgets`).
         """
         check_charge(charge)
         if isinstance(blocks, str):
@@ -185,6 +192,7 @@ class Ledger:
             return {
                 "kind": "reserve",
                 "dataset": dataset,
+                "role": role,
                 "blocks": tuple(blocks),
                 "budget": charge.budget,
                 "adjacency": charge.adjacency,
@@ -198,6 +206,11 @@ class Ledger:
     def spent(self, dataset: str, *, whole_curves: bool = False) -> DatasetReport:
         """Report the privacy spent of a budget; `whole_curves` composes costs even if the sums are within it."""
         return self._report(dataset, self._find_dataset(self.history(), dataset), whole_curves=whole_curves)
+
+    def charged_budgets(self, dataset: str, *, role: str) -> list[Budget]:
+        """Return the budgets that releases for a role have claimed."""
+        charges = self._find_dataset(self.history(), dataset).charges.values()
+        return [entry.budget for entry in charges if entry.role == role and entry.budget is not None]
 
     def show(self, *, whole_curves: bool = False) -> list[DatasetReport]:
         """Report what each dataset has spent of its budget, as `spent` does for one."""
@@ -313,6 +326,7 @@ class Account:
     ledger: Ledger
     dataset: str
     blocks: tuple[str, ...] = ()
+    role: str | None = None  #: that the run is for, if roles have budgets of their own
 
     @contextmanager
     def charged(self, charge: Charge, *, drawn: Callable[[], bool]) -> Iterator[Reservation]:
@@ -322,7 +336,7 @@ class Account:
         may depend on a row.
         """
         with self.ledger.store.keep_open():
-            reservation = self.ledger.reserve(self.dataset, charge, blocks=self.blocks)
+            reservation = self.ledger.reserve(self.dataset, charge, blocks=self.blocks, role=self.role)
             try:
                 yield reservation
             except KeyboardInterrupt:

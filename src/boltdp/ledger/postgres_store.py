@@ -78,7 +78,8 @@ BEGIN
   IF NOT COALESCE(
     array_to_string(ARRAY(SELECT json_object_keys(entry)), ' ') = '{" ".join(_FIELDS)}'
     AND array_to_string(ARRAY(SELECT json_typeof(value) FROM json_each(entry)), ' ') =
-      'number string string string string array ' || CASE kind
+      'number string string string string ' || CASE kind || json_typeof(entry->'role')
+        WHEN 'reservestring' THEN 'string' ELSE 'null' END || ' array ' || CASE kind
         WHEN 'budget' THEN 'object string boolean null null array null null'
         WHEN 'reserve' THEN CASE json_typeof(entry->'budget') WHEN 'null' THEN 'null' ELSE 'object' END
           || ' null null string object array null null'
@@ -98,7 +99,8 @@ BEGIN
       regexp_replace(record, E'"([^"\\\\]|\\\\.)*"', '', 'g')
         !~ '[0-9]{{40}}|[eE][+]?0*([2-9][0-9]{{2}}|[1-9][0-9]{{3}})'
       AND (SELECT bool_and(length(name) BETWEEN 1 AND {MAX_NAME} AND name = btrim(name) AND name !~ E'[{_INVISIBLE}]')
-        FROM unnest(blocks || ARRAY[entry->>'dataset', COALESCE(entry->'event'->>'kind', '-')]) AS name)
+        FROM unnest(blocks || ARRAY[entry->>'dataset', COALESCE(entry->>'role', '-'),
+          COALESCE(entry->'event'->>'kind', '-')]) AS name)
       AND cardinality(blocks) = (SELECT count(DISTINCT block) FROM unnest(blocks) AS block)
       AND NOT EXISTS (SELECT FROM json_array_elements(entry->'blocks') AS one WHERE json_typeof(one) <> 'string')
       AND NOT EXISTS (SELECT FROM json_array_elements(entry->'reasons') AS one

@@ -7,14 +7,19 @@ again, or a charged one, which has failed and whose budget is spent. Models and 
 
 The answer and the number of statements depend on public facts only: allowances, budgets, the number of rows. Answers
 become visible at multiples of a coarse unit of time.
+
+Tables, views and policies run with the privileges of the worker, so their owners must be trusted (`boltdp.is_trusted`),
+which is checked in each transaction that reads them. Roles take turns, and are known by their OIDs.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any, Literal
 
 import psycopg
@@ -25,30 +30,33 @@ from boltdp import _interrupts
 from boltdp._files.sealed import compute_digest
 from boltdp.algorithms import ALGORITHMS
 from boltdp.context import Context
-from boltdp.engines.base import check_columns
+from boltdp.engines.base import PreparedRows, check_columns
 from boltdp.engines.postgres import PostgresEngine, PostgresGroups, Session
 from boltdp.engines.postgres.session import unreachable
-from boltdp.errors import BoltdpError
+from boltdp.errors import BoltdpError, DataError
 from boltdp.export.postgres_models import make_insert, make_model_row
 from boltdp.ledger import Account, Ledger, LedgerError
+from boltdp.ledger.hash_chain import check_name
 from boltdp.ledger.ledger import BudgetExceeded
 from boltdp.model import Model
 from boltdp.privacy.accounting.spent_budget import Charge, Parallel, Release, Spent
 from boltdp.privacy.budget import Budget
 from boltdp.schema.infer import derive_schema
 from boltdp.schema.schema import Schema
+from boltdp.schema.source_columns import ColumnType
 from boltdp.service.groups import train_groups
 from boltdp.settings import Settings
 from boltdp.workflows.plan import Plan, make_plan
 from boltdp.workflows.standardize import plan_standardization
 from boltdp.workflows.train import run_plan
 
-Refusal = Literal["not allowed", "bad budget", "over budget", "not possible"]
+Refusal = Literal["not allowed", "bad budget", "outside limits", "over budget", "not possible"]
 
 #: The only reasons that an analyst receives for a missing model; public facts determine them.
 REASONS: dict[Refusal | Literal["failed"], str] = {
     "not allowed": "no such table, label, columns or groups are allowed to this role",
     "bad budget": "epsilon must be between 1e-12 and 1e6, and delta in [0, 1)",
+    "outside limits": "epsilon must be within the limits of a request, which boltdp.allowed shows",
     "over budget": "the budget has not that much left",
     "not possible": "no model can be trained on these columns with this budget",
     "failed": "the training was interrupted or failed; what it was to cost counts as spent",
@@ -56,42 +64,54 @@ REASONS: dict[Refusal | Literal["failed"], str] = {
 #: Polling interval for requests without a notification, such as those of a killed worker.
 POLL_SECONDS = 30.0
 
+#: Seconds before the first attempt to connect again to a server that went away, and the maximum between two attempts.
+RECONNECT_SECONDS, MAX_RECONNECT_SECONDS = 1.0, 60.0
+
+#: The oldest request of the role that was served longest ago.
 _CLAIM = """
 WITH alive AS MATERIALIZED (SELECT pid, backend_start FROM pg_stat_activity), next AS MATERIALIZED (
-  SELECT role, number FROM boltdp.requests WHERE state = 'waiting' AND NOT EXISTS (SELECT FROM alive
-    WHERE pid = worker_pid AND COALESCE(backend_start = worker_start, true))
-  ORDER BY requested LIMIT 1 FOR UPDATE SKIP LOCKED)
-UPDATE boltdp.requests r SET worker_pid = pg_backend_pid(),
+  SELECT r.role, r.number, o.rolname FROM boltdp.requests r JOIN pg_roles o ON o.oid = r.role
+  WHERE r.state = 'waiting' AND NOT EXISTS (SELECT FROM alive
+    WHERE pid = r.worker_pid AND COALESCE(backend_start = r.worker_start, true))
+  ORDER BY (SELECT max(s.claimed) FROM boltdp.requests s WHERE s.role = r.role) NULLS FIRST, r.requested
+  LIMIT 1 FOR UPDATE OF r SKIP LOCKED)
+UPDATE boltdp.requests r SET claimed = clock_timestamp(), worker_pid = pg_backend_pid(),
   worker_start = (SELECT backend_start FROM alive WHERE pid = pg_backend_pid())
 FROM next WHERE r.role = next.role AND r.number = next.number
-RETURNING r.role::text, r.number, r.dataset, r.label, r.columns, r.groups, r.epsilon, r.delta,
-  r.charged_to IS NOT NULL AS charged
+RETURNING r.role::oid AS role_id, next.rolname::text AS role, r.number, r.dataset, r.label, r.columns, r.groups,
+  r.epsilon, r.delta, r.charged_to IS NOT NULL AS charged
 """
 
 _SELECT_ALLOWANCES = """
-SELECT a.dataset, a.role::text, n.nspname::text AS namespace, c.relname::text AS relation, a.label, a.columns,
-  a.epsilon, a.delta, a.groups, a.group_values, a.schema
-FROM boltdp.allowances a JOIN pg_class c ON c.oid = a.relation::oid JOIN pg_namespace n ON n.oid = c.relnamespace
-JOIN pg_roles g ON g.rolname = a.role JOIN pg_roles r ON r.rolname = %s
-WHERE a.dataset = %s AND pg_has_role(r.oid, g.oid, 'USAGE') ORDER BY a.role <> r.rolname, a.role
+SELECT a.dataset, a.role::oid AS role_id, g.rolname::text AS role, a.relation::oid AS relation_id,
+  n.nspname::text AS namespace, c.relname::text AS relation, boltdp.is_trusted(a.relation) AS trusted, a.label,
+  a.columns, a.epsilon, a.delta, a.groups, a.group_values, a.schema, a.min_epsilon, a.max_epsilon_per_request
+FROM boltdp.allowances a JOIN pg_class c ON c.oid = a.relation JOIN pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_roles g ON g.oid = a.role
+WHERE a.dataset = %(dataset)s AND pg_has_role(%(role)s::oid, g.oid, 'USAGE')
+ORDER BY g.oid <> %(role)s::oid, g.rolname
+"""
+
+_IS_TRUSTED = """
+SELECT boltdp.is_trusted(c.oid) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.oid = %s::oid AND n.nspname = %s AND c.relname = %s
 """
 
 _SELECT_SPENT = """
-SELECT COALESCE(array_agg(epsilon), '{}'), COALESCE(array_agg(delta), '{}') FROM boltdp.requests
-WHERE dataset = %s AND charged_to = %s
+SELECT epsilon, delta FROM boltdp.requests WHERE dataset = %s AND charged_to = %s::oid
 """
 
 #: The second grid point after the request; if training ended later, the next grid point.
 _PUBLICATION_TIME = """
 SELECT GREATEST(date_bin(grain, requested, 'epoch') + 2 * grain,
   date_bin(grain, clock_timestamp(), 'epoch') + grain)
-FROM boltdp.requests, boltdp.serving WHERE role = %s AND number = %s
+FROM boltdp.requests, boltdp.serving WHERE role = %s::oid AND number = %s
 """
 
 #: Changes a request that is served by this session.
 _UPDATE = """
 UPDATE boltdp.requests SET {}
-WHERE role = %s AND number = %s AND state = 'waiting' AND worker_pid = pg_backend_pid()
+WHERE role = %s::oid AND number = %s AND state = 'waiting' AND worker_pid = pg_backend_pid()
 """
 
 
@@ -111,7 +131,8 @@ class Refused(Exception):  # noqa: N818 - an answer, not an error
 class Request:
     """A role's request for a model."""
 
-    role: str
+    role_id: int
+    role: str  #: its present name
     number: int
     dataset: str
     label: str
@@ -138,9 +159,12 @@ class Allowance:
     """The models of a table that its owner allows a role to request."""
 
     dataset: str
+    role_id: int
     role: str
+    relation_id: int
     namespace: str
     relation: str
+    trusted: bool  #: whether all that runs when the relation is read belongs to trusted roles
     label: str
     columns: list[str]
     epsilon: float
@@ -148,6 +172,21 @@ class Allowance:
     groups: str | None
     group_values: list[str] | None
     schema: Any
+    min_epsilon: float | None  #: of one request
+    max_epsilon_per_request: float | None
+
+    @property
+    def ledger_role(self) -> str:
+        """The name of the role in the ledger, which cannot hold every name of PostgreSQL."""
+        try:
+            return check_name(self.role, "role")
+        except BoltdpError:
+            return f"role {self.role_id}"
+
+    def has_within_limits(self, budget: Budget) -> bool:
+        """Whether one request may have this epsilon."""
+        low, high = self.min_epsilon, self.max_epsilon_per_request
+        return (low is None or low <= budget.epsilon) and (high is None or budget.epsilon <= high)
 
     def allows(self, request: Request) -> bool:
         """Whether the request is allowed, apart from its budget."""
@@ -156,6 +195,10 @@ class Allowance:
         allowed = bool(columns) and all(one in self.columns for one in columns)
         allowed = allowed and len(set(columns)) == len(columns)
         return request.label == self.label and allowed and request.groups in (None, self.groups)
+
+    def name_models(self, request: Request, name: str) -> list[str]:
+        """Return the names of the models of a request: that of the one model, or one per group."""
+        return [name] if request.groups is None else [f"{name}:{value}" for value in self.group_values or []]
 
     def select_schema(self, request: Request, engine: PostgresEngine) -> Schema:
         """Return the schema of the requested columns, from the owner's schema or the declarations of the table."""
@@ -189,6 +232,40 @@ def choose_settings(budget: Budget, schema: Schema, *, rows: int) -> Settings:
     return replace(settings, algorithm=algorithm.name, standardize="private" if standardize else "none")
 
 
+class _TrustedTable(PostgresEngine):
+    """The table of an allowance, which is read only in transactions in which `is_trusted` holds.
+
+    `is_trusted` asks in a session of its own, which sees the present owners, while this one holds a lock that keeps the
+    table, and what a view reads, from being altered. Names in a PREPARE are locked, and nothing is planned or run.
+    """
+
+    def __init__(self, uri: str, allowance: Allowance, is_trusted: Callable[[Allowance], bool]) -> None:
+        self._allowance, self._is_trusted = allowance, is_trusted
+        # Schema and name separately: another table could have the name "schema.table".
+        super().__init__(uri, table=(allowance.namespace, allowance.relation), where="server")
+
+    def check(self) -> None:
+        """Begin the transaction, unless there is one, and raise a DataError if the table must not be read in it."""
+        self._session.begin()
+        fault = "the table cannot be locked"
+        self._session.ask(sql.SQL("PREPARE boltdp_locking AS SELECT FROM {}").format(self._source), fault=fault)
+        self._session.ask("DEALLOCATE boltdp_locking", fault=fault)
+        if not self._is_trusted(self._allowance):
+            raise DataError("the table, or what runs when it is read, belongs to a role that is not trusted")
+
+    def columns(self) -> dict[str, ColumnType]:
+        self.check()
+        return super().columns()
+
+    def count(self) -> int:
+        self.check()
+        return super().count()
+
+    def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> PreparedRows:
+        self.check()
+        return super().prepare(schema, context, ordered=ordered)
+
+
 @dataclass(frozen=True)
 class _Work:
     """The planned models: one of all rows, or one per group."""
@@ -198,12 +275,12 @@ class _Work:
     plans: dict[str, Plan]  #: by the name of the model
 
     @classmethod
-    def plan(cls, request: Request, allowance: Allowance, engine: PostgresEngine, budget: Budget) -> _Work:
+    def plan(cls, request: Request, allowance: Allowance, engine: PostgresEngine, budget: Budget, name: str) -> _Work:
         schema = allowance.select_schema(request, engine)
         check_columns(schema, engine.columns())
         values = allowance.group_values or []
         groups = None if request.groups is None else engine.groups(request.groups, values)
-        names = [request.name] if groups is None else [f"{request.name}:{value}" for value in values]
+        names = allowance.name_models(request, name)
         plans = [
             make_plan(schema, rows, choose_settings(budget, schema, rows=rows))
             for rows in ([engine.count()] if groups is None else groups.rows)
@@ -238,11 +315,18 @@ class Worker:
             raise WorkerError(f"the passes cannot be run in the server: {missing}")
         ledger.history()  # a missing or damaged ledger is an error now, not a refusal of every request
         try:
-            self._connection = psycopg.connect(uri, autocommit=True, application_name="boltdp worker")
-        except psycopg.Error as fault:
+            self._connect()
+        except psycopg.OperationalError as fault:
             raise WorkerError(f"PostgreSQL cannot be reached: {unreachable(fault)}") from None
+
+    def _connect(self) -> None:
+        """Open the session; raise a WorkerError if the database is not set up for requests."""
+        self._connection = psycopg.connect(self._uri, autocommit=True, application_name="boltdp worker")
         try:
             reason = None if self._listen() else "no role was named to serve"
+        except psycopg.OperationalError:
+            self.close()
+            raise
         except psycopg.Error as fault:
             reason = fault.diag.message_primary or type(fault).__name__
         if reason is not None:
@@ -265,24 +349,44 @@ class Worker:
         self._connection.close()
 
     def run(self, *, once: bool = False) -> int:
-        """Serve waiting and future requests, or with `once` waiting ones only; return the number served."""
+        """Serve waiting and future requests, or with `once` waiting ones only; return the number served.
+
+        Without `once`, a lost connection is opened again, as long as that takes; what was being served is taken up.
+        """
         served = 0
-        try:
-            while True:
+        while True:
+            try:
                 while self.serve_next():
                     served += 1
+                self._connection.execute("SELECT boltdp.sweep()")
                 if once:
                     return served
                 for _ in self._connection.notifies(timeout=POLL_SECONDS, stop_after=1):
                     pass
                 _interrupts.check()
-        except psycopg.Error as fault:
-            # These statements concern requests only, which contain no private values.
-            reason = fault.diag.message_primary or type(fault).__name__
-        raise WorkerError(f"the worker cannot go on: {reason}", hint="start it again: what it left is taken up")
+            except psycopg.Error as fault:
+                # These statements concern requests only, which contain no private values.
+                reason = fault.diag.message_primary or type(fault).__name__
+                if once or not self._connection.closed:
+                    raise WorkerError(
+                        f"the worker cannot go on: {reason}", hint="start it again: what it left is taken up"
+                    ) from None
+                self._say(f"the connection was lost: {reason}")
+                self._reconnect()
+
+    def _reconnect(self) -> None:
+        delay = RECONNECT_SECONDS
+        while True:
+            time.sleep(delay)
+            _interrupts.check()
+            with suppress(psycopg.OperationalError):
+                self._connect()
+                break
+            delay = min(2 * delay, MAX_RECONNECT_SECONDS)
+        self._say("connected again")
 
     def serve_next(self) -> bool:
-        """Serve the oldest waiting request that no other worker serves; return False if there is none."""
+        """Serve the next waiting request that no other worker serves; return False if there is none."""
         with _interrupts.check_and_shield(), self._connection.cursor(row_factory=class_row(Request)) as cursor:
             request = cursor.execute(_CLAIM).fetchone()
         if request is None:
@@ -323,26 +427,43 @@ class Worker:
         allowances = [one for one in self._find_allowances(request) if one.allows(request)]
         if not allowances:
             raise Refused("not allowed")
-        allowance = next((one for one in allowances if self._has_budget(one, budget)), None)
+        allowances = [one for one in allowances if one.has_within_limits(budget)]
+        if not allowances:
+            raise Refused("outside limits")
+        with self._refuse_on(request, LedgerError, "over budget"):
+            self._check_ledger(request.dataset)
+            allowance = next((one for one in allowances if self._has_budget(one, budget)), None)
         if allowance is None:
             raise Refused("over budget")
+        name = self._find_free_name(request, allowance)
         with self._refuse_on(request, BoltdpError, "not possible"):
-            # Schema and name separately: another table could have the name "schema.table".
-            table = allowance.namespace, allowance.relation
-            engine = PostgresEngine(self._uri, table=table, where="server")
+            engine = _TrustedTable(self._uri, allowance, self._is_trusted)
         with engine:
             with self._refuse_on(request, BoltdpError, "not possible"):
-                work = _Work.plan(request, allowance, engine, budget)
+                work = _Work.plan(request, allowance, engine, budget, name)
             with self._refuse_on(request, LedgerError, "over budget"):
-                self._check_ledger(request.dataset)
-            self._charge(request, allowance, budget)
-            return self._train_charged(request, work, budget)
+                self._charge(request, allowance, budget)
+            return self._train_charged(request, allowance, work, budget)
 
-    def _train_charged(self, request: Request, work: _Work, budget: Budget) -> dict[str, Model]:
+    def _is_trusted(self, allowance: Allowance) -> bool:
+        """Whether the relation has its name, and all that runs when it is read belongs to trusted roles."""
+        key = allowance.relation_id, allowance.namespace, allowance.relation
+        return self._connection.execute(_IS_TRUSTED, key).fetchall() == [(True,)]
+
+    def _find_free_name(self, request: Request, allowance: Allowance) -> str:
+        """Return the name of a request, or if a role that had this name left models, one with a suffix."""
+        for attempt in count(1):
+            name = request.name if attempt == 1 else f"{request.name}-{attempt}"
+            names = allowance.name_models(request, name)
+            if not self._connection.execute("SELECT FROM boltdp.models WHERE name = ANY (%s)", [names]).fetchall():
+                return name
+        raise AssertionError
+
+    def _train_charged(self, request: Request, allowance: Allowance, work: _Work, budget: Budget) -> dict[str, Model]:
         """Reserve the charge in the ledger, and train."""
         context = Settings(epsilon=budget.epsilon).context()
         try:
-            account = Account(self._ledger, request.dataset)
+            account = Account(self._ledger, request.dataset, role=allowance.ledger_role)
             with account.charged(work.charge(budget), drawn=lambda: context.randomness.drawn) as reservation:
                 models = work.train(context)
                 digests = [compute_digest(model.to_dict()) for model in models.values()]
@@ -374,13 +495,21 @@ class Worker:
 
     def _find_allowances(self, request: Request) -> list[Allowance]:
         with self._connection.cursor(row_factory=class_row(Allowance)) as cursor:
-            return cursor.execute(_SELECT_ALLOWANCES, [request.role, request.dataset]).fetchall()
+            found = cursor.execute(_SELECT_ALLOWANCES, {"role": request.role_id, "dataset": request.dataset}).fetchall()
+        if not all(one.trusted for one in found):
+            self._say(f"{request.name}: the table, or what runs when it is read, belongs to a role that is not trusted")
+        return [one for one in found if one.trusted]
 
     def _has_budget(self, allowance: Allowance, budget: Budget) -> bool:
-        """Whether the remaining budget of the allowance suffices, by basic composition."""
-        epsilons, deltas = self._connection.execute(_SELECT_SPENT, [allowance.dataset, allowance.role]).fetchall()[0]
-        sums = math.fsum([*epsilons, budget.epsilon]), math.fsum([*deltas, budget.delta])
-        return Spent(len(epsilons) + 1, *sums, composed=None).within(Budget(allowance.epsilon, allowance.delta))
+        """Whether the remaining budget of the allowance suffices, by basic composition.
+
+        Both of what the extension knows of the role, and of what the ledger does, which outlives the extension and
+        knows the role by its name.
+        """
+        limit, key = Budget(allowance.epsilon, allowance.delta), (allowance.dataset, allowance.role_id)
+        known = [Budget(*one) for one in self._connection.execute(_SELECT_SPENT, key).fetchall()]
+        noted = self._ledger.charged_budgets(allowance.dataset, role=allowance.ledger_role)
+        return all(_add_budgets([*spent, budget]).within(limit) for spent in (known, noted))
 
     def _charge(self, request: Request, allowance: Allowance, budget: Budget) -> None:
         """Mark the request as charged to the role of the allowance, under a lock."""
@@ -388,7 +517,7 @@ class Worker:
             self._connection.execute("SELECT FROM boltdp.serving FOR UPDATE")
             if not self._has_budget(allowance, budget):
                 raise Refused("over budget")
-            self._update(request, charged_to=allowance.role)
+            self._update(request, charged_to=allowance.role_id)
 
     def _reset(self, request: Request, column: Literal["charged_to", "worker_pid"]) -> None:
         with _interrupts.shield():
@@ -397,15 +526,20 @@ class Worker:
     def _update(self, request: Request, **values: object) -> None:
         """Set columns of a request that is served by this session."""
         changes = sql.SQL(", ").join(sql.SQL("{} = %s").format(sql.Identifier(name)) for name in values)
-        key = request.role, request.number
+        key = request.role_id, request.number
         if self._connection.execute(sql.SQL(_UPDATE).format(changes), [*values.values(), *key]).rowcount != 1:
             raise WorkerError("the request was taken by another worker")
 
     def _answer(self, request: Request, state: str, reason: str | None, models: dict[str, Model]) -> None:
         """Store the models and the answer in one transaction, to be visible from a grid point on."""
         with self._connection.transaction():
-            ((published,),) = self._connection.execute(_PUBLICATION_TIME, [request.role, request.number]).fetchall()
+            ((published,),) = self._connection.execute(_PUBLICATION_TIME, [request.role_id, request.number]).fetchall()
             for name, model in models.items():
-                row = {**make_model_row(name, model), "granted_to": [request.role], "stored": published}
+                row = {**make_model_row(name, model), "granted_to": [request.role_id], "stored": published}
                 self._connection.execute(make_insert(row), row)
             self._update(request, state=state, reason=reason, models=list(models) or None, published=published)
+
+
+def _add_budgets(budgets: Sequence[Budget]) -> Spent:
+    epsilons, deltas = [one.epsilon for one in budgets], [one.delta for one in budgets]
+    return Spent(len(budgets), math.fsum(epsilons), math.fsum(deltas), composed=None)
