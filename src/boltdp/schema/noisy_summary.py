@@ -118,8 +118,8 @@ class PrivateCounts:
         counts = np.array(release_counts(self.narrow.counts.tolist(), self._event, random_bytes))
         noise = self._event.noise.deviation
         first, last = trim_tails(counts, noise=noise, alone=min_significant(self._event, intervals=len(counts)))
-        if first == last:
-            # Only one interval is significant: keep the range of the wide intervals.
+        if first >= last:
+            # One interval is significant, or none is between the tails: keep the range of the wide intervals.
             first, last = 0, len(counts) - 1
         low, high = summary.low, summary.high
         # Numbers beyond the wide range were counted in the first and the last interval.
