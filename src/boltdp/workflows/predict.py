@@ -13,7 +13,7 @@ from boltdp.context import Context
 from boltdp.encoding.python_cells import matrix
 from boltdp.engines import use_source
 from boltdp.engines.base import Engine, scan_rows
-from boltdp.engines.in_memory import rows_of
+from boltdp.engines.in_memory import count_array_columns, rows_of
 from boltdp.errors import show_hints
 from boltdp.model import Model
 
@@ -40,7 +40,7 @@ def predict_proba(model: Model, source: Any, context: Context | None = None, **o
 def _score(model: Model, source: Any, context: Context | None, options: dict[str, Any]) -> Doubles:
     with show_hints():
         if isinstance(source, list):
-            source = matrix(source)
+            source = matrix(source, width=count_array_columns(model.schema))
         if isinstance(source, np.ndarray) or hasattr(source, "tocsr"):
             source = rows_of(model.schema, source)
         with use_source(source, **options) as engine:
