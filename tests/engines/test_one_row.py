@@ -193,7 +193,9 @@ def test_a_ragged_row_of_a_list_is_a_missing_row() -> None:
 def test_the_length_of_rows_in_a_list_is_declared(dims: int) -> None:
     rows = [[0.1, 0.2], [0.3], [0.5, 0.6]]
     result = packed(open_source((rows, [0, 1, 0])), array_schema(dims=dims, classes=(0, 1)))
-    expected = [[label, *(row if len(row) == dims else [np.nan] * dims)] for label, row in zip([0, 1, 0], rows, strict=True)]
+    expected = [
+        [label, *(row if len(row) == dims else [np.nan] * dims)] for label, row in zip([0, 1, 0], rows, strict=True)
+    ]
     np.testing.assert_array_equal(result, np.array(expected, np.float32))
 
 

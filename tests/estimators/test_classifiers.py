@@ -53,7 +53,7 @@ from boltdp.estimators.classifiers import CLASSES_READ, LENGTH_READ, SEARCHED
 from boltdp.losses import HuberSVM
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import SEEDED
-from boltdp.schema.schema import Categorical, Numeric, Projection, TimePart, array_schema
+from boltdp.schema.schema import Categorical, Numeric, Projection, TimePart, Vector, array_schema
 from boltdp.schema.source_columns import BATCH_CELLS
 from boltdp.workflows.train import train
 
@@ -571,13 +571,13 @@ def test_rows_of_a_list_do_not_decide_the_number_of_features(make: Any) -> None:
     other = make([[0.5, 0.5]] * 100 + [[0.5]] * 99 + [[0.5, 0.5, 0.5]])
     labels = [0, 1] * 100
     bounds = ([-1.0, -1.0, -1.0], 1.0)
-    for given in (rows, other):
-        fitted = PrivateLogisticRegression(classes=[0, 1], bounds=bounds).fit(given, labels)
+    for listed in (rows, other):
+        fitted = PrivateLogisticRegression(classes=[0, 1], bounds=bounds).fit(listed, labels)
         assert fitted.certificate_.private
         assert fitted.coef_.shape == (1, 3)
-        assert len(fitted.predict(given)) == 200
+        assert len(fitted.predict(listed)) == 200
         with pytest.warns(PrivacyWarning, match="the number of features was read from a list of rows"):
-            fitted = PrivateLogisticRegression(classes=[0, 1], bounds=(-1, 1)).fit(given, labels)
+            fitted = PrivateLogisticRegression(classes=[0, 1], bounds=(-1, 1)).fit(listed, labels)
         assert fitted.certificate_.reasons == (LENGTH_READ,)
 
 

@@ -47,8 +47,8 @@ def evaluate(model: Model, engine: Engine, *, by: str | None = None, context: Co
         raise DataError(
             f"most rows must have a declared class to compare with, got {f'{usable:,}' if usable else 'none'} of "
             f"{found.rows:,}",
-            hint=f"check the spelling of column {model.schema.label!r}: the classes are {', '.join(found.classes)}, and "
-            "other labels were ignored in training too, if it was on rows like these",
+            hint=f"check the spelling of column {model.schema.label!r}: the classes are {', '.join(found.classes)}, "
+            "and other labels were ignored in training too, if it was on rows like these",
         )
     return found
 

@@ -300,7 +300,9 @@ def _check_parts(composition: Composition, claimed: Budget) -> None:
     add_up = math.fsum if composition.mu is None else max
     epsilon, delta = (add_up([0.0, *(getattr(one, name) for _, one in parts)]) for name in ("epsilon", "delta"))
     if epsilon > claimed.epsilon * (1 + TOLERANCE) or delta > claimed.delta * (1 + TOLERANCE):
-        raise CertificateError(f"the budgets of the parts of a release must be within {claimed.describe()}, they are not")
+        raise CertificateError(
+            f"the budgets of the parts of a release must be within {claimed.describe()}, they are not"
+        )
     for event, budget in parts:
         if not fits_budget(event, budget):
             raise CertificateError(f"the certificate says that a part spends {budget.describe()}, but it spends more")
