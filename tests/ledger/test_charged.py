@@ -229,7 +229,7 @@ def test_a_draft_that_fails_after_noise_was_drawn_stays_charged(
     account: Account, fault: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object, **__: object) -> str:
-        raise fault
+        raise fault("while the draft is written")
 
     monkeypatch.setattr("boltdp.schema.infer.write_draft", fail)
     with pytest.raises(fault):

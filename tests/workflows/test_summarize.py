@@ -23,7 +23,8 @@ from boltdp.model import Model
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import fits_budget, verify
 from boltdp.privacy.events.noisy_counts import make_noisy_counts
-from boltdp.privacy.release import Randomness, seeded_bytes
+from boltdp.privacy.exact_sampling import seeded_bytes
+from boltdp.privacy.release import Randomness
 from boltdp.schema import noisy_summary
 from boltdp.schema.noisy_summary import PrivateCounts
 from boltdp.schema.schema import Categorical, Numeric, Schema, Vector
