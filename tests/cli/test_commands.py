@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -339,16 +340,33 @@ def test_evaluate_without_any_declared_class_is_an_error(run: Run, model: Path, 
     assert SECRET not in result.output
 
 
-@pytest.mark.parametrize(("spelt", "warned"), [(1001, True), (1000, False)])
-def test_evaluate_warns_where_most_labels_are_spelt_otherwise(
+@pytest.mark.parametrize(("spelt", "warned"), [(1000, True), (201, True), (200, False)])
+def test_evaluate_warns_where_many_labels_are_spelt_otherwise(
     run: Run, model: Path, table: pa.Table, spelt: int, warned: bool
 ) -> None:
     labels = ["Yes"] * spelt + ["yes"] * (2000 - spelt)
     pa.csv.write_csv(table.set_column(3, "sick", pa.array(labels)), "other.csv")
     result = run("evaluate", model, "other.csv")
     assert result.exit_code == 0
-    assert f"rows without a declared class   {spelt:,}" in result.stdout
+    assert re.search(f"rows without a declared class +{spelt:,}", result.stdout)
     assert (f"warning: {spelt:,} of 2,000 rows have no declared class in column 'sick'" in result.stderr) == warned
+
+
+def test_evaluate_where_most_labels_are_spelt_otherwise_is_an_error(run: Run, model: Path, table: pa.Table) -> None:
+    pa.csv.write_csv(table.set_column(3, "sick", pa.array(["Yes"] * 1001 + ["yes"] * 999)), "other.csv")
+    result = run("evaluate", model, "other.csv")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "most rows must have a declared class to compare with, got 999 of 2,000" in result.stderr
+    assert "the classes are no, yes" in result.stderr
+
+
+def test_private_evaluation_warns_by_the_released_count_of_rows_without_a_class(
+    run: Run, model: Path, table: pa.Table
+) -> None:
+    pa.csv.write_csv(table.set_column(3, "sick", pa.array(["Yes"] * 2000)), "other.csv")
+    result = run("evaluate", model, "other.csv", "--epsilon", 1000)
+    assert result.exit_code == 0
+    assert "of 2,000 rows have no declared class in column 'sick'" in result.stderr
 
 
 @pytest.mark.parametrize("command", ["train", "tune"])

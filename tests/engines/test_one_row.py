@@ -18,8 +18,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import boltdp
 from boltdp.engines import open_source
 from boltdp.engines.base import Engine, encode_rows
+from boltdp.errors import ParameterError
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, Vector, array_schema
 from tests.engines.sources import write_csv
 
@@ -185,3 +187,19 @@ def test_a_ragged_row_of_a_list_is_a_missing_row() -> None:
     gaps = [np.nan, np.nan]
     expected = np.array([[0, 0.1, 0.2], [1, *gaps], [0, 0.5, 0.6], [1, *gaps], [1, 0.7, 0.8]], np.float32)
     np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_the_length_of_rows_in_a_list_is_declared(dims: int) -> None:
+    rows = [[0.1, 0.2], [0.3], [0.5, 0.6]]
+    result = packed(open_source((rows, [0, 1, 0])), array_schema(dims=dims, classes=(0, 1)))
+    expected = [
+        [label, *(row if len(row) == dims else [np.nan] * dims)] for label, row in zip([0, 1, 0], rows, strict=True)
+    ]
+    np.testing.assert_array_equal(result, np.array(expected, np.float32))
+
+
+def test_the_length_of_rows_in_a_list_is_not_read_from_them() -> None:
+    rows = ([[0.1, 0.2]] * 10, [0, 1] * 5)
+    with pytest.raises(ParameterError, match="must have a length"):
+        boltdp.train(rows, epsilon=1, bounds=(-1, 1), classes=[0, 1])

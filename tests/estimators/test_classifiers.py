@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 import warnings
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -45,14 +46,15 @@ from boltdp import (
     Schema,
     Settings,
 )
+from boltdp.encoding import python_cells
 from boltdp.engines.in_memory import ArrayEngine, wrap_rows
 from boltdp.errors import DataError, ParameterError
 from boltdp.estimators.callers import SEARCHED
-from boltdp.estimators.classifiers import CLASSES_READ
+from boltdp.estimators.classifiers import CLASSES_READ, LENGTH_READ
 from boltdp.losses import HuberSVM
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import SEEDED
-from boltdp.schema.schema import Categorical, Numeric, Projection, TimePart, array_schema
+from boltdp.schema.schema import Categorical, Numeric, Projection, TimePart, Vector, array_schema
 from boltdp.schema.source_columns import BATCH_CELLS
 from boltdp.workflows.train import train
 
@@ -562,6 +564,31 @@ def test_a_ragged_row_is_a_missing_row() -> None:
     rows, neutral = X.tolist(), X.copy()
     rows[17], neutral[17] = rows[17][:2], np.nan
     assert np.array_equal(noiseless().fit(rows, y).coef_, noiseless().fit(neutral, y).coef_)
+
+
+@pytest.mark.parametrize("make", [list, tuple, deque, python_cells.to_object_array])
+def test_rows_of_a_list_do_not_decide_the_number_of_features(make: Any) -> None:
+    rows = make([[0.5, 0.5]] * 100 + [[0.5]] * 99 + [[0.5]])
+    other = make([[0.5, 0.5]] * 100 + [[0.5]] * 99 + [[0.5, 0.5, 0.5]])
+    labels = [0, 1] * 100
+    bounds = ([-1.0, -1.0, -1.0], 1.0)
+    for listed in (rows, other):
+        fitted = PrivateLogisticRegression(classes=[0, 1], bounds=bounds).fit(listed, labels)
+        assert fitted.certificate_.private
+        assert fitted.coef_.shape == (1, 3)
+        assert len(fitted.predict(listed)) == 200
+        with pytest.warns(PrivacyWarning, match="the number of features was read from a list of rows"):
+            fitted = PrivateLogisticRegression(classes=[0, 1], bounds=(-1, 1)).fit(listed, labels)
+        assert fitted.certificate_.reasons == (LENGTH_READ,)
+
+
+def test_a_list_of_rows_has_the_number_of_features_of_a_schema() -> None:
+    rows, labels = [[0.5, 0.5]] * 199 + [[0.5]], [0, 1] * 100
+    vector = Schema(Classes("y", (0, 1)), (Vector("x", 3, -1, 1),))
+    for schema in (vector, Schema(Classes("y", (0, 1)), tuple(Numeric(name, -1, 1) for name in "abc"))):
+        fitted = PrivateLogisticRegression(schema=schema).fit(rows, labels)
+        assert fitted.certificate_.private
+        assert fitted.n_features_in_ == 3
 
 
 def test_a_column_of_texts_is_warned_of_by_its_type() -> None:

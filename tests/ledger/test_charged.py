@@ -35,6 +35,7 @@ from boltdp.model import Model
 from boltdp.privacy.budget import Budget
 from boltdp.schema.schema import Classes, Numeric, Schema
 from boltdp.settings import Settings
+from boltdp.workflows.summarize import draft_private_schema
 from boltdp.workflows.train import train
 from boltdp.workflows.tune import candidates, tune
 
@@ -234,6 +235,19 @@ def test_a_private_draft_of_a_schema_is_charged_before_a_row_is_read(boltdp_comm
     refused = boltdp_command("schema", "rows.parquet", "--label", "sick", "--epsilon", "0.8", "-o", "again.toml")
     assert (refused.exit_code, Path("again.toml").exists()) == (1, False)
     assert "budget exceeded for dataset" in refused.output
+
+
+@pytest.mark.parametrize("fault", [IndexError, KeyboardInterrupt, DataError])
+def test_a_draft_that_fails_after_noise_was_drawn_stays_charged(
+    account: Account, fault: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> str:
+        raise fault("while the draft is written")
+
+    monkeypatch.setattr("boltdp.schema.infer.write_draft", fail)
+    with pytest.raises(fault):
+        draft_private_schema(open_source(ROWS), "sick", Budget(0.25), account=account)
+    assert account.ledger.spent("rows.parquet").spent.epsilon == 0.25
 
 
 def test_the_ledger_in_a_directory_of_files_is_found(tmp_path: Path) -> None:

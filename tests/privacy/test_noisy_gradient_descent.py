@@ -313,6 +313,31 @@ def test_moments_and_scans_are_one_gaussian(budget: Budget, share: float) -> Non
     assert Certificate.from_dict(json.loads(json.dumps(certificate.to_dict()))) == certificate
 
 
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize(
+    ("stated", "message"),
+    [
+        (Budget(1e-3, BUDGET.delta), "says that a part spends epsilon = 0.001"),
+        (Budget(100.0, BUDGET.delta), "budgets of the parts of a release must be within"),
+        (Budget(BUDGET.epsilon / 2, 0.1), "budgets of the parts of a release must be within"),
+    ],
+)
+def test_the_stated_budgets_of_gaussian_parts_are_verified(place: int, stated: Budget, message: str) -> None:
+    certificate = centred(BUDGET, 0.5)
+    parts = [*certificate.parts]
+    parts[place] = replace(parts[place], budget=stated)
+    forged = Certificate(budget=BUDGET, spent=Composition((*parts,)))
+    assert forged.private
+    with pytest.raises(CertificateError, match=message):
+        verify(forged)
+
+
+def test_parts_of_a_gaussian_composition_need_not_state_budgets() -> None:
+    certificate = centred(BUDGET, 0.5)
+    unstated = (*(replace(part, budget=None) for part in certificate.parts),)
+    verify(Certificate(budget=BUDGET, spent=Composition(unstated)))
+
+
 def _scaled(noise: Mechanism, factor: float) -> Mechanism:
     return Mechanism(noise.kind, factor * noise.scale, noise.dimensions)
 

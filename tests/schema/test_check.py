@@ -105,6 +105,38 @@ def test_labels_that_teach_nothing_are_garbage(labels: list[str | None], problem
     assert checked(rows, Numeric("age", 0, 9)).columns[0].problem == problem
 
 
+@pytest.mark.parametrize(("unparsed", "problem"), [(426, "42.6 % of the cells do not parse"), (100, None)])
+def test_more_than_a_tenth_of_unparsable_cells_is_garbage(unparsed: int, problem: str | None) -> None:
+    cells = pd.Series(["n/a"] * unparsed + ["3", "5"] * ((1000 - unparsed) // 2), dtype=object)
+    rows = pd.DataFrame({"age": cells, "y": ["no", "yes"] * 500})
+    assert checked(rows, Numeric("age", 0, 9)).columns[1].problem == problem
+
+
+@pytest.mark.parametrize(("high", "problem"), [(9000.0, "the bounds are over 50 times as wide"), (200.0, "")])
+def test_bounds_far_wider_than_the_numbers_are_garbage(high: float, problem: str) -> None:
+    found = checked(pa.table({"age": [1.0, 80.0, 90.0, 7.0], "y": YES}), Numeric("age", 0, high)).columns[1]
+    assert (found.problem or "")[: len(problem)] == problem
+    assert bool(found.problem) == bool(problem)
+    assert any("all numbers are from 1 to 90" in remark for remark in found.list_deviations()) == bool(problem)
+
+
+def test_spellings_of_one_value_are_told_and_garbage_above_a_tenth() -> None:
+    airports = ["ATL", "atl", " A.T.L ", "JFK", "jfk", "JFK.", "LAX", "lax", "L-AX"]
+    rows = pa.table({"from": airports * 4, "y": YES * 9})
+    every = checked(rows, Categorical("from", (*airports,))).columns[1]
+    assert every.problem is None
+    assert every.variants == (("ATL", "atl", " A.T.L "), ("JFK", "jfk", "JFK."), ("LAX", "lax", "L-AX"))
+    assert next(every.list_deviations()).startswith("spellings of the same value: 'ATL' = 'atl' = ' A.T.L '; 'JFK'")
+    some = checked(rows, Categorical("from", (*airports[:6], "LAX"))).columns[1]
+    assert some.problem == "22.2 % of the cells are other spellings of declared values"
+
+
+@pytest.mark.parametrize("values", [("A+", "A-"), ("1.5", "15"), ("-1", "1"), ("-", "+")])
+def test_values_that_differ_in_a_sign_or_a_point_are_not_spellings_of_one(values: tuple[str, ...]) -> None:
+    rows = pa.table({"group": [*values] * 2, "y": YES})
+    assert not checked(rows, Categorical("group", values)).columns[1].variants
+
+
 def test_numbers_match_classes_as_in_training() -> None:
     label = checked(pa.table({"age": [1, 2, 3], "y": [0.0, 1.0, 2.0]}), Numeric("age", 0, 9), classes=(0, 1)).columns[0]
     assert label.counts == (("0", 1), ("1", 1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -21,7 +22,11 @@ from boltdp.errors import DataError, ParameterError
 from boltdp.model import Model
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import fits_budget, verify
+from boltdp.privacy.events.noisy_counts import make_noisy_counts
+from boltdp.privacy.exact_sampling import seeded_bytes
 from boltdp.privacy.release import Randomness
+from boltdp.schema import noisy_summary
+from boltdp.schema.noisy_summary import PrivateCounts
 from boltdp.schema.schema import Categorical, Numeric, Schema, Vector
 from boltdp.schema.source_columns import ColumnType, Kind
 from boltdp.schema.summary import count_values
@@ -238,6 +243,20 @@ def test_a_model_claims_what_its_schema_and_its_training_spend(schema: Schema, t
     assert loaded.schema == model.schema
     # Less than the whole is not kept: the training alone has spent the rest.
     assert not fits_budget(certificate.spent, Budget(2.9, 1e-5))
+
+
+def test_a_column_whose_narrow_counts_drown_in_noise_keeps_its_wide_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    event = make_noisy_counts(Budget(1.0), releases=2)
+    column = PrivateCounts("numbers", "number", event)
+    column._set_released_range(0.0, 100.0)
+    column.start_narrow_intervals(0.0, 100.0)
+    assert column.narrow is not None
+    # Only the sum of all counts is above the noise, so that the tails of both ends meet.
+    intervals = len(column.narrow.counts)
+    least = noisy_summary.MAX_TAIL_DEVIATIONS * event.noise.deviation / math.sqrt(intervals)
+    monkeypatch.setattr(noisy_summary, "release_counts", lambda *_: [1.001 * least] * intervals)
+    summary = column.summarize(seeded_bytes(1))
+    assert (summary.low, summary.high) == (0.0, 100.0)
 
 
 def test_a_model_that_hides_its_draft_is_refused(schema: Schema) -> None:

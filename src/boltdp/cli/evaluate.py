@@ -10,12 +10,15 @@ from boltdp.cli import _options
 from boltdp.cli._terminal import command, emit, emit_guarantee, emit_json, emit_table, note, state_condition, warn
 from boltdp.context import Context
 from boltdp.errors import ParameterError
-from boltdp.evaluation.classification import Evaluation, NoisyEvaluation
+from boltdp.evaluation.classification import Evaluation, ExactEvaluation, NoisyEvaluation
 from boltdp.evaluation.evaluate import evaluate as evaluate_exactly
 from boltdp.evaluation.evaluate import evaluate_privately
 from boltdp.evaluation.scores_with_intervals import Table
 from boltdp.model import Threshold
 from boltdp.privacy.budget import Budget
+
+#: The largest share of rows without a declared class for which there is no warning.
+MAX_WITHOUT_CLASS = 0.1
 
 
 @command(
@@ -62,7 +65,7 @@ def evaluate(
     of each class, and how well probabilities are calibrated, with 95 % intervals. --json has the curves too.
 
     The result is computed from the rows without noise: it is for non-sensitive data, and no guarantee covers it. Rows
-    whose label is no declared class are left out, and counted.
+    whose label is no declared class are left out, and counted; if most rows are, it fails.
 
     With --epsilon the rows may be private: they are counted in a few hundred bins, each count gets noise, and all
     figures follow from these. Average precision, calibration error, and of more than two classes areas, precisions and
@@ -103,13 +106,15 @@ def evaluate(
         if not model.certificate.private:
             warn("the model itself is not private: what it reveals of these rows is not covered")
     else:
-        if 2 * found.rows_without_class.value > found.rows:
-            warn(
-                f"{found.rows_without_class.value:,.0f} of {found.rows:,} rows have no declared class in column "
-                f"{model.schema.label!r} and are left out: the classes are {', '.join(found.classes)}, and other "
-                "labels were ignored in training too, if it was on rows like these"
-            )
         state_condition("this is computed from the rows without noise: they must be non-sensitive data")
+    without = found.rows_without_class
+    if without.low > MAX_WITHOUT_CLASS * found.rows:  # of private rows, from the released counts
+        about = "" if isinstance(found, ExactEvaluation) else "about "
+        warn(
+            f"{about}{without.value:,.0f} of {found.rows:,} rows have no declared class in column "
+            f"{model.schema.label!r} and are left out: the classes are {', '.join(found.classes)}, and other "
+            "labels were ignored in training too, if it was on rows like these"
+        )
     if plot is not None:
         found.plot(plot)
         note(f"the picture is in {plot}")

@@ -167,34 +167,43 @@ def to_object_array(values: Sequence[Any]) -> npt.NDArray[np.object_]:
     return np.fromiter(values, np.dtype(object), len(values))
 
 
-def to_matrix(X: Any) -> npt.NDArray[Any]:
+def is_list_of_rows(X: Any) -> bool:
+    """Return whether X is a list of rows, of which each has a length of its own, and no array of a fixed width."""
+    if hasattr(X, "__array__") or hasattr(X, "shape"):
+        return getattr(X, "ndim", None) == 1 and np.asarray(X).dtype == object
+    listed = isinstance(X, Iterable) and isinstance(X, Sized)
+    return listed and not isinstance(X, (str, bytes, dict, Set))
+
+
+def to_matrix(X: Any, *, width: int | None = None) -> npt.NDArray[Any]:
     """Return a matrix of rows by features: an array of numbers unchanged, objects and lists of rows as floats.
 
-    The number of features is the most frequent length of a row; rows of another length are missing.
+    Rows of a list that have another length than `width` are missing. Its default is the most frequent length, which
+    is no public number: one row can change it.
 
-    >>> to_matrix([[1, 2], [3, "x"], [4]])
+    >>> to_matrix([[1, 2], [3, "x"], [4]], width=2)
     array([[ 1.,  2.],
            [ 3., nan],
            [nan, nan]])
     """
-    values: npt.NDArray[Any] = to_object_array(X) if isinstance(X, (list, tuple)) else np.asarray(X)
-    if values.dtype == object and values.ndim == 1:
-        return _stack_rows(values)
+    if is_list_of_rows(X):
+        return _stack_rows([to_float_list(row) for row in X], width)
+    values: npt.NDArray[Any] = np.asarray(X)
     if values.dtype == object:
         return np.fromiter(map(to_float, values.flat), np.float64, values.size).reshape(values.shape)
     return values if values.dtype.kind != "f" or values.dtype in (np.float32, np.float64) else _as_doubles(values)
 
 
-def _stack_rows(rows: npt.NDArray[np.object_]) -> Doubles:
-    vectors = [to_float_list(row) for row in rows]
-    counts = Counter(None if row is None else len(row) for row in vectors)
-    width = max(counts, key=lambda length: (counts[length], length or 0), default=None)
+def _stack_rows(rows: Sequence[list[float] | Doubles | None], width: int | None) -> Doubles:
+    if width is None:
+        counts = Counter(None if row is None else len(row) for row in rows)
+        width = max(counts, key=lambda length: (counts[length], length or 0), default=None)
     if width is None:
         raise DataError(
             f"X must be a 2D array, rows by features, got a list of shape ({len(rows)},). Reshape your data"
         )
     stacked = np.full((len(rows), width), np.nan)
-    for place, row in zip(stacked, vectors, strict=True):
+    for place, row in zip(stacked, rows, strict=True):
         if row is not None and len(row) == width:
             place[:] = row
     return stacked

@@ -20,7 +20,7 @@ from boltdp.encoding import python_cells
 from boltdp.engines._frame_types import is_lazy_frame, is_sparse, is_table
 from boltdp.engines.base import Engine, check_names
 from boltdp.errors import DataError, quote_names
-from boltdp.schema.schema import Schema
+from boltdp.schema.schema import Schema, Vector
 from boltdp.schema.source_columns import BATCH_ROWS, ColumnType, Kind, choose_batch_rows
 
 #: The cells of a column: an Arrow array, an array of objects, a sparse column, or None for a type unknown to Arrow.
@@ -49,7 +49,13 @@ class ArrayEngine(Engine):
     def from_numpy(
         cls, X: npt.ArrayLike, y: npt.ArrayLike | None = None, *, name: str = "x", label: str = "label"
     ) -> ArrayEngine:
-        """Make one vector column of the features, for `array_schema`, and a label column; floats are not copied."""
+        """Make one vector column of the features, for `array_schema`, and a label column; floats are not copied.
+
+        A list of rows is a column of lists whose length the schema declares: no row decides it.
+        """
+        if python_cells.is_list_of_rows(X) and len(X):  # type: ignore[arg-type]
+            rows = cls({name: python_cells.to_arrow_column(X, "list")}, rows=len(X))  # type: ignore[arg-type]
+            return rows if y is None else rows.with_column(label, y)
         features = python_cells.to_matrix(X)
         if features.ndim != 2 or 0 in features.shape or features.dtype.kind not in "fiub":
             raise DataError(
@@ -183,6 +189,12 @@ class _SparseNumbers:
 
 
 _SPARSE = (_SparseVectors, _SparseNumbers)
+
+
+def count_array_columns(schema: Schema) -> int:
+    """Return the number of columns that an array must have for a schema: those of its vector, or one per column."""
+    only = schema.columns[0]
+    return only.length if len(schema.columns) == 1 and isinstance(only, Vector) else len(schema.columns)
 
 
 def wrap_rows(schema: Schema, X: Any) -> ArrayEngine:

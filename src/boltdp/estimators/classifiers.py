@@ -23,7 +23,7 @@ from boltdp.api import Model, refuse_arguments_beside_schema, warn_if_not_privat
 from boltdp.encoding import python_cells
 from boltdp.engines._frame_types import is_table
 from boltdp.engines.base import check_names
-from boltdp.engines.in_memory import ArrayEngine, to_arrow_table, wrap_rows
+from boltdp.engines.in_memory import ArrayEngine, count_array_columns, to_arrow_table, wrap_rows
 from boltdp.errors import DataError, ParameterError, PrivacyWarning, check_number, describe_argument, show_hints
 from boltdp.estimators.callers import find_made_name, list_outside_reasons
 from boltdp.export.original_units import convert_to_original_units
@@ -39,6 +39,12 @@ from boltdp.workflows.train import train
 
 #: The reason why a model is not private if its classes were not declared.
 CLASSES_READ = "the classes were read from the labels, which tells something about single rows; declare classes"
+
+#: The reason why a model is not private if X is a list of rows and their length was not declared.
+LENGTH_READ = (
+    "the number of features was read from a list of rows, and one row can change it; make an array of X, or declare "
+    "bounds of each feature"
+)
 
 #: The warning if columns have names that transformers give them; it does not depend on the rows.
 MADE_NAME = (
@@ -119,7 +125,9 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self, X: Any, y: Any, *, schema: Schema | None = None
     ) -> tuple[ArrayEngine, Schema, tuple[str, ...]]:
         """Return an engine of the labelled rows, their schema, and the reasons why the model is not private."""
-        X = self._check_features(X, reset=schema is None)
+        width = self._find_declared_width() if schema is None else self.n_features_in_
+        length_read = width is None and python_cells.is_list_of_rows(X)
+        X = self._check_features(X, reset=schema is None, width=width)
         if y is None:
             raise DataError(f"{type(self).__name__} requires y to be passed, but the target y is None")
         given, y = y, _convert_labels(y)
@@ -130,6 +138,8 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             made = find_made_name(getattr(self, "feature_names_in_", ()))
             if made is not None:
                 warnings.warn(MADE_NAME.format(made), PrivacyWarning, stacklevel=3)
+        if length_read:
+            reasons = (*reasons, LENGTH_READ)
         if schema is None:
             name, schema = getattr(given, "name", None), self._load_schema()
             if schema is not None:
@@ -180,11 +190,22 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _compute_margins(self, X: Any) -> Doubles:
         validation.check_is_fitted(self)
-        engine = wrap_rows(self.model_.schema, self._check_features(X, reset=False))
+        engine = wrap_rows(self.model_.schema, self._check_features(X, reset=False, width=self.n_features_in_))
         return np.concatenate([*self.model_.score_batches(engine)])
 
-    def _check_features(self, X: Any, *, reset: bool) -> Any:
-        """Check names and shape of X; convert it to floats, unless its columns are declared by name."""
+    def _find_declared_width(self) -> int | None:
+        """Return the number of features that a schema or bounds of each feature declare; None if neither does."""
+        schema = self._load_schema()
+        if schema is not None:
+            return count_array_columns(schema)
+        pair = () if self.bounds is None or isinstance(self.bounds, Mapping) else _unpack_bounds(self.bounds)
+        return next((len(bound) for bound in pair if np.ndim(bound) == 1), None)
+
+    def _check_features(self, X: Any, *, reset: bool, width: int | None) -> Any:
+        """Check names and shape of X; convert it to floats, unless its columns are declared by name.
+
+        Rows of a list must have `width` features; None: the most frequent length.
+        """
         if _is_data_frame(X):
             check_names([str(name) for name in X.columns])
         named = self.schema is not None or self._has_named_columns
@@ -198,7 +219,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         with np.errstate(over="ignore"):
             return validation.validate_data(
                 self,
-                _convert_numbers(X, warn=reset),
+                _convert_numbers(X, warn=reset, width=width),
                 reset=reset,
                 dtype=(np.float64, np.float32),
                 accept_sparse=("csr", "csc"),
@@ -402,10 +423,10 @@ def _is_data_frame(X: Any) -> bool:
     return hasattr(type(X), "iloc") and hasattr(type(X), "columns")
 
 
-def _convert_numbers(X: Any, *, warn: bool) -> Any:
+def _convert_numbers(X: Any, *, warn: bool, width: int | None) -> Any:
     """Convert X to numbers before scikit-learn does, whose errors depend on single values and quote them."""
     if not _is_data_frame(X):
-        values = X if issparse(X) else python_cells.to_matrix(X)
+        values = X if issparse(X) else python_cells.to_matrix(X, width=width)
         if values.ndim < 2:
             raise DataError(f"X must be a 2D array, rows by features, got shape {values.shape}. Reshape your data")
         if values.dtype.kind not in "fiub":

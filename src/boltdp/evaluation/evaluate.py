@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 def evaluate(model: Model, engine: Engine, *, by: str | None = None, context: Context | None = None) -> ExactEvaluation:
     """Evaluate `model` without noise on the rows of `engine`, which must have the label and not be sensitive.
 
+    It raises a DataError if most rows have no declared class, since figures of the others would say little.
     `by` is a categorical column of the schema, for metrics of each of its categories.
     """
     from boltdp.engines.base import scan_rows  # imported late: reading a model needs no engine
@@ -41,10 +42,13 @@ def evaluate(model: Model, engine: Engine, *, by: str | None = None, context: Co
 
     for labels, margins, codes in scan_rows(engine, model.schema, score, context=context):
         found.add(labels, margins, codes)
-    if not found.statistics.decisions.table.any():
+    usable = found.rows - round(found.rows_without_class.value)
+    if not usable or 2 * usable < found.rows:
         raise DataError(
-            f"the data must have rows with a declared class to compare with, got none of {found.rows:,}",
-            hint=f"check the spelling of column {model.schema.label!r}: the classes are {', '.join(found.classes)}",
+            f"most rows must have a declared class to compare with, got {f'{usable:,}' if usable else 'none'} of "
+            f"{found.rows:,}",
+            hint=f"check the spelling of column {model.schema.label!r}: the classes are {', '.join(found.classes)}, "
+            "and other labels were ignored in training too, if it was on rows like these",
         )
     return found
 

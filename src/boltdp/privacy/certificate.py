@@ -269,7 +269,7 @@ def verify(certificate: Certificate) -> None:
     """Raise CertificateError if the delta that follows from a certificate's events exceeds the claimed one.
 
     The noise of a model that states why it is not private is checked too, unless the noise is as published in a paper
-    or the stated reason lies in the events themselves.
+    or the stated reason lies in the events themselves. So are the budgets of the parts of a composition.
     """
     event = strip_non_private(certificate.spent)
     if event.non_private_reasons or event.published or certificate.budget is None:
@@ -281,6 +281,26 @@ def verify(certificate: Certificate) -> None:
             f"the certificate claims delta = {delta:g} at epsilon = {epsilon:g}, "
             f"but {spent:.6g} follows from its events"
         )
+    for composition in event.walk():
+        if isinstance(composition, Composition):
+            _check_parts(composition, certificate.budget)
+
+
+def _check_parts(composition: Composition, claimed: Budget) -> None:
+    """Raise CertificateError unless each part is within its budget, and the budgets within the claimed one.
+
+    Budgets of Gaussian mechanisms need not add up, since these compose to less; each must be within the claimed one.
+    """
+    parts = [(part.event, part.budget) for part in composition.parts if part.budget is not None]
+    add_up = math.fsum if composition.mu is None else max
+    epsilon, delta = (add_up([0.0, *(getattr(one, name) for _, one in parts)]) for name in ("epsilon", "delta"))
+    if epsilon > claimed.epsilon * (1 + TOLERANCE) or delta > claimed.delta * (1 + TOLERANCE):
+        raise CertificateError(
+            f"the budgets of the parts of a release must be within {claimed.describe()}, they are not"
+        )
+    for event, budget in parts:
+        if not fits_budget(event, budget):
+            raise CertificateError(f"the certificate says that a part spends {budget.describe()}, but it spends more")
 
 
 def check_claimed_budget(certificate: Certificate, *, epsilon: float | None, delta: float | None) -> None:

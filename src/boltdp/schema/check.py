@@ -24,10 +24,15 @@ NOT_PRIVATE = "NOT PRIVATE: all of this was computed from the rows without noise
 RULE = (
     "training would learn garbage if fewer than two declared classes occur, if a column cannot be read or is empty, or "
     "if more than half of a column's cells (of all labels, and of the features that are not missing) do not parse, are "
-    "clipped or are not declared"
+    "clipped or are not declared; if more than a tenth do not parse or are other spellings of declared values; or if "
+    "all numbers lie within a fiftieth of the bounds"
 )
 #: The largest share of a column's cells that may differ from the declaration.
 MAX_WRONG = 0.5
+#: The largest share of cells that may be unparsable, or other spellings of declared values.
+MAX_UNREAD = 0.1
+#: The smallest part of the bounds that all numbers together may take up.
+MIN_RANGE = 0.02
 #: The largest number of values of a column that are shown.
 MAX_SHOWN = 10
 #: The similarity, from 0 to 1, above which one text is taken for a misspelling of another.
@@ -113,9 +118,36 @@ class CheckedColumn:
                 return f"no row has a class other than {_quote(met[0])}" if met else "no row has a declared class"
             present = self.cells
         wrong = self.wrong_count + (self.missing if self.role == "label" else 0)
-        return (
-            f"{_format_share(wrong, present)} of the cells are not as declared" if wrong > MAX_WRONG * present else None
-        )
+        if wrong > MAX_WRONG * present:
+            return f"{_format_share(wrong, present)} of the cells are not as declared"
+        if self.unparsed > MAX_UNREAD * present:
+            return f"{_format_share(self.unparsed, present)} of the cells do not parse"
+        if self.misspelt > MAX_UNREAD * present:
+            return f"{_format_share(self.misspelt, present)} of the cells are other spellings of declared values"
+        if self._bounds_too_wide:
+            return f"the bounds are over {1 / MIN_RANGE:g} times as wide as all of the numbers"
+        return None
+
+    @property
+    def misspelt(self) -> int:
+        """The number of cells, of the most frequent undeclared values, that spell a declared value differently."""
+        known = {_normalize(name) for name, _ in self.counts}
+        return sum(one.count for one in self.undeclared_values if _normalize(one.value) in known)
+
+    @property
+    def variants(self) -> tuple[tuple[str, ...], ...]:
+        """Values that occur and differ only in case, blanks or punctuation, declared or among the most frequent."""
+        met = [*(name for name, count in self.counts if count), *(one.value for one in self.undeclared_values)]
+        groups: dict[str, list[str]] = {}
+        for value in met:
+            groups.setdefault(_normalize(value), []).append(value)
+        return tuple(tuple(group) for group in groups.values() if len(group) > 1)
+
+    @property
+    def _bounds_too_wide(self) -> bool:
+        if self.low is None or self.high is None or self.smallest is None or self.largest is None:
+            return False
+        return 0 < self.largest - self.smallest < MIN_RANGE * (self.high - self.low)
 
     def list_deviations(self) -> Iterator[str]:
         """Yield a sentence for each way in which cells differ from the declaration."""
@@ -137,6 +169,12 @@ class CheckedColumn:
             what = "are ignored" if self.role == "label" else "count as no category"
             listed = _list_unexpected(self.undeclared_values)
             yield f"{_format_share(self.undeclared, present)} are not declared, and {what}{listed}"
+        if self.variants:
+            listed = "; ".join(" = ".join(map(_quote, group[:MAX_SHOWN])) for group in self.variants[:MAX_SHOWN])
+            query = f"SELECT * REPLACE (lower(trim({self.name})) AS {self.name}) FROM source"
+            yield f'spellings of the same value: {listed}; a query can normalize them, such as --query "{query}"'
+        if self._bounds_too_wide:
+            yield f"all numbers are from {self.smallest:g} to {self.largest:g}: noise is for the whole of the bounds"
         if self.missing:
             yield f"{_format_share(self.missing, self.cells)} are missing"
         if self.absent_values:
@@ -202,8 +240,8 @@ def check_source(source: Source, schema: Schema, *, progress: Callable[[int], ob
     summaries = {column.name: Summary(rule=column.rule) for column in declared}
     parse: dict[str, Kind] = {column.source: column.parsed_as for column in readable if column.parsed_as is not None}
     # Timestamps are not parsed; texts in other columns may not parse.
-    unsure = [name for name, one in columns.items() if one.kind == "untyped" or one.parsed]
-    rows, gaps = 0, {name: [np.zeros(0, bool)] for name in unsure if parse.get(name, "timestamp") != "timestamp"}
+    unsure = [name for name in parse if columns[name].kind == "untyped" or columns[name].parsed]
+    rows, gaps = 0, {name: [np.zeros(0, bool)] for name in unsure if parse[name] != "timestamp"}
     for batch in scan_rows(source, [*dict.fromkeys(c.source for c in readable)], parse=parse, progress=progress):
         for column in readable:
             summaries[column.name].add_declared(batch.column(column.source))
@@ -242,6 +280,14 @@ def _simplify(text: str) -> str:
         return f"{float(text):g}"
     except ValueError:
         return "".join(one for one in text.casefold() if one.isalnum()) or text.strip()
+
+
+def _normalize(text: str) -> str:
+    """Return the text without case, blanks and punctuation, except signs, as in the blood groups "A+" and "A-"."""
+    try:
+        return f"{float(text):g}"
+    except ValueError:
+        return re.sub(r"[\s._',]+|(?<=\w)-(?=\w)", "", text.casefold()) or text
 
 
 def _find_fault(columns: Mapping[str, ColumnType], column: Column) -> str | None:

@@ -120,8 +120,8 @@ class PrivateCounts:
         noise = self._event.noise.deviation
         threshold = compute_significance_threshold(self._event, intervals=len(counts))
         first, last = trim_tails(counts, noise=noise, alone=threshold)
-        if first == last:
-            # Only one interval is significant: keep the range of the wide intervals.
+        if first >= last:
+            # One interval is significant, or none is between the tails: keep the range of the wide intervals.
             first, last = 0, len(counts) - 1
         low, high = summary.low, summary.high
         # Numbers beyond the wide range were counted in the first and the last interval.

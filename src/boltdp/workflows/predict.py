@@ -14,7 +14,7 @@ from boltdp.encoding.python_cells import to_matrix
 from boltdp.engines import use_source
 from boltdp.engines._frame_types import is_sparse
 from boltdp.engines.base import Engine, scan_rows
-from boltdp.engines.in_memory import wrap_rows
+from boltdp.engines.in_memory import count_array_columns, wrap_rows
 from boltdp.errors import show_hints
 from boltdp.model import Model
 
@@ -41,7 +41,7 @@ def predict_proba(model: Model, source: Any, context: Context | None = None, **o
 def _compute_margins(model: Model, source: Any, context: Context | None, options: dict[str, Any]) -> Doubles:
     with show_hints():
         if isinstance(source, list):
-            source = to_matrix(source)
+            source = to_matrix(source, width=count_array_columns(model.schema))
         if isinstance(source, np.ndarray) or is_sparse(source):
             source = wrap_rows(model.schema, source)
         with use_source(source, **options) as engine:
