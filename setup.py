@@ -39,10 +39,10 @@ setup(
                 KERNEL + name
                 for name in (
                     "sgd.c",
-                    "losses.c",
+                    "losses_for_python.c",
                     "packed_rows.c",
                     "encoding.c",
-                    "feature_map.c",
+                    "cells_to_features.c",
                     "sum_state.c",
                     "loss_derivatives.c",
                     "misclassification.c",

@@ -25,7 +25,7 @@ from boltdp._arrays import Doubles, Integers
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.training_problem import Recipe
 from boltdp.settings import Settings
-from boltdp.workflows.plan import make_plan
+from boltdp.workflows.plan_training import make_plan
 from boltdp.workflows.standardize import plan_standardization
 from boltdp.workflows.train import train
 from experiments.tasks import Answer, Task

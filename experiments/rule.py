@@ -30,7 +30,7 @@ from boltdp.engines.base import Engine
 from boltdp.engines.in_memory import ArrayEngine
 from boltdp.schema.schema import Classes, Schema
 from boltdp.settings import Settings
-from boltdp.workflows import plan, standardize
+from boltdp.workflows import plan_training, standardize
 from boltdp.workflows.train import train
 from experiments.datasets import BENCHMARKS
 from experiments.tasks import Answer, Scores, Task, better, halves, judged
@@ -77,8 +77,14 @@ CHOICES: Mapping[str, tuple[dict[str, Any], Sequence[tuple[Any, str, Any]]]] = {
         ],
     ),
     "no curves": ({"curves": 0}, ()),
-    "half the steps of curves": ({}, [(plan, "CURVE_STEPS", {most: n // 2 for most, n in plan.CURVE_STEPS.items()})]),
-    "twice the steps of curves": ({}, [(plan, "CURVE_STEPS", {most: n * 2 for most, n in plan.CURVE_STEPS.items()})]),
+    "half the steps of curves": (
+        {},
+        [(plan_training, "CURVE_STEPS", {most: n // 2 for most, n in plan_training.CURVE_STEPS.items()})],
+    ),
+    "twice the steps of curves": (
+        {},
+        [(plan_training, "CURVE_STEPS", {most: n * 2 for most, n in plan_training.CURVE_STEPS.items()})],
+    ),
     "intercept 0.15": ({}, [(standardize, "INTERCEPT", 0.15)]),
     "intercept 0.6": ({}, [(standardize, "INTERCEPT", 0.6)]),
     "always objective": ({"algorithm": "objective", "standardize": "private"}, ()),
@@ -115,7 +121,7 @@ def run(task: str, repeats: int, output: Path) -> None:
             if settings.algorithm != "auto":
                 # The curves and the loss that "auto" would have.
                 auto = replace(settings, algorithm="auto", standardize="auto")
-                shaped, _ = plan.add_auto_curves(auto, schema, rows=rows)
+                shaped, _ = plan_training.add_auto_curves(auto, schema, rows=rows)
                 settings = replace(settings, loss="margin" if settings.algorithm == "objective" else "logistic")
             else:
                 shaped = schema

@@ -6,7 +6,7 @@ from boltdp.errors import ParameterError
 from boltdp.privacy.certificate import Certificate
 from boltdp.schema.schema import array_schema
 from boltdp.settings import Settings
-from boltdp.workflows.plan import make_plan
+from boltdp.workflows.plan_training import make_plan
 
 
 def plan_certificate(

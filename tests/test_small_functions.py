@@ -24,9 +24,9 @@ from boltdp.schema.source_columns import ColumnType, choose_batch_rows, suggest_
 from boltdp.schema.summary import Histogram, read_largest_numbers, split_numbers
 from boltdp.schema.target import Classes
 from boltdp.settings import Settings
-from boltdp.workflows.plan import make_plan
+from boltdp.workflows.draft_schema import draft_schema
+from boltdp.workflows.plan_training import make_plan
 from boltdp.workflows.standardize import choose_budget_share
-from boltdp.workflows.summarize import draft_schema
 from boltdp.workflows.tune import candidates
 
 SICK = Classes("sick", ("no", "yes"), prior=(0.8, 0.2))

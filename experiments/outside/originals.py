@@ -19,7 +19,7 @@ from boltdp.privacy import release
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.release import Randomness
 from boltdp.settings import Settings
-from boltdp.workflows.plan import make_plan
+from boltdp.workflows.plan_training import make_plan
 from boltdp.workflows.train import train
 from experiments.outside.faults import FAULTS, put_in_place
 from experiments.outside.recorder import NEIGHBOURS, SCHEMA, TRAININGS, Row, declare_sensitivities, make_rows

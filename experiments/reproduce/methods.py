@@ -32,7 +32,7 @@ from boltdp.privacy.step_schedules import Schedule, constant
 from boltdp.privacy.training_problem import Recipe
 from boltdp.schema.schema import array_schema
 from boltdp.settings import Settings
-from boltdp.workflows.plan import plan_models
+from boltdp.workflows.plan_training import plan_models
 from boltdp.workflows.select import (
     TRIALS,
     Chosen,

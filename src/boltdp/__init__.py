@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from boltdp.privacy.certificate import Certificate, CertificateError
     from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, TimePart, Vector
     from boltdp.settings import Settings
-    from boltdp.workflows.summarize import check
+    from boltdp.workflows.draft_schema import check
 else:
     # Imported when asked for: scikit-learn, Arrow and DuckDB take a second, which commands that don't use them save.
     _MODULES = {
@@ -57,7 +57,7 @@ else:
         "boltdp.privacy.certificate": "Certificate CertificateError",
         "boltdp.schema.schema": "Categorical Classes Numeric Schema TimePart Vector",
         "boltdp.settings": "Settings",
-        "boltdp.workflows.summarize": "check",
+        "boltdp.workflows.draft_schema": "check",
     }
 
     def __getattr__(name: str) -> Any:

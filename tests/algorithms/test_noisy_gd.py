@@ -12,7 +12,7 @@ from boltdp import Model
 from boltdp._arrays import Doubles
 from boltdp.algorithms import ALGORITHMS, Job, choose_algorithm, noisy_gd
 from boltdp.algorithms.noisy_gd import choose_step_size
-from boltdp.audit.confidence import rate_bounds
+from boltdp.audit.statistical_tests import rate_bounds
 from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.engines.local_store import LocalRows, store_rows

@@ -21,7 +21,7 @@ from boltdp._files.sealed import add_digest
 from boltdp.algorithms import ALGORITHMS, Job, _newton, objective
 from boltdp.algorithms._newton import Solver, _Curvature, choose_sample_share, minimise, run_solvers
 from boltdp.algorithms._sgd import PASSES
-from boltdp.audit.confidence import rate_bounds
+from boltdp.audit.statistical_tests import rate_bounds
 from boltdp.cli import main
 from boltdp.context import Context
 from boltdp.engines import open_source

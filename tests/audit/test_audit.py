@@ -22,11 +22,11 @@ from boltdp.algorithms._base import Job
 from boltdp.algorithms.bolton import BoltOn
 from boltdp.audit import audit
 from boltdp.audit.black_box import BlackBox, black_box
-from boltdp.audit.confidence import gamma_cdf, rate_bounds, rejects_isotropic
 from boltdp.audit.exact_loss import ExactLoss, exact_loss
 from boltdp.audit.neighbouring_rows import generate_pairs
 from boltdp.audit.replay import Replay, replay_pairs
 from boltdp.audit.report import ROWS_PER_COUNTED
+from boltdp.audit.statistical_tests import gamma_cdf, rate_bounds, rejects_isotropic
 from boltdp.audit.subject import Subject, make_subject
 from boltdp.cli import main
 from boltdp.context import Context
@@ -46,7 +46,7 @@ from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Sche
 from boltdp.settings import Settings
 from boltdp.workflows import standardize
 from boltdp.workflows import train as train_workflow
-from boltdp.workflows.plan import make_plan
+from boltdp.workflows.plan_training import make_plan
 from boltdp.workflows.train import train
 
 COLUMNS = (Numeric("age", 0, 100), Numeric("bmi", 10, 60), Categorical("sex", ("f", "m")))

@@ -11,7 +11,7 @@ from experiments.outside.faults import FAULTS
 from experiments.outside.recorder import TRAININGS, audit_training
 from experiments.outside.testers import TESTERS, Tester, bound_delta
 
-from boltdp.audit.confidence import exact_delta
+from boltdp.audit.statistical_tests import exact_delta
 from boltdp.privacy import release
 from boltdp.privacy.mechanisms import Mechanism
 

@@ -22,7 +22,7 @@ from boltdp.engines.prepared_rows import Partition, PreparedRows
 from boltdp.errors import DataError, ParameterError
 from boltdp.evaluation.evaluate import evaluate_privately
 from boltdp.kernel import sgd
-from boltdp.kernel.feature_map import FeatureMap, Segment
+from boltdp.kernel.cells_to_features import FeatureMap, Segment
 from boltdp.kernel.feature_sums import FeatureSums
 from boltdp.kernel.loss_derivatives import DerivativeSums
 from boltdp.kernel.misclassification import ErrorCounts

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from boltdp.context import Context
-from boltdp.engines import _file_headers, open_source
+from boltdp.engines import _text_files, open_source
 from boltdp.engines._file_patterns import find_files
 from boltdp.engines.base import Engine, encode_rows
 from boltdp.engines.duckdb import SPILL_PREFIX, DuckDBEngine
@@ -424,13 +424,13 @@ def test_the_line_at_fault_is_found_where_rows_may_be_looked_at(
     tmp_path: Path, rows: str | bytes, fault: str | None
 ) -> None:
     path = csv_file(tmp_path, b"age,y\n" + (rows if isinstance(rows, bytes) else rows.encode()))
-    assert _file_headers.describe_csv_fault(find_files(path)) == (fault and fault.format(repr(str(path))))
+    assert _text_files.describe_csv_fault(find_files(path)) == (fault and fault.format(repr(str(path))))
 
 
 def test_a_blank_line_where_parts_of_a_file_meet_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = csv_file(tmp_path, "age,y\n1,0\n\n2,1\n")
     for length in range(1, 20):
-        monkeypatch.setattr(_file_headers, "LOOK_BYTES", length)
+        monkeypatch.setattr(_text_files, "LOOK_BYTES", length)
         with DuckDBEngine.from_files(path) as engine:
             told(engine.count)
 

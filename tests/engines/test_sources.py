@@ -29,12 +29,12 @@ import boltdp
 from boltdp import PrivateLogisticRegression
 from boltdp.context import Context
 from boltdp.engines import open_source
-from boltdp.engines._file_headers import find_separator
+from boltdp.engines._text_files import find_separator
 from boltdp.engines.base import Engine, check_columns, encode_rows
 from boltdp.errors import DataError, ParameterError
 from boltdp.privacy.budget import Budget
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, Vector
-from boltdp.workflows.summarize import draft_private_schema, draft_schema
+from boltdp.workflows.draft_schema import draft_private_schema, draft_schema
 from tests.engines.test_duckdb import GAP, SCHEMA, SECRET, csv_file, told
 
 

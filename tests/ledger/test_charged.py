@@ -35,7 +35,7 @@ from boltdp.model import Model
 from boltdp.privacy.budget import Budget
 from boltdp.schema.schema import Classes, Numeric, Schema
 from boltdp.settings import Settings
-from boltdp.workflows.summarize import draft_private_schema
+from boltdp.workflows.draft_schema import draft_private_schema
 from boltdp.workflows.train import train
 from boltdp.workflows.tune import candidates, tune
 

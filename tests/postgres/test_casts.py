@@ -18,9 +18,9 @@ from boltdp.engines.postgres.local_server import Server
 from boltdp.evaluation.evaluate import evaluate, evaluate_privately
 from boltdp.privacy.budget import Budget
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, TimePart
-from boltdp.service.groups import train_groups
+from boltdp.service.train_per_group import train_groups
 from boltdp.settings import Settings
-from boltdp.workflows.plan import make_plan
+from boltdp.workflows.plan_training import make_plan
 from boltdp.workflows.predict import predict
 from boltdp.workflows.train import train
 from tests.postgres.desk import Desk, opened_desk

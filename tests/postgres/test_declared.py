@@ -22,7 +22,7 @@ from boltdp.errors import DataError
 from boltdp.model import Model
 from boltdp.schema.infer import derive_schema
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, Vector
-from boltdp.workflows.summarize import draft_schema
+from boltdp.workflows.draft_schema import draft_schema
 
 #: The declaration of a column `c`, and the feature that it makes.
 FEATURES: list[tuple[str, Any]] = [

@@ -17,10 +17,10 @@ from boltdp.errors import DataError, ParameterError
 from boltdp.model import Model
 from boltdp.privacy.budget import Budget
 from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema
-from boltdp.service import groups as service_groups
-from boltdp.service.groups import train_groups
+from boltdp.service import train_per_group as service_groups
+from boltdp.service.train_per_group import train_groups
 from boltdp.service.worker import choose_settings
-from boltdp.workflows.plan import Plan, make_plan
+from boltdp.workflows.plan_training import Plan, make_plan
 from boltdp.workflows.train import run_plan, train_prepared
 from tests.postgres.test_slices import content, sessions
 from tests.postgres.test_training import wait_until

@@ -19,9 +19,9 @@ from boltdp.engines.postgres.local_server import Server
 from boltdp.export.postgres_models import ModelStoreError, store_model
 from boltdp.model import Model
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, Vector
-from boltdp.service.groups import train_groups
+from boltdp.service.train_per_group import train_groups
 from boltdp.settings import Settings
-from boltdp.workflows.plan import make_plan
+from boltdp.workflows.plan_training import make_plan
 from boltdp.workflows.predict import predict
 from boltdp.workflows.train import train
 from boltdp.workflows.tune import candidates, tune

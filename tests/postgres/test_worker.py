@@ -27,7 +27,7 @@ from tests.postgres.test_training import wait_until
 #: A worker that kills itself when it comes to a place, or when it has passed it.
 KILLED = """
 import os, signal, sys
-from boltdp.service import groups, worker
+from boltdp.service import train_per_group, worker
 from boltdp.ledger import open_ledger
 from boltdp.ledger.ledger import Account, Reservation
 
@@ -46,13 +46,13 @@ def second(*arguments, trained=[]):
     trained.append(train(*arguments))
     return trained[0]
 
-answer, train = worker.Worker._answer, groups.train_prepared
+answer, train = worker.Worker._answer, train_per_group.train_prepared
 place, replacement = {
     "claimed": ((worker.Worker, "_train_request"), die),
     "planned": ((worker.Worker, "_charge"), die),
     "charged": ((Account, "charged"), die),
     "reserved": ((worker, "run_plan"), die),
-    "one of two": ((groups, "train_prepared"), second),
+    "one of two": ((train_per_group, "train_prepared"), second),
     "trained": ((Reservation, "commit"), die),
     "noted": ((worker.Worker, "_answer"), die),
     "storing": ((worker, "make_insert"), die),

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from boltdp.audit.confidence import rate_bounds
+from boltdp.audit.statistical_tests import rate_bounds
 from boltdp.context import Context
 from boltdp.engines.base import PreparedRows
 from boltdp.engines.in_memory import ArrayEngine

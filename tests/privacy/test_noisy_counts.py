@@ -30,7 +30,7 @@ from boltdp.privacy.serialization import from_record, to_record
 from boltdp.privacy.training_problem import Problem
 from boltdp.schema.noisy_summary import PrivateCounts
 from boltdp.schema.source_columns import ColumnType, Kind
-from boltdp.workflows.summarize import plan_private_draft
+from boltdp.workflows.draft_schema import plan_private_draft
 
 BUDGETS = [Budget(epsilon, delta) for epsilon, delta in product((1e-6, 0.05, 1.0, 20.0), (1e-9, 0.01, 0.6))]
 PROBLEM = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)

@@ -12,7 +12,7 @@ import pytest
 from boltdp.engines import open_source
 from boltdp.errors import DataError, ParameterError
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, TimePart, Vector
-from boltdp.workflows.summarize import draft_schema
+from boltdp.workflows.draft_schema import draft_schema
 
 ROWS = {
     "age": [17.25, 80.5, None],

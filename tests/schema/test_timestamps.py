@@ -23,7 +23,7 @@ from boltdp.privacy.budget import Budget
 from boltdp.schema.check import check_source
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, TimePart, Vector
 from boltdp.schema.source_columns import ColumnType
-from boltdp.workflows.summarize import plan_private_draft
+from boltdp.workflows.draft_schema import plan_private_draft
 
 TOML = 'label = "y"\nclasses = [0, 1]\n[timestamp]\nadmitted = {}'
 ALL = tuple(TimePart("at", part) for part in PARTS)

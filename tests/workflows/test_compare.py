@@ -24,7 +24,7 @@ from boltdp.workflows.compare import (
     compare,
     draw_comparison,
 )
-from boltdp.workflows.plan import Plan, make_plan
+from boltdp.workflows.plan_training import Plan, make_plan
 from tests.plans import plan_certificate
 
 SCHEMA = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))

@@ -29,7 +29,7 @@ from boltdp.privacy.release import Randomness
 from boltdp.privacy.training_problem import Recipe
 from boltdp.schema.schema import Classes, Numeric, Schema
 from boltdp.settings import Settings
-from boltdp.workflows.plan import plan_models
+from boltdp.workflows.plan_training import plan_models
 from boltdp.workflows.predict import predict
 from boltdp.workflows.select import count_errors, plan_trial_selection
 from boltdp.workflows.train import BAD_ROWS_SHOWN, train_prepared

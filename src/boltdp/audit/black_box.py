@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from boltdp._arrays import Doubles
-from boltdp.audit.confidence import normal_quantile, rate_bounds
 from boltdp.audit.exact_loss import MAX_TRAINED, find_worst_outputs, make_neighbours
 from boltdp.audit.objective_density import log_ratio, sample_noise
+from boltdp.audit.statistical_tests import normal_quantile, rate_bounds
 from boltdp.audit.subject import Stage
 from boltdp.audit.worst_neighbours import OpposedPair, find_worst_pair, make_opposed_pair, run_training, shrink_training
 from boltdp.errors import ParameterError

@@ -16,10 +16,10 @@ from functools import partial
 import numpy as np
 
 from boltdp._arrays import Doubles
-from boltdp.audit.confidence import exact_delta, largest_epsilon
 from boltdp.audit.neighbouring_rows import Pair
 from boltdp.audit.objective_density import Neighbours, log_ratio, quadrature, sample_noise
 from boltdp.audit.replay import AddNoise, Draw, ReplayedRelease, intercept_noise
+from boltdp.audit.statistical_tests import exact_delta, largest_epsilon
 from boltdp.audit.subject import Stage
 from boltdp.audit.worst_neighbours import (
     OpposedPair,

@@ -27,8 +27,8 @@ import numpy.typing as npt
 
 from boltdp._arrays import Doubles
 from boltdp.algorithms import get_algorithm
-from boltdp.audit.confidence import gamma_cdf, normal_cdf, rejects_distribution, rejects_isotropic
 from boltdp.audit.neighbouring_rows import ORDER, Pair
+from boltdp.audit.statistical_tests import gamma_cdf, normal_cdf, rejects_distribution, rejects_isotropic
 from boltdp.audit.subject import Stage, Subject
 from boltdp.context import Context
 from boltdp.privacy import release

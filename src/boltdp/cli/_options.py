@@ -246,8 +246,8 @@ class Data:
         try:
             yield
         except DataError:
-            from boltdp.engines._file_headers import ENCODING_HINT, describe_csv_fault
             from boltdp.engines._file_patterns import find_files, find_format  # needed only for an error
+            from boltdp.engines._text_files import ENCODING_HINT, describe_csv_fault
 
             readable = self.query is None and find_format(self.source) == "csv"
             if readable and (said := describe_csv_fault(find_files(self.source))) is not None:

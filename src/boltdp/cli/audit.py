@@ -11,7 +11,7 @@ from boltdp.cli._help import GroupedCommand
 from boltdp.cli._terminal import command, emit, emit_guarantee, emit_json, emit_table, show_bar
 from boltdp.cli.plan import make_public_schema
 from boltdp.errors import ParameterError
-from boltdp.workflows.plan import make_plan
+from boltdp.workflows.plan_training import make_plan
 
 
 @command(
@@ -56,7 +56,7 @@ def audit(
     search; the noise is the operating system's.
     """
     from boltdp.audit import audit as audit_claim
-    from boltdp.audit.plots import draw, page
+    from boltdp.audit.html_report import draw, page
 
     if (model_path is None) == (rows is None):
         raise ParameterError("give either MODEL or --rows with the settings of a training")

@@ -14,7 +14,7 @@ from boltdp.cli._terminal import command, emit, emit_guarantee, emit_json, emit_
 from boltdp.errors import ParameterError
 from boltdp.privacy.certificate import Certificate
 from boltdp.schema.schema import Classes, Numeric, Schema, check_size
-from boltdp.workflows.plan import make_plan
+from boltdp.workflows.plan_training import make_plan
 
 #: The budgets that `plan` lists besides --epsilon.
 EPSILONS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0)

@@ -37,7 +37,7 @@ def schema(*, data: Data, public: bool, epsilon: float | None, delta: float, out
     --epsilon is that of schema and model together.
     """
     from boltdp.context import Context
-    from boltdp.workflows.summarize import draft_private_schema, draft_schema
+    from boltdp.workflows.draft_schema import draft_private_schema, draft_schema
 
     assert data.label is not None
     if public and epsilon is not None:

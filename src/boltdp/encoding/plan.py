@@ -26,7 +26,7 @@ from boltdp._arrays import Doubles, PackedRows
 from boltdp.encoding.declared_values import Value
 from boltdp.encoding.projection import Projection
 from boltdp.encoding.timestamps import PARTS, Part
-from boltdp.kernel.feature_map import FeatureMap, Segment
+from boltdp.kernel.cells_to_features import FeatureMap, Segment
 
 T = TypeVar("T")
 

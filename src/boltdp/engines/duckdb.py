@@ -23,7 +23,9 @@ import pyarrow as pa
 
 from boltdp._files.locked_directories import locked_directory
 from boltdp._threads import await_result
-from boltdp.engines._file_headers import (
+from boltdp.engines._file_patterns import Files, find_files, find_format, suggest_file
+from boltdp.engines._remote_files import fetch_files, is_remote
+from boltdp.engines._text_files import (
     ENCODING_HINT,
     check_distinct,
     find_separator,
@@ -31,8 +33,6 @@ from boltdp.engines._file_headers import (
     read_csv_header,
     read_json_keys,
 )
-from boltdp.engines._file_patterns import Files, find_files, find_format, suggest_file
-from boltdp.engines._remote_files import fetch_files, is_remote
 from boltdp.engines.base import Engine
 from boltdp.engines.local_store import find_spool_directory, run_in_spool
 from boltdp.errors import DataError, ParameterError, list_names, make_printable, suggest_names

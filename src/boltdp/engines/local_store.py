@@ -34,7 +34,7 @@ from boltdp.context import Context
 from boltdp.engines.prepared_rows import PreparedRows, check_ordered, check_width
 from boltdp.errors import DataError
 from boltdp.kernel import packed_rows, sgd
-from boltdp.kernel.feature_map import FeatureMap
+from boltdp.kernel.cells_to_features import FeatureMap
 from boltdp.kernel.sum_state import Summation
 
 T = TypeVar("T", bound=Sized)

@@ -1,5 +1,5 @@
 /*
- * encoding.h: from the values of columns to the cells of packed rows (feature_map.h), by a plan made of the schema.
+ * encoding.h: from the values of columns to the cells of packed rows (cells_to_features.h), by a plan made of the schema.
  *
  * A plan is compiled by encoding/compiled_plan.py. It is words of 8 bytes, numbers being int64 or double:
  *
@@ -22,7 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "feature_map.h"
+#include "cells_to_features.h"
 
 enum column_kind { COLUMN_CLASS, COLUMN_CATEGORY, COLUMN_NUMBER, COLUMN_VECTOR, COLUMN_KINDS };
 enum column_match { MATCH_TEXT, MATCH_INTEGER, MATCH_FLOAT, MATCHES };

@@ -289,7 +289,7 @@ static inline uint64_t loss_named(const char *name)
     return loss;
 }
 
-/* ---- for the binding and the tests: losses.c ----------------------------------------------------------------- */
+/* ---- for the binding and the tests: losses_for_python.c ----------------------------------------------------------------- */
 
 void losses_facts(uint64_t loss, struct loss_facts *out);
 uint64_t losses_vectors(uint64_t loss, uint64_t classes);

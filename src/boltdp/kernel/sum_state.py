@@ -15,7 +15,7 @@ from boltdp.kernel.sgd import _aligned_block, _build_number, _error_text, _libra
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from boltdp.kernel.feature_map import FeatureMap
+    from boltdp.kernel.cells_to_features import FeatureMap
 
 
 class Summation:

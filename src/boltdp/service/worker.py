@@ -44,9 +44,9 @@ from boltdp.privacy.budget import Budget
 from boltdp.schema.infer import derive_schema
 from boltdp.schema.schema import Schema
 from boltdp.schema.source_columns import ColumnType
-from boltdp.service.groups import train_groups
+from boltdp.service.train_per_group import train_groups
 from boltdp.settings import Settings
-from boltdp.workflows.plan import Plan, make_plan
+from boltdp.workflows.plan_training import Plan, make_plan
 from boltdp.workflows.standardize import plan_standardization
 from boltdp.workflows.train import run_plan
 

@@ -22,7 +22,7 @@ from boltdp.privacy.release import Randomness
 from boltdp.schema.curves import add_curves
 from boltdp.schema.schema import Schema
 from boltdp.settings import Settings
-from boltdp.workflows.plan import make_plan
+from boltdp.workflows.plan_training import make_plan
 from boltdp.workflows.select import count_errors
 from boltdp.workflows.standardize import apply_moments, sum_moments
 from boltdp.workflows.train import train_prepared

@@ -16,7 +16,7 @@ from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.release import release_weights
 from boltdp.schema.schema import Schema
 from boltdp.settings import Settings
-from boltdp.workflows.plan import Plan, make_plan, resolve_settings
+from boltdp.workflows.plan_training import Plan, make_plan, resolve_settings
 from boltdp.workflows.standardize import prepare_rows
 
 if TYPE_CHECKING:

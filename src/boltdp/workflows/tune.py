@@ -16,7 +16,7 @@ from boltdp.privacy.events.event import Event
 from boltdp.schema.schema import Schema
 from boltdp.settings import TUNABLE, Settings
 from boltdp.workflows import select
-from boltdp.workflows.plan import make_plans, resolve_settings
+from boltdp.workflows.plan_training import make_plans, resolve_settings
 from boltdp.workflows.select import TRIALS
 from boltdp.workflows.standardize import prepare_rows
 from boltdp.workflows.train import charge_and_run, list_non_private_reasons, train_prepared

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from boltdp.context import Context
 from boltdp.model import Model
 from boltdp.schema.schema import Schema
-from boltdp.workflows.plan import Plan
+from boltdp.workflows.plan_training import Plan
 from boltdp.workflows.standardize import standardize_schema
 from boltdp.workflows.train import train_prepared
 

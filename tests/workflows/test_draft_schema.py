@@ -32,7 +32,7 @@ from boltdp.schema.source_columns import ColumnType, Kind
 from boltdp.schema.summary import count_values
 from boltdp.settings import Settings
 from boltdp.workflows.compare import compare
-from boltdp.workflows.summarize import SEEDED_DRAFT, draft_private_schema, plan_private_draft
+from boltdp.workflows.draft_schema import SEEDED_DRAFT, draft_private_schema, plan_private_draft
 from boltdp.workflows.train import train
 from boltdp.workflows.tune import candidates, tune
 

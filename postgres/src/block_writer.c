@@ -1,5 +1,5 @@
 /*
- * packed_blocks.c: writing packed rows into a temporary table, in blocks of one page, in a permuted order or as they come.
+ * block_writer.c: writing packed rows into a temporary table, in blocks of one page, in a permuted order or as they come.
  *
  * A row's place follows from its position and the seed alone, so nothing is sorted: rows are put into their places in
  * memory, and what is more than the memory allows waits in temporary files, one for each range of places. The aggregates

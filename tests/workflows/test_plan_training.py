@@ -14,7 +14,7 @@ from boltdp.privacy import certificate
 from boltdp.privacy.events import event, objective_perturbation
 from boltdp.schema.schema import Classes, Numeric, Schema
 from boltdp.settings import Settings
-from boltdp.workflows import plan, standardize
+from boltdp.workflows import plan_training, standardize
 from boltdp.workflows.train import train
 
 SCHEMA = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100), Numeric("pulse", 0, 250)))
@@ -50,16 +50,16 @@ def test_a_default_training_plans_each_thing_once(monkeypatch: pytest.MonkeyPatc
     )
     calls = count_calls(
         monkeypatch,
-        (plan, "plan_standardization"),
-        (plan, "calibrate_objective_noise"),
+        (plan_training, "plan_standardization"),
+        (plan_training, "calibrate_objective_noise"),
         (objective, "calibrate_objective_noise"),
         (objective_perturbation, "calibrate_objective_noise"),
         (objective, "check_objective"),
         (objective_perturbation, "check_objective"),
         (_newton, "check_objective"),
-        (plan, "choose_algorithm"),
+        (plan_training, "choose_algorithm"),
         (standardize, "choose_algorithm"),
-        (plan, "certify"),
+        (plan_training, "certify"),
         (certificate, "fits_budget"),
         (ArrayEngine, "count"),
         (event.Event, "walk"),

@@ -1,4 +1,4 @@
-/* losses.c: what the binding and the tests ask of losses.h, whose functions are else compiled into their callers. */
+/* losses_for_python.c: what the binding and the tests ask of losses.h, whose functions are else compiled into their callers. */
 #include "losses.h"
 
 void losses_facts(uint64_t loss, struct loss_facts *out)
