@@ -57,13 +57,13 @@ ledger = open_ledger(path)
 if stage == "before":
     die()
 if stage == "inside":
-    lines = SQLiteStore._lines
+    lines = SQLiteStore._read_lines
     def dying(self, connection):
         found = lines(self, connection)
         connection.execute("INSERT INTO entries VALUES (99, 'x', 'y')")
         connection.execute("PRAGMA cache_spill")
         die()
-    SQLiteStore._lines = dying
+    SQLiteStore._read_lines = dying
 reservation = ledger.reserve("visits", charge())
 if stage == "reserved":
     die()
