@@ -21,7 +21,7 @@ END$check$;
 GRANT USAGE ON SCHEMA boltdp TO PUBLIC;
 
 -- A pass of SGD. `models` is one or more kernel states end to end; the result is them after the rows of the scan, in its
--- order. They are not noised: as private as the rows. PARALLEL UNSAFE and without a combine function, since merging two
+-- order. They are not noised: as sensitive as the rows. PARALLEL UNSAFE and without a combine function, since merging two
 -- halves of a pass would change the sensitivity; READ_WRITE, so not a window function either.
 
 CREATE FUNCTION boltdp.sgd_block(internal, bytea, real[]) RETURNS internal

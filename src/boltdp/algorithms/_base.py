@@ -2,7 +2,7 @@
 
 takes, check, fits       which settings it accepts
 plan                     from public numbers and a budget to the event of its training
-run                      over prepared rows, to weights that are as private as the rows until they are released
+run                      over prepared rows, to weights that are as sensitive as the rows until they are released
 rescale, resize          the same training on other rows, to try it out and to audit it
 describe_..., forecast   its lines of reports
 """
@@ -96,7 +96,7 @@ class Algorithm(ABC):
     def run(self, prepared: PreparedRows, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
         """Train all jobs in shared scans of the rows, and return weights of shape (models, vectors, dims) for each.
 
-        They are as private as the rows until they are released.
+        They are as sensitive as the rows until they are released.
         """
 
     def rescale(self, training: Training, *, rows: int) -> Training:

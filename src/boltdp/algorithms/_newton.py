@@ -40,7 +40,7 @@ from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.training_problem import Problem
 
 Linear: TypeAlias = Callable[[Doubles], Doubles]
-#: Yields the sums that it needs, and returns weights that are as private as the rows.
+#: Yields the sums that it needs, and returns weights that are as sensitive as the rows.
 Solver: TypeAlias = Generator[DerivativeSums, None, Doubles]
 
 #: The largest residual of a Newton step, relative to the gradient.

@@ -96,7 +96,7 @@ class PreparedRows(ABC):
         """Update every SGD state with the rows at sampled positions, in this order.
 
         `sgd.BATCH_END` among the positions ends a batch. How the positions are split into arrays does not matter.
-        Positions and their number are as private as the rows, since privacy amplification by sampling relies on them:
+        Positions and their number are as sensitive as the rows, since privacy amplification by sampling relies on them:
         they appear in no message, statement or permanent file, and no progress is reported.
         """
 

@@ -271,6 +271,8 @@ class _NumberListSql(_BoundedSql):
 
 
 class _ValueSql(_ColumnSql):
+    """A categorical column as SQL: one CASE per declared value."""
+
     def list_features(self) -> Iterator[str]:
         for condition, absent, present in zip(self._list_matches(), *self.scaled.indicator_values, strict=True):
             yield f"CASE WHEN {condition} THEN {self.sql.constant(present)} ELSE {self.sql.constant(absent)} END"

@@ -33,7 +33,7 @@ class FeatureSums(Summation):
 
     @property
     def value(self) -> Integers:
-        """The sums of features and of their squares, of shape (2, dims), which are as private as the rows."""
+        """The sums of features and of their squares, of shape (2, dims), which are as sensitive as the rows."""
         slots = self.cells if self._feature_map is None else self._feature_map.slots
         sums = np.frombuffer(self._block, np.float64, 2 * slots, _HEADER_BYTES).astype(np.int64).reshape(2, slots)
         if self._feature_map is None:

@@ -93,12 +93,12 @@ class DerivativeSums(Summation):
 
     @property
     def rows(self) -> int:
-        """The number of summed rows, without ignored ones, which is as private as the rows."""
+        """The number of summed rows, without ignored ones, which is as sensitive as the rows."""
         return int(np.frombuffer(self._block, np.uint64, 1, _ROWS_OFFSET)[0])
 
     @property
     def value(self) -> Doubles:
-        """The sum, of shape (vectors, dims) or (vectors, dims, dims), which is as private as the rows."""
+        """The sum, of shape (vectors, dims) or (vectors, dims, dims), which is as sensitive as the rows."""
         out = np.empty(self._shape)
         _library.derivatives_sum(self._block.ctypes.data, self._block.size, out.ctypes.data)
         out = np.ldexp(out, self._exponent)

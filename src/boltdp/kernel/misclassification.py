@@ -18,7 +18,7 @@ class ErrorCounts(Summation):
     A model with one vector predicts class 1 if <w, x> > 0, else class 0; with one vector per class, it predicts the
     first class with the greatest <w, x>. A feature map converts cells to features, if given. Rows with an unknown
     class, or, without a feature map, with a feature that is not finite, are errors of every model. One row changes each
-    count by at most 1. The counts are as private as the rows.
+    count by at most 1. The counts are as sensitive as the rows.
     """
 
     _mismatch = "counts must stay those of the same models"

@@ -202,7 +202,7 @@ class State:
         return state
 
     def to_bytes(self) -> bytes:
-        """Serialize the state. It has weights without noise, or the key of their noise: as private as the rows."""
+        """Serialize the state. It has weights without noise, or the key of their noise: as sensitive as the rows."""
         return self._block.tobytes()
 
     def update(self, data: bytes | bytearray | memoryview) -> None:

@@ -3,7 +3,7 @@
  * (loss_derivatives.h), errors of models (misclassification.h) and sums of features (feature_sums.h).
  *
  * Rows are packed float32 as in sgd.h. Sums are exact: rows may come in any order, in blocks of any length, and be
- * added to several states that are joined. A state is as private as the rows.
+ * added to several states that are joined. A state is as sensitive as the rows.
  */
 #ifndef BOLTDP_SUM_STATE_H
 #define BOLTDP_SUM_STATE_H

@@ -73,7 +73,7 @@ class Summation:
         return block.size == mine.size and not _library.sum_join(mine.ctypes.data, mine.size, block.ctypes.data)
 
     def to_bytes(self) -> bytes:
-        """Serialize the sum. It has weights and sums without noise: as private as the rows."""
+        """Serialize the sum. It has weights and sums without noise: as sensitive as the rows."""
         return self._block.tobytes()
 
     def update(self, data: bytes) -> None:

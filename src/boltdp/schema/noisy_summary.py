@@ -43,7 +43,7 @@ Counted = Literal["numbers", "values", "either"]
 
 
 class PrivateCounts:
-    """The counts of one column, which are as private as the rows until they are released."""
+    """The counts of one column, which are as sensitive as the rows until noise is added in their release."""
 
     def __init__(self, counted: Counted, kind: Kind, event: NoisyCounts) -> None:
         self._counted, self._kind, self._event = counted, kind, event
@@ -107,7 +107,7 @@ class PrivateCounts:
         self.narrow = Histogram(np.arange(first + 0.5, last) * step)
 
     def add_narrow(self, cells: pa.Array) -> None:
-        """Count the numbers of cells in the narrow intervals; those beyond them are counted in the first or last."""
+        """Count numbers, in a second scan, in equal intervals over the released range; the end ones get the rest."""
         assert self.narrow is not None
         self.narrow.add(self._separate_numbers(cells)[0])
 

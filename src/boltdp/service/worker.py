@@ -276,6 +276,7 @@ class _Work:
 
     @classmethod
     def plan(cls, request: Request, allowance: Allowance, engine: PostgresEngine, budget: Budget, name: str) -> _Work:
+        """Plan the model of a request, or one per allowed group; rows are counted, and nothing is charged."""
         schema = allowance.select_schema(request, engine)
         check_columns(schema, engine.columns())
         values = allowance.group_values or []

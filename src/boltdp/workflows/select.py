@@ -6,7 +6,7 @@
             fresh noise and a noisy count of its errors; the best trial is kept
 `public`    candidates are compared without noise on public rows, and the best is trained on the private rows
 
-Weights and counts of errors are as private as the rows; only released ones are returned.
+Weights and counts of errors are as sensitive as the rows; only released ones are returned.
 """
 
 from __future__ import annotations

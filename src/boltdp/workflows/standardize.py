@@ -137,7 +137,7 @@ def standardize_schema(
 def sum_moments(prepared: PreparedRows, schema: Schema) -> Integers:
     """Sum the features of clipped rows and their squares exactly, before any scaling or projection.
 
-    The intercept is left out. The sums are as private as the rows.
+    The intercept is left out. The sums are as sensitive as the rows.
     """
     sums = FeatureSums(schema.unscaled.encoding.feature_map, clip_norm=schema.feature_clip_norm)
     prepared.sum([sums])

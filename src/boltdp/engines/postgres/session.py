@@ -207,7 +207,7 @@ class Session:
         raise DataError(f"the training cannot go on: {TRANSACTION_POOL}", hint=POOL_HINT)
 
     def stream(self, select: Composed, types: Sequence[str], *, user_path: bool = False) -> Rows:
-        """Read the rows of a query by binary COPY, at most BATCH_ROWS at a time; any other statement ends it."""
+        """Yield lists of at most BATCH_ROWS rows of a query, read by binary COPY; another statement ends the stream."""
         if self._copying is not None:
             self._copying.close()
         self._copying = rows = self._copy(select, types, user_path=user_path)

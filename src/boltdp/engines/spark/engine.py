@@ -154,6 +154,7 @@ class SparkEngine(Engine):
     def _prepare_range(
         self, schema: Schema, context: Context, start: int, stop: int, *, ordered: bool
     ) -> PreparedBlocks:
+        """Encode the rows at positions start to stop - 1 as packed blocks, in the order of the seed if `ordered`."""
         check_columns(schema, self.columns())
         check_person_id(schema, self.columns(), context)
         rows, names = self.count(), [*schema.sources, schema.label]

@@ -48,7 +48,8 @@ MAX_EPSILON = 100.0
 def poisson_profile(deviation: float, *, rate: float) -> Profile:
     """Return the privacy profile, for replace-one, of the Poisson-subsampled Gaussian on a sum of vectors of norm <= 1.
 
-    The worst-case pair is (1 - q)*N(0, s^2) + q*N(1, s^2) and (1 - q)*N(0, s^2) + q*N(-1, s^2).
+    With the deviation s and the sampling rate q, the worst-case pair is (1 - q)*N(0, s^2) + q*N(1, s^2) and
+    (1 - q)*N(0, s^2) + q*N(-1, s^2).
 
     Proof: noisy_sgd.md 3
     """

@@ -197,7 +197,7 @@ def _find_closed_form(recipe: Recipe) -> float | None:
 
 
 def _bound_by_first_steps(recipe: Recipe) -> float:
-    """Return the bound for a row that is in the first, smallest batch of each pass, without contraction.
+    """Return a bound on the sensitivity of the weights: for a row in the first batch of each pass, never contracted.
 
     Proof: sgd_sensitivity.md 3.1
     """
