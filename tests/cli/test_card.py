@@ -49,7 +49,7 @@ def test_the_ledger_beside_the_rows_is_charged_and_refuses(run: Run, model: Path
     ledger.set_budget("rows.parquet", Budget(1.0), composition="basic")
     first = run("evaluate", model, "rows.parquet", "--epsilon", 0.75)
     assert first.exit_code == 0, first.output
-    assert "epsilon 0.75 of 1 spent by 1 release" in first.stdout
+    assert "epsilon 0.25 of 1 remaining; 1 release spent epsilon 0.75" in first.stdout
     second = run("evaluate", model, "rows.parquet", "--epsilon", 0.75, "-o", "second.json")
     assert second.exit_code == 1
     assert "budget exceeded" in second.stderr

@@ -880,7 +880,7 @@ class Duck:
     name = "duck"
     lipschitz = smoothness = loss_at_zero = 1.0
     corners = ((4.0, 1),)
-    vectors = directions = 1
+    vector_count = directions = 1
 
 
 def test_what_only_looks_like_a_loss_is_refused() -> None:
@@ -891,8 +891,8 @@ def test_what_only_looks_like_a_loss_is_refused() -> None:
             recipe(cast(Any, loss))
 
 
-CONSTANTS = ("lipschitz", "smoothness", "loss_at_zero", "simplex", "vectors", "parameter")
-METHODS = ("slopes", "hessians", "probabilities", "link", "joint")
+CONSTANTS = ("lipschitz", "smoothness", "loss_at_zero", "simplex", "vector_count", "parameter")
+METHODS = ("slopes", "hessians", "probabilities", "write_sql_link", "make_joint_loss")
 FACTS = {"number": 0, "target": "classes", "softmax": True, "shape": ""}
 
 

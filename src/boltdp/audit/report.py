@@ -191,8 +191,8 @@ def audit(
     """Attack the claim of a certificate by replay, by its exact loss, and as a black box, on synthetic rows.
 
     `seed` determines the synthetic rows and the search, never the noise; `trials` is the number of trainings of the
-    black box on each of two datasets. `changed` rows differ between neighbours of a replay: one, or, where persons are
-    protected, all rows of a person privacy_unit has more than `max_rows_per_person`.
+    black box on each of two datasets. `changed` rows differ between neighbours of a replay: by default one, or, where
+    persons are protected, all rows of a person, who has more than `max_rows_per_person` of them.
     """
     audited, random = make_subject(schema, certificate), np.random.default_rng(seed)
     replay = Replay([])
