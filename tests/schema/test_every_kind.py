@@ -313,7 +313,7 @@ def test_the_audit_makes_up_rows_that_can_be_encoded(case: Case) -> None:
     for _, pair in zip(range(40), made, strict=False):
         for table in pair.make_tables(case.schema, 30):
             check_columns(case.schema, open_source(table).columns())
-            (packed,) = encode_rows(open_source(table), case.schema)
+            packed = np.concatenate([*encode_rows(open_source(table), case.schema)])
             assert packed.shape == (30, 1 + case.schema.encoding.cell_count)
 
 

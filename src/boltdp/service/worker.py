@@ -32,7 +32,8 @@ from boltdp.algorithms import ALGORITHMS
 from boltdp.context import Context
 from boltdp.engines.base import PreparedRows, check_columns
 from boltdp.engines.postgres import PostgresEngine, PostgresGroups, Session
-from boltdp.engines.postgres.session import unreachable
+from boltdp.engines.postgres.session import Composed, unreachable
+from boltdp.engines.postgres.source import SourceColumn
 from boltdp.errors import BoltdpError, DataError
 from boltdp.export.postgres_models import make_insert, make_model_row
 from boltdp.ledger import Account, Ledger, LedgerError
@@ -43,7 +44,6 @@ from boltdp.privacy.accounting.spent_budget import Charge, Parallel, Release, Sp
 from boltdp.privacy.budget import Budget
 from boltdp.schema.infer import derive_schema
 from boltdp.schema.schema import Schema
-from boltdp.schema.source_columns import ColumnType
 from boltdp.service.train_per_group import train_groups
 from boltdp.settings import Settings
 from boltdp.workflows.plan_training import Plan, make_plan
@@ -253,13 +253,17 @@ class _TrustedTable(PostgresEngine):
         if not self._is_trusted(self._allowance):
             raise DataError("the table, or what runs when it is read, belongs to a role that is not trusted")
 
-    def columns(self) -> dict[str, ColumnType]:
+    def _describe_columns(self) -> dict[str, SourceColumn]:
         self.check()
-        return super().columns()
+        return super()._describe_columns()
 
     def count(self) -> int:
         self.check()
         return super().count()
+
+    def _count_rows(self, query: Composed) -> list[Any]:
+        self.check()
+        return super()._count_rows(query)
 
     def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> PreparedRows:
         self.check()
