@@ -1,7 +1,7 @@
 """Headers of text files: the columns and the separator of a CSV file, the keys of JSON lines.
 
-The header of a CSV file is public, and it alone decides how the file is read. A file without a header has values there,
-so no message quotes it. The first of JSON lines is a row, and decides nothing in a training with a schema.
+The first line is public, and it alone decides how a file is read. A file without a header has values there, so no
+message quotes it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def read_csv_header(files: Files, separator: str) -> list[str]:
 
 
 def read_json_keys(files: Files) -> list[str]:
-    """Return the keys of the first line of the first file, which is a row: they are for drafts and queries."""
+    """Return the keys of the first line of the first file, which are the columns of all files."""
     file, keys = files.paths[0], None
     with suppress(OSError, EOFError, zlib.error, ValueError, RecursionError):
         with _open_bytes(file) as raw:
@@ -73,7 +73,7 @@ def read_json_keys(files: Files) -> list[str]:
         )
     if not keys:
         raise DataError(f"the first line of {file!r} must have all columns as keys, and it has none")
-    return check_distinct(keys, f"the first line of {file!r}")
+    return _check_distinct(keys, f"the first line of {file!r}")
 
 
 def has_blank_line(file: str, separator: str) -> bool:
@@ -145,11 +145,10 @@ def _read_header(file: str, separator: str) -> list[str]:
         raise DataError(f"the header of the CSV file {file!r} must be UTF-8", hint=ENCODING_HINT)
     # pandas writes an index column without a name.
     names = [name or f"column{i}" for i, name in enumerate(names)]
-    return check_distinct(names, f"the header of the CSV file {file!r}")
+    return _check_distinct(names, f"the header of the CSV file {file!r}")
 
 
-def check_distinct(names: list[str], where: str) -> list[str]:
-    """Return the names of columns; raise DataError if two are the same."""
+def _check_distinct(names: list[str], where: str) -> list[str]:
     # DuckDB compares names without regard to case.
     if len({name.lower() for name in names}) < len(names):
         raise DataError(f"{where} must have different names (in either case)")

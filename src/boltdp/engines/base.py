@@ -66,10 +66,6 @@ class Engine(ABC):
     def columns(self) -> dict[str, ColumnType]:
         """Return names and types of the columns, without looking at values."""
 
-    def list_columns(self) -> dict[str, ColumnType]:
-        """Return the columns to draft a schema from; those of JSON lines are the keys of the first row."""
-        return self.columns()
-
     @abstractmethod
     def batches(
         self, columns: Sequence[str], keep: Sequence[str] = (), *, parse: Mapping[str, Kind] | None = None
