@@ -44,7 +44,7 @@ from boltdp.workflows.tune import candidates
 
 for estimator in (PrivateLogisticRegression, PrivateHuberSVM):
     assert "patience" in inspect.signature(estimator).parameters
-    assert estimator(patience=2)._settings().patience == 2
+    assert estimator(patience=2)._make_settings().patience == 2
 assert "patience : int or None" in PrivateLogisticRegression.__doc__
 assert "patience" in NAMES and "patience" in OPTIONAL
 assert [one.patience for one in candidates(Settings(epsilon=1.0), {"patience": [1, 2]})] == [1, 2]
