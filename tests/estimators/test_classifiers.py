@@ -325,8 +325,8 @@ def test_any_replaced_row_moves_the_model_within_its_sensitivity(value: float, f
     weights = noiseless(**common).fit(X, y).model_.weights
     X[11, feature], y[11] = value, label
     moved = noiseless(**common).fit(X, y).model_.weights
-    assert plan.sensitivity is not None
-    assert np.linalg.norm(moved - weights) <= plan.sensitivity.total
+    assert plan.training.sensitivity is not None
+    assert np.linalg.norm(moved - weights) <= plan.training.sensitivity.total
 
 
 def test_an_undeclared_label_is_a_neutral_row() -> None:
