@@ -47,7 +47,7 @@ NEEDED: Mapping[str, Mapping[str, Sequence[str]]] = {
             *_NOISE_OF_UPDATES["controller"],
             "src/boltdp/algorithms/bst14.py",
             "src/boltdp/algorithms/_row_sampling.py:draw_fixed_size_batches",
-            "src/boltdp/privacy/events/noisy_sgd.py:calibrate_bst14",
+            "src/boltdp/privacy/events/noisy_sgd.py:calibrate_sampled_updates",
         ),
         "engine": (
             *_NOISE_OF_UPDATES["engine"],
