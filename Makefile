@@ -55,11 +55,13 @@ format: $(VENV)/installed
 	$(RUN) -m ruff check --fix .
 	$(RUN) -m ruff format .
 
-# The fast core, for the inner loop: no server, no Spark, no browser, no wheel.
+# The fast core, for the inner loop: no server, no Spark, no browser, no wheel, and no attack that searches for long.
 CORE := tests/algorithms tests/encoding tests/kernel tests/privacy tests/schema tests/test_losses.py \
 	tests/test_model.py tests/test_recorded_bits.py tests/test_docs.py
+LONG := tests/schema/test_every_kind.py tests/privacy/test_objective_corners.py \
+	tests/privacy/test_weight_uncertainty.py tests/privacy/test_attack_whitebox.py tests/privacy/test_attack_persons.py
 check: lint
-	$(RUN) -m pytest $(CORE) -m "not slow" -q -n auto --dist worksteal
+	$(RUN) -m pytest $(CORE) $(LONG:%=--ignore=%) -m "not slow" -q -n auto --dist worksteal
 
 test: lint
 	$(RUN) -m pytest -m "not slow" -n auto --dist worksteal --cov --cov-fail-under=100

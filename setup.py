@@ -4,8 +4,11 @@ The library does not know Python: it needs a C compiler, no Python headers, and 
 without a version of Python, and one wheel serves them all.
 """
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from glob import glob
 from pathlib import Path
+from typing import Any
 
 from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
@@ -20,6 +23,17 @@ class PlainName(build_ext):  # type: ignore[misc]
     def get_ext_filename(self, fullname: str) -> str:
         """Where it is put, without the suffix of extension modules."""
         return str(Path(*fullname.split(".")).with_suffix(".so"))
+
+    def build_extensions(self) -> None:
+        """Compile the sources of the library at the same time, which takes half as long on two cores."""
+        compile_list = self.compiler.compile
+
+        def compile_each(sources: list[str], **options: Any) -> list[str]:
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                return [made for one in pool.map(lambda name: compile_list([name], **options), sources) for made in one]
+
+        self.compiler.compile = compile_each
+        super().build_extensions()
 
 
 class EveryPython(bdist_wheel):  # type: ignore[misc]
