@@ -19,7 +19,6 @@ import numpy as np
 import psycopg
 
 from bench.ratio import Ratio
-from boltdp.context import Context
 from boltdp.engines.base import PreparedRows
 from boltdp.engines.postgres import Layout, PostgresEngine, PreparedTable
 from boltdp.engines.postgres.copy_rows import Blocks, load_rows
@@ -29,6 +28,7 @@ from boltdp.kernel.sgd import State
 from boltdp.losses import Logistic
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Recipe
+from boltdp.run_context import Context
 from boltdp.schema.schema import Schema, array_schema
 from boltdp.settings import Settings
 from boltdp.workflows.synthesize import draw_synthetic_blocks

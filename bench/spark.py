@@ -21,7 +21,6 @@ from typing import Any, TypedDict
 import numpy as np
 
 from bench.ratio import Ratio
-from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.engines.base import Engine
 from boltdp.engines.local_store import find_spool_directory
@@ -33,6 +32,7 @@ from boltdp.kernel.sgd import State
 from boltdp.losses import Logistic
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Recipe
+from boltdp.run_context import Context
 from boltdp.settings import Settings
 from boltdp.workflows.synthesize import make_synthetic_schema, synthesize
 from boltdp.workflows.train import train

@@ -12,7 +12,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from boltdp._arrays import Doubles, Integers
-from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.engines.base import Engine, encode_rows
 from boltdp.engines.in_memory import ArrayEngine
@@ -21,6 +20,7 @@ from boltdp.privacy.budget import Budget
 from boltdp.privacy.events import event
 from boltdp.privacy.mechanisms import gaussian_sigma
 from boltdp.privacy.release import Randomness
+from boltdp.run_context import Context
 from boltdp.schema.schema import Schema, array_schema
 from boltdp.settings import Settings
 from boltdp.workflows.predict import score_batches

@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 
 from boltdp._arrays import Doubles
-from boltdp.context import Context
 from boltdp.engines.in_memory import ArrayEngine
 from boltdp.privacy import release
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.release import Randomness
+from boltdp.run_context import Context
 from boltdp.settings import Settings
 from boltdp.workflows.plan_training import make_plan
 from boltdp.workflows.train import train

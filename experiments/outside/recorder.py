@@ -26,7 +26,6 @@ import boltdp
 from boltdp._arrays import Doubles
 from boltdp.audit.replay import list_limits
 from boltdp.audit.subject import Stage
-from boltdp.context import Context
 from boltdp.engines.in_memory import ArrayEngine
 from boltdp.model import Model
 from boltdp.privacy import release
@@ -37,6 +36,7 @@ from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.release import RandomBytes
 from boltdp.privacy.training_problem import Recipe
+from boltdp.run_context import Context
 from boltdp.schema.schema import Classes, Numeric, Schema
 from boltdp.settings import Settings
 from boltdp.workflows.train import train

@@ -18,7 +18,6 @@ import numpy as np
 
 from boltdp._arrays import Doubles, Integers
 from boltdp.algorithms import Job, get_algorithm
-from boltdp.context import Context
 from boltdp.engines.base import PreparedRows
 from boltdp.losses import HuberSVM, Logistic, Loss
 from boltdp.privacy.budget import Budget
@@ -30,6 +29,7 @@ from boltdp.privacy.mechanisms import Mechanism, gaussian_epsilon
 from boltdp.privacy.release import Randomness, release_weights
 from boltdp.privacy.step_schedules import Schedule, constant
 from boltdp.privacy.training_problem import Recipe
+from boltdp.run_context import Context
 from boltdp.schema.schema import array_schema
 from boltdp.settings import Settings
 from boltdp.workflows.plan_training import plan_models

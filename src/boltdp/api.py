@@ -38,11 +38,11 @@ from boltdp.workflows.tune import candidates as combinations
 from boltdp.workflows.tune import tune as tune_engine
 
 if TYPE_CHECKING:
-    from boltdp.context import Context
     from boltdp.encoding.declared_values import Value
     from boltdp.engines.base import Engine
     from boltdp.ledger import Account
     from boltdp.privacy.certificate import Certificate
+    from boltdp.run_context import Context
 
 #: A Schema, the path of a TOML file, or a dictionary with the same entries.
 SchemaLike = Schema | Mapping[str, Any] | str | Path

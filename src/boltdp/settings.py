@@ -8,7 +8,6 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import partial
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from boltdp.context import Context
 from boltdp.errors import ParameterError, check_number, check_whole_number, show_value
 from boltdp.losses import LOSSES, Loss
 from boltdp.privacy.budget import Budget
@@ -16,6 +15,7 @@ from boltdp.privacy.events.event import Analysis
 from boltdp.privacy.events.noisy_moments import Moments
 from boltdp.privacy.release import Randomness
 from boltdp.privacy.training_problem import Averaging, Permutation
+from boltdp.run_context import Context
 from boltdp.schema.target import ClassWeights, Target, Threshold
 
 Multiclass = Literal["multinomial", "one-vs-all"]

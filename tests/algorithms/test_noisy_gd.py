@@ -13,7 +13,6 @@ from boltdp._arrays import Doubles
 from boltdp.algorithms import ALGORITHMS, Job, choose_algorithm, noisy_gd
 from boltdp.algorithms.noisy_gd import choose_step_size
 from boltdp.audit.statistical_tests import rate_bounds
-from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.engines.local_store import LocalRows, store_rows
 from boltdp.errors import ParameterError
@@ -26,6 +25,7 @@ from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.release import Randomness, release_moments
 from boltdp.privacy.training_problem import Problem
+from boltdp.run_context import Context
 from boltdp.schema.schema import array_schema
 from boltdp.settings import Settings
 from boltdp.workflows.predict import predict

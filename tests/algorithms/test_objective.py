@@ -23,7 +23,6 @@ from boltdp.algorithms._newton import Solver, _Curvature, choose_sample_share, m
 from boltdp.algorithms._sgd import PASSES
 from boltdp.audit.statistical_tests import rate_bounds
 from boltdp.cli import main
-from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.engines.local_store import LocalRows, store_rows
 from boltdp.errors import ParameterError, SolverError
@@ -47,6 +46,7 @@ from boltdp.privacy.events.objective_perturbation import (
 from boltdp.privacy.mechanisms import Kind, Mechanism, calibrate
 from boltdp.privacy.release import Randomness, draw_linear_terms, release_weights
 from boltdp.privacy.training_problem import Problem, Recipe
+from boltdp.run_context import Context
 from boltdp.schema.schema import Classes, Numeric, Schema
 from boltdp.settings import Settings
 from boltdp.workflows.train import train

@@ -16,7 +16,6 @@ import pytest
 
 from boltdp import _interrupts
 from boltdp.algorithms import Job, get_algorithm
-from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.engines.base import Engine, encode_rows
 from boltdp.engines.local_store import LocalRows
@@ -27,6 +26,7 @@ from boltdp.privacy.events.output_perturbation import OutputPerturbation
 from boltdp.privacy.events.sgd_sensitivity import sensitivity
 from boltdp.privacy.release import Randomness
 from boltdp.privacy.training_problem import Recipe
+from boltdp.run_context import Context
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema
 from boltdp.settings import Settings
 from boltdp.workflows.select import _plan_public_training

@@ -29,7 +29,6 @@ from boltdp.audit.report import ROWS_PER_COUNTED
 from boltdp.audit.statistical_tests import gamma_cdf, rate_bounds, rejects_isotropic
 from boltdp.audit.subject import Subject, make_subject
 from boltdp.cli import main
-from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.engines.person_limit import FirstRows
 from boltdp.engines.prepared_rows import PreparedRows
@@ -42,6 +41,7 @@ from boltdp.privacy.events.sgd_sensitivity import sensitivity
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.release import RandomBytes, Randomness
 from boltdp.privacy.training_problem import Problem, Recipe
+from boltdp.run_context import Context
 from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, Standardization, TimePart, Vector
 from boltdp.settings import Settings
 from boltdp.workflows import standardize

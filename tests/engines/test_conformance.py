@@ -13,7 +13,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
-from boltdp.context import Context
 from boltdp.encoding import python_cells
 from boltdp.encoding.encode import Encoder
 from boltdp.engines.base import Engine, encode_rows, scan_rows, scan_rows_keeping
@@ -33,6 +32,7 @@ from boltdp.privacy.events.selection import PortionSelection, portion_bounds
 from boltdp.privacy.release import Randomness, release_counts
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Recipe
+from boltdp.run_context import Context
 from boltdp.schema.check import check_source
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, Standardization, TimePart, Vector
 from boltdp.schema.source_columns import MAX_BATCH_ROWS

@@ -18,7 +18,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boltdp._arrays import PackedRows
-from boltdp.context import Context
 from boltdp.engines.local_store import FileStore, LocalRows, find_spool_directory, store_rows
 from boltdp.engines.prepared_rows import offset_positions
 from boltdp.errors import DataError, ParameterError
@@ -26,6 +25,7 @@ from boltdp.kernel import sgd
 from boltdp.losses import Logistic
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Recipe
+from boltdp.run_context import Context
 from tests.engines.sources import in_order
 
 

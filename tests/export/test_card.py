@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
 from boltdp.evaluation.classification import NoisyEvaluation
@@ -28,6 +27,7 @@ from boltdp.export.card import (
 from boltdp.model import Model
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.release import Randomness
+from boltdp.run_context import Context
 from boltdp.schema.schema import Categorical, Classes, Column, Numeric, Schema, Vector
 from boltdp.settings import Settings
 from boltdp.workflows.train import train

@@ -21,7 +21,6 @@ import pyarrow as pa
 import pytest
 from psycopg import sql
 
-from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.engines.in_memory import ArrayEngine
 from boltdp.engines.postgres import PostgresEngine
@@ -37,6 +36,7 @@ from boltdp.losses import Logistic
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Recipe
+from boltdp.run_context import Context
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, Vector, array_schema
 from boltdp.settings import Settings
 from boltdp.workflows.train import train

@@ -17,7 +17,6 @@ from boltdp.algorithms import _sgd
 from boltdp.algorithms._base import Job
 from boltdp.algorithms._sgd import average_partitions
 from boltdp.algorithms.bolton import BoltOn
-from boltdp.context import Context
 from boltdp.engines.local_store import store_rows
 from boltdp.kernel.packed_rows import source_position
 from boltdp.losses import HuberSVM, Multinomial
@@ -27,6 +26,7 @@ from boltdp.privacy.events.sgd_sensitivity import UNIT, bound_iterate_norm, sens
 from boltdp.privacy.release import Randomness
 from boltdp.privacy.step_schedules import Schedule, constant, square_root, strongly_convex
 from boltdp.privacy.training_problem import Recipe
+from boltdp.run_context import Context
 from tests.privacy.test_sgd_sensitivity import recipes
 
 Rows = npt.NDArray[np.float32]

@@ -17,7 +17,6 @@ from scipy import optimize
 
 from boltdp.algorithms._base import Job
 from boltdp.algorithms.bolton import BoltOn
-from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.kernel.loss_derivatives import DerivativeSums
@@ -36,6 +35,7 @@ from boltdp.privacy.mechanisms import Kind, Mechanism
 from boltdp.privacy.release import Randomness
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Problem, Recipe
+from boltdp.run_context import Context
 from boltdp.schema.schema import Classes, Schema, Vector
 from boltdp.workflows.select import count_errors
 from boltdp.workflows.standardize import sum_moments

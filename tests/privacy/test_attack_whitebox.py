@@ -15,7 +15,6 @@ import numpy.typing as npt
 import pytest
 
 from boltdp.audit.statistical_tests import rate_bounds
-from boltdp.context import Context
 from boltdp.engines.base import PreparedRows
 from boltdp.engines.in_memory import ArrayEngine
 from boltdp.losses import HuberSVM
@@ -27,6 +26,7 @@ from boltdp.privacy.events.output_perturbation import OutputPerturbation, make_o
 from boltdp.privacy.release import Randomness
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Recipe
+from boltdp.run_context import Context
 from boltdp.schema.schema import Classes, Schema, Vector
 from boltdp.workflows.train import train_prepared
 

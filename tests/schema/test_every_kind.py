@@ -15,7 +15,6 @@ import pyarrow as pa
 import pytest
 
 from boltdp.audit.neighbouring_rows import generate_pairs
-from boltdp.context import Context
 from boltdp.encoding.encode import Encoder
 from boltdp.encoding.plan import RuleVisitor
 from boltdp.encoding.timestamps import Part
@@ -31,6 +30,7 @@ from boltdp.export.postgres_models import store_model
 from boltdp.export.sklearn_estimators import to_sklearn
 from boltdp.export.sql import write_probability_expression, write_scoring_expression
 from boltdp.export.sql_dialects import DIALECTS
+from boltdp.run_context import Context
 from boltdp.schema.check import check_source
 from boltdp.schema.columns import COLUMN_KINDS, Categorical, Column, Numeric, TimePart, Vector
 from boltdp.schema.declare import declare_schema

@@ -15,7 +15,6 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.engines.base import Engine
 from boltdp.errors import DataError, ParameterError
@@ -25,6 +24,7 @@ from boltdp.privacy.certificate import fits_budget, verify
 from boltdp.privacy.events.noisy_counts import make_noisy_counts
 from boltdp.privacy.exact_sampling import seeded_bytes
 from boltdp.privacy.release import Randomness
+from boltdp.run_context import Context
 from boltdp.schema import noisy_summary
 from boltdp.schema.noisy_summary import PrivateCounts
 from boltdp.schema.schema import Categorical, Numeric, Schema, Vector

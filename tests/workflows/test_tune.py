@@ -13,7 +13,6 @@ import pytest
 
 from boltdp._arrays import Doubles, PackedRows
 from boltdp.algorithms import ALGORITHMS, Job
-from boltdp.context import Context
 from boltdp.engines.base import Engine, PreparedRows, Slice
 from boltdp.engines.in_memory import ArrayEngine
 from boltdp.engines.local_store import store_rows
@@ -27,6 +26,7 @@ from boltdp.privacy.events.event import SEEDED, Event
 from boltdp.privacy.events.selection import PortionSelection, PublicSelection, TrialSelection, portion_bounds
 from boltdp.privacy.release import Randomness
 from boltdp.privacy.training_problem import Recipe
+from boltdp.run_context import Context
 from boltdp.schema.schema import Classes, Numeric, Schema
 from boltdp.settings import Settings
 from boltdp.workflows.plan_training import plan_models

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from boltdp._arrays import Doubles
-from boltdp.context import Context
 from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.errors import DataError, ParameterError
 from boltdp.losses import Loss
@@ -26,6 +25,7 @@ from boltdp.privacy.events.event import Training
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.release import Randomness
 from boltdp.privacy.training_problem import Problem
+from boltdp.run_context import Context
 from boltdp.settings import Settings
 
 #: A guess at the L2 norm of good weights for rows in the unit ball.

@@ -19,7 +19,6 @@ from boltdp.algorithms._base import (
     compute_noise_per_weight,
     find_main_noise,
 )
-from boltdp.context import Context
 from boltdp.engines.prepared_rows import Partition, PreparedRows
 from boltdp.errors import ParameterError, check_whole_number
 from boltdp.kernel.cells_to_features import FeatureMap
@@ -41,6 +40,7 @@ from boltdp.privacy.step_schedules import (
     strongly_convex_constant,
 )
 from boltdp.privacy.training_problem import Problem, Recipe
+from boltdp.run_context import Context
 from boltdp.settings import OPTIONAL, Settings
 
 #: The defaults of the settings with these names.

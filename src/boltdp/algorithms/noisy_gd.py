@@ -10,7 +10,6 @@ import numpy as np
 
 from boltdp._arrays import Doubles
 from boltdp.algorithms._base import Algorithm, Job, find_main_noise
-from boltdp.context import Context
 from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.errors import ParameterError
 from boltdp.kernel.cells_to_features import FeatureMap
@@ -21,6 +20,7 @@ from boltdp.privacy.events.event import Training
 from boltdp.privacy.events.noisy_gradient_descent import NoisyGradients, calibrate_gradient_noise, make_noisy_gradients
 from boltdp.privacy.release import release_gradient
 from boltdp.privacy.training_problem import Problem
+from boltdp.run_context import Context
 from boltdp.settings import Settings
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ import numpy as np
 
 from boltdp._arrays import Doubles
 from boltdp.algorithms._base import Algorithm, Job, find_main_noise
-from boltdp.context import Context
 from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.errors import ParameterError
 from boltdp.losses import Loss
@@ -29,6 +28,7 @@ from boltdp.privacy.events.objective_perturbation import (
 )
 from boltdp.privacy.release import draw_linear_terms
 from boltdp.privacy.training_problem import Problem
+from boltdp.run_context import Context
 from boltdp.settings import Settings
 
 #: The largest number of solvers that share scans.

@@ -30,12 +30,12 @@ from boltdp.algorithms import get_algorithm
 from boltdp.audit.neighbouring_rows import ORDER, Pair
 from boltdp.audit.statistical_tests import gamma_cdf, normal_cdf, rejects_distribution, rejects_isotropic
 from boltdp.audit.subject import Stage, Subject
-from boltdp.context import Context
 from boltdp.privacy import release
 from boltdp.privacy.events.event import Training
 from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.release import RandomBytes
+from boltdp.run_context import Context
 from boltdp.workflows.standardize import prepare_rows
 from boltdp.workflows.train import train_prepared
 

@@ -13,13 +13,13 @@ from boltdp._arrays import Doubles, Floats, Integers
 from boltdp.algorithms import ALGORITHMS, Job
 from boltdp.audit.neighbouring_rows import ORDER
 from boltdp.audit.objective_density import Row
-from boltdp.context import Context
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import Training
 from boltdp.privacy.events.noisy_gradient_descent import NoisyGradients
 from boltdp.privacy.release import Randomness
 from boltdp.privacy.training_problem import Problem
+from boltdp.run_context import Context
 
 T = TypeVar("T", bound=Training)
 

@@ -11,9 +11,9 @@ import click
 from boltdp._files.outputs import replace_file
 from boltdp.cli import _options
 from boltdp.cli._terminal import command, emit
-from boltdp.context import Context
 from boltdp.errors import DataError, ParameterError
 from boltdp.model import Model, Threshold
+from boltdp.run_context import Context
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -36,7 +36,7 @@ def schema(*, data: Data, public: bool, epsilon: float | None, delta: float, out
     label that are frequent enough. The schema states what this has cost, and `boltdp train` subtracts it: its
     --epsilon is that of schema and model together.
     """
-    from boltdp.context import Context
+    from boltdp.run_context import Context
     from boltdp.workflows.draft_schema import draft_private_schema, draft_schema
 
     assert data.label is not None

@@ -8,9 +8,9 @@ from boltdp.cli import _options
 from boltdp.cli._help import GroupedCommand
 from boltdp.cli._report import print_model_report
 from boltdp.cli._terminal import command, show_bar
-from boltdp.context import OnBadRow
 from boltdp.errors import ParameterError
 from boltdp.model import Threshold
+from boltdp.run_context import OnBadRow
 from boltdp.workflows.train import train as train_model
 
 

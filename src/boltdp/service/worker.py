@@ -29,7 +29,6 @@ from psycopg.rows import class_row
 from boltdp import _interrupts
 from boltdp._files.sealed import compute_digest
 from boltdp.algorithms import ALGORITHMS
-from boltdp.context import Context
 from boltdp.engines.base import PreparedRows, check_columns
 from boltdp.engines.postgres import PostgresEngine, PostgresGroups, Session
 from boltdp.engines.postgres.session import Composed, unreachable
@@ -42,6 +41,7 @@ from boltdp.ledger.ledger import BudgetExceeded
 from boltdp.model import Model
 from boltdp.privacy.accounting.spent_budget import Charge, Parallel, Release, Spent
 from boltdp.privacy.budget import Budget
+from boltdp.run_context import Context
 from boltdp.schema.infer import derive_schema
 from boltdp.schema.schema import Schema
 from boltdp.service.train_per_group import train_groups

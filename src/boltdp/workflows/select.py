@@ -19,7 +19,6 @@ import numpy as np
 from boltdp._arrays import Doubles
 from boltdp.algorithms import Job, get_algorithm
 from boltdp.algorithms._base import check_row_count
-from boltdp.context import Context
 from boltdp.errors import ParameterError
 from boltdp.kernel.misclassification import ErrorCounts
 from boltdp.privacy.budget import Budget
@@ -41,6 +40,7 @@ from boltdp.privacy.release import (
     release_count,
     release_weights,
 )
+from boltdp.run_context import Context
 from boltdp.schema.schema import Schema
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ import numpy as np
 from boltdp._arrays import Booleans, Integers
 from boltdp.algorithms import choose_algorithm
 from boltdp.algorithms._base import check_row_count
-from boltdp.context import Context
 from boltdp.encoding.plan import STEP_HEIGHT
 from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.errors import ParameterError
@@ -25,6 +24,7 @@ from boltdp.privacy.events.event import BudgetedEvent
 from boltdp.privacy.events.noisy_moments import NoisyMoments, ReleasedMoments, check_moment_rows
 from boltdp.privacy.mechanisms import calibrate
 from boltdp.privacy.release import Randomness, release_moments
+from boltdp.run_context import Context
 from boltdp.schema.schema import Schema, Standardization
 from boltdp.settings import Settings
 

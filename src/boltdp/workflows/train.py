@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from boltdp._files.sealed import compute_digest
 from boltdp.algorithms import Job, get_algorithm
 from boltdp.algorithms._base import check_row_count
-from boltdp.context import Context
 from boltdp.model import Model
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.release import release_weights
+from boltdp.run_context import Context
 from boltdp.schema.schema import Schema
 from boltdp.settings import Settings
 from boltdp.workflows.plan_training import Plan, make_plan, resolve_settings

@@ -8,11 +8,11 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from boltdp.context import Context
 from boltdp.errors import ParameterError
 from boltdp.model import Model
 from boltdp.privacy.accounting.spent_budget import Charge, OneOfSeveral, Release
 from boltdp.privacy.events.event import Event
+from boltdp.run_context import Context
 from boltdp.schema.schema import Schema
 from boltdp.settings import TUNABLE, Settings
 from boltdp.workflows import select
