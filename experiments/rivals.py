@@ -21,7 +21,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
-from boltdp._arrays import Doubles, Integers
+from boltdp._array_types import Doubles, Integers
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.training_problem import Recipe
 from boltdp.settings import Settings

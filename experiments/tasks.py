@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from boltdp._arrays import Doubles, Integers
+from boltdp._array_types import Doubles, Integers
 from boltdp.engines import open_source
 from boltdp.engines.base import Engine, encode_rows
 from boltdp.engines.in_memory import ArrayEngine
@@ -19,7 +19,7 @@ from boltdp.model import Model
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events import event
 from boltdp.privacy.mechanisms import gaussian_sigma
-from boltdp.privacy.release import Randomness
+from boltdp.privacy.release_with_noise import Randomness
 from boltdp.run_context import Context
 from boltdp.schema.schema import Schema, array_schema
 from boltdp.settings import Settings

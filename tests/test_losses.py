@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.errors import ParameterError
 from boltdp.losses import LOSSES, HuberSVM, Logistic, Loss, MarginLogistic, Multinomial, Simplex, contrast_basis
 from tests.example_losses import every_loss

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from boltdp._arrays import Doubles, Integers
+from boltdp._array_types import Doubles, Integers
 from boltdp.algorithms import Job, get_algorithm
 from boltdp.engines.base import PreparedRows
 from boltdp.losses import HuberSVM, Logistic, Loss
@@ -26,7 +26,7 @@ from boltdp.privacy.events.event import BudgetedEvent, Event, Noiseless, SelfCom
 from boltdp.privacy.events.output_perturbation import OutputPerturbation, make_output_perturbation
 from boltdp.privacy.events.sgd_sensitivity import published_sensitivity, sensitivity
 from boltdp.privacy.mechanisms import Mechanism, gaussian_epsilon
-from boltdp.privacy.release import Randomness, release_weights
+from boltdp.privacy.release_with_noise import Randomness, release_weights
 from boltdp.privacy.step_schedules import Schedule, constant
 from boltdp.privacy.training_problem import Recipe
 from boltdp.run_context import Context

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from boltdp._arrays import PackedRows
+from boltdp._array_types import PackedRows
 from boltdp.engines.base import Engine, PreparedRows
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import certify

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp._bisect import bisect
 from boltdp.errors import ParameterError, check_number, check_whole_number
 

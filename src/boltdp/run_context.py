@@ -11,7 +11,7 @@ from boltdp import _interrupts
 from boltdp._threads import count_processors
 from boltdp.encoding.declared_values import OnBadRow
 from boltdp.errors import ParameterError
-from boltdp.privacy.release import Randomness
+from boltdp.privacy.release_with_noise import Randomness
 
 __all__ = ["Context", "OnBadRow", "Progress"]
 

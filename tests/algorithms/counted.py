@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
-from boltdp._arrays import Integers, PackedRows
+from boltdp._array_types import Integers, PackedRows
 from boltdp.engines.base import Engine, PreparedRows
 from boltdp.kernel.sgd import State
 from boltdp.kernel.sum_state import Summation

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from boltdp import Model
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.algorithms import ALGORITHMS, Job, choose_algorithm, noisy_gd
 from boltdp.algorithms.noisy_gd import choose_step_size
 from boltdp.audit.statistical_tests import rate_bounds
@@ -23,7 +23,7 @@ from boltdp.privacy.events.event import BudgetedEvent
 from boltdp.privacy.events.noisy_gradient_descent import make_noisy_gradients
 from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.privacy.mechanisms import Mechanism
-from boltdp.privacy.release import Randomness, release_moments
+from boltdp.privacy.release_with_noise import Randomness, release_moments
 from boltdp.privacy.training_problem import Problem
 from boltdp.run_context import Context
 from boltdp.schema.schema import array_schema

@@ -44,7 +44,7 @@ from boltdp.privacy.events.objective_perturbation import (
     split_budget,
 )
 from boltdp.privacy.mechanisms import Kind, Mechanism, calibrate
-from boltdp.privacy.release import Randomness, draw_linear_terms, release_weights
+from boltdp.privacy.release_with_noise import Randomness, draw_linear_terms, release_weights
 from boltdp.privacy.training_problem import Problem, Recipe
 from boltdp.run_context import Context
 from boltdp.schema.schema import Classes, Numeric, Schema

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 from scipy import stats
 
-from boltdp._arrays import Integers
+from boltdp._array_types import Integers
 from boltdp.algorithms._row_sampling import CHUNK, draw_fixed_size_batches, draw_poisson_batches
 from boltdp.errors import ParameterError
 from boltdp.privacy.exact_sampling import seeded_bytes

@@ -17,7 +17,7 @@ from boltdp.model import Model
 from boltdp.privacy.certificate import OVERSPENT, Certificate, CertificateError, certify, verify
 from boltdp.privacy.events.noisy_sgd import NoisyUpdates
 from boltdp.privacy.mechanisms import Mechanism
-from boltdp.privacy.release import Randomness, release_weights
+from boltdp.privacy.release_with_noise import Randomness, release_weights
 from boltdp.privacy.step_schedules import Schedule
 from boltdp.privacy.training_problem import Recipe
 from boltdp.run_context import Context

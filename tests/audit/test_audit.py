@@ -16,15 +16,15 @@ import pytest
 from click.testing import CliRunner
 from scipy import stats
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.algorithms import noisy_gd
 from boltdp.algorithms._base import Job
 from boltdp.algorithms.bolton import BoltOn
 from boltdp.audit import audit
 from boltdp.audit.black_box import BlackBox, black_box
 from boltdp.audit.exact_loss import ExactLoss, exact_loss
-from boltdp.audit.neighbouring_rows import generate_pairs
-from boltdp.audit.replay import Replay, replay_pairs
+from boltdp.audit.neighbouring_tables import generate_pairs
+from boltdp.audit.replay_on_neighbours import Replay, replay_pairs
 from boltdp.audit.report import ROWS_PER_COUNTED
 from boltdp.audit.statistical_tests import gamma_cdf, rate_bounds, rejects_isotropic
 from boltdp.audit.subject import Subject, make_subject
@@ -35,11 +35,11 @@ from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.errors import ParameterError
 from boltdp.kernel.feature_sums import FeatureSums
 from boltdp.losses import Logistic, Loss
-from boltdp.privacy import release
+from boltdp.privacy import release_with_noise
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.sgd_sensitivity import sensitivity
 from boltdp.privacy.mechanisms import Mechanism
-from boltdp.privacy.release import RandomBytes, Randomness
+from boltdp.privacy.release_with_noise import RandomBytes, Randomness
 from boltdp.privacy.training_problem import Problem, Recipe
 from boltdp.run_context import Context
 from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, Standardization, TimePart, Vector
@@ -219,13 +219,13 @@ def test_the_published_bound_for_batches_is_caught() -> None:
 
 
 def halved(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = release.__dict__["add_noise"]
+    honest = release_with_noise.__dict__["add_noise"]
 
     def less(mechanism: Mechanism, vector: Doubles, random_bytes: RandomBytes) -> Doubles:
         drawn: Doubles = honest(replace(mechanism, scale=mechanism.scale / 2), vector, random_bytes)
         return drawn
 
-    monkeypatch.setattr(release, "add_noise", less)
+    monkeypatch.setattr(release_with_noise, "add_noise", less)
 
 
 @pytest.mark.parametrize("name", ["auto", "bolton", "noisy-gd"])
@@ -246,13 +246,13 @@ def test_half_the_noise_is_caught_by_a_black_box(
 @pytest.mark.parametrize("name", ["auto", "bolton", "noisy-gd"])
 def test_a_fixed_seed_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made = audited(SOUND[name])
-    monkeypatch.setattr(release, "system_bytes", lambda count: random.Random(7).randbytes(count))
+    monkeypatch.setattr(release_with_noise, "system_bytes", lambda count: random.Random(7).randbytes(count))
     assert "the same noise was drawn twice" in faults(replay_of(made))
 
 
 @pytest.mark.parametrize("name", ["auto", "bolton"])
 def test_a_bias_without_noise_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, honest = audited(SOUND[name]), release.release_weights
+    made, honest = audited(SOUND[name]), release_with_noise.release_weights
 
     def leaking(weights: Doubles, certificate: Certificate, randomness: Randomness) -> Doubles:
         released = honest(weights, certificate, randomness)
@@ -369,13 +369,13 @@ def test_a_rule_for_persons_that_is_forgotten_between_batches_is_caught(
 
 def noise_with(random_bytes_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let noise be drawn from other random bytes: `random_bytes_of` makes them from the right ones."""
-    honest = release.__dict__["add_noise"]
+    honest = release_with_noise.__dict__["add_noise"]
 
     def other(mechanism: Mechanism, vector: Doubles, random_bytes: RandomBytes) -> Doubles:
         drawn: Doubles = honest(mechanism, vector, random_bytes_of(random_bytes))
         return drawn
 
-    monkeypatch.setattr(release, "add_noise", other)
+    monkeypatch.setattr(release_with_noise, "add_noise", other)
 
 
 @pytest.mark.parametrize("name", ["auto", "bolton", "noisy-gd"])
@@ -412,7 +412,7 @@ def test_random_bits_that_are_used_for_two_releases_are_caught(name: str, monkey
 def test_a_report_tells_that_random_bits_were_used_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     claim = planned(SOUND["bolton"], SCHEMA, rows=100)
     assert not audit(*claim, trials=100).broken
-    monkeypatch.setattr(release, "system_bytes", lambda count: b"12345678" * (count // 8))
+    monkeypatch.setattr(release_with_noise, "system_bytes", lambda count: b"12345678" * (count // 8))
     found = audit(*claim, trials=100)
     assert found.broken
     assert ("random bits", "47 draws have the noise of another") in [(one.what, one.found) for one in found.findings]
@@ -420,7 +420,7 @@ def test_a_report_tells_that_random_bits_were_used_twice(monkeypatch: pytest.Mon
 
 
 def test_noise_that_is_the_same_in_each_scan_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    claim, honest, drawn = planned(SCANS, SCHEMA, rows=100), release.release_gradient, list[Doubles]()
+    claim, honest, drawn = planned(SCANS, SCHEMA, rows=100), release_with_noise.release_gradient, list[Doubles]()
 
     def once(sums: Doubles, certificate: Certificate, randomness: Randomness, *, scan: int) -> Doubles:
         if scan == 0:
@@ -444,13 +444,13 @@ def test_noise_that_is_not_a_number_is_caught() -> None:
 
 
 def test_audits_at_once_leave_noise_as_it_was() -> None:
-    original, made = vars(release)["add_noise"], audited(SCANS, rows=50)
+    original, made = vars(release_with_noise)["add_noise"], audited(SCANS, rows=50)
     audits = [threading.Thread(target=replay_of, args=(made,), kwargs={"count": 3}) for _ in range(4)]
     for one in audits:
         one.start()
     for one in audits:
         one.join()
-    assert vars(release)["add_noise"] is original
+    assert vars(release_with_noise)["add_noise"] is original
 
 
 # ---- the command ------------------------------------------------------------------------------------------------

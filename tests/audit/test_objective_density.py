@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.audit.objective_density import Neighbours
 from boltdp.errors import ParameterError
 from boltdp.losses import HuberSVM, Logistic, Loss

@@ -10,7 +10,7 @@ import pytest
 from boltdp.cli import show
 from boltdp.encoding.plan import NumberRule
 from boltdp.model import Model
-from boltdp.privacy.release import Randomness, release_weights
+from boltdp.privacy.release_with_noise import Randomness, release_weights
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema
 from boltdp.settings import Settings
 from tests.plans import plan_certificate

@@ -29,7 +29,7 @@ from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.noisy_counts import make_noisy_counts
 from boltdp.privacy.events.selection import PortionSelection, portion_bounds
-from boltdp.privacy.release import Randomness, release_counts
+from boltdp.privacy.release_with_noise import Randomness, release_counts
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Recipe
 from boltdp.run_context import Context

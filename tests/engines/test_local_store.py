@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boltdp._arrays import PackedRows
+from boltdp._array_types import PackedRows
 from boltdp.engines.local_store import FileStore, LocalRows, find_spool_directory, store_rows
 from boltdp.engines.prepared_rows import offset_positions
 from boltdp.errors import DataError, ParameterError

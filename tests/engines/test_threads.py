@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from boltdp import _interrupts
-from boltdp._arrays import PackedRows
+from boltdp._array_types import PackedRows
 from boltdp._threads import map_in_order
 from boltdp.encoding.encode import Encoder
 from boltdp.engines import local_store as spools

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boltdp import Model
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp._files.sealed import ModelFileError, add_digest
 from boltdp.engines import open_source
 from boltdp.engines.base import encode_rows
@@ -31,7 +31,7 @@ from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import OVERSPENT
 from boltdp.privacy.events.event import SEEDED
 from boltdp.privacy.events.noisy_counts import NoisyCounts, make_noisy_counts
-from boltdp.privacy.release import Randomness, release_counts
+from boltdp.privacy.release_with_noise import Randomness, release_counts
 from boltdp.run_context import Context
 from boltdp.schema.schema import Categorical, Classes, Column, Numeric, Projection, Schema
 from boltdp.settings import Multiclass

@@ -26,7 +26,7 @@ from boltdp.export.card import (
 )
 from boltdp.model import Model
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.release import Randomness
+from boltdp.privacy.release_with_noise import Randomness
 from boltdp.run_context import Context
 from boltdp.schema.schema import Categorical, Classes, Column, Numeric, Schema, Vector
 from boltdp.settings import Settings

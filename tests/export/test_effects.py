@@ -22,7 +22,7 @@ from boltdp.export import effects as effects_module
 from boltdp.export.effects import Effect, Effects, Panel, compute_effects
 from boltdp.export.html_pages import write_model_page
 from boltdp.export.plots import draw_effects
-from boltdp.privacy.release import Randomness, release_weights
+from boltdp.privacy.release_with_noise import Randomness, release_weights
 from boltdp.privacy.weight_uncertainty import weight_deviation
 from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, Standardization, Vector
 from boltdp.settings import Settings

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from hypothesis import strategies as st
 
-from boltdp._arrays import Floats, Integers
+from boltdp._array_types import Floats, Integers
 from boltdp.kernel.sgd import BATCH_END, State, run
 from boltdp.losses import HuberSVM, Loss, Multinomial
 from boltdp.privacy.mechanisms import Kind, Mechanism

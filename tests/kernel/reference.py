@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from boltdp._arrays import Doubles, Integers
+from boltdp._array_types import Doubles, Integers
 from boltdp.kernel.sgd import BATCH_END
 from boltdp.losses import Loss
 from boltdp.privacy.mechanisms import Mechanism

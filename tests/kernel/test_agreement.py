@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boltdp._arrays import Floats
+from boltdp._array_types import Floats
 from boltdp.losses import HuberSVM, Logistic, Loss
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Averaging, Recipe

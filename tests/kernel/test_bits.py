@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boltdp._arrays import Floats
+from boltdp._array_types import Floats
 from boltdp.kernel.sgd import State, list_builds, run
 from boltdp.losses import Logistic, Loss
 from boltdp.privacy.step_schedules import constant

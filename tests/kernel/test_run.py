@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boltdp._arrays import Floats
+from boltdp._array_types import Floats
 from boltdp.errors import ParameterError
 from boltdp.kernel.sgd import State, run
 from boltdp.losses import HuberSVM, Logistic, Multinomial

@@ -23,7 +23,7 @@ from boltdp.losses import HuberSVM, Multinomial
 from boltdp.privacy.certificate import certify
 from boltdp.privacy.events.event import Noiseless
 from boltdp.privacy.events.sgd_sensitivity import UNIT, bound_iterate_norm, sensitivity
-from boltdp.privacy.release import Randomness
+from boltdp.privacy.release_with_noise import Randomness
 from boltdp.privacy.step_schedules import Schedule, constant, square_root, strongly_convex
 from boltdp.privacy.training_problem import Recipe
 from boltdp.run_context import Context

@@ -32,7 +32,7 @@ from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.privacy.events.objective_perturbation import calibrate_spherical_term, minimiser_delta
 from boltdp.privacy.events.sgd_sensitivity import sensitivity
 from boltdp.privacy.mechanisms import Kind, Mechanism
-from boltdp.privacy.release import Randomness
+from boltdp.privacy.release_with_noise import Randomness
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Problem, Recipe
 from boltdp.run_context import Context

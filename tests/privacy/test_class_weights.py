@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.errors import ParameterError
 from boltdp.kernel.loss_derivatives import DerivativeSums
 from boltdp.kernel.sgd import State, run

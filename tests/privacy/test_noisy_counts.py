@@ -25,7 +25,7 @@ from boltdp.privacy.events.event import SEEDED, BudgetedEvent, Event, Noiseless
 from boltdp.privacy.events.noisy_counts import NoisyCounts, is_schema_draft, make_noisy_counts
 from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
 from boltdp.privacy.mechanisms import Mechanism
-from boltdp.privacy.release import Randomness, release_counts, release_values
+from boltdp.privacy.release_with_noise import Randomness, release_counts, release_values
 from boltdp.privacy.serialization import from_record, to_record
 from boltdp.privacy.training_problem import Problem
 from boltdp.schema.noisy_summary import PrivateCounts

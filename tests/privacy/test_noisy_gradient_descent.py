@@ -16,7 +16,7 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from flint import arb
 from scipy import integrate, optimize, stats
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.errors import BoltdpError, ParameterError
 from boltdp.kernel.loss_derivatives import DerivativeSums
 from boltdp.kernel.sgd import list_builds

@@ -29,7 +29,7 @@ from boltdp.privacy.events.objective_perturbation import (
 from boltdp.privacy.events.output_perturbation import PUBLISHED, OutputPerturbation, make_output_perturbation
 from boltdp.privacy.events.sgd_sensitivity import published_sensitivity, sensitivity
 from boltdp.privacy.mechanisms import Kind, Mechanism, calibrate, gaussian_sigma, spherical_scale
-from boltdp.privacy.release import (
+from boltdp.privacy.release_with_noise import (
     Randomness,
     draw_index,
     draw_sample_key,

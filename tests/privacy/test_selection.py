@@ -31,7 +31,7 @@ from boltdp.privacy.events.selection import (
     split_trial_budget,
 )
 from boltdp.privacy.exact_sampling import seeded_bytes
-from boltdp.privacy.release import choose_by_errors, draw_trial_count, release_count
+from boltdp.privacy.release_with_noise import choose_by_errors, draw_trial_count, release_count
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Recipe
 

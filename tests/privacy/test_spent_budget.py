@@ -12,7 +12,7 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.errors import ParameterError
 from boltdp.losses import Logistic
 from boltdp.privacy.accounting.privacy_loss_distributions import (

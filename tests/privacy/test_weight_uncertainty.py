@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.engines import open_source
 from boltdp.losses import Logistic
 from boltdp.privacy.budget import Budget

@@ -14,7 +14,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from boltdp.audit.neighbouring_rows import generate_pairs
+from boltdp.audit.neighbouring_tables import generate_pairs
 from boltdp.encoding.encode import Encoder
 from boltdp.encoding.plan import RuleVisitor
 from boltdp.encoding.timestamps import Part

@@ -23,7 +23,7 @@ from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import fits_budget, verify
 from boltdp.privacy.events.noisy_counts import make_noisy_counts
 from boltdp.privacy.exact_sampling import seeded_bytes
-from boltdp.privacy.release import Randomness
+from boltdp.privacy.release_with_noise import Randomness
 from boltdp.run_context import Context
 from boltdp.schema import noisy_summary
 from boltdp.schema.noisy_summary import PrivateCounts

@@ -23,7 +23,7 @@ from boltdp.losses import HuberSVM, Logistic, MarginLogistic, Multinomial
 from boltdp.model import Model
 from boltdp.privacy.events.event import NOISELESS, SEEDED
 from boltdp.privacy.events.output_perturbation import PUBLISHED, OutputPerturbation
-from boltdp.privacy.release import Randomness, release_weights
+from boltdp.privacy.release_with_noise import Randomness, release_weights
 from boltdp.privacy.step_schedules import Schedule
 from boltdp.privacy.training_problem import Recipe
 from boltdp.run_context import Context

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
-from boltdp._arrays import Doubles, PackedRows
+from boltdp._array_types import Doubles, PackedRows
 from boltdp.algorithms import ALGORITHMS, Job
 from boltdp.engines.base import Engine, PreparedRows, Slice
 from boltdp.engines.in_memory import ArrayEngine
@@ -19,12 +19,12 @@ from boltdp.engines.local_store import store_rows
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel.packed_rows import source_position
 from boltdp.model import Model
-from boltdp.privacy import exact_sampling, release
+from boltdp.privacy import exact_sampling, release_with_noise
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import certify
 from boltdp.privacy.events.event import SEEDED, Event
 from boltdp.privacy.events.selection import PortionSelection, PublicSelection, TrialSelection, portion_bounds
-from boltdp.privacy.release import Randomness
+from boltdp.privacy.release_with_noise import Randomness
 from boltdp.privacy.training_problem import Recipe
 from boltdp.run_context import Context
 from boltdp.schema.schema import Classes, Numeric, Schema
@@ -476,7 +476,7 @@ def test_no_scan_or_trial_has_random_bits_that_another_has(method: Method, monke
     """Noise in every scan, from a seed: the bits that begin a draw are never those of another draw."""
     drawn: list[bytes] = []
 
-    def watched(seed: int | str) -> release.RandomBytes:
+    def watched(seed: int | str) -> release_with_noise.RandomBytes:
         source = seeded(seed)
 
         def read(count: int) -> bytes:
@@ -486,7 +486,7 @@ def test_no_scan_or_trial_has_random_bits_that_another_has(method: Method, monke
         return read
 
     seeded = exact_sampling.seeded_bytes
-    monkeypatch.setattr(release, "seeded_bytes", watched)
+    monkeypatch.setattr(release_with_noise, "seeded_bytes", watched)
     asked = Settings(epsilon=4.0, delta=1e-6, algorithm="noisy-gd", noise_seed=3, standardize="private")
     grid = candidates(asked, {"passes": [2, 3], "step_size": [1.0, 5.0]})
     tune(patients(), SCHEMA, grid, method=method, public=patients(1, 100) if method == "public" else None, trials=9.0)

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.errors import DataError, ParameterError
 from boltdp.losses import Loss
@@ -23,7 +23,7 @@ from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import Training
 from boltdp.privacy.mechanisms import Mechanism
-from boltdp.privacy.release import Randomness
+from boltdp.privacy.release_with_noise import Randomness
 from boltdp.privacy.training_problem import Problem
 from boltdp.run_context import Context
 from boltdp.settings import Settings

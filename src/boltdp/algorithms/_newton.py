@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.errors import SolverError
 from boltdp.kernel.cells_to_features import FeatureMap

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from boltdp._arrays import Integers
+from boltdp._array_types import Integers
 from boltdp.errors import ParameterError
 from boltdp.kernel.sgd import _library
-from boltdp.privacy.release import RandomBytes, draw_sample_key
+from boltdp.privacy.release_with_noise import RandomBytes, draw_sample_key
 
 #: The approximate number of positions drawn in one call.
 CHUNK = 1 << 14

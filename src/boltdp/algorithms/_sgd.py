@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from boltdp._arrays import Doubles, Integers
+from boltdp._array_types import Doubles, Integers
 from boltdp.algorithms._base import (
     TYPICAL_NORM,
     Algorithm,
@@ -30,7 +30,7 @@ from boltdp.privacy.events.event import Analysis, Noiseless, Training
 from boltdp.privacy.events.noisy_sgd import NoisyUpdates, Sampling
 from boltdp.privacy.events.sgd_sensitivity import check_steps
 from boltdp.privacy.mechanisms import Mechanism, calibrate
-from boltdp.privacy.release import RandomBytes, check_seed, draw_update_keys
+from boltdp.privacy.release_with_noise import RandomBytes, check_seed, draw_update_keys
 from boltdp.privacy.step_schedules import (
     Schedule,
     constant,

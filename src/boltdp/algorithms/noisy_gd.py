@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.algorithms._base import Algorithm, Job, find_main_noise
 from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.errors import ParameterError
@@ -18,7 +18,7 @@ from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import Training
 from boltdp.privacy.events.noisy_gradient_descent import NoisyGradients, calibrate_gradient_noise, make_noisy_gradients
-from boltdp.privacy.release import release_gradient
+from boltdp.privacy.release_with_noise import release_gradient
 from boltdp.privacy.training_problem import Problem
 from boltdp.run_context import Context
 from boltdp.settings import Settings

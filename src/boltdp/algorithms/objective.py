@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.algorithms._base import Algorithm, Job, find_main_noise
 from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.errors import ParameterError
@@ -26,7 +26,7 @@ from boltdp.privacy.events.objective_perturbation import (
     min_solvable_regularization,
     split_budget,
 )
-from boltdp.privacy.release import draw_linear_terms
+from boltdp.privacy.release_with_noise import draw_linear_terms
 from boltdp.privacy.training_problem import Problem
 from boltdp.run_context import Context
 from boltdp.settings import Settings

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.audit.exact_loss import MAX_TRAINED, find_worst_outputs, make_neighbours
 from boltdp.audit.objective_density import log_ratio, sample_noise
 from boltdp.audit.statistical_tests import normal_quantile, rate_bounds
@@ -29,7 +29,7 @@ from boltdp.privacy.events.noisy_gradient_descent import NoisyGradients
 from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation
 from boltdp.privacy.events.output_perturbation import OutputPerturbation
 from boltdp.privacy.mechanisms import gaussian_epsilon
-from boltdp.privacy.release import Randomness, release_weights
+from boltdp.privacy.release_with_noise import Randomness, release_weights
 
 #: Confidence levels at which an epsilon is proved.
 CONFIDENCES = (0.95, 0.999)

@@ -15,10 +15,10 @@ from functools import partial
 
 import numpy as np
 
-from boltdp._arrays import Doubles
-from boltdp.audit.neighbouring_rows import Pair
+from boltdp._array_types import Doubles
+from boltdp.audit.neighbouring_tables import Pair
 from boltdp.audit.objective_density import Neighbours, log_ratio, quadrature, sample_noise
-from boltdp.audit.replay import AddNoise, Draw, ReplayedRelease, intercept_noise
+from boltdp.audit.replay_on_neighbours import AddNoise, Draw, ReplayedRelease, intercept_noise
 from boltdp.audit.statistical_tests import exact_delta, largest_epsilon
 from boltdp.audit.subject import Stage
 from boltdp.audit.worst_neighbours import (
@@ -38,7 +38,7 @@ from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation
 from boltdp.privacy.events.output_perturbation import OutputPerturbation
 from boltdp.privacy.events.sgd_sensitivity import sensitivity
 from boltdp.privacy.mechanisms import Mechanism
-from boltdp.privacy.release import RandomBytes
+from boltdp.privacy.release_with_noise import RandomBytes
 
 #: Descents that are sampled, and standard errors on either side of an estimate.
 DESCENTS, ERRORS = 400, 3.3

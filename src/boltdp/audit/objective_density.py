@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.errors import ParameterError
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.training_problem import Problem

@@ -12,8 +12,8 @@ import numpy as np
 
 from boltdp.audit.black_box import CONFIDENCES, BlackBox, black_box
 from boltdp.audit.exact_loss import ExactLoss, exact_loss
-from boltdp.audit.neighbouring_rows import generate_pairs
-from boltdp.audit.replay import Replay, list_limits, replay_pairs
+from boltdp.audit.neighbouring_tables import generate_pairs
+from boltdp.audit.replay_on_neighbours import Replay, list_limits, replay_pairs
 from boltdp.audit.subject import Subject, make_subject
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import Training

@@ -11,7 +11,7 @@ from statistics import NormalDist
 import numpy as np
 from flint import arb
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp._bisect import bisect
 from boltdp.privacy.mechanisms import Mechanism, gaussian_delta, precision
 from boltdp.privacy.spherical_delta import spherical_bits, spherical_delta

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from boltdp.algorithms import ALGORITHMS
-from boltdp.audit.neighbouring_rows import reduce_schema
+from boltdp.audit.neighbouring_tables import reduce_schema
 from boltdp.errors import ParameterError
 from boltdp.losses import LOSSES, Loss
 from boltdp.privacy.budget import Budget

@@ -9,15 +9,15 @@ from typing import TypeAlias, TypeVar
 
 import numpy as np
 
-from boltdp._arrays import Doubles, Floats, Integers
+from boltdp._array_types import Doubles, Floats, Integers
 from boltdp.algorithms import ALGORITHMS, Job
-from boltdp.audit.neighbouring_rows import ORDER
+from boltdp.audit.neighbouring_tables import ORDER
 from boltdp.audit.objective_density import Row
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import Training
 from boltdp.privacy.events.noisy_gradient_descent import NoisyGradients
-from boltdp.privacy.release import Randomness
+from boltdp.privacy.release_with_noise import Randomness
 from boltdp.privacy.training_problem import Problem
 from boltdp.run_context import Context
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from boltdp._interrupts import let_signal_end_process
 from boltdp._version import __version__
-from boltdp.cli._address_space_limit import check_memory_limit
+from boltdp.cli._check_address_space import check_memory_limit
 
 # This must come before any large import.
 check_memory_limit()

@@ -18,7 +18,7 @@ from boltdp.run_context import Context
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from boltdp._arrays import Doubles
+    from boltdp._array_types import Doubles
     from boltdp.engines.base import Engine
 
 ALL_COLUMNS = "*"

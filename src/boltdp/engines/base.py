@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
-from boltdp._arrays import PackedRows
+from boltdp._array_types import PackedRows
 from boltdp._threads import close_at_end, map_in_order
 from boltdp.encoding.encode import Encoder
 from boltdp.engines.local_store import store_rows

@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boltdp import _interrupts
-from boltdp._arrays import Integers, PackedRows
+from boltdp._array_types import Integers, PackedRows
 from boltdp._threads import close_at_end, map_in_order, run_all
 from boltdp.engines.prepared_rows import PreparedRows, check_ordered, check_width
 from boltdp.errors import DataError

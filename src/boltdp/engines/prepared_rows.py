@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from boltdp import _interrupts
-from boltdp._arrays import Integers, PackedRows
+from boltdp._array_types import Integers, PackedRows
 from boltdp._threads import run_all
 from boltdp.errors import ParameterError
 from boltdp.kernel import sgd

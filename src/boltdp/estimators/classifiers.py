@@ -18,7 +18,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils import check_random_state, validation
 from sklearn.utils.multiclass import check_classification_targets
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.api import Model, refuse_arguments_beside_schema, warn_if_not_private, warn_of_unused_columns
 from boltdp.encoding import python_cells
 from boltdp.engines._frame_types import is_table

@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from boltdp._arrays import Doubles, Integers, PackedRows
+from boltdp._array_types import Doubles, Integers, PackedRows
 from boltdp._files.sealed import OUTSIDE, ModelFileError, add_digest, compute_digest, read_sealed_file
 from boltdp._version import __version__
 from boltdp.encoding.declared_values import format_value

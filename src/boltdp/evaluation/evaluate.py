@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from boltdp._arrays import Doubles, PackedRows
+from boltdp._array_types import Doubles, PackedRows
 from boltdp.errors import DataError, ParameterError
 from boltdp.evaluation.classification import ExactEvaluation, NoisyEvaluation, digest_model, name_groups, plan_bins
 from boltdp.privacy.accounting.spent_budget import Release
@@ -16,7 +16,7 @@ from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import SEEDED, mark_non_private
 from boltdp.privacy.events.noisy_counts import make_noisy_counts
-from boltdp.privacy.release import release_counts
+from boltdp.privacy.release_with_noise import release_counts
 from boltdp.run_context import Context
 
 if TYPE_CHECKING:

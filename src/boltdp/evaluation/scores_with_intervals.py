@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from boltdp._arrays import Doubles, Integers
+from boltdp._array_types import Doubles, Integers
 
 #: A function of the counts: its value and its gradient.
 Linear: TypeAlias = tuple[float, Doubles]

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.encoding.declared_values import format_value
 from boltdp.encoding.plan import NumberListRule, NumberRule, Rule, RuleVisitor, ScaledRule
 from boltdp.export.original_units import unproject_weights

@@ -15,7 +15,7 @@ from sklearn.model_selection import FixedThresholdClassifier
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.svm import LinearSVC
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.export.original_units import convert_to_original_units
 from boltdp.losses import Loss
 from boltdp.model import Model

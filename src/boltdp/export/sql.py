@@ -19,7 +19,7 @@ from itertools import groupby
 
 import numpy as np
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.encoding.declared_values import Matcher, Value
 from boltdp.encoding.plan import (
     BoundedRule,

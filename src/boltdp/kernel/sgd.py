@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from boltdp._arrays import Doubles, Floats, Integers
+from boltdp._array_types import Doubles, Floats, Integers
 from boltdp._native import load_library
 from boltdp.errors import DataError, ParameterError
 from boltdp.privacy.mechanisms import Mechanism

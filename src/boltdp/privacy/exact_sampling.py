@@ -1,4 +1,4 @@
-"""Exact sampling of noise, which only `release.py` may use; `mechanisms.py` calibrates it.
+"""Exact sampling of noise, which only `release_with_noise.py` may use; `mechanisms.py` calibrates it.
 
 A textbook sampler rounds at each step and so leaks through the low bits of its result. Here the noise is a real
 number: every uniform is an interval given by the random bits read so far, all arithmetic is on intervals
@@ -22,7 +22,7 @@ from typing import TypeAlias
 import numpy as np
 from flint import arb
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp._native import load_library
 from boltdp.errors import ParameterError
 from boltdp.privacy.mechanisms import Mechanism, precision

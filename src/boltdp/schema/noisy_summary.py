@@ -15,10 +15,10 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.encoding.declared_values import Value
 from boltdp.privacy.events.noisy_counts import NoisyCounts, upper_quantile
-from boltdp.privacy.release import RandomBytes, release_counts, release_values
+from boltdp.privacy.release_with_noise import RandomBytes, release_counts, release_values
 from boltdp.schema.source_columns import Kind
 from boltdp.schema.summary import Histogram, Summary, count_values, read_largest_numbers, read_numbers, split_numbers
 

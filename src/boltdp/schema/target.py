@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, NoReturn, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.encoding.declared_values import Matcher, Value, check_value_count, check_values, format_value
 from boltdp.errors import ParameterError, check_number, show_value
 from boltdp.losses import Loss

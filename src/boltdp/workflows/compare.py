@@ -17,7 +17,7 @@ from boltdp._charts import save_figure
 from boltdp._files.outputs import write_text
 from boltdp.errors import BoltdpError, ParameterError, check_whole_number
 from boltdp.privacy.events.event import Analysis
-from boltdp.privacy.release import Randomness
+from boltdp.privacy.release_with_noise import Randomness
 from boltdp.run_context import Context
 from boltdp.schema.curves import add_curves
 from boltdp.schema.schema import Schema

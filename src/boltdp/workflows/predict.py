@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.encoding.python_cells import to_matrix
 from boltdp.engines import use_source
 from boltdp.engines._frame_types import is_sparse

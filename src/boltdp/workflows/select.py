@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.algorithms import Job, get_algorithm
 from boltdp.algorithms._base import check_row_count
 from boltdp.errors import ParameterError
@@ -32,7 +32,7 @@ from boltdp.privacy.events.selection import (
     portion_bounds,
     split_trial_budget,
 )
-from boltdp.privacy.release import (
+from boltdp.privacy.release_with_noise import (
     Randomness,
     choose_by_errors,
     draw_index,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from boltdp._arrays import PackedRows
+from boltdp._array_types import PackedRows
 from boltdp.engines.registry import find_engine
 from boltdp.errors import DataError, ParameterError, check_whole_number
 from boltdp.schema.schema import Classes, Numeric, Schema

@@ -12,7 +12,7 @@ from boltdp.algorithms import Job, get_algorithm
 from boltdp.algorithms._base import check_row_count
 from boltdp.model import Model
 from boltdp.privacy.certificate import Certificate
-from boltdp.privacy.release import release_weights
+from boltdp.privacy.release_with_noise import release_weights
 from boltdp.run_context import Context
 from boltdp.schema.schema import Schema
 from boltdp.settings import Settings

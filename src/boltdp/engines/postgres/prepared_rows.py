@@ -15,7 +15,7 @@ import numpy as np
 from psycopg import sql
 
 from boltdp import _interrupts
-from boltdp._arrays import Integers, PackedRows
+from boltdp._array_types import Integers, PackedRows
 from boltdp.engines.postgres.session import Composed, Session
 from boltdp.engines.prepared_rows import PreparedRows, check_ordered, check_width
 from boltdp.errors import DataError

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from boltdp._arrays import PackedRows
+from boltdp._array_types import PackedRows
 from boltdp.engines.base import Engine, PreparedRows, Slice, check_columns, check_names
 from boltdp.engines.person_limit import check_person_id
 from boltdp.engines.spark import executor_tasks

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from boltdp._arrays import Booleans, Integers, PackedRows
+from boltdp._array_types import Booleans, Integers, PackedRows
 from boltdp._version import __version__
 from boltdp.encoding.arrow_buffers import mask_missing, view_values
 from boltdp.encoding.declared_values import OnBadRow

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from boltdp import _interrupts
-from boltdp._arrays import Integers, PackedRows
+from boltdp._array_types import Integers, PackedRows
 from boltdp.engines.local_store import LocalRows
 from boltdp.engines.prepared_rows import (
     Partition,

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from boltdp._arrays import Doubles, Integers
+from boltdp._array_types import Doubles, Integers
 from boltdp._bisect import bisect, bisect_integers
 from boltdp.errors import ParameterError
 from boltdp.privacy.budget import Budget

@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp._bisect import bisect_integers
 from boltdp.errors import ParameterError
 from boltdp.privacy.accounting.privacy_loss_distributions import (

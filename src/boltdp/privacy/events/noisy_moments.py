@@ -1,6 +1,6 @@
 """Noisy moments of the features, which centre and scale them before training.
 
-This module has their sensitivity, noise and privacy profile; `release.py` draws the noise, and
+This module has their sensitivity, noise and privacy profile; `release_with_noise.py` draws the noise, and
 `workflows/standardize.py` computes centres and scales from them.
 
 A row x is encoded, without the intercept and before any division: |x_j| <= 1, and ||x|| <= r, the clip norm.
@@ -16,7 +16,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.errors import ParameterError, check_choice, check_number, check_whole_number
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import NOISELESS, Event, round_up

@@ -19,7 +19,7 @@ from itertools import product
 import numpy as np
 from flint import arb
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.losses import Simplex
 from boltdp.privacy.mechanisms import Mechanism, gaussian_delta, precision
 from boltdp.privacy.spherical_delta import MAX_DIMENSIONS, MAX_DISTANCE, spherical_bits, spherical_delta

@@ -1,4 +1,4 @@
-"""Events of selection among candidates. `release.py` draws the random choices.
+"""Events of selection among candidates. `release_with_noise.py` draws the random choices.
 
 The certificate of a tuned model has one of three events, around those of its candidates:
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp._native import load_library
 from boltdp.errors import ParameterError
 from boltdp.privacy.training_problem import Recipe, check_undivided

@@ -25,16 +25,16 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.algorithms import get_algorithm
-from boltdp.audit.neighbouring_rows import ORDER, Pair
+from boltdp.audit.neighbouring_tables import ORDER, Pair
 from boltdp.audit.statistical_tests import gamma_cdf, normal_cdf, rejects_distribution, rejects_isotropic
 from boltdp.audit.subject import Stage, Subject
-from boltdp.privacy import release
+from boltdp.privacy import release_with_noise
 from boltdp.privacy.events.event import Training
 from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation
 from boltdp.privacy.mechanisms import Mechanism
-from boltdp.privacy.release import RandomBytes
+from boltdp.privacy.release_with_noise import RandomBytes
 from boltdp.run_context import Context
 from boltdp.workflows.standardize import prepare_rows
 from boltdp.workflows.train import train_prepared
@@ -184,8 +184,8 @@ def replay_pairs(subject: Subject, pairs: Sequence[Pair], done: Callable[[int], 
 def _sample_noise(noise: Mechanism) -> Doubles:
     """Draw the noise in `SAMPLED_DIMENSIONS`, in its scales: its sampler is the same in any number of dimensions."""
     few, zeros = replace(noise, dimensions=SAMPLED_DIMENSIONS), np.zeros(SAMPLED_DIMENSIONS)
-    add_noise: AddNoise = vars(release)["add_noise"]
-    stream = release.Randomness().stream()
+    add_noise: AddNoise = vars(release_with_noise)["add_noise"]
+    stream = release_with_noise.Randomness().stream()
     return np.array([add_noise(few, zeros, stream) for _ in range(SAMPLED)]) / noise.scale
 
 
@@ -274,7 +274,7 @@ def intercept_noise(observe: Callable[[AddNoise, Mechanism, Doubles, RandomBytes
     """Call `observe` whenever this thread adds noise; another audit waits until this one is done."""
     name, thread = "add_noise", threading.get_ident()
     with _INTERCEPTING:
-        honest: AddNoise = getattr(release, name)
+        honest: AddNoise = getattr(release_with_noise, name)
         active = True
 
         def add_noise(mechanism: Mechanism, vector: Doubles, random_bytes: RandomBytes) -> Doubles:
@@ -282,12 +282,12 @@ def intercept_noise(observe: Callable[[AddNoise, Mechanism, Doubles, RandomBytes
                 return honest(mechanism, vector, random_bytes)
             return observe(honest, mechanism, vector, random_bytes)
 
-        setattr(release, name, add_noise)
+        setattr(release_with_noise, name, add_noise)
         try:
             yield
         finally:
             active = False
-            setattr(release, name, honest)
+            setattr(release_with_noise, name, honest)
 
 
 @contextmanager

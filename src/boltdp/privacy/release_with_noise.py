@@ -20,7 +20,7 @@ from typing import TypeVar
 import numpy as np
 from flint import arb
 
-from boltdp._arrays import Booleans, Doubles, Integers
+from boltdp._array_types import Booleans, Doubles, Integers
 from boltdp.errors import ParameterError
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
