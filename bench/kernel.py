@@ -16,8 +16,8 @@ from sklearn.linear_model import SGDClassifier
 from bench.ratio import Ratio
 from boltdp.kernel import sgd
 from boltdp.losses import Logistic
+from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import Recipe
 
 SHAPES = ((1_000_000, 50), (60_000, 784))
 REPEATS = 15

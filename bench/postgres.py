@@ -26,8 +26,8 @@ from boltdp.engines.postgres.local_server import Server, private_server
 from boltdp.kernel import sgd
 from boltdp.kernel.sgd import State
 from boltdp.losses import Logistic
+from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import Recipe
 from boltdp.run_context import Context
 from boltdp.schema.schema import Schema, array_schema
 from boltdp.settings import Settings

@@ -20,8 +20,8 @@ from boltdp.engines.duckdb import DuckDBEngine
 from boltdp.engines.local_store import find_spool_directory
 from boltdp.kernel.sgd import State
 from boltdp.losses import Logistic
+from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import Recipe
 from boltdp.run_context import Context
 from boltdp.workflows.synthesize import make_synthetic_schema, synthesize
 

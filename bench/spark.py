@@ -30,8 +30,8 @@ from boltdp.engines.spark.session import Session
 from boltdp.kernel.loss_derivatives import DerivativeSums
 from boltdp.kernel.sgd import State
 from boltdp.losses import Logistic
+from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import Recipe
 from boltdp.run_context import Context
 from boltdp.settings import Settings
 from boltdp.workflows.synthesize import make_synthetic_schema, synthesize

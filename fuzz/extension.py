@@ -28,8 +28,8 @@ from boltdp.kernel.loss_derivatives import DerivativeSums
 from boltdp.kernel.misclassification import ErrorCounts
 from boltdp.kernel.sgd import State
 from boltdp.losses import Logistic, Multinomial
+from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import Recipe
 from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, Vector
 from boltdp.schema.source_columns import ColumnType, Kind
 from fuzz.sanitized import SANITIZERS, runtime

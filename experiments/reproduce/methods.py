@@ -27,8 +27,8 @@ from boltdp.privacy.events.output_perturbation import OutputPerturbation, make_o
 from boltdp.privacy.events.sgd_sensitivity import published_sensitivity, sensitivity
 from boltdp.privacy.mechanisms import Mechanism, gaussian_epsilon
 from boltdp.privacy.release_with_noise import Randomness, release_weights
+from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import Schedule, constant
-from boltdp.privacy.training_problem import Recipe
 from boltdp.run_context import Context
 from boltdp.schema.schema import array_schema
 from boltdp.settings import Settings

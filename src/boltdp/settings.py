@@ -14,7 +14,7 @@ from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import Analysis
 from boltdp.privacy.events.noisy_moments import Moments
 from boltdp.privacy.release_with_noise import Randomness
-from boltdp.privacy.training_problem import Averaging, Permutation
+from boltdp.privacy.sgd_recipe import Averaging, Permutation
 from boltdp.run_context import Context
 from boltdp.schema.target import ClassWeights, Target, Threshold
 

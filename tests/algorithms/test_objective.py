@@ -45,7 +45,8 @@ from boltdp.privacy.events.objective_perturbation import (
 )
 from boltdp.privacy.mechanisms import Kind, Mechanism, calibrate
 from boltdp.privacy.release_with_noise import Randomness, draw_linear_terms, release_weights
-from boltdp.privacy.training_problem import Problem, Recipe
+from boltdp.privacy.sgd_recipe import Recipe
+from boltdp.privacy.training_problem import Problem
 from boltdp.run_context import Context
 from boltdp.schema.schema import Classes, Numeric, Schema
 from boltdp.settings import Settings

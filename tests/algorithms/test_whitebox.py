@@ -18,8 +18,8 @@ from boltdp.privacy.certificate import OVERSPENT, Certificate, CertificateError,
 from boltdp.privacy.events.noisy_sgd import NoisyUpdates
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.release_with_noise import Randomness, release_weights
+from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import Schedule
-from boltdp.privacy.training_problem import Recipe
 from boltdp.run_context import Context
 from boltdp.schema.schema import Classes, Schema, Vector
 from boltdp.settings import Settings

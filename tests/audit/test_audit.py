@@ -40,7 +40,8 @@ from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.sgd_sensitivity import sensitivity
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.release_with_noise import RandomBytes, Randomness
-from boltdp.privacy.training_problem import Problem, Recipe
+from boltdp.privacy.sgd_recipe import Recipe
+from boltdp.privacy.training_problem import Problem
 from boltdp.run_context import Context
 from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, Standardization, TimePart, Vector
 from boltdp.settings import Settings

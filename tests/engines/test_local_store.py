@@ -23,8 +23,8 @@ from boltdp.engines.prepared_rows import offset_positions
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel import sgd
 from boltdp.losses import Logistic
+from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import Recipe
 from boltdp.run_context import Context
 from tests.engines.sources import in_order
 

@@ -15,6 +15,7 @@ from boltdp._array_types import Floats, Integers
 from boltdp.kernel.sgd import BATCH_END, State, run
 from boltdp.losses import HuberSVM, Loss, Multinomial
 from boltdp.privacy.mechanisms import Kind, Mechanism
+from boltdp.privacy.sgd_recipe import Averaging, Recipe
 from boltdp.privacy.step_schedules import (
     Schedule,
     constant,
@@ -23,7 +24,6 @@ from boltdp.privacy.step_schedules import (
     strongly_convex,
     strongly_convex_constant,
 )
-from boltdp.privacy.training_problem import Averaging, Recipe
 from tests.example_losses import every_loss
 from tests.kernel.reference import guarded
 

@@ -13,7 +13,7 @@ from boltdp._array_types import Doubles, Integers
 from boltdp.kernel.sgd import BATCH_END
 from boltdp.losses import Loss
 from boltdp.privacy.mechanisms import Mechanism
-from boltdp.privacy.training_problem import Recipe
+from boltdp.privacy.sgd_recipe import Recipe
 
 Words = npt.NDArray[np.uint32]
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from boltdp._array_types import Floats
 from boltdp.losses import HuberSVM, Logistic, Loss
+from boltdp.privacy.sgd_recipe import Averaging, Recipe
 from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import Averaging, Recipe
 from tests.example_losses import every_loss
 from tests.kernel.cases import (
     ELEMENTS,

@@ -19,8 +19,8 @@ from boltdp.kernel.misclassification import ErrorCounts
 from boltdp.kernel.sgd import State, _library, list_builds, run
 from boltdp.losses import Logistic, Loss
 from boltdp.privacy.events.objective_perturbation import SUM_GRID
+from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import Recipe
 from tests.example_losses import curved_losses, every_loss
 from tests.kernel.feature_maps import SHAPES, cells_for, random_feature_map
 from tests.kernel.reference import guarded

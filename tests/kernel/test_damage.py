@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from boltdp.errors import BoltdpError, DataError, ParameterError
 from boltdp.kernel.sgd import State, _Header, run
 from boltdp.losses import Logistic, Loss, Multinomial
+from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import Recipe
 from tests.example_losses import every_loss
 from tests.kernel.cases import noise_for, packed_rows
 

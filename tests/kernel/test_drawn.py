@@ -14,8 +14,8 @@ from boltdp._array_types import Floats
 from boltdp.errors import ParameterError
 from boltdp.kernel.sgd import BATCH_END, State, list_builds, run
 from boltdp.losses import Logistic
+from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import Recipe
 from tests.kernel.cases import ELEMENTS, Element, declared_classes, packed_rows, recipes
 
 RECIPE = Recipe(loss=Logistic(), dims=2, rows=10, batch_size=4, passes=1, schedule=constant(0.5))

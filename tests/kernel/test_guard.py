@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from boltdp.kernel import sgd
 from boltdp.kernel.sgd import State, run
 from boltdp.losses import Logistic, Loss
+from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import Recipe
 from tests.example_losses import every_loss
 from tests.kernel.cases import exact_square, inside
 

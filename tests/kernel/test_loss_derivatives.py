@@ -17,8 +17,8 @@ from boltdp.kernel.loss_derivatives import DerivativeSums, _exponent_above
 from boltdp.kernel.sgd import list_builds
 from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial
 from boltdp.privacy.events.objective_perturbation import gradient_rounding, term_rounding
+from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import Recipe
 from tests.example_losses import curved_losses, every_loss
 from tests.kernel.cases import DIMS, declared_classes, packed_rows, weights_for
 from tests.kernel.reference import guarded, row_gradient

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from boltdp.kernel.sgd import State, _library, run
 from boltdp.losses import LOSSES, MAX_MARGIN, HuberSVM, Loss, MarginLogistic, Multinomial
+from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import Recipe
 from tests.example_losses import every_loss
 from tests.kernel.reference import reference_sgd
 

@@ -14,8 +14,8 @@ from boltdp.errors import ParameterError
 from boltdp.kernel.sgd import BATCH_END, State, list_builds, run
 from boltdp.losses import Logistic
 from boltdp.privacy.mechanisms import Kind, Mechanism
+from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import Recipe
 from tests.kernel.cases import (
     ELEMENTS,
     Element,

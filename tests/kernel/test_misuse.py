@@ -11,8 +11,8 @@ from boltdp.errors import ParameterError
 from boltdp.kernel.packed_rows import project_rows
 from boltdp.kernel.sgd import State, list_builds, run
 from boltdp.losses import HuberSVM
+from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import Recipe
 
 
 def recipe(dims: int, rows: int) -> Recipe:

@@ -16,8 +16,8 @@ from boltdp.errors import ParameterError
 from boltdp.kernel.packed_rows import permuted_position, project_rows, source_position
 from boltdp.kernel.sgd import State, run
 from boltdp.losses import Logistic
+from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import Recipe
 from tests.kernel.cases import inside
 from tests.kernel.reference import reference_permuted_position
 

@@ -11,8 +11,8 @@ from boltdp._array_types import Floats
 from boltdp.errors import ParameterError
 from boltdp.kernel.sgd import State, run
 from boltdp.losses import HuberSVM, Logistic, Multinomial
+from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import Schedule, constant
-from boltdp.privacy.training_problem import Recipe
 from tests.kernel.cases import finished, packed_rows
 
 RECIPE = Recipe(loss=Logistic(), dims=2, rows=5, batch_size=2, passes=1, schedule=constant(0.1))

@@ -17,8 +17,8 @@ from boltdp.kernel import sgd
 from boltdp.kernel.sgd import BATCH_END, State, run
 from boltdp.losses import LOSSES, HuberSVM, Logistic, Multinomial
 from boltdp.privacy.mechanisms import Mechanism
+from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import Recipe
 from tests.kernel.cases import declared_classes, finished, noise_for, packed_rows, recipes
 
 RECIPE = Recipe(loss=Logistic(), dims=5, rows=10, batch_size=3, passes=2, schedule=constant(0.5))

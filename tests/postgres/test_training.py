@@ -34,8 +34,8 @@ from boltdp.kernel.misclassification import ErrorCounts
 from boltdp.kernel.sgd import State
 from boltdp.losses import Logistic
 from boltdp.privacy.mechanisms import Mechanism
+from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import Recipe
 from boltdp.run_context import Context
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, Vector, array_schema
 from boltdp.settings import Settings

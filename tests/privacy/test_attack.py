@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from boltdp.kernel.sgd import State, run
 from boltdp.losses import HuberSVM, Logistic, Multinomial
 from boltdp.privacy.events.sgd_sensitivity import published_sensitivity, sensitivity
+from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import constant, strongly_convex
-from boltdp.privacy.training_problem import Recipe
 from tests.privacy.test_sgd_sensitivity import recipes
 
 Rows = npt.NDArray[np.float64]

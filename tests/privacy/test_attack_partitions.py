@@ -24,8 +24,8 @@ from boltdp.privacy.certificate import certify
 from boltdp.privacy.events.event import Noiseless
 from boltdp.privacy.events.sgd_sensitivity import UNIT, bound_iterate_norm, sensitivity
 from boltdp.privacy.release_with_noise import Randomness
+from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import Schedule, constant, square_root, strongly_convex
-from boltdp.privacy.training_problem import Recipe
 from boltdp.run_context import Context
 from tests.privacy.test_sgd_sensitivity import recipes
 

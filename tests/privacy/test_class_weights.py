@@ -27,8 +27,9 @@ from boltdp.privacy.events.objective_perturbation import calibrate_objective_noi
 from boltdp.privacy.events.sgd_sensitivity import sensitivity
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.serialization import from_record, to_record
+from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import MIN_CLASS_WEIGHT, Problem, Recipe
+from boltdp.privacy.training_problem import MIN_CLASS_WEIGHT, Problem
 from tests.example_losses import every_loss
 from tests.privacy.test_sgd_sensitivity import recipes
 

@@ -51,8 +51,9 @@ from boltdp.privacy.events.selection import PortionSelection, PublicSelection, T
 from boltdp.privacy.events.sgd_sensitivity import sensitivity
 from boltdp.privacy.mechanisms import Mechanism, calibrate, gaussian_sigma, spherical_scale
 from boltdp.privacy.serialization import from_record, known_events, to_record
+from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import constant, strongly_convex
-from boltdp.privacy.training_problem import Problem, Recipe
+from boltdp.privacy.training_problem import Problem
 from tests.example_losses import curved_losses, every_loss
 
 PURE, APPROXIMATE = Budget(0.8), Budget(0.8, 1e-6)

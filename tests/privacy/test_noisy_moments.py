@@ -28,8 +28,8 @@ from boltdp.privacy.events.selection import TrialSelection, split_trial_budget
 from boltdp.privacy.exact_sampling import add_noise, seeded_bytes
 from boltdp.privacy.mechanisms import Mechanism, gaussian_sigma
 from boltdp.privacy.release_with_noise import Randomness, release_moments
+from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import Recipe
 
 EVERY: tuple[Moments, ...] = ("squares", "mean")
 Row = npt.NDArray[np.float64]

@@ -26,8 +26,8 @@ from boltdp.privacy.events.noisy_sgd import (
     calibrate_scs13,
 )
 from boltdp.privacy.mechanisms import Mechanism, gaussian_sigma
+from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import Recipe
 
 APPROXIMATE = Budget(0.5, 1e-6)
 #: So much that the classical Gaussian bound does not hold.

@@ -41,8 +41,9 @@ from boltdp.privacy.events.objective_perturbation import (
 from boltdp.privacy.mechanisms import Mechanism, gaussian_sigma
 from boltdp.privacy.mechanisms import spherical_scale as noise_scale
 from boltdp.privacy.release_with_noise import Randomness, draw_linear_terms
+from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import Problem, Recipe
+from boltdp.privacy.training_problem import Problem
 from tests.example_losses import curved_losses
 
 Array = npt.NDArray[np.float64]

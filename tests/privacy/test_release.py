@@ -37,8 +37,9 @@ from boltdp.privacy.release_with_noise import (
     is_on_release_grid,
     release_weights,
 )
+from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import constant, strongly_convex
-from boltdp.privacy.training_problem import Problem, Recipe
+from boltdp.privacy.training_problem import Problem
 from tests.example_losses import every_loss
 
 LOSSES = every_loss(classes=4)

@@ -32,8 +32,8 @@ from boltdp.privacy.events.selection import (
 )
 from boltdp.privacy.exact_sampling import seeded_bytes
 from boltdp.privacy.release_with_noise import choose_by_errors, draw_trial_count, release_count
+from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import Recipe
 
 
 def proven_epsilon(hits: int, others: int, runs: int) -> float:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from boltdp.errors import ParameterError
 from boltdp.losses import HuberSVM, Logistic, Loss, Multinomial
 from boltdp.privacy.events import sgd_sensitivity as core
+from boltdp.privacy.sgd_recipe import Averaging, Permutation, Recipe
 from boltdp.privacy.step_schedules import (
     Schedule,
     constant,
@@ -21,7 +22,6 @@ from boltdp.privacy.step_schedules import (
     strongly_convex,
     strongly_convex_constant,
 )
-from boltdp.privacy.training_problem import Averaging, Permutation, Recipe
 from tests.example_losses import every_loss
 
 MNIST = 60_000

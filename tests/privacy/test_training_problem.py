@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from boltdp.errors import ParameterError
 from boltdp.losses import HuberSVM, Logistic, Multinomial
 from boltdp.privacy.events.sgd_sensitivity import sensitivity
+from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import (
     Schedule,
     constant,
@@ -22,7 +23,6 @@ from boltdp.privacy.step_schedules import (
     strongly_convex,
     strongly_convex_constant,
 )
-from boltdp.privacy.training_problem import Recipe
 
 
 def recipe(**changes: object) -> Recipe:

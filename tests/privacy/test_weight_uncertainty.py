@@ -14,8 +14,8 @@ from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.noisy_sgd import NoisyUpdates, calibrate_scs13
 from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation
 from boltdp.privacy.mechanisms import Mechanism
+from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import Recipe
 from boltdp.privacy.weight_uncertainty import WeightDeviation, largest_deviation, weight_deviation
 from boltdp.schema.schema import array_schema
 from boltdp.settings import Settings

@@ -12,7 +12,7 @@ import pytest
 
 from boltdp.engines.in_memory import ArrayEngine
 from boltdp.errors import ParameterError
-from boltdp.privacy.training_problem import Recipe
+from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.run_context import Context
 from boltdp.schema.schema import Classes, Numeric, Schema
 from boltdp.settings import Settings

@@ -24,8 +24,8 @@ from boltdp.model import Model
 from boltdp.privacy.events.event import NOISELESS, SEEDED
 from boltdp.privacy.events.output_perturbation import PUBLISHED, OutputPerturbation
 from boltdp.privacy.release_with_noise import Randomness, release_weights
+from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import Schedule
-from boltdp.privacy.training_problem import Recipe
 from boltdp.run_context import Context
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema
 from boltdp.settings import OPTIONAL, Settings

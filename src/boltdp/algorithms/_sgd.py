@@ -31,6 +31,7 @@ from boltdp.privacy.events.noisy_sgd import NoisyUpdates, Sampling
 from boltdp.privacy.events.sgd_sensitivity import check_steps
 from boltdp.privacy.mechanisms import Mechanism, calibrate
 from boltdp.privacy.release_with_noise import RandomBytes, check_seed, draw_update_keys
+from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import (
     Schedule,
     constant,
@@ -39,7 +40,7 @@ from boltdp.privacy.step_schedules import (
     strongly_convex,
     strongly_convex_constant,
 )
-from boltdp.privacy.training_problem import Problem, Recipe
+from boltdp.privacy.training_problem import Problem
 from boltdp.run_context import Context
 from boltdp.settings import OPTIONAL, Settings
 

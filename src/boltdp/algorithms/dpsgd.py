@@ -6,8 +6,8 @@ from boltdp.algorithms._row_sampling import draw_poisson_batches
 from boltdp.algorithms._sgd import WhiteBox, choose_noisy_step
 from boltdp.privacy.events.noisy_sgd import calibrate_dpsgd
 from boltdp.privacy.mechanisms import Mechanism
+from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import Schedule, constant, strongly_convex
-from boltdp.privacy.training_problem import Recipe
 
 
 class DPSGD(WhiteBox):

@@ -17,7 +17,8 @@ from boltdp.errors import ParameterError, check_whole_number
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.sgd_sensitivity import Sensitivity
 from boltdp.privacy.mechanisms import Mechanism
-from boltdp.privacy.training_problem import Problem, Recipe
+from boltdp.privacy.sgd_recipe import Recipe
+from boltdp.privacy.training_problem import Problem
 
 #: Reasons why a model has no privacy guarantee.
 SEEDED = "the noise came from a seed, so that whoever knows it can take the noise away"

@@ -17,7 +17,8 @@ from boltdp.privacy.events.objective_perturbation import check_summable, gatheri
 from boltdp.privacy.events.output_perturbation import check_dimensions
 from boltdp.privacy.events.sgd_sensitivity import UNIT, Sensitivity
 from boltdp.privacy.mechanisms import Mechanism, gaussian_sigma
-from boltdp.privacy.training_problem import MAX_PASSES, Problem
+from boltdp.privacy.sgd_recipe import MAX_PASSES
+from boltdp.privacy.training_problem import Problem
 
 
 @dataclass(frozen=True, kw_only=True)

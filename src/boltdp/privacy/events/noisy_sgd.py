@@ -26,7 +26,8 @@ from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import Analysis, Training, round_up
 from boltdp.privacy.events.output_perturbation import check_dimensions
 from boltdp.privacy.mechanisms import Mechanism, gaussian_sigma, smallest_noise
-from boltdp.privacy.training_problem import Recipe, check_single_rows, check_undivided
+from boltdp.privacy.sgd_recipe import Recipe, check_undivided
+from boltdp.privacy.training_problem import check_single_rows
 
 Sampling = Literal["permutation", "fixed size", "poisson"]
 ALGORITHMS: Mapping[Sampling, str] = {"permutation": "scs13", "fixed size": "bst14", "poisson": "dpsgd"}

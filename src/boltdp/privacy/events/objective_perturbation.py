@@ -31,8 +31,9 @@ from boltdp.privacy.mechanisms import (
     smallest_noise,
     smallest_scale,
 )
+from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.spherical_delta import find_spherical_scale
-from boltdp.privacy.training_problem import Problem, Recipe
+from boltdp.privacy.training_problem import Problem
 
 #: The share of epsilon for stopping before the exact minimum; all of delta is for q.
 STOPPING_SHARE = 0.01

@@ -10,7 +10,8 @@ from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import Analysis, Training
 from boltdp.privacy.events.sgd_sensitivity import Sensitivity, check_steps, published_sensitivity, sensitivity
 from boltdp.privacy.mechanisms import Mechanism, calibrate
-from boltdp.privacy.training_problem import Recipe, check_single_rows, check_undivided
+from boltdp.privacy.sgd_recipe import Recipe, check_undivided
+from boltdp.privacy.training_problem import check_single_rows
 
 #: The reason why the paper's own bounds are not private.
 PUBLISHED = "the sensitivity is the paper's published one, which is too small for some settings"

@@ -16,7 +16,7 @@ import numpy as np
 from boltdp._array_types import Doubles
 from boltdp._native import load_library
 from boltdp.errors import ParameterError
-from boltdp.privacy.training_problem import Recipe, check_undivided
+from boltdp.privacy.sgd_recipe import Recipe, check_undivided
 
 UNIT = 2.0**-53  #: u, the relative error of one rounding
 
