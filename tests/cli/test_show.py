@@ -126,5 +126,5 @@ def test_a_terminal_without_blocks_gets_letters(monkeypatch: pytest.MonkeyPatch)
     letters = ("#+-|", "##.|")
     for encoding, (exact, bounded) in {"utf-8": ("█▓░│", "██·│"), "ascii": letters, "none such": letters}.items():
         monkeypatch.setattr("sys.stdout", SimpleNamespace(encoding=encoding))
-        assert "".join(show._choose_characters(at_most=False)) == exact
-        assert "".join(show._choose_characters(at_most=True)) == bounded
+        assert "".join(show._choose_characters(noise_is_bound=False)) == exact
+        assert "".join(show._choose_characters(noise_is_bound=True)) == bounded

@@ -20,7 +20,7 @@ from boltdp.engines import open_source
 from boltdp.errors import MissingPackageError, ParameterError, make_printable
 from boltdp.export import effects as effects_module
 from boltdp.export.effects import Effect, Effects, Panel, compute_effects
-from boltdp.export.html_pages import write_model_page
+from boltdp.export.effects_page import write_effects_page
 from boltdp.export.plots import draw_effects
 from boltdp.privacy.release_with_noise import Randomness, release_weights
 from boltdp.privacy.weight_uncertainty import weight_deviation
@@ -198,7 +198,7 @@ def test_of_many_classes_the_first_are_shown(monkeypatch: pytest.MonkeyPatch) ->
     model = made(Settings(epsilon=1.0), 3)
     found = compute_effects(model)
     assert ([panel.favours for panel in found.panels], found.left_out) == (["0", "1"], 1)
-    assert "1 classes more are not shown" in write_model_page(model, found, [], top=5)
+    assert "1 classes more are not shown" in write_effects_page(model, found, [], top=5)
 
 
 def test_large_columns_need_no_square_of_their_size() -> None:
@@ -209,7 +209,7 @@ def test_large_columns_need_no_square_of_their_size() -> None:
     model = Model(schema, np.ones((1, schema.dims)), certificate)
     found = compute_effects(model)
     assert sorted(len(effect.effects) for effect in found.panels[0].effects) == [1, 20_000]
-    text = write_model_page(model, found, [], top=5)
+    text = write_effects_page(model, found, [], top=5)
     assert f"{20_000 - MAX_BARS:,} categories with smaller effects are not drawn" in text
     assert len(text) < 50_000
 
@@ -272,7 +272,7 @@ TAGS = {
 @pytest.mark.parametrize("algorithm", ["auto", "bolton", "scs13"])
 def test_the_page_is_whole_and_loads_nothing(classes: int, algorithm: str) -> None:
     model = made(Settings(epsilon=1.0, algorithm=algorithm), classes)
-    text = write_model_page(model, compute_effects(model), [("rows", "10,000")], top=3)
+    text = write_effects_page(model, compute_effects(model), [("rows", "10,000")], top=3)
     reader = read(text)
     assert reader.tags <= TAGS
     assert "(ε = 1)-differentially private:" in reader.text
@@ -292,7 +292,7 @@ def drawn(*columns: Any) -> str:
     schema = Schema(Classes("y", (0, 1)), columns)
     certificate = plan_certificate(Settings(epsilon=1.0), rows=10_000, dims=schema.dims, classes=2)
     model = Model(schema, np.ones((1, schema.dims)), certificate)
-    return write_model_page(model, compute_effects(model), [], top=9)
+    return write_effects_page(model, compute_effects(model), [], top=9)
 
 
 def test_long_names_of_categories_are_cut_and_told_in_full_beside() -> None:
@@ -330,7 +330,7 @@ def test_one_category_is_compared_with_none() -> None:
 
 def test_a_page_of_a_model_that_is_not_private_says_so_loudly() -> None:
     model = made(Settings(epsilon=None))
-    reader = read(write_model_page(model, compute_effects(model), [], top=9))
+    reader = read(write_effects_page(model, compute_effects(model), [], top=9))
     assert ("class", "guarantee none") in reader.attributes
     assert "NOT PRIVATE: no noise was added." in reader.text
 
@@ -349,7 +349,7 @@ def forged(settings: Settings = Settings(epsilon=1.0)) -> Model:  # noqa: B008
 
 def test_texts_of_a_file_are_no_markup() -> None:
     model = forged()
-    text = write_model_page(model, compute_effects(model), [("trained", FORGED)], top=9)
+    text = write_effects_page(model, compute_effects(model), [("trained", FORGED)], top=9)
     reader = read(text)
     assert reader.tags <= TAGS
     assert "<script>alert(1)" in reader.text

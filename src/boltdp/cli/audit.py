@@ -7,8 +7,9 @@ import click
 from boltdp._charts import check_can_draw
 from boltdp._files.outputs import check_writable, write_text
 from boltdp.cli import _options
+from boltdp.cli._commands import command
 from boltdp.cli._help import GroupedCommand
-from boltdp.cli._terminal import command, emit, emit_guarantee, emit_json, emit_table, show_bar
+from boltdp.cli._terminal import emit, emit_guarantee, emit_json, emit_table, show_bar
 from boltdp.cli.plan import make_public_schema
 from boltdp.errors import ParameterError
 from boltdp.workflows.plan_training import make_plan

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from boltdp._files.outputs import check_writable, write_text
+from boltdp.cli._commands import command
 from boltdp.cli._options import FILE, combine_options, file_option, load_model
-from boltdp.cli._terminal import command, emit, note
+from boltdp.cli._terminal import emit, note
 from boltdp.errors import ParameterError
 from boltdp.export import card as cards
 from boltdp.model import Model

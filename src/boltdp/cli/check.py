@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 import click
 
 from boltdp._files.outputs import write_text
+from boltdp.cli._commands import USER_ERROR, command
 from boltdp.cli._options import Data, json_option, source_options
-from boltdp.cli._terminal import USER_ERROR, can_encode, command, emit_json, emit_table, note, show_bar, warn
+from boltdp.cli._terminal import can_encode, emit_json, emit_table, note, show_bar, warn
 
 if TYPE_CHECKING:
     from boltdp.schema.check import CheckedColumn
@@ -54,7 +55,7 @@ def check(*, data: Data, html: str | None, as_json: bool) -> None:
         rows = engine.count()
         report = check_source(engine, schema, progress=lambda done: bar("checking", done, rows))
     if html is not None:
-        from boltdp.export.html_pages import write_check_page
+        from boltdp.export.check_page import write_check_page
 
         write_text(html, write_check_page(report, str(data.schema_path)))
     if as_json:

@@ -7,7 +7,8 @@ import click
 from boltdp._charts import check_can_draw
 from boltdp._files.outputs import write_text
 from boltdp.cli import _options
-from boltdp.cli._terminal import command, emit, emit_guarantee, emit_json, emit_table, note, state_condition, warn
+from boltdp.cli._commands import command
+from boltdp.cli._terminal import emit, emit_guarantee, emit_json, emit_table, note, state_condition, warn
 from boltdp.errors import ParameterError
 from boltdp.evaluation.classification import Evaluation, ExactEvaluation, NoisyEvaluation
 from boltdp.evaluation.evaluate import evaluate as evaluate_exactly

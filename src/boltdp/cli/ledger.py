@@ -6,8 +6,9 @@ from typing import Any, get_args
 
 import click
 
+from boltdp.cli._commands import command, format_examples
 from boltdp.cli._options import json_option
-from boltdp.cli._terminal import command, emit, emit_json, emit_table, examples, state_condition, warn
+from boltdp.cli._terminal import emit, emit_json, emit_table, state_condition, warn
 from boltdp.ledger.hash_chain import Entry
 from boltdp.ledger.ledger import CONDITIONS, DatasetReport, open_ledger
 from boltdp.privacy.accounting.spent_budget import Rule, Spent
@@ -21,7 +22,7 @@ dataset_argument = click.argument("dataset", metavar="DATASET")
 
 
 @click.group(
-    epilog=examples(
+    epilog=format_examples(
         "boltdp ledger set-budget . patients.csv --epsilon 3 --delta 1e-6",
         "boltdp train patients.csv --schema schema.toml --epsilon 0.5 -o model.json",
         "boltdp ledger show .",

@@ -8,9 +8,10 @@ import click
 from boltdp.algorithms import get_algorithm
 from boltdp.algorithms._base import find_main_noise
 from boltdp.cli import _options
+from boltdp.cli._commands import command
 from boltdp.cli._help import GroupedCommand
 from boltdp.cli._report import describe_curves, describe_persons_and_costs
-from boltdp.cli._terminal import command, emit, emit_guarantee, emit_json, emit_table
+from boltdp.cli._terminal import emit, emit_guarantee, emit_json, emit_table
 from boltdp.errors import ParameterError
 from boltdp.privacy.certificate import Certificate
 from boltdp.schema.schema import Classes, Numeric, Schema, check_size

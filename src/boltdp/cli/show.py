@@ -7,12 +7,13 @@ from typing import Any
 import click
 
 from boltdp._files.outputs import write_text
+from boltdp.cli._commands import command
 from boltdp.cli._options import FILE, file_option, json_option, load_model
 from boltdp.cli._report import describe_decision_threshold
-from boltdp.cli._terminal import can_encode, command, emit, emit_guarantee, emit_json, emit_table
+from boltdp.cli._terminal import can_encode, emit, emit_guarantee, emit_json, emit_table
 from boltdp.errors import make_printable
 from boltdp.export.effects import Effect, Effects, Panel, compute_effects
-from boltdp.export.html_pages import write_model_page
+from boltdp.export.effects_page import write_effects_page
 from boltdp.export.plots import draw_effects
 from boltdp.model import Model
 
@@ -46,7 +47,7 @@ def show(model_path: str, *, html: str | None, picture: str | None, top: int, as
     model = load_model(model_path, verify=True)
     found = compute_effects(model)
     if html is not None:
-        write_text(html, write_model_page(model, found, list_facts(model, found), top=top))
+        write_text(html, write_effects_page(model, found, list_facts(model, found), top=top))
     if picture is not None:
         draw_effects(model, found, picture, top=top)
     if as_json:
@@ -59,7 +60,7 @@ def show(model_path: str, *, html: str | None, picture: str | None, top: int, as
         emit("")
         if len(found.panels) > 1:
             emit(f"{make_printable(panel.favours)}:")
-        _emit_panel(panel, top, at_most=found.has_upper_bounds)
+        _emit_panel(panel, top, noise_is_bound=found.has_upper_bounds)
     if found.left_out:
         emit(f"\n{found.left_out:,} classes more are not shown")
 
@@ -80,8 +81,8 @@ def list_facts(model: Model, found: Effects) -> list[tuple[str, str]]:
     ]
 
 
-def _emit_panel(panel: Panel, top: int, *, at_most: bool) -> None:
-    reach, characters = panel.compute_axis_limit(top), _choose_characters(at_most=at_most)
+def _emit_panel(panel: Panel, top: int, *, noise_is_bound: bool) -> None:
+    reach, characters = panel.compute_axis_limit(top), _choose_characters(noise_is_bound=noise_is_bound)
     lines: list[tuple[str, ...]] = []
     for effect in panel.effects[:top]:
         name = make_printable(effect.name, longest=40)
@@ -98,7 +99,7 @@ def _emit_panel(panel: Panel, top: int, *, at_most: bool) -> None:
             lines.append(("", f"and {left:,} with smaller effects", "", "", ""))
     if panel.constant is not None:
         lines.append(("all missing", "", f"{panel.constant:+.3g}", _format_noise(panel.constant_deviation), ""))
-    emit_table(lines, header=("column", "at", "effect", "noise, at most" if at_most else "noise", ""))
+    emit_table(lines, header=("column", "at", "effect", "noise, at most" if noise_is_bound else "noise", ""))
     if len(panel.effects) > top:
         emit(f"{len(panel.effects) - top:,} columns with smaller effects: --top shows them")
 
@@ -134,10 +135,10 @@ def _draw_bar(value: float, noise: float | None, reach: float, characters: tuple
     return "".join(cells).rstrip()
 
 
-def _choose_characters(*, at_most: bool) -> tuple[str, ...]:
+def _choose_characters(*, noise_is_bound: bool) -> tuple[str, ...]:
     """Choose the characters of bars; an upper bound on the noise is dotted and does not cover the effect."""
     full, over, beside, zero = BLOCKS if can_encode("".join((*BLOCKS, DOT))) else LETTERS
-    if not at_most:
+    if not noise_is_bound:
         return full, over, beside, zero
     return full, full, DOT if can_encode(DOT) else ".", zero
 

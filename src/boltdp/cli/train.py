@@ -5,9 +5,10 @@ from typing import Any
 import click
 
 from boltdp.cli import _options
+from boltdp.cli._commands import command
 from boltdp.cli._help import GroupedCommand
 from boltdp.cli._report import print_model_report
-from boltdp.cli._terminal import command, show_bar
+from boltdp.cli._terminal import show_bar
 from boltdp.errors import ParameterError
 from boltdp.model import Threshold
 from boltdp.run_context import OnBadRow

@@ -6,9 +6,10 @@ from typing import Any
 import click
 
 from boltdp.cli import _options
+from boltdp.cli._commands import command
 from boltdp.cli._help import GroupedCommand
 from boltdp.cli._report import print_model_report
-from boltdp.cli._terminal import command, emit_table, show_bar, state_condition
+from boltdp.cli._terminal import emit_table, show_bar, state_condition
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
 from boltdp.model import Threshold
