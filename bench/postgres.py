@@ -27,7 +27,7 @@ from boltdp.kernel import sgd
 from boltdp.kernel.sgd import State
 from boltdp.losses import Logistic
 from boltdp.privacy.sgd_recipe import Recipe
-from boltdp.privacy.step_schedules import constant
+from boltdp.privacy.step_schedules import make_constant_schedule
 from boltdp.run_context import Context
 from boltdp.schema.schema import Schema, array_schema
 from boltdp.settings import Settings
@@ -94,7 +94,9 @@ def prepared(server: Server, table: str, layout: Layout = "packed") -> Iterator[
 
 def model(rows: int) -> State:
     """Batches of one row, which is the most work."""
-    recipe = Recipe(loss=Logistic(), dims=DIMS, rows=rows, batch_size=1, passes=10_000, schedule=constant(1e-3))
+    recipe = Recipe(
+        loss=Logistic(), dims=DIMS, rows=rows, batch_size=1, passes=10_000, schedule=make_constant_schedule(1e-3)
+    )
     return State(recipe, feature_map=SCHEMA.encoding.feature_map)
 
 

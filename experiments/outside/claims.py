@@ -15,7 +15,7 @@ from boltdp.privacy import release_with_noise
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.noisy_counts import make_noisy_counts
 from boltdp.privacy.events.output_perturbation import OutputPerturbation
-from boltdp.privacy.mechanisms import Mechanism, calibrate, gaussian_sigma
+from boltdp.privacy.mechanisms import Mechanism, calibrate, calibrate_unit_gaussian
 from boltdp.privacy.release_with_noise import Randomness, choose_by_errors, release_counts, release_weights
 from boltdp.settings import Settings
 
@@ -46,7 +46,7 @@ def list_claims() -> list[Claim]:
     """List what is released by mechanisms, selections and whole trainings of few rows and one feature."""
     pure, some = Budget(EPSILON), Budget(EPSILON, DELTA)
     spherical = calibrate(1.0, dimensions=3, budget=pure)
-    gaussian = Mechanism("gaussian", gaussian_sigma(some), 3)
+    gaussian = Mechanism("gaussian", calibrate_unit_gaussian(some), 3)
     counts = make_noisy_counts(pure, releases=1)
 
     def training(algorithm: Any, *, rows: int, delta: float = 0.0, passes: int | None = None) -> Draw:

@@ -34,13 +34,13 @@ from boltdp.privacy.certificate import Certificate, certify
 from boltdp.privacy.events import objective_perturbation as objective_privacy
 from boltdp.privacy.events.objective_perturbation import (
     ObjectivePerturbation,
+    bound_gradient_rounding,
     calibrate_gaussian_term,
     calibrate_objective_noise,
     check_solvable,
-    gradient_rounding,
-    gradient_tolerance,
+    choose_gradient_tolerance,
+    find_min_solvable_regularization,
     make_objective_perturbation,
-    min_solvable_regularization,
     split_budget,
 )
 from boltdp.privacy.mechanisms import Kind, Mechanism, calibrate
@@ -103,8 +103,10 @@ def test_gradient_is_within_the_tolerance_at_the_weights_found(
     mechanism = Mechanism("gaussian", noise, problem.dimensions) if noise else None
     (weights,) = solved(rows, minimise(problem, linear, noise=mechanism))
     gradient = slope(loss, rows, weights) + len(rows) * penalty * weights + linear
-    rounding = gradient_rounding(problem, weights=float(np.linalg.norm(weights)), noise=float(np.linalg.norm(linear)))
-    assert np.linalg.norm(gradient) + rounding <= gradient_tolerance(problem, mechanism)
+    rounding = bound_gradient_rounding(
+        problem, weights=float(np.linalg.norm(weights)), noise=float(np.linalg.norm(linear))
+    )
+    assert np.linalg.norm(gradient) + rounding <= choose_gradient_tolerance(problem, mechanism)
     assert np.abs(weights.sum(axis=0)).max() < 1e-6 * np.abs(weights).max() or loss.vector_count == 1
 
 
@@ -151,9 +153,9 @@ def test_directions_that_no_row_has_are_no_obstacle(penalty: float, monkeypatch:
     twice = np.hstack([rows, rows[:, 1:]])
     problem = problem_of(Logistic(), twice, penalty=penalty)
     (weights,) = solved(twice, minimise(problem, np.zeros((1, 8)), noise=None))
-    assert np.linalg.norm(slope(Logistic(), twice, weights) + len(rows) * penalty * weights) <= gradient_tolerance(
-        problem, None
-    )
+    assert np.linalg.norm(
+        slope(Logistic(), twice, weights) + len(rows) * penalty * weights
+    ) <= choose_gradient_tolerance(problem, None)
 
 
 @pytest.mark.parametrize(
@@ -531,7 +533,7 @@ def smallest(budget: Budget) -> float:
     problem = Problem(loss=Logistic(), dims=2, rows=10, regularization=1e-6)
     for _ in range(10):
         noise = calibrate_objective_noise(problem, split_budget(budget)[0])
-        problem = replace(problem, regularization=1.01 * min_solvable_regularization(problem, noise))
+        problem = replace(problem, regularization=1.01 * find_min_solvable_regularization(problem, noise))
     with pytest.raises(ParameterError, match="regularization must be at least"):
         make_objective_perturbation(replace(problem, regularization=0.9 * problem.regularization), budget)
     return problem.regularization

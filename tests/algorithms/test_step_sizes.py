@@ -7,9 +7,9 @@ from boltdp.losses import Logistic
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.sgd_recipe import Recipe
-from boltdp.privacy.step_schedules import constant
+from boltdp.privacy.step_schedules import make_constant_schedule
 
-RECIPE = Recipe(loss=Logistic(), dims=50, rows=10**6, batch_size=50, passes=10, schedule=constant(1.0))
+RECIPE = Recipe(loss=Logistic(), dims=50, rows=10**6, batch_size=50, passes=10, schedule=make_constant_schedule(1.0))
 
 
 def test_steps_grow_with_the_budget_up_to_the_smoothness() -> None:

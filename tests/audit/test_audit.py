@@ -37,7 +37,7 @@ from boltdp.kernel.feature_sums import FeatureSums
 from boltdp.losses import Logistic, Loss
 from boltdp.privacy import release_with_noise
 from boltdp.privacy.certificate import Certificate
-from boltdp.privacy.events.sgd_sensitivity import sensitivity
+from boltdp.privacy.events.sgd_sensitivity import compute_sgd_sensitivity
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.release_with_noise import RandomBytes, Randomness
 from boltdp.privacy.sgd_recipe import Recipe
@@ -328,10 +328,10 @@ def test_a_person_with_more_rows_than_the_noise_is_for_is_caught(settings: Setti
 
 @pytest.mark.parametrize("settings", [HUBER, SCANS, SOUND["auto"]], ids=["bolton", "noisy-gd", "auto"])
 def test_noise_for_fewer_rows_than_a_person_has_is_caught(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    sensitivity.cache_clear()
+    compute_sgd_sensitivity.cache_clear()
     monkeypatch.setattr(Problem, "changed_rows", 1)
     found = loss_of(settings, of_persons(SCHEMA, 2))
-    sensitivity.cache_clear()
+    compute_sgd_sensitivity.cache_clear()
     assert found.broken
     assert found.epsilon > 1.5 * found.stage.budget.epsilon
 

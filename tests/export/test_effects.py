@@ -23,7 +23,7 @@ from boltdp.export.effects import Effect, Effects, Panel, compute_effects
 from boltdp.export.effects_page import write_effects_page
 from boltdp.export.plots import draw_effects
 from boltdp.privacy.release_with_noise import Randomness, release_weights
-from boltdp.privacy.weight_uncertainty import weight_deviation
+from boltdp.privacy.weight_uncertainty import compute_weight_deviation
 from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, Standardization, Vector
 from boltdp.settings import Settings
 from tests.plans import plan_certificate
@@ -97,7 +97,7 @@ def test_an_effect_is_what_a_value_does_to_the_margin(name: str, classes: int, s
 def test_the_length_of_a_vector_s_weights_is_told() -> None:
     model = made(Settings(epsilon=1.0, algorithm="bolton"))
     effect = column(compute_effects(model), "v")
-    spread = weight_deviation(model.certificate.training)
+    spread = compute_weight_deviation(model.certificate.training)
     assert spread is not None
     assert list(effect.effects) == pytest.approx([np.linalg.norm(model.weights[0, 5:7])])
     assert effect.deviation == pytest.approx(spread.deviation * np.sqrt(2))
@@ -136,7 +136,7 @@ def test_steps_are_drawn_where_a_number_has_a_curve() -> None:
     rule = Numeric("age", 0, 100, curve=(18.0, 65.0)).rule
     scaled = ScaledRule(rule, np.array([0.0, -0.25, 0.0]), np.array([1.0, 2.0, 4.0]))
     no_noise = effects_module._NoiseDeviation(None, None)
-    places, features = effects_module._EffectVisitor(scaled, np.zeros(3), no_noise)._trace_line(rule)
+    places, features = effects_module._EffectVisitor(scaled, np.zeros(3), no_noise)._sample_features(rule)
     at = {place: features[index] for index, place in enumerate(places)}
     assert at[0.0].tolist() == pytest.approx([-1.0, 0.0, -1.0])
     assert at[100.0].tolist() == pytest.approx([1.0, 1.0, 1.0])

@@ -13,7 +13,7 @@ import pytest
 from boltdp.errors import ParameterError
 from boltdp.ledger import Account, BudgetExceeded, Ledger, LedgerError, find_account, open_ledger
 from boltdp.ledger.hash_chain import BEGINNING, Entry, read_chain, read_datasets
-from boltdp.privacy.accounting.spent_budget import Charge, Release, Rule, Spent, spent_by
+from boltdp.privacy.accounting.spent_budget import Charge, Release, Rule, Spent, compose_charges
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import SEEDED, Noiseless, mark_non_private
@@ -113,9 +113,9 @@ def test_a_charge_for_very_many_blocks_does_not_stop_the_others(
 
     def counted(charges: Sequence[Charge], budget: Budget, *, rule: Rule, whole_curves: bool = False) -> Spent:
         added.append(len(charges))
-        return spent_by(charges, budget, rule=rule, whole_curves=whole_curves)
+        return compose_charges(charges, budget, rule=rule, whole_curves=whole_curves)
 
-    monkeypatch.setattr("boltdp.ledger.ledger.spent_by", counted)
+    monkeypatch.setattr("boltdp.ledger.ledger.compose_charges", counted)
     ledger.reserve("visits", charge(0.3))
     ledger.reserve("visits", charge(0.05), blocks=[*many, "newer"])
     report = ledger.spent("visits")

@@ -25,7 +25,7 @@ from boltdp.privacy.events.noisy_sgd import NoisyUpdates, calibrate_bst14, calib
 from boltdp.privacy.events.output_perturbation import OutputPerturbation, make_output_perturbation
 from boltdp.privacy.release_with_noise import Randomness
 from boltdp.privacy.sgd_recipe import Recipe
-from boltdp.privacy.step_schedules import constant
+from boltdp.privacy.step_schedules import make_constant_schedule
 from boltdp.run_context import Context
 from boltdp.schema.schema import Classes, Schema, Vector
 from boltdp.workflows.train import train_prepared
@@ -85,7 +85,7 @@ def case(algorithm: str, budget: Budget, *, rows: int, batch_size: int, passes: 
         rows=rows,
         batch_size=batch_size,
         passes=passes,
-        schedule=constant(0.01),
+        schedule=make_constant_schedule(0.01),
     )
     event: Training
     if algorithm == "bolton":

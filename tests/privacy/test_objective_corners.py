@@ -21,23 +21,23 @@ from boltdp.losses import Logistic, Loss, MarginLogistic, Multinomial, Simplex, 
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.objective_corners import (
     _approximate_delta,
+    bound_privacy_loss,
     choose_tilt,
-    max_privacy_loss,
     split_volume_term,
     sum_corner_deltas,
 )
 from boltdp.privacy.events.objective_perturbation import (
-    ample_regularization,
+    bound_minimiser_delta,
+    bound_volume_term,
     calibrate_gaussian_term,
     calibrate_objective_noise,
     calibrate_spherical_term,
-    min_regularization,
-    minimiser_delta,
-    volume_bound,
+    find_ample_regularization,
+    find_min_regularization,
 )
-from boltdp.privacy.mechanisms import Kind, Mechanism, gaussian_delta, gaussian_sigma, precision
-from boltdp.privacy.mechanisms import spherical_scale as noise_scale
-from boltdp.privacy.spherical_delta import find_spherical_scale, spherical_bits, spherical_delta
+from boltdp.privacy.mechanisms import Kind, Mechanism, calibrate_unit_gaussian, compute_gaussian_delta, set_precision
+from boltdp.privacy.mechanisms import calibrate_unit_spherical as noise_scale
+from boltdp.privacy.spherical_delta import choose_spherical_bits, compute_spherical_delta, find_spherical_scale
 from boltdp.privacy.training_problem import Problem
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ def test_the_true_loss_never_exceeds_epsilon(name: str, strength: float, epsilon
     for one in (case, case.swapped):
         places, _ = quadrature(noise, nodes_for(case.plan))
         assert one.losses_of_noise(noise, places).max() <= epsilon
-    assert minimiser_delta(case.plan, noise, epsilon) == 0.0
+    assert bound_minimiser_delta(case.plan, noise, epsilon) == 0.0
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -212,7 +212,7 @@ def test_the_true_delta_never_exceeds_delta(
         assert one.delta(noise, epsilon, nodes=nodes_for(case.plan)) <= delta
     # At another epsilon than the noise was made for.
     other = 0.8 * epsilon
-    assert case.delta(noise, other, nodes=nodes_for(case.plan)) <= minimiser_delta(case.plan, noise, other)
+    assert case.delta(noise, other, nodes=nodes_for(case.plan)) <= bound_minimiser_delta(case.plan, noise, other)
 
 
 @pytest.mark.parametrize("dims", [2, 3])
@@ -339,7 +339,7 @@ def test_volumes_are_no_more_than_the_determinant_says(simplex: Simplex, strengt
 @pytest.mark.parametrize("strength", [0.05, 1.0, 30.0])
 @pytest.mark.parametrize("tilt", [0.0, 0.3, 0.9, 1.0])
 def test_shares_of_volume_cover_it_and_touch_it(simplex: Simplex, strength: float, tilt: float) -> None:
-    with precision(64):
+    with set_precision(64):
         same, aside = (float(share) for share in split_volume_term(simplex, arb(strength), tilt))
     odds = some_odds(simplex.vertices)
     spare = odds[:, 0] * same + (1 - odds[:, 0]) * aside - volume(simplex, strength, odds)
@@ -355,8 +355,8 @@ def test_shares_of_volume_cover_it_and_touch_it(simplex: Simplex, strength: floa
 @pytest.mark.parametrize("scale", [0.1, 1.0, 3.0, 20.0])
 def test_the_largest_loss_is_that_of_some_odds(simplex: Simplex, strength: float, scale: float) -> None:
     edge = math.sqrt(simplex.edge_squared)
-    with precision(64):
-        most = float(max_privacy_loss(simplex, arb(strength), arb(scale)))
+    with set_precision(64):
+        most = float(bound_privacy_loss(simplex, arb(strength), arb(scale)))
     odds = some_odds(simplex.vertices)
     slopes = edge / math.sqrt(2) * np.linalg.norm(odds - np.eye(simplex.vertices)[0], axis=1)
     losses = (slopes + edge) / scale + volume(simplex, strength, odds)
@@ -414,15 +414,17 @@ def older_delta(plan: Problem, noise: Mechanism, epsilon: float) -> arb:
     else:
         others = plan.loss.vector_count - 1
         corners = [(8.0, others), (6.0, others * (others - 1)), (2.0, 2 * others)]
-    left = arb(epsilon - volume_bound(plan))
-    with precision(256 if noise.kind == "gaussian" else spherical_bits(math.sqrt(corners[0][0]) / noise.scale)):
+    left = arb(epsilon - bound_volume_term(plan))
+    with set_precision(
+        256 if noise.kind == "gaussian" else choose_spherical_bits(math.sqrt(corners[0][0]) / noise.scale)
+    ):
         total = arb(0)
         for square, count in corners:
             length = arb(square).sqrt() / arb(noise.scale)
             spent = (
-                gaussian_delta(length, left)
+                compute_gaussian_delta(length, left)
                 if noise.kind == "gaussian"
-                else spherical_delta(length, left, noise.dimensions)
+                else compute_spherical_delta(length, left, noise.dimensions)
             )
             total += count * spent
         return total
@@ -430,7 +432,7 @@ def older_delta(plan: Problem, noise: Mechanism, epsilon: float) -> arb:
 
 def older_scale(plan: Problem, budget: Budget) -> float:
     """Of spherical noise."""
-    pure = 2 * plan.loss.lipschitz / (budget.epsilon - volume_bound(plan))
+    pure = 2 * plan.loss.lipschitz / (budget.epsilon - bound_volume_term(plan))
     if not budget.delta:
         return pure
 
@@ -450,13 +452,13 @@ def test_a_tilt_of_0_is_the_older_bound_and_none_chosen_is_worse(loss: Loss, dim
     for epsilon in (0.05, 1.0, 5.0):
         for factor in (1.05, 2.0, 10.0, 1000.0):
             plan = Problem(loss=loss, dims=dims, rows=1000)
-            plan = replace(plan, regularization=factor * min_regularization(plan, epsilon))
+            plan = replace(plan, regularization=factor * find_min_regularization(plan, epsilon))
             for size in (0.5, 1.0, 3.0):
                 noise = Mechanism(kind, size * 2 * loss.lipschitz / epsilon, plan.dimensions)
                 older = float(older_delta(plan, noise, epsilon).upper())
                 none = sum_corner_deltas(loss.simplex, (1000, plan.regularization), noise, epsilon, 0.0)
                 assert float(none) == pytest.approx(older, rel=1e-9, abs=1e-290)
-                assert minimiser_delta(plan, noise, epsilon) <= older * (1 + 1e-9)
+                assert bound_minimiser_delta(plan, noise, epsilon) <= older * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(("loss", "dims"), LOSSES_AND_DIMS, ids=str)
@@ -465,7 +467,7 @@ def test_noise_is_never_longer_than_the_older(loss: Loss, dims: int, delta: floa
     for epsilon in (0.05, 1.0, 5.0):
         for factor in (1.05, 2.0, 10.0, 1000.0):
             plan = Problem(loss=loss, dims=dims, rows=1000)
-            plan = replace(plan, regularization=factor * min_regularization(plan, epsilon))
+            plan = replace(plan, regularization=factor * find_min_regularization(plan, epsilon))
             budget = Budget(epsilon, delta)
             assert calibrate_spherical_term(plan, budget) <= older_scale(plan, budget) * (1 + 1e-10)
             if delta:
@@ -477,14 +479,14 @@ def test_noise_is_never_longer_than_the_older(loss: Loss, dims: int, delta: floa
 def test_two_classes_need_an_eighth_less_noise_than_before_and_no_more_than_a_fixed_vector(epsilon: float) -> None:
     budget = Budget(epsilon, 1 / 60_000**2)
     plan = Problem(loss=Logistic(), dims=50, rows=60_000)
-    plan = replace(plan, regularization=ample_regularization(plan, epsilon))
+    plan = replace(plan, regularization=find_ample_regularization(plan, epsilon))
     noise = calibrate_objective_noise(plan, budget)
     fixed = 2 * noise_scale(budget, dimensions=50)
     assert noise.kind == "spherical"
     assert fixed <= noise.scale <= 1.003 * fixed
     assert 0.87 <= noise.scale / older_scale(plan, budget) <= 0.89
     wide = replace(plan, dims=5000)
-    sigma, plain = calibrate_objective_noise(wide, budget), 2 * gaussian_sigma(budget)
+    sigma, plain = calibrate_objective_noise(wide, budget), 2 * calibrate_unit_gaussian(budget)
     assert sigma.kind == "gaussian"
     assert plain <= sigma.scale <= 1.003 * plain
 
@@ -494,7 +496,7 @@ def test_two_classes_need_an_eighth_less_noise_than_before_and_no_more_than_a_fi
 def test_many_classes_need_a_twentieth_less_noise_than_before(epsilon: float, classes: int) -> None:
     budget = Budget(epsilon, 1 / 60_000**2)
     plan = Problem(loss=Multinomial(classes), dims=50, rows=60_000)
-    plan = replace(plan, regularization=ample_regularization(plan, epsilon))
+    plan = replace(plan, regularization=find_ample_regularization(plan, epsilon))
     noise = Mechanism("spherical", calibrate_spherical_term(plan, budget), plan.dimensions)
     assert 0.94 <= noise.scale / older_scale(plan, budget) <= 0.96
 
@@ -503,7 +505,7 @@ def test_many_classes_need_a_twentieth_less_noise_than_before(epsilon: float, cl
 @pytest.mark.parametrize("epsilon", [0.01, 1.0, 20.0])
 def test_an_ample_regularization_is_the_least_that_costs_pure_noise_nothing(loss: Loss, epsilon: float) -> None:
     plan = Problem(loss=loss, dims=4, rows=1000)
-    ample = ample_regularization(plan, epsilon)
+    ample = find_ample_regularization(plan, epsilon)
     shortest = 2 * loss.lipschitz / epsilon
     for factor in (1.0, 2.0, 1e6):
         scale = calibrate_spherical_term(replace(plan, regularization=factor * ample), Budget(epsilon))
@@ -517,12 +519,12 @@ def test_an_ample_regularization_is_the_least_that_costs_pure_noise_nothing(loss
 @given(st.sampled_from([1, 2, 3, 9, 80, 600]), st.sampled_from([0.01, 0.5, 2.0, 9.0, 60.0]), st.floats(0.01, 1.1))
 def test_a_look_by_doubles_is_close(dimensions: int, distance: float, part: float) -> None:
     epsilon = part * distance
-    with precision(spherical_bits(distance)):
-        exact = float(spherical_delta(arb(distance), arb(epsilon), dimensions))
+    with set_precision(choose_spherical_bits(distance)):
+        exact = float(compute_spherical_delta(arb(distance), arb(epsilon), dimensions))
     look = _approximate_delta("spherical", dimensions, distance, np.array([epsilon]))
     assert look == pytest.approx([exact], rel=1e-4, abs=1e-280)
-    with precision(256):
-        exact = float(gaussian_delta(arb(distance), arb(epsilon)))
+    with set_precision(256):
+        exact = float(compute_gaussian_delta(arb(distance), arb(epsilon)))
     gaussian = _approximate_delta("gaussian", dimensions, distance, np.array([epsilon]))
     assert gaussian == pytest.approx([exact], rel=1e-4, abs=1e-13)
 
@@ -569,6 +571,6 @@ def test_no_margin_makes_neighbours_that_spend_more_at_any_epsilon(kind: Kind, m
                 losses = one.losses_of_noise(mechanism, places[:, None])
                 for epsilon in (0.05, 0.5, 0.9, 1.0, 1.1, 2.0, 5.0):
                     true = float(masses @ -np.expm1(np.minimum(epsilon - losses, 0)))
-                    assert true <= minimiser_delta(plan, mechanism, epsilon) * (1 + 2e-3) + 1e-12
+                    assert true <= bound_minimiser_delta(plan, mechanism, epsilon) * (1 + 2e-3) + 1e-12
                     nearest = max(nearest, true / planned.delta if epsilon == planned.epsilon else 0.0)
     assert nearest > 0.98 or margin < 16 or strength < 1

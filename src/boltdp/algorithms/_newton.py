@@ -30,11 +30,11 @@ from boltdp.kernel.loss_derivatives import MAX_HESSIAN_SLOTS, DerivativeSums
 from boltdp.privacy.events.objective_perturbation import (
     MIN_STEP,
     SUM_GRID,
+    bound_gradient_rounding,
+    bound_grid_error,
     check_objective,
     check_solvable,
-    gradient_rounding,
-    gradient_tolerance,
-    grid_error,
+    choose_gradient_tolerance,
 )
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.training_problem import Problem
@@ -118,7 +118,7 @@ def minimise(
     check_objective(problem)
     check_solvable(problem, noise)
     strength = problem.rows * problem.regularization
-    draw_error, linear_norm = grid_error(noise), float(np.linalg.norm(linear))
+    draw_error, linear_norm = bound_grid_error(noise), float(np.linalg.norm(linear))
     sample_share = choose_sample_share(problem, feature_map)
     make_sums = partial(
         DerivativeSums,
@@ -171,7 +171,7 @@ def minimise(
         first, curvature = point.norm, _Curvature((yield from invert_sample_hessian(point.weights)), strength)
         while True:
             weights_norm = float(np.linalg.norm(point.weights))
-            error = gradient_rounding(problem, weights=weights_norm, noise=linear_norm) + draw_error
+            error = bound_gradient_rounding(problem, weights=weights_norm, noise=linear_norm) + draw_error
             if 1.01 * point.norm + error <= limit:
                 return point
             guess = point.weights - curvature.solve(point.gradient)
@@ -194,7 +194,7 @@ def minimise(
                 curvature.replace_inverse((yield from invert_sample_hessian(ahead.weights)))
             point = ahead
 
-    limit, origin = gradient_tolerance(problem, noise), np.zeros_like(linear)
+    limit, origin = choose_gradient_tolerance(problem, noise), np.zeros_like(linear)
     if not 0.0 < sample_share <= MAX_SAMPLE:
         return (yield from descend((yield from evaluate(origin, 1.0)), 1.0, limit)).weights
     sample_limit = max(limit, SAMPLE_PRECISION * math.sqrt(problem.rows / sample_share))

@@ -34,11 +34,11 @@ from boltdp.privacy.release_with_noise import RandomBytes, check_seed, draw_upda
 from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import (
     Schedule,
-    constant,
-    decreasing,
-    square_root,
-    strongly_convex,
-    strongly_convex_constant,
+    make_constant_schedule,
+    make_decreasing_schedule,
+    make_square_root_schedule,
+    make_strongly_convex_constant_schedule,
+    make_strongly_convex_schedule,
 )
 from boltdp.privacy.training_problem import Problem
 from boltdp.run_context import Context
@@ -94,7 +94,7 @@ class PassesOfSGD(Algorithm):
             batch_size=min(BATCH_SIZE, fewest) if settings.batch_size is None else settings.batch_size,
             passes=PASSES if settings.passes is None else settings.passes,
             # A step that is always allowed, until the schedule is chosen, which needs the rest of the recipe.
-            schedule=constant(1.0 / (problem.loss.smoothness + max(regularization, 0.0))),
+            schedule=make_constant_schedule(1.0 / (problem.loss.smoothness + max(regularization, 0.0))),
             regularization=regularization,
             class_weights=problem.class_weights,
             person_rows=problem.person_rows,
@@ -128,14 +128,14 @@ class PassesOfSGD(Algorithm):
 
         match name:
             case "decreasing":
-                return decreasing(beta=beta, rows=recipe.partition_rows, exponent=exponent)
+                return make_decreasing_schedule(beta=beta, rows=recipe.partition_rows, exponent=exponent)
             case "square-root":
-                return square_root(beta=beta, rows=recipe.partition_rows, exponent=exponent)
+                return make_square_root_schedule(beta=beta, rows=recipe.partition_rows, exponent=exponent)
             case "strongly-convex":
-                return strongly_convex(beta=beta, gamma=recipe.regularization)
+                return make_strongly_convex_schedule(beta=beta, gamma=recipe.regularization)
             case "strongly-convex-constant":
-                return strongly_convex_constant(step(), beta=beta)
-        return constant(step())
+                return make_strongly_convex_constant_schedule(step(), beta=beta)
+        return make_constant_schedule(step())
 
     def run(self, prepared: PreparedRows, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
         """Make all passes of all jobs; jobs that read the rows in order share every scan."""
@@ -144,7 +144,7 @@ class PassesOfSGD(Algorithm):
         (rows,) = {recipe.rows for recipe in recipes}
         (partitions,) = {recipe.partitions for recipe in recipes}
         check_row_count(prepared, rows)
-        bounds = [recipes[0].partition_bounds(number) for number in range(partitions)]
+        bounds = [recipes[0].find_partition_bounds(number) for number in range(partitions)]
         # By partition, then by job, a state for each model.
         states = [
             [

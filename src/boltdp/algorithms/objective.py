@@ -18,12 +18,12 @@ from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import Noiseless, Training
 from boltdp.privacy.events.objective_perturbation import (
-    ample_regularization,
     calibrate_objective_noise,
     check_objective,
     check_solvable,
+    find_ample_regularization,
+    find_min_solvable_regularization,
     make_objective_perturbation,
-    min_solvable_regularization,
     split_budget,
 )
 from boltdp.privacy.release_with_noise import draw_linear_terms
@@ -148,13 +148,13 @@ def choose_regularization(problem: Problem, budget: Budget | None) -> float:
     for pure noise to be as small as possible, and for the minimum to be found.
     """
     if budget is None:
-        return max(1.0 / problem.rows, 1.01 * min_solvable_regularization(problem, None))
+        return max(1.0 / problem.rows, 1.01 * find_min_solvable_regularization(problem, None))
     ample = problem.changed_rows * (1.0 + 4.0 / budget.epsilon)
     noise = calibrate_objective_noise(replace(problem, regularization=ample), budget)
     fitted: float = REGULARIZATION * (noise.expected_norm / problem.rows) ** REGULARIZATION_POWER
     # A quarter more: at this Lambda the noise is somewhat larger than the noise above, by less than a sixth.
-    solvable = 1.25 * min_solvable_regularization(problem, noise)
-    return max(fitted, ample_regularization(problem, split_budget(budget)[0].epsilon), solvable)
+    solvable = 1.25 * find_min_solvable_regularization(problem, noise)
+    return max(fitted, find_ample_regularization(problem, split_budget(budget)[0].epsilon), solvable)
 
 
 def estimate_accuracy_loss(certificate: Certificate) -> float:

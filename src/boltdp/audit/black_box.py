@@ -28,7 +28,7 @@ from boltdp.privacy.events.event import Training
 from boltdp.privacy.events.noisy_gradient_descent import NoisyGradients
 from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation
 from boltdp.privacy.events.output_perturbation import OutputPerturbation
-from boltdp.privacy.mechanisms import gaussian_epsilon
+from boltdp.privacy.mechanisms import compute_gaussian_epsilon
 from boltdp.privacy.release_with_noise import Randomness, release_weights
 
 #: Confidence levels at which an epsilon is proved.
@@ -214,7 +214,7 @@ def _prove_epsilon(scores: Scores, threshold: float, stage: Stage, *, gaussian: 
         if often - delta > seldom > 0:
             proved.append(math.log((often - delta) / seldom))
     if gaussian and delta > 0 and (apart := normal_quantile(low) - normal_quantile(most)) > 0:
-        proved.append(gaussian_epsilon(apart, delta))
+        proved.append(compute_gaussian_epsilon(apart, delta))
     return max(proved)
 
 

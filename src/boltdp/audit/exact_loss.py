@@ -36,7 +36,7 @@ from boltdp.privacy.events.noisy_gradient_descent import NoisyGradients
 from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation
 from boltdp.privacy.events.output_perturbation import OutputPerturbation
-from boltdp.privacy.events.sgd_sensitivity import sensitivity
+from boltdp.privacy.events.sgd_sensitivity import compute_sgd_sensitivity
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.release_with_noise import RandomBytes
 
@@ -139,7 +139,7 @@ def _audit_output(stage: Stage, event: OutputPerturbation, random: np.random.Gen
     whole = shrink_training(event, budget, rows=rows, dims=event.problem.dims)
     pair, (one, other) = find_worst_outputs(small, budget, random)
     distance = float(np.linalg.norm(one - other))
-    how = f"closed form, {distance / sensitivity(small.problem).total:.0%} of the proved sensitivity"
+    how = f"closed form, {distance / compute_sgd_sensitivity(small.problem).total:.0%} of the proved sensitivity"
     return _make_exact_loss(stage, whole, partial(exact_delta, whole.noise, distance=distance), pair, how)
 
 

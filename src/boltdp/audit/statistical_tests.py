@@ -13,8 +13,8 @@ from flint import arb
 
 from boltdp._array_types import Doubles
 from boltdp._bisect import bisect
-from boltdp.privacy.mechanisms import Mechanism, gaussian_delta, precision
-from boltdp.privacy.spherical_delta import spherical_bits, spherical_delta
+from boltdp.privacy.mechanisms import Mechanism, compute_gaussian_delta, set_precision
+from boltdp.privacy.spherical_delta import choose_spherical_bits, compute_spherical_delta
 
 
 @lru_cache(maxsize=4096)
@@ -38,10 +38,12 @@ def exact_delta(noise: Mechanism, epsilon: float, *, distance: float) -> float:
     if distance == 0.0:
         return 0.0
     gaussian = noise.kind == "gaussian"
-    with precision(256 if gaussian else spherical_bits(distance / noise.scale)):
+    with set_precision(256 if gaussian else choose_spherical_bits(distance / noise.scale)):
         ratio = arb(distance) / arb(noise.scale)
         delta = (
-            gaussian_delta(ratio, arb(epsilon)) if gaussian else spherical_delta(ratio, arb(epsilon), noise.dimensions)
+            compute_gaussian_delta(ratio, arb(epsilon))
+            if gaussian
+            else compute_spherical_delta(ratio, arb(epsilon), noise.dimensions)
         )
         return max(0.0, float(delta.lower()))
 
@@ -122,7 +124,7 @@ def _gamma_cdf(shape: float, at: float) -> float:
     """Return the gamma distribution function to within 1e-12, although its series cancels in high dimensions."""
     bits = 64
     while True:
-        with precision(bits):
+        with set_precision(bits):
             enclosed = arb(at).gamma_lower(arb(shape), regularized=1)
         if enclosed.rad() < 1e-12:
             return float(enclosed)

@@ -502,7 +502,7 @@ class NoisyEvaluation(Evaluation):
             raise ParameterError("an evaluation must have the classes and groups of its bins")
         if not isinstance(self._event, NoisyCounts) or (self._event.releases, self._event.unknown) != (1, 0):
             raise ParameterError("an evaluation must be of counts that were released once, of public bins")
-        if self.adjacency is not Adjacency.of(self.person_rows):
+        if self.adjacency is not Adjacency.from_person_rows(self.person_rows):
             raise ParameterError("an evaluation must be about the relation of its counts")
 
     @property

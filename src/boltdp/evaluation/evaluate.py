@@ -79,7 +79,7 @@ def evaluate_privately(
     event = make_noisy_counts(budget, releases=1, summed=True, person_rows=model.schema.max_rows_per_person)
     bins = plan_bins(model, rows=rows, groups=len(groups), noise=event.noise.deviation)
     spent = mark_non_private(event, () if context.randomness.seed is None else (SEEDED,))
-    adjacency = Adjacency.of(event.person_rows)
+    adjacency = Adjacency.from_person_rows(event.person_rows)
 
     def release() -> NoisyEvaluation:
         place = None if by is None else model.schema.encoding.locate_cell(by)

@@ -16,7 +16,7 @@ from boltdp.encoding.declared_values import format_value
 from boltdp.encoding.plan import NumberListRule, NumberRule, Rule, RuleVisitor, ScaledRule
 from boltdp.export.original_units import unproject_weights
 from boltdp.model import Model
-from boltdp.privacy.weight_uncertainty import WeightDeviation, weight_deviation
+from boltdp.privacy.weight_uncertainty import WeightDeviation, compute_weight_deviation
 
 Kind = Literal["number", "categories", "vector"]
 
@@ -113,7 +113,7 @@ def compute_effects(model: Model) -> Effects:
     """Compute the effect of each column of a model, for each class, with the noise in it."""
     schema, loss = model.schema, model.certificate.problem.loss
     names = schema.target.name_weight_vectors(loss)
-    spread = weight_deviation(model.certificate.training)
+    spread = compute_weight_deviation(model.certificate.training)
     matrix = schema.encoding.projection_matrix
     panels = []
     for favours, weights in zip(names[:MAX_PANELS], unproject_weights(schema, model.weights[:MAX_PANELS]), strict=True):

@@ -28,7 +28,7 @@ from boltdp.ledger.hash_chain import (
     read_datasets,
 )
 from boltdp.ledger.store import Store
-from boltdp.privacy.accounting.spent_budget import Charge, Rule, Spent, check_charge, spent_by
+from boltdp.privacy.accounting.spent_budget import Charge, Rule, Spent, check_charge, compose_charges
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import CertificateError, compare_records
@@ -294,16 +294,16 @@ class Ledger:
             block = next((name for name in names if not wanted or name in wanted), None)
             if wanted and block is None:
                 continue
-            spent = spent_by([*charges, charge], state.budget, rule=state.composition)
-            if charge.budget is not None and not spent.within(state.budget):
-                before = spent_by(charges, state.budget, rule=state.composition)
+            spent = compose_charges([*charges, charge], state.budget, rule=state.composition)
+            if charge.budget is not None and not spent.is_within(state.budget):
+                before = compose_charges(charges, state.budget, rule=state.composition)
                 raise BudgetExceeded(dataset, block, asked=charge.budget, spent=before, budget=state.budget)
             after.append(spent)
         return max(after, key=_sort_key)
 
     def _report(self, dataset: str, state: DatasetState, *, whole_curves: bool) -> DatasetReport:
         shares = [
-            (names, spent_by(charges, state.budget, rule=state.composition, whole_curves=whole_curves))
+            (names, compose_charges(charges, state.budget, rule=state.composition, whole_curves=whole_curves))
             for names, charges in state.group_blocks()
         ]
         by_block = {name: one for names, one in shares for name in names}

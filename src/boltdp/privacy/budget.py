@@ -52,12 +52,12 @@ class Budget:
 
 
 def _divide_down(numerator: float, parts: int) -> float:
-    """Return the quotient, rounded so that `parts` times it is at most `numerator`."""
+    """Divide an epsilon or a delta, rounded so that `parts` times the quotient is at most `numerator`."""
     quotient = numerator / parts
     return quotient if Fraction(quotient) * parts <= Fraction(numerator) else math.nextafter(quotient, 0.0)
 
 
 def _subtract_down(whole: float, part: float) -> float:
-    """Return the difference, rounded so that its sum with `part` is at most `whole`."""
+    """Subtract an epsilon or a delta, rounded so that the sum of rest and `part` is at most `whole`."""
     rest = whole - part
     return rest if Fraction(rest) + Fraction(part) <= Fraction(whole) else math.nextafter(rest, 0.0)

@@ -60,7 +60,7 @@ class Recipe(Problem):
         if smallest < MIN_STEP:
             raise ParameterError(f"the step of one row must be at least {MIN_STEP:g}, got {smallest:g}")
 
-    def partition_bounds(self, number: int) -> tuple[int, int]:
+    def find_partition_bounds(self, number: int) -> tuple[int, int]:
         """Return the start and stop of a partition among the permuted rows: floor(p*m/P) and floor((p+1)*m/P)."""
         return number * self.rows // self.partitions, (number + 1) * self.rows // self.partitions
 

@@ -514,7 +514,7 @@ class Worker:
         limit, key = Budget(allowance.epsilon, allowance.delta), (allowance.dataset, allowance.role_id)
         known = [Budget(*one) for one in self._connection.execute(_SELECT_SPENT, key).fetchall()]
         noted = self._ledger.charged_budgets(allowance.dataset, role=allowance.ledger_role)
-        return all(_add_budgets([*spent, budget]).within(limit) for spent in (known, noted))
+        return all(_add_budgets([*spent, budget]).is_within(limit) for spent in (known, noted))
 
     def _charge(self, request: Request, allowance: Allowance, budget: Budget) -> None:
         """Mark the request as charged to the role of the allowance, under a lock."""

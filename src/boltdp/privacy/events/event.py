@@ -278,7 +278,7 @@ class NonPrivate(Wrapper):
 
 
 def round_up(distance: float) -> float:
-    """Return a float above the exact value of a distance that was computed by a few rounded operations."""
+    """Return a float above the exact value of a sensitivity, mu or rho that a few rounded operations gave."""
     return distance * (1.0 + 2.0**-48)
 
 

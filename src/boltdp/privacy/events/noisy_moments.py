@@ -21,7 +21,7 @@ from boltdp.errors import ParameterError, check_choice, check_number, check_whol
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import NOISELESS, Event, round_up
 from boltdp.privacy.events.output_perturbation import check_dimensions
-from boltdp.privacy.mechanisms import Mechanism, calibrate, gaussian_sigma
+from boltdp.privacy.mechanisms import Mechanism, calibrate, calibrate_unit_gaussian
 from boltdp.privacy.training_problem import IF_GIVEN, check_person_rows
 
 Moments = Literal["squares", "mean"]
@@ -108,7 +108,7 @@ class NoisyMoments(Event):
         if budget is None:
             return self
         if gaussian:
-            deviation = math.nextafter(self.sensitivity * gaussian_sigma(budget), math.inf)
+            deviation = math.nextafter(self.sensitivity * calibrate_unit_gaussian(budget), math.inf)
             return replace(self, noise=Mechanism("gaussian", deviation, self.dimensions))
         return replace(self, noise=calibrate(self.sensitivity, dimensions=self.dimensions, budget=budget))
 
