@@ -11,7 +11,7 @@ import pytest
 from boltdp import Model
 from boltdp._array_types import Doubles
 from boltdp.algorithms import ALGORITHMS, Job, choose_algorithm, noisy_gd
-from boltdp.algorithms.noisy_gd import choose_step_size
+from boltdp.algorithms.noisy_gd import choose_descent_step
 from boltdp.audit.statistical_tests import rate_bounds
 from boltdp.engines import open_source
 from boltdp.engines.local_store import LocalRows, store_rows
@@ -202,7 +202,7 @@ def test_what_is_asked_for_is_taken_and_told() -> None:
         epsilon=1.0, delta=1e-6, algorithm="noisy-gd", passes=9, gradient_clip=0.3, step_size=2.0, regularization=0.1
     )
     certificate = plan_certificate(asked, rows=100, dims=3, classes=2)
-    event = noisy_gd._get_noisy_gradients(certificate)
+    event = noisy_gd._require_noisy_gradients(certificate)
     assert (event.scans, event.clip, event.step, event.problem.regularization) == (9, 0.3, 2.0, 0.1)
     algorithm = ALGORITHMS["noisy-gd"]
     told = dict(algorithm.describe_choices(certificate, asked))
@@ -215,5 +215,5 @@ def test_what_is_asked_for_is_taken_and_told() -> None:
 
 def test_steps_are_larger_for_a_larger_budget() -> None:
     problem = Problem(loss=Logistic(), dims=50, rows=10**5)
-    large, small = (choose_step_size(problem, Budget(epsilon, 1e-9), clip=0.4, scans=40) for epsilon in (1.0, 0.1))
+    large, small = (choose_descent_step(problem, Budget(epsilon, 1e-9), clip=0.4, scans=40) for epsilon in (1.0, 0.1))
     assert large > small

@@ -71,6 +71,7 @@ class Objective(Algorithm):
         return budget is not None and super().fits_auto(settings, loss, budget)
 
     def plan(self, settings: Settings, problem: Problem, budget: Budget | None) -> Training:
+        """Plan objective perturbation: its regularization and noise."""
         chosen = settings.regularization
         if chosen is None:
             chosen = choose_regularization(problem, budget)
@@ -81,7 +82,12 @@ class Objective(Algorithm):
         return make_objective_perturbation(problem, budget)
 
     def run(self, prepared: PreparedRows, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
-        from boltdp.algorithms._newton import MAX_NUMBERS, minimise, run_solvers  # only here: SciPy comes with it
+        """Minimise the perturbed objective of each model of all jobs, and return the weights of each job."""
+        from boltdp.algorithms._newton import (  # only here: SciPy comes with it
+            MAX_NUMBERS,
+            make_objective_solver,
+            run_solvers,
+        )
 
         # How many scans it takes depends on the rows: only the beginning and the end are reported.
         stage = context.start_stage("minimising", prepared.rows)
@@ -89,7 +95,7 @@ class Objective(Algorithm):
         problem = jobs[0].certificate.problem
         together = min(MAX_AT_ONCE, max(1, MAX_NUMBERS // (problem.loss.vector_count * problem.dims**2)))
         solvers = (
-            minimise(
+            make_objective_solver(
                 job.certificate.problem,
                 linear,
                 noise=job.certificate.training_noise,

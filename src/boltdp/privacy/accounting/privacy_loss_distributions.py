@@ -246,9 +246,7 @@ def find_smallest_deviation(profile: Callable[[float], Profile], *, updates: int
 def _discretise_update(
     profile: Profile, *, updates: int, epsilon: float, allowed: float
 ) -> PrivacyLossDistribution | None:
-    """Return the privacy loss distribution of one of several updates, on a grid, from its convex privacy profile.
-
-    Its own profile is at least the given one. Return None if the losses are too large for the grid.
+    """Return the loss distribution of one update, on a grid, from its privacy profile; None if losses are too large.
 
     Proof: noisy_sgd.md 5
     """

@@ -136,9 +136,9 @@ class Spent:
         Proof: composition.md 1, 3, 4
         """
         _, composed = DELTA_SHARES[self.rule]
-        return self.has_sums_within(budget) or (self.composed is not None and self.composed <= composed * budget.delta)
+        return self.sums_fit(budget) or (self.composed is not None and self.composed <= composed * budget.delta)
 
-    def has_sums_within(self, budget: Budget) -> bool:
+    def sums_fit(self, budget: Budget) -> bool:
         """Return whether the sums of the claimed epsilons and deltas are within their share of a budget."""
         most, (share, _) = 1.0 + SUM_TOLERANCE, DELTA_SHARES[self.rule]
         return self.epsilon <= budget.epsilon * most and self.delta <= share * budget.delta * most
@@ -154,7 +154,7 @@ class Spent:
     def describe_cost(self, budget: Budget) -> str:
         """Describe in words what the releases cost together, by sums or by composition."""
         by = "1 release" if self.releases == 1 else f"{self.releases} releases"
-        if self.composed is not None and not self.has_sums_within(budget):
+        if self.composed is not None and not self.sums_fit(budget):
             return f"{by} spent delta {self.composed:.3g} at epsilon {budget.epsilon:g}, by {self.rule} composition"
         delta = f" and delta {self.delta:.3g} of {budget.delta:g}" if budget.delta or self.delta else ""
         return f"{by} spent epsilon {self.epsilon:.6g}{delta}, by basic composition"
@@ -179,15 +179,12 @@ def compose_charges(charges: Sequence[Charge], budget: Budget, *, rule: Rule, wh
     """
     spent = _compose_costs(charges, budget, rule=rule, whole_curves=whole_curves)
     if spent.composed is None:
-        return replace(
-            spent, remaining=max(0.0, budget.epsilon - spent.epsilon) if spent.has_sums_within(budget) else 0.0
-        )
+        return replace(spent, remaining=max(0.0, budget.epsilon - spent.epsilon) if spent.sums_fit(budget) else 0.0)
 
     def exceeds(step: int) -> bool:
         more = Budget(budget.epsilon * step / EPSILON_STEPS)
-        return not _compose_costs([*charges, Release(more, PureRelease(more.epsilon))], budget, rule=rule).is_within(
-            budget
-        )
+        larger = _compose_costs([*charges, Release(more, PureRelease(more.epsilon))], budget, rule=rule)
+        return not larger.is_within(budget)
 
     steps = bisect_integers(exceeds, 0, EPSILON_STEPS + 1) - 1
     return replace(spent, remaining=budget.epsilon * steps / EPSILON_STEPS)
@@ -206,7 +203,7 @@ def _compose_costs(charges: Sequence[Charge], budget: Budget, *, rule: Rule, who
         rule=rule,
         not_private=sum(bool(charge.reasons) for charge in charges),
     )
-    if rule == "basic" or not budget.delta or not claimed or (sums.has_sums_within(budget) and not whole_curves):
+    if rule == "basic" or not budget.delta or not claimed or (sums.sums_fit(budget) and not whole_curves):
         return sums
     if rule == "curves":
         return replace(sums, composed=bound_delta_of_charges(claimed, budget))

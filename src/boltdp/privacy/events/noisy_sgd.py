@@ -148,9 +148,7 @@ def calibrate_sampled_updates(recipe: Recipe, budget: Budget, sampling: Sampling
     """
     _require_delta(ALGORITHMS[sampling], budget)
     reach, rate = _get_unit_and_rate(recipe, sampling)
-    return Mechanism(
-        "gaussian", reach * _find_noise_multiplier(sampling, rate, recipe.updates, budget), recipe.dimensions
-    )
+    return Mechanism("gaussian", reach * _find_multiplier(sampling, rate, recipe.updates, budget), recipe.dimensions)
 
 
 calibrate_bst14 = partial(calibrate_sampled_updates, sampling="fixed size")
@@ -184,6 +182,6 @@ def _require_delta(algorithm: str, budget: Budget) -> None:
 
 # Cached: planning computes it twice, verification once more, and a comparison for every repeat.
 @lru_cache(maxsize=1024)
-def _find_noise_multiplier(sampling: Sampling, rate: float, updates: int, budget: Budget) -> float:
+def _find_multiplier(sampling: Sampling, rate: float, updates: int, budget: Budget) -> float:
     """Return the smallest noise multiplier with which all sampled updates compose to the budget."""
     return find_smallest_deviation(partial(PROFILES[sampling], rate=rate), updates=updates, budget=budget)

@@ -55,11 +55,8 @@ class OutputPerturbation(Training):
     @property
     def sensitivity(self) -> Sensitivity:
         """The sensitivity that the noise was calibrated to."""
-        return (
-            compute_sgd_sensitivity(self.problem)
-            if self.analysis == "proved"
-            else compute_published_sensitivity(self.problem)
-        )
+        compute = compute_sgd_sensitivity if self.analysis == "proved" else compute_published_sensitivity
+        return compute(self.problem)
 
     @property
     def derived(self) -> dict[str, Any]:
