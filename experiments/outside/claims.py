@@ -86,7 +86,7 @@ def draw_training(settings: Settings, *, rows: int) -> Draw:
     certificate = plan_certificate(settings, rows=rows, dims=1, classes=2)
     event, budget = certificate.training, certificate.budget
     assert budget is not None
-    datasets = make_opposed_pair(event.problem).datasets(event.problem)
+    datasets = make_opposed_pair(event.problem).make_datasets(event.problem)
 
     def draw(which: int, count: int) -> Doubles:
         found: list[Doubles] = []

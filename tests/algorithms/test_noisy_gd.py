@@ -12,7 +12,7 @@ from boltdp import Model
 from boltdp._array_types import Doubles
 from boltdp.algorithms import ALGORITHMS, Job, choose_algorithm, noisy_gd
 from boltdp.algorithms.noisy_gd import choose_descent_step
-from boltdp.audit.statistical_tests import rate_bounds
+from boltdp.audit.statistical_tests import bound_rate
 from boltdp.engines import open_source
 from boltdp.engines.local_store import LocalRows, store_rows
 from boltdp.errors import ParameterError
@@ -135,8 +135,8 @@ def violation(first: Doubles, second: Doubles) -> float:
     gains = [(first[:half] > cut).mean() - np.e * (second[:half] > cut).mean() for cut in cuts]
     cut = cuts[int(np.argmax(gains))]
     hits, false = int((first[half:] > cut).sum()), int((second[half:] > cut).sum())
-    low, _ = rate_bounds(hits, half, mistake=0.0005)
-    _, high = rate_bounds(false, half, mistake=0.0005)
+    low, _ = bound_rate(hits, half, mistake=0.0005)
+    _, high = bound_rate(false, half, mistake=0.0005)
     return float(low - np.e * high - 0.01)
 
 

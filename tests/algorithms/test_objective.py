@@ -21,7 +21,7 @@ from boltdp._files.sealed import add_digest
 from boltdp.algorithms import ALGORITHMS, Job, _newton, objective
 from boltdp.algorithms._newton import Solver, _Curvature, choose_sample_share, make_objective_solver, run_solvers
 from boltdp.algorithms._sgd import PASSES
-from boltdp.audit.statistical_tests import rate_bounds
+from boltdp.audit.statistical_tests import bound_rate
 from boltdp.cli import main
 from boltdp.engines import open_source
 from boltdp.engines.local_store import LocalRows, store_rows
@@ -484,8 +484,8 @@ def epsilon_found(certificate: Certificate, *, delta: float, trainings: int) -> 
 
     def bounds(cut: float, part: slice) -> float:
         hits, alarms = (int(np.sum(found[part] > cut)) for found in (first, second))
-        low, _ = rate_bounds(hits, half, mistake=1 - CONFIDENCE)
-        _, high = rate_bounds(alarms, half, mistake=1 - CONFIDENCE)
+        low, _ = bound_rate(hits, half, mistake=1 - CONFIDENCE)
+        _, high = bound_rate(alarms, half, mistake=1 - CONFIDENCE)
         return math.log(max(low - delta, 1e-9) / high)
 
     best = max(np.quantile(first[:half], np.linspace(0.05, 0.95, 19)), key=lambda cut: bounds(cut, slice(half)))

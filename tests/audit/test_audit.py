@@ -21,12 +21,12 @@ from boltdp.algorithms import noisy_gd
 from boltdp.algorithms._base import Job
 from boltdp.algorithms.bolton import BoltOn
 from boltdp.audit import audit
-from boltdp.audit.black_box import BlackBox, black_box
-from boltdp.audit.exact_loss import ExactLoss, exact_loss
+from boltdp.audit.black_box import BlackBox, run_black_box
+from boltdp.audit.exact_loss import ExactLoss, compute_exact_loss
 from boltdp.audit.neighbouring_tables import generate_pairs
 from boltdp.audit.replay_on_neighbours import Replay, replay_pairs
 from boltdp.audit.report import ROWS_PER_COUNTED
-from boltdp.audit.statistical_tests import gamma_cdf, rate_bounds, rejects_isotropic
+from boltdp.audit.statistical_tests import bound_rate, gamma_cdf, rejects_isotropic
 from boltdp.audit.subject import Subject, make_subject
 from boltdp.cli import main
 from boltdp.engines import open_source
@@ -87,7 +87,7 @@ def replay_of(made: Subject, *, count: int = 24, changed: int = 1) -> Replay:
 
 
 def faults(replay: Replay) -> list[str]:
-    return [fault for one in replay.stages for fault in one.faults(mistake=1e-5)]
+    return [fault for one in replay.stages for fault in one.list_faults(mistake=1e-5)]
 
 
 def of_persons(schema: Schema, rows: int) -> Schema:
@@ -95,14 +95,14 @@ def of_persons(schema: Schema, rows: int) -> Schema:
 
 
 def loss_of(settings: Settings, schema: Schema = SCHEMA, *, rows: int = 100_000) -> ExactLoss:
-    found = exact_loss(audited(settings, schema, rows=rows).stages[-1], None, random=np.random.default_rng(1))
+    found = compute_exact_loss(audited(settings, schema, rows=rows).stages[-1], None, random=np.random.default_rng(1))
     assert found is not None
     return found
 
 
 def attack_on(settings: Settings, schema: Schema = SCHEMA, *, trials: int, rows: int = 100_000) -> BlackBox:
     stage = audited(settings, schema, rows=rows).stages[-1]
-    return black_box(stage, trials=trials, random=np.random.default_rng(1), done=lambda *_: None)
+    return run_black_box(stage, trials=trials, random=np.random.default_rng(1), done=lambda *_: None)
 
 
 # ---- what is sound ----------------------------------------------------------------------------------------------
@@ -389,7 +389,7 @@ def test_random_bits_that_are_used_twice_within_a_draw_are_caught(name: str, mon
 @pytest.mark.parametrize("name", ["auto", "noisy-gd, centred"])
 def test_random_bits_that_are_used_for_two_releases_are_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made, draws = audited(SOUND[name]), [0]
-    assert (replay_of(made, count=6).repeated, replay_of(made, count=6).reused) == (0, 0)
+    assert (replay_of(made, count=6).repeated_draws, replay_of(made, count=6).reused_words) == (0, 0)
 
     def every_second(read: RandomBytes) -> RandomBytes:
         draws[0] += 1
@@ -399,7 +399,7 @@ def test_random_bits_that_are_used_for_two_releases_are_caught(name: str, monkey
     with monkeypatch.context() as planted:
         noise_with(every_second, planted)
         found = replay_of(made, count=6)
-        assert found.repeated > 0
+        assert found.repeated_draws > 0
     kept: list[bytes] = []
 
     def keep(read: RandomBytes) -> RandomBytes:
@@ -407,7 +407,7 @@ def test_random_bits_that_are_used_for_two_releases_are_caught(name: str, monkey
         return lambda count: kept[0][:count]
 
     noise_with(keep, monkeypatch)
-    assert replay_of(made, count=6).reused > 0
+    assert replay_of(made, count=6).reused_words > 0
 
 
 def test_a_report_tells_that_random_bits_were_used_twice(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -559,7 +559,7 @@ def test_an_unknown_loss_is_refused(name: str, loss: Loss) -> None:
 
 @pytest.mark.parametrize(("hits", "trials"), [(0, 50), (1, 50), (25, 50), (50, 50), (300, 40_000), (39_000, 40_000)])
 def test_bounds_of_rates_are_those_of_scipy(hits: int, trials: int) -> None:
-    low, high = rate_bounds(hits, trials, mistake=0.0005)
+    low, high = bound_rate(hits, trials, mistake=0.0005)
     assert low == pytest.approx(stats.beta.ppf(0.0005, hits, trials - hits + 1) if hits else 0.0, rel=1e-6)
     assert high == pytest.approx(stats.beta.ppf(0.9995, hits + 1, trials - hits) if hits < trials else 1.0, rel=1e-6)
 

@@ -11,7 +11,7 @@ from experiments.outside.faults import FAULTS
 from experiments.outside.recorder import TRAININGS, audit_training
 from experiments.outside.testers import TESTERS, Tester, bound_delta
 
-from boltdp.audit.statistical_tests import exact_delta
+from boltdp.audit.statistical_tests import compute_exact_delta
 from boltdp.privacy import release_with_noise
 from boltdp.privacy.mechanisms import Mechanism
 
@@ -35,7 +35,7 @@ def test_a_tester_proves_at_most_the_true_delta(tester: Tester, apart: float) ->
     first, second = made.standard_normal((20_000, 2)), made.standard_normal((20_000, 2))
     second[:, 0] += apart
     bound = bound_delta(tester, first, second, epsilon=0.5, mistake=1e-3)
-    assert bound <= exact_delta(Mechanism("gaussian", 1.0, 2), 0.5, distance=apart)
+    assert bound <= compute_exact_delta(Mechanism("gaussian", 1.0, 2), 0.5, distance=apart)
     if apart == 6.0:
         assert bound > 0.1
     if apart == 2.0 and tester is TESTERS["hockey stick"]:

@@ -290,8 +290,8 @@ def test_counts_of_errors_change_by_g_and_no_more() -> None:
 class People(Neighbours):
     """Two datasets that differ in several rows: `row` and `other` are tuples of rows."""
 
-    def derivatives(self, row: Any, weights: Array) -> tuple[Array, Array]:
-        found = [super(People, self).derivatives(one, weights) for one in row]
+    def compute_derivatives(self, row: Any, weights: Array) -> tuple[Array, Array]:
+        found = [super(People, self).compute_derivatives(one, weights) for one in row]
         slopes, bends = zip(*found, strict=True)
         return np.sum(slopes, axis=0), np.sum(bends, axis=0)
 
@@ -315,7 +315,7 @@ def test_the_true_loss_of_a_person_never_exceeds_epsilon(g: int, strength: float
     noise = Mechanism("spherical", calibrate_spherical_term(case.plan, Budget(1.0)), 2)
     places, _ = quadrature(noise, nodes_for(case.plan))
     for one in (case, case.swapped, people(case.plan, case.row, case.other[:1], pull=case.pull)):
-        assert one.losses_of_noise(noise, places).max() <= 1.0
+        assert one.compute_losses_of_noise(noise, places).max() <= 1.0
     assert bound_minimiser_delta(case.plan, noise, 1.0) == 0.0
 
 
@@ -340,7 +340,7 @@ def test_noise_for_one_row_or_a_little_less_for_g_is_broken_by_g_rows(g: int) ->
     for plan, part in ((case.plan, 0.98), (row, 1.0)):
         pure = Mechanism("spherical", part * calibrate_spherical_term(plan, Budget(1.0)), 2)
         places, _ = quadrature(pure, nodes_for(plan))
-        assert case.losses_of_noise(pure, places).max() > 1.0
+        assert case.compute_losses_of_noise(pure, places).max() > 1.0
     for kind, scale in SCALES.items():
         for plan, part in ((case.plan, 0.97), (row, 1.0)):
             noise = Mechanism(kind, part * scale(plan, Budget(1.0, 1e-3)), 2)

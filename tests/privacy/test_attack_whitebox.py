@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from boltdp.audit.statistical_tests import rate_bounds
+from boltdp.audit.statistical_tests import bound_rate
 from boltdp.engines.base import PreparedRows
 from boltdp.engines.in_memory import ArrayEngine
 from boltdp.losses import HuberSVM
@@ -65,8 +65,8 @@ def caught(ours: Sample, theirs: Sample, budget: Budget) -> bool:
     _, sign, cut = max(gains)
     hits, misses = (int(np.count_nonzero(sign * sample[half:] > sign * cut)) for sample in (ours, theirs))
     count = len(ours) - half
-    least, _ = rate_bounds(hits, count, mistake=MISTAKE / 2)
-    _, most = rate_bounds(misses, count, mistake=MISTAKE / 2)
+    least, _ = bound_rate(hits, count, mistake=MISTAKE / 2)
+    _, most = bound_rate(misses, count, mistake=MISTAKE / 2)
     return bool(least > growth * most + budget.delta)
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scipy import optimize, special, stats
 
 from boltdp.audit import objective_density
-from boltdp.audit.objective_density import log_ratio
+from boltdp.audit.objective_density import compute_log_ratio
 from boltdp.losses import Logistic, Loss, MarginLogistic, Multinomial, Simplex, contrast_basis
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.objective_corners import (
@@ -65,7 +65,7 @@ class Neighbours(objective_density.Neighbours):
         """Integrated over q."""
         places, masses = quadrature(mechanism, nodes)
         assert masses.sum() == pytest.approx(1.0, abs=1e-6)
-        return float(masses @ -np.expm1(np.minimum(epsilon - self.losses_of_noise(mechanism, places), 0)))
+        return float(masses @ -np.expm1(np.minimum(epsilon - self.compute_losses_of_noise(mechanism, places), 0)))
 
     @property
     def swapped(self) -> Self:
@@ -180,7 +180,7 @@ def test_the_quadrature_knows_what_a_fixed_move_spends(dims: int, kind: Kind, ep
 
     def spent(length: float) -> float:
         move = np.broadcast_to(length * np.eye(dims)[0], places.shape)
-        return float(masses @ -np.expm1(np.minimum(epsilon - log_ratio(noise, places, move), 0)))
+        return float(masses @ -np.expm1(np.minimum(epsilon - compute_log_ratio(noise, places, move), 0)))
 
     exact = noise.delta(epsilon, sensitivity=2.0)
     short = noise.delta(epsilon, sensitivity=2.0 * math.cos(LEAN))
@@ -195,7 +195,7 @@ def test_the_true_loss_never_exceeds_epsilon(name: str, strength: float, epsilon
     noise = Mechanism("spherical", calibrate_spherical_term(case.plan, Budget(epsilon)), case.plan.dimensions)
     for one in (case, case.swapped):
         places, _ = quadrature(noise, nodes_for(case.plan))
-        assert one.losses_of_noise(noise, places).max() <= epsilon
+        assert one.compute_losses_of_noise(noise, places).max() <= epsilon
     assert bound_minimiser_delta(case.plan, noise, epsilon) == 0.0
 
 
@@ -221,7 +221,7 @@ def test_two_percent_less_noise_would_break_the_budget(dims: int) -> None:
     case = dict(worst_cases(8.0))[f"logistic, {dims}, far"]
     pure = Mechanism("spherical", 0.98 * calibrate_spherical_term(case.plan, Budget(1.0)), dims)
     places, _ = quadrature(pure, nodes_for(case.plan))
-    assert case.losses_of_noise(pure, places).max() > 1.0
+    assert case.compute_losses_of_noise(pure, places).max() > 1.0
     for kind, scale in SCALES.items():
         noise = Mechanism(kind, 0.98 * scale(case.plan, Budget(1.0, 1e-3)), dims)
         assert case.delta(noise, 1.0, nodes=nodes_for(case.plan)) > 1e-3
@@ -231,7 +231,7 @@ def test_less_noise_would_break_the_budget_of_three_classes() -> None:
     case = dict(worst_cases(100.0))["three classes, 2, one"]
     pure = Mechanism("spherical", 0.98 * calibrate_spherical_term(case.plan, Budget(1.0)), 4)
     places, _ = quadrature(pure, 16)
-    assert case.losses_of_noise(pure, places).max() > 1.0
+    assert case.compute_losses_of_noise(pure, places).max() > 1.0
     for kind, scale in SCALES.items():
         noise = Mechanism(kind, 0.8 * scale(case.plan, Budget(1.0, 1e-2)), 4)
         assert case.delta(noise, 1.0, nodes=16) > 1e-2
@@ -291,10 +291,12 @@ def test_an_optimiser_finds_no_larger_loss(classes: int, strength: float) -> Non
     def found_loss(settings: Array) -> float:
         one, two = leaning(0.02, 2)
         case, weights = Neighbours(plan, (1, one), (1, two)), np.tile([1.0, 600.0], classes - 1) * settings[None]
-        (gradient, hessian), (others, other) = (case.derivatives(row, weights) for row in (case.row, case.other))
-        _, bend = case.shared_derivatives(weights)
+        (gradient, hessian), (others, other) = (
+            case.compute_derivatives(row, weights) for row in (case.row, case.other)
+        )
+        _, bend = case.compute_shared_derivatives(weights)
         # q along v, and far away, is the worst.
-        moved = log_ratio(noise, 1e4 * (gradient - others), gradient - others)
+        moved = compute_log_ratio(noise, 1e4 * (gradient - others), gradient - others)
         volumes = np.linalg.slogdet(bend + hessian)[1] - np.linalg.slogdet(bend + other)[1]
         return float((moved + volumes)[0])
 
@@ -396,7 +398,7 @@ def test_corners_spend_at_least_what_the_worst_slopes_do(strength: float, tilt: 
         for other in grid:
             move = np.broadcast_to(np.array([wrong + other, 0.0]), places.shape)
             added = float(volume(simplex, strength, np.array([1 - wrong, wrong])))
-            worst = np.maximum(worst, log_ratio(noise, places, move) + added)
+            worst = np.maximum(worst, compute_log_ratio(noise, places, move) + added)
     least = float(masses @ -np.expm1(np.minimum(epsilon - worst, 0)))
     claimed = float(sum_corner_deltas(simplex, (1, strength), noise, epsilon, tilt))
     assert least <= claimed
@@ -568,7 +570,7 @@ def test_no_margin_makes_neighbours_that_spend_more_at_any_epsilon(kind: Kind, m
         for pull in ((0.0,), (-20.0 * strength,)):
             attack = Neighbours(plan, (1, np.ones(1)), other, pull=pull)
             for one in (attack, attack.swapped):
-                losses = one.losses_of_noise(mechanism, places[:, None])
+                losses = one.compute_losses_of_noise(mechanism, places[:, None])
                 for epsilon in (0.05, 0.5, 0.9, 1.0, 1.1, 2.0, 5.0):
                     true = float(masses @ -np.expm1(np.minimum(epsilon - losses, 0)))
                     assert true <= bound_minimiser_delta(plan, mechanism, epsilon) * (1 + 2e-3) + 1e-12

@@ -31,7 +31,7 @@ MIN_DELTA = 1e-12
 Points: TypeAlias = Sequence[tuple[float, float]]
 
 
-def draw(report: Report, path: str | Path) -> None:
+def draw_report(report: Report, path: str | Path) -> None:
     """Save a picture of the claimed and the measured privacy of an audit report."""
     count = len(report.exact) + len(report.black_boxes)
     if not count:
@@ -45,6 +45,7 @@ def draw(report: Report, path: str | Path) -> None:
 
 
 def _plot_profile(axes: Any, exact: ExactLoss) -> None:
+    """Plot the claimed privacy profile and the one found on the worst rows, by matplotlib."""
     claimed, found = _list_points(exact)
     axes.plot(*zip(*claimed, strict=True), color="black", linestyle="--", label="claimed, at most", zorder=3)
     if found:
@@ -57,6 +58,7 @@ def _plot_profile(axes: Any, exact: ExactLoss) -> None:
 
 
 def _plot_trade_off(axes: Any, box: BlackBox) -> None:
+    """Plot the true against the false positive rates of an attack, claimed and found, by matplotlib."""
     draw_diagonal(axes)
     axes.plot(*zip(*box.claimed, strict=True), color="black", linestyle="--", label="claimed, at most", zorder=3)
     axes.plot(*zip(*box.rates, strict=True), color=BLUE, linewidth=1.8, label=f"{box.trials:,} trainings on each")
@@ -76,7 +78,7 @@ def _describe_proved(box: BlackBox) -> str:
     return f"epsilon = {box.epsilon[0]:.3g} proved at {CONFIDENCES[0]:.0%}"
 
 
-def page(report: Report, *, planned: bool = False) -> str:
+def write_report_page(report: Report, *, planned: bool = False) -> str:
     """Return an audit report as an HTML page, with its findings and charts."""
     kind = "guarantee none" if report.broken else "guarantee"
     lines = "".join(

@@ -29,7 +29,7 @@ from boltdp._array_types import Doubles
 from boltdp.algorithms import get_algorithm
 from boltdp.audit.neighbouring_tables import ORDER, Pair
 from boltdp.audit.statistical_tests import gamma_cdf, normal_cdf, rejects_distribution, rejects_isotropic
-from boltdp.audit.subject import Stage, Subject
+from boltdp.audit.subject import AuditedRelease, Subject
 from boltdp.privacy import release_with_noise
 from boltdp.privacy.events.event import Training
 from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation
@@ -64,6 +64,7 @@ class Draw:
 
     @property
     def scaled_noise(self) -> Doubles:
+        """The noise that was added, in units of its scale."""
         return (self.released - self.vector) / self.noise.scale
 
 
@@ -71,7 +72,7 @@ class Draw:
 class Limit:
     """One kind of release of a stage, with its noise and its claimed sensitivity."""
 
-    stage: Stage
+    stage: AuditedRelease
     name: str
     noise: Mechanism
     sensitivity: float
@@ -79,7 +80,7 @@ class Limit:
 
     @property
     def draws(self) -> int:
-        """The number of draws in each training of all models."""
+        """The number of draws of noise in each training of all models."""
         return self.scans * self.stage.model_count
 
     @property
@@ -87,7 +88,7 @@ class Limit:
         return "one row" if self.stage.event.person_rows is None else "one person"
 
 
-def list_limits(stage: Stage) -> list[Limit]:
+def list_limits(stage: AuditedRelease) -> list[Limit]:
     """List the vectors that get noise, with the claimed sensitivities; none where the kernel draws the noise."""
     event = stage.event
     if isinstance(event, Training):
@@ -111,7 +112,7 @@ class ReplayedRelease:
         """Whether noise was drawn more or less often than stated."""
         return len(self.noises) != self.pairs * self.limit.draws
 
-    def faults(self, *, mistake: float) -> list[str]:
+    def list_faults(self, *, mistake: float) -> list[str]:
         """List what contradicts the claim, in words; `mistake` is the probability that a test rejects correct noise."""
         noise, found = self.limit.noise, []
         if self.ratio > 1.0 + ROUNDING:
@@ -150,13 +151,13 @@ class Replay:
     missing: int = 0  #: words that draws should have read and have not: at least one for each dimension
 
     @property
-    def reused(self) -> int:
+    def reused_words(self) -> int:
         """The number of words of random bits that were used again, for the same draw or another."""
         words = np.concatenate([np.empty(0, np.uint64), *self.words])
         return self.missing + len(words) - len(np.unique(words))
 
     @property
-    def repeated(self) -> int:
+    def repeated_draws(self) -> int:
         """The number of draws with the noise of another draw, of the same release or another, up to its scale."""
         by_dimensions: dict[int, list[Doubles]] = {}
         for one in self.stages:
@@ -165,7 +166,7 @@ class Replay:
 
 
 def count_repeated(drawn: Doubles) -> int:
-    """Return how many draws are equal to an earlier one; 0 in one dimension, where a few are equal by chance."""
+    """Count the draws of noise equal to an earlier one; 0 in one dimension, where a few are equal by chance."""
     return 0 if drawn.shape[1] == 1 else len(drawn) - len(np.unique(drawn.round(8), axis=0))
 
 
@@ -190,6 +191,7 @@ def _sample_noise(noise: Mechanism) -> Doubles:
 
 
 def _compare_runs(subject: Subject, pair: Pair, found: Replay, by_noise: dict[Mechanism, ReplayedRelease]) -> None:
+    """Train on both neighbouring tables, and add the differences between their releases to `found`."""
     one, other = pair.make_tables(subject.schema, subject.rows)
     first = _record_run(subject, one)
     second = _repeat_run(subject, other, first)
@@ -216,6 +218,8 @@ def _compare_runs(subject: Subject, pair: Pair, found: Replay, by_noise: dict[Me
 
 @dataclass(frozen=True)
 class _Run:
+    """What was released in one training of a replay."""
+
     draws: list[Draw]
     model: str  #: all that it shows
     gradients: Sequence[Doubles] = ()  #: of objective perturbation: the sum over all rows at the weights

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from boltdp.audit.black_box import CONFIDENCES, BlackBox, black_box
-from boltdp.audit.exact_loss import ExactLoss, exact_loss
+from boltdp.audit.black_box import CONFIDENCES, BlackBox, run_black_box
+from boltdp.audit.exact_loss import ExactLoss, compute_exact_loss
 from boltdp.audit.neighbouring_tables import generate_pairs
 from boltdp.audit.replay_on_neighbours import Replay, list_limits, replay_pairs
 from boltdp.audit.subject import Subject, make_subject
@@ -58,7 +58,7 @@ class Report:
         replay = self.replay
         lines = []
         for one in replay.stages:
-            faults = one.faults(mistake=MISTAKE / len(replay.stages))
+            faults = one.list_faults(mistake=MISTAKE / len(replay.stages))
             far = f"{one.limit.privacy_unit} moves it {one.ratio:.3f} sensitivities, {one.pairs} neighbours"
             what = f"{one.limit.stage.name}: {one.limit.name}"
             lines.append(Finding("replay", what, "at most 1", "; ".join(faults) or far, bool(faults)))
@@ -129,14 +129,14 @@ class Report:
                     "largest_ratio": one.ratio,
                     "neighbours": one.pairs,
                     "worst": str(one.worst),
-                    "faults": one.faults(mistake=MISTAKE / len(self.replay.stages)),
+                    "faults": one.list_faults(mistake=MISTAKE / len(self.replay.stages)),
                 }
                 for one in self.replay.stages
             ],
             "leaks": self.replay.leaks,
             "unstated_releases": self.replay.unstated,
-            "reused_random_words": self.replay.reused,
-            "repeated_draws": self.replay.repeated,
+            "reused_random_words": self.replay.reused_words,
+            "repeated_draws": self.replay.repeated_draws,
             "exact_loss": [
                 {
                     "stage": one.stage.name,
@@ -171,11 +171,11 @@ class Report:
 
 
 def _judge_random_bits(replay: Replay) -> tuple[str, bool]:
-    """Return what is said of the random bits of all draws, and whether they break the claim."""
-    if replay.repeated:
-        return f"{replay.repeated:,} draws have the noise of another", True
-    if replay.reused:
-        return f"{replay.reused:,} words of 64 bits were used again", True
+    """Return the finding about the random bits of all draws of noise, and whether it breaks the claim."""
+    if replay.repeated_draws:
+        return f"{replay.repeated_draws:,} draws have the noise of another", True
+    if replay.reused_words:
+        return f"{replay.reused_words:,} words of 64 bits were used again", True
     return "used once", False
 
 
@@ -210,11 +210,11 @@ def audit(
         progress("exact loss", number, len(audited.stages))
         if stage.name in uneven:
             continue
-        found = exact_loss(stage, by_kind.get(stage.name), random=random)
+        found = compute_exact_loss(stage, by_kind.get(stage.name), random=random)
         if found is not None:
             exact.append(found)
     boxes = [
-        black_box(stage, trials=trials, random=random, done=partial(progress, "black box"))
+        run_black_box(stage, trials=trials, random=random, done=partial(progress, "black box"))
         for stage in audited.stages
         if isinstance(stage.event, Training)
     ]

@@ -33,7 +33,7 @@ AuditedEvent: TypeAlias = NoisyMoments | Training
 
 
 @dataclass(frozen=True)
-class Stage:
+class AuditedRelease:
     """One release, or several identical ones, and its share of the budget."""
 
     event: AuditedEvent
@@ -51,8 +51,8 @@ class Subject:
 
     schema: Schema  #: with at most MAX_FEATURES features
     certificate: Certificate
-    replayed_stages: tuple[Stage, ...]  #: the stages of this certificate
-    stages: tuple[Stage, ...]  #: the stages of the audited certificate, with its number of rows
+    replayed_stages: tuple[AuditedRelease, ...]  #: the stages of this certificate
+    stages: tuple[AuditedRelease, ...]  #: the stages of the audited certificate, with its number of rows
     left_out: tuple[str, ...]  #: the parts of the audited certificate that are not audited
 
     @property
@@ -74,7 +74,7 @@ def make_subject(schema: Schema, certificate: Certificate) -> Subject:
     schema = reduce_schema(replace(schema, spent=None), MAX_FEATURES)
     whole = _filter_event(certificate.spent, budget, left_out, replayed=None)
     few = _filter_event(certificate.spent, budget, [], replayed=schema)
-    stages, replayed = tuple(_list_stages(whole, budget)), tuple(_list_stages(few, budget))
+    stages, replayed = tuple(_list_audited_releases(whole, budget)), tuple(_list_audited_releases(few, budget))
     return Subject(schema, replace(certificate, spent=few), replayed, stages, tuple(left_out))
 
 
@@ -85,7 +85,7 @@ def _check_loss(loss: Loss) -> None:
 
 
 def _filter_event(event: Event, budget: Budget, left_out: list[str], *, replayed: Schema | None) -> Event:
-    """Return the event without the parts that the audit does not run; with a schema, as it is replayed with that."""
+    """Return the event without what the audit does not run, resized to the schema `replayed` if that is given."""
 
     def filter_part(part: BudgetedEvent) -> BudgetedEvent:
         share = part.budget or budget
@@ -128,15 +128,18 @@ def _resize_moments(event: NoisyMoments, budget: Budget, schema: Schema) -> Nois
     return few.calibrate_noise(budget, gaussian=event.noise is not None and event.noise.kind == "gaussian")
 
 
-def _list_stages(event: Event, budget: Budget) -> list[Stage]:
+def _list_audited_releases(event: Event, budget: Budget) -> list[AuditedRelease]:
+    """List the releases in a tree of events, each with its budget."""
     match event:
         case NonPrivate():
-            return _list_stages(event.spent, budget)
+            return _list_audited_releases(event.spent, budget)
         case Composition():
-            return [stage for part in event.parts for stage in _list_stages(part.event, part.budget or budget)]
+            return [
+                stage for part in event.parts for stage in _list_audited_releases(part.event, part.budget or budget)
+            ]
         case SelfComposition():
-            inner = _list_stages(event.part.event, event.part.budget or budget)
+            inner = _list_audited_releases(event.part.event, event.part.budget or budget)
             return [replace(stage, model_count=event.count) for stage in inner]
         case NoisyMoments() | Training():
-            return [Stage(event, budget)]
+            return [AuditedRelease(event, budget)]
     return []

@@ -57,7 +57,7 @@ def audit(
     search; the noise is the operating system's.
     """
     from boltdp.audit import audit as audit_claim
-    from boltdp.audit.html_report import draw, page
+    from boltdp.audit.html_report import draw_report, write_report_page
 
     if (model_path is None) == (rows is None):
         raise ParameterError("give either MODEL or --rows with the settings of a training")
@@ -81,9 +81,9 @@ def audit(
     with show_bar(unit="done") as bar:
         report = audit_claim(schema, certificate, trials=trials, seed=chosen["seed"] or 0, progress=bar)
     if html is not None:
-        write_text(html, page(report, planned=model_path is None))
+        write_text(html, write_report_page(report, planned=model_path is None))
     if picture is not None:
-        draw(report, picture)
+        draw_report(report, picture)
     if as_json:
         emit_json(report.to_dict())
     else:
