@@ -25,7 +25,7 @@ import numpy as np
 import boltdp
 from boltdp._array_types import Doubles
 from boltdp.audit.replay_on_neighbours import list_limits
-from boltdp.audit.subject import AuditedRelease
+from boltdp.audit.subject import Claim
 from boltdp.engines.in_memory import ArrayEngine
 from boltdp.model import Model
 from boltdp.privacy import release_with_noise
@@ -194,8 +194,8 @@ def traced(trace: Trace) -> Iterator[None]:
 def declare_sensitivities(certificate: Certificate) -> dict[Mechanism, float]:
     """Return the declared sensitivity of each mechanism of a training."""
     events = [certificate.training, certificate.moments]
-    stages = [AuditedRelease(event, Budget(1.0)) for event in events if event is not None]
-    return {limit.noise: limit.sensitivity for stage in stages for limit in list_limits(stage)}
+    claims = [Claim(event, Budget(1.0)) for event in events if event is not None]
+    return {limit.noise: limit.sensitivity for claim in claims for limit in list_limits(claim)}
 
 
 def compare(certificate: Certificate, first: Trace, second: Trace) -> tuple[list[str], float]:

@@ -87,7 +87,7 @@ def replay_of(made: Subject, *, count: int = 24, changed: int = 1) -> Replay:
 
 
 def faults(replay: Replay) -> list[str]:
-    return [fault for one in replay.stages for fault in one.list_faults(mistake=1e-5)]
+    return [fault for one in replay.releases for fault in one.list_faults(mistake=1e-5)]
 
 
 def of_persons(schema: Schema, rows: int) -> Schema:
@@ -95,14 +95,14 @@ def of_persons(schema: Schema, rows: int) -> Schema:
 
 
 def loss_of(settings: Settings, schema: Schema = SCHEMA, *, rows: int = 100_000) -> ExactLoss:
-    found = compute_exact_loss(audited(settings, schema, rows=rows).stages[-1], None, random=np.random.default_rng(1))
+    found = compute_exact_loss(audited(settings, schema, rows=rows).claims[-1], None, random=np.random.default_rng(1))
     assert found is not None
     return found
 
 
 def attack_on(settings: Settings, schema: Schema = SCHEMA, *, trials: int, rows: int = 100_000) -> BlackBox:
-    stage = audited(settings, schema, rows=rows).stages[-1]
-    return run_black_box(stage, trials=trials, random=np.random.default_rng(1), done=lambda *_: None)
+    claim = audited(settings, schema, rows=rows).claims[-1]
+    return run_black_box(claim, trials=trials, random=np.random.default_rng(1), done=lambda *_: None)
 
 
 # ---- what is sound ----------------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ def test_a_sound_training_stands_a_replay(settings: Settings, schema: Schema) ->
     found = replay_of(audited(settings, schema))
     assert (found.leaks, found.unstated) == (0, 0)
     assert faults(found) == []
-    assert all(0.2 < one.ratio <= 1 + 1e-9 for one in found.stages if one.limit.name != "weights")
+    assert all(0.2 < one.ratio <= 1 + 1e-9 for one in found.releases if one.limit.name != "weights")
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_a_sound_training_stands_a_replay(settings: Settings, schema: Schema) ->
 def test_the_exact_loss_is_at_most_what_is_claimed_and_most_of_it(settings: Settings, schema: Schema) -> None:
     found = loss_of(settings, schema)
     assert not found.broken
-    claimed = found.stage.budget
+    claimed = found.claim.budget
     assert 0.8 * claimed.epsilon <= found.epsilon <= claimed.epsilon * (1 + 1e-6)
     assert all(delta <= most * (1 + 1e-6) + 0.3 * (settings is SCANS) for _, most, delta in found.curve)
 
@@ -172,7 +172,7 @@ def test_a_strong_penalty_keeps_rows_from_being_wrong_by_far() -> None:
     """The noise is for slopes of 1, which the logistic loss has only far from zero: docs/audit.md."""
     strong = replace(WEIGHTED, class_weights=None, regularization=0.1)
     found = loss_of(strong)
-    assert 0.6 * found.stage.budget.epsilon <= found.epsilon <= 0.7 * found.stage.budget.epsilon
+    assert 0.6 * found.claim.budget.epsilon <= found.epsilon <= 0.7 * found.claim.budget.epsilon
 
 
 @pytest.mark.parametrize(
@@ -195,8 +195,8 @@ def test_a_black_box_proves_much_of_what_is_claimed_and_no_more(
 ) -> None:
     found = attack_on(settings, schema, trials=trials)
     assert not found.broken
-    assert found.epsilon[1] <= found.stage.budget.epsilon
-    assert least * found.stage.budget.epsilon <= found.epsilon[0]
+    assert found.epsilon[1] <= found.claim.budget.epsilon
+    assert least * found.claim.budget.epsilon <= found.epsilon[0]
     assert found.epsilon[1] <= found.epsilon[0]
 
 
@@ -214,7 +214,7 @@ def test_white_box_algorithms_are_attacked_as_black_boxes() -> None:
 def test_the_published_bound_for_batches_is_caught() -> None:
     found = replay_of(audited(PAPER, rows=2000))
     assert "times as far as the noise is for" in faults(found)[0]
-    assert found.stages[0].ratio > 10
+    assert found.releases[0].ratio > 10
     assert loss_of(PAPER).broken
     assert attack_on(PAPER, trials=2_000).broken
 
@@ -301,10 +301,10 @@ def test_a_short_last_batch_and_a_row_longer_than_1_are_caught(
     monkeypatch.setattr(BoltOn, "short", fault == "short", raising=False)
     monkeypatch.setattr(BoltOn, "guarded", True, raising=False)
     if fault == "long":
-        assert replay_of(made, count=32).stages[0].ratio <= 1 + 1e-9, "the same with the guard is sound"
+        assert replay_of(made, count=32).releases[0].ratio <= 1 + 1e-9, "the same with the guard is sound"
         monkeypatch.setattr(BoltOn, "guarded", False)
     found = replay_of(made, count=32)
-    assert found.stages[0].ratio > far
+    assert found.releases[0].ratio > far
     assert faults(found)
 
 
@@ -333,7 +333,7 @@ def test_noise_for_fewer_rows_than_a_person_has_is_caught(settings: Settings, mo
     found = loss_of(settings, of_persons(SCHEMA, 2))
     compute_sgd_sensitivity.cache_clear()
     assert found.broken
-    assert found.epsilon > 1.5 * found.stage.budget.epsilon
+    assert found.epsilon > 1.5 * found.claim.budget.epsilon
 
 
 def test_a_person_may_own_all_rows() -> None:
@@ -440,7 +440,7 @@ def test_noise_that_is_the_same_in_each_scan_is_caught(monkeypatch: pytest.Monke
 
 def test_noise_that_is_not_a_number_is_caught() -> None:
     found = replay_of(audited(SOUND["bolton"]), count=3)
-    found.stages[0].noises[0][0] = np.nan
+    found.releases[0].noises[0][0] = np.nan
     assert "the noise is not finite" in faults(found)
 
 

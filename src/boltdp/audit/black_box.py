@@ -19,7 +19,7 @@ from boltdp._array_types import Doubles
 from boltdp.audit.exact_loss import MAX_TRAINED, find_worst_outputs, make_neighbours
 from boltdp.audit.objective_density import compute_log_ratio, sample_noise
 from boltdp.audit.statistical_tests import bound_rate, compute_normal_quantile
-from boltdp.audit.subject import AuditedRelease
+from boltdp.audit.subject import Claim
 from boltdp.audit.worst_neighbours import OpposedPair, find_worst_pair, make_opposed_pair, run_training, shrink_training
 from boltdp.errors import ParameterError
 from boltdp.privacy.budget import Budget
@@ -48,9 +48,9 @@ THRESHOLDS = 99
 
 @dataclass(frozen=True)
 class BlackBox:
-    """The result of the attack on a stage."""
+    """The result of the attack on a claim."""
 
-    stage: AuditedRelease
+    claim: Claim
     trials: int  #: on each of the two datasets
     epsilon: tuple[float, ...]  #: the proved lower bound at each confidence level, at the claimed delta
     rates: tuple[tuple[float, float], ...]  #: false and true positive rates of all thresholds
@@ -61,14 +61,12 @@ class BlackBox:
     @property
     def broken(self) -> bool:
         """Whether the epsilon that is proved at the higher confidence exceeds the claimed one."""
-        return self.epsilon[-1] > self.stage.budget.epsilon * (1 + 1e-9)
+        return self.epsilon[-1] > self.claim.budget.epsilon * (1 + 1e-9)
 
 
-def run_black_box(
-    stage: AuditedRelease, *, trials: int | None, random: np.random.Generator, done: Progress
-) -> BlackBox:
+def run_black_box(claim: Claim, *, trials: int | None, random: np.random.Generator, done: Progress) -> BlackBox:
     """Attack one release by `trials` trainings on each of two neighbouring datasets; return the epsilon it proves."""
-    event = stage.event
+    event = claim.event
     if not isinstance(event, Training):
         raise ParameterError(f"an attack by trainings must be on a training, got {event.kind!r}")
     if trials is None:
@@ -76,22 +74,22 @@ def run_black_box(
     if trials < 100:
         raise ParameterError(f"trials must be at least 100, got {trials}")
     if isinstance(event, OutputPerturbation):
-        scores, threshold, pair, audited = _attack_output_perturbation(event, stage.budget, trials, random, done)
+        scores, threshold, pair, audited = _attack_output_perturbation(event, claim.budget, trials, random, done)
     elif isinstance(event, ObjectivePerturbation):
-        scores, threshold, pair, audited = _attack_objective_perturbation(event, stage.budget, trials, random, done)
+        scores, threshold, pair, audited = _attack_objective_perturbation(event, claim.budget, trials, random, done)
     else:
-        scores, threshold, pair, audited = _attack_other_training(event, stage.budget, trials, done)
+        scores, threshold, pair, audited = _attack_other_training(event, claim.budget, trials, done)
     gaussian = audited.mu is not None
     judged = scores
     if threshold is None:
         half = trials // 2
-        threshold = _choose_threshold([one[:half] for one in scores], stage, gaussian=gaussian)
+        threshold = _choose_threshold([one[:half] for one in scores], claim, gaussian=gaussian)
         judged = [one[half:] for one in scores]
-    epsilon = tuple(_prove_epsilon(judged, threshold, stage, gaussian=gaussian, confidence=one) for one in CONFIDENCES)
+    epsilon = tuple(_prove_epsilon(judged, threshold, claim, gaussian=gaussian, confidence=one) for one in CONFIDENCES)
     thresholds = np.quantile(np.concatenate(judged), np.linspace(0.0, 1.0, THRESHOLDS + 2))
     rates = tuple((float(np.mean(judged[1] > one)), float(np.mean(judged[0] > one))) for one in thresholds)
     point = float(np.mean(judged[1] > threshold)), float(np.mean(judged[0] > threshold))
-    return BlackBox(stage, trials, epsilon, rates, point, _compute_trade_off(audited, stage), str(pair))
+    return BlackBox(claim, trials, epsilon, rates, point, _compute_trade_off(audited, claim), str(pair))
 
 
 Progress = Callable[[int, int], None]  #: is called with the trainings done so far and all trainings
@@ -197,22 +195,20 @@ def _run_trainings(event: Training, budget: Budget, pair: OpposedPair, trials: i
     return released
 
 
-def _choose_threshold(scores: Scores, stage: AuditedRelease, *, gaussian: bool) -> float:
+def _choose_threshold(scores: Scores, claim: Claim, *, gaussian: bool) -> float:
     """Return the threshold that proves the largest epsilon on these scores."""
     thresholds = np.unique(np.quantile(np.concatenate(scores), np.linspace(0.005, 0.995, THRESHOLDS)))
     if gaussian:
         return float(np.median(np.concatenate(scores)))  # the best threshold for two close normal distributions
     return float(
-        max(thresholds, key=lambda one: _prove_epsilon(scores, one, stage, gaussian=False, confidence=CONFIDENCES[0]))
+        max(thresholds, key=lambda one: _prove_epsilon(scores, one, claim, gaussian=False, confidence=CONFIDENCES[0]))
     )
 
 
-def _prove_epsilon(
-    scores: Scores, threshold: float, stage: AuditedRelease, *, gaussian: bool, confidence: float
-) -> float:
+def _prove_epsilon(scores: Scores, threshold: float, claim: Claim, *, gaussian: bool, confidence: float) -> float:
     """Return the lower bound on epsilon that a threshold on the scores proves at the claimed delta."""
     first, second = scores
-    mistake, delta = (1.0 - confidence) / 2.0, stage.budget.delta
+    mistake, delta = (1.0 - confidence) / 2.0, claim.budget.delta
     low, _ = bound_rate(int(np.sum(first > threshold)), len(first), mistake=mistake)
     _, most = bound_rate(int(np.sum(second > threshold)), len(second), mistake=mistake)
     proved = [0.0]
@@ -224,12 +220,12 @@ def _prove_epsilon(
     return max(proved)
 
 
-def _compute_trade_off(event: Training, stage: AuditedRelease) -> tuple[tuple[float, float], ...]:
+def _compute_trade_off(event: Training, claim: Claim) -> tuple[tuple[float, float], ...]:
     """Return the trade-off curve of the claim: at each false positive rate, the maximum true positive rate."""
     false = np.concatenate([np.geomspace(1e-4, 0.02, 12), np.linspace(0.03, 1.0, 60)])
     true = np.ones_like(false)
-    for epsilon in np.linspace(0.0, 1.0, 17)[1:] * stage.budget.epsilon:
-        delta = event.delta(float(epsilon), target=stage.budget.delta or 1e-9)
+    for epsilon in np.linspace(0.0, 1.0, 17)[1:] * claim.budget.epsilon:
+        delta = event.delta(float(epsilon), target=claim.budget.delta or 1e-9)
         growth = math.exp(epsilon)
         true = np.minimum(true, np.minimum(growth * false + delta, 1.0 - (1.0 - delta - false) / growth))
     return tuple(zip([0.0, *false.tolist()], [0.0, *np.clip(true, 0.0, 1.0).tolist()], strict=True))

@@ -20,7 +20,7 @@ from boltdp.audit.neighbouring_tables import Pair
 from boltdp.audit.objective_density import Neighbours, compute_log_ratio, make_quadrature, sample_noise
 from boltdp.audit.replay_on_neighbours import AddNoise, Draw, ReplayedRelease, intercept_noise
 from boltdp.audit.statistical_tests import compute_exact_delta, find_largest_epsilon
-from boltdp.audit.subject import AuditedRelease
+from boltdp.audit.subject import Claim
 from boltdp.audit.worst_neighbours import (
     OpposedPair,
     find_worst_pair,
@@ -58,9 +58,9 @@ POINTS = 25
 
 @dataclass(frozen=True)
 class ExactLoss:
-    """The privacy loss of a stage on the worst rows."""
+    """The privacy loss of a claim on the worst rows."""
 
-    stage: AuditedRelease
+    claim: Claim
     epsilon: float  #: a lower bound at the claimed delta
     delta: float  #: at the claimed epsilon
     delta_range: tuple[float, float]  #: lower and upper bound of `delta`, where that is an estimate
@@ -71,33 +71,32 @@ class ExactLoss:
     @property
     def broken(self) -> bool:
         """Whether the loss exceeds the claimed epsilon and delta."""
-        budget = self.stage.budget
+        budget = self.claim.budget
         return self.epsilon > budget.epsilon * (1 + 1e-6) or self.delta_range[0] > budget.delta * (1 + 1e-6)
 
 
 def compute_exact_loss(
-    stage: AuditedRelease, replayed: ReplayedRelease | None, *, random: np.random.Generator
+    claim: Claim, replayed: ReplayedRelease | None, *, random: np.random.Generator
 ) -> ExactLoss | None:
     """Return the privacy loss of one release on the worst rows; None where the density of the release is unknown."""
-    match stage.event:
+    match claim.event:
         case NoisyMoments() as event:
             if replayed is None:
                 raise ParameterError(f"the exact loss of {event.kind!r} must follow from its replay, got none")
-            spent = partial(
-                compute_exact_delta, replayed.limit.noise, distance=replayed.ratio * replayed.limit.sensitivity
-            )
-            return _make_exact_loss(stage, event, spent, replayed.worst, "closed form, distance from the replay")
+            distance = replayed.ratio * replayed.limit.sensitivity
+            spent = partial(compute_exact_delta, replayed.limit.noise, distance=distance)
+            return _make_exact_loss(claim, event, spent, replayed.worst, "closed form, distance from the replay")
         case OutputPerturbation() as event:
-            return _audit_output_perturbation(stage, event, random)
+            return _audit_output_perturbation(claim, event, random)
         case NoisyGradients() as event:
-            return _audit_gradient_descent(stage, event, random)
+            return _audit_gradient_descent(claim, event, random)
         case ObjectivePerturbation() as event:
-            return _audit_objective_perturbation(stage, event, random)
+            return _audit_objective_perturbation(claim, event, random)
     return None
 
 
 def _make_exact_loss(
-    stage: AuditedRelease,
+    claim: Claim,
     event: Event,
     spent: Callable[[float], float],
     pair: Pair | OpposedPair | None,
@@ -108,7 +107,7 @@ def _make_exact_loss(
     estimated: bool = False,
 ) -> ExactLoss:
     """Make the result from `spent`, the delta on the worst rows at an epsilon, and `low`, a lower bound on it."""
-    claimed, low = stage.budget, low or spent
+    claimed, low = claim.budget, low or spent
     at = claimed.epsilon
     if estimated:
         # A sample that is drawn for the claimed epsilon is inaccurate far from it.
@@ -120,7 +119,7 @@ def _make_exact_loss(
         (one, event.delta(one, target=claimed.delta or 1e-9), spent(one))
         for one in np.linspace((0.6 if estimated else 0.2) * at, 1.3 * at, POINTS).tolist()
     )
-    return ExactLoss(stage, epsilon, spent(at), (low(at), spent(at) + error(at)), curve, str(pair), how)
+    return ExactLoss(claim, epsilon, spent(at), (low(at), spent(at) + error(at)), curve, str(pair), how)
 
 
 def find_worst_outputs(
@@ -138,17 +137,15 @@ def find_worst_outputs(
     return pair, train(pair)
 
 
-def _audit_output_perturbation(
-    stage: AuditedRelease, event: OutputPerturbation, random: np.random.Generator
-) -> ExactLoss:
+def _audit_output_perturbation(claim: Claim, event: OutputPerturbation, random: np.random.Generator) -> ExactLoss:
     """Compute the exact loss of output perturbation from the largest distance between weights that a search finds."""
-    rows, budget = min(event.problem.rows, MAX_TRAINED), stage.budget
+    rows, budget = min(event.problem.rows, MAX_TRAINED), claim.budget
     small = shrink_training(event, budget, rows=rows)
     whole = shrink_training(event, budget, rows=rows, dims=event.problem.dims)
     pair, (one, other) = find_worst_outputs(small, budget, random)
     distance = float(np.linalg.norm(one - other))
     how = f"closed form, {distance / compute_sgd_sensitivity(small.problem).total:.0%} of the proved sensitivity"
-    return _make_exact_loss(stage, whole, partial(compute_exact_delta, whole.noise, distance=distance), pair, how)
+    return _make_exact_loss(claim, whole, partial(compute_exact_delta, whole.noise, distance=distance), pair, how)
 
 
 @dataclass(frozen=True)
@@ -187,9 +184,9 @@ def run_descents(event: NoisyGradients, budget: Budget, pair: OpposedPair, *, co
     return Descents(np.array(answers).reshape(shape) - sums, released - sums, event.noise.scale)
 
 
-def _audit_gradient_descent(stage: AuditedRelease, event: NoisyGradients, random: np.random.Generator) -> ExactLoss:
+def _audit_gradient_descent(claim: Claim, event: NoisyGradients, random: np.random.Generator) -> ExactLoss:
     """Estimate the privacy loss of noisy gradient descent on the worst rows, from sampled descents."""
-    event, budget = shrink_training(event, stage.budget, rows=min(event.problem.rows, MAX_DESCENDED)), stage.budget
+    event, budget = shrink_training(event, claim.budget, rows=min(event.problem.rows, MAX_DESCENDED)), claim.budget
 
     def find_moves(pair: OpposedPair) -> Doubles:
         return run_descents(event, budget, pair, count=3, lean=np.zeros(event.problem.dimensions)).moves
@@ -205,7 +202,7 @@ def _audit_gradient_descent(stage: AuditedRelease, event: NoisyGradients, random
     )
     how = f"{DESCENTS} descents, weighed"
     return _make_exact_loss(
-        stage, event, found.delta, pair, how, low=found.min_delta, error=found.error, estimated=True
+        claim, event, found.delta, pair, how, low=found.min_delta, error=found.error, estimated=True
     )
 
 
@@ -245,12 +242,10 @@ class SampledLosses:
         return np.asarray(self.weights * -np.expm1(np.minimum(epsilon - self.losses, 0.0)))
 
 
-def _audit_objective_perturbation(
-    stage: AuditedRelease, event: ObjectivePerturbation, random: np.random.Generator
-) -> ExactLoss:
+def _audit_objective_perturbation(claim: Claim, event: ObjectivePerturbation, random: np.random.Generator) -> ExactLoss:
     """Compute the privacy loss of objective perturbation on the worst rows, from the density of the minimiser."""
-    event = shrink_training(event, stage.budget, rows=event.problem.rows)
-    noise, claimed, problem = event.linear, stage.budget, event.problem
+    event = shrink_training(event, claim.budget, rows=event.problem.rows)
+    noise, claimed, problem = event.linear, claim.budget, event.problem
     exact = problem.loss.vector_count == 1 and problem.dims == 2
     lengths = np.geomspace(0.1 * noise.scale, problem.rows * problem.loss.lipschitz + noise.scale, LENGTHS)
 
@@ -290,4 +285,4 @@ def _audit_objective_perturbation(
         how = f"{DRAWS:,} draws of the density, weighed"
     most = max(find_largest_loss(neighbours), float(found.losses.max()))
     low = found.min_delta if claimed.delta else lambda epsilon: float(most > epsilon)
-    return _make_exact_loss(stage, event, found.delta, pair, how, low=low, error=found.error)
+    return _make_exact_loss(claim, event, found.delta, pair, how, low=low, error=found.error)

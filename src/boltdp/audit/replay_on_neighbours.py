@@ -29,7 +29,7 @@ from boltdp._array_types import Doubles
 from boltdp.algorithms import get_algorithm
 from boltdp.audit.neighbouring_tables import ORDER, Pair
 from boltdp.audit.statistical_tests import gamma_cdf, normal_cdf, rejects_distribution, rejects_isotropic
-from boltdp.audit.subject import AuditedRelease, Subject
+from boltdp.audit.subject import Claim, Subject
 from boltdp.privacy import release_with_noise
 from boltdp.privacy.events.event import Training
 from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation
@@ -70,9 +70,9 @@ class Draw:
 
 @dataclass(frozen=True)
 class Limit:
-    """One kind of release of a stage, with its noise and its claimed sensitivity."""
+    """One kind of release of a claim, with its noise and its claimed sensitivity."""
 
-    stage: AuditedRelease
+    claim: Claim
     name: str
     noise: Mechanism
     sensitivity: float
@@ -81,19 +81,19 @@ class Limit:
     @property
     def draws(self) -> int:
         """The number of draws of noise in each training of all models."""
-        return self.scans * self.stage.model_count
+        return self.scans * self.claim.model_count
 
     @property
     def privacy_unit(self) -> str:
-        return "one row" if self.stage.event.person_rows is None else "one person"
+        return "one row" if self.claim.event.person_rows is None else "one person"
 
 
-def list_limits(stage: AuditedRelease) -> list[Limit]:
+def list_limits(claim: Claim) -> list[Limit]:
     """List the vectors that get noise, with the claimed sensitivities; none where the kernel draws the noise."""
-    event = stage.event
+    event = claim.event
     if isinstance(event, Training):
-        return [Limit(stage, *vector) for vector in event.noisy_vectors]
-    return [] if event.noise is None else [Limit(stage, "sums", event.noise, event.sensitivity)]
+        return [Limit(claim, *vector) for vector in event.noisy_vectors]
+    return [] if event.noise is None else [Limit(claim, "sums", event.noise, event.sensitivity)]
 
 
 @dataclass
@@ -144,7 +144,7 @@ class ReplayedRelease:
 class Replay:
     """The results of all releases."""
 
-    stages: list[ReplayedRelease]
+    releases: list[ReplayedRelease]
     leaks: int = 0  #: pairs of tables whose models differ in more than the releases
     unstated: int = 0  #: releases that the certificate does not mention
     words: list[npt.NDArray[np.uint64]] = field(default_factory=list)  #: random bits that were read for each draw
@@ -160,7 +160,7 @@ class Replay:
     def repeated_draws(self) -> int:
         """The number of draws with the noise of another draw, of the same release or another, up to its scale."""
         by_dimensions: dict[int, list[Doubles]] = {}
-        for one in self.stages:
+        for one in self.releases:
             by_dimensions.setdefault(one.limit.noise.dimensions, []).extend(one.noises)
         return sum(count_repeated(np.array(noises)) for noises in by_dimensions.values() if noises)
 
@@ -172,12 +172,12 @@ def count_repeated(drawn: Doubles) -> int:
 
 def replay_pairs(subject: Subject, pairs: Sequence[Pair], done: Callable[[int], None]) -> Replay:
     """Train on both tables of each pair, and compare the inputs of their releases and their models."""
-    found = Replay([ReplayedRelease(limit) for stage in subject.replayed_stages for limit in list_limits(stage)])
-    by_noise = {one.limit.noise: one for one in found.stages}
+    found = Replay([ReplayedRelease(limit) for claim in subject.replayed_claims for limit in list_limits(claim)])
+    by_noise = {one.limit.noise: one for one in found.releases}
     for number, pair in enumerate(pairs):
         _compare_runs(subject, pair, found, by_noise)
         done(number + 1)
-    for one in found.stages:
+    for one in found.releases:
         one.sample = _sample_noise(one.limit.noise)
     return found
 
@@ -204,16 +204,16 @@ def _compare_runs(subject: Subject, pair: Pair, found: Replay, by_noise: dict[Me
         found.words.append(np.frombuffer(draw.bits, np.uint64, len(draw.bits) // WORD))
         found.missing += max(draw.noise.dimensions - len(found.words[-1]), 0)
     for before, after in zip(first.draws, second.draws, strict=False):
-        stage = by_noise.get(before.noise)
-        if stage is None:
+        replayed = by_noise.get(before.noise)
+        if replayed is None:
             found.unstated += 1
             continue
-        ratio = float(np.linalg.norm(after.vector - before.vector)) / stage.limit.sensitivity
-        if ratio > stage.ratio or stage.worst is None:
-            stage.ratio, stage.worst = max(ratio, stage.ratio), pair
-        stage.noises.append(before.scaled_noise)
-    for stage in by_noise.values():
-        stage.pairs += 1
+        ratio = float(np.linalg.norm(after.vector - before.vector)) / replayed.limit.sensitivity
+        if ratio > replayed.ratio or replayed.worst is None:
+            replayed.ratio, replayed.worst = max(ratio, replayed.ratio), pair
+        replayed.noises.append(before.scaled_noise)
+    for replayed in by_noise.values():
+        replayed.pairs += 1
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,8 @@ AuditedEvent: TypeAlias = NoisyMoments | Training
 
 
 @dataclass(frozen=True)
-class AuditedRelease:
-    """One release, or several identical ones, and its share of the budget."""
+class Claim:
+    """What is claimed of one release, or of several identical ones: its event and its share of the budget."""
 
     event: AuditedEvent
     budget: Budget
@@ -47,12 +47,12 @@ class AuditedRelease:
 
 @dataclass(frozen=True)
 class Subject:
-    """A training that can be run on synthetic rows: a schema, a certificate for that many rows, and its stages."""
+    """A training that can be run on synthetic rows: a schema, a certificate for that many rows, and its claims."""
 
     schema: Schema  #: with at most MAX_FEATURES features
     certificate: Certificate
-    replayed_stages: tuple[AuditedRelease, ...]  #: the stages of this certificate
-    stages: tuple[AuditedRelease, ...]  #: the stages of the audited certificate, with its number of rows
+    replayed_claims: tuple[Claim, ...]  #: the claims of this certificate
+    claims: tuple[Claim, ...]  #: the claims of the audited certificate, with its number of rows
     left_out: tuple[str, ...]  #: the parts of the audited certificate that are not audited
 
     @property
@@ -74,8 +74,8 @@ def make_subject(schema: Schema, certificate: Certificate) -> Subject:
     schema = reduce_schema(replace(schema, spent=None), MAX_FEATURES)
     whole = _filter_event(certificate.spent, budget, left_out, replayed=None)
     few = _filter_event(certificate.spent, budget, [], replayed=schema)
-    stages, replayed = tuple(_list_audited_releases(whole, budget)), tuple(_list_audited_releases(few, budget))
-    return Subject(schema, replace(certificate, spent=few), replayed, stages, tuple(left_out))
+    claims, replayed = tuple(_list_claims(whole, budget)), tuple(_list_claims(few, budget))
+    return Subject(schema, replace(certificate, spent=few), replayed, claims, tuple(left_out))
 
 
 def _check_loss(loss: Loss) -> None:
@@ -128,18 +128,16 @@ def _resize_moments(event: NoisyMoments, budget: Budget, schema: Schema) -> Nois
     return few.calibrate_noise(budget, gaussian=event.noise is not None and event.noise.kind == "gaussian")
 
 
-def _list_audited_releases(event: Event, budget: Budget) -> list[AuditedRelease]:
+def _list_claims(event: Event, budget: Budget) -> list[Claim]:
     """List the releases in a tree of events, each with its budget."""
     match event:
         case NonPrivate():
-            return _list_audited_releases(event.spent, budget)
+            return _list_claims(event.spent, budget)
         case Composition():
-            return [
-                stage for part in event.parts for stage in _list_audited_releases(part.event, part.budget or budget)
-            ]
+            return [claim for part in event.parts for claim in _list_claims(part.event, part.budget or budget)]
         case SelfComposition():
-            inner = _list_audited_releases(event.part.event, event.part.budget or budget)
-            return [replace(stage, model_count=event.count) for stage in inner]
+            inner = _list_claims(event.part.event, event.part.budget or budget)
+            return [replace(claim, model_count=event.count) for claim in inner]
         case NoisyMoments() | Training():
-            return [AuditedRelease(event, budget)]
+            return [Claim(event, budget)]
     return []
