@@ -21,8 +21,9 @@ from boltdp.errors import (
     show_hints,
     suggest_names,
 )
-from boltdp.evaluation.classification import ExactEvaluation, NoisyEvaluation
 from boltdp.evaluation.evaluate import evaluate, evaluate_privately
+from boltdp.evaluation.evaluation import ExactEvaluation
+from boltdp.evaluation.noisy_evaluation import NoisyEvaluation
 from boltdp.ledger import Ledger, find_account
 from boltdp.model import Model as ReleasedModel
 from boltdp.privacy.budget import Budget

@@ -22,9 +22,10 @@ from boltdp._files.sealed import ModelFileError, add_digest
 from boltdp.engines import open_source
 from boltdp.engines.base import encode_rows
 from boltdp.errors import DataError, ParameterError
-from boltdp.evaluation.classification import NO_GROUP, TABLE_ROWS, NoisyEvaluation, plan_bins
 from boltdp.evaluation.evaluate import evaluate_privately
-from boltdp.evaluation.scores_with_intervals import Score
+from boltdp.evaluation.evaluation import NO_GROUP, TABLE_ROWS
+from boltdp.evaluation.metrics import Score
+from boltdp.evaluation.noisy_evaluation import NoisyEvaluation, plan_bins
 from boltdp.ledger import Account, BudgetExceeded, Ledger, LedgerError, open_ledger
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget

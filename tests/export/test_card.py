@@ -13,8 +13,8 @@ import pytest
 
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
-from boltdp.evaluation.classification import NoisyEvaluation
 from boltdp.evaluation.evaluate import evaluate_privately
+from boltdp.evaluation.noisy_evaluation import NoisyEvaluation
 from boltdp.export.card import (
     OWNER,
     make_registry_record,

@@ -12,7 +12,7 @@ import pytest
 
 from boltdp.errors import ParameterError
 from boltdp.ledger import Account, BudgetExceeded, Ledger, LedgerError, find_account, open_ledger
-from boltdp.ledger.hash_chain import BEGINNING, Entry, read_chain, read_datasets
+from boltdp.ledger.entries import BEGINNING, Entry, read_chain, read_datasets
 from boltdp.privacy.accounting.spent_budget import Charge, Release, Rule, Spent, compose_charges
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget

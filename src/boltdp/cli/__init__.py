@@ -11,7 +11,7 @@ check_memory_limit()
 with let_signal_end_process():
     import click
 
-    from boltdp.cli._commands import Commands, add_common_options, format_examples
+    from boltdp.cli._command_group import Commands, add_common_options, format_examples
     from boltdp.cli._terminal import emit
 
 #: The commands in the order in which they are typically used, with their help lines; each is in the module of its name.

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from boltdp.cli._commands import eager_flag
+from boltdp.cli._command_group import eager_flag
 from boltdp.cli._terminal import emit
 from boltdp.settings import OPTIONS
 

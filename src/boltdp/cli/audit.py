@@ -7,7 +7,7 @@ import click
 from boltdp._charts import check_can_draw
 from boltdp._files.outputs import check_writable, write_text
 from boltdp.cli import _options
-from boltdp.cli._commands import command
+from boltdp.cli._command_group import command
 from boltdp.cli._help import GroupedCommand
 from boltdp.cli._terminal import emit, emit_guarantee, emit_json, emit_table, show_bar
 from boltdp.cli.plan import make_public_schema
@@ -57,7 +57,7 @@ def audit(
     search; the noise is the operating system's.
     """
     from boltdp.audit import audit as audit_claim
-    from boltdp.audit.html_report import draw_report, write_report_page
+    from boltdp.audit.report_charts import draw_report, write_report_page
 
     if (model_path is None) == (rows is None):
         raise ParameterError("give either MODEL or --rows with the settings of a training")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from boltdp._files.outputs import write_text
-from boltdp.cli._commands import USER_ERROR, command
+from boltdp.cli._command_group import USER_ERROR, command
 from boltdp.cli._options import Data, json_option, source_options
 from boltdp.cli._terminal import can_encode, emit_json, emit_table, note, show_bar, warn
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from boltdp._files.signing import make_keys
-from boltdp.cli._commands import command
+from boltdp.cli._command_group import command
 from boltdp.cli._options import file_option
 from boltdp.cli._terminal import emit_table
 

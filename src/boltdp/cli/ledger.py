@@ -6,10 +6,10 @@ from typing import Any, get_args
 
 import click
 
-from boltdp.cli._commands import command, format_examples
+from boltdp.cli._command_group import command, format_examples
 from boltdp.cli._options import json_option
 from boltdp.cli._terminal import emit, emit_json, emit_table, state_condition, warn
-from boltdp.ledger.hash_chain import Entry
+from boltdp.ledger.entries import Entry
 from boltdp.ledger.ledger import CONDITIONS, DatasetReport, open_ledger
 from boltdp.privacy.accounting.spent_budget import Rule, Spent
 from boltdp.privacy.budget import Budget

@@ -8,7 +8,7 @@ import click
 from boltdp.algorithms import get_algorithm
 from boltdp.algorithms._base import find_main_noise
 from boltdp.cli import _options
-from boltdp.cli._commands import command
+from boltdp.cli._command_group import command
 from boltdp.cli._help import GroupedCommand
 from boltdp.cli._report import describe_curves, describe_persons_and_costs
 from boltdp.cli._terminal import emit, emit_guarantee, emit_json, emit_table

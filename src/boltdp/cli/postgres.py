@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from boltdp.cli._commands import command, format_examples
+from boltdp.cli._command_group import command, format_examples
 from boltdp.cli._options import FILE, file_option, load_model, scoring_threshold_option
 from boltdp.cli._terminal import emit, emit_table, note, show_bar
 from boltdp.errors import BoltdpError, require

@@ -10,7 +10,7 @@ import click
 
 from boltdp._files.outputs import replace_file
 from boltdp.cli import _options
-from boltdp.cli._commands import command
+from boltdp.cli._command_group import command
 from boltdp.cli._terminal import emit
 from boltdp.errors import DataError, ParameterError
 from boltdp.model import Model, Threshold

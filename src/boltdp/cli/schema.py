@@ -5,7 +5,7 @@ from contextlib import nullcontext
 import click
 
 from boltdp._files.outputs import write_text
-from boltdp.cli._commands import command
+from boltdp.cli._command_group import command
 from boltdp.cli._options import Data, check_file_absent, file_option, ledger_options, source_options
 from boltdp.cli._terminal import emit, note, show_bar, state_condition
 from boltdp.errors import ParameterError

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from boltdp._files.outputs import write_text
-from boltdp.cli._commands import command
+from boltdp.cli._command_group import command
 from boltdp.cli._options import FILE, file_option, json_option, load_model
 from boltdp.cli._report import describe_decision_threshold
 from boltdp.cli._terminal import can_encode, emit, emit_guarantee, emit_json, emit_table

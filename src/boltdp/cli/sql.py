@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import click
 
-from boltdp.cli._commands import command
+from boltdp.cli._command_group import command
 from boltdp.cli._options import FILE, MAX_SHOWN_CLASSES, json_option, load_model, scoring_threshold_option
 from boltdp.cli._terminal import emit, emit_json, note
 from boltdp.errors import ParameterError

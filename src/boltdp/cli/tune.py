@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from boltdp.cli import _options
-from boltdp.cli._commands import command
+from boltdp.cli._command_group import command
 from boltdp.cli._help import GroupedCommand
 from boltdp.cli._report import print_model_report
 from boltdp.cli._terminal import emit_table, show_bar, state_condition

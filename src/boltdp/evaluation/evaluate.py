@@ -10,7 +10,8 @@ import numpy as np
 
 from boltdp._array_types import Doubles, PackedRows
 from boltdp.errors import DataError, ParameterError
-from boltdp.evaluation.classification import ExactEvaluation, NoisyEvaluation, digest_model, name_groups, plan_bins
+from boltdp.evaluation.evaluation import ExactEvaluation, name_groups
+from boltdp.evaluation.noisy_evaluation import NoisyEvaluation, digest_model, plan_bins
 from boltdp.privacy.accounting.spent_budget import Release
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from boltdp._charts import BLUE, GREY, ORANGE, draw_diagonal, draw_dot, escape_label, label_axes, save_figure
-from boltdp.evaluation.classification import ClassFigures, Evaluation
-from boltdp.evaluation.scores_with_intervals import Curve
+from boltdp.evaluation.evaluation import ClassFigures, Evaluation
+from boltdp.evaluation.metrics import Curve
 
 #: Maximum number of curves in one chart, and of classes with numbers in the confusion matrix.
 MAX_CURVES, MAX_WRITTEN = 10, 12

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from boltdp._charts import escape_text
 from boltdp.errors import ParameterError, make_printable
-from boltdp.evaluation.scores_with_intervals import Table
+from boltdp.evaluation.metrics import Table
 from boltdp.export.html_pages import choose_guarantee_class, write_document, write_facts
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
@@ -26,7 +26,7 @@ from boltdp.privacy.mechanisms import Mechanism
 from boltdp.schema.columns import Column
 
 if TYPE_CHECKING:
-    from boltdp.evaluation.classification import NoisyEvaluation
+    from boltdp.evaluation.noisy_evaluation import NoisyEvaluation
     from boltdp.model import Model
 
 #: The facts that only the owner of the data knows: the name of each option, and its meaning.

@@ -17,7 +17,7 @@ from typing import Any, get_args
 
 from boltdp import _interrupts
 from boltdp.errors import BoltdpError, ParameterError
-from boltdp.ledger.hash_chain import (
+from boltdp.ledger.entries import (
     BEGINNING,
     DatasetState,
     Entry,

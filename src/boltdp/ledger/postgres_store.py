@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 from boltdp import _interrupts
 from boltdp.errors import require
-from boltdp.ledger.hash_chain import BEGINNING, INVISIBLE, MAX_NAME, Entry, LedgerError, Line
+from boltdp.ledger.entries import BEGINNING, INVISIBLE, MAX_NAME, Entry, LedgerError, Line
 from boltdp.ledger.store import MakeLine, Store
 
 #: Runs a statement with parameters and returns its rows.

@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from boltdp import _interrupts
-from boltdp.ledger.hash_chain import LedgerError, Line
+from boltdp.ledger.entries import LedgerError, Line
 from boltdp.ledger.store import VERSION, MakeLine, Store
 
 #: The file name of a ledger that is found in the directory of a data file.

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TypeAlias
 
 from boltdp.errors import ParameterError
-from boltdp.ledger.hash_chain import LedgerError, Line
+from boltdp.ledger.entries import LedgerError, Line
 
 #: Version of the format of the stores.
 VERSION = 1

@@ -36,7 +36,7 @@ from boltdp.engines.postgres.source import SourceColumn
 from boltdp.errors import BoltdpError, DataError
 from boltdp.export.postgres_models import make_insert, make_model_row
 from boltdp.ledger import Account, Ledger, LedgerError
-from boltdp.ledger.hash_chain import check_name
+from boltdp.ledger.entries import check_name
 from boltdp.ledger.ledger import BudgetExceeded
 from boltdp.model import Model
 from boltdp.privacy.accounting.spent_budget import Charge, Parallel, Release, Spent

@@ -27,8 +27,8 @@ from sklearn.metrics import (
 from boltdp import Model
 from boltdp.engines import open_source
 from boltdp.errors import DataError, ParameterError
-from boltdp.evaluation.classification import NO_GROUP, ClassFigures, ExactEvaluation
-from boltdp.evaluation.scores_with_intervals import (
+from boltdp.evaluation.evaluation import NO_GROUP, ClassFigures, ExactEvaluation
+from boltdp.evaluation.metrics import (
     Counts,
     Curve,
     Score,
