@@ -27,10 +27,10 @@ from boltdp.evaluation.metrics import (
     Score,
     Table,
     average_scores,
-    expected_calibration_error,
+    compute_calibration_error,
+    convert_scores,
     make_calibration_bins,
     tabulate_scores,
-    to_records,
 )
 from boltdp.model import Model
 from boltdp.schema.schema import Schema
@@ -73,7 +73,7 @@ class ClassFigures:
     curve: Curve | None
 
     def to_dict(self) -> dict[str, Any]:
-        figures = {name.replace(" ", "_"): one for name, one in to_records(self.scores).items()}
+        figures = {name.replace(" ", "_"): one for name, one in convert_scores(self.scores).items()}
         return {"class": self.name, **figures, "calibration_error": self.calibration_error}
 
 
@@ -131,7 +131,7 @@ class Evaluation(ABC):
     @cached_property
     def by_class(self) -> tuple[ClassFigures, ...]:
         """The metrics of each class against the rest."""
-        return tuple(self._compute_class_figures(place) for place in range(len(self.classes)))
+        return tuple(self._compute_class_figures(index) for index in range(len(self.classes)))
 
     @cached_property
     def by_group(self) -> dict[str, dict[str, Score | None]]:
@@ -146,17 +146,17 @@ class Evaluation(ABC):
 
     @property
     def calibration_error(self) -> float | None:
-        return expected_calibration_error(self.calibration)
+        return compute_calibration_error(self.calibration)
 
     @cached_property
     def area_error(self) -> float | None:
         """An upper bound on the error of the area under the curve from binning the scores."""
-        errors = [error for counts in self.statistics.rankings if (error := counts.area_error()) is not None]
+        errors = [error for counts in self.statistics.rankings if (error := counts.bound_area_error()) is not None]
         return math.fsum(errors) / len(errors) if errors and self.area_under_the_curve is not None else None
 
     @property
     def rows_without_class(self) -> Score:
-        counted = self.statistics.decisions.total_rows(np.ones((1, 1, 1)))
+        counted = self.statistics.decisions.count_rows_in(np.ones((1, 1, 1)))
         value, low, high = (max(0.0, self.rows - one) for one in (counted.value, counted.high, counted.low))
         return Score(value, low, high)
 
@@ -177,21 +177,22 @@ class Evaluation(ABC):
         """For each class, the mask of its cells in the table of counts."""
         return np.eye(len(self.classes))[:, None, :, None]
 
-    def _get_ranking(self, place: int) -> Counts | None:
-        """Return the counts of a class by score, if any; of two classes the first has those of the second reversed."""
+    def _get_ranking(self, index: int) -> Counts | None:
+        """Return the counts of rows by their score for a class; None if unknown."""
         rankings = self.statistics.rankings
         if not self.is_binary or not rankings:
-            return rankings[place] if rankings else None
-        return rankings[0] if place else replace(rankings[0], table=rankings[0].table[:, ::-1, ::-1])
+            return rankings[index] if rankings else None
+        # Of two classes, the first has the scores of the second, reversed.
+        return rankings[0] if index else replace(rankings[0], table=rankings[0].table[:, ::-1, ::-1])
 
     def _compute_group_scores(self, mask: Doubles) -> dict[str, Score | None]:
         """Compute the metrics of the subgroups in `mask`, with their number of rows and the recall of each class."""
         counts, cells = self.statistics.decisions, mask[:, None, None]
         recalls = {
-            f"recall of {name}": counts.mean(self.statistics.is_correct, cells * own)
+            f"recall of {name}": counts.compute_mean(self.statistics.is_correct, cells * own)
             for name, own in zip(self.classes, self._class_masks, strict=True)
         }
-        return {"rows": counts.total_rows(cells), **self._compute_scores(mask), **recalls}
+        return {"rows": counts.count_rows_in(cells), **self._compute_scores(mask), **recalls}
 
     def _compute_scores(self, mask: Doubles) -> dict[str, Score | None]:
         """Compute the metrics of all rows in the subgroups of `mask`; None for those that noise hides."""
@@ -199,36 +200,37 @@ class Evaluation(ABC):
         counts, own = known.decisions, cells * self._class_masks
         largest = int(np.argmax([(one * counts.table).sum() for one in own]))
         scores = {
-            "accuracy": counts.mean(known.is_correct, cells),
-            "commonest class always": counts.mean(own[largest], cells),
+            "accuracy": counts.compute_mean(known.is_correct, cells),
+            "commonest class always": counts.compute_mean(own[largest], cells),
             "balanced accuracy": None,
         }
-        recalls = [one for each in own if (one := counts.mean_with_gradient(known.is_correct, each)) is not None]
+        recalls = [one for each in own if (one := counts.compute_mean_and_gradient(known.is_correct, each)) is not None]
         # With noise, a class that seems to have no rows may have some.
         if len(recalls) == len(own) or (recalls and self.is_exact):
             value = math.fsum(value for value, _ in recalls) / len(recalls)
             scores["balanced accuracy"] = counts.add_interval((value, np.mean([one for _, one in recalls], axis=0)))
         if known.rankings:
-            scores["area under the curve"] = average_scores([one.area_under_curve(cells) for one in known.rankings])
+            scores["area under the curve"] = average_scores([one.compute_area(cells) for one in known.rankings])
         if self.is_exact:
             curves = [Curve.from_counts(np.tensordot(mask, one.table, axes=1)) for one in known.rankings]
             scores["average precision"] = average_scores([one.average_precision(counts.person_rows) for one in curves])
         for name, (means, variances) in known.losses.items():
-            scores[name] = counts.mean(means, cells, variances=variances, most=math.inf)
+            scores[name] = counts.compute_mean(means, cells, variances=variances, most=math.inf)
         return scores
 
-    def _compute_class_figures(self, place: int) -> ClassFigures:
-        known, own, ranking = self.statistics, self._class_masks[place], self._get_ranking(place)
+    def _compute_class_figures(self, index: int) -> ClassFigures:
+        """Compute the metrics of the class with this index against the rest."""
+        known, own, ranking = self.statistics, self._class_masks[index], self._get_ranking(index)
         counts, predicted, every = known.decisions, known.is_predicted, np.ones((1, 1, 1))
         curve = None if ranking is None else Curve.from_counts(ranking.table.sum(axis=0))
         scores = {
-            "rows": counts.total_rows(own),
-            "precision": None if predicted is None else counts.mean(own, predicted[place][None, None]),
-            "recall": counts.mean(known.is_correct, own),
-            "area under the curve": None if ranking is None else ranking.area_under_curve(every),
+            "rows": counts.count_rows_in(own),
+            "precision": None if predicted is None else counts.compute_mean(own, predicted[index][None, None]),
+            "recall": counts.compute_mean(known.is_correct, own),
+            "area under the curve": None if ranking is None else ranking.compute_area(every),
             "average precision": curve.average_precision(counts.person_rows) if curve and self.is_exact else None,
         }
-        return ClassFigures(self.classes[place], scores, known.calibration_errors[place], curve)
+        return ClassFigures(self.classes[index], scores, known.calibration_errors[index], curve)
 
     def make_tables(self) -> list[Table]:
         """Return a table of the classes and one of the subgroups, without unknown metrics."""
@@ -244,17 +246,18 @@ class Evaluation(ABC):
             "classes": list(self.classes),
             "threshold": self.threshold,
             "by": self.by,
-            "scores": to_records(self.scores),
+            "scores": convert_scores(self.scores),
             "area_error": self.area_error,
             "calibration_error": self.calibration_error,
             "confusion": None if self.confusion is None else self.confusion.tolist(),
             "by_class": [one.to_dict() for one in self.by_class],
-            "by_group": {name: to_records(scores) for name, scores in self.by_group.items()},
+            "by_group": {name: convert_scores(scores) for name, scores in self.by_group.items()},
             "calibration": [one.to_dict() for one in self.calibration],
             "curves": [self._describe_curve(one.name, one.curve) for one in curved if one.curve is not None],
         }
 
     def _describe_curve(self, name: str, curve: Curve) -> dict[str, Any]:
+        """Return the points of the ROC and precision-recall curves of a class as JSON values."""
         points = curve.select_points()
         thresholds = {"threshold": self.statistics.lowest_scores[curve.bins[points]].tolist()}
         return {
@@ -304,9 +307,10 @@ class ExactEvaluation(Evaluation):
         known, own, groups = index_rows(labels, codes, len(self.groups))
         scores, step = margins[known], max(1, MAX_CELLS // len(self.classes))
         for part in (slice(at, at + step) for at in range(0, len(own), step)):
-            self._add_chunk(own[part], scores[part], groups[part])
+            self._count_chunk(own[part], scores[part], groups[part])
 
-    def _add_chunk(self, own: Indices, scores: Doubles, groups: Indices) -> None:
+    def _count_chunk(self, own: Indices, scores: Doubles, groups: Indices) -> None:
+        """Count rows by the indices of their classes and subgroups, their margins and what the model predicts."""
         cells = (groups, own, self._model.predict_indices(scores))
         np.add.at(self._decisions, cells, 1)
         if self.probabilistic:
@@ -357,7 +361,7 @@ class ExactEvaluation(Evaluation):
                 make_calibration_bins(make_counts(one[None, :2]), edges.tolist(), places, one[2])
                 for one in self._calibration
             ]
-        errors = [expected_calibration_error(one) for one in tables]
+        errors = [compute_calibration_error(one) for one in tables]
         return Statistics(
             decisions=make_counts(self._decisions),
             is_correct=np.eye(len(self.classes)),

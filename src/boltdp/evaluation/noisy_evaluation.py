@@ -68,7 +68,7 @@ class Bins:
 
     @property
     def bins_per_side(self) -> int:
-        """The number of bins on either side of the threshold."""
+        """The number of bins of scores on either side of the decision threshold."""
         return len(self.low) - 1
 
     @property
@@ -94,9 +94,10 @@ class Bins:
         first = (integral(1.0 - left) - integral(1.0 - right)) / (right - left)
         return np.array([first, second])
 
-    def count_rows(self, model: Model, packed: PackedRows, place: int | None) -> Integers:
-        """Count packed rows in each bin; `place` is the position of the cell with the subgroup."""
-        known, own, group = index_rows(packed[:, 0], None if place is None else packed[:, place], self.groups)
+    def count_rows(self, model: Model, packed: PackedRows, group_cell: int | None) -> Integers:
+        """Count packed rows in each bin of a noisy evaluation; `group_cell` is the index of the subgroup's cell."""
+        codes = None if group_cell is None else packed[:, group_cell]
+        known, own, group = index_rows(packed[:, 0], codes, self.groups)
         margins = model.margins(packed)[known]
         if self.classes == 2:
             bins = np.searchsorted(self._compute_margin_edges(model), margins[:, 0], side="left")
@@ -226,7 +227,7 @@ class NoisyEvaluation(Evaluation):
         }
 
     def seal(self) -> dict[str, Any]:
-        """Return the record of a file: the evaluation with its digest."""
+        """Return the record of an evaluation file: the evaluation with its digest."""
         return add_digest(self.to_dict())
 
     @classmethod
