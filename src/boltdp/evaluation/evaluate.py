@@ -108,9 +108,9 @@ def evaluate_privately(
 
     if account is None:
         return release_evaluation()
-    with account.charged(Release(budget, spent, adjacency), drawn=lambda: context.randomness.drawn) as reservation:
+    with account.reserve(Release(budget, spent, adjacency), drawn=lambda: context.randomness.drawn) as reservation:
         found = release_evaluation()
-        reservation.note(found.seal()["digest"])
+        reservation.commit_or_warn(found.seal()["digest"])
     return found
 
 

@@ -469,7 +469,7 @@ class Worker:
         context = Settings(epsilon=budget.epsilon).context()
         try:
             account = Account(self._ledger, request.dataset, role=allowance.ledger_role)
-            with account.charged(work.charge(budget), drawn=lambda: context.randomness.drawn) as reservation:
+            with account.reserve(work.charge(budget), drawn=lambda: context.randomness.drawn) as reservation:
                 models = work.train(context)
                 digests = [compute_digest(model.to_dict()) for model in models.values()]
                 reservation.commit(digests[0] if work.groups is None else compute_digest({"models": digests}))

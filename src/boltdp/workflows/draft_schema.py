@@ -127,7 +127,7 @@ def draft_private_schema(
         )
     if account is None:
         return _run_draft_plan(engine, label, plan, rows, context)
-    with account.charged(Release(plan.budget, plan.event), drawn=lambda: context.randomness.drawn) as reservation:
+    with account.reserve(Release(plan.budget, plan.event), drawn=lambda: context.randomness.drawn) as reservation:
         text = _run_draft_plan(engine, label, plan, rows, context)
         reservation.commit(compute_digest({"draft": text}))
     return text

@@ -72,9 +72,9 @@ def charge_and_run(
 
     check_columns(schema, engine.columns())
     check_person_id(schema, engine.columns(), context)
-    with account.charged(charge, drawn=lambda: context.randomness.drawn) as reservation:
+    with account.reserve(charge, drawn=lambda: context.randomness.drawn) as reservation:
         model = run()
-        reservation.note(compute_digest(model.to_dict()))
+        reservation.commit_or_warn(compute_digest(model.to_dict()))
     return model
 
 
