@@ -130,7 +130,7 @@ def test_a_release_that_cannot_be_noted_is_still_charged(account: Account, monke
     def failing(*_: object, **__: object) -> None:
         raise LedgerError("the disk is full")
 
-    monkeypatch.setattr(Ledger, "_end", failing)
+    monkeypatch.setattr(Ledger, "_finish_charge", failing)
     with pytest.warns(UserWarning, match="could not note the release: the disk is full"):
         model = train(open_source(ROWS), SCHEMA, Settings(epsilon=0.5), account=account)
     assert model.certificate.private
