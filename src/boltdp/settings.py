@@ -68,7 +68,7 @@ class Option:
 
 
 def option(help: str, *, default: Any = None, **facts: Any) -> Any:  # noqa: A002
-    """Make a dataclass field of Settings, with its Option as metadata."""
+    """Declare a field of Settings: make a dataclass field with its Option as metadata."""
     return field(default=default, metadata={"option": Option(help=help, **facts)})
 
 

@@ -89,7 +89,7 @@ class Section:
 
 
 def make_sections(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> list[Section]:
-    """Make all sections of the card."""
+    """Make all sections of the model card."""
     certificate = model.certificate
     return [
         Section(
@@ -133,7 +133,7 @@ def make_sections(model: Model, owner: Owner, evaluation: NoisyEvaluation | None
 
 
 def write_markdown(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> str:
-    """Write the card as Markdown, with a metadata header for model hubs."""
+    """Write the model card as Markdown, with a metadata header for model hubs."""
     task = f"tabular-{model.schema.target.task}"
     header = ("library_name: boltdp", f"pipeline_tag: {task}", "tags:", "- differential-privacy", f"- {task}")
     lines = ["---", *header, "---", "", f"# Model card: {_escape_markdown(_choose_title(model, owner))}"]
@@ -153,7 +153,7 @@ def write_markdown(model: Model, owner: Owner, evaluation: NoisyEvaluation | Non
 
 
 def write_html(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> str:
-    """Write the card as a self-contained HTML page."""
+    """Write the model card as a self-contained HTML page."""
     body = ""
     for section in make_sections(model, owner, evaluation):
         kind = f' class="{choose_guarantee_class(model)}"' if section.title == GUARANTEE else ""
@@ -326,7 +326,7 @@ def _write_markdown_list(*parts: Sequence[str]) -> str:
 
 
 def _list_owner_facts(owner: Owner, *names: str) -> tuple[tuple[str, str], ...]:
-    """List the texts of the owner, with visible blanks for missing ones."""
+    """List what the owner of the model states in its card, with visible blanks for missing texts."""
     return tuple((name, owner.get(name) or f"____ (to be stated by the owner: {OWNER[name]})") for name in names)
 
 
@@ -336,6 +336,7 @@ def _choose_title(model: Model, owner: Owner) -> str:
 
 
 def _describe_model(model: Model) -> str:
+    """Describe the model in the first sentences of its card."""
     certificate, target, count = model.certificate, model.schema.target, len(model.schema.columns)
     return (
         f"A linear {target.predictor} with the {certificate.problem.loss.name} loss that predicts {target.column} "
@@ -431,6 +432,7 @@ def _describe_preprocessing(certificate: Certificate) -> list[str]:
 
 
 def _describe_public_facts(model: Model) -> str:
+    """List for the card what the guarantee assumes to be public."""
     return (
         f"The number of rows ({model.certificate.rows:,}) and the schema: names of columns, bounds, categories and "
         "classes."

@@ -12,7 +12,7 @@ from boltdp.errors import ParameterError
 
 
 def _make_number_pattern(blanks: str) -> str:
-    """Return a regular expression of the texts that count as numbers; `blanks` are allowed around them."""
+    """Return a regular expression for SQL of the texts that count as numbers, with `blanks` around them."""
     digits = "[0-9](_?[0-9])*"
     exponent = "[eE][+-]?0*[0-9][0-9]?[0-9]?[0-9]?"
     words = "[iI][nN][fF]([iI][nN][iI][tT][yY])?|[nN][aA][nN]"
@@ -89,6 +89,7 @@ class Dialect:
         return self.let.format(name=name, value=value, body=body)
 
     def make_array(self, expressions: Sequence[str]) -> str:
+        """Write an array of SQL expressions."""
         return self.array.format(",\n".join(expressions))
 
     def make_constant_array(self, values: Iterable[float]) -> str:
@@ -214,7 +215,7 @@ DIALECTS: dict[str, Dialect] = {
 
 
 def find_dialect(name: str) -> Dialect:
-    """Return a dialect by its name; raise a ParameterError if it is unknown."""
+    """Return the SQL dialect with this name; raise a ParameterError if it is unknown."""
     if name not in DIALECTS:
         raise ParameterError(f"dialect must be one of {', '.join(DIALECTS)}, got {name!r}")
     return DIALECTS[name]

@@ -198,7 +198,7 @@ def compare(
     context = settings.context() if context is None else context
 
     def prepare(stack: ExitStack, schema: Schema) -> tuple[PreparedRows, PreparedRows]:
-        """Return the rows for training and those for testing."""
+        """Prepare the rows for training and those for testing."""
         prepared = stack.enter_context(engine.prepare(schema, context.start_stage("preparing", rows)))
         if test is not None:
             return prepared, stack.enter_context(test.prepare(schema.without_person_limit, context.mute()))

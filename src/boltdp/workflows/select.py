@@ -191,6 +191,7 @@ class Candidates:
         return [release_weights(one, job.certificate, job.randomness) for one, job in zip(weights, jobs, strict=True)]
 
     def _train(self, jobs: Sequence[Job], context: Context) -> list[Doubles]:
+        """Train candidates in shared scans of the rows, and return their weights before release."""
         algorithm = get_algorithm(jobs[0].certificate.algorithm)
         return algorithm.run(self._prepared, jobs, classes=self._classes, context=context)
 
@@ -210,7 +211,7 @@ def count_errors(released: Sequence[Doubles], prepared: PreparedRows, *, classes
 
 
 def _plan_public_training(certificate: Certificate, *, rows: int) -> Certificate:
-    """Return the certificate of the same training on another number of rows, which are public."""
+    """Return the certificate of a candidate's training on another number of rows, which are public."""
     training = get_algorithm(certificate.algorithm).rescale(certificate.training, rows=rows)
     models = certificate.model_count
     event = training if models == 1 else SelfComposition(BudgetedEvent(None, training), models)
