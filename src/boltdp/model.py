@@ -96,7 +96,7 @@ class Model:
     @property
     def cut(self) -> float:
         """The margin above which the second of two classes is predicted; 0 without a threshold."""
-        return 0.0 if self.threshold is None else self.certificate.problem.loss.cut(self.threshold)
+        return 0.0 if self.threshold is None else self.certificate.problem.loss.invert_link(self.threshold)
 
     def with_threshold(self, threshold: Threshold | None) -> Self:
         """Return a copy that predicts the second of two classes if its probability exceeds `threshold`; None: 0.5.

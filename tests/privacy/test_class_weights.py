@@ -20,7 +20,7 @@ from boltdp._array_types import Doubles
 from boltdp.errors import ParameterError
 from boltdp.kernel.loss_derivatives import DerivativeSums
 from boltdp.kernel.sgd import State, run
-from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial, contrast_basis
+from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial, make_contrast_basis
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.noisy_gradient_descent import bound_gradient_sensitivity
 from boltdp.privacy.events.objective_perturbation import calibrate_objective_noise
@@ -172,7 +172,7 @@ def log_densities(problem: Problem, data: Any, noise: Mechanism, grid: Doubles) 
     Its weights have one feature; points are in coordinates of the space in which they can move.
     """
     vectors = problem.loss.vector_count
-    basis = contrast_basis(vectors) if vectors > 1 else np.eye(1)
+    basis = make_contrast_basis(vectors) if vectors > 1 else np.eye(1)
     strength = problem.rows * problem.regularization
     rows = np.array(data, np.float32)
 

@@ -17,7 +17,7 @@ from scipy import optimize, special, stats
 
 from boltdp.audit import objective_density
 from boltdp.audit.objective_density import compute_log_ratio
-from boltdp.losses import Logistic, Loss, MarginLogistic, Multinomial, Simplex, contrast_basis
+from boltdp.losses import Logistic, Loss, MarginLogistic, Multinomial, Simplex, make_contrast_basis
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.objective_corners import (
     _approximate_delta,
@@ -156,7 +156,7 @@ def worst_cases(strength: float) -> Iterator[tuple[str, Neighbours]]:
     one, two = leaning(LEAN, 2)
     plan = problem(Multinomial(3), dims=2, strength=strength)
     for name, wish in (("one", (1.0, 0.0, -1.0)), ("either", (1.0, 1.0, -2.0)), ("none", (0.0, 0.0, 0.0))):
-        push = np.kron(contrast_basis(3) @ np.array(wish), [0.0, far * strength])
+        push = np.kron(make_contrast_basis(3) @ np.array(wish), [0.0, far * strength])
         yield f"three classes, 2, {name}", Neighbours(plan, (2, one), (2, two), pull=tuple(push))
 
 

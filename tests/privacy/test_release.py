@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from boltdp.errors import ParameterError
-from boltdp.losses import HuberSVM, Logistic, Loss, Multinomial, contrast_basis
+from boltdp.losses import HuberSVM, Logistic, Loss, Multinomial, make_contrast_basis
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import OVERSPENT, Certificate, CertificateError, certify, verify
@@ -478,7 +478,7 @@ def test_multinomial_weights_that_do_not_sum_to_zero_were_not_released() -> None
 
 def test_contrasts_are_an_orthonormal_basis_of_the_zero_sums() -> None:
     for classes in (2, 3, 10):
-        basis = contrast_basis(classes)
+        basis = make_contrast_basis(classes)
         assert np.allclose(basis @ basis.T, np.eye(classes - 1), atol=1e-15)
         assert np.allclose(basis.sum(axis=1), 0, atol=1e-15)
 

@@ -46,6 +46,7 @@ class Commands(click.Group):
         return list(self._lines)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the module of a command, and return the command with the common options."""
         if cmd_name not in self._lines:
             return None
         # A library that is interrupted during import may swallow the interrupt or stay partly imported.
@@ -65,6 +66,7 @@ class Commands(click.Group):
         return [*named, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def main(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Run a command, print an error as one sentence, and exit with the exit code."""
         kwargs["standalone_mode"] = False
         stopped: list[int] = []
         replaced = len(outputs.replaced_files)
@@ -129,7 +131,7 @@ def _handle_signals(stopped: list[int]) -> Iterator[None]:
     """
     since = 0.0
 
-    def stop(number: int, _: object) -> None:
+    def request_stop(number: int, _: object) -> None:
         nonlocal since
         interruptible, now = _interrupts.request_stop(), time.monotonic()
         if stopped and now - since < CLEANUP_SECONDS:
@@ -149,7 +151,7 @@ def _handle_signals(stopped: list[int]) -> Iterator[None]:
     }
     _interrupts.clear_request()
     for each in handled:
-        signal.signal(each, stop)
+        signal.signal(each, request_stop)
     try:
         yield
     finally:
@@ -172,6 +174,7 @@ def command(
 
 
 def _print_error(message: str, *, hint: str | None = None, code: int = USER_ERROR) -> int:
+    """Print an error and its hint on standard error, and return the exit code."""
     print_message("error", message, style="bold red")
     if hint is not None:
         print_message("hint", hint, style="bold cyan")

@@ -77,7 +77,7 @@ def check(*, data: Data, html: str | None, as_json: bool) -> None:
 
 
 def draw_bars(column: CheckedColumn) -> str:
-    """Draw a column as a line of text: counts within and beyond the bounds, or of each declared value and of others."""
+    """Draw the counts of a checked column as a line of text: within and beyond its bounds, or of each value."""
     if column.fault is not None:
         return ""
     heights, bound = BLOCKS if can_encode("".join(BLOCKS)) else LETTERS
@@ -86,8 +86,8 @@ def draw_bars(column: CheckedColumn) -> str:
     after = [column.above if column.bars else column.undeclared]
     largest = max(1, *inner, *before, *after)
 
-    def bars(counts: Sequence[int]) -> str:
+    def draw_counts(counts: Sequence[int]) -> str:
         # Rounded up, so that only a count of 0 is drawn as 0.
         return "".join(heights[-(-count * (len(heights) - 1) // largest)] for count in counts)
 
-    return f"{bars(before)}{bound}{bars(inner)}{bound}{bars(after)}"
+    return f"{draw_counts(before)}{bound}{draw_counts(inner)}{bound}{draw_counts(after)}"

@@ -121,19 +121,20 @@ def _predict_batches(
 
 
 def _write_csv(names: Sequence[str], batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
-    yield _format_csv([names])
+    """Yield the predictions as CSV text: the header, then each batch of rows."""
+    yield _format_csv_rows([names])
     for batch in batches:
-        yield _format_csv(zip(*map(_format_cells, batch.columns), strict=True))
+        yield _format_csv_rows(zip(*map(_format_cells, batch.columns), strict=True))
 
 
-def _format_csv(rows: Any) -> str:
+def _format_csv_rows(rows: Any) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()
 
 
 def _format_cells(cells: pa.Array) -> list[str | None]:
-    """Format cells as text for CSV; None stands for a missing cell, which is left empty."""
+    """Format the cells of a column as text for CSV; None stands for a missing cell, which is left empty."""
     import pyarrow as pa
 
     if pa.types.is_floating(cells.type) and not pa.types.is_float32(cells.type):
@@ -146,6 +147,7 @@ def _format_cells(cells: pa.Array) -> list[str | None]:
 
 
 def _write_parquet(path: Path, batches: Iterator[pa.RecordBatch]) -> None:
+    """Write the predictions to a Parquet file."""
     import pyarrow.parquet as pq
 
     first = next(batches, None)

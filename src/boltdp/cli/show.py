@@ -51,7 +51,7 @@ def show(model_path: str, *, html: str | None, picture: str | None, top: int, as
     if picture is not None:
         draw_effects(model, found, picture, top=top)
     if as_json:
-        emit_json(_make_record(model, found))
+        emit_json(_make_effects_record(model, found))
         return
     emit_guarantee(model.certificate.guarantee(), private=model.certificate.private)
     written = [(kind, path) for kind, path in (("page", html), ("picture", picture)) if path is not None]
@@ -60,13 +60,13 @@ def show(model_path: str, *, html: str | None, picture: str | None, top: int, as
         emit("")
         if len(found.panels) > 1:
             emit(f"{make_printable(panel.favours)}:")
-        _emit_panel(panel, top, noise_is_bound=found.has_upper_bounds)
+        _emit_effects(panel, top, noise_is_bound=found.has_upper_bounds)
     if found.left_out:
         emit(f"\n{found.left_out:,} classes more are not shown")
 
 
 def list_facts(model: Model, found: Effects) -> list[tuple[str, str]]:
-    """List the facts printed below the guarantee, as pairs of name and text."""
+    """List the facts about a model that are shown below its guarantee, as pairs of name and text."""
     certificate, schema = model.certificate, model.schema
     effect = f"{found.unit}, compared with a missing value"
     if schema.standardization is not None or schema.row_norm < schema.largest_norm:
@@ -81,7 +81,8 @@ def list_facts(model: Model, found: Effects) -> list[tuple[str, str]]:
     ]
 
 
-def _emit_panel(panel: Panel, top: int, *, noise_is_bound: bool) -> None:
+def _emit_effects(panel: Panel, top: int, *, noise_is_bound: bool) -> None:
+    """Print the table of the columns' effects on one class; `noise_is_bound`: only bounds on the noise are known."""
     reach, characters = panel.compute_axis_limit(top), _choose_characters(noise_is_bound=noise_is_bound)
     lines: list[tuple[str, ...]] = []
     for effect in panel.effects[:top]:
@@ -90,7 +91,7 @@ def _emit_panel(panel: Panel, top: int, *, noise_is_bound: bool) -> None:
             norm = f"{effect.difference:.3g}"
             lines.append((name, "length of its weights", norm, _format_noise(effect.deviation), ""))
             continue
-        points = _list_points(effect)
+        points = _list_shown_values(effect)
         for index, (place, value, noise) in enumerate(points):
             bar = _draw_bar(value, noise, reach, characters)
             lines.append((name if index == 0 else "", place, f"{value:+.3g}", _format_noise(noise), bar))
@@ -104,8 +105,8 @@ def _emit_panel(panel: Panel, top: int, *, noise_is_bound: bool) -> None:
         emit(f"{len(panel.effects) - top:,} columns with smaller effects: --top shows them")
 
 
-def _list_points(effect: Effect) -> list[tuple[str, float, float | None]]:
-    """List the values to show of a column, each with its effect and the standard deviation of the noise."""
+def _list_shown_values(effect: Effect) -> list[tuple[str, float, float | None]]:
+    """List the values of a column to show, each with its effect and the standard deviation of the noise."""
     if effect.kind == "number":
         places = [place for place, _, _ in effect.corners]
         points = []
@@ -147,7 +148,7 @@ def _format_noise(deviation: float | None) -> str:
     return "" if not deviation else f"± {deviation:.2g}"
 
 
-def _make_record(model: Model, found: Effects) -> dict[str, Any]:
+def _make_effects_record(model: Model, found: Effects) -> dict[str, Any]:
     certificate = model.certificate
     return {
         "guarantee": certificate.guarantee(),

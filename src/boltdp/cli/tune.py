@@ -105,6 +105,7 @@ def tune(
 
 
 def _parse_grid(text: str) -> tuple[str, list[Any]]:
+    """Parse an option --grid, such as passes=5,10, to the name of a setting and its values."""
     name, _, listed = text.partition("=")
     name = name.strip().replace("-", "_")
     if name not in TUNABLE:

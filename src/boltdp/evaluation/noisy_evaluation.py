@@ -117,8 +117,8 @@ class Bins:
         """Return the margins between the bins of two classes; the middle one is the decision threshold."""
         edges = np.array([*self.low[1:], *self.high[1:-1]])
         if self.probabilistic:
-            cut = model.certificate.problem.loss.cut
-            edges = np.array([cut(float(edge)) for edge in edges])
+            invert_link = model.certificate.problem.loss.invert_link
+            edges = np.array([invert_link(float(edge)) for edge in edges])
         edges[self.bins_per_side - 1] = model.cut
         return np.maximum.accumulate(edges)
 

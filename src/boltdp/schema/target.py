@@ -352,7 +352,7 @@ class Classes(Target):
         probability = check_number(threshold, "threshold")
         if not 0 < probability < 1:
             raise ParameterError(f"threshold must be between 0 and 1, without these, got {probability:g}")
-        loss.cut(probability)  # raises an error if the loss cannot reach it
+        loss.invert_link(probability)  # raises an error if the loss cannot reach it
         return probability
 
     def describe_threshold(self, threshold: float) -> str:
