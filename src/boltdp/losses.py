@@ -171,7 +171,7 @@ class Logistic(Loss):
     parameter = 1.0
 
     def slopes(self, scores: Doubles, label: int, *, positive: int) -> Doubles:
-        """-y / (1 + exp(y*score))."""
+        """Return -y / (1 + exp(y*score))."""
         y = _sign(label, positive)
         return -y * _logistic(-y * scores)
 
@@ -179,11 +179,11 @@ class Logistic(Loss):
         return np.asarray(_logistic(scores) * _logistic(-scores))[..., None]
 
     def probabilities(self, margins: Doubles) -> Doubles:
-        """1 / (1 + exp(-margin)) of the positive class."""
+        """Return 1 / (1 + exp(-margin)), the probability of the positive class."""
         return np.asarray(0.5 * (1.0 + np.tanh(0.5 * margins)))
 
     def invert_link(self, probability: float) -> float:
-        """ln(p / (1 - p)), which is 0 for 0.5."""
+        """Return ln(p / (1 - p)), which is 0 for 0.5."""
         return math.log(probability / (1.0 - probability))
 
     def write_sql_link(self, margin: str, number: Callable[[float], str]) -> str:
@@ -228,7 +228,7 @@ class MarginLogistic(Logistic):
         return math.exp(-self.margin)
 
     def slopes(self, scores: Doubles, label: int, *, positive: int) -> Doubles:
-        """-y / (1 + exp(y*score - b))."""
+        """Return -y / (1 + exp(y*score - b))."""
         return super().slopes(scores - _sign(label, positive) * self.margin, label, positive=positive)
 
     def hessians(self, scores: Doubles, label: int, *, positive: int) -> Doubles:
@@ -283,20 +283,23 @@ class HuberSVM(Loss):
         return self.width
 
     def slopes(self, scores: Doubles, label: int, *, positive: int) -> Doubles:
-        """-y * (1 + h - y*score) / (2h), kept between 0 and -y."""
+        """Return -y * (1 + h - y*score) / (2h), kept between 0 and -y."""
         y = _sign(label, positive)
         return np.asarray(-y * np.clip((1.0 + self.width - y * scores) / (2.0 * self.width), 0.0, 1.0))
 
     def hessians(self, scores: Doubles, label: int, *, positive: int) -> None:
+        """Return None, as the slope has kinks."""
         return
 
     def probabilities(self, margins: Doubles) -> None:
+        """Return None, as no margin of this loss stands for a probability."""
         return
 
     def write_sql_link(self, margin: str, number: Callable[[float], str]) -> None:
         return
 
     def make_joint_loss(self, classes: int) -> None:
+        """Return None, as several classes are trained one against all others."""
         return
 
 
@@ -321,7 +324,7 @@ class Multinomial(Loss):
 
     @property
     def loss_at_zero(self) -> float:
-        """Ln K, as all classes are equally likely."""
+        """The loss ln K at zero weights, where all classes are equally likely."""
         return math.log(self.classes)
 
     @property
@@ -334,13 +337,13 @@ class Multinomial(Loss):
         return self.classes
 
     def slopes(self, scores: Doubles, label: int, *, positive: int) -> Doubles:
-        """P - e_label, p the softmax of the scores."""
+        """Return p - e_label, p the softmax of the scores."""
         slopes = self._softmax(scores)
         slopes[..., label] -= 1.0
         return slopes
 
     def hessians(self, scores: Doubles, label: int, *, positive: int) -> Doubles:
-        """diag(p) - p p^T."""
+        """Return diag(p) - p p^T, p the softmax of the scores."""
         odds = self._softmax(scores)
         return np.asarray(odds[..., None] * np.eye(self.classes) - odds[..., None] * odds[..., None, :])
 
@@ -349,7 +352,7 @@ class Multinomial(Loss):
         return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
 
     def probabilities(self, margins: Doubles) -> Doubles:
-        """exp(margin), up to a factor that is the same for all classes of a row."""
+        """Return exp(margin), up to a factor that is the same for all classes of a row."""
         return np.asarray(np.exp(margins - margins.max(axis=-1, keepdims=True)))
 
     def write_sql_link(self, margin: str, number: Callable[[float], str]) -> None:

@@ -127,14 +127,14 @@ def find_worst_outputs(
 ) -> tuple[OpposedPair, list[Doubles]]:
     """Return the pair of datasets whose weights are farthest apart before noise is added, and these weights."""
 
-    def train(pair: OpposedPair) -> list[Doubles]:
+    def train_both(pair: OpposedPair) -> list[Doubles]:
         return [weights for rows in pair.make_datasets(event.problem) for weights in run_training(event, budget, rows)]
 
-    def distance(pair: OpposedPair) -> float:
-        return float(np.linalg.norm(np.subtract(*train(pair))))
+    def measure_distance(pair: OpposedPair) -> float:
+        return float(np.linalg.norm(np.subtract(*train_both(pair))))
 
-    pair = find_worst_pair(distance, event.problem, random=random, also=move_changed_rows)
-    return pair, train(pair)
+    pair = find_worst_pair(measure_distance, event.problem, random=random, also=move_changed_rows)
+    return pair, train_both(pair)
 
 
 def _audit_output_perturbation(claim: Claim, event: OutputPerturbation, random: np.random.Generator) -> ExactLoss:

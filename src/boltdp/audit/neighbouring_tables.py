@@ -186,12 +186,12 @@ class _SyntheticColumnMaker(RuleVisitor[tuple[list[Any], Any]]):
         return self._make_cells(lambda kind: self._make_numbers(kind, rule)), pa.list_(pa.float64(), rule.length)
 
     def visit_value(self, rule: ValueRule) -> tuple[list[Any], Any]:
-        def make(kind: Kind) -> Any:
+        def make_cell(kind: Kind) -> Any:
             if kind in ("outside", "broken"):
                 return None
             return rule.values[self._choose(kind, len(rule.values))]
 
-        return self._make_cells(make), None
+        return self._make_cells(make_cell), None
 
     def visit_time_part(self, rule: TimePartRule) -> tuple[list[Any], Any]:
         return self._make_cells(lambda kind: YEAR + timedelta(hours=self._choose(kind, 365 * 24))), "timestamp[us]"

@@ -79,14 +79,14 @@ class Neighbours:
         weights = np.zeros_like(noise) if self.pull is None else (np.array(self.pull) - noise) / strength
         tolerance = 1e-9 * max(1.0, 1e-3 * self.plan.rows)
 
-        def gradient_and_hessian(weights: Doubles) -> tuple[Doubles, Doubles]:
+        def compute_gradient_and_hessian(weights: Doubles) -> tuple[Doubles, Doubles]:
             (slope, bend), (gradient, hessian) = (
                 self.compute_shared_derivatives(weights),
                 self.compute_derivatives(self.row, weights),
             )
             return slope + self.times * gradient + noise, bend + self.times * hessian
 
-        slope, bend = gradient_and_hessian(weights)
+        slope, bend = compute_gradient_and_hessian(weights)
         for _ in range(steps):
             left = np.linalg.norm(slope, axis=1)
             if left.max() < tolerance:
@@ -94,7 +94,7 @@ class Neighbours:
             step, share = np.linalg.solve(bend, slope[:, :, None])[:, :, 0], np.ones(len(noise))
             for _ in range(50):
                 ahead = weights - share[:, None] * step
-                slope, bend = gradient_and_hessian(ahead)
+                slope, bend = compute_gradient_and_hessian(ahead)
                 worse = np.linalg.norm(slope, axis=1) > (1 - share / 4) * left + 0.1 * tolerance
                 if not worse.any():
                     break

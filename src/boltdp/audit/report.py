@@ -55,6 +55,7 @@ class Report:
 
     @property
     def findings(self) -> list[Finding]:
+        """What the replay, the exact losses and the attacks found, compared with the claims."""
         replay = self.replay
         lines = []
         for one in replay.releases:
@@ -88,6 +89,7 @@ class Report:
 
     @property
     def notes(self) -> list[str]:
+        """What the audit left out, or ran with fewer rows or features than claimed."""
         notes = []
         replayed, claimed = self.audited.certificate.problem, self.certificate.problem
         fewer = [

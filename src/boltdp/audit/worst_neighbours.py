@@ -82,7 +82,7 @@ class OpposedPair:
     def make_datasets(self, problem: Problem) -> list[Floats]:
         """Return both datasets as packed rows: the class, then the features."""
 
-        def pack(row: Row) -> Floats:
+        def pack_row(row: Row) -> Floats:
             label, features = row
             found = np.zeros(1 + problem.dims, np.float32)
             found[0], found[1:3] = label, features[: problem.dims]
@@ -90,9 +90,9 @@ class OpposedPair:
 
         number = np.arange(problem.rows)
         rival = np.floor((number + 1) * self.rivals) > np.floor(number * self.rivals)
-        tables = [np.where(rival[:, None], *(pack(row) for row in self.others)) for _ in range(2)]
+        tables = [np.where(rival[:, None], *(pack_row(row) for row in self.others)) for _ in range(2)]
         for table, row in zip(tables, self.differing, strict=True):
-            table[self.find_changed_positions(problem.rows)] = pack(row)
+            table[self.find_changed_positions(problem.rows)] = pack_row(row)
         return tables
 
 

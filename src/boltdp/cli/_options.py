@@ -100,12 +100,12 @@ max_rows_per_person_option = click.option(
 def combine_options(*options: Decorator) -> Decorator:
     """Return a decorator that adds several options to a command, in this order."""
 
-    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+    def add_options(command: Callable[..., Any]) -> Callable[..., Any]:
         for option in reversed(options):
             command = option(command)
         return command
 
-    return add
+    return add_options
 
 
 model_options = combine_options(
@@ -260,7 +260,7 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add SOURCE, --table and --query to a command, which gets them and the other options of Data as `data`."""
 
     @wraps(command)
-    def run(**given: Any) -> Any:
+    def run_command(**given: Any) -> Any:
         named = {one.name: given.pop(one.name) for one in fields(Data) if one.name in given}
         return command(data=Data(**named), **given)
 
@@ -276,7 +276,7 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "the guarantee each row must come from one row of one person, and rows must be selected and ordered by "
             "public columns only.",
         ),
-    )(run)
+    )(run_command)
 
 
 def describe_ledger(account: Account | None) -> list[tuple[str, str]]:

@@ -70,7 +70,7 @@ def add_parameters(*, leave_out: tuple[str, ...] = ()) -> Callable[[Classifier],
     The parameters are those that the class and its base declare, and the settings, which are added to its docstring.
     """
 
-    def add(cls: Classifier) -> Classifier:
+    def add_init(cls: Classifier) -> Classifier:
         declared = {**_PrivateClassifier.__annotations__, **cls.__annotations__}
         settings = [one for one in OPTIONS.values() if one.parameter not in ("", *declared, *leave_out)]
         cls.__annotations__ = declared | {one.parameter: Any for one in settings}
@@ -80,7 +80,7 @@ def add_parameters(*, leave_out: tuple[str, ...] = ()) -> Callable[[Classifier],
         made: Classifier = dataclass(kw_only=True, eq=False, repr=False)(cls)  # type: ignore[assignment]
         return made
 
-    return add
+    return add_init
 
 
 def _describe_parameter(one: Option) -> str:

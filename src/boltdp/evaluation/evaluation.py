@@ -80,11 +80,11 @@ class ClassFigures:
 def _make_score_property(name: str) -> property:
     """Make a property of an evaluation that is the value of one metric; None if that is unknown."""
 
-    def value(self: Evaluation) -> float | None:
+    def get_value(self: Evaluation) -> float | None:
         score = self.scores.get(name)
         return None if score is None else score.value
 
-    return property(value, doc=f"The {name}; None if it is unknown.")
+    return property(get_value, doc=f"The {name}; None if it is unknown.")
 
 
 class Evaluation(ABC):
@@ -156,6 +156,7 @@ class Evaluation(ABC):
 
     @property
     def rows_without_class(self) -> Score:
+        """The number of rows without a declared class, which no metric includes."""
         counted = self.statistics.decisions.count_rows_in(np.ones((1, 1, 1)))
         value, low, high = (max(0.0, self.rows - one) for one in (counted.value, counted.high, counted.low))
         return Score(value, low, high)

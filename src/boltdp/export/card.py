@@ -120,7 +120,7 @@ def make_sections(model: Model, owner: Owner, evaluation: NoisyEvaluation | None
             (_describe_public_facts(model), *EXCLUSIONS),
             _list_owner_facts(owner, "collection", "other-releases"),
         ),
-        _describe_utility(certificate, evaluation),
+        _make_utility_section(certificate, evaluation),
         Section(
             "How to check it",
             (
@@ -215,7 +215,7 @@ def make_registry_record(model: Model, owner: Owner, evaluation: NoisyEvaluation
     access = [f"Access to the rows: {stated['access']}"] if stated["access"] else []
     mechanisms = [f"{name}: {value}" for name, value in _list_mechanisms(certificate)]
     spent = [f"{name}: {value}" for name, value in _list_privacy_parameters(certificate) if name.startswith("spent")]
-    utility = _describe_utility(certificate, evaluation)
+    utility = _make_utility_section(certificate, evaluation)
     scores = [f"{': '.join(line[:2])} ({', '.join(line[2:])})" for table in utility.tables[:1] for line in table.lines]
     groups = [
         "; ".join(f"{name}: {value}" for name, value in zip(table.headings, line, strict=True))
@@ -290,6 +290,7 @@ def write_yaml(record: Mapping[str, Any]) -> str:
 
 
 def _list_yaml_lines(record: Mapping[str, Any], indent: str = "") -> Iterator[str]:
+    """Yield the lines of YAML of a registry record, nested by `indent`."""
     for key, value in record.items():
         if isinstance(value, Mapping):
             yield f"{indent}{key}:"
@@ -439,7 +440,8 @@ def _describe_public_facts(model: Model) -> str:
     )
 
 
-def _describe_utility(certificate: Certificate, evaluation: NoisyEvaluation | None) -> Section:
+def _make_utility_section(certificate: Certificate, evaluation: NoisyEvaluation | None) -> Section:
+    """Make the section of a model card about utility: the metrics with noise, or how to measure them."""
     title = "Utility"
     if evaluation is None:
         return Section(

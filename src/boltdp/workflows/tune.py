@@ -92,7 +92,7 @@ def tune(
     certificates, schema = [plan.certificate for plan in plans], plans[0].schema
     moments = certificates[0].moments
 
-    def run() -> Model:
+    def run_selection() -> Model:
         # Moments are released once, on all rows, for all candidates, before any of them is trained.
         with prepare_rows(engine, schema, moments, context, rows=rows, ordered=True) as (prepared, standardized):
             if public is not None:
@@ -111,4 +111,4 @@ def tune(
         # Only then does the cost depend on the selected candidate, which is not known yet.
         events = OneOfSeveral(budget.epsilon, tuple(one.spent for one in certificates))
         charge = Release(budget, events, certificates[0].adjacency)
-    return charge_and_run(run, account, charge, engine, schema, context)
+    return charge_and_run(run_selection, account, charge, engine, schema, context)

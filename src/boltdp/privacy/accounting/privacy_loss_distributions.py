@@ -142,34 +142,34 @@ def bound_delta_of_losses(parts: Sequence[tuple[PrivacyLossDistribution, int]], 
     """
     epsilon, allowed, width = budget.epsilon, TRUNCATION_SHARE * budget.delta, parts[0][0].width
 
-    def tilted_mean(tilt: float) -> float:
+    def compute_tilted_mean(tilt: float) -> float:
         return math.fsum(
             count * (width * float(losses.places @ losses.tilt_masses(tilt)[1])) for losses, count in parts
         )
 
-    def log_moment(tilt: float) -> float:
+    def compute_log_moment(tilt: float) -> float:
         return math.fsum(count * losses.tilt_masses(tilt)[0] for losses, count in parts)
 
     infinite = math.fsum(count * losses.infinite for losses, count in parts)
-    if infinite >= 1.0 or not tilted_mean(0.0) < epsilon:
+    if infinite >= 1.0 or not compute_tilted_mean(0.0) < epsilon:
         return 1.0
     # The tilt gives the sum of all losses the mean epsilon, so that the relevant losses are not in a far tail.
     low, high = 0.0, math.log(1.0 / budget.delta) / epsilon
-    while tilted_mean(high) < epsilon:
+    while compute_tilted_mean(high) < epsilon:
         low, high = high, 2.0 * high
-        chernoff = math.exp(min(0.0, log_moment(low) - low * epsilon))
+        chernoff = math.exp(min(0.0, compute_log_moment(low) - low * epsilon))
         if chernoff < 0.5 * budget.delta:
             return min(1.0, chernoff + infinite)
-    tilt, _ = bisect(lambda tilt: not tilted_mean(tilt) < epsilon, low, high, tolerance=0.05)
-    tilted = log_moment(tilt)
+    tilt, _ = bisect(lambda tilt: not compute_tilted_mean(tilt) < epsilon, low, high, tolerance=0.05)
+    tilted = compute_log_moment(tilt)
     if tilted - tilt * epsilon > math.log(MAX_CHERNOFF_RATIO * budget.delta):
         return 1.0
     top = min(
-        (log_moment(steeper) - math.log(allowed)) / steeper
+        (compute_log_moment(steeper) - math.log(allowed)) / steeper
         for steeper in (tilt * factor for factor in (1.01, 1.03, 1.1, 1.3, 2.0))
     )
     bottom = max(
-        (math.log(1e-12) + tilted - log_moment(flatter)) / (tilt - flatter)
+        (math.log(1e-12) + tilted - compute_log_moment(flatter)) / (tilt - flatter)
         for flatter in (tilt * factor for factor in (0.9, 0.5, 0.0))
     )
     first = math.floor(min(bottom, 0.5 * epsilon) / width)
@@ -229,18 +229,18 @@ def find_smallest_deviation(profile: Callable[[float], Profile], *, updates: int
     if budget.epsilon > MAX_EPSILON:
         raise ParameterError(f"epsilon must be <= {MAX_EPSILON:g} where rows are sampled, got {budget.epsilon:g}")
 
-    def grid_deviation(rung: int) -> float:
+    def get_deviation(rung: int) -> float:
         return MIN_DEVIATION * math.pow(2.0, rung / RUNGS_PER_DOUBLING)
 
     def is_within_budget(rung: int) -> bool:
-        return bound_delta_of_updates(profile(grid_deviation(rung)), updates=updates, budget=budget) <= budget.delta
+        return bound_delta_of_updates(profile(get_deviation(rung)), updates=updates, budget=budget) <= budget.delta
 
     # Without sampling it would be `whole`, and a few rungs more as the discretisation overestimates.
     whole = 2.0 * math.sqrt(updates) * calibrate_unit_gaussian(budget)
     low, high = -1, max(0, math.ceil(RUNGS_PER_DOUBLING * math.log2(whole / MIN_DEVIATION)))
     while not is_within_budget(high):
         low, high = high, high + 1
-    return grid_deviation(bisect_integers(is_within_budget, low, high))
+    return get_deviation(bisect_integers(is_within_budget, low, high))
 
 
 def _discretise_update(

@@ -48,12 +48,12 @@ def bound_privacy_loss(simplex: Simplex, strength: arb, scale: arb) -> arb:
     steepness = (2 * directions / simplex.vertices).sqrt()
     kink = 1 / steepness
 
-    def loss(r: arb, mistaken: arb) -> arb:
+    def compute_loss(r: arb, mistaken: arb) -> arb:
         return r / t + directions * (1 + (mistaken - r * r) / (directions * c)).log()
 
     near = _solve_quadratic(2 * directions * t - steepness, directions * (c + steepness * t)).min(kink)
     far = _solve_quadratic(2 * directions * t, directions * c + 1).max(kink).min(arb(1))
-    return 1 / t + loss(near, steepness * near).max(loss(far, arb(1)))
+    return 1 / t + compute_loss(near, steepness * near).max(compute_loss(far, arb(1)))
 
 
 def split_volume_term(simplex: Simplex, strength: arb, tilt: float) -> tuple[arb, arb]:
