@@ -100,7 +100,7 @@ def warn(message: str) -> None:
 
 @contextmanager
 def show_bar(*, unit: str = "rows") -> Iterator[Callable[..., None]]:
-    """Show a progress bar if standard error is a terminal; yield the function of stage, done and total to update it."""
+    """Show a progress bar if standard error is a terminal; yield a function of stage, done and total."""
     # Imported here because few commands show a progress bar.
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -284,11 +284,11 @@ def verify(certificate: Certificate) -> None:
         )
     for composition in event.walk():
         if isinstance(composition, Composition):
-            _check_parts(composition, certificate.budget)
+            _check_composed_budgets(composition, certificate.budget)
 
 
-def _check_parts(composition: Composition, claimed: Budget) -> None:
-    """Raise CertificateError unless each part is within its budget, and the budgets within the claimed one.
+def _check_composed_budgets(composition: Composition, claimed: Budget) -> None:
+    """Raise CertificateError unless each composed event is within its budget, and all budgets within the claimed one.
 
     Budgets of Gaussian mechanisms need not add up, since these compose to less; each must be within the claimed one.
     """

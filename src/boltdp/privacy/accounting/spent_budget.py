@@ -161,7 +161,7 @@ class Spent:
 
 
 def check_charge(charge: Charge) -> None:
-    """Raise ParameterError for a charge with unknown kinds of events, or with an adjacency that is not theirs."""
+    """Raise ParameterError for a charge with unknown kinds of events, or with another adjacency than its events."""
     for event in charge.spent.walk():
         if find_event_classes().get(getattr(event, "kind", "")) is not type(event):
             raise ParameterError(f"a release must be made of known events, got {type(event).__name__!r}")

@@ -61,7 +61,7 @@ class Event(ABC):
 
     @property
     def published(self) -> bool:
-        """Whether its noise, or that of a child, is calibrated as a paper published it, which may exceed a budget."""
+        """Whether the noise of the event, or of a child, is calibrated as a paper published it, which may be too little."""
         return any(child.published for child in self.children)
 
     @property

@@ -173,7 +173,7 @@ def _compute_batch_sizes(recipe: Recipe, start: int, stop: int) -> Doubles:
 
 
 def _find_closed_form(recipe: Recipe) -> float | None:
-    """Return the result of `_run_recursion` for the last iterate where it has a closed form, else None.
+    """Return the sensitivity bound of `_run_recursion` for the last iterate in closed form; None if it has none.
 
     Proof: sgd_sensitivity.md 3
     """
