@@ -38,7 +38,7 @@ class Context:
             raise ParameterError(f"threads must be >= 1, got {self.threads}")
 
     def start_stage(self, stage: str, total: int) -> Context:
-        """Return a context that reports progress under the name `stage`, such as "preparing", with `total` rows to process."""
+        """Return a context that reports progress of the stage of this name, such as "preparing", over `total` rows."""
         return replace(self, stage=stage, total=total)
 
     def report_rows(self, done: int) -> None:

@@ -51,7 +51,7 @@ class Randomness:
         return make_seeded_bytes(f"{purpose} {self.seed}" if purpose else self.seed)
 
     def spawn(self) -> Iterator[Randomness]:
-        """Yield independent sources of randomness without end; with a seed, those of this seed and the following ones."""
+        """Yield independent sources of randomness without end; with a seed, those of this and the following seeds."""
         number = 0
         while True:
             yield self if self.seed is None else Randomness(self.seed + number)
