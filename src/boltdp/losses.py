@@ -329,7 +329,7 @@ class Multinomial(Loss):
 
     @property
     def simplex(self) -> Simplex:
-        """The unit vectors: the slopes are p - e_y."""
+        """The simplex of the unit vectors, as the slopes are p - e_y."""
         return Simplex(self.classes, 2.0)
 
     @property

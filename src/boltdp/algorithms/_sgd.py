@@ -213,6 +213,7 @@ class PassesOfSGD(Algorithm):
         ]
 
     def rescale_problem(self, problem: Problem, *, rows: int) -> Recipe:
+        """Return the SGD recipe for another number of rows, with about as many updates."""
         passes = max(1, round(_require_recipe(problem).passes * problem.rows / rows))
         return replace(_resize_recipe(problem, rows), passes=passes)
 

@@ -226,19 +226,19 @@ class SampledLosses:
 
     def delta(self, epsilon: float) -> float:
         """Return the estimate of delta at an epsilon: the mean of (1 - e^(epsilon - loss))+."""
-        return float(self._compute_terms(epsilon).sum())
+        return float(self._compute_delta_terms(epsilon).sum())
 
     def error(self, epsilon: float) -> float:
         """Return the half-width of the confidence interval of `delta`; 0 for a quadrature."""
         if self.exact:
             return 0.0
-        return ERRORS * float(np.std(self._compute_terms(epsilon), ddof=1)) * math.sqrt(len(self.losses))
+        return ERRORS * float(np.std(self._compute_delta_terms(epsilon), ddof=1)) * math.sqrt(len(self.losses))
 
     def min_delta(self, epsilon: float) -> float:
         """Return the lower end of the confidence interval of `delta`."""
         return self.delta(epsilon) - self.error(epsilon)
 
-    def _compute_terms(self, epsilon: float) -> Doubles:
+    def _compute_delta_terms(self, epsilon: float) -> Doubles:
         return np.asarray(self.weights * -np.expm1(np.minimum(epsilon - self.losses, 0.0)))
 
 

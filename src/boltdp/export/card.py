@@ -146,7 +146,7 @@ def write_markdown(model: Model, owner: Owner, evaluation: NoisyEvaluation | Non
             lines += ["", *(f"- **{name}**: {text}" for name, text in facts)]
         for table in section.tables:
             rule = "|---" * len(table.headings) + "|"
-            lines += ["", _write_table_row(table.headings), rule, *map(_write_table_row, table.lines)]
+            lines += ["", _write_markdown_row(table.headings), rule, *map(_write_markdown_row, table.lines)]
         if section.command is not None:
             lines += ["", "```sh", section.command, "```"]
     return "\n".join(lines) + "\n"
@@ -348,6 +348,7 @@ def _describe_model(model: Model) -> str:
 
 
 def _tabulate_columns(columns: Sequence[Column]) -> Table:
+    """Make the table of a model card with what each column can be."""
     lines: list[tuple[str, ...]] = [(column.name, column.describe()) for column in columns[:MAX_COLUMNS]]
     more = len(columns) - MAX_COLUMNS
     if more > 0:
@@ -356,6 +357,7 @@ def _tabulate_columns(columns: Sequence[Column]) -> Table:
 
 
 def _describe_privacy_unit(certificate: Certificate) -> tuple[str, ...]:
+    """Describe for the model card whom the guarantee protects."""
     adjacency = certificate.adjacency
     rows = "Someone with g rows is protected by less: with pure differential privacy by g times epsilon."
     if certificate.person_rows is not None:
@@ -364,6 +366,7 @@ def _describe_privacy_unit(certificate: Certificate) -> tuple[str, ...]:
 
 
 def _list_privacy_parameters(certificate: Certificate) -> list[tuple[str, str]]:
+    """List for the model card epsilon, delta and the budget of each release."""
     budget = certificate.budget
     facts = [] if budget is None else [("epsilon", f"{budget.epsilon:g}"), ("delta", f"{budget.delta:g}")]
     for number, part in enumerate(certificate.parts, 1):
@@ -392,6 +395,7 @@ def _describe_noise(noise: Mechanism | None) -> str | None:
 
 
 def _list_mechanisms(certificate: Certificate) -> tuple[tuple[str, str], ...]:
+    """List for the model card the algorithm, its noise and all other releases."""
     moments, selection, sensitivity = certificate.moments, certificate.selection, certificate.training.sensitivity
     separate = f"{certificate.model_count}, one per class, each with noise of its own"
     facts = {
@@ -408,6 +412,7 @@ def _list_mechanisms(certificate: Certificate) -> tuple[tuple[str, str], ...]:
 
 
 def _describe_implementation(certificate: Certificate) -> tuple[str, ...]:
+    """Describe for the model card how the noise is drawn."""
     texts = [f"Implemented by boltdp {certificate.version}; each bound has its proof beside the code."]
     if isinstance(certificate.training, NoisyUpdates):
         texts.append("Noise in the updates is drawn in floating point: the guarantee is that of real-valued noise.")
@@ -420,6 +425,7 @@ def _describe_implementation(certificate: Certificate) -> tuple[str, ...]:
 
 
 def _describe_preprocessing(certificate: Certificate) -> list[str]:
+    """Describe for the model card how bounds, scales and settings were found."""
     texts = ["Bounds, categories and classes are declared as public, and values outside are clipped or neutral."]
     if certificate.draft is not None:
         texts = ["Bounds, categories and classes were found from the rows by noisy counts, which are accounted for."]
@@ -467,7 +473,7 @@ def _make_utility_section(certificate: Certificate, evaluation: NoisyEvaluation 
     )
 
 
-def _write_table_row(cells: Sequence[str]) -> str:
+def _write_markdown_row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(map(_escape_markdown, cells))} |"
 
 

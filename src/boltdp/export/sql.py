@@ -278,6 +278,7 @@ class _ValueSql(_ColumnSql):
     """A categorical column as SQL: one CASE per declared value."""
 
     def list_features(self) -> Iterator[str]:
+        """Yield the SQL of the indicator of each declared category."""
         for condition, absent, present in zip(self._list_matches(), *self.scaled.indicator_values, strict=True):
             yield f"CASE WHEN {condition} THEN {self.sql.constant(present)} ELSE {self.sql.constant(absent)} END"
 

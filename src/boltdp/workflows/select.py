@@ -64,7 +64,7 @@ REHEARSALS = 5
 def plan_portion_selection(
     plan_one: PlanCandidate, budget: Budget | None, *, candidates: int, rows: int
 ) -> list[Selection]:
-    """Plan a selection by training each candidate on its own rows: one event per candidate, if it is selected."""
+    """Plan a selection by training each candidate on its own rows; return the event for each that may be selected."""
     bounds = [find_portion_bounds(i, rows=rows, candidates=candidates) for i in range(candidates)]
     trained = tuple(BudgetedEvent(budget, plan_one(i, stop - start, budget)) for i, (start, stop) in enumerate(bounds))
     epsilon = None if budget is None else budget.epsilon
@@ -74,7 +74,7 @@ def plan_portion_selection(
 def plan_trial_selection(
     plan_one: PlanCandidate, budget: Budget | None, *, candidates: int, rows: int, mean: float
 ) -> list[Selection]:
-    """Plan a selection by a random number of trials: one event per candidate, for the case that it is selected."""
+    """Plan a selection by a random number of trials; return the event for each candidate that may be selected."""
     if budget is None:
         raise ParameterError(
             "epsilon must be given for trials, got None", hint="compare noiseless candidates by portions"
@@ -90,7 +90,7 @@ def plan_trial_selection(
 def plan_public_selection(
     plan_one: PlanCandidate, budget: Budget | None, *, candidates: int, rows: int, public_rows: int
 ) -> list[Selection]:
-    """Plan a selection on public rows: one event per candidate, for the case that it is selected."""
+    """Plan a selection on public rows; return the event for each candidate that may be selected."""
     parts = [BudgetedEvent(budget, plan_one(i, rows, budget)) for i in range(candidates)]
     return [
         PublicSelection(trained=part, compared=candidates, chosen=i, rows=rows, public_rows=public_rows)

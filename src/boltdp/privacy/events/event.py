@@ -61,7 +61,7 @@ class Event(ABC):
 
     @property
     def published(self) -> bool:
-        """Whether noise of the event, or of a child, is calibrated as a paper published it, which may exceed a budget."""
+        """Whether noise of the event, or of a child, is calibrated as published, which may exceed a budget."""
         return any(child.published for child in self.children)
 
     @property
