@@ -104,7 +104,6 @@ class Algorithm(ABC):
         return replace(training, problem=self.rescale_problem(training.problem, rows=rows))  # type: ignore[type-var]
 
     def rescale_problem(self, problem: Problem, *, rows: int) -> Problem:
-        """Return the training problem of `rescale`."""
         return replace(problem, rows=rows)
 
     @abstractmethod
@@ -124,7 +123,6 @@ class Algorithm(ABC):
         """Return the names of the settings that were chosen, with their values and the reasons."""
 
     def describe_noise(self, certificate: Certificate) -> str:
-        """Describe the kind, scale and expected L2 norm of the noise."""
         noise = find_main_noise(certificate)
         return f"{noise.kind}, scale {noise.scale:.3g}, expected L2 norm {noise.expected_norm:.3g}"
 

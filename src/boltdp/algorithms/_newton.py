@@ -226,7 +226,6 @@ class _Curvature:
         self._steps: list[tuple[Doubles, Doubles, float]] = []
 
     def replace_inverse(self, inverse: Linear | None) -> None:
-        """Replace the initial inverse Hessian, and start counting its age."""
         self._inverse, self.age = inverse, 0
 
     def precondition(self, vector: Doubles) -> Doubles:

@@ -253,7 +253,6 @@ class PassesOfSGD(Algorithm):
         return {"noise_per_weight": compute_noise_per_weight(certificate), "noise_to_weights": noise_to_weights}
 
     def explain_steps(self, recipe: Recipe, settings: Settings) -> str:
-        """Explain how the step sizes were chosen."""
         if settings.schedule == "auto" and recipe.regularization > 0:
             return "the steps that fit the regularization"
         return "where going further would add more noise than it would gain"
@@ -296,7 +295,6 @@ class WhiteBox(PassesOfSGD):
 
 
 def _require_recipe(problem: Problem) -> Recipe:
-    """Return the problem, which must be the recipe of an SGD run."""
     assert isinstance(problem, Recipe)
     return problem
 

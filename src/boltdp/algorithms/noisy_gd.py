@@ -180,7 +180,6 @@ def _descend(job: Job, classes: int, feature_map: FeatureMap | None) -> Generato
 
 
 def _require_noisy_gradients(certificate: Certificate) -> NoisyGradients:
-    """Return the training of a certificate, which must be noisy gradient descent."""
     event = certificate.training
     assert isinstance(event, NoisyGradients)
     return event

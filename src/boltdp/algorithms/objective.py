@@ -83,11 +83,8 @@ class Objective(Algorithm):
 
     def run(self, prepared: PreparedRows, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
         """Minimise the perturbed objective of each model of all jobs, and return the weights of each job."""
-        from boltdp.algorithms._newton import (  # only here: SciPy comes with it
-            MAX_NUMBERS,
-            make_objective_solver,
-            run_solvers,
-        )
+        # Imported only here, since SciPy comes with it.
+        from boltdp.algorithms._newton import MAX_NUMBERS, make_objective_solver, run_solvers
 
         # How many scans it takes depends on the rows: only the beginning and the end are reported.
         stage = context.start_stage("minimising", prepared.rows)

@@ -77,7 +77,6 @@ def card(model_path: str, *, output: str | None, evaluation: str | None, **state
 
 
 def _load_evaluation(model: Model, path: str) -> NoisyEvaluation:
-    """Load the evaluation of --evaluation; raise an error if it is of another model."""
     from boltdp.evaluation.noisy_evaluation import NoisyEvaluation, digest_model
 
     found = NoisyEvaluation.load(path)

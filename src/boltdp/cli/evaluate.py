@@ -133,7 +133,6 @@ def evaluate(
 
 
 def _print_metrics(found: Evaluation) -> None:
-    """Print the metrics of an evaluation, and the tables of its classes and subgroups."""
     without, value = found.rows_without_class, "value" if found.is_exact else "with noise"
     interval = "" if found.is_exact else f"{without.low:,.0f} to {without.high:,.0f}"
     lines = [

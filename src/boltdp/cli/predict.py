@@ -147,7 +147,6 @@ def _format_cells(cells: pa.Array) -> list[str | None]:
 
 
 def _write_parquet(path: Path, batches: Iterator[pa.RecordBatch]) -> None:
-    """Write the predictions to a Parquet file."""
     import pyarrow.parquet as pq
 
     first = next(batches, None)

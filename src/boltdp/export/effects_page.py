@@ -188,7 +188,6 @@ def _draw_category_effects(effect: Effect, reach: float, *, noise_is_bound: bool
 
 
 def _draw_whisker(name: str, one: float, other: float, middle: float, height: float) -> str:
-    """Draw an SVG line between two horizontal positions, with a short vertical line at each end."""
     ends = f"M{one:.1f} {middle - height:g}v{2 * height:g}M{other:.1f} {middle - height:g}v{2 * height:g}"
     return f'<path class="{name}" d="M{one:.1f} {middle:g}H{other:.1f}{ends}"/>'
 

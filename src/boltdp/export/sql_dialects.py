@@ -89,7 +89,6 @@ class Dialect:
         return self.let.format(name=name, value=value, body=body)
 
     def make_array(self, expressions: Sequence[str]) -> str:
-        """Write an array of SQL expressions."""
         return self.array.format(",\n".join(expressions))
 
     def make_constant_array(self, values: Iterable[float]) -> str:

@@ -137,7 +137,6 @@ def read_entries(lines: Iterable[Line]) -> list[Entry]:
 
 @lru_cache(maxsize=4096)
 def _parse_entry(record: str) -> Entry:
-    """Parse the JSON text of a ledger entry."""
     return from_record(Entry, parse_json(record, what="it"))
 
 

@@ -375,7 +375,6 @@ class _Spare(threading.local):
 
 
 def _run_query(connection: Any, query: Any, values: Sequence[Any]) -> list[Any]:
-    """Run one query of the ledger, and return its rows."""
     import psycopg
 
     with psycopg.RawCursor(connection) as cursor:
