@@ -153,5 +153,5 @@ def _beta_cdf(at: float, a: int, b: int) -> float:
 
 
 def _find_root(function: Callable[[float], float]) -> float:
-    """Return the root of an increasing function between 0 and 1, by bisection."""
+    """Return the rate between 0 and 1 at which an increasing function is zero, by bisection."""
     return 0.5 * sum(bisect(lambda at: function(at) > 0, 0.0, 1.0, steps=60))

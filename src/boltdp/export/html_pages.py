@@ -42,7 +42,7 @@ svg text { fill: var(--soft); font-size: 11px; }
 
 
 def choose_guarantee_class(model: Model) -> str:
-    """Return the CSS class of the paragraph with the guarantee."""
+    """Return the CSS class of the paragraph with the guarantee: another one if the model is not private."""
     return "guarantee" if model.certificate.private else "guarantee none"
 
 
