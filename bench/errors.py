@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.ratio import Ratio
-from boltdp.context import Context
 from boltdp.engines.base import PreparedRows
 from boltdp.engines.in_memory import ArrayEngine
+from boltdp.run_context import Context
 from boltdp.schema.schema import array_schema
 from boltdp.workflows.select import count_errors
 

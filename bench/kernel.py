@@ -16,8 +16,8 @@ from sklearn.linear_model import SGDClassifier
 from bench.ratio import Ratio
 from boltdp.kernel import sgd
 from boltdp.losses import Logistic
-from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import Recipe
+from boltdp.privacy.sgd_recipe import Recipe
+from boltdp.privacy.step_schedules import make_constant_schedule
 
 SHAPES = ((1_000_000, 50), (60_000, 784))
 REPEATS = 15
@@ -32,7 +32,12 @@ def run() -> list[Ratio]:
         packed[:, 1:] /= np.linalg.norm(packed[:, 1:], axis=1, keepdims=True) * np.float32(1.0001)
         packed[:, 0] = packed[:, 1] > 0
         recipe = Recipe(
-            loss=Logistic(), dims=dims, rows=rows, batch_size=1, passes=REPEATS, schedule=constant(rows**-0.5)
+            loss=Logistic(),
+            dims=dims,
+            rows=rows,
+            batch_size=1,
+            passes=REPEATS,
+            schedule=make_constant_schedule(rows**-0.5),
         )
         state = sgd.State(recipe)
         rivals = {kind: _scikit_learn(packed, kind) for kind in ("float32", "float64")}

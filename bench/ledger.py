@@ -38,7 +38,7 @@ def _measured(name: str, ledger: Ledger) -> Ratio:
     ledger.set_budget("rows", Budget(10.0, 1e-6))
 
     def charge() -> None:
-        with Account(ledger, "rows").charged(certificate, drawn=lambda: True) as reservation:
+        with Account(ledger, "rows").reserve(certificate, drawn=lambda: True) as reservation:
             reservation.commit("sha256:" + "0" * 64)
 
     for _ in range(BEFORE):

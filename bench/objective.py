@@ -8,8 +8,8 @@ import numpy as np
 from tests.plans import plan_certificate
 
 from bench.ratio import Ratio
-from boltdp.context import Context
 from boltdp.engines.in_memory import ArrayEngine
+from boltdp.run_context import Context
 from boltdp.schema.schema import array_schema
 from boltdp.settings import Settings
 from boltdp.workflows.train import train_prepared

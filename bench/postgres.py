@@ -19,7 +19,6 @@ import numpy as np
 import psycopg
 
 from bench.ratio import Ratio
-from boltdp.context import Context
 from boltdp.engines.base import PreparedRows
 from boltdp.engines.postgres import Layout, PostgresEngine, PreparedTable
 from boltdp.engines.postgres.copy_rows import Blocks, load_rows
@@ -27,8 +26,9 @@ from boltdp.engines.postgres.local_server import Server, private_server
 from boltdp.kernel import sgd
 from boltdp.kernel.sgd import State
 from boltdp.losses import Logistic
-from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import Recipe
+from boltdp.privacy.sgd_recipe import Recipe
+from boltdp.privacy.step_schedules import make_constant_schedule
+from boltdp.run_context import Context
 from boltdp.schema.schema import Schema, array_schema
 from boltdp.settings import Settings
 from boltdp.workflows.synthesize import draw_synthetic_blocks
@@ -94,7 +94,9 @@ def prepared(server: Server, table: str, layout: Layout = "packed") -> Iterator[
 
 def model(rows: int) -> State:
     """Batches of one row, which is the most work."""
-    recipe = Recipe(loss=Logistic(), dims=DIMS, rows=rows, batch_size=1, passes=10_000, schedule=constant(1e-3))
+    recipe = Recipe(
+        loss=Logistic(), dims=DIMS, rows=rows, batch_size=1, passes=10_000, schedule=make_constant_schedule(1e-3)
+    )
     return State(recipe, feature_map=SCHEMA.encoding.feature_map)
 
 

@@ -19,7 +19,6 @@ import pyarrow.parquet as pq
 from bench.ratio import Ratio
 from bench.turns import REPEATS, take_turns
 from boltdp._threads import count_processors
-from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.engines.base import Engine, encode_rows
 from boltdp.engines.local_store import find_spool_directory
@@ -27,6 +26,7 @@ from boltdp.kernel.feature_sums import FeatureSums
 from boltdp.kernel.loss_derivatives import DerivativeSums
 from boltdp.kernel.sum_state import Summation
 from boltdp.losses import Logistic
+from boltdp.run_context import Context
 from boltdp.schema.schema import Categorical, Schema
 from boltdp.settings import Settings
 from boltdp.workflows.synthesize import synthesize

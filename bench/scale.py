@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import TypedDict
 
 from bench.ratio import Ratio
-from boltdp.context import Context
 from boltdp.engines.duckdb import DuckDBEngine
 from boltdp.engines.local_store import find_spool_directory
 from boltdp.kernel.sgd import State
 from boltdp.losses import Logistic
-from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import Recipe
+from boltdp.privacy.sgd_recipe import Recipe
+from boltdp.privacy.step_schedules import make_constant_schedule
+from boltdp.run_context import Context
 from boltdp.workflows.synthesize import make_synthetic_schema, synthesize
 
 DIMS = 50
@@ -81,7 +81,12 @@ def train(path: str) -> Measured:
     with DuckDBEngine.from_files(path) as engine:
         rows = engine.count()
         recipe = Recipe(
-            loss=Logistic(), dims=DIMS, rows=rows, batch_size=1, passes=PASSES, schedule=constant(rows**-0.5)
+            loss=Logistic(),
+            dims=DIMS,
+            rows=rows,
+            batch_size=1,
+            passes=PASSES,
+            schedule=make_constant_schedule(rows**-0.5),
         )
         state, context = State(recipe), Context(seed=1)
         start = time.perf_counter()

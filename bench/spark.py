@@ -21,7 +21,6 @@ from typing import Any, TypedDict
 import numpy as np
 
 from bench.ratio import Ratio
-from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.engines.base import Engine
 from boltdp.engines.local_store import find_spool_directory
@@ -31,8 +30,9 @@ from boltdp.engines.spark.session import Session
 from boltdp.kernel.loss_derivatives import DerivativeSums
 from boltdp.kernel.sgd import State
 from boltdp.losses import Logistic
-from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import Recipe
+from boltdp.privacy.sgd_recipe import Recipe
+from boltdp.privacy.step_schedules import make_constant_schedule
+from boltdp.run_context import Context
 from boltdp.settings import Settings
 from boltdp.workflows.synthesize import make_synthetic_schema, synthesize
 from boltdp.workflows.train import train
@@ -171,7 +171,9 @@ def beside_arrays(found: Measured, path: str, session: Session) -> None:
 
     def passes(prepared: PreparedRows) -> float:
         half = prepared.rows // 2
-        recipe = Recipe(loss=Logistic(), dims=DIMS, rows=half, batch_size=50, passes=PASSES, schedule=constant(0.1))
+        recipe = Recipe(
+            loss=Logistic(), dims=DIMS, rows=half, batch_size=50, passes=PASSES, schedule=make_constant_schedule(0.1)
+        )
         states = [State(recipe, feature_map=prepared.feature_map) for _ in range(2)]
         parts = [Partition(half * i, half * (i + 1), [states[i]], [None] * PASSES) for i in range(2)]
         return timed(lambda: prepared.run_partitions(parts, context))

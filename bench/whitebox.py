@@ -19,11 +19,11 @@ from tests.plans import plan_certificate
 
 from bench.postgres import SCHEMA, backend, backend_seconds, load, prepared
 from bench.ratio import Ratio
-from boltdp.context import Context
 from boltdp.engines.base import PreparedRows
 from boltdp.engines.in_memory import ArrayEngine
 from boltdp.engines.postgres.local_server import private_server
 from boltdp.privacy.certificate import Certificate
+from boltdp.run_context import Context
 from boltdp.schema.schema import Schema
 from boltdp.settings import Settings
 from boltdp.workflows.synthesize import draw_synthetic_blocks

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from boltdp._arrays import Doubles, Integers
+from boltdp._array_types import Doubles, Integers
 from boltdp.losses import Logistic
 from boltdp.settings import Settings
 from boltdp.workflows.predict import score_batches

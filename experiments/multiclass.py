@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 from tests.plans import plan_certificate
 
-from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.engines.base import encode_rows
+from boltdp.run_context import Context
 from boltdp.settings import Multiclass, Settings
 from boltdp.workflows.train import train_prepared
 from experiments.datasets import BENCHMARKS

@@ -15,9 +15,9 @@ from dataclasses import replace
 
 from tests.plans import plan_certificate
 
-from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.engines.base import PreparedRows
+from boltdp.run_context import Context
 from boltdp.settings import Settings
 from boltdp.workflows.train import train_prepared
 from experiments.datasets import BENCHMARKS

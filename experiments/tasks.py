@@ -11,16 +11,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from boltdp._arrays import Doubles, Integers
-from boltdp.context import Context
+from boltdp._array_types import Doubles, Integers
 from boltdp.engines import open_source
 from boltdp.engines.base import Engine, encode_rows
 from boltdp.engines.in_memory import ArrayEngine
 from boltdp.model import Model
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events import event
-from boltdp.privacy.mechanisms import gaussian_sigma
-from boltdp.privacy.release import Randomness
+from boltdp.privacy.mechanisms import calibrate_unit_gaussian
+from boltdp.privacy.release_with_noise import Randomness
+from boltdp.run_context import Context
 from boltdp.schema.schema import Schema, array_schema
 from boltdp.settings import Settings
 from boltdp.workflows.predict import score_batches
@@ -143,7 +143,7 @@ class Task:
 
         It is for a sensitivity of 1. Means and what comes after them are then one Gaussian, as for "noisy-gd".
         """
-        planned, deviation = self._moments(budget, "noisy-gd"), gaussian_sigma(budget)
+        planned, deviation = self._moments(budget, "noisy-gd"), calibrate_unit_gaussian(budget)
         if planned is None:
             return self.schema, deviation
         assert planned.event.mu is not None

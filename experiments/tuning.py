@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.engines.base import Engine, encode_rows
 from boltdp.engines.in_memory import ArrayEngine
 from boltdp.model import Model
+from boltdp.run_context import Context
 from boltdp.schema.schema import Schema, array_schema
 from boltdp.settings import Settings
 from boltdp.workflows.select import count_errors

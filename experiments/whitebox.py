@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 from tests.plans import plan_certificate
 
-from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.engines.base import PreparedRows
 from boltdp.model import Model
+from boltdp.run_context import Context
 from boltdp.schema.schema import Schema
 from boltdp.settings import Settings
 from boltdp.workflows.train import train_prepared

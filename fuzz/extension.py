@@ -28,8 +28,8 @@ from boltdp.kernel.loss_derivatives import DerivativeSums
 from boltdp.kernel.misclassification import ErrorCounts
 from boltdp.kernel.sgd import State
 from boltdp.losses import Logistic, Multinomial
-from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import Recipe
+from boltdp.privacy.sgd_recipe import Recipe
+from boltdp.privacy.step_schedules import make_constant_schedule
 from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, Vector
 from boltdp.schema.source_columns import ColumnType, Kind
 from fuzz.sanitized import SANITIZERS, runtime
@@ -89,7 +89,9 @@ def _connection() -> psycopg.Connection[Any]:
 
 def _state(dice: random.Random) -> bytes:
     loss = dice.choice((Logistic(), Multinomial(3)))
-    recipe = Recipe(loss=loss, dims=3, rows=6, batch_size=dice.randrange(1, 7), passes=2, schedule=constant(0.1))
+    recipe = Recipe(
+        loss=loss, dims=3, rows=6, batch_size=dice.randrange(1, 7), passes=2, schedule=make_constant_schedule(0.1)
+    )
     weights = np.random.default_rng(dice.getrandbits(32)).normal(size=(loss.vector_count, 3))
     state = dice.choice(
         (

@@ -17,8 +17,8 @@ from boltdp.kernel.misclassification import ErrorCounts
 from boltdp.kernel.sgd import State
 from boltdp.losses import HuberSVM, Logistic, Loss, Multinomial
 from boltdp.privacy.mechanisms import Kind, Mechanism
+from boltdp.privacy.sgd_recipe import Averaging, Recipe
 from boltdp.privacy.step_schedules import Growth, Schedule
-from boltdp.privacy.training_problem import Averaging, Recipe
 from fuzz.target import Target, scrambled
 
 _ODD = (np.nan, np.inf, -np.inf, 1e38, -1e38, 1e-45, 0.0)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.errors import ParameterError
-from boltdp.losses import LOSSES, HuberSVM, Logistic, Loss, MarginLogistic, Multinomial, Simplex, contrast_basis
+from boltdp.losses import LOSSES, HuberSVM, Logistic, Loss, MarginLogistic, Multinomial, Simplex, make_contrast_basis
 from tests.example_losses import every_loss
 
 EVERY: list[Loss] = [*every_loss(classes=5), MarginLogistic(0.5), HuberSVM(3.0), Multinomial(2)]
@@ -220,7 +220,7 @@ def test_the_link_is_the_probability(loss: Logistic, margin: float) -> None:
 class Halved(Logistic):
     """The logistic loss with the inverse of its link found by halving."""
 
-    cut = Loss.cut
+    invert_link = Loss.invert_link
 
 
 class Doubtful(Halved):
@@ -235,7 +235,7 @@ PROBABILITIES = [1e-12, 0.01, 0.11, 0.3, 0.5, 0.75, 0.999, 1 - 1e-12]
 
 @pytest.mark.parametrize("probability", PROBABILITIES)
 def test_the_cut_is_the_margin_of_a_probability(probability: float) -> None:
-    exact, halved = Logistic().cut(probability), Halved().cut(probability)
+    exact, halved = Logistic().invert_link(probability), Halved().invert_link(probability)
     assert exact == pytest.approx(halved, rel=1e-4, abs=1e-15)
     assert Logistic().probabilities(np.array([[exact]])) == pytest.approx(probability, rel=1e-4)
     # By halving it is the last margin at which the probability does not exceed it.
@@ -244,20 +244,20 @@ def test_the_cut_is_the_margin_of_a_probability(probability: float) -> None:
 
 
 def test_the_cut_of_a_half_is_no_margin_at_all() -> None:
-    assert Logistic().cut(0.5) == 0.0
+    assert Logistic().invert_link(0.5) == 0.0
 
 
 def test_a_probability_that_is_never_reached_has_no_cut() -> None:
-    assert Doubtful().cut(0.5) == pytest.approx(0.0, abs=1e-12)
+    assert Doubtful().invert_link(0.5) == pytest.approx(0.0, abs=1e-12)
     for probability in (0.05, 0.95):
         with pytest.raises(ParameterError, match=r"^the loss 'logistic' has no margin with a probability of 0"):
-            Doubtful().cut(probability)
+            Doubtful().invert_link(probability)
 
 
 @pytest.mark.parametrize("loss", [HuberSVM(0.1), Multinomial(2)])
 def test_a_loss_without_a_link_has_no_cut(loss: Loss) -> None:
     with pytest.raises(ParameterError, match=r"has no margin that stands for a probability$"):
-        loss.cut(0.5)
+        loss.invert_link(0.5)
 
 
 def test_a_loss_for_several_classes() -> None:
@@ -279,7 +279,7 @@ def test_the_space_of_the_weights(loss: Loss) -> None:
         return
     assert loss.directions == loss.vector_count - 1
     assert loss.basis is not None
-    np.testing.assert_array_equal(loss.basis, contrast_basis(loss.vector_count))
+    np.testing.assert_array_equal(loss.basis, make_contrast_basis(loss.vector_count))
     assert loss.basis.shape == (loss.directions, loss.vector_count)
     for label in labels(loss):
         assert abs(loss.slopes(some_scores(loss, label, 1.0), label, positive=1).sum()) < 1e-15

@@ -25,7 +25,7 @@ from boltdp.model import Model, ModelFileError
 from boltdp.privacy.certificate import OVERSPENT, Certificate, CertificateError, certify, verify
 from boltdp.privacy.events.event import Training
 from boltdp.privacy.events.output_perturbation import OutputPerturbation
-from boltdp.privacy.release import Randomness, release_weights
+from boltdp.privacy.release_with_noise import Randomness, release_weights
 from boltdp.schema.schema import Classes, Numeric, Schema
 from boltdp.settings import Settings
 from boltdp.workflows.predict import predict, score_batches

@@ -10,7 +10,7 @@ import pytest
 
 from boltdp.engines import use_source
 from boltdp.errors import ParameterError
-from boltdp.ledger import hash_chain
+from boltdp.ledger import entries
 from boltdp.losses import HuberSVM, Multinomial
 from boltdp.privacy.budget import Budget
 from boltdp.schema.check import find_similar
@@ -106,4 +106,4 @@ def test_plans_and_candidates_follow_from_settings() -> None:
 
 def test_datasets_must_have_names() -> None:
     with pytest.raises(ParameterError, match="dataset must be named by up to 200 printable characters, got ''"):
-        hash_chain.check_name("", "dataset")
+        entries.check_name("", "dataset")

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from tests.plans import plan_certificate
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.audit.worst_neighbours import make_opposed_pair, run_training
-from boltdp.privacy import release
+from boltdp.privacy import release_with_noise
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.noisy_counts import make_noisy_counts
 from boltdp.privacy.events.output_perturbation import OutputPerturbation
-from boltdp.privacy.mechanisms import Mechanism, calibrate, gaussian_sigma
-from boltdp.privacy.release import Randomness, choose_by_errors, release_counts, release_weights
+from boltdp.privacy.mechanisms import Mechanism, calibrate, calibrate_unit_gaussian
+from boltdp.privacy.release_with_noise import Randomness, choose_by_errors, release_counts, release_weights
 from boltdp.settings import Settings
 
 EPSILON, DELTA = 0.5, 0.01
@@ -46,7 +46,7 @@ def list_claims() -> list[Claim]:
     """List what is released by mechanisms, selections and whole trainings of few rows and one feature."""
     pure, some = Budget(EPSILON), Budget(EPSILON, DELTA)
     spherical = calibrate(1.0, dimensions=3, budget=pure)
-    gaussian = Mechanism("gaussian", gaussian_sigma(some), 3)
+    gaussian = Mechanism("gaussian", calibrate_unit_gaussian(some), 3)
     counts = make_noisy_counts(pure, releases=1)
 
     def training(algorithm: Any, *, rows: int, delta: float = 0.0, passes: int | None = None) -> Draw:
@@ -78,7 +78,7 @@ def draw_noise(mechanism: Mechanism, which: int, count: int) -> Doubles:
     """Add noise to a vector of zeros, or to one at distance 1 from it."""
     vector, stream = np.zeros(mechanism.dimensions), Randomness().stream()
     vector[0] = which
-    return np.array([vars(release)["add_noise"](mechanism, vector, stream) for _ in range(count)])
+    return np.array([vars(release_with_noise)["add_noise"](mechanism, vector, stream) for _ in range(count)])
 
 
 def draw_training(settings: Settings, *, rows: int) -> Draw:
@@ -86,7 +86,7 @@ def draw_training(settings: Settings, *, rows: int) -> Draw:
     certificate = plan_certificate(settings, rows=rows, dims=1, classes=2)
     event, budget = certificate.training, certificate.budget
     assert budget is not None
-    datasets = make_opposed_pair(event.problem).datasets(event.problem)
+    datasets = make_opposed_pair(event.problem).make_datasets(event.problem)
 
     def draw(which: int, count: int) -> Doubles:
         found: list[Doubles] = []

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.algorithms import _sgd, noisy_gd
-from boltdp.privacy import release
+from boltdp.privacy import release_with_noise
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.privacy.mechanisms import Mechanism
-from boltdp.privacy.release import RandomBytes, Randomness
+from boltdp.privacy.release_with_noise import RandomBytes, Randomness
 from boltdp.workflows import train as train_workflow
 
 
@@ -84,14 +84,14 @@ def _halve_in_the_kernel(honest: Any) -> Any:
 @contextmanager
 def halve_the_noise() -> Iterator[None]:
     """Draw noise of half the scale, in the mechanism and in the updates of SGD."""
-    with put_in_place(release, "add_noise", _halve), put_in_place(_sgd, "State", _halve_in_the_kernel):
+    with put_in_place(release_with_noise, "add_noise", _halve), put_in_place(_sgd, "State", _halve_in_the_kernel):
         yield
 
 
 #: The name of each fault: what is replaced, and the training in which the recorder looks for it.
 FAULTS: Mapping[str, tuple[Callable[[], Any], str]] = {
     "half the noise": (halve_the_noise, "bolton"),
-    "a number without noise": (lambda: put_in_place(release, "add_noise", _leave_one_without), "bolton"),
+    "a number without noise": (lambda: put_in_place(release_with_noise, "add_noise", _leave_one_without), "bolton"),
     "a weight released beside the mechanism": (
         lambda: put_in_place(train_workflow, "release_weights", _release_the_last_weight),
         "bolton",

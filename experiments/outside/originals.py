@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from boltdp._arrays import Doubles
-from boltdp.context import Context
+from boltdp._array_types import Doubles
 from boltdp.engines.in_memory import ArrayEngine
-from boltdp.privacy import release
+from boltdp.privacy import release_with_noise
 from boltdp.privacy.mechanisms import Mechanism
-from boltdp.privacy.release import Randomness
+from boltdp.privacy.release_with_noise import Randomness
+from boltdp.run_context import Context
 from boltdp.settings import Settings
 from boltdp.workflows.plan_training import make_plan
 from boltdp.workflows.train import train
@@ -88,7 +88,7 @@ def replay_by_dp_recorder(settings: Settings) -> str:
     from dp_recorder.auditing.audit_primitives import Auditor, audit_spec, ensure_equality
 
     plan = make_plan(SCHEMA, ROWS, settings)
-    declared, add_noise = declare_sensitivities(plan.certificate), vars(release)["add_noise"]
+    declared, add_noise = declare_sensitivities(plan.certificate), vars(release_with_noise)["add_noise"]
 
     def add(vector: Doubles, sensitivity: float, noise: Mechanism) -> Any:
         del sensitivity
@@ -108,7 +108,9 @@ def replay_by_dp_recorder(settings: Settings) -> str:
         ensure_equality(model=repr(model.to_dict()))
 
     with put_in_place(
-        release, "add_noise", lambda _: lambda noise, vector, _: mechanism(vector, declared.get(noise, 0.0), noise)
+        release_with_noise,
+        "add_noise",
+        lambda _: lambda noise, vector, _: mechanism(vector, declared.get(noise, 0.0), noise),
     ):
         for one, other in NEIGHBOURS:
             auditor = Auditor()

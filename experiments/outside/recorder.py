@@ -23,20 +23,20 @@ from typing import Any
 import numpy as np
 
 import boltdp
-from boltdp._arrays import Doubles
-from boltdp.audit.replay import list_limits
-from boltdp.audit.subject import Stage
-from boltdp.context import Context
+from boltdp._array_types import Doubles
+from boltdp.audit.replay_on_neighbours import list_limits
+from boltdp.audit.subject import Claim
 from boltdp.engines.in_memory import ArrayEngine
 from boltdp.model import Model
-from boltdp.privacy import release
+from boltdp.privacy import release_with_noise
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.noisy_sgd import NoisyUpdates
 from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation
 from boltdp.privacy.mechanisms import Mechanism
-from boltdp.privacy.release import RandomBytes
-from boltdp.privacy.training_problem import Recipe
+from boltdp.privacy.release_with_noise import RandomBytes
+from boltdp.privacy.sgd_recipe import Recipe
+from boltdp.run_context import Context
 from boltdp.schema.schema import Classes, Numeric, Schema
 from boltdp.settings import Settings
 from boltdp.workflows.train import train
@@ -129,7 +129,7 @@ def run_recorded(
 @contextmanager
 def intercepted(trace: Trace, recorded: Trace | None, shift: Callable[[Mechanism], Doubles | None]) -> Iterator[None]:
     """Take the place of the mechanism and of the source of random bytes."""
-    names = vars(release)
+    names = vars(release_with_noise)
     add_noise, system_bytes = names["add_noise"], names["system_bytes"]
     inside = [False]
 
@@ -194,8 +194,8 @@ def traced(trace: Trace) -> Iterator[None]:
 def declare_sensitivities(certificate: Certificate) -> dict[Mechanism, float]:
     """Return the declared sensitivity of each mechanism of a training."""
     events = [certificate.training, certificate.moments]
-    stages = [Stage(event, Budget(1.0)) for event in events if event is not None]
-    return {limit.noise: limit.sensitivity for stage in stages for limit in list_limits(stage)}
+    claims = [Claim(event, Budget(1.0)) for event in events if event is not None]
+    return {limit.noise: limit.sensitivity for claim in claims for limit in list_limits(claim)}
 
 
 def compare(certificate: Certificate, first: Trace, second: Trace) -> tuple[list[str], float]:

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 
 #: Bins of the histogram, and thresholds that a classifier tries.
 BINS, THRESHOLDS = 10, 201

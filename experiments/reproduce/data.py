@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from boltdp._arrays import Integers, PackedRows
+from boltdp._array_types import Integers, PackedRows
 from boltdp._files.outputs import replace_file
 from boltdp.engines.in_memory import ArrayEngine
 from boltdp.errors import DataError

@@ -16,20 +16,20 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from boltdp._arrays import Doubles, Integers
+from boltdp._array_types import Doubles, Integers
 from boltdp.algorithms import Job, get_algorithm
-from boltdp.context import Context
 from boltdp.engines.base import PreparedRows
 from boltdp.losses import HuberSVM, Logistic, Loss
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, certify
 from boltdp.privacy.events.event import BudgetedEvent, Event, Noiseless, SelfComposition, Training
 from boltdp.privacy.events.output_perturbation import OutputPerturbation, make_output_perturbation
-from boltdp.privacy.events.sgd_sensitivity import published_sensitivity, sensitivity
-from boltdp.privacy.mechanisms import Mechanism, gaussian_epsilon
-from boltdp.privacy.release import Randomness, release_weights
-from boltdp.privacy.step_schedules import Schedule, constant
-from boltdp.privacy.training_problem import Recipe
+from boltdp.privacy.events.sgd_sensitivity import compute_published_sensitivity, compute_sgd_sensitivity
+from boltdp.privacy.mechanisms import Mechanism, compute_gaussian_epsilon
+from boltdp.privacy.release_with_noise import Randomness, release_weights
+from boltdp.privacy.sgd_recipe import Recipe
+from boltdp.privacy.step_schedules import Schedule, make_constant_schedule
+from boltdp.run_context import Context
 from boltdp.schema.schema import array_schema
 from boltdp.settings import Settings
 from boltdp.workflows.plan_training import plan_models
@@ -122,7 +122,7 @@ def recipe_of(cell: Cell, *, rows: int, dims: int) -> Recipe:
     """
     loss: Loss = Logistic() if cell.loss == "logistic" else HuberSVM(HUBER_WIDTH)
     smoothness = 1.0 if cell.loss == "logistic" else 1.0 / (2.0 * HUBER_WIDTH)
-    schedule = constant(rows**-0.5)
+    schedule = make_constant_schedule(rows**-0.5)
     if not cell.convex:
         gamma = cell.regularization
         schedule = Schedule("linear", scale=1.0 / gamma, cap=1.0 / (smoothness + gamma))
@@ -144,7 +144,7 @@ def published_output(recipe: Recipe, budget: Budget) -> OutputPerturbation:
     Rows are cut into batches whose sizes differ by one where the paper would leave a short one; its formula gets the
     size of the smallest.
     """
-    distance = published_sensitivity(recipe).total * recipe.batch_size / recipe.smallest_batch
+    distance = compute_published_sensitivity(recipe).total * recipe.batch_size / recipe.smallest_batch
     if budget.delta == 0:
         noise = Mechanism("spherical", distance / budget.epsilon, recipe.dimensions)
     else:
@@ -155,8 +155,8 @@ def published_output(recipe: Recipe, budget: Budget) -> OutputPerturbation:
 
 def spent_epsilon(event: OutputPerturbation, budget: Budget) -> float:
     """The epsilon that a training with this noise really keeps, by the proved sensitivity, at the budget's delta."""
-    distance = sensitivity(event.problem).total / event.noise.scale
-    return distance if event.noise.kind == "spherical" else gaussian_epsilon(distance, budget.delta)
+    distance = compute_sgd_sensitivity(event.problem).total / event.noise.scale
+    return distance if event.noise.kind == "spherical" else compute_gaussian_epsilon(distance, budget.delta)
 
 
 def planned(cell: Cell, *, rows: int, dims: int, classes: int, budget: Budget | None) -> Event:

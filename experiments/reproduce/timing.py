@@ -16,11 +16,11 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from boltdp._arrays import PackedRows
-from boltdp.context import Context
+from boltdp._array_types import PackedRows
 from boltdp.engines.base import Engine, PreparedRows
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import certify
+from boltdp.run_context import Context
 from boltdp.schema.schema import Schema
 from boltdp.workflows.train import train_prepared
 from experiments.reproduce.figure import Figure, Runs, commit, mean_and_spread

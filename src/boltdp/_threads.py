@@ -79,5 +79,5 @@ def map_in_order(work: Callable[[T], R], items: Iterable[T], *, threads: int) ->
 
 
 def run_all(work: Callable[[T], object], items: Iterable[T], *, threads: int) -> None:
-    """Apply `work` to each item as `map_in_order` does, and discard the results."""
+    """Apply `work` to each item in several threads, as `map_in_order` does, and discard the results."""
     deque(map_in_order(work, items, threads=threads), maxlen=0)

@@ -21,8 +21,9 @@ from boltdp.errors import (
     show_hints,
     suggest_names,
 )
-from boltdp.evaluation.classification import ExactEvaluation, NoisyEvaluation
 from boltdp.evaluation.evaluate import evaluate, evaluate_privately
+from boltdp.evaluation.evaluation import ExactEvaluation
+from boltdp.evaluation.noisy_evaluation import NoisyEvaluation
 from boltdp.ledger import Ledger, find_account
 from boltdp.model import Model as ReleasedModel
 from boltdp.privacy.budget import Budget
@@ -38,11 +39,11 @@ from boltdp.workflows.tune import candidates as combinations
 from boltdp.workflows.tune import tune as tune_engine
 
 if TYPE_CHECKING:
-    from boltdp.context import Context
     from boltdp.encoding.declared_values import Value
     from boltdp.engines.base import Engine
     from boltdp.ledger import Account
     from boltdp.privacy.certificate import Certificate
+    from boltdp.run_context import Context
 
 #: A Schema, the path of a TOML file, or a dictionary with the same entries.
 SchemaLike = Schema | Mapping[str, Any] | str | Path

@@ -19,13 +19,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp._bisect import bisect
 from boltdp.errors import ParameterError, check_number, check_whole_number
 
 #: The largest margin b of `MarginLogistic`.
 MAX_MARGIN = 16.0
-#: `Loss.cut` searches margins up to this absolute value, beyond which probabilities are 0 or 1.
+#: `Loss.invert_link` searches margins up to this absolute value, beyond which probabilities are 0 or 1.
 MAX_ABS_MARGIN = 1000.0
 
 
@@ -92,11 +92,11 @@ class Loss(ABC):
 
     @abstractmethod
     def slopes(self, scores: Doubles, label: int, *, positive: int) -> Doubles:
-        """Return the derivative in each score <w_k, x> for a row with this class index; shape (..., vectors)."""
+        """Return the derivative of the loss in each score <w_k, x> for a row of this class; shape (..., vectors)."""
 
     @abstractmethod
     def hessians(self, scores: Doubles, label: int, *, positive: int) -> Doubles | None:
-        """Return the second derivatives in the scores, (..., vectors, vectors); None if the slope has kinks."""
+        """Return the second derivatives of the loss in the scores, (..., vectors, vectors); None if it has kinks."""
 
     @abstractmethod
     def probabilities(self, margins: Doubles) -> Doubles | None:
@@ -113,7 +113,7 @@ class Loss(ABC):
     def make_joint_loss(self, classes: int) -> Loss | None:
         """Return the loss of one model for all classes, instead of one model per class; None if there is none."""
 
-    def cut(self, probability: float) -> float:
+    def invert_link(self, probability: float) -> float:
         """Return the margin above which the probability of the second of two classes exceeds `probability`.
 
         This inverts `probabilities`, which must increase in the margin, by bisection; a loss may override it.
@@ -132,6 +132,7 @@ class Loss(ABC):
 
     @property
     def probabilistic(self) -> bool:
+        """Whether the margins of this loss stand for probabilities of classes."""
         return self.probabilities(np.zeros((1, self.vector_count))) is not None
 
     @property
@@ -142,14 +143,14 @@ class Loss(ABC):
     @property
     def basis(self) -> Doubles | None:
         """An orthonormal basis of the free vectors, one combination of the vectors per row; None for one vector."""
-        return None if self.vector_count == 1 else contrast_basis(self.vector_count)
+        return None if self.vector_count == 1 else make_contrast_basis(self.vector_count)
 
     def to_basis(self, weights: Doubles) -> Doubles:
         """Return weights of shape (..., vectors, dims) in the basis of the free vectors, (..., directions, dims)."""
         return weights if self.basis is None else np.asarray(self.basis @ weights)
 
     def from_basis(self, free: Doubles) -> Doubles:
-        """Return the weights that `to_basis` turns into these free vectors."""
+        """Return the weights, of shape (..., vectors, dims), that `to_basis` turns into these free vectors."""
         return free if self.basis is None else np.asarray(self.basis.T @ free)
 
 
@@ -170,7 +171,7 @@ class Logistic(Loss):
     parameter = 1.0
 
     def slopes(self, scores: Doubles, label: int, *, positive: int) -> Doubles:
-        """-y / (1 + exp(y*score))."""
+        """Return -y / (1 + exp(y*score))."""
         y = _sign(label, positive)
         return -y * _logistic(-y * scores)
 
@@ -178,11 +179,11 @@ class Logistic(Loss):
         return np.asarray(_logistic(scores) * _logistic(-scores))[..., None]
 
     def probabilities(self, margins: Doubles) -> Doubles:
-        """1 / (1 + exp(-margin)) of the positive class."""
+        """Return 1 / (1 + exp(-margin)), the probability of the positive class."""
         return np.asarray(0.5 * (1.0 + np.tanh(0.5 * margins)))
 
-    def cut(self, probability: float) -> float:
-        """ln(p / (1 - p)), which is 0 for 0.5."""
+    def invert_link(self, probability: float) -> float:
+        """Return ln(p / (1 - p)), which is 0 for 0.5."""
         return math.log(probability / (1.0 - probability))
 
     def write_sql_link(self, margin: str, number: Callable[[float], str]) -> str:
@@ -209,7 +210,7 @@ class MarginLogistic(Logistic):
     number = 3
     shape = "the margin b (default 2)"
     softmax = False
-    cut = Loss.cut
+    invert_link = Loss.invert_link
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "margin", check_number(self.margin, "margin"))
@@ -227,7 +228,7 @@ class MarginLogistic(Logistic):
         return math.exp(-self.margin)
 
     def slopes(self, scores: Doubles, label: int, *, positive: int) -> Doubles:
-        """-y / (1 + exp(y*score - b))."""
+        """Return -y / (1 + exp(y*score - b))."""
         return super().slopes(scores - _sign(label, positive) * self.margin, label, positive=positive)
 
     def hessians(self, scores: Doubles, label: int, *, positive: int) -> Doubles:
@@ -282,20 +283,23 @@ class HuberSVM(Loss):
         return self.width
 
     def slopes(self, scores: Doubles, label: int, *, positive: int) -> Doubles:
-        """-y * (1 + h - y*score) / (2h), kept between 0 and -y."""
+        """Return -y * (1 + h - y*score) / (2h), kept between 0 and -y."""
         y = _sign(label, positive)
         return np.asarray(-y * np.clip((1.0 + self.width - y * scores) / (2.0 * self.width), 0.0, 1.0))
 
     def hessians(self, scores: Doubles, label: int, *, positive: int) -> None:
+        """Return None, as the slope has kinks."""
         return
 
     def probabilities(self, margins: Doubles) -> None:
+        """Return None, as no margin of this loss stands for a probability."""
         return
 
     def write_sql_link(self, margin: str, number: Callable[[float], str]) -> None:
         return
 
     def make_joint_loss(self, classes: int) -> None:
+        """Return None, as several classes are trained one against all others."""
         return
 
 
@@ -320,12 +324,12 @@ class Multinomial(Loss):
 
     @property
     def loss_at_zero(self) -> float:
-        """Ln K, as all classes are equally likely."""
+        """The loss ln K at zero weights, where all classes are equally likely."""
         return math.log(self.classes)
 
     @property
     def simplex(self) -> Simplex:
-        """The unit vectors: the slopes are p - e_y."""
+        """The simplex of the unit vectors, as the slopes are p - e_y."""
         return Simplex(self.classes, 2.0)
 
     @property
@@ -333,13 +337,13 @@ class Multinomial(Loss):
         return self.classes
 
     def slopes(self, scores: Doubles, label: int, *, positive: int) -> Doubles:
-        """P - e_label, p the softmax of the scores."""
+        """Return p - e_label, p the softmax of the scores."""
         slopes = self._softmax(scores)
         slopes[..., label] -= 1.0
         return slopes
 
     def hessians(self, scores: Doubles, label: int, *, positive: int) -> Doubles:
-        """diag(p) - p p^T."""
+        """Return diag(p) - p p^T, p the softmax of the scores."""
         odds = self._softmax(scores)
         return np.asarray(odds[..., None] * np.eye(self.classes) - odds[..., None] * odds[..., None, :])
 
@@ -348,7 +352,7 @@ class Multinomial(Loss):
         return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
 
     def probabilities(self, margins: Doubles) -> Doubles:
-        """exp(margin), up to a factor that is the same for all classes of a row."""
+        """Return exp(margin), up to a factor that is the same for all classes of a row."""
         return np.asarray(np.exp(margins - margins.max(axis=-1, keepdims=True)))
 
     def write_sql_link(self, margin: str, number: Callable[[float], str]) -> None:
@@ -362,7 +366,7 @@ class Multinomial(Loss):
 LOSSES: Mapping[str, type[Loss]] = {loss.name: loss for loss in (Logistic, MarginLogistic, HuberSVM, Multinomial)}
 
 
-def contrast_basis(classes: int) -> Doubles:
+def make_contrast_basis(classes: int) -> Doubles:
     """Return an orthonormal basis, one vector per row, of the vectors of length `classes` that sum to zero."""
     rows = np.tril(np.ones((classes - 1, classes)))
     rows[np.arange(classes - 1), np.arange(1, classes)] = -np.arange(1, classes)
@@ -370,9 +374,10 @@ def contrast_basis(classes: int) -> Doubles:
 
 
 def _sign(label: int, positive: int) -> float:
+    """Return y: 1 for a label of the positive class, else -1."""
     return 1.0 if label == positive else -1.0
 
 
 def _logistic(at: Doubles) -> Doubles:
-    """1 / (1 + exp(-at)), which neither overflows nor cancels."""
+    """Return the logistic function 1 / (1 + exp(-at)), which neither overflows nor cancels."""
     return np.asarray(np.exp(-np.logaddexp(0.0, -at)))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from boltdp._arrays import Doubles, PackedRows
+from boltdp._array_types import Doubles, PackedRows
 from boltdp._files.outputs import write_text
 from boltdp._files.sealed import OUTSIDE, ModelFileError, add_digest, read_sealed_file
 from boltdp.encoding.declared_values import Value
@@ -19,7 +19,7 @@ from boltdp.errors import ParameterError, show_value
 from boltdp.kernel.cells_to_features import FeatureMap, compute_scores
 from boltdp.privacy import certificate as certificates
 from boltdp.privacy.certificate import Certificate
-from boltdp.privacy.release import is_on_release_grid
+from boltdp.privacy.release_with_noise import is_on_release_grid
 from boltdp.schema.schema import Schema
 from boltdp.schema.target import Threshold
 
@@ -96,7 +96,7 @@ class Model:
     @property
     def cut(self) -> float:
         """The margin above which the second of two classes is predicted; 0 without a threshold."""
-        return 0.0 if self.threshold is None else self.certificate.problem.loss.cut(self.threshold)
+        return 0.0 if self.threshold is None else self.certificate.problem.loss.invert_link(self.threshold)
 
     def with_threshold(self, threshold: Threshold | None) -> Self:
         """Return a copy that predicts the second of two classes if its probability exceeds `threshold`; None: 0.5.

@@ -8,14 +8,14 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import partial
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from boltdp.context import Context
 from boltdp.errors import ParameterError, check_number, check_whole_number, show_value
 from boltdp.losses import LOSSES, Loss
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import Analysis
 from boltdp.privacy.events.noisy_moments import Moments
-from boltdp.privacy.release import Randomness
-from boltdp.privacy.training_problem import Averaging, Permutation
+from boltdp.privacy.release_with_noise import Randomness
+from boltdp.privacy.sgd_recipe import Averaging, Permutation
+from boltdp.run_context import Context
 from boltdp.schema.target import ClassWeights, Target, Threshold
 
 Multiclass = Literal["multinomial", "one-vs-all"]
@@ -68,7 +68,7 @@ class Option:
 
 
 def option(help: str, *, default: Any = None, **facts: Any) -> Any:  # noqa: A002
-    """Make a dataclass field of Settings, with its Option as metadata."""
+    """Declare a field of Settings: make a dataclass field with its Option as metadata."""
     return field(default=default, metadata={"option": Option(help=help, **facts)})
 
 

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
-from boltdp._arrays import Integers, PackedRows
-from boltdp.context import Context
+from boltdp._array_types import Integers, PackedRows
 from boltdp.engines.base import Engine, PreparedRows
 from boltdp.kernel.sgd import State
 from boltdp.kernel.sum_state import Summation
+from boltdp.run_context import Context
 from boltdp.schema.schema import Schema
 from boltdp.schema.source_columns import ColumnType, Kind
 

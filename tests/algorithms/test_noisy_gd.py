@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from boltdp import Model
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.algorithms import ALGORITHMS, Job, choose_algorithm, noisy_gd
-from boltdp.algorithms.noisy_gd import choose_step_size
-from boltdp.audit.statistical_tests import rate_bounds
-from boltdp.context import Context
+from boltdp.algorithms.noisy_gd import choose_descent_step
+from boltdp.audit.statistical_tests import bound_rate
 from boltdp.engines import open_source
 from boltdp.engines.local_store import LocalRows, store_rows
 from boltdp.errors import ParameterError
@@ -24,8 +23,9 @@ from boltdp.privacy.events.event import BudgetedEvent
 from boltdp.privacy.events.noisy_gradient_descent import make_noisy_gradients
 from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.privacy.mechanisms import Mechanism
-from boltdp.privacy.release import Randomness, release_moments
+from boltdp.privacy.release_with_noise import Randomness, release_moments
 from boltdp.privacy.training_problem import Problem
+from boltdp.run_context import Context
 from boltdp.schema.schema import array_schema
 from boltdp.settings import Settings
 from boltdp.workflows.predict import predict
@@ -135,8 +135,8 @@ def violation(first: Doubles, second: Doubles) -> float:
     gains = [(first[:half] > cut).mean() - np.e * (second[:half] > cut).mean() for cut in cuts]
     cut = cuts[int(np.argmax(gains))]
     hits, false = int((first[half:] > cut).sum()), int((second[half:] > cut).sum())
-    low, _ = rate_bounds(hits, half, mistake=0.0005)
-    _, high = rate_bounds(false, half, mistake=0.0005)
+    low, _ = bound_rate(hits, half, mistake=0.0005)
+    _, high = bound_rate(false, half, mistake=0.0005)
     return float(low - np.e * high - 0.01)
 
 
@@ -202,7 +202,7 @@ def test_what_is_asked_for_is_taken_and_told() -> None:
         epsilon=1.0, delta=1e-6, algorithm="noisy-gd", passes=9, gradient_clip=0.3, step_size=2.0, regularization=0.1
     )
     certificate = plan_certificate(asked, rows=100, dims=3, classes=2)
-    event = noisy_gd._get_noisy_gradients(certificate)
+    event = noisy_gd._require_noisy_gradients(certificate)
     assert (event.scans, event.clip, event.step, event.problem.regularization) == (9, 0.3, 2.0, 0.1)
     algorithm = ALGORITHMS["noisy-gd"]
     told = dict(algorithm.describe_choices(certificate, asked))
@@ -215,5 +215,5 @@ def test_what_is_asked_for_is_taken_and_told() -> None:
 
 def test_steps_are_larger_for_a_larger_budget() -> None:
     problem = Problem(loss=Logistic(), dims=50, rows=10**5)
-    large, small = (choose_step_size(problem, Budget(epsilon, 1e-9), clip=0.4, scans=40) for epsilon in (1.0, 0.1))
+    large, small = (choose_descent_step(problem, Budget(epsilon, 1e-9), clip=0.4, scans=40) for epsilon in (1.0, 0.1))
     assert large > small

@@ -19,11 +19,10 @@ from click.testing import CliRunner
 
 from boltdp._files.sealed import add_digest
 from boltdp.algorithms import ALGORITHMS, Job, _newton, objective
-from boltdp.algorithms._newton import Solver, _Curvature, choose_sample_share, minimise, run_solvers
+from boltdp.algorithms._newton import Solver, _Curvature, choose_sample_share, make_objective_solver, run_solvers
 from boltdp.algorithms._sgd import PASSES
-from boltdp.audit.statistical_tests import rate_bounds
+from boltdp.audit.statistical_tests import bound_rate
 from boltdp.cli import main
-from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.engines.local_store import LocalRows, store_rows
 from boltdp.errors import ParameterError, SolverError
@@ -35,18 +34,20 @@ from boltdp.privacy.certificate import Certificate, certify
 from boltdp.privacy.events import objective_perturbation as objective_privacy
 from boltdp.privacy.events.objective_perturbation import (
     ObjectivePerturbation,
+    bound_gradient_rounding,
     calibrate_gaussian_term,
     calibrate_objective_noise,
     check_solvable,
-    gradient_rounding,
-    gradient_tolerance,
+    choose_gradient_tolerance,
+    find_min_solvable_regularization,
     make_objective_perturbation,
-    min_solvable_regularization,
     split_budget,
 )
 from boltdp.privacy.mechanisms import Kind, Mechanism, calibrate
-from boltdp.privacy.release import Randomness, draw_linear_terms, release_weights
-from boltdp.privacy.training_problem import Problem, Recipe
+from boltdp.privacy.release_with_noise import Randomness, draw_linear_terms, release_weights
+from boltdp.privacy.sgd_recipe import Recipe
+from boltdp.privacy.training_problem import Problem
+from boltdp.run_context import Context
 from boltdp.schema.schema import Classes, Numeric, Schema
 from boltdp.settings import Settings
 from boltdp.workflows.train import train
@@ -100,16 +101,18 @@ def test_gradient_is_within_the_tolerance_at_the_weights_found(
     linear = noise * np.random.default_rng(1).standard_normal((loss.vector_count, 7))
     linear -= linear.mean(axis=0) if loss.vector_count > 1 else 0.0
     mechanism = Mechanism("gaussian", noise, problem.dimensions) if noise else None
-    (weights,) = solved(rows, minimise(problem, linear, noise=mechanism))
+    (weights,) = solved(rows, make_objective_solver(problem, linear, noise=mechanism))
     gradient = slope(loss, rows, weights) + len(rows) * penalty * weights + linear
-    rounding = gradient_rounding(problem, weights=float(np.linalg.norm(weights)), noise=float(np.linalg.norm(linear)))
-    assert np.linalg.norm(gradient) + rounding <= gradient_tolerance(problem, mechanism)
+    rounding = bound_gradient_rounding(
+        problem, weights=float(np.linalg.norm(weights)), noise=float(np.linalg.norm(linear))
+    )
+    assert np.linalg.norm(gradient) + rounding <= choose_gradient_tolerance(problem, mechanism)
     assert np.abs(weights.sum(axis=0)).max() < 1e-6 * np.abs(weights).max() or loss.vector_count == 1
 
 
 def scans(problem: Problem, rows: Rows) -> int:
     """How often all rows are read; driven by hand."""
-    solver, count = minimise(problem, np.zeros((problem.loss.vector_count, problem.dims)), noise=None), 0
+    solver, count = make_objective_solver(problem, np.zeros((problem.loss.vector_count, problem.dims)), noise=None), 0
     for sums in solver:
         sums.add(rows)
         count += 1
@@ -149,10 +152,10 @@ def test_directions_that_no_row_has_are_no_obstacle(penalty: float, monkeypatch:
     rows = some_rows(2, rows=2000, dims=4)
     twice = np.hstack([rows, rows[:, 1:]])
     problem = problem_of(Logistic(), twice, penalty=penalty)
-    (weights,) = solved(twice, minimise(problem, np.zeros((1, 8)), noise=None))
-    assert np.linalg.norm(slope(Logistic(), twice, weights) + len(rows) * penalty * weights) <= gradient_tolerance(
-        problem, None
-    )
+    (weights,) = solved(twice, make_objective_solver(problem, np.zeros((1, 8)), noise=None))
+    assert np.linalg.norm(
+        slope(Logistic(), twice, weights) + len(rows) * penalty * weights
+    ) <= choose_gradient_tolerance(problem, None)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +165,7 @@ def test_directions_that_no_row_has_are_no_obstacle(penalty: float, monkeypatch:
 def test_a_hessian_that_is_too_large_is_not_asked_for(loss: Loss, dims: int, sampled: int) -> None:
     problem = Problem(loss=loss, dims=dims, rows=50_000, regularization=0.1)
     assert choose_sample_share(problem) == sampled / 50_000
-    solver = minimise(problem, np.zeros((loss.vector_count, dims)), noise=None)
+    solver = make_objective_solver(problem, np.zeros((loss.vector_count, dims)), noise=None)
     next(solver).add(some_rows(loss.vector_count if loss.vector_count > 1 else 2, rows=100, dims=dims))
     assert (next(solver).value.ndim == 3) == (sampled > 0)
 
@@ -186,7 +189,9 @@ def test_a_search_that_makes_no_progress_is_an_error_without_a_number(monkeypatc
     for sampled in (0, 100):
         monkeypatch.setattr(_newton, "choose_sample_share", lambda *_, sampled=sampled: sampled / 100)
         with pytest.raises(SolverError) as caught:
-            solved(rows, minimise(problem_of(Logistic(), rows, penalty=0.01), np.zeros((1, 2)), noise=None))
+            solved(
+                rows, make_objective_solver(problem_of(Logistic(), rows, penalty=0.01), np.zeros((1, 2)), noise=None)
+            )
         assert str(caught.value) == "the minimum could not be found to the precision that the privacy proof needs"
 
 
@@ -200,7 +205,7 @@ def test_what_the_proof_does_not_cover_is_not_minimised() -> None:
         (recipe, "a problem without passes"),
     ]:
         with pytest.raises(ParameterError, match=message):
-            next(minimise(problem, np.zeros((1, 2)), noise=None))
+            next(make_objective_solver(problem, np.zeros((1, 2)), noise=None))
 
 
 # ---- shared scans -----------------------------------------------------------------------------------------------
@@ -210,7 +215,7 @@ def several(rows: Rows) -> list[Solver]:
     """Solvers that need different numbers of scans: of other penalties, noises and classes."""
     random = np.random.default_rng(5)
     return [
-        minimise(
+        make_objective_solver(
             problem_of(Logistic(), rows, penalty=penalty),
             random.standard_normal((1, rows.shape[1] - 1)) * scale,
             noise=Mechanism("gaussian", scale, rows.shape[1] - 1),
@@ -263,7 +268,7 @@ def test_most_of_the_way_is_made_on_a_sample(monkeypatch: pytest.MonkeyPatch) ->
         for largest in (0.25, 0.0):
             monkeypatch.setattr(_newton, "MAX_SAMPLE", largest)
             counted = CountedRows(prepared)
-            run_solvers(counted, [minimise(problem, np.zeros((1, 8)), noise=None)])
+            run_solvers(counted, [make_objective_solver(problem, np.zeros((1, 8)), noise=None)])
             assert counted.counts["sampled"] == 1  # for the Hessian it is always used
             scans.append(counted.counts["sum"])
     assert scans[0] <= scans[1] - 3
@@ -275,7 +280,7 @@ def test_a_sample_that_misleads_costs_scans_and_nothing_else(label: int, monkeyp
     monkeypatch.setattr(_newton, "choose_sample_share", lambda *_: 0.2)
     rows = some_rows(2, rows=2000, dims=3)
     problem = problem_of(Logistic(), rows, penalty=1e-3)
-    expected = solved(rows, minimise(problem, np.zeros((1, 3)), noise=None))[0]
+    expected = solved(rows, make_objective_solver(problem, np.zeros((1, 3)), noise=None))[0]
     samples = []
 
     @contextmanager
@@ -288,7 +293,7 @@ def test_a_sample_that_misleads_costs_scans_and_nothing_else(label: int, monkeyp
             yield prepared
 
     monkeypatch.setattr(LocalRows, "sample_rows", misleading)
-    found = solved(rows, minimise(problem, np.zeros((1, 3)), noise=None))[0]
+    found = solved(rows, make_objective_solver(problem, np.zeros((1, 3)), noise=None))[0]
     assert len(samples) == 1
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
@@ -297,7 +302,7 @@ def test_a_start_with_a_longer_gradient_than_the_origin_can_have_is_dropped(monk
     monkeypatch.setattr(_newton, "choose_sample_share", lambda *_: 0.2)
     rows = some_rows(2, rows=2000, dims=3)
     problem = problem_of(Logistic(), rows, penalty=1e-3)
-    expected = solved(rows, minimise(problem, np.zeros((1, 3)), noise=None))[0]
+    expected = solved(rows, make_objective_solver(problem, np.zeros((1, 3)), noise=None))[0]
     asked: list[Matrix] = []
 
     class Misleading(DerivativeSums):
@@ -311,7 +316,7 @@ def test_a_start_with_a_longer_gradient_than_the_origin_can_have_is_dropped(monk
             return super().value if self.share == 1.0 or self._hessian else np.full((1, 3), 1e9)
 
     monkeypatch.setattr(_newton, "DerivativeSums", Misleading)
-    found = solved(rows, minimise(problem, np.zeros((1, 3)), noise=None))[0]
+    found = solved(rows, make_objective_solver(problem, np.zeros((1, 3)), noise=None))[0]
     assert np.abs(asked[0]).min() > 1e6
     assert not asked[1].any()
     np.testing.assert_allclose(found, expected, rtol=1e-6)
@@ -479,8 +484,8 @@ def epsilon_found(certificate: Certificate, *, delta: float, trainings: int) -> 
 
     def bounds(cut: float, part: slice) -> float:
         hits, alarms = (int(np.sum(found[part] > cut)) for found in (first, second))
-        low, _ = rate_bounds(hits, half, mistake=1 - CONFIDENCE)
-        _, high = rate_bounds(alarms, half, mistake=1 - CONFIDENCE)
+        low, _ = bound_rate(hits, half, mistake=1 - CONFIDENCE)
+        _, high = bound_rate(alarms, half, mistake=1 - CONFIDENCE)
         return math.log(max(low - delta, 1e-9) / high)
 
     best = max(np.quantile(first[:half], np.linspace(0.05, 0.95, 19)), key=lambda cut: bounds(cut, slice(half)))
@@ -530,7 +535,7 @@ def smallest(budget: Budget) -> float:
     problem = Problem(loss=Logistic(), dims=2, rows=10, regularization=1e-6)
     for _ in range(10):
         noise = calibrate_objective_noise(problem, split_budget(budget)[0])
-        problem = replace(problem, regularization=1.01 * min_solvable_regularization(problem, noise))
+        problem = replace(problem, regularization=1.01 * find_min_solvable_regularization(problem, noise))
     with pytest.raises(ParameterError, match="regularization must be at least"):
         make_objective_perturbation(replace(problem, regularization=0.9 * problem.regularization), budget)
     return problem.regularization
@@ -546,7 +551,7 @@ def test_a_regularization_too_small_for_doubles_is_refused_by_the_plan_whatever_
     plan_certificate(replace(settings, regularization=smallest(Budget(25.0))), rows=10, dims=2, classes=2)
     problem = problem_of(Logistic(), neighbours()[0], penalty=4.7e-13)
     with pytest.raises(ParameterError, match=message):
-        next(minimise(problem, np.zeros((1, 2)), noise=None))
+        next(make_objective_solver(problem, np.zeros((1, 2)), noise=None))
 
 
 @pytest.mark.parametrize("which", [0, 1])
@@ -557,7 +562,7 @@ def test_the_smallest_regularization_finds_the_minimum_whatever_the_rows(which: 
     certificate = certify(make_objective_perturbation(problem, budget), budget)
     for _ in range(50):
         (linear,) = draw_linear_terms(certificate, Randomness())
-        solved(rows, minimise(problem, linear, noise=certificate.training_noise))
+        solved(rows, make_objective_solver(problem, linear, noise=certificate.training_noise))
 
 
 def test_short_steps_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -569,7 +574,7 @@ def test_short_steps_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     certificate = certify(make_objective_perturbation(problem, budget), budget)
     for _ in range(50):
         (linear,) = draw_linear_terms(certificate, Randomness())
-        solved(rows, minimise(problem, linear, noise=certificate.training_noise))
+        solved(rows, make_objective_solver(problem, linear, noise=certificate.training_noise))
 
 
 @pytest.mark.parametrize(("loss", "rows"), [(Logistic(), 2**33), (Logistic(), 10), (Multinomial(5), 2**33)])

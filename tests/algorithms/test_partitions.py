@@ -16,7 +16,6 @@ import pytest
 
 from boltdp import _interrupts
 from boltdp.algorithms import Job, get_algorithm
-from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.engines.base import Engine, encode_rows
 from boltdp.engines.local_store import LocalRows
@@ -24,9 +23,10 @@ from boltdp.errors import ParameterError
 from boltdp.kernel import packed_rows, sgd
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.output_perturbation import OutputPerturbation
-from boltdp.privacy.events.sgd_sensitivity import sensitivity
-from boltdp.privacy.release import Randomness
-from boltdp.privacy.training_problem import Recipe
+from boltdp.privacy.events.sgd_sensitivity import compute_sgd_sensitivity
+from boltdp.privacy.release_with_noise import Randomness
+from boltdp.privacy.sgd_recipe import Recipe
+from boltdp.run_context import Context
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema
 from boltdp.settings import Settings
 from boltdp.workflows.select import _plan_public_training
@@ -172,14 +172,14 @@ def test_the_default_way_is_as_long_as_without_partitions_and_needs_as_much_nois
     assert parts.updates == pytest.approx(whole.updates / partitions, rel=0.05)
     way, other = (one.updates * one.schedule.largest for one in (whole, parts))
     assert other == pytest.approx(way, rel=1e-12)
-    assert sensitivity(parts).total == pytest.approx(sensitivity(whole).total, rel=0.05)
+    assert compute_sgd_sensitivity(parts).total == pytest.approx(compute_sgd_sensitivity(whole).total, rel=0.05)
 
 
 def test_default_steps_are_never_longer_than_1_over_beta() -> None:
     """So the way is shorter, and needs less noise, where partitions have too few updates for it."""
     whole, parts = planned(), planned(partitions=32)
     assert parts.schedule.largest == 1 / parts.beta == 4.0
-    assert sensitivity(parts).total < 0.7 * sensitivity(whole).total
+    assert compute_sgd_sensitivity(parts).total < 0.7 * compute_sgd_sensitivity(whole).total
 
 
 def test_steps_that_depend_on_rows_take_those_of_a_partition() -> None:
@@ -190,8 +190,8 @@ def test_steps_that_depend_on_rows_take_those_of_a_partition() -> None:
 
 def test_the_strongly_convex_bound_stays_what_it_is() -> None:
     whole, parts = (planned(regularization=0.05, batch_size=1, partitions=one) for one in (1, 10))
-    assert sensitivity(parts).bound == pytest.approx(sensitivity(whole).bound, rel=1e-6)
-    assert sensitivity(whole).bound == pytest.approx(2 / (0.05 * 10_001), rel=1e-6)
+    assert compute_sgd_sensitivity(parts).bound == pytest.approx(compute_sgd_sensitivity(whole).bound, rel=1e-6)
+    assert compute_sgd_sensitivity(whole).bound == pytest.approx(2 / (0.05 * 10_001), rel=1e-6)
 
 
 def test_batches_are_no_longer_than_the_smallest_partition() -> None:

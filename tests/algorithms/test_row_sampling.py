@@ -10,15 +10,15 @@ import numpy.typing as npt
 import pytest
 from scipy import stats
 
-from boltdp._arrays import Integers
+from boltdp._array_types import Integers
 from boltdp.algorithms._row_sampling import CHUNK, draw_fixed_size_batches, draw_poisson_batches
 from boltdp.errors import ParameterError
-from boltdp.privacy.exact_sampling import seeded_bytes
+from boltdp.privacy.exact_sampling import make_seeded_bytes
 
 
 def batches_of(rows: int, batches: int, seed: int) -> list[npt.NDArray[np.int64]]:
     """The batches of one pass of DP-SGD, markers removed."""
-    drawn = np.concatenate([*draw_poisson_batches(rows=rows, batches=batches, random_bytes=seeded_bytes(seed))])
+    drawn = np.concatenate([*draw_poisson_batches(rows=rows, batches=batches, random_bytes=make_seeded_bytes(seed))])
     assert drawn[-1] == -1
     return np.split(drawn[drawn >= 0], np.cumsum(np.diff(np.flatnonzero(drawn < 0), prepend=-1) - 1))[:-1]
 
@@ -27,7 +27,7 @@ def batches_of(rows: int, batches: int, seed: int) -> list[npt.NDArray[np.int64]
     ("rows", "batches"), [(1, 1), (10, 3), (1000, 1000), (7, 1), (50, 2), (CHUNK + 5, 1), (3 * CHUNK, 700)]
 )
 def test_batches_of_fixed_size_have_no_row_twice(rows: int, batches: int) -> None:
-    drawn = np.concatenate([*draw_fixed_size_batches(rows=rows, batches=batches, random_bytes=seeded_bytes(2))])
+    drawn = np.concatenate([*draw_fixed_size_batches(rows=rows, batches=batches, random_bytes=make_seeded_bytes(2))])
     edges = [j * rows // batches for j in range(batches + 1)]
     assert len(drawn) == rows
     for start, stop in itertools.pairwise(edges):
@@ -39,7 +39,7 @@ def test_batches_of_fixed_size_have_no_row_twice(rows: int, batches: int) -> Non
 
 @pytest.mark.parametrize(("rows", "batches", "sets"), [(5, 2, 10), (4, 4, 4), (9, 4, 36)])
 def test_every_batch_of_fixed_size_is_equally_likely(rows: int, batches: int, sets: int) -> None:
-    size, random_bytes = rows // batches, seeded_bytes(3)
+    size, random_bytes = rows // batches, make_seeded_bytes(3)
     counts: dict[tuple[int, ...], int] = {}
     for _ in range(3000):
         drawn = np.concatenate([*draw_fixed_size_batches(rows=rows, batches=batches, random_bytes=random_bytes)])
@@ -79,7 +79,7 @@ def test_poisson_sampling_takes_each_row_into_each_batch_independently() -> None
 def test_the_gaps_between_the_rows_of_poisson_batches_are_geometric(batches: int) -> None:
     """Coins in a line, batch after batch; parts of a pass join without a trace."""
     rows = 40_000
-    drawn = np.concatenate([*draw_poisson_batches(rows=rows, batches=batches, random_bytes=seeded_bytes(7))])
+    drawn = np.concatenate([*draw_poisson_batches(rows=rows, batches=batches, random_bytes=make_seeded_bytes(7))])
     assert len(drawn) > CHUNK
     coins = (np.cumsum(drawn < 0) * rows + drawn)[drawn >= 0]
     gaps = np.diff(coins, prepend=-1)
@@ -90,7 +90,7 @@ def test_the_gaps_between_the_rows_of_poisson_batches_are_geometric(batches: int
 
 
 def test_passes_and_parts_of_a_pass_are_drawn_anew() -> None:
-    random_bytes = seeded_bytes(8)
+    random_bytes = make_seeded_bytes(8)
     passes = [
         np.concatenate([*draw_fixed_size_batches(rows=2 * CHUNK, batches=2 * CHUNK, random_bytes=random_bytes)])
         for _ in range(2)
@@ -105,4 +105,4 @@ def test_passes_and_parts_of_a_pass_are_drawn_anew() -> None:
 def test_more_batches_than_rows_and_none_are_refused(draw: Callable[..., Iterator[Integers]], batches: int) -> None:
     """The gap to the next row of a batch could pass more ends of batches than C has room for."""
     with pytest.raises(ParameterError, match=f"batches must be from 1 to the number of rows, 1, got {batches}"):
-        next(draw(rows=1, batches=batches, random_bytes=seeded_bytes(1)))
+        next(draw(rows=1, batches=batches, random_bytes=make_seeded_bytes(1)))

@@ -10,7 +10,6 @@ import pytest
 
 from boltdp.algorithms import ALGORITHMS, Job
 from boltdp.algorithms._sgd import WhiteBox
-from boltdp.context import Context
 from boltdp.engines.in_memory import ArrayEngine
 from boltdp.errors import ParameterError
 from boltdp.estimators import PrivateLogisticRegression
@@ -18,9 +17,10 @@ from boltdp.model import Model
 from boltdp.privacy.certificate import OVERSPENT, Certificate, CertificateError, certify, verify
 from boltdp.privacy.events.noisy_sgd import NoisyUpdates
 from boltdp.privacy.mechanisms import Mechanism
-from boltdp.privacy.release import Randomness, release_weights
+from boltdp.privacy.release_with_noise import Randomness, release_weights
+from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import Schedule
-from boltdp.privacy.training_problem import Recipe
+from boltdp.run_context import Context
 from boltdp.schema.schema import Classes, Schema, Vector
 from boltdp.settings import Settings
 from boltdp.workflows.compare import compare

@@ -16,32 +16,33 @@ import pytest
 from click.testing import CliRunner
 from scipy import stats
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.algorithms import noisy_gd
 from boltdp.algorithms._base import Job
 from boltdp.algorithms.bolton import BoltOn
 from boltdp.audit import audit
-from boltdp.audit.black_box import BlackBox, black_box
-from boltdp.audit.exact_loss import ExactLoss, exact_loss
-from boltdp.audit.neighbouring_rows import generate_pairs
-from boltdp.audit.replay import Replay, replay_pairs
+from boltdp.audit.black_box import BlackBox, run_black_box
+from boltdp.audit.exact_loss import ExactLoss, compute_exact_loss
+from boltdp.audit.neighbouring_tables import generate_pairs
+from boltdp.audit.replay_on_neighbours import Replay, replay_pairs
 from boltdp.audit.report import ROWS_PER_COUNTED
-from boltdp.audit.statistical_tests import gamma_cdf, rate_bounds, rejects_isotropic
+from boltdp.audit.statistical_tests import bound_rate, gamma_cdf, rejects_isotropic
 from boltdp.audit.subject import Subject, make_subject
 from boltdp.cli import main
-from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.engines.person_limit import FirstRows
 from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.errors import ParameterError
 from boltdp.kernel.feature_sums import FeatureSums
 from boltdp.losses import Logistic, Loss
-from boltdp.privacy import release
+from boltdp.privacy import release_with_noise
 from boltdp.privacy.certificate import Certificate
-from boltdp.privacy.events.sgd_sensitivity import sensitivity
+from boltdp.privacy.events.sgd_sensitivity import compute_sgd_sensitivity
 from boltdp.privacy.mechanisms import Mechanism
-from boltdp.privacy.release import RandomBytes, Randomness
-from boltdp.privacy.training_problem import Problem, Recipe
+from boltdp.privacy.release_with_noise import RandomBytes, Randomness
+from boltdp.privacy.sgd_recipe import Recipe
+from boltdp.privacy.training_problem import Problem
+from boltdp.run_context import Context
 from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, Standardization, TimePart, Vector
 from boltdp.settings import Settings
 from boltdp.workflows import standardize
@@ -86,7 +87,7 @@ def replay_of(made: Subject, *, count: int = 24, changed: int = 1) -> Replay:
 
 
 def faults(replay: Replay) -> list[str]:
-    return [fault for one in replay.stages for fault in one.faults(mistake=1e-5)]
+    return [fault for one in replay.releases for fault in one.list_faults(mistake=1e-5)]
 
 
 def of_persons(schema: Schema, rows: int) -> Schema:
@@ -94,14 +95,14 @@ def of_persons(schema: Schema, rows: int) -> Schema:
 
 
 def loss_of(settings: Settings, schema: Schema = SCHEMA, *, rows: int = 100_000) -> ExactLoss:
-    found = exact_loss(audited(settings, schema, rows=rows).stages[-1], None, random=np.random.default_rng(1))
+    found = compute_exact_loss(audited(settings, schema, rows=rows).claims[-1], None, random=np.random.default_rng(1))
     assert found is not None
     return found
 
 
 def attack_on(settings: Settings, schema: Schema = SCHEMA, *, trials: int, rows: int = 100_000) -> BlackBox:
-    stage = audited(settings, schema, rows=rows).stages[-1]
-    return black_box(stage, trials=trials, random=np.random.default_rng(1), done=lambda *_: None)
+    claim = audited(settings, schema, rows=rows).claims[-1]
+    return run_black_box(claim, trials=trials, random=np.random.default_rng(1), done=lambda *_: None)
 
 
 # ---- what is sound ----------------------------------------------------------------------------------------------
@@ -129,7 +130,7 @@ def test_a_sound_training_stands_a_replay(settings: Settings, schema: Schema) ->
     found = replay_of(audited(settings, schema))
     assert (found.leaks, found.unstated) == (0, 0)
     assert faults(found) == []
-    assert all(0.2 < one.ratio <= 1 + 1e-9 for one in found.stages if one.limit.name != "weights")
+    assert all(0.2 < one.ratio <= 1 + 1e-9 for one in found.releases if one.limit.name != "weights")
 
 
 @pytest.mark.parametrize(
@@ -157,7 +158,7 @@ def test_a_sound_training_stands_a_replay(settings: Settings, schema: Schema) ->
 def test_the_exact_loss_is_at_most_what_is_claimed_and_most_of_it(settings: Settings, schema: Schema) -> None:
     found = loss_of(settings, schema)
     assert not found.broken
-    claimed = found.stage.budget
+    claimed = found.claim.budget
     assert 0.8 * claimed.epsilon <= found.epsilon <= claimed.epsilon * (1 + 1e-6)
     assert all(delta <= most * (1 + 1e-6) + 0.3 * (settings is SCANS) for _, most, delta in found.curve)
 
@@ -171,7 +172,7 @@ def test_a_strong_penalty_keeps_rows_from_being_wrong_by_far() -> None:
     """The noise is for slopes of 1, which the logistic loss has only far from zero: docs/audit.md."""
     strong = replace(WEIGHTED, class_weights=None, regularization=0.1)
     found = loss_of(strong)
-    assert 0.6 * found.stage.budget.epsilon <= found.epsilon <= 0.7 * found.stage.budget.epsilon
+    assert 0.6 * found.claim.budget.epsilon <= found.epsilon <= 0.7 * found.claim.budget.epsilon
 
 
 @pytest.mark.parametrize(
@@ -194,8 +195,8 @@ def test_a_black_box_proves_much_of_what_is_claimed_and_no_more(
 ) -> None:
     found = attack_on(settings, schema, trials=trials)
     assert not found.broken
-    assert found.epsilon[1] <= found.stage.budget.epsilon
-    assert least * found.stage.budget.epsilon <= found.epsilon[0]
+    assert found.epsilon[1] <= found.claim.budget.epsilon
+    assert least * found.claim.budget.epsilon <= found.epsilon[0]
     assert found.epsilon[1] <= found.epsilon[0]
 
 
@@ -213,19 +214,19 @@ def test_white_box_algorithms_are_attacked_as_black_boxes() -> None:
 def test_the_published_bound_for_batches_is_caught() -> None:
     found = replay_of(audited(PAPER, rows=2000))
     assert "times as far as the noise is for" in faults(found)[0]
-    assert found.stages[0].ratio > 10
+    assert found.releases[0].ratio > 10
     assert loss_of(PAPER).broken
     assert attack_on(PAPER, trials=2_000).broken
 
 
 def halved(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = release.__dict__["add_noise"]
+    honest = release_with_noise.__dict__["add_noise"]
 
     def less(mechanism: Mechanism, vector: Doubles, random_bytes: RandomBytes) -> Doubles:
         drawn: Doubles = honest(replace(mechanism, scale=mechanism.scale / 2), vector, random_bytes)
         return drawn
 
-    monkeypatch.setattr(release, "add_noise", less)
+    monkeypatch.setattr(release_with_noise, "add_noise", less)
 
 
 @pytest.mark.parametrize("name", ["auto", "bolton", "noisy-gd"])
@@ -246,13 +247,13 @@ def test_half_the_noise_is_caught_by_a_black_box(
 @pytest.mark.parametrize("name", ["auto", "bolton", "noisy-gd"])
 def test_a_fixed_seed_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made = audited(SOUND[name])
-    monkeypatch.setattr(release, "system_bytes", lambda count: random.Random(7).randbytes(count))
+    monkeypatch.setattr(release_with_noise, "system_bytes", lambda count: random.Random(7).randbytes(count))
     assert "the same noise was drawn twice" in faults(replay_of(made))
 
 
 @pytest.mark.parametrize("name", ["auto", "bolton"])
 def test_a_bias_without_noise_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, honest = audited(SOUND[name]), release.release_weights
+    made, honest = audited(SOUND[name]), release_with_noise.release_weights
 
     def leaking(weights: Doubles, certificate: Certificate, randomness: Randomness) -> Doubles:
         released = honest(weights, certificate, randomness)
@@ -300,10 +301,10 @@ def test_a_short_last_batch_and_a_row_longer_than_1_are_caught(
     monkeypatch.setattr(BoltOn, "short", fault == "short", raising=False)
     monkeypatch.setattr(BoltOn, "guarded", True, raising=False)
     if fault == "long":
-        assert replay_of(made, count=32).stages[0].ratio <= 1 + 1e-9, "the same with the guard is sound"
+        assert replay_of(made, count=32).releases[0].ratio <= 1 + 1e-9, "the same with the guard is sound"
         monkeypatch.setattr(BoltOn, "guarded", False)
     found = replay_of(made, count=32)
-    assert found.stages[0].ratio > far
+    assert found.releases[0].ratio > far
     assert faults(found)
 
 
@@ -327,12 +328,12 @@ def test_a_person_with_more_rows_than_the_noise_is_for_is_caught(settings: Setti
 
 @pytest.mark.parametrize("settings", [HUBER, SCANS, SOUND["auto"]], ids=["bolton", "noisy-gd", "auto"])
 def test_noise_for_fewer_rows_than_a_person_has_is_caught(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    sensitivity.cache_clear()
+    compute_sgd_sensitivity.cache_clear()
     monkeypatch.setattr(Problem, "changed_rows", 1)
     found = loss_of(settings, of_persons(SCHEMA, 2))
-    sensitivity.cache_clear()
+    compute_sgd_sensitivity.cache_clear()
     assert found.broken
-    assert found.epsilon > 1.5 * found.stage.budget.epsilon
+    assert found.epsilon > 1.5 * found.claim.budget.epsilon
 
 
 def test_a_person_may_own_all_rows() -> None:
@@ -369,13 +370,13 @@ def test_a_rule_for_persons_that_is_forgotten_between_batches_is_caught(
 
 def noise_with(random_bytes_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let noise be drawn from other random bytes: `random_bytes_of` makes them from the right ones."""
-    honest = release.__dict__["add_noise"]
+    honest = release_with_noise.__dict__["add_noise"]
 
     def other(mechanism: Mechanism, vector: Doubles, random_bytes: RandomBytes) -> Doubles:
         drawn: Doubles = honest(mechanism, vector, random_bytes_of(random_bytes))
         return drawn
 
-    monkeypatch.setattr(release, "add_noise", other)
+    monkeypatch.setattr(release_with_noise, "add_noise", other)
 
 
 @pytest.mark.parametrize("name", ["auto", "bolton", "noisy-gd"])
@@ -388,7 +389,7 @@ def test_random_bits_that_are_used_twice_within_a_draw_are_caught(name: str, mon
 @pytest.mark.parametrize("name", ["auto", "noisy-gd, centred"])
 def test_random_bits_that_are_used_for_two_releases_are_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made, draws = audited(SOUND[name]), [0]
-    assert (replay_of(made, count=6).repeated, replay_of(made, count=6).reused) == (0, 0)
+    assert (replay_of(made, count=6).repeated_draws, replay_of(made, count=6).reused_words) == (0, 0)
 
     def every_second(read: RandomBytes) -> RandomBytes:
         draws[0] += 1
@@ -398,7 +399,7 @@ def test_random_bits_that_are_used_for_two_releases_are_caught(name: str, monkey
     with monkeypatch.context() as planted:
         noise_with(every_second, planted)
         found = replay_of(made, count=6)
-        assert found.repeated > 0
+        assert found.repeated_draws > 0
     kept: list[bytes] = []
 
     def keep(read: RandomBytes) -> RandomBytes:
@@ -406,13 +407,13 @@ def test_random_bits_that_are_used_for_two_releases_are_caught(name: str, monkey
         return lambda count: kept[0][:count]
 
     noise_with(keep, monkeypatch)
-    assert replay_of(made, count=6).reused > 0
+    assert replay_of(made, count=6).reused_words > 0
 
 
 def test_a_report_tells_that_random_bits_were_used_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     claim = planned(SOUND["bolton"], SCHEMA, rows=100)
     assert not audit(*claim, trials=100).broken
-    monkeypatch.setattr(release, "system_bytes", lambda count: b"12345678" * (count // 8))
+    monkeypatch.setattr(release_with_noise, "system_bytes", lambda count: b"12345678" * (count // 8))
     found = audit(*claim, trials=100)
     assert found.broken
     assert ("random bits", "47 draws have the noise of another") in [(one.what, one.found) for one in found.findings]
@@ -420,7 +421,7 @@ def test_a_report_tells_that_random_bits_were_used_twice(monkeypatch: pytest.Mon
 
 
 def test_noise_that_is_the_same_in_each_scan_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    claim, honest, drawn = planned(SCANS, SCHEMA, rows=100), release.release_gradient, list[Doubles]()
+    claim, honest, drawn = planned(SCANS, SCHEMA, rows=100), release_with_noise.release_gradient, list[Doubles]()
 
     def once(sums: Doubles, certificate: Certificate, randomness: Randomness, *, scan: int) -> Doubles:
         if scan == 0:
@@ -439,18 +440,18 @@ def test_noise_that_is_the_same_in_each_scan_is_caught(monkeypatch: pytest.Monke
 
 def test_noise_that_is_not_a_number_is_caught() -> None:
     found = replay_of(audited(SOUND["bolton"]), count=3)
-    found.stages[0].noises[0][0] = np.nan
+    found.releases[0].noises[0][0] = np.nan
     assert "the noise is not finite" in faults(found)
 
 
 def test_audits_at_once_leave_noise_as_it_was() -> None:
-    original, made = vars(release)["add_noise"], audited(SCANS, rows=50)
+    original, made = vars(release_with_noise)["add_noise"], audited(SCANS, rows=50)
     audits = [threading.Thread(target=replay_of, args=(made,), kwargs={"count": 3}) for _ in range(4)]
     for one in audits:
         one.start()
     for one in audits:
         one.join()
-    assert vars(release)["add_noise"] is original
+    assert vars(release_with_noise)["add_noise"] is original
 
 
 # ---- the command ------------------------------------------------------------------------------------------------
@@ -558,7 +559,7 @@ def test_an_unknown_loss_is_refused(name: str, loss: Loss) -> None:
 
 @pytest.mark.parametrize(("hits", "trials"), [(0, 50), (1, 50), (25, 50), (50, 50), (300, 40_000), (39_000, 40_000)])
 def test_bounds_of_rates_are_those_of_scipy(hits: int, trials: int) -> None:
-    low, high = rate_bounds(hits, trials, mistake=0.0005)
+    low, high = bound_rate(hits, trials, mistake=0.0005)
     assert low == pytest.approx(stats.beta.ppf(0.0005, hits, trials - hits + 1) if hits else 0.0, rel=1e-6)
     assert high == pytest.approx(stats.beta.ppf(0.9995, hits + 1, trials - hits) if hits < trials else 1.0, rel=1e-6)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.audit.objective_density import Neighbours
 from boltdp.errors import ParameterError
 from boltdp.losses import HuberSVM, Logistic, Loss
@@ -39,20 +39,20 @@ def test_derivatives_are_those_of_the_loss(loss: Loss) -> None:
     weights = np.random.default_rng(3).standard_normal((4, pair.plan.dimensions))
     for row in (pair.row, pair.other):
         label, x = row
-        gradient, hessian = pair.derivatives(row, weights)
+        gradient, hessian = pair.compute_derivatives(row, weights)
         scores = (weights @ pair.basis).reshape(4, loss.vector_count, 2) @ x
         by_hand = np.einsum("nv,d->nvd", loss.slopes(scores, label, positive=1), x).reshape(4, -1) @ pair.basis.T
         assert gradient == pytest.approx(by_hand, abs=1e-12)
         moved = step * np.eye(pair.plan.dimensions)
         for k, by in enumerate(moved):
-            ahead, behind = (pair.derivatives(row, weights + sign * by)[0] for sign in (1, -1))
+            ahead, behind = (pair.compute_derivatives(row, weights + sign * by)[0] for sign in (1, -1))
             assert hessian[:, k] == pytest.approx((ahead - behind) / (2 * step), abs=1e-8)
 
 
 def test_a_made_up_loss_is_not_taken_for_another() -> None:
     weights = np.ones((1, 2))
     (made_up, _), (logistic, _) = (
-        neighbours(loss).derivatives((1, np.eye(2)[0]), weights) for loss in (MadeUp(), Logistic())
+        neighbours(loss).compute_derivatives((1, np.eye(2)[0]), weights) for loss in (MadeUp(), Logistic())
     )
     assert abs(made_up - logistic).max() > 0.05
 

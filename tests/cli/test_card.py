@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from boltdp.evaluation.classification import NoisyEvaluation
+from boltdp.evaluation.noisy_evaluation import NoisyEvaluation
 from boltdp.ledger import open_ledger
 from boltdp.privacy.budget import Budget
 

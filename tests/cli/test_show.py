@@ -10,7 +10,7 @@ import pytest
 from boltdp.cli import show
 from boltdp.encoding.plan import NumberRule
 from boltdp.model import Model
-from boltdp.privacy.release import Randomness, release_weights
+from boltdp.privacy.release_with_noise import Randomness, release_weights
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema
 from boltdp.settings import Settings
 from tests.plans import plan_certificate
@@ -126,5 +126,5 @@ def test_a_terminal_without_blocks_gets_letters(monkeypatch: pytest.MonkeyPatch)
     letters = ("#+-|", "##.|")
     for encoding, (exact, bounded) in {"utf-8": ("█▓░│", "██·│"), "ascii": letters, "none such": letters}.items():
         monkeypatch.setattr("sys.stdout", SimpleNamespace(encoding=encoding))
-        assert "".join(show._choose_characters(at_most=False)) == exact
-        assert "".join(show._choose_characters(at_most=True)) == bounded
+        assert "".join(show._choose_characters(noise_is_bound=False)) == exact
+        assert "".join(show._choose_characters(noise_is_bound=True)) == bounded

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 import boltdp
 from boltdp.cli import COMMANDS
-from boltdp.cli._terminal import Commands
+from boltdp.cli._command_group import Commands
 
 from .conftest import Run
 

@@ -13,7 +13,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
-from boltdp.context import Context
 from boltdp.encoding import python_cells
 from boltdp.encoding.encode import Encoder
 from boltdp.engines.base import Engine, encode_rows, scan_rows, scan_rows_keeping
@@ -29,10 +28,11 @@ from boltdp.kernel.misclassification import ErrorCounts
 from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.noisy_counts import make_noisy_counts
-from boltdp.privacy.events.selection import PortionSelection, portion_bounds
-from boltdp.privacy.release import Randomness, release_counts
-from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import Recipe
+from boltdp.privacy.events.selection import PortionSelection, find_portion_bounds
+from boltdp.privacy.release_with_noise import Randomness, release_counts
+from boltdp.privacy.sgd_recipe import Recipe
+from boltdp.privacy.step_schedules import make_constant_schedule
+from boltdp.run_context import Context
 from boltdp.schema.check import check_source
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, Standardization, TimePart, Vector
 from boltdp.schema.source_columns import MAX_BATCH_ROWS
@@ -58,7 +58,7 @@ def states(source: Source, rows: int, *, passes: int = 1, marked: bool = False) 
             rows=rows,
             batch_size=10,
             passes=passes,
-            schedule=constant(0.5),
+            schedule=make_constant_schedule(0.5),
             averaging="all",
             class_weights=class_weights,
         )
@@ -372,7 +372,8 @@ def test_bad_partitions_are_refused_before_they_are_fed(source: Source) -> None:
     parts = cut(source, 3, fresh=True)
     before = [state.to_bytes() for part in parts for state in part.states]
     other = sgd.State(
-        Recipe(loss=Logistic(), dims=2, rows=332, batch_size=10, passes=4, schedule=constant(0.5)), classes=3
+        Recipe(loss=Logistic(), dims=2, rows=332, batch_size=10, passes=4, schedule=make_constant_schedule(0.5)),
+        classes=3,
     )
     bad = [
         (replace(parts[2], start=ROWS, stop=ROWS), f"a partition must have .* got start={ROWS} and stop={ROWS}$"),
@@ -577,7 +578,7 @@ def test_tuning_gives_the_bits_of_tuning_over_the_array(spooled: Source) -> None
         feature_map=spooled.feature_map,
         in_memory=True,
     ) as array:
-        own = array.portion(*portion_bounds(chosen, rows=rows, candidates=len(grid)))
+        own = array.portion(*find_portion_bounds(chosen, rows=rows, candidates=len(grid)))
         context = Context(seed=9, randomness=Randomness(4 + chosen))
         expected = train_prepared(own, spooled.schema, certificate, context)
     assert (model.weights == expected.weights).all()

@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from boltdp.context import Context
 from boltdp.engines import _text_files, open_source
 from boltdp.engines._file_patterns import find_files
 from boltdp.engines.base import Engine, encode_rows
 from boltdp.engines.duckdb import SPILL_PREFIX, DuckDBEngine
 from boltdp.errors import DataError, ParameterError
+from boltdp.run_context import Context
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, Vector
 
 SECRET = "Smith-4711"

@@ -17,15 +17,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boltdp._arrays import PackedRows
-from boltdp.context import Context
+from boltdp._array_types import PackedRows
 from boltdp.engines.local_store import FileStore, LocalRows, find_spool_directory, store_rows
 from boltdp.engines.prepared_rows import offset_positions
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel import sgd
 from boltdp.losses import Logistic
-from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import Recipe
+from boltdp.privacy.sgd_recipe import Recipe
+from boltdp.privacy.step_schedules import make_constant_schedule
+from boltdp.run_context import Context
 from tests.engines.sources import in_order
 
 
@@ -99,7 +99,7 @@ def test_rows_drawn_many_times_come_in_short_blocks(tmp_path: Path, monkeypatch:
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="looks at open files by way of /proc")
 def test_drawing_leaves_no_second_file(tmp_path: Path) -> None:
-    recipe = Recipe(loss=Logistic(), dims=2, rows=10, batch_size=1, passes=1, schedule=constant(0.1))
+    recipe = Recipe(loss=Logistic(), dims=2, rows=10, batch_size=1, passes=1, schedule=make_constant_schedule(0.1))
     with spool_file(tmp_path) as prepared:
         prepared.run_sampled_batches([sgd.State(recipe)], [np.arange(10)])
         assert len(open_spools(tmp_path)) == 1

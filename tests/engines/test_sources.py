@@ -26,11 +26,11 @@ import sqlalchemy as sa
 from fsspec.implementations.memory import MemoryFile
 
 from boltdp import PrivateLogisticRegression
-from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.engines._text_files import find_separator
 from boltdp.engines.base import Engine, check_columns, encode_rows
 from boltdp.errors import DataError, ParameterError
+from boltdp.run_context import Context
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, Vector
 from tests.engines.test_duckdb import GAP, SCHEMA, SECRET, csv_file, told
 

@@ -12,9 +12,8 @@ import pyarrow as pa
 import pytest
 
 from boltdp import _interrupts
-from boltdp._arrays import PackedRows
+from boltdp._array_types import PackedRows
 from boltdp._threads import map_in_order
-from boltdp.context import Context
 from boltdp.encoding.encode import Encoder
 from boltdp.engines import local_store as spools
 from boltdp.engines import open_source
@@ -25,6 +24,7 @@ from boltdp.kernel.feature_sums import FeatureSums
 from boltdp.kernel.loss_derivatives import DerivativeSums
 from boltdp.kernel.misclassification import ErrorCounts
 from boltdp.losses import Logistic
+from boltdp.run_context import Context
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema
 from boltdp.settings import Settings
 from boltdp.workflows.predict import score_batches

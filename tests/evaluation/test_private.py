@@ -17,22 +17,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boltdp import Model
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp._files.sealed import ModelFileError, add_digest
-from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.engines.base import encode_rows
 from boltdp.errors import DataError, ParameterError
-from boltdp.evaluation.classification import NO_GROUP, TABLE_ROWS, NoisyEvaluation, plan_bins
 from boltdp.evaluation.evaluate import evaluate_privately
-from boltdp.evaluation.scores_with_intervals import Score
+from boltdp.evaluation.evaluation import NO_GROUP, TABLE_ROWS
+from boltdp.evaluation.metrics import Score
+from boltdp.evaluation.noisy_evaluation import NoisyEvaluation, plan_bins
 from boltdp.ledger import Account, BudgetExceeded, Ledger, LedgerError, open_ledger
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import OVERSPENT
 from boltdp.privacy.events.event import SEEDED
 from boltdp.privacy.events.noisy_counts import NoisyCounts, make_noisy_counts
-from boltdp.privacy.release import Randomness, release_counts
+from boltdp.privacy.release_with_noise import Randomness, release_counts
+from boltdp.run_context import Context
 from boltdp.schema.schema import Categorical, Classes, Column, Numeric, Projection, Schema
 from boltdp.settings import Multiclass
 from tests.export.test_sql import make_model

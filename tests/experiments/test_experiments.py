@@ -16,7 +16,7 @@ from experiments.tasks import Answer, Task, judged, split
 
 from boltdp.engines.in_memory import ArrayEngine
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.mechanisms import gaussian_sigma
+from boltdp.privacy.mechanisms import calibrate_unit_gaussian
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema
 from boltdp.settings import Settings
 from boltdp.workflows.predict import predict
@@ -61,7 +61,9 @@ def scores_of(task: Task, rival: rivals.Rival, budget: Budget, **settings: Any) 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.05, 1e-9), (0.4, 1e-10), (1.0, 1e-5), (4.0, 1e-12)])
 def test_the_deviation_of_gaussian_noise_is_that_of_the_certified_one(epsilon: float, delta: float) -> None:
-    assert rivals.gaussian_deviation(epsilon, delta) == pytest.approx(gaussian_sigma(Budget(epsilon, delta)), rel=1e-6)
+    assert rivals.gaussian_deviation(epsilon, delta) == pytest.approx(
+        calibrate_unit_gaussian(Budget(epsilon, delta)), rel=1e-6
+    )
 
 
 @pytest.mark.parametrize("classes", [2, 5])
@@ -121,7 +123,7 @@ def test_naive_bayes_draws_the_noise_of_all_its_columns(delta: float) -> None:
             return np.zeros(shape)
 
     rivals.naive_bayes(people(), Budget(0.5, delta), Recording(), bins=10, floor=0.5)  # type: ignore[arg-type]
-    scale = 2 * 3 / 0.5 if delta == 0 else math.sqrt(2 * 3) * gaussian_sigma(Budget(0.5, delta))
+    scale = 2 * 3 / 0.5 if delta == 0 else math.sqrt(2 * 3) * calibrate_unit_gaussian(Budget(0.5, delta))
     assert [kind for kind, _ in drawn] == 3 * ["laplace" if delta == 0 else "normal"]
     assert [one for _, one in drawn] == pytest.approx(3 * [scale], rel=1e-6)
 
@@ -202,9 +204,9 @@ def test_centring_before_gaussian_noise_leaves_more_than_the_rest() -> None:
     schema, deviation = task.gaussian_centring(budget)
     assert schema.standardization is not None
     _, left = task.centring(budget)
-    assert gaussian_sigma(budget) < deviation < gaussian_sigma(left)
+    assert calibrate_unit_gaussian(budget) < deviation < calibrate_unit_gaussian(left)
     little = Budget(0.001, 1e-6)
-    assert task.gaussian_centring(little) == (task.schema, gaussian_sigma(little))
+    assert task.gaussian_centring(little) == (task.schema, calibrate_unit_gaussian(little))
 
 
 def test_centring_is_left_out_where_auto_leaves_it_out() -> None:

@@ -40,7 +40,7 @@ from boltdp.engines.postgres.local_server import Server
 from boltdp.errors import DataError
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.output_perturbation import make_output_perturbation
-from boltdp.privacy.events.sgd_sensitivity import sensitivity
+from boltdp.privacy.events.sgd_sensitivity import compute_sgd_sensitivity
 from boltdp.schema.schema import array_schema
 
 
@@ -96,7 +96,7 @@ def test_the_valid_noise_keeps_the_budget(test: int) -> None:
     cell = Cell("mnist", test, "valid", 0.5, regularization=0.0 if test < 3 else 1e-3)
     budget = Budget(0.5, 0.0 if cell.kind == "pure" else 1e-9)
     event = make_output_perturbation(methods.recipe_of(cell, rows=60_000, dims=50), budget)
-    assert event.noise.delta(0.5, sensitivity=sensitivity(event.problem).total) <= budget.delta
+    assert event.noise.delta(0.5, sensitivity=compute_sgd_sensitivity(event.problem).total) <= budget.delta
 
 
 def test_cells_with_the_same_result_are_one() -> None:

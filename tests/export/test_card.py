@@ -11,11 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
-from boltdp.evaluation.classification import NoisyEvaluation
 from boltdp.evaluation.evaluate import evaluate_privately
+from boltdp.evaluation.noisy_evaluation import NoisyEvaluation
 from boltdp.export.card import (
     OWNER,
     make_registry_record,
@@ -27,7 +26,8 @@ from boltdp.export.card import (
 )
 from boltdp.model import Model
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.release import Randomness
+from boltdp.privacy.release_with_noise import Randomness
+from boltdp.run_context import Context
 from boltdp.schema.schema import Categorical, Classes, Column, Numeric, Schema, Vector
 from boltdp.settings import Settings
 from boltdp.workflows.train import train

@@ -20,10 +20,10 @@ from boltdp.engines import open_source
 from boltdp.errors import MissingPackageError, ParameterError, make_printable
 from boltdp.export import effects as effects_module
 from boltdp.export.effects import Effect, Effects, Panel, compute_effects
-from boltdp.export.html_pages import write_model_page
+from boltdp.export.effects_page import write_effects_page
 from boltdp.export.plots import draw_effects
-from boltdp.privacy.release import Randomness, release_weights
-from boltdp.privacy.weight_uncertainty import weight_deviation
+from boltdp.privacy.release_with_noise import Randomness, release_weights
+from boltdp.privacy.weight_uncertainty import compute_weight_deviation
 from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, Standardization, Vector
 from boltdp.settings import Settings
 from tests.plans import plan_certificate
@@ -97,7 +97,7 @@ def test_an_effect_is_what_a_value_does_to_the_margin(name: str, classes: int, s
 def test_the_length_of_a_vector_s_weights_is_told() -> None:
     model = made(Settings(epsilon=1.0, algorithm="bolton"))
     effect = column(compute_effects(model), "v")
-    spread = weight_deviation(model.certificate.training)
+    spread = compute_weight_deviation(model.certificate.training)
     assert spread is not None
     assert list(effect.effects) == pytest.approx([np.linalg.norm(model.weights[0, 5:7])])
     assert effect.deviation == pytest.approx(spread.deviation * np.sqrt(2))
@@ -136,7 +136,7 @@ def test_steps_are_drawn_where_a_number_has_a_curve() -> None:
     rule = Numeric("age", 0, 100, curve=(18.0, 65.0)).rule
     scaled = ScaledRule(rule, np.array([0.0, -0.25, 0.0]), np.array([1.0, 2.0, 4.0]))
     no_noise = effects_module._NoiseDeviation(None, None)
-    places, features = effects_module._EffectVisitor(scaled, np.zeros(3), no_noise)._trace_line(rule)
+    places, features = effects_module._EffectVisitor(scaled, np.zeros(3), no_noise)._sample_features(rule)
     at = {place: features[index] for index, place in enumerate(places)}
     assert at[0.0].tolist() == pytest.approx([-1.0, 0.0, -1.0])
     assert at[100.0].tolist() == pytest.approx([1.0, 1.0, 1.0])
@@ -198,7 +198,7 @@ def test_of_many_classes_the_first_are_shown(monkeypatch: pytest.MonkeyPatch) ->
     model = made(Settings(epsilon=1.0), 3)
     found = compute_effects(model)
     assert ([panel.favours for panel in found.panels], found.left_out) == (["0", "1"], 1)
-    assert "1 classes more are not shown" in write_model_page(model, found, [], top=5)
+    assert "1 classes more are not shown" in write_effects_page(model, found, [], top=5)
 
 
 def test_large_columns_need_no_square_of_their_size() -> None:
@@ -209,7 +209,7 @@ def test_large_columns_need_no_square_of_their_size() -> None:
     model = Model(schema, np.ones((1, schema.dims)), certificate)
     found = compute_effects(model)
     assert sorted(len(effect.effects) for effect in found.panels[0].effects) == [1, 20_000]
-    text = write_model_page(model, found, [], top=5)
+    text = write_effects_page(model, found, [], top=5)
     assert f"{20_000 - MAX_BARS:,} categories with smaller effects are not drawn" in text
     assert len(text) < 50_000
 
@@ -272,7 +272,7 @@ TAGS = {
 @pytest.mark.parametrize("algorithm", ["auto", "bolton", "scs13"])
 def test_the_page_is_whole_and_loads_nothing(classes: int, algorithm: str) -> None:
     model = made(Settings(epsilon=1.0, algorithm=algorithm), classes)
-    text = write_model_page(model, compute_effects(model), [("rows", "10,000")], top=3)
+    text = write_effects_page(model, compute_effects(model), [("rows", "10,000")], top=3)
     reader = read(text)
     assert reader.tags <= TAGS
     assert "(ε = 1)-differentially private:" in reader.text
@@ -292,7 +292,7 @@ def drawn(*columns: Any) -> str:
     schema = Schema(Classes("y", (0, 1)), columns)
     certificate = plan_certificate(Settings(epsilon=1.0), rows=10_000, dims=schema.dims, classes=2)
     model = Model(schema, np.ones((1, schema.dims)), certificate)
-    return write_model_page(model, compute_effects(model), [], top=9)
+    return write_effects_page(model, compute_effects(model), [], top=9)
 
 
 def test_long_names_of_categories_are_cut_and_told_in_full_beside() -> None:
@@ -330,7 +330,7 @@ def test_one_category_is_compared_with_none() -> None:
 
 def test_a_page_of_a_model_that_is_not_private_says_so_loudly() -> None:
     model = made(Settings(epsilon=None))
-    reader = read(write_model_page(model, compute_effects(model), [], top=9))
+    reader = read(write_effects_page(model, compute_effects(model), [], top=9))
     assert ("class", "guarantee none") in reader.attributes
     assert "NOT PRIVATE: no noise was added." in reader.text
 
@@ -349,7 +349,7 @@ def forged(settings: Settings = Settings(epsilon=1.0)) -> Model:  # noqa: B008
 
 def test_texts_of_a_file_are_no_markup() -> None:
     model = forged()
-    text = write_model_page(model, compute_effects(model), [("trained", FORGED)], top=9)
+    text = write_effects_page(model, compute_effects(model), [("trained", FORGED)], top=9)
     reader = read(text)
     assert reader.tags <= TAGS
     assert "<script>alert(1)" in reader.text

@@ -11,19 +11,19 @@ import numpy as np
 import numpy.typing as npt
 from hypothesis import strategies as st
 
-from boltdp._arrays import Floats, Integers
+from boltdp._array_types import Floats, Integers
 from boltdp.kernel.sgd import BATCH_END, State, run
 from boltdp.losses import HuberSVM, Loss, Multinomial
 from boltdp.privacy.mechanisms import Kind, Mechanism
+from boltdp.privacy.sgd_recipe import Averaging, Recipe
 from boltdp.privacy.step_schedules import (
     Schedule,
-    constant,
-    decreasing,
-    square_root,
-    strongly_convex,
-    strongly_convex_constant,
+    make_constant_schedule,
+    make_decreasing_schedule,
+    make_square_root_schedule,
+    make_strongly_convex_constant_schedule,
+    make_strongly_convex_schedule,
 )
-from boltdp.privacy.training_problem import Averaging, Recipe
 from tests.example_losses import every_loss
 from tests.kernel.reference import guarded
 
@@ -41,14 +41,14 @@ DIMS = (1, 2, 3, 4, 5, 7, 8, 9, 12, 13, 15, 16, 17, 24, 29, 32, 33, 50)
 def schedule(kind: ScheduleKind, *, beta: float, gamma: float, rows: int, share: float = 0.8) -> Schedule:
     """A schedule of the kind; `share` is how much of the largest step allowed a constant one takes."""
     if kind == "constant":
-        return constant(share * 2.0 / beta)
+        return make_constant_schedule(share * 2.0 / beta)
     if kind == "decreasing":
-        return decreasing(beta=beta, rows=rows)
+        return make_decreasing_schedule(beta=beta, rows=rows)
     if kind == "square root":
-        return square_root(beta=beta, rows=rows)
+        return make_square_root_schedule(beta=beta, rows=rows)
     if kind == "strongly convex":
-        return strongly_convex(beta=beta, gamma=gamma)
-    return strongly_convex_constant(share / beta, beta=beta)
+        return make_strongly_convex_schedule(beta=beta, gamma=gamma)
+    return make_strongly_convex_constant_schedule(share / beta, beta=beta)
 
 
 def declared_classes(loss: Loss) -> int:

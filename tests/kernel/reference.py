@@ -9,11 +9,11 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from boltdp._arrays import Doubles, Integers
+from boltdp._array_types import Doubles, Integers
 from boltdp.kernel.sgd import BATCH_END
 from boltdp.losses import Loss
 from boltdp.privacy.mechanisms import Mechanism
-from boltdp.privacy.training_problem import Recipe
+from boltdp.privacy.sgd_recipe import Recipe
 
 Words = npt.NDArray[np.uint32]
 
@@ -33,8 +33,8 @@ def reference_sgd(
     With `positions`, a pass is over the rows there, in batches that end at `BATCH_END`, the last one at the end.
 
     >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.step_schedules import constant
-    >>> recipe = Recipe(loss=Logistic(), dims=1, rows=2, batch_size=1, passes=1, schedule=constant(1.0))
+    >>> from boltdp.privacy.step_schedules import make_constant_schedule
+    >>> recipe = Recipe(loss=Logistic(), dims=1, rows=2, batch_size=1, passes=1, schedule=make_constant_schedule(1.0))
     >>> reference_sgd(recipe, np.array([[1, 0.5], [0, -0.5]])).round(4)
     array([[0.4844]])
     """

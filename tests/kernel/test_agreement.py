@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boltdp._arrays import Floats
+from boltdp._array_types import Floats
 from boltdp.losses import HuberSVM, Logistic, Loss
-from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import Averaging, Recipe
+from boltdp.privacy.sgd_recipe import Averaging, Recipe
+from boltdp.privacy.step_schedules import make_constant_schedule
 from tests.example_losses import every_loss
 from tests.kernel.cases import (
     ELEMENTS,
@@ -81,7 +81,7 @@ def test_rows_of_any_width_agree_with_the_reference(loss: Loss, dims: int, batch
         rows=201,
         batch_size=batch_size,
         passes=1,
-        schedule=constant(0.3),
+        schedule=make_constant_schedule(0.3),
         averaging="tail",
         class_weights=weights_for(loss, seed=dims) if dims == 784 else None,
     )
@@ -91,18 +91,20 @@ def test_rows_of_any_width_agree_with_the_reference(loss: Loss, dims: int, batch
 @pytest.mark.parametrize("positive", [0, 1, 2])
 @pytest.mark.parametrize("loss", [loss for loss in every_loss() if loss.vector_count == 1], ids=str)
 def test_one_against_all_agrees_with_the_reference_for_every_class(loss: Loss, positive: int) -> None:
-    recipe = Recipe(loss=loss, dims=4, rows=30, batch_size=4, passes=2, schedule=constant(0.1))
+    recipe = Recipe(loss=loss, dims=4, rows=30, batch_size=4, passes=2, schedule=make_constant_schedule(0.1))
     assert_agrees(recipe, packed_rows(recipe, seed=positive), positive=positive)
 
 
 def test_scores_far_beyond_the_range_of_exp_agree_with_the_reference() -> None:
     """Tiny labels of one class first: huge steps make margins at which exp(margin) is not a number any more."""
-    recipe = Recipe(loss=HuberSVM(500.0), dims=1, rows=40, batch_size=1, passes=1, schedule=constant(1900.0))
+    recipe = Recipe(
+        loss=HuberSVM(500.0), dims=1, rows=40, batch_size=1, passes=1, schedule=make_constant_schedule(1900.0)
+    )
     rows = np.ones((40, 2))
     rows[30:, 0] = 0
     assert_agrees(recipe, rows)
     # The most a logistic recipe can reach: steps of nearly 2/beta, all rows alike.
-    recipe = Recipe(loss=Logistic(), dims=1, rows=400, batch_size=1, passes=5, schedule=constant(7.9))
+    recipe = Recipe(loss=Logistic(), dims=1, rows=400, batch_size=1, passes=5, schedule=make_constant_schedule(7.9))
     rows = np.ones((400, 2))
     rows[390:, 0] = 0
     assert_agrees(recipe, rows)

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boltdp._arrays import Floats
+from boltdp._array_types import Floats
 from boltdp.kernel.sgd import State, list_builds, run
 from boltdp.losses import Logistic, Loss
-from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import Recipe
+from boltdp.privacy.sgd_recipe import Recipe
+from boltdp.privacy.step_schedules import make_constant_schedule
 from tests.example_losses import every_loss
 from tests.kernel.cases import (
     DIMS,
@@ -67,7 +67,7 @@ def test_pieces_of_one_size_give_the_same_bits(loss: Loss, batch_size: int, size
         rows=131,
         batch_size=batch_size,
         passes=3,
-        schedule=constant(0.2),
+        schedule=make_constant_schedule(0.2),
         regularization=0.01,
         averaging="all",
     )
@@ -90,7 +90,9 @@ def test_every_build_gives_the_same_bits(recipe: Recipe, seed: int, element: Ele
 @pytest.mark.parametrize("dims", [*DIMS, 784, 1535, 1536, 1537])
 @pytest.mark.parametrize("loss", every_loss(classes=7), ids=str)
 def test_every_width_gives_the_same_bits_from_every_build_and_cut(loss: Loss, dims: int, batch_size: int) -> None:
-    recipe = Recipe(loss=loss, dims=dims, rows=33, batch_size=batch_size, passes=1, schedule=constant(0.2))
+    recipe = Recipe(
+        loss=loss, dims=dims, rows=33, batch_size=batch_size, passes=1, schedule=make_constant_schedule(0.2)
+    )
     rows = packed_rows(recipe, seed=dims, element=np.float32)
     default = finished(recipe, rows)
     for build in list_builds():
@@ -144,7 +146,9 @@ def test_several_models_in_one_scan_get_the_bits_of_one_by_one(
 
 @pytest.mark.parametrize("batch_size", [1, 4])
 def test_one_against_all_in_one_scan_gets_the_bits_of_one_by_one(batch_size: int) -> None:
-    recipe = Recipe(loss=Logistic(), dims=9, rows=200, batch_size=batch_size, passes=2, schedule=constant(0.2))
+    recipe = Recipe(
+        loss=Logistic(), dims=9, rows=200, batch_size=batch_size, passes=2, schedule=make_constant_schedule(0.2)
+    )
     rows = packed_rows(recipe, seed=3)
     states = [new_state(recipe, positive=positive) for positive in range(3)]
     run(states, all_passes(recipe, rows))
@@ -170,7 +174,7 @@ def test_a_state_that_goes_through_bytes_anywhere_goes_on_to_the_same_bits(
 
 
 def test_a_copy_through_bytes_is_independent_of_its_origin() -> None:
-    recipe = Recipe(loss=Logistic(), dims=2, rows=4, batch_size=1, passes=1, schedule=constant(0.5))
+    recipe = Recipe(loss=Logistic(), dims=2, rows=4, batch_size=1, passes=1, schedule=make_constant_schedule(0.5))
     rows = packed_rows(recipe, seed=0)
     state = new_state(recipe)
     copy = State.from_bytes(state.to_bytes())

@@ -19,8 +19,8 @@ from boltdp.kernel.misclassification import ErrorCounts
 from boltdp.kernel.sgd import State, _library, list_builds, run
 from boltdp.losses import Logistic, Loss
 from boltdp.privacy.events.objective_perturbation import SUM_GRID
-from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import Recipe
+from boltdp.privacy.sgd_recipe import Recipe
+from boltdp.privacy.step_schedules import make_constant_schedule
 from tests.example_losses import curved_losses, every_loss
 from tests.kernel.feature_maps import SHAPES, cells_for, random_feature_map
 from tests.kernel.reference import guarded
@@ -103,7 +103,14 @@ def test_a_pass_by_a_feature_map_has_the_bits_of_one_over_the_features(
 ) -> None:
     feature_map = random_feature_map(shape, seed=6)
     cells = cells_for(feature_map, rows=101, seed=7, classes=classes_of(loss))
-    recipe = Recipe(loss=loss, dims=feature_map.dims, rows=101, batch_size=batch_size, passes=2, schedule=constant(0.5))
+    recipe = Recipe(
+        loss=loss,
+        dims=feature_map.dims,
+        rows=101,
+        batch_size=batch_size,
+        passes=2,
+        schedule=make_constant_schedule(0.5),
+    )
     by_map, by_features = State(recipe, classes=3, feature_map=feature_map), State(recipe, classes=3)
     assert (by_map.cells, by_features.cells) == (feature_map.cells, feature_map.dims)
     run([by_map], cells, build=build)
@@ -230,7 +237,9 @@ def test_errors_by_a_feature_map_are_those_of_the_features(shape: Any, models: i
 )  # the header, and the kind and count of segments; the numbers may be anything
 def test_states_with_a_damaged_reading_are_refused(at: int) -> None:
     feature_map = random_feature_map(SHAPES[4], seed=18)
-    recipe = Recipe(loss=Logistic(), dims=feature_map.dims, rows=9, batch_size=1, passes=1, schedule=constant(0.5))
+    recipe = Recipe(
+        loss=Logistic(), dims=feature_map.dims, rows=9, batch_size=1, passes=1, schedule=make_constant_schedule(0.5)
+    )
     weights = np.zeros((1, feature_map.dims))
     makers: list[Any] = [
         State(recipe, feature_map=feature_map),
@@ -252,7 +261,9 @@ def test_states_with_a_damaged_reading_are_refused(at: int) -> None:
 
 def test_numbers_of_a_reading_that_are_not_finite_are_refused() -> None:
     feature_map = random_feature_map(SHAPES[1], seed=19)
-    recipe = Recipe(loss=Logistic(), dims=feature_map.dims, rows=9, batch_size=1, passes=1, schedule=constant(0.5))
+    recipe = Recipe(
+        loss=Logistic(), dims=feature_map.dims, rows=9, batch_size=1, passes=1, schedule=make_constant_schedule(0.5)
+    )
     good = State(recipe, feature_map=feature_map).to_bytes()
     with pytest.raises(DataError, match="the state is corrupt"):
         State.from_bytes(good[:-8] + np.array([np.inf]).tobytes())
@@ -262,7 +273,9 @@ def test_numbers_of_a_reading_that_are_not_finite_are_refused() -> None:
 
 def test_states_that_read_rows_differently_cannot_share_a_scan() -> None:
     one, other = (random_feature_map(SHAPES[1], seed=seed) for seed in (20, 21))
-    recipe = Recipe(loss=Logistic(), dims=one.dims, rows=9, batch_size=1, passes=1, schedule=constant(0.5))
+    recipe = Recipe(
+        loss=Logistic(), dims=one.dims, rows=9, batch_size=1, passes=1, schedule=make_constant_schedule(0.5)
+    )
     cells = cells_for(one, rows=3, seed=22)
     with pytest.raises(ParameterError, match="the models of one scan must read rows alike"):
         run([State(recipe, feature_map=one), State(recipe, feature_map=other)], cells)
@@ -279,7 +292,7 @@ def test_states_that_read_rows_differently_cannot_share_a_scan() -> None:
 
 def test_misuse_is_refused() -> None:
     feature_map = FeatureMap([NUMBERS, Segment("constant", np.ones(1), np.zeros(1))])
-    recipe = Recipe(loss=Logistic(), dims=2, rows=9, batch_size=1, passes=1, schedule=constant(0.5))
+    recipe = Recipe(loss=Logistic(), dims=2, rows=9, batch_size=1, passes=1, schedule=make_constant_schedule(0.5))
     message = "feature_map must be of 2 features, got 3"
     makers: list[Any] = [
         lambda: State(recipe, feature_map=feature_map),

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from boltdp.errors import BoltdpError, DataError, ParameterError
 from boltdp.kernel.sgd import State, _Header, run
 from boltdp.losses import Logistic, Loss, Multinomial
-from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import Recipe
+from boltdp.privacy.sgd_recipe import Recipe
+from boltdp.privacy.step_schedules import make_constant_schedule
 from tests.example_losses import every_loss
 from tests.kernel.cases import noise_for, packed_rows
 
@@ -33,7 +33,7 @@ def small_recipe(
         rows=rows,
         batch_size=batch_size,
         passes=passes,
-        schedule=constant(0.25),
+        schedule=make_constant_schedule(0.25),
         regularization=0.01,
     )
 

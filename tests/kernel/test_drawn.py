@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boltdp._arrays import Floats
+from boltdp._array_types import Floats
 from boltdp.errors import ParameterError
 from boltdp.kernel.sgd import BATCH_END, State, list_builds, run
 from boltdp.losses import Logistic
-from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import Recipe
+from boltdp.privacy.sgd_recipe import Recipe
+from boltdp.privacy.step_schedules import make_constant_schedule
 from tests.kernel.cases import ELEMENTS, Element, declared_classes, packed_rows, recipes
 
-RECIPE = Recipe(loss=Logistic(), dims=2, rows=10, batch_size=4, passes=1, schedule=constant(0.5))
+RECIPE = Recipe(loss=Logistic(), dims=2, rows=10, batch_size=4, passes=1, schedule=make_constant_schedule(0.5))
 ROWS = np.array([[1.0, 0.5, 0.0], [0.0, 0.1, 0.2], [1.0, 0.3, 0.3]])
 
 
@@ -49,7 +49,7 @@ def test_drawn_rows_have_the_bits_of_their_copies(
 @pytest.mark.parametrize("element", ELEMENTS)
 @pytest.mark.parametrize("dims", [50, 1100])
 def test_batches_end_where_they_are_drawn_to_however_wide_the_rows(dims: int, element: Element) -> None:
-    recipe = Recipe(loss=Logistic(), dims=dims, rows=40, batch_size=4, passes=1, schedule=constant(0.5))
+    recipe = Recipe(loss=Logistic(), dims=dims, rows=40, batch_size=4, passes=1, schedule=make_constant_schedule(0.5))
     rows = packed_rows(recipe, seed=3, element=element)
     random = np.random.default_rng(4)
     positions = np.concatenate([np.append(random.integers(0, 40, size), BATCH_END) for size in random.poisson(4, 10)])

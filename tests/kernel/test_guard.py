@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 from boltdp.kernel import sgd
 from boltdp.kernel.sgd import State, run
 from boltdp.losses import Logistic, Loss
-from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import Recipe
+from boltdp.privacy.sgd_recipe import Recipe
+from boltdp.privacy.step_schedules import make_constant_schedule
 from tests.example_losses import every_loss
 from tests.kernel.cases import exact_square, inside
 
 
 def one_step(loss: Loss, row: list[float], *, dtype: type = np.float64, eta: float = 0.25) -> npt.NDArray[np.float64]:
     """The weights after a single update on this row and, so that m is 2, a row without a label."""
-    recipe = Recipe(loss=loss, dims=len(row) - 1, rows=2, batch_size=1, passes=1, schedule=constant(eta))
+    recipe = Recipe(loss=loss, dims=len(row) - 1, rows=2, batch_size=1, passes=1, schedule=make_constant_schedule(eta))
     state = State(recipe)
     run([state], np.array([row, [-1.0] + [0.0] * (len(row) - 1)], dtype=dtype))
     return state.weights
@@ -88,7 +88,13 @@ def test_a_row_moves_the_weights_by_at_most_the_lipschitz_constant(
 def test_a_bad_row_changes_nothing_but_counts(loss: Loss, row: list[float]) -> None:
     for batch_size in (1, 2):
         recipe = Recipe(
-            loss=loss, dims=3, rows=4, batch_size=batch_size, passes=1, schedule=constant(0.3), regularization=0.1
+            loss=loss,
+            dims=3,
+            rows=4,
+            batch_size=batch_size,
+            passes=1,
+            schedule=make_constant_schedule(0.3),
+            regularization=0.1,
         )
         good = [[1, 0.3, -0.2, 0.5], [0, 0.1, 0.9, 0.1], [1, 0.2, 0.2, 0.7]]
         bad, zero = State(recipe), State(recipe)

@@ -16,9 +16,9 @@ from boltdp.kernel.cells_to_features import FeatureMap, Segment
 from boltdp.kernel.loss_derivatives import DerivativeSums, _exponent_above
 from boltdp.kernel.sgd import list_builds
 from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial
-from boltdp.privacy.events.objective_perturbation import gradient_rounding, term_rounding
-from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import Recipe
+from boltdp.privacy.events.objective_perturbation import bound_gradient_rounding, bound_term_rounding
+from boltdp.privacy.sgd_recipe import Recipe
+from boltdp.privacy.step_schedules import make_constant_schedule
 from tests.example_losses import curved_losses, every_loss
 from tests.kernel.cases import DIMS, declared_classes, packed_rows, weights_for
 from tests.kernel.reference import guarded, row_gradient
@@ -29,7 +29,15 @@ LOSSES: tuple[Loss, ...] = (*curved_losses(classes=5), MarginLogistic(8.0), Mult
 
 
 def plan(loss: Loss, *, dims: int, rows: int) -> Recipe:
-    return Recipe(loss=loss, dims=dims, rows=rows, batch_size=1, passes=1, schedule=constant(0.1), regularization=1e-12)
+    return Recipe(
+        loss=loss,
+        dims=dims,
+        rows=rows,
+        batch_size=1,
+        passes=1,
+        schedule=make_constant_schedule(0.1),
+        regularization=1e-12,
+    )
 
 
 def a_case(loss: Loss, *, dims: int, rows: int = 600, seed: int = 0, bad: float = 0.1) -> tuple[Any, Matrix, Matrix]:
@@ -81,7 +89,7 @@ def test_long_gradients_are_clipped_and_short_ones_are_not(loss: Loss, dims: int
         one = reference_gradient(loss, row[None], weights, class_weights=by_class)
         expected += one * min(1.0, clip / max(float(np.linalg.norm(one)), 1e-300))
         alone = summed(loss, row[None], weights, clip=clip, class_weights=by_class)
-        on_grid = term_rounding(plan(loss, dims=dims, rows=2))
+        on_grid = bound_term_rounding(plan(loss, dims=dims, rows=2))
         assert np.linalg.norm(alone) <= clip * (1 + (dims + loss.vector_count + 32) * 2.0**-53) + on_grid
     assert np.abs(summed(loss, rows, weights, clip=clip, class_weights=by_class) - expected).max() < 1e-11
 
@@ -223,7 +231,7 @@ def test_rounding_stays_within_its_bound(loss: Loss, size: float) -> None:
                 (mpmath.mpf(float(found[k, j])) - exact[k][j]) ** 2 for k in range(len(exact)) for j in range(3)
             )
         )
-    bound = gradient_rounding(plan(loss, dims=3, rows=300), weights=float(np.linalg.norm(weights)), noise=0.0)
+    bound = bound_gradient_rounding(plan(loss, dims=3, rows=300), weights=float(np.linalg.norm(weights)), noise=0.0)
     assert gap <= bound
     assert bound < 2e-11 * (1 + size)
 

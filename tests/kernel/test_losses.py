@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from boltdp.kernel.sgd import State, _library, run
 from boltdp.losses import LOSSES, MAX_MARGIN, HuberSVM, Loss, MarginLogistic, Multinomial
-from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import Recipe
+from boltdp.privacy.sgd_recipe import Recipe
+from boltdp.privacy.step_schedules import make_constant_schedule
 from tests.example_losses import every_loss
 from tests.kernel.reference import reference_sgd
 
@@ -105,7 +105,7 @@ def test_what_is_no_loss_has_no_slope_in_c() -> None:
 def test_a_loss_with_one_vector_a_class_decides_which_labels_are_declared() -> None:
     """In the kernel and in its reference: a row with the label 3 has no gradient, whatever else is claimed."""
     loss = Multinomial(CLASSES)
-    recipe = Recipe(loss=loss, dims=2, rows=4, batch_size=2, passes=1, schedule=constant(0.5))
+    recipe = Recipe(loss=loss, dims=2, rows=4, batch_size=2, passes=1, schedule=make_constant_schedule(0.5))
     rows = np.array([[0, 0.5, 0.1], [3, 0.9, -0.2], [1, -0.3, 0.4], [2, 0.2, 0.6]])
     state = State(recipe, classes=5)
     run([state], rows)

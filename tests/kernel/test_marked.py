@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boltdp._arrays import Floats
+from boltdp._array_types import Floats
 from boltdp.errors import ParameterError
 from boltdp.kernel.sgd import BATCH_END, State, list_builds, run
 from boltdp.losses import Logistic
 from boltdp.privacy.mechanisms import Kind, Mechanism
-from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import Recipe
+from boltdp.privacy.sgd_recipe import Recipe
+from boltdp.privacy.step_schedules import make_constant_schedule
 from tests.kernel.cases import (
     ELEMENTS,
     Element,
@@ -29,7 +29,7 @@ from tests.kernel.cases import (
 from tests.kernel.reference import reference_sgd
 
 KEY = bytes(range(32))
-RECIPE = Recipe(loss=Logistic(), dims=2, rows=10, batch_size=4, passes=2, schedule=constant(0.5))
+RECIPE = Recipe(loss=Logistic(), dims=2, rows=10, batch_size=4, passes=2, schedule=make_constant_schedule(0.5))
 ROWS = np.array([[1.0, 0.5, 0.0], [0.0, 0.1, 0.2]])
 END = BATCH_END
 
@@ -75,7 +75,7 @@ def test_marked_batches_have_the_same_bits_from_every_build_cut_and_process(
 
 
 def test_the_usual_ends_of_equal_batches_change_nothing() -> None:
-    recipe = Recipe(loss=Logistic(), dims=5, rows=40, batch_size=4, passes=2, schedule=constant(0.5))
+    recipe = Recipe(loss=Logistic(), dims=5, rows=40, batch_size=4, passes=2, schedule=make_constant_schedule(0.5))
     rows = packed_rows(recipe, seed=1)
     positions = np.insert(np.arange(40), range(4, 41, 4), END)
     assert (finished(recipe, rows).weights == finished(recipe, rows, positions=positions).weights).all()
@@ -96,7 +96,13 @@ def test_the_sum_is_divided_by_the_expected_size_of_a_batch() -> None:
 
 def test_an_empty_batch_still_shrinks_the_weights_and_has_noise() -> None:
     recipe = Recipe(
-        loss=Logistic(), dims=2, rows=10, batch_size=5, passes=1, schedule=constant(1.0), regularization=0.5
+        loss=Logistic(),
+        dims=2,
+        rows=10,
+        batch_size=5,
+        passes=1,
+        schedule=make_constant_schedule(1.0),
+        regularization=0.5,
     )
     plain = State(recipe, marked=True)
     noisy = State(recipe, marked=True, noise=noise_for(recipe, "gaussian"), key=KEY)

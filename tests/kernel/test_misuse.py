@@ -11,12 +11,14 @@ from boltdp.errors import ParameterError
 from boltdp.kernel.packed_rows import project_rows
 from boltdp.kernel.sgd import State, list_builds, run
 from boltdp.losses import HuberSVM
-from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import Recipe
+from boltdp.privacy.sgd_recipe import Recipe
+from boltdp.privacy.step_schedules import make_constant_schedule
 
 
 def recipe(dims: int, rows: int) -> Recipe:
-    return Recipe(loss=HuberSVM(0.1), dims=dims, rows=rows, batch_size=1, passes=1, schedule=constant(0.1))
+    return Recipe(
+        loss=HuberSVM(0.1), dims=dims, rows=rows, batch_size=1, passes=1, schedule=make_constant_schedule(0.1)
+    )
 
 
 def test_a_state_given_twice_is_refused() -> None:

@@ -17,8 +17,8 @@ from boltdp.errors import ParameterError
 from boltdp.kernel.sgd import State, list_builds, run
 from boltdp.losses import Logistic, Loss, Multinomial
 from boltdp.privacy.mechanisms import Kind, Mechanism
-from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import Recipe
+from boltdp.privacy.sgd_recipe import Recipe
+from boltdp.privacy.step_schedules import make_constant_schedule
 from tests.kernel.cases import (
     DIMS,
     ELEMENTS,
@@ -45,7 +45,15 @@ kinds = st.sampled_from(KINDS)
 def update_recipe(loss: Loss, *, dims: int, updates: int) -> Recipe:
     """Steps and regularisation of 1: after each update the weights are minus the sum of its gradient and noise."""
     rows = max(2, updates)
-    return Recipe(loss=loss, dims=dims, rows=rows, batch_size=1, passes=1, schedule=constant(1.0), regularization=1.0)
+    return Recipe(
+        loss=loss,
+        dims=dims,
+        rows=rows,
+        batch_size=1,
+        passes=1,
+        schedule=make_constant_schedule(1.0),
+        regularization=1.0,
+    )
 
 
 def draws(loss: Loss, kind: Kind, *, dims: int, updates: int, key: bytes = KEY) -> npt.NDArray[np.float64]:
@@ -206,14 +214,16 @@ def test_noise_has_the_same_bits_from_every_build_cut_and_process(
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dims", [*DIMS, 64, 784, 1537])
 def test_every_width_has_the_same_noise_from_every_build(dims: int, kind: Kind) -> None:
-    recipe = Recipe(loss=Multinomial(3), dims=dims, rows=8, batch_size=2, passes=1, schedule=constant(0.2))
+    recipe = Recipe(
+        loss=Multinomial(3), dims=dims, rows=8, batch_size=2, passes=1, schedule=make_constant_schedule(0.2)
+    )
     rows = packed_rows(recipe, seed=dims, element=np.float32)
     made = [finished(recipe, rows, noise=noise_for(recipe, kind), key=KEY, build=build) for build in list_builds()]
     assert len({state.to_bytes() for state in made}) == 1
 
 
 def test_models_in_one_scan_have_the_noise_that_they_have_alone() -> None:
-    recipe = Recipe(loss=Logistic(), dims=9, rows=50, batch_size=5, passes=1, schedule=constant(0.2))
+    recipe = Recipe(loss=Logistic(), dims=9, rows=50, batch_size=5, passes=1, schedule=make_constant_schedule(0.2))
     rows = packed_rows(recipe, seed=1)
     noises = [None, noise_for(recipe, "gaussian"), noise_for(recipe, "spherical")]
     keys = [None, KEY, KEY[::-1]]
@@ -233,7 +243,7 @@ def test_keys_that_differ_in_one_bit_have_independent_noise() -> None:
 
 
 def test_noise_is_multiplied_by_its_scale_and_the_step() -> None:
-    recipe = Recipe(loss=Logistic(), dims=6, rows=2, batch_size=2, passes=1, schedule=constant(0.25))
+    recipe = Recipe(loss=Logistic(), dims=6, rows=2, batch_size=2, passes=1, schedule=make_constant_schedule(0.25))
     rows = np.zeros((2, 7))
     one, ten = (
         finished(recipe, rows, noise=noise_for(recipe, "gaussian", scale=scale), key=KEY) for scale in (1.0, 10.0)
@@ -244,12 +254,14 @@ def test_noise_is_multiplied_by_its_scale_and_the_step() -> None:
 
 
 def test_noise_is_inside_the_projection() -> None:
-    recipe = Recipe(loss=Logistic(), dims=6, rows=20, batch_size=2, passes=1, schedule=constant(0.25), radius=0.1)
+    recipe = Recipe(
+        loss=Logistic(), dims=6, rows=20, batch_size=2, passes=1, schedule=make_constant_schedule(0.25), radius=0.1
+    )
     state = finished(recipe, np.zeros((20, 7)), noise=noise_for(recipe, "spherical", scale=100.0), key=KEY)
     assert np.linalg.norm(state.weights) == pytest.approx(0.1)
 
 
-RECIPE = Recipe(loss=Logistic(), dims=3, rows=10, batch_size=2, passes=1, schedule=constant(0.1))
+RECIPE = Recipe(loss=Logistic(), dims=3, rows=10, batch_size=2, passes=1, schedule=make_constant_schedule(0.1))
 
 
 @pytest.mark.parametrize(
@@ -282,6 +294,6 @@ def test_errors_say_nothing_about_the_key() -> None:
 
 
 def test_the_largest_noise_allowed_does_not_overflow() -> None:
-    recipe = Recipe(loss=Logistic(), dims=4, rows=50, batch_size=1, passes=1, schedule=constant(1.0))
+    recipe = Recipe(loss=Logistic(), dims=4, rows=50, batch_size=1, passes=1, schedule=make_constant_schedule(1.0))
     noise = noise_for(recipe, "spherical", scale=1e100 / 50 / 4)
     assert np.isfinite(finished(recipe, packed_rows(recipe, seed=1), noise=noise, key=KEY).weights).all()

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from boltdp._arrays import Floats
+from boltdp._array_types import Floats
 from boltdp.kernel.sgd import State, _library, run
 from boltdp.losses import HuberSVM, Logistic, Loss
-from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import Recipe
+from boltdp.privacy.sgd_recipe import Recipe
+from boltdp.privacy.step_schedules import make_constant_schedule
 from tests.example_losses import every_loss
 from tests.kernel.cases import DIMS, ELEMENTS, Element, exact_square, packed_rows
 
@@ -41,7 +41,7 @@ def two_rows(loss: Loss, *, dims: int, batch_size: int = 1, regularization: floa
         rows=2,
         batch_size=batch_size,
         passes=1,
-        schedule=constant(0.25),
+        schedule=make_constant_schedule(0.25),
         regularization=regularization,
     )
 
@@ -101,7 +101,7 @@ def test_the_factor_of_the_guard_holds_for_any_order_of_the_sum(x: list[float]) 
 @pytest.mark.parametrize("length", [1.5, 1e3, 1e30])
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
 def test_a_long_row_behaves_as_the_same_row_of_length_one(loss: Loss, length: float, element: Element) -> None:
-    recipe = Recipe(loss=loss, dims=7, rows=20, batch_size=3, passes=2, schedule=constant(0.2))
+    recipe = Recipe(loss=loss, dims=7, rows=20, batch_size=3, passes=2, schedule=make_constant_schedule(0.2))
     unit = packed_rows(recipe, seed=1)
     unit[:, 0] %= 2
     unit[:, 1:] /= np.linalg.norm(unit[:, 1:], axis=1, keepdims=True)
@@ -127,7 +127,7 @@ def test_a_long_row_with_an_undeclared_label_is_neutral_wherever_it_stands(
         rows=9,
         batch_size=batch_size,
         passes=2,
-        schedule=constant(0.25),
+        schedule=make_constant_schedule(0.25),
         regularization=0.1,
         averaging="tail",
     )
@@ -173,7 +173,7 @@ def bare_steps(loss: Loss, rows: Floats, *, eta: float) -> list[Vector]:
         rows=2,
         batch_size=1,
         passes=len(rows) // 2,
-        schedule=constant(2.0**-10),
+        schedule=make_constant_schedule(2.0**-10),
         regularization=2.0**10,
     )
     state = State(recipe)

@@ -16,8 +16,8 @@ from boltdp.errors import ParameterError
 from boltdp.kernel.packed_rows import permuted_position, project_rows, source_position
 from boltdp.kernel.sgd import State, run
 from boltdp.losses import Logistic
-from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import Recipe
+from boltdp.privacy.sgd_recipe import Recipe
+from boltdp.privacy.step_schedules import make_constant_schedule
 from tests.kernel.cases import inside
 from tests.kernel.reference import reference_permuted_position
 
@@ -54,7 +54,7 @@ def test_a_bad_row_is_still_bad_after_projection(bad: float) -> None:
     project_rows(rows, np.ones((4, 2)), out)
     assert np.isnan(out[1, 1:]).all()
     assert np.isfinite(out[[0, 2]]).all()
-    recipe = Recipe(loss=Logistic(), dims=2, rows=2, batch_size=1, passes=1, schedule=constant(0.1))
+    recipe = Recipe(loss=Logistic(), dims=2, rows=2, batch_size=1, passes=1, schedule=make_constant_schedule(0.1))
     state = State(recipe)
     run([state], np.ascontiguousarray(out[[1, 1]]))
     assert not state.weights.any()

@@ -7,19 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boltdp._arrays import Floats
+from boltdp._array_types import Floats
 from boltdp.errors import ParameterError
 from boltdp.kernel.sgd import State, run
 from boltdp.losses import HuberSVM, Logistic, Multinomial
-from boltdp.privacy.step_schedules import Schedule, constant
-from boltdp.privacy.training_problem import Recipe
+from boltdp.privacy.sgd_recipe import Recipe
+from boltdp.privacy.step_schedules import Schedule, make_constant_schedule
 from tests.kernel.cases import finished, packed_rows
 
-RECIPE = Recipe(loss=Logistic(), dims=2, rows=5, batch_size=2, passes=1, schedule=constant(0.1))
+RECIPE = Recipe(loss=Logistic(), dims=2, rows=5, batch_size=2, passes=1, schedule=make_constant_schedule(0.1))
 
 
 @pytest.mark.parametrize(
-    "steps", [Schedule("linear", 3.0, 0.7, 0.4), Schedule("sqrt", 2.0, 1.3), constant(0.37)], ids=str
+    "steps", [Schedule("linear", 3.0, 0.7, 0.4), Schedule("sqrt", 2.0, 1.3), make_constant_schedule(0.37)], ids=str
 )
 def test_step_sizes_are_the_schedules_to_the_bit(steps: Schedule) -> None:
     """With one row that is not neutral, at update t, the weight is eta_t times a known slope times the feature."""
@@ -37,7 +37,12 @@ def test_step_sizes_are_the_schedules_to_the_bit(steps: Schedule) -> None:
 @given(rows=st.integers(2, 500), batch_size=st.integers(1, 500))
 def test_batches_are_cut_where_the_analysis_says(rows: int, batch_size: int) -> None:
     recipe = Recipe(
-        loss=Logistic(), dims=1, rows=rows, batch_size=min(batch_size, rows), passes=1, schedule=constant(0.1)
+        loss=Logistic(),
+        dims=1,
+        rows=rows,
+        batch_size=min(batch_size, rows),
+        passes=1,
+        schedule=make_constant_schedule(0.1),
     )
     state, ends = State(recipe), []
     for i in range(rows):
@@ -50,7 +55,7 @@ def test_batches_are_cut_where_the_analysis_says(rows: int, batch_size: int) -> 
 
 
 def test_a_pass_ends_after_its_rows_and_the_next_begins_by_itself() -> None:
-    recipe = Recipe(loss=Logistic(), dims=2, rows=5, batch_size=2, passes=3, schedule=constant(0.1))
+    recipe = Recipe(loss=Logistic(), dims=2, rows=5, batch_size=2, passes=3, schedule=make_constant_schedule(0.1))
     state = State(recipe)
     seen = []
     for _ in range(15):
@@ -98,7 +103,9 @@ def test_an_unknown_build_is_refused() -> None:
 
 
 def test_multinomial_gradients_sum_to_nothing_over_the_classes() -> None:
-    recipe = Recipe(loss=Multinomial(classes=5), dims=6, rows=50, batch_size=4, passes=3, schedule=constant(1.0))
+    recipe = Recipe(
+        loss=Multinomial(classes=5), dims=6, rows=50, batch_size=4, passes=3, schedule=make_constant_schedule(1.0)
+    )
     weights = finished(recipe, packed_rows(recipe, seed=3)).weights
     assert np.abs(weights).max() > 0.1
     np.testing.assert_allclose(weights.sum(axis=0), 0.0, atol=1e-14)

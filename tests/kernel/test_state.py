@@ -17,11 +17,11 @@ from boltdp.kernel import sgd
 from boltdp.kernel.sgd import BATCH_END, State, run
 from boltdp.losses import LOSSES, HuberSVM, Logistic, Multinomial
 from boltdp.privacy.mechanisms import Mechanism
-from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import Recipe
+from boltdp.privacy.sgd_recipe import Recipe
+from boltdp.privacy.step_schedules import make_constant_schedule
 from tests.kernel.cases import declared_classes, finished, noise_for, packed_rows, recipes
 
-RECIPE = Recipe(loss=Logistic(), dims=5, rows=10, batch_size=3, passes=2, schedule=constant(0.5))
+RECIPE = Recipe(loss=Logistic(), dims=5, rows=10, batch_size=3, passes=2, schedule=make_constant_schedule(0.5))
 HEADER_BYTES = 256
 #: Where each slot of `struct sgd_state` is, in 8-byte words.
 SLOTS = {
@@ -298,7 +298,7 @@ def test_a_multinomial_loss_says_how_many_classes_there_are() -> None:
         replace(RECIPE, dims=2**24 + 1),
         replace(RECIPE, rows=2**49, batch_size=2**40),
         replace(RECIPE, rows=2**40, batch_size=1, passes=10**7),
-        replace(RECIPE, loss=HuberSVM(width=1e300), schedule=constant(1e299)),
+        replace(RECIPE, loss=HuberSVM(width=1e300), schedule=make_constant_schedule(1e299)),
     ],
     ids=["dims", "rows", "passes", "steps"],
 )
@@ -324,7 +324,9 @@ def test_a_state_can_be_copied() -> None:
 
 def test_row_positions_far_beyond_32_bits_are_exact() -> None:
     # Batches of a pass over 2^47 rows, started in the middle: start * n needs more than 64 bits.
-    recipe = Recipe(loss=Logistic(), dims=1, rows=2**47 - 1, batch_size=3, passes=1, schedule=constant(0.1))
+    recipe = Recipe(
+        loss=Logistic(), dims=1, rows=2**47 - 1, batch_size=3, passes=1, schedule=make_constant_schedule(0.1)
+    )
     n, m = recipe.batches, recipe.rows
     j = n - 2
     start, end = j * m // n, (j + 1) * m // n

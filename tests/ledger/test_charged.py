@@ -27,12 +27,12 @@ import boltdp
 from boltdp import PrivateGridSearch, PrivateLogisticRegression
 from boltdp._files.sealed import compute_digest
 from boltdp.cli import main
-from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.errors import DataError, ParameterError
 from boltdp.ledger import Account, BudgetExceeded, Ledger, LedgerError, open_ledger
 from boltdp.model import Model
 from boltdp.privacy.budget import Budget
+from boltdp.run_context import Context
 from boltdp.schema.schema import Classes, Numeric, Schema
 from boltdp.settings import Settings
 from boltdp.workflows.draft_schema import draft_private_schema
@@ -130,7 +130,7 @@ def test_a_release_that_cannot_be_noted_is_still_charged(account: Account, monke
     def failing(*_: object, **__: object) -> None:
         raise LedgerError("the disk is full")
 
-    monkeypatch.setattr(Ledger, "_end", failing)
+    monkeypatch.setattr(Ledger, "_finish_charge", failing)
     with pytest.warns(UserWarning, match="could not note the release: the disk is full"):
         model = train(open_source(ROWS), SCHEMA, Settings(epsilon=0.5), account=account)
     assert model.certificate.private

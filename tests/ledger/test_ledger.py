@@ -12,8 +12,8 @@ import pytest
 
 from boltdp.errors import ParameterError
 from boltdp.ledger import Account, BudgetExceeded, Ledger, LedgerError, find_account, open_ledger
-from boltdp.ledger.hash_chain import BEGINNING, Entry, read_chain, read_datasets
-from boltdp.privacy.accounting.spent_budget import Charge, Release, Rule, Spent, spent_by
+from boltdp.ledger.entries import BEGINNING, Entry, read_datasets, read_entries
+from boltdp.privacy.accounting.spent_budget import Charge, Release, Rule, Spent, compose_charges
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import SEEDED, Noiseless, mark_non_private
@@ -113,9 +113,9 @@ def test_a_charge_for_very_many_blocks_does_not_stop_the_others(
 
     def counted(charges: Sequence[Charge], budget: Budget, *, rule: Rule, whole_curves: bool = False) -> Spent:
         added.append(len(charges))
-        return spent_by(charges, budget, rule=rule, whole_curves=whole_curves)
+        return compose_charges(charges, budget, rule=rule, whole_curves=whole_curves)
 
-    monkeypatch.setattr("boltdp.ledger.ledger.spent_by", counted)
+    monkeypatch.setattr("boltdp.ledger.ledger.compose_charges", counted)
     ledger.reserve("visits", charge(0.3))
     ledger.reserve("visits", charge(0.05), blocks=[*many, "newer"])
     report = ledger.spent("visits")
@@ -182,13 +182,13 @@ def test_a_ledger_can_be_copied_and_pickled(ledger: Ledger) -> None:
 
 @pytest.mark.parametrize("drawn", [False, True])
 def test_an_interrupt_gives_the_charge_back_only_before_noise_was_drawn(ledger: Ledger, drawn: bool) -> None:
-    with pytest.raises(KeyboardInterrupt), Account(ledger, "visits").charged(charge(), drawn=lambda: drawn):
+    with pytest.raises(KeyboardInterrupt), Account(ledger, "visits").reserve(charge(), drawn=lambda: drawn):
         raise KeyboardInterrupt
     assert ledger.spent("visits").spent.releases == int(drawn)
 
 
 def test_an_error_keeps_the_charge_since_it_may_depend_on_a_row(ledger: Ledger) -> None:
-    with pytest.raises(ValueError, match="bad"), Account(ledger, "visits").charged(charge(), drawn=lambda: False):
+    with pytest.raises(ValueError, match="bad"), Account(ledger, "visits").reserve(charge(), drawn=lambda: False):
         raise ValueError("bad")
     assert ledger.spent("visits").unfinished == 1
 
@@ -198,9 +198,9 @@ def test_entries_that_do_not_fit_together_are_damage(ledger: Ledger) -> None:
     lone = Entry(number=2, kind="return", when="", by="", dataset="visits", reserved=7, previous=entries[0].line.digest)
     with pytest.raises(LedgerError, match="about nothing that is there"):
         read_datasets([*entries, lone])
-    assert read_chain([entries[0].line, lone.line])[1] == lone
+    assert read_entries([entries[0].line, lone.line])[1] == lone
     with pytest.raises(LedgerError, match="does not follow"):
-        read_chain([lone.line, entries[0].line])
+        read_entries([lone.line, entries[0].line])
     assert entries[0].previous == BEGINNING
     with pytest.raises(ParameterError, match="must not have 'event'"):
         replace(lone, event={})

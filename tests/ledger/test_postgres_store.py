@@ -16,7 +16,7 @@ from psycopg import sql
 from boltdp.engines.postgres.local_server import private_server
 from boltdp.errors import ParameterError
 from boltdp.ledger import Account, BudgetExceeded, Ledger, LedgerError, find_account, open_ledger
-from boltdp.ledger.postgres_store import FUNCTIONS, script
+from boltdp.ledger.postgres_store import FUNCTIONS, write_creation_script
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 
@@ -69,7 +69,7 @@ def test_a_charge_uses_one_connection_and_another_if_the_server_ended_it(
     ledger: Ledger, owner: psycopg.Connection[Any]
 ) -> None:
     others = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-    with Account(ledger, "visits").charged(charge(), drawn=lambda: True) as reservation:
+    with Account(ledger, "visits").reserve(charge(), drawn=lambda: True) as reservation:
         (before,) = owner.execute(f"SELECT pid {others}").fetchall()
         ledger.history()
         assert owner.execute(f"SELECT pid {others}").fetchall() == [before]
@@ -134,7 +134,7 @@ def test_a_trainer_appends_charges_of_its_own_and_nothing_else(plain: str, ledge
         (lambda: trainer.set_budget("visits", Budget(99.0)), "only the owner"),
         (lambda: trainer.reserve("visits", charge(), by="postgres"), "in the name of the role"),
         (lambda: trainer.allow("other"), "permission denied"),
-        (lambda: trainer._end(theirs, kind="return", released=None), "only who reserved"),
+        (lambda: trainer._finish_charge(theirs, kind="return", released=None), "only who reserved"),
         (lambda: trainer.reserve("visits", charge(), role="a\nb"), "role must be named"),
     ):
         with pytest.raises((LedgerError, ParameterError), match=why):
@@ -431,7 +431,7 @@ def test_a_server_that_is_not_there_is_an_error_without_a_password(uri: str) -> 
 
 
 def test_the_script_can_be_run_by_hand(plain: str, owner: psycopg.Connection[Any]) -> None:
-    owner.execute(script().encode())
+    owner.execute(write_creation_script().encode())
     open_ledger(plain).set_budget("visits", Budget(1.0))
     assert len(open_ledger(plain).history()) == 1
     assert set(FUNCTIONS) == {"append", "latch", "refuse"}

@@ -11,12 +11,12 @@ import pytest
 from click.testing import CliRunner
 
 from boltdp.cli import main
-from boltdp.context import Context
 from boltdp.engines.base import scan_rows_keeping
 from boltdp.engines.postgres import PostgresEngine
 from boltdp.engines.postgres.local_server import Server
 from boltdp.evaluation.evaluate import evaluate, evaluate_privately
 from boltdp.privacy.budget import Budget
+from boltdp.run_context import Context
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, TimePart
 from boltdp.service.train_per_group import train_groups
 from boltdp.settings import Settings

@@ -10,12 +10,12 @@ import psycopg
 import pytest
 from typing_extensions import LiteralString
 
-from boltdp.context import Context
 from boltdp.engines.postgres import PostgresEngine
 from boltdp.engines.postgres.local_server import Server
 from boltdp.errors import DataError, ParameterError
 from boltdp.model import Model
 from boltdp.privacy.budget import Budget
+from boltdp.run_context import Context
 from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema
 from boltdp.service import train_per_group as service_groups
 from boltdp.service.train_per_group import train_groups

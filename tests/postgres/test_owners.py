@@ -8,10 +8,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from boltdp.context import Context
 from boltdp.engines.postgres.local_server import Server
 from boltdp.errors import DataError
 from boltdp.export.postgres_models import ModelStoreError, store_model
+from boltdp.run_context import Context
 from boltdp.schema.schema import Classes, Numeric, Schema
 from boltdp.service import worker
 from boltdp.service.worker import REASONS, Allowance, Worker, WorkerError

@@ -9,10 +9,10 @@ import numpy as np
 import psycopg
 import pytest
 
-from boltdp.context import Context
 from boltdp.engines.base import scan_rows
 from boltdp.engines.postgres import PostgresEngine
 from boltdp.engines.postgres.local_server import Server
+from boltdp.run_context import Context
 from boltdp.schema.schema import Classes, Numeric, Schema
 
 SCHEMA = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),), person_id="id", max_rows_per_person=1)

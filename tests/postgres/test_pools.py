@@ -13,13 +13,13 @@ import pytest
 from click.testing import CliRunner
 
 from boltdp.cli import main
-from boltdp.context import Context
 from boltdp.engines.in_memory import ArrayEngine
 from boltdp.engines.postgres import PostgresEngine, Session, session
 from boltdp.engines.postgres.local_server import Server
 from boltdp.errors import DataError
 from boltdp.ledger import LedgerError, open_ledger
 from boltdp.privacy.budget import Budget
+from boltdp.run_context import Context
 from boltdp.schema.schema import Classes, Numeric, Schema
 from boltdp.settings import Settings
 from boltdp.workflows.train import train

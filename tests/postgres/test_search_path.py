@@ -13,11 +13,11 @@ import numpy as np
 import psycopg
 import pytest
 
-from boltdp.context import Context
 from boltdp.engines.postgres import PostgresEngine, build
 from boltdp.engines.postgres.local_server import Server
 from boltdp.export.postgres_models import ModelStoreError, store_model
 from boltdp.model import Model
+from boltdp.run_context import Context
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, Vector
 from boltdp.service.train_per_group import train_groups
 from boltdp.settings import Settings

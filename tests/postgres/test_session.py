@@ -10,10 +10,10 @@ import time
 import psycopg
 import pytest
 
-from boltdp.context import Context
 from boltdp.engines.postgres import PostgresEngine
 from boltdp.engines.postgres.local_server import Server
 from boltdp.errors import ParameterError
+from boltdp.run_context import Context
 from boltdp.settings import Settings
 from boltdp.workflows.synthesize import make_synthetic_schema, synthesize
 from boltdp.workflows.train import train

@@ -10,9 +10,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from boltdp.context import Context
 from boltdp.engines.postgres import PostgresEngine
 from boltdp.engines.postgres.local_server import Server
+from boltdp.run_context import Context
 from boltdp.schema.schema import Classes, Numeric, Schema
 from tests.postgres.desk import SECRET_NAME, SECRET_NUMBER, Desk, opened_desk
 

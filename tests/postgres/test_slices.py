@@ -13,7 +13,6 @@ import pytest
 from click.testing import CliRunner
 
 from boltdp.cli import main
-from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.engines.postgres import PostgresEngine, PreparedTable
 from boltdp.engines.postgres.local_server import Server
@@ -21,6 +20,7 @@ from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.errors import DataError
 from boltdp.kernel.feature_sums import UNIT, FeatureSums
 from boltdp.model import Model
+from boltdp.run_context import Context
 from boltdp.workflows.synthesize import make_synthetic_schema, synthesize
 from tests.postgres.test_training import wait_until
 

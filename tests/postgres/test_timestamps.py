@@ -9,13 +9,13 @@ import numpy as np
 import psycopg
 import pytest
 
-from boltdp.context import Context
 from boltdp.encoding.timestamps import PARTS
 from boltdp.engines.base import encode_rows
 from boltdp.engines.postgres import PostgresEngine
 from boltdp.engines.postgres.local_server import Server
 from boltdp.export.sql import _write_part_code
 from boltdp.export.sql_dialects import DIALECTS
+from boltdp.run_context import Context
 from boltdp.schema.schema import Classes, Schema, TimePart
 from tests.export.test_timestamps import COLUMNS, check_sql
 from tests.postgres.postgres_sources import fill_once

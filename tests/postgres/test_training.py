@@ -21,7 +21,6 @@ import pyarrow as pa
 import pytest
 from psycopg import sql
 
-from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.engines.in_memory import ArrayEngine
 from boltdp.engines.postgres import PostgresEngine
@@ -35,8 +34,9 @@ from boltdp.kernel.misclassification import ErrorCounts
 from boltdp.kernel.sgd import State
 from boltdp.losses import Logistic
 from boltdp.privacy.mechanisms import Mechanism
-from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import Recipe
+from boltdp.privacy.sgd_recipe import Recipe
+from boltdp.privacy.step_schedules import make_constant_schedule
+from boltdp.run_context import Context
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, Vector, array_schema
 from boltdp.settings import Settings
 from boltdp.workflows.train import train
@@ -709,7 +709,7 @@ def test_table_may_change_once_it_has_been_counted(
 
 
 def test_states_that_ran_elsewhere_in_between_give_the_same_bits(server: Server, table: str) -> None:
-    recipe = Recipe(loss=Logistic(), dims=DIMS, rows=ROWS, batch_size=7, passes=4, schedule=constant(0.1))
+    recipe = Recipe(loss=Logistic(), dims=DIMS, rows=ROWS, batch_size=7, passes=4, schedule=make_constant_schedule(0.1))
     ours, theirs = State(recipe), State(recipe)
     with (
         PostgresEngine(server.uri, table=table) as engine,
@@ -724,19 +724,19 @@ def test_states_that_ran_elsewhere_in_between_give_the_same_bits(server: Server,
 
 
 def test_more_passes_than_planned_are_refused(server: Server, table: str) -> None:
-    recipe = Recipe(loss=Logistic(), dims=DIMS, rows=ROWS, batch_size=7, passes=1, schedule=constant(0.1))
+    recipe = Recipe(loss=Logistic(), dims=DIMS, rows=ROWS, batch_size=7, passes=1, schedule=make_constant_schedule(0.1))
     state = State(recipe)
     with PostgresEngine(server.uri, table=table) as engine, engine.prepare(SCHEMA, Context(seed=7)) as prepared:
         prepared.run_pass([state], Context())
         with pytest.raises(DataError, match=r"^a pass cannot be run: more rows were fed than the passes have left$"):
             prepared.run_pass([state], Context())
-        narrow = Recipe(loss=Logistic(), dims=3, rows=9, batch_size=1, passes=1, schedule=constant(0.1))
+        narrow = Recipe(loss=Logistic(), dims=3, rows=9, batch_size=1, passes=1, schedule=make_constant_schedule(0.1))
         with pytest.raises(ParameterError, match=r"^rows must have 1 \+ 3 columns, got 6$"):
             prepared.run_pass([State(narrow)], Context())
 
 
 def test_unsound_bytes_do_not_change_a_state() -> None:
-    state = State(Recipe(loss=Logistic(), dims=3, rows=9, batch_size=1, passes=1, schedule=constant(0.1)))
+    state = State(Recipe(loss=Logistic(), dims=3, rows=9, batch_size=1, passes=1, schedule=make_constant_schedule(0.1)))
     before = state.to_bytes()
     with pytest.raises(DataError, match="corrupt"):
         state.update(before[:-8])
@@ -805,7 +805,9 @@ def test_drawn_rows_meet_models_that_were_trained_elsewhere(
 ) -> None:
     # The second bound makes three scans, and must not change a bit.
     monkeypatch.setattr("boltdp.engines.postgres.prepared_rows.DRAWN_BYTES", drawn_bytes)
-    recipe = Recipe(loss=Logistic(), dims=DIMS, rows=ROWS, batch_size=50, passes=2, schedule=constant(0.5))
+    recipe = Recipe(
+        loss=Logistic(), dims=DIMS, rows=ROWS, batch_size=50, passes=2, schedule=make_constant_schedule(0.5)
+    )
     positions = np.random.default_rng(1).integers(-1, ROWS, ROWS)
     ours, theirs = State(recipe), State(recipe)
     with (
@@ -821,7 +823,9 @@ def test_drawn_rows_meet_models_that_were_trained_elsewhere(
 
 
 def test_drawn_positions_are_dropped_whatever_happens(server: Server, table: str) -> None:
-    recipe = Recipe(loss=Logistic(), dims=DIMS, rows=ROWS, batch_size=50, passes=1, schedule=constant(0.5))
+    recipe = Recipe(
+        loss=Logistic(), dims=DIMS, rows=ROWS, batch_size=50, passes=1, schedule=make_constant_schedule(0.5)
+    )
 
     def broken() -> Iterator[Any]:
         yield np.arange(10)
@@ -854,7 +858,9 @@ def test_drawn_positions_are_dropped_whatever_happens(server: Server, table: str
 def test_states_are_kept_while_they_are_needed_and_no_longer(
     server: Server, table: str, admin: psycopg.Connection
 ) -> None:
-    recipe = Recipe(loss=Logistic(), dims=DIMS, rows=ROWS, batch_size=50, passes=3, schedule=constant(0.5))
+    recipe = Recipe(
+        loss=Logistic(), dims=DIMS, rows=ROWS, batch_size=50, passes=3, schedule=make_constant_schedule(0.5)
+    )
     ours, theirs = State(recipe), State(recipe)
     around = np.ones((1, DIMS))
     rename = sql.SQL("ALTER TABLE {} RENAME TO {}")
@@ -926,7 +932,9 @@ def test_nothing_that_watches_the_server_sees_a_model_or_a_row(server: Server) -
         "shared_preload_libraries": ",".join(watchers),
         **{name: value for watcher in watchers for name, value in WATCHERS[watcher].items()},
     }
-    recipe = Recipe(loss=Logistic(), dims=DIMS, rows=ROWS, batch_size=50, passes=3, schedule=constant(0.5))
+    recipe = Recipe(
+        loss=Logistic(), dims=DIMS, rows=ROWS, batch_size=50, passes=3, schedule=make_constant_schedule(0.5)
+    )
     with private_server(pg_config=server.pg_config, extension=False, settings=settings) as talkative:
         with psycopg.connect(talkative.uri, autocommit=True) as connection:
             for name in ("boltdp", *(watcher for watcher in watchers if watcher == "pg_stat_statements")):

@@ -17,13 +17,13 @@ from click.testing import CliRunner
 
 from boltdp._files.sealed import ModelFileError
 from boltdp.cli import main
-from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.engines.postgres import PostgresEngine
 from boltdp.engines.postgres.build import explain_unusable
 from boltdp.engines.postgres.local_server import Server, private_server
 from boltdp.errors import DataError
 from boltdp.model import Model
+from boltdp.run_context import Context
 from boltdp.schema.schema import Classes, Numeric, Schema, array_schema
 from boltdp.settings import Settings
 from boltdp.workflows.train import train

@@ -14,9 +14,9 @@ from click.testing import CliRunner
 
 from boltdp import _interrupts
 from boltdp.cli import main
-from boltdp.context import Context
 from boltdp.engines.postgres.local_server import Server
 from boltdp.ledger import open_ledger
+from boltdp.run_context import Context
 from boltdp.service import worker
 from boltdp.service.worker import REASONS, Worker
 from boltdp.workflows.train import run_plan

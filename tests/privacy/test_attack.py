@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from boltdp.kernel.sgd import State, run
 from boltdp.losses import HuberSVM, Logistic, Multinomial
-from boltdp.privacy.events.sgd_sensitivity import published_sensitivity, sensitivity
-from boltdp.privacy.step_schedules import constant, strongly_convex
-from boltdp.privacy.training_problem import Recipe
+from boltdp.privacy.events.sgd_sensitivity import compute_published_sensitivity, compute_sgd_sensitivity
+from boltdp.privacy.sgd_recipe import Recipe
+from boltdp.privacy.step_schedules import make_constant_schedule, make_strongly_convex_schedule
 from tests.privacy.test_sgd_sensitivity import recipes
 
 Rows = npt.NDArray[np.float64]
@@ -75,7 +75,7 @@ def test_neighbours_are_never_further_apart_than_the_sensitivity(
 ) -> None:
     recipe, rows, other, classes = case
     apart = distance(recipe, rows, other, classes=classes, order_seed=order_seed)
-    assert apart <= sensitivity(recipe).total
+    assert apart <= compute_sgd_sensitivity(recipe).total
 
 
 def lone_row(recipe: Recipe, label: int) -> Rows:
@@ -104,38 +104,40 @@ def test_the_published_bound_for_batches_is_broken_and_ours_holds() -> None:
         batch_size=50,
         passes=5,
         regularization=0.01,
-        schedule=strongly_convex(beta=1.01, gamma=0.01),
+        schedule=make_strongly_convex_schedule(beta=1.01, gamma=0.01),
     )
     apart = max(lone_row_distance(recipe, place=place) for place in range(0, 2000, 50))
     assert apart == pytest.approx(0.0433, abs=5e-5)
-    assert published_sensitivity(recipe).bound == pytest.approx(0.004)
-    assert sensitivity(recipe).bound == pytest.approx(0.0871, abs=5e-5)
-    assert apart > 10 * published_sensitivity(recipe).bound
-    assert apart <= sensitivity(recipe).total
+    assert compute_published_sensitivity(recipe).bound == pytest.approx(0.004)
+    assert compute_sgd_sensitivity(recipe).bound == pytest.approx(0.0871, abs=5e-5)
+    assert apart > 10 * compute_published_sensitivity(recipe).bound
+    assert apart <= compute_sgd_sensitivity(recipe).total
 
 
 def test_the_bound_is_reached_so_nothing_smaller_would_do() -> None:
     """The Huber loss pulls with full force at margin 0: the constant-step bound is exact."""
-    recipe = Recipe(loss=HuberSVM(0.1), dims=1, rows=100, batch_size=7, passes=3, schedule=constant(0.01))
+    recipe = Recipe(loss=HuberSVM(0.1), dims=1, rows=100, batch_size=7, passes=3, schedule=make_constant_schedule(0.01))
     apart = max(lone_row_distance(recipe, place=place) for place in range(100))
-    assert apart == pytest.approx(sensitivity(recipe).bound, rel=1e-9)
+    assert apart == pytest.approx(compute_sgd_sensitivity(recipe).bound, rel=1e-9)
 
 
 def test_a_short_last_batch_would_break_the_bound() -> None:
     """Why batches differ by at most one row: a last batch of one row alone moves the weights b times further."""
-    recipe = Recipe(loss=HuberSVM(0.1), dims=1, rows=10_001, batch_size=50, passes=1, schedule=constant(0.1))
-    alone = Recipe(loss=HuberSVM(0.1), dims=1, rows=2, batch_size=1, passes=1, schedule=constant(0.1))
-    assert lone_row_distance(alone, place=1) > 40 * sensitivity(recipe).total
-    assert lone_row_distance(recipe, place=10_000) <= sensitivity(recipe).total
+    recipe = Recipe(
+        loss=HuberSVM(0.1), dims=1, rows=10_001, batch_size=50, passes=1, schedule=make_constant_schedule(0.1)
+    )
+    alone = Recipe(loss=HuberSVM(0.1), dims=1, rows=2, batch_size=1, passes=1, schedule=make_constant_schedule(0.1))
+    assert lone_row_distance(alone, place=1) > 40 * compute_sgd_sensitivity(recipe).total
+    assert lone_row_distance(recipe, place=10_000) <= compute_sgd_sensitivity(recipe).total
 
 
 def test_the_intercept_is_noised_and_clipped_like_every_weight() -> None:
     """A constant column outside the unit ball would double what a row can do; the guard keeps it inside."""
-    recipe = Recipe(loss=HuberSVM(0.1), dims=2, rows=10, batch_size=1, passes=1, schedule=constant(0.05))
+    recipe = Recipe(loss=HuberSVM(0.1), dims=2, rows=10, batch_size=1, passes=1, schedule=make_constant_schedule(0.05))
     rows = np.zeros((10, 3))
     other = rows.copy()
     rows[3], other[3] = (0, 1.0, 1.0), (1, 1.0, 1.0)
-    assert distance(recipe, rows, other, classes=2) <= sensitivity(recipe).total
+    assert distance(recipe, rows, other, classes=2) <= compute_sgd_sensitivity(recipe).total
 
 
 @given(st.integers(2, 400), st.integers(1, 60))
@@ -149,7 +151,7 @@ def test_rounding_stays_inside_its_margin(rows: int, batch_size: int) -> None:
         rows=rows,
         batch_size=min(batch_size, rows),
         passes=1,
-        schedule=constant(eta),
+        schedule=make_constant_schedule(eta),
         regularization=penalty,
     )
     random = np.random.default_rng(rows * 61 + batch_size)
@@ -167,4 +169,4 @@ def test_rounding_stays_inside_its_margin(rows: int, batch_size: int) -> None:
                 gradient += -y / (1 + mpmath.exp(y * mpmath.fdot(exact, x))) * x
             exact = (1 - mpmath.mpf(eta) * mpmath.mpf(penalty)) * exact - mpmath.mpf(eta) / len(batch) * gradient
         gap = float(mpmath.norm(exact - mpmath.matrix(state.weights[0].tolist())))
-    assert gap <= sensitivity(recipe).margin / 2
+    assert gap <= compute_sgd_sensitivity(recipe).margin / 2

@@ -17,16 +17,21 @@ from boltdp.algorithms import _sgd
 from boltdp.algorithms._base import Job
 from boltdp.algorithms._sgd import average_partitions
 from boltdp.algorithms.bolton import BoltOn
-from boltdp.context import Context
 from boltdp.engines.local_store import store_rows
 from boltdp.kernel.packed_rows import source_position
 from boltdp.losses import HuberSVM, Multinomial
 from boltdp.privacy.certificate import certify
 from boltdp.privacy.events.event import Noiseless
-from boltdp.privacy.events.sgd_sensitivity import UNIT, bound_iterate_norm, sensitivity
-from boltdp.privacy.release import Randomness
-from boltdp.privacy.step_schedules import Schedule, constant, square_root, strongly_convex
-from boltdp.privacy.training_problem import Recipe
+from boltdp.privacy.events.sgd_sensitivity import UNIT, bound_iterate_norm, compute_sgd_sensitivity
+from boltdp.privacy.release_with_noise import Randomness
+from boltdp.privacy.sgd_recipe import Recipe
+from boltdp.privacy.step_schedules import (
+    Schedule,
+    make_constant_schedule,
+    make_square_root_schedule,
+    make_strongly_convex_schedule,
+)
+from boltdp.run_context import Context
 from tests.privacy.test_sgd_sensitivity import recipes
 
 Rows = npt.NDArray[np.float32]
@@ -54,7 +59,7 @@ def lone_row_distance(recipe: Recipe, *, place: int, seed: int = 0) -> float:
 
 def worst_in_each(recipe: Recipe) -> list[float]:
     """The largest distance that a lone row brings about in each of the partitions."""
-    bounds = [recipe.partition_bounds(number) for number in range(recipe.partitions)]
+    bounds = [recipe.find_partition_bounds(number) for number in range(recipe.partitions)]
     return [max(lone_row_distance(recipe, place=place) for place in range(*part)) for part in bounds]
 
 
@@ -105,21 +110,21 @@ def test_neighbours_are_never_further_apart_than_the_sensitivity(
 ) -> None:
     recipe, rows, other, classes = case
     ours, theirs = (trained(recipe, data, classes=classes, seed=seed) for data in (rows, other))
-    assert np.linalg.norm(ours - theirs) <= sensitivity(recipe).total
+    assert np.linalg.norm(ours - theirs) <= compute_sgd_sensitivity(recipe).total
 
 
-HARMONIC = strongly_convex(beta=5.5, gamma=0.5)
+HARMONIC = make_strongly_convex_schedule(beta=5.5, gamma=0.5)
 TIGHT = {
-    "constant": pulled(constant(0.01), partitions=4),
-    "constant, single rows": pulled(constant(0.01), partitions=3, batch_size=1),
-    "constant, whole partitions": pulled(constant(0.01), partitions=4, batch_size=13),
-    "constant, many partitions": pulled(constant(0.01), partitions=26, batch_size=2),
-    "square-root": pulled(square_root(beta=5.0, rows=5000), partitions=4),
-    "strongly convex, constant": pulled(constant(0.01), partitions=4, regularization=0.5),
+    "constant": pulled(make_constant_schedule(0.01), partitions=4),
+    "constant, single rows": pulled(make_constant_schedule(0.01), partitions=3, batch_size=1),
+    "constant, whole partitions": pulled(make_constant_schedule(0.01), partitions=4, batch_size=13),
+    "constant, many partitions": pulled(make_constant_schedule(0.01), partitions=26, batch_size=2),
+    "square-root": pulled(make_square_root_schedule(beta=5.0, rows=5000), partitions=4),
+    "strongly convex, constant": pulled(make_constant_schedule(0.01), partitions=4, regularization=0.5),
     "strongly convex": pulled(HARMONIC, partitions=2, regularization=0.5),
     "strongly convex, batches": pulled(HARMONIC, partitions=4, regularization=0.5, batch_size=5),
-    "averaged": replace(pulled(constant(0.01), partitions=4), averaging="all"),
-    "a small ball": replace(pulled(constant(0.1), partitions=4, batch_size=1), radius=0.05),
+    "averaged": replace(pulled(make_constant_schedule(0.01), partitions=4), averaging="all"),
+    "a small ball": replace(pulled(make_constant_schedule(0.1), partitions=4, batch_size=1), radius=0.05),
 }
 
 
@@ -127,44 +132,48 @@ TIGHT = {
 def test_the_bound_is_reached_in_one_partition_and_exceeded_in_none(recipe: Recipe) -> None:
     """So nothing smaller would do; and what a row does in a partition is the share of what it does in such a run."""
     worst = worst_in_each(recipe)
-    assert max(worst) == pytest.approx(sensitivity(recipe).bound, rel=1e-6)
-    assert max(worst) <= sensitivity(recipe).total
-    sizes = [stop - start for start, stop in map(recipe.partition_bounds, range(recipe.partitions))]
+    assert max(worst) == pytest.approx(compute_sgd_sensitivity(recipe).bound, rel=1e-6)
+    assert max(worst) <= compute_sgd_sensitivity(recipe).total
+    sizes = [stop - start for start, stop in map(recipe.find_partition_bounds, range(recipe.partitions))]
     assert {run.rows for run in recipe.partition_recipes} == set(sizes)
     for apart, rows in zip(worst, sizes, strict=True):
-        alone = sensitivity(recipe.restrict_to_partition(rows)).bound
+        alone = compute_sgd_sensitivity(recipe.restrict_to_partition(rows)).bound
         assert apart == pytest.approx(rows / recipe.rows * alone, rel=1e-6)
 
 
 def test_either_size_of_partitions_may_be_the_worse() -> None:
     """One row more has more of a share, but it may also make a batch longer."""
-    sizes = [pulled(constant(0.01), partitions=4, batch_size=batch_size) for batch_size in (7, 4)]
+    sizes = [pulled(make_constant_schedule(0.01), partitions=4, batch_size=batch_size) for batch_size in (7, 4)]
     for recipe, worse in zip(sizes, (0, 1), strict=True):
-        bounds = [run.rows / recipe.rows * sensitivity(run).bound for run in recipe.partition_recipes]
+        bounds = [run.rows / recipe.rows * compute_sgd_sensitivity(run).bound for run in recipe.partition_recipes]
         assert bounds.index(max(bounds)) == worse
-        assert sensitivity(recipe).bound == pytest.approx(max(bounds), rel=1e-12)
+        assert compute_sgd_sensitivity(recipe).bound == pytest.approx(max(bounds), rel=1e-12)
         assert max(worst_in_each(recipe)) == pytest.approx(max(bounds), rel=1e-6)
 
 
 def test_fresh_permutations_keep_a_row_in_its_partition() -> None:
     """A row of the largest partition can reach the bound of that partition, and a row of another cannot."""
-    recipe = replace(pulled(constant(0.01), partitions=2, batch_size=26), permutation="fresh")
+    recipe = replace(pulled(make_constant_schedule(0.01), partitions=2, batch_size=26), permutation="fresh")
     small, large = (run.rows for run in recipe.partition_recipes)
-    assert [recipe.partition_bounds(0), recipe.partition_bounds(1)] == [(0, small), (small, 53)]
+    assert [recipe.find_partition_bounds(0), recipe.find_partition_bounds(1)] == [(0, small), (small, 53)]
     for seed in range(3):
         first, second = (lone_row_distance(recipe, place=place, seed=seed) for place in (0, 52))
-        assert first == pytest.approx(small / 53 * sensitivity(recipe.restrict_to_partition(small)).bound, rel=1e-9)
-        assert second == pytest.approx(large / 53 * sensitivity(recipe.restrict_to_partition(large)).bound, rel=1e-9)
+        assert first == pytest.approx(
+            small / 53 * compute_sgd_sensitivity(recipe.restrict_to_partition(small)).bound, rel=1e-9
+        )
+        assert second == pytest.approx(
+            large / 53 * compute_sgd_sensitivity(recipe.restrict_to_partition(large)).bound, rel=1e-9
+        )
 
 
 def test_the_bound_of_a_run_over_all_rows_would_be_broken() -> None:
     """A partition makes fewer updates, and the strongly convex steps are longer: the bound is that of its own rows."""
     recipe = pulled(HARMONIC, partitions=4, regularization=0.5, batch_size=1)
     apart = max(worst_in_each(recipe))
-    whole = sensitivity(replace(recipe, partitions=1))
+    whole = compute_sgd_sensitivity(replace(recipe, partitions=1))
     for run in recipe.partition_recipes:
         assert apart > 3 * run.rows / recipe.rows * whole.total
-    assert apart <= sensitivity(recipe).total
+    assert apart <= compute_sgd_sensitivity(recipe).total
 
 
 def plain_mean(weights: Sequence[Weights], shares: Sequence[float]) -> Weights:
@@ -182,15 +191,15 @@ def test_another_average_would_break_the_bound(
     monkeypatch: pytest.MonkeyPatch, average: Callable[[Sequence[Weights], Sequence[float]], Weights]
 ) -> None:
     """With whole partitions as batches each row counts for 1/m; a row of a small partition would count for more."""
-    recipe = replace(pulled(constant(0.01), partitions=2, batch_size=3), rows=7)
+    recipe = replace(pulled(make_constant_schedule(0.01), partitions=2, batch_size=3), rows=7)
     assert (
         [run.rows for run in recipe.partition_recipes]
         == [run.largest_batch for run in recipe.partition_recipes]
         == [3, 4]
     )
-    assert max(worst_in_each(recipe)) <= sensitivity(recipe).total
+    assert max(worst_in_each(recipe)) <= compute_sgd_sensitivity(recipe).total
     monkeypatch.setattr(_sgd, "average_partitions", average)
-    assert max(worst_in_each(recipe)) > 1.1 * sensitivity(recipe).total
+    assert max(worst_in_each(recipe)) > 1.1 * compute_sgd_sensitivity(recipe).total
 
 
 @given(st.integers(1, 40), st.integers(1, 5), st.integers(0, 2**32))
@@ -211,9 +220,15 @@ def test_the_average_rounds_no_more_than_the_margin_allows(partitions: int, dims
 
 def test_the_margin_has_room_for_the_average_and_the_rotation() -> None:
     recipe = Recipe(
-        loss=Multinomial(3), dims=3, rows=8001, batch_size=10, passes=2, schedule=constant(0.1), partitions=400
+        loss=Multinomial(3),
+        dims=3,
+        rows=8001,
+        batch_size=10,
+        passes=2,
+        schedule=make_constant_schedule(0.1),
+        partitions=400,
     )
     for run in recipe.partition_recipes:
-        shared = run.rows / recipe.rows * sensitivity(run).margin
-        assert sensitivity(recipe).margin > shared + 2 * (400 + 9 + 9) * UNIT * bound_iterate_norm(run)
-    assert sensitivity(recipe).margin < 1e-6 * sensitivity(recipe).bound
+        shared = run.rows / recipe.rows * compute_sgd_sensitivity(run).margin
+        assert compute_sgd_sensitivity(recipe).margin > shared + 2 * (400 + 9 + 9) * UNIT * bound_iterate_norm(run)
+    assert compute_sgd_sensitivity(recipe).margin < 1e-6 * compute_sgd_sensitivity(recipe).bound

@@ -17,7 +17,6 @@ from scipy import optimize
 
 from boltdp.algorithms._base import Job
 from boltdp.algorithms.bolton import BoltOn
-from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.kernel.loss_derivatives import DerivativeSums
@@ -26,16 +25,18 @@ from boltdp.losses import HuberSVM, Logistic, Loss, Multinomial
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import certify
 from boltdp.privacy.events.event import Noiseless
-from boltdp.privacy.events.noisy_gradient_descent import gradient_sum_sensitivity
+from boltdp.privacy.events.noisy_gradient_descent import bound_gradient_sensitivity
 from boltdp.privacy.events.noisy_moments import UNIT as MOMENT_UNIT
 from boltdp.privacy.events.noisy_moments import Moments as MomentsKind
 from boltdp.privacy.events.noisy_moments import NoisyMoments
-from boltdp.privacy.events.objective_perturbation import calibrate_spherical_term, minimiser_delta
-from boltdp.privacy.events.sgd_sensitivity import sensitivity
+from boltdp.privacy.events.objective_perturbation import bound_minimiser_delta, calibrate_spherical_term
+from boltdp.privacy.events.sgd_sensitivity import compute_sgd_sensitivity
 from boltdp.privacy.mechanisms import Kind, Mechanism
-from boltdp.privacy.release import Randomness
-from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import Problem, Recipe
+from boltdp.privacy.release_with_noise import Randomness
+from boltdp.privacy.sgd_recipe import Recipe
+from boltdp.privacy.step_schedules import make_constant_schedule
+from boltdp.privacy.training_problem import Problem
+from boltdp.run_context import Context
 from boltdp.schema.schema import Classes, Schema, Vector
 from boltdp.workflows.select import count_errors
 from boltdp.workflows.standardize import sum_moments
@@ -127,12 +128,18 @@ def test_a_person_never_moves_the_weights_further_than_the_sensitivity(
     case: tuple[Recipe, list[Entry], list[Entry], Schema], seed: int
 ) -> None:
     recipe, rows, other, schema = case
-    assert apart(recipe, rows, other, schema, seed=seed) <= sensitivity(recipe).total
+    assert apart(recipe, rows, other, schema, seed=seed) <= compute_sgd_sensitivity(recipe).total
 
 
 def pulled(*, g: int, **changes: Any) -> Recipe:
     """The Huber loss pulls with all its force at margin 0, so that its bounds are reached."""
-    asked: dict[str, Any] = {"rows": 60, "batch_size": 5, "passes": 3, "schedule": constant(0.01), **changes}
+    asked: dict[str, Any] = {
+        "rows": 60,
+        "batch_size": 5,
+        "passes": 3,
+        "schedule": make_constant_schedule(0.01),
+        **changes,
+    }
     return Recipe(loss=HuberSVM(0.1), dims=1, person_rows=g, **asked)
 
 
@@ -151,22 +158,24 @@ def test_g_rows_reach_the_bound_and_break_that_of_fewer(recipe: Recipe, places: 
     schema = schema_of(1, 2, 3)
     one, other = (at_places(recipe, places, entry) for entry in (("a", [1.0], 0), ("b", [1.0], 1)))
     found = apart(recipe, one, other, schema)
-    assert 0.999 * sensitivity(recipe).bound < found <= sensitivity(recipe).total
+    assert 0.999 * compute_sgd_sensitivity(recipe).bound < found <= compute_sgd_sensitivity(recipe).total
     for fewer in (None, 1, 2):
-        assert found > 1.4 * sensitivity(replace(recipe, person_rows=fewer)).total
+        assert found > 1.4 * compute_sgd_sensitivity(replace(recipe, person_rows=fewer)).total
 
 
 @pytest.mark.parametrize("person", ["a", None], ids=["with an id", "without one"])
 def test_a_person_with_more_rows_than_count_breaks_the_bound_if_the_rule_is_not_applied(person: str | None) -> None:
     recipe, schema = pulled(g=2), schema_of(1, 2, 2)
     one, other = (at_places(recipe, range(10, 20), (person, [1.0], label)) for label in (0, 1))
-    assert apart(recipe, one, other, schema) <= sensitivity(recipe).total
-    assert apart(recipe, one, other, schema.without_person_limit) > 4.9 * sensitivity(recipe).total
+    assert apart(recipe, one, other, schema) <= compute_sgd_sensitivity(recipe).total
+    assert apart(recipe, one, other, schema.without_person_limit) > 4.9 * compute_sgd_sensitivity(recipe).total
 
 
 def test_a_person_who_leaves_one_partition_and_enters_another_breaks_the_bound_of_a_row() -> None:
     """In a small ball the diameter bounds what a row does in its partition; one row of a person may be in two."""
-    recipe = pulled(g=1, rows=40, batch_size=1, passes=1, schedule=constant(0.1), radius=0.05, partitions=4)
+    recipe = pulled(
+        g=1, rows=40, batch_size=1, passes=1, schedule=make_constant_schedule(0.1), radius=0.05, partitions=4
+    )
     schema = schema_of(1, 2, 1)
     # Others pull to an edge of the ball, and the last row of a partition throws its weights to the other edge: in one
     # partition with the first person, in another, where all pull the other way, with the second.
@@ -181,15 +190,15 @@ def test_a_person_who_leaves_one_partition_and_enters_another_breaks_the_bound_o
     one[first], other[first] = ("a", [1.0], 1), ("nobody", None, None)
     one[second], other[second] = ("a", None, None), ("b", [1.0], 0)
     found = apart(recipe, one, other, schema)
-    assert found > 1.9 * sensitivity(replace(recipe, person_rows=None)).total
-    assert found <= sensitivity(recipe).total
+    assert found > 1.9 * compute_sgd_sensitivity(replace(recipe, person_rows=None)).total
+    assert found <= compute_sgd_sensitivity(recipe).total
 
 
 def test_no_number_of_rows_moves_the_weights_out_of_the_ball() -> None:
     for partitions in (1, 4):
-        recipe = pulled(g=1000, radius=0.2, schedule=constant(0.1), partitions=partitions)
-        assert sensitivity(recipe).bound == pytest.approx(0.4, rel=1e-5)
-        assert sensitivity(recipe).derivation.startswith("diameter")
+        recipe = pulled(g=1000, radius=0.2, schedule=make_constant_schedule(0.1), partitions=partitions)
+        assert compute_sgd_sensitivity(recipe).bound == pytest.approx(0.4, rel=1e-5)
+        assert compute_sgd_sensitivity(recipe).derivation.startswith("diameter")
 
 
 # ---- sums -------------------------------------------------------------------------------------------------------
@@ -231,7 +240,7 @@ def test_hill_climbing_moves_moments_by_g_rows_and_no_more(kind: MomentsKind) ->
 def test_an_optimiser_moves_a_sum_of_gradients_by_g_rows_and_no_more(loss: Loss) -> None:
     random, dims, g, clip = np.random.default_rng(3), 2, 2, 0.3
     schema, vectors = schema_of(dims, 3, g), loss.vector_count
-    bound = gradient_sum_sensitivity(Problem(loss=loss, dims=dims, rows=6, person_rows=g), clip).total
+    bound = bound_gradient_sensitivity(Problem(loss=loss, dims=dims, rows=6, person_rows=g), clip).total
     shared: list[Entry] = [("other", [0.3, -0.2], 0), ("other", [0.5, 0.1], 1)]
 
     def summed(entries: list[Entry], weights: Weights) -> Weights:
@@ -252,7 +261,7 @@ def test_an_optimiser_moves_a_sum_of_gradients_by_g_rows_and_no_more(loss: Loss)
         found = optimize.minimize(lambda p: -moved(p), start, method="Nelder-Mead", options={"maxfev": 150})
         best = max(best, -found.fun)
     assert 1.9 * g * clip < best <= bound
-    assert best > 1.9 * gradient_sum_sensitivity(Problem(loss=loss, dims=dims, rows=6), clip).total
+    assert best > 1.9 * bound_gradient_sensitivity(Problem(loss=loss, dims=dims, rows=6), clip).total
 
 
 def test_counts_of_errors_change_by_g_and_no_more() -> None:
@@ -281,8 +290,8 @@ def test_counts_of_errors_change_by_g_and_no_more() -> None:
 class People(Neighbours):
     """Two datasets that differ in several rows: `row` and `other` are tuples of rows."""
 
-    def derivatives(self, row: Any, weights: Array) -> tuple[Array, Array]:
-        found = [super(People, self).derivatives(one, weights) for one in row]
+    def compute_derivatives(self, row: Any, weights: Array) -> tuple[Array, Array]:
+        found = [super(People, self).compute_derivatives(one, weights) for one in row]
         slopes, bends = zip(*found, strict=True)
         return np.sum(slopes, axis=0), np.sum(bends, axis=0)
 
@@ -306,8 +315,8 @@ def test_the_true_loss_of_a_person_never_exceeds_epsilon(g: int, strength: float
     noise = Mechanism("spherical", calibrate_spherical_term(case.plan, Budget(1.0)), 2)
     places, _ = quadrature(noise, nodes_for(case.plan))
     for one in (case, case.swapped, people(case.plan, case.row, case.other[:1], pull=case.pull)):
-        assert one.losses_of_noise(noise, places).max() <= 1.0
-    assert minimiser_delta(case.plan, noise, 1.0) == 0.0
+        assert one.compute_losses_of_noise(noise, places).max() <= 1.0
+    assert bound_minimiser_delta(case.plan, noise, 1.0) == 0.0
 
 
 @pytest.mark.parametrize("kind", SCALES)
@@ -321,7 +330,7 @@ def test_the_true_delta_of_a_person_never_exceeds_delta(kind: Kind, g: int, stre
         noise = Mechanism(kind, SCALES[kind](case.plan, Budget(epsilon, delta)), 2)
         for one in (case, case.swapped):
             assert one.delta(noise, epsilon, nodes=110) <= delta
-        assert case.delta(noise, 0.8 * epsilon, nodes=110) <= minimiser_delta(case.plan, noise, 0.8 * epsilon)
+        assert case.delta(noise, 0.8 * epsilon, nodes=110) <= bound_minimiser_delta(case.plan, noise, 0.8 * epsilon)
 
 
 @pytest.mark.parametrize("g", [2, 3])
@@ -331,7 +340,7 @@ def test_noise_for_one_row_or_a_little_less_for_g_is_broken_by_g_rows(g: int) ->
     for plan, part in ((case.plan, 0.98), (row, 1.0)):
         pure = Mechanism("spherical", part * calibrate_spherical_term(plan, Budget(1.0)), 2)
         places, _ = quadrature(pure, nodes_for(plan))
-        assert case.losses_of_noise(pure, places).max() > 1.0
+        assert case.compute_losses_of_noise(pure, places).max() > 1.0
     for kind, scale in SCALES.items():
         for plan, part in ((case.plan, 0.97), (row, 1.0)):
             noise = Mechanism(kind, part * scale(plan, Budget(1.0, 1e-3)), 2)

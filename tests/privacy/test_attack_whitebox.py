@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from boltdp.audit.statistical_tests import rate_bounds
-from boltdp.context import Context
+from boltdp.audit.statistical_tests import bound_rate
 from boltdp.engines.base import PreparedRows
 from boltdp.engines.in_memory import ArrayEngine
 from boltdp.losses import HuberSVM
@@ -24,9 +23,10 @@ from boltdp.privacy.certificate import Certificate, certify
 from boltdp.privacy.events.event import Training
 from boltdp.privacy.events.noisy_sgd import NoisyUpdates, calibrate_bst14, calibrate_dpsgd, calibrate_scs13
 from boltdp.privacy.events.output_perturbation import OutputPerturbation, make_output_perturbation
-from boltdp.privacy.release import Randomness
-from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import Recipe
+from boltdp.privacy.release_with_noise import Randomness
+from boltdp.privacy.sgd_recipe import Recipe
+from boltdp.privacy.step_schedules import make_constant_schedule
+from boltdp.run_context import Context
 from boltdp.schema.schema import Classes, Schema, Vector
 from boltdp.workflows.train import train_prepared
 
@@ -65,8 +65,8 @@ def caught(ours: Sample, theirs: Sample, budget: Budget) -> bool:
     _, sign, cut = max(gains)
     hits, misses = (int(np.count_nonzero(sign * sample[half:] > sign * cut)) for sample in (ours, theirs))
     count = len(ours) - half
-    least, _ = rate_bounds(hits, count, mistake=MISTAKE / 2)
-    _, most = rate_bounds(misses, count, mistake=MISTAKE / 2)
+    least, _ = bound_rate(hits, count, mistake=MISTAKE / 2)
+    _, most = bound_rate(misses, count, mistake=MISTAKE / 2)
     return bool(least > growth * most + budget.delta)
 
 
@@ -85,7 +85,7 @@ def case(algorithm: str, budget: Budget, *, rows: int, batch_size: int, passes: 
         rows=rows,
         batch_size=batch_size,
         passes=passes,
-        schedule=constant(0.01),
+        schedule=make_constant_schedule(0.01),
     )
     event: Training
     if algorithm == "bolton":

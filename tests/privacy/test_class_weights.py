@@ -16,19 +16,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.errors import ParameterError
 from boltdp.kernel.loss_derivatives import DerivativeSums
 from boltdp.kernel.sgd import State, run
-from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial, contrast_basis
+from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial, make_contrast_basis
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.events.noisy_gradient_descent import gradient_sum_sensitivity
+from boltdp.privacy.events.noisy_gradient_descent import bound_gradient_sensitivity
 from boltdp.privacy.events.objective_perturbation import calibrate_objective_noise
-from boltdp.privacy.events.sgd_sensitivity import sensitivity
+from boltdp.privacy.events.sgd_sensitivity import compute_sgd_sensitivity
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.serialization import from_record, to_record
-from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import MIN_CLASS_WEIGHT, Problem, Recipe
+from boltdp.privacy.sgd_recipe import Recipe
+from boltdp.privacy.step_schedules import make_constant_schedule
+from boltdp.privacy.training_problem import MIN_CLASS_WEIGHT, Problem
 from tests.example_losses import every_loss
 from tests.privacy.test_sgd_sensitivity import recipes
 
@@ -86,7 +87,7 @@ def test_neighbours_of_any_classes_are_never_further_apart_than_the_sensitivity(
     recipe: Recipe, given: list[float], seed: int, data: st.DataObject
 ) -> None:
     recipe, classes = weighted(recipe, given), classes_of(recipe.loss)
-    assert sensitivity(recipe) == sensitivity(replace(recipe, class_weights=None))
+    assert compute_sgd_sensitivity(recipe) == compute_sgd_sensitivity(replace(recipe, class_weights=None))
     random = np.random.default_rng(seed)
     loudness = data.draw(st.sampled_from([0.0, 0.1, 5.0]))
     rows = np.hstack(
@@ -97,7 +98,7 @@ def test_neighbours_of_any_classes_are_never_further_apart_than_the_sensitivity(
         table[place, 0] = data.draw(st.integers(0, classes - 1))
         table[place, 1:] = 0.0
         table[place, 1] = data.draw(st.sampled_from([1.0, -1.0, 100.0]))
-    assert apart(recipe, rows, other) <= sensitivity(recipe).total
+    assert apart(recipe, rows, other) <= compute_sgd_sensitivity(recipe).total
 
 
 @pytest.mark.parametrize("batch_size", [1, 7])
@@ -109,7 +110,7 @@ def test_a_row_pulls_by_its_weight_and_the_heaviest_class_as_far_as_the_bound(ba
         rows=100,
         batch_size=batch_size,
         passes=3,
-        schedule=constant(0.001),
+        schedule=make_constant_schedule(0.001),
         class_weights=(1.0, 0.5, 0.25),
     )
 
@@ -120,7 +121,7 @@ def test_a_row_pulls_by_its_weight_and_the_heaviest_class_as_far_as_the_bound(ba
             tables[:] = 0.0
             tables[0, place], tables[1, place] = one, two
             farthest = max(farthest, apart(recipe, *tables))
-        return farthest / sensitivity(recipe).bound
+        return farthest / compute_sgd_sensitivity(recipe).bound
 
     assert at_worst((0, 1.0), (0, -1.0)) == pytest.approx(1.0, rel=1e-9)
     assert at_worst((0, 1.0), (1, 1.0)) == pytest.approx(0.75, rel=1e-9)
@@ -138,7 +139,7 @@ FOUND = [HuberSVM(0.2), *(loss for loss in every_loss() if loss.name != "huber")
 def test_two_rows_found_by_an_optimiser_move_a_clipped_sum_as_far_as_the_bound_and_no_further(loss: Loss) -> None:
     random, dims, clip, given = np.random.default_rng(3), 2, 0.2, (0.3, 1.0, 0.05)
     others = np.hstack([random.integers(0, 3, (400, 1)), random.standard_normal((400, dims))])
-    bound = gradient_sum_sensitivity(Problem(loss=loss, dims=dims, rows=401, class_weights=given), clip).total
+    bound = bound_gradient_sensitivity(Problem(loss=loss, dims=dims, rows=401, class_weights=given), clip).total
 
     def moved(point: Doubles, labels: tuple[int, int]) -> float:
         at = point[: loss.vector_count * dims].reshape(loss.vector_count, dims)
@@ -171,7 +172,7 @@ def log_densities(problem: Problem, data: Any, noise: Mechanism, grid: Doubles) 
     Its weights have one feature; points are in coordinates of the space in which they can move.
     """
     vectors = problem.loss.vector_count
-    basis = contrast_basis(vectors) if vectors > 1 else np.eye(1)
+    basis = make_contrast_basis(vectors) if vectors > 1 else np.eye(1)
     strength = problem.rows * problem.regularization
     rows = np.array(data, np.float32)
 
@@ -269,7 +270,9 @@ def a_problem(**changes: Any) -> Problem:
 
 
 def a_recipe(**changes: Any) -> Recipe:
-    return Recipe(loss=Logistic(), dims=2, rows=10, batch_size=2, passes=1, schedule=constant(0.1), **changes)
+    return Recipe(
+        loss=Logistic(), dims=2, rows=10, batch_size=2, passes=1, schedule=make_constant_schedule(0.1), **changes
+    )
 
 
 @pytest.mark.parametrize("make", [a_problem, a_recipe])

@@ -48,11 +48,12 @@ from boltdp.privacy.events.noisy_sgd import NoisyUpdates, calibrate_bst14, calib
 from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
 from boltdp.privacy.events.output_perturbation import OutputPerturbation, make_output_perturbation
 from boltdp.privacy.events.selection import PortionSelection, PublicSelection, TrialSelection, split_trial_budget
-from boltdp.privacy.events.sgd_sensitivity import sensitivity
-from boltdp.privacy.mechanisms import Mechanism, calibrate, gaussian_sigma, spherical_scale
-from boltdp.privacy.serialization import from_record, known_events, to_record
-from boltdp.privacy.step_schedules import constant, strongly_convex
-from boltdp.privacy.training_problem import Problem, Recipe
+from boltdp.privacy.events.sgd_sensitivity import compute_sgd_sensitivity
+from boltdp.privacy.mechanisms import Mechanism, calibrate, calibrate_unit_gaussian, calibrate_unit_spherical
+from boltdp.privacy.serialization import find_event_classes, from_record, to_record
+from boltdp.privacy.sgd_recipe import Recipe
+from boltdp.privacy.step_schedules import make_constant_schedule, make_strongly_convex_schedule
+from boltdp.privacy.training_problem import Problem
 from tests.example_losses import curved_losses, every_loss
 
 PURE, APPROXIMATE = Budget(0.8), Budget(0.8, 1e-6)
@@ -65,7 +66,7 @@ Plan = Callable[[Loss, Budget], Event]
 
 
 def recipe(loss: Loss, *, dims: int = 40) -> Recipe:
-    return Recipe(loss=loss, dims=dims, rows=1000, batch_size=30, passes=4, schedule=constant(0.05))
+    return Recipe(loss=loss, dims=dims, rows=1000, batch_size=30, passes=4, schedule=make_constant_schedule(0.05))
 
 
 def problem(loss: Loss, *, dims: int = 6) -> Problem:
@@ -77,7 +78,7 @@ def output(loss: Loss, budget: Budget) -> OutputPerturbation:
 
 
 def harmonic(loss: Loss, budget: Budget) -> OutputPerturbation:
-    schedule = strongly_convex(beta=loss.smoothness + 0.1, gamma=0.1)
+    schedule = make_strongly_convex_schedule(beta=loss.smoothness + 0.1, gamma=0.1)
     return make_output_perturbation(replace(recipe(loss, dims=6), regularization=0.1, schedule=schedule), budget)
 
 
@@ -87,13 +88,13 @@ def in_partitions(loss: Loss, budget: Budget) -> OutputPerturbation:
 
 def gaussian(loss: Loss, budget: Budget) -> OutputPerturbation:
     run = recipe(loss, dims=6)
-    sigma = math.nextafter(sensitivity(run).total * gaussian_sigma(budget), math.inf)
+    sigma = math.nextafter(compute_sgd_sensitivity(run).total * calibrate_unit_gaussian(budget), math.inf)
     return OutputPerturbation(run, Mechanism("gaussian", sigma, run.dimensions))
 
 
 def spherical(loss: Loss, budget: Budget) -> OutputPerturbation:
     run = recipe(loss, dims=6)
-    scale = sensitivity(run).total * spherical_scale(budget, dimensions=run.dimensions)
+    scale = compute_sgd_sensitivity(run).total * calibrate_unit_spherical(budget, dimensions=run.dimensions)
     return OutputPerturbation(run, Mechanism("spherical", math.nextafter(scale, math.inf), run.dimensions))
 
 
@@ -435,7 +436,7 @@ def test_other_partitions_than_the_sensitivity_is_of_are_refused(plan: Plan, par
 def test_a_smaller_sensitivity_of_partitions_is_refused() -> None:
     certificate = certify(in_partitions(Logistic(), PURE), PURE)
     record = written(certificate)
-    smaller = sensitivity(replace(cast(Recipe, certificate.problem), partitions=8)).total
+    smaller = compute_sgd_sensitivity(replace(cast(Recipe, certificate.problem), partitions=8)).total
     record["spent"]["derived"]["sensitivity"] = smaller
     with pytest.raises(CertificateError, match="in 'sensitivity', says"):
         Certificate.from_dict(record)
@@ -707,15 +708,15 @@ def test_an_event_without_a_profile_cannot_be_made() -> None:
 
 
 def test_every_event_that_can_be_read_states_a_profile_of_its_own() -> None:
-    for kind in known_events().values():
+    for kind in find_event_classes().values():
         assert "delta" in kind.__dict__
         assert dataclasses.is_dataclass(kind)
         assert not getattr(kind, "__abstractmethods__", frozenset())
-    assert len(known_events()) == 15
+    assert len(find_event_classes()) == 15
 
 
 def test_every_event_is_known_whatever_else_was_imported() -> None:
-    program = "from boltdp.privacy.serialization import known_events; print(len(known_events()))"
+    program = "from boltdp.privacy.serialization import find_event_classes; print(len(find_event_classes()))"
     run = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert int(run.stdout) == 15
 

@@ -15,17 +15,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.errors import ParameterError
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.exact_sampling import (
     Uniforms,
     _add_noise_in_c,
-    _make_gaussian,
-    _make_spherical,
     _round_to_grid,
+    _transform_to_gaussian,
+    _transform_to_spherical,
     add_noise,
-    seeded_bytes,
+    make_seeded_bytes,
     system_bytes,
 )
 from boltdp.privacy.mechanisms import (
@@ -33,17 +33,17 @@ from boltdp.privacy.mechanisms import (
     Kind,
     Mechanism,
     calibrate,
-    gaussian_sigma,
-    precision,
+    calibrate_unit_gaussian,
+    calibrate_unit_spherical,
     round_up_delta,
-    spherical_scale,
+    set_precision,
 )
 
 DRAWS = 3000
 
 
 def draws(kind: Kind, dimensions: int, *, scale: float = 1.0, seed: int = 11) -> Doubles:
-    mechanism, source = Mechanism(kind, scale, dimensions), seeded_bytes(seed)
+    mechanism, source = Mechanism(kind, scale, dimensions), make_seeded_bytes(seed)
     return np.array([add_noise(mechanism, np.zeros(dimensions), source) for _ in range(DRAWS)])
 
 
@@ -94,7 +94,7 @@ def test_expected_norm_is_the_mean_length(kind: Kind) -> None:
 
 @given(st.floats(-1e3, 1e3), st.floats(1e-6, 1e3))
 def test_result_is_on_the_public_grid(weight: float, scale: float) -> None:
-    noisy = add_noise(Mechanism("gaussian", scale, 1), np.array([weight]), seeded_bytes(5))[0]
+    noisy = add_noise(Mechanism("gaussian", scale, 1), np.array([weight]), make_seeded_bytes(5))[0]
     steps = noisy * 2.0 ** (GRID_BITS - math.frexp(scale)[1])
     assert steps == round(steps)
 
@@ -102,14 +102,14 @@ def test_result_is_on_the_public_grid(weight: float, scale: float) -> None:
 def test_neighbouring_weights_share_the_output_grid() -> None:
     """Low bits of the weights do not survive: outputs of w and of w + tiny come from one set of points."""
     mechanism = Mechanism("gaussian", 1.0, 1)
-    plain, shifted = (add_noise(mechanism, np.array([w]), seeded_bytes(9))[0] for w in (0.0, 2.0**-60))
+    plain, shifted = (add_noise(mechanism, np.array([w]), make_seeded_bytes(9))[0] for w in (0.0, 2.0**-60))
     assert plain == shifted
 
 
 def test_more_bits_are_read_until_the_rounding_is_certain() -> None:
     """A stream whose first bits are all zero leaves ln U unbounded; the sampler must ask again, not fail."""
     requests: list[int] = []
-    good = seeded_bytes(3)
+    good = make_seeded_bytes(3)
 
     def source(count: int) -> bytes:
         requests.append(count)
@@ -124,19 +124,19 @@ def test_more_bits_are_read_until_the_rounding_is_certain() -> None:
     ("epsilon", "delta", "expected"), [(0.1, 1e-8, 45.93736), (1.0, 1e-6, 4.224679), (4.0, 1e-10, 1.575316)]
 )
 def test_gaussian_matches_the_vectors_of_the_specification(epsilon: float, delta: float, expected: float) -> None:
-    assert gaussian_sigma(Budget(epsilon, delta)) == pytest.approx(expected, rel=1e-6)
+    assert calibrate_unit_gaussian(Budget(epsilon, delta)) == pytest.approx(expected, rel=1e-6)
 
 
 @given(st.floats(0.01, 20.0), st.floats(-14, -1))
 def test_gaussian_matches_dp_accounting(epsilon: float, log_delta: float) -> None:
     delta = 10.0**log_delta
     expected = dp_accounting.get_sigma_gaussian(epsilon, delta)
-    assert gaussian_sigma(Budget(epsilon, delta)) == pytest.approx(expected, rel=1e-6)
+    assert calibrate_unit_gaussian(Budget(epsilon, delta)) == pytest.approx(expected, rel=1e-6)
 
 
 def test_a_slightly_smaller_gaussian_is_not_private() -> None:
     budget = Budget(0.5, 1e-5)
-    sigma = gaussian_sigma(budget)
+    sigma = calibrate_unit_gaussian(budget)
     for factor, holds in ((1.0, True), (1 - 1e-6, False)):
         accountant = dp_accounting.get_epsilon_gaussian(sigma * factor, budget.delta)
         assert (accountant <= budget.epsilon * (1 + 1e-9)) is holds
@@ -144,7 +144,7 @@ def test_a_slightly_smaller_gaussian_is_not_private() -> None:
 
 def test_gaussian_needs_delta() -> None:
     with pytest.raises(ParameterError, match="delta must be > 0"):
-        gaussian_sigma(Budget(1.0))
+        calibrate_unit_gaussian(Budget(1.0))
 
 
 def test_the_shorter_noise_is_taken_when_delta_is_allowed() -> None:
@@ -152,7 +152,7 @@ def test_the_shorter_noise_is_taken_when_delta_is_allowed() -> None:
     for dimensions in range(1, 60):
         chosen = calibrate(2.0, dimensions=dimensions, budget=budget)
         other: Kind = "gaussian" if chosen.kind == "spherical" else "spherical"
-        scale = 2.0 * gaussian_sigma(budget) if other == "gaussian" else 2.0
+        scale = 2.0 * calibrate_unit_gaussian(budget) if other == "gaussian" else 2.0
         assert chosen.expected_norm <= Mechanism(other, scale, dimensions).expected_norm * (1 + 1e-12)
     assert calibrate(2.0, dimensions=60, budget=Budget(1.0)).kind == "spherical"
 
@@ -221,8 +221,8 @@ def test_threads_do_not_disturb_each_other() -> None:
 
     before = ctx.prec
     with ThreadPoolExecutor(6) as pool:
-        sigmas = list(pool.map(gaussian_sigma.__wrapped__, [Budget(1.0, 1e-6)] * 30))
-    assert set(sigmas) == {gaussian_sigma(Budget(1.0, 1e-6))}
+        sigmas = list(pool.map(calibrate_unit_gaussian.__wrapped__, [Budget(1.0, 1e-6)] * 30))
+    assert set(sigmas) == {calibrate_unit_gaussian(Budget(1.0, 1e-6))}
     assert ctx.prec == before
 
 
@@ -257,8 +257,8 @@ def test_weights_that_are_not_finite_are_refused_and_not_told(kind: Kind, weight
 
 def exact(mechanism: Mechanism, weights: Doubles, uniforms: Uniforms) -> list[float] | None:
     """weights + noise on the grid, by interval arithmetic alone; None if the bits known don't tell."""
-    draw = _make_spherical if mechanism.kind == "spherical" else _make_gaussian
-    with precision(uniforms.bits_read + 200):
+    draw = _transform_to_spherical if mechanism.kind == "spherical" else _transform_to_gaussian
+    with set_precision(uniforms.bits_read + 200):
         noise = draw(uniforms.intervals(), mechanism.dimensions, arb(mechanism.scale))
         sums = [x + weight for x, weight in zip(noise, weights.tolist(), strict=True)]
         points = _round_to_grid(sums, mechanism.grid_exponent)
@@ -306,7 +306,7 @@ def test_what_the_quick_way_refuses_is_drawn_all_the_same(kind: Kind, first: int
     count = 4 if kind == "spherical" else 2
     chunk = first.to_bytes(8, "big") + bytes(range(16 * count - 8))
     mechanism, weights = Mechanism(kind, 1.0, 1), np.array([weight])
-    source, good = iter([chunk]), seeded_bytes(4)
+    source, good = iter([chunk]), make_seeded_bytes(4)
     assert _add_noise_in_c(mechanism, Uniforms(count, lambda _: chunk), weights) is None
     noisy = add_noise(mechanism, weights, lambda count: next(source, b"") or good(count))
     expected = exact(mechanism, weights, Uniforms(count, lambda _: chunk))
@@ -316,10 +316,10 @@ def test_what_the_quick_way_refuses_is_drawn_all_the_same(kind: Kind, first: int
 
 def test_a_sum_beside_a_boundary_is_refused() -> None:
     """Weights that put the sum in the middle between two points but for an offset: the quick way answers or refuses."""
-    uniforms = Uniforms(2, seeded_bytes(6))
+    uniforms = Uniforms(2, make_seeded_bytes(6))
     mechanism = Mechanism("gaussian", 1.0, 1)
-    with precision(300):
-        (noise,) = _make_gaussian(uniforms.intervals(), 1, arb(1))
+    with set_precision(300):
+        (noise,) = _transform_to_gaussian(uniforms.intervals(), 1, arb(1))
         middle = (noise * arb((1, mechanism.grid_exponent))).floor() + arb(0.5)
         gap = middle * arb((1, -mechanism.grid_exponent)) - noise
     # The nearest double puts the sum within 2^-93 of the boundary; the steps of the grid are 2^-39.
@@ -330,13 +330,13 @@ def test_a_sum_beside_a_boundary_is_refused() -> None:
         expected = exact(mechanism, weights, uniforms)
         assert expected is not None
         assert quick is None or quick.tolist() == expected
-        assert add_noise(mechanism, weights, seeded_bytes(6)).tolist() == expected
+        assert add_noise(mechanism, weights, make_seeded_bytes(6)).tolist() == expected
 
 
 def test_more_dimensions_than_the_quick_way_has_room_for_are_drawn_all_the_same() -> None:
     mechanism, weights = Mechanism("spherical", 1.0, 1 << 14), np.zeros(1 << 14)
-    assert _add_noise_in_c(mechanism, Uniforms(2 << 14, seeded_bytes(2)), weights) is None
-    length = np.linalg.norm(add_noise(mechanism, weights, seeded_bytes(2)))
+    assert _add_noise_in_c(mechanism, Uniforms(2 << 14, make_seeded_bytes(2)), weights) is None
+    length = np.linalg.norm(add_noise(mechanism, weights, make_seeded_bytes(2)))
     assert abs(length / mechanism.expected_norm - 1) < 0.05
 
 
@@ -356,7 +356,7 @@ def test_what_noise_spends_is_what_it_was_made_for(
 ) -> None:
     if kind == "gaussian" and budget.delta == 0:
         return
-    scale = gaussian_sigma(budget) if kind == "gaussian" else spherical_scale_or_pure(budget, dimensions)
+    scale = calibrate_unit_gaussian(budget) if kind == "gaussian" else spherical_scale_or_pure(budget, dimensions)
     noise = Mechanism(kind, math.nextafter(scale * sensitivity, math.inf), dimensions)
     spent = noise.delta(budget.epsilon, sensitivity=sensitivity)
     assert spent <= budget.delta * (1 + 1e-9)
@@ -367,7 +367,7 @@ def test_what_noise_spends_is_what_it_was_made_for(
 
 
 def spherical_scale_or_pure(budget: Budget, dimensions: int) -> float:
-    return spherical_scale(budget, dimensions=dimensions) if budget.delta else 1.0 / budget.epsilon
+    return calibrate_unit_spherical(budget, dimensions=dimensions) if budget.delta else 1.0 / budget.epsilon
 
 
 @given(st.floats(0.05, 8.0), st.floats(0.2, 20.0))
@@ -384,7 +384,7 @@ def test_where_nothing_is_known_nothing_is_promised() -> None:
 
 
 def test_what_is_spent_is_never_rounded_down() -> None:
-    with precision(200):
+    with set_precision(200):
         third = arb(1) / 3
         assert arb(round_up_delta(third)) >= third
         assert round_up_delta(third) == pytest.approx(1 / 3, rel=1e-15)

@@ -18,14 +18,14 @@ from scipy import stats
 
 from boltdp.errors import ParameterError
 from boltdp.losses import Logistic
-from boltdp.privacy.accounting.spent_budget import Release, composed_delta
+from boltdp.privacy.accounting.spent_budget import Release, bound_delta_of_charges
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, CertificateError, certify, fits_budget, verify
 from boltdp.privacy.events.event import SEEDED, BudgetedEvent, Event, Noiseless
 from boltdp.privacy.events.noisy_counts import NoisyCounts, is_schema_draft, make_noisy_counts
 from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
 from boltdp.privacy.mechanisms import Mechanism
-from boltdp.privacy.release import Randomness, release_counts, release_values
+from boltdp.privacy.release_with_noise import Randomness, release_counts, release_values
 from boltdp.privacy.serialization import from_record, to_record
 from boltdp.privacy.training_problem import Problem
 from boltdp.schema.noisy_summary import PrivateCounts
@@ -306,7 +306,7 @@ def test_normal_noise_composes_by_its_distance_and_what_tells_values_does_not() 
     normal = NoisyCounts(noise=Mechanism("gaussian", 10.0, 1), releases=1, unknown=0)
     assert normal.mu == pytest.approx(math.sqrt(2) / 10)
     twice = Release(budget, normal)
-    assert composed_delta([twice, twice], budget) == pytest.approx(
+    assert bound_delta_of_charges([twice, twice], budget) == pytest.approx(
         NoisyCounts(noise=normal.noise, releases=2, unknown=0).delta(1.0), rel=1e-9
     )
     assert one(Budget(1.0)).mu is None

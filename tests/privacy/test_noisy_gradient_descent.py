@@ -16,7 +16,7 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from flint import arb
 from scipy import integrate, optimize, stats
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.errors import BoltdpError, ParameterError
 from boltdp.kernel.loss_derivatives import DerivativeSums
 from boltdp.kernel.sgd import list_builds
@@ -26,14 +26,14 @@ from boltdp.privacy.certificate import Certificate, CertificateError, certify, s
 from boltdp.privacy.events.event import BudgetedEvent, Composition
 from boltdp.privacy.events.noisy_gradient_descent import (
     NoisyGradients,
+    bound_gradient_sensitivity,
     calibrate_gradient_noise,
     find_diverging_step,
-    gradient_sum_sensitivity,
     make_noisy_gradients,
 )
 from boltdp.privacy.events.noisy_moments import NoisyMoments
-from boltdp.privacy.events.objective_perturbation import term_rounding
-from boltdp.privacy.mechanisms import Mechanism, gaussian_delta, precision
+from boltdp.privacy.events.objective_perturbation import bound_term_rounding
+from boltdp.privacy.mechanisms import Mechanism, compute_gaussian_delta, set_precision
 from boltdp.privacy.serialization import from_record, to_record
 from boltdp.privacy.training_problem import Problem
 from tests.example_losses import every_loss
@@ -58,7 +58,7 @@ def summed(loss: Loss, rows: Any, weights: Doubles, clip: float) -> Doubles:
 def test_two_rows_found_by_an_optimiser_reach_the_sensitivity_and_no_more(loss: Loss, clip: float) -> None:
     random, dims = np.random.default_rng(3), 2
     others = np.hstack([random.integers(0, 3, (400, 1)), random.standard_normal((400, dims))])
-    bound = gradient_sum_sensitivity(Problem(loss=loss, dims=dims, rows=401), clip).total
+    bound = bound_gradient_sensitivity(Problem(loss=loss, dims=dims, rows=401), clip).total
 
     def moved(point: Doubles, labels: tuple[int, int]) -> float:
         weights = point[: loss.vector_count * dims].reshape(loss.vector_count, dims)
@@ -108,7 +108,7 @@ def test_no_row_and_no_weights_whatever_give_a_longer_gradient_than_the_clip(los
             found.append(sums.value)
         assert all(value.tobytes() == found[0].tobytes() for value in found)
         assert np.isfinite(found[0]).all()
-        on_grid = term_rounding(Problem(loss=loss, dims=dims, rows=2))
+        on_grid = bound_term_rounding(Problem(loss=loss, dims=dims, rows=2))
         most = Fraction(clip) * (1 + Fraction(dims + loss.vector_count + 32, 2**53)) + Fraction(on_grid)
         assert length_squared(found[0]) <= most**2
         reached += length_squared(found[0]) > Fraction(clip) ** 2 * Fraction(999, 1000)
@@ -156,8 +156,8 @@ def test_the_noise_keeps_the_budget_and_little_less_would_not(loss: Loss, scans:
     problem = Problem(loss=loss, dims=20, rows=5000)
     spent = event(problem, scans=scans, clip=clip)
     assert 0.999 * BUDGET.delta < spent.delta(BUDGET.epsilon) <= BUDGET.delta
-    ratio = math.sqrt(scans) * gradient_sum_sensitivity(problem, clip).total / spent.noise.scale
-    assert spent.delta(0.7) == pytest.approx(float(gaussian_delta(arb(ratio), arb(0.7))), rel=1e-9)
+    ratio = math.sqrt(scans) * bound_gradient_sensitivity(problem, clip).total / spent.noise.scale
+    assert spent.delta(0.7) == pytest.approx(float(compute_gaussian_delta(arb(ratio), arb(0.7))), rel=1e-9)
     less = Mechanism("gaussian", 0.999 * spent.noise.scale, problem.dimensions)
     changed = NoisyGradients(problem=problem, clip=clip, scans=scans, noise=less, step=1.0, momentum=0.5)
     assert changed.delta(BUDGET.epsilon) > BUDGET.delta
@@ -165,7 +165,7 @@ def test_the_noise_keeps_the_budget_and_little_less_would_not(loss: Loss, scans:
 
 def test_rounding_is_next_to_nothing_but_for_very_many_rows() -> None:
     few, many = (
-        gradient_sum_sensitivity(Problem(loss=Multinomial(10), dims=50, rows=rows), 0.5) for rows in (10**6, 10**10)
+        bound_gradient_sensitivity(Problem(loss=Multinomial(10), dims=50, rows=rows), 0.5) for rows in (10**6, 10**10)
     )
     assert few.margin < 2e-7
     assert 1e-4 < many.margin < 2e-2
@@ -295,9 +295,9 @@ def test_moments_and_scans_are_one_gaussian(budget: Budget, share: float) -> Non
     assert isinstance(training, NoisyGradients)
     assert moments.noise is not None
     squares = (moments.sensitivity / moments.noise.scale) ** 2
-    squares += 7 * (gradient_sum_sensitivity(training.problem, 0.4).total / training.noise.scale) ** 2
-    with precision(256):
-        exact = float(gaussian_delta(arb(math.sqrt(squares)), arb(budget.epsilon)))
+    squares += 7 * (bound_gradient_sensitivity(training.problem, 0.4).total / training.noise.scale) ** 2
+    with set_precision(256):
+        exact = float(compute_gaussian_delta(arb(math.sqrt(squares)), arb(budget.epsilon)))
     assert exact <= certificate.delta(budget.epsilon) <= budget.delta
     # Nothing is given away, and less noise in either of them would be too little.
     assert exact == pytest.approx(budget.delta, rel=1e-5)

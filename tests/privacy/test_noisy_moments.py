@@ -25,11 +25,11 @@ from boltdp.privacy.events.event import NOISELESS, BudgetedEvent, Composition, N
 from boltdp.privacy.events.noisy_moments import UNIT, Moments, NoisyMoments, check_moment_rows
 from boltdp.privacy.events.output_perturbation import make_output_perturbation
 from boltdp.privacy.events.selection import TrialSelection, split_trial_budget
-from boltdp.privacy.exact_sampling import add_noise, seeded_bytes
-from boltdp.privacy.mechanisms import Mechanism, gaussian_sigma
-from boltdp.privacy.release import Randomness, release_moments
-from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import Recipe
+from boltdp.privacy.exact_sampling import add_noise, make_seeded_bytes
+from boltdp.privacy.mechanisms import Mechanism, calibrate_unit_gaussian
+from boltdp.privacy.release_with_noise import Randomness, release_moments
+from boltdp.privacy.sgd_recipe import Recipe
+from boltdp.privacy.step_schedules import make_constant_schedule
 
 EVERY: tuple[Moments, ...] = ("squares", "mean")
 Row = npt.NDArray[np.float64]
@@ -187,7 +187,7 @@ def test_a_seed_gives_other_noise_than_that_of_the_weights() -> None:
     first, again, other = (release_moments(sums, made, Randomness(seed), rows=1, numbers=numbers) for seed in (5, 5, 6))
     np.testing.assert_array_equal(first.means, again.means)
     assert (first.means != other.means).all()
-    assert (first.means != add_noise(made.noise, np.zeros(6), seeded_bytes(5))[:3]).all()
+    assert (first.means != add_noise(made.noise, np.zeros(6), make_seeded_bytes(5))[:3]).all()
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_more_rows_than_the_sums_can_hold_are_refused() -> None:
         release_moments(np.zeros((2, 100), np.int64), wide, Randomness(), rows=85_899_346, numbers=np.ones(100, bool))
 
 
-RECIPE = Recipe(loss=Logistic(), dims=5, rows=1000, batch_size=30, passes=3, schedule=constant(0.05))
+RECIPE = Recipe(loss=Logistic(), dims=5, rows=1000, batch_size=30, passes=3, schedule=make_constant_schedule(0.05))
 
 
 def certified(kind: Moments = "squares", budget: Budget | None = Budget(0.7)) -> Certificate:  # noqa: B008
@@ -317,7 +317,7 @@ def test_gaussian_noise_is_accepted_where_spherical_noise_is_shorter(factor: flo
     made = event(budget=share)
     assert made.noise is not None
     assert made.noise.kind == "spherical"
-    sigma = factor * made.sensitivity * gaussian_sigma(share)
+    sigma = factor * made.sensitivity * calibrate_unit_gaussian(share)
     earlier = replace(made, noise=Mechanism("gaussian", sigma, made.dimensions))
     certificate = certify(make_output_perturbation(RECIPE, left), whole, before=BudgetedEvent(share, earlier))
     assert certificate.private is valid

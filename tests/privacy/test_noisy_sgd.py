@@ -25,9 +25,9 @@ from boltdp.privacy.events.noisy_sgd import (
     calibrate_published_scs13,
     calibrate_scs13,
 )
-from boltdp.privacy.mechanisms import Mechanism, gaussian_sigma
-from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import Recipe
+from boltdp.privacy.mechanisms import Mechanism, calibrate_unit_gaussian
+from boltdp.privacy.sgd_recipe import Recipe
+from boltdp.privacy.step_schedules import make_constant_schedule
 
 APPROXIMATE = Budget(0.5, 1e-6)
 #: So much that the classical Gaussian bound does not hold.
@@ -41,7 +41,7 @@ def recipe(loss: Loss | None = None, *, rows: int = 1000, batch_size: int = 30, 
         rows=rows,
         batch_size=batch_size,
         passes=passes,
-        schedule=constant(0.1),
+        schedule=make_constant_schedule(0.1),
     )
 
 
@@ -55,7 +55,7 @@ def test_scs13_covers_the_smallest_batch() -> None:
 def test_scs13_composes_gaussian_noise_as_one() -> None:
     noise = calibrate_scs13(recipe(), APPROXIMATE)
     assert noise.kind == "gaussian"
-    assert noise.scale == pytest.approx(math.sqrt(4) * 2 / 30 * gaussian_sigma(APPROXIMATE))
+    assert noise.scale == pytest.approx(math.sqrt(4) * 2 / 30 * calibrate_unit_gaussian(APPROXIMATE))
     assert noise.scale < calibrate_published_scs13(recipe(), APPROXIMATE).scale
 
 
@@ -195,7 +195,7 @@ def test_whether_scs13_as_published_is_private_is_decided_by_what_is_proved(
     run, budget = recipe(passes=passes), Budget(epsilon, delta)
     event = scs13(run, budget, "paper")
     # Gaussian noise of k updates is that of one with sqrt(k) times the sensitivity, whose smallest deviation is known.
-    needed = math.sqrt(passes) * 2 / 30 * gaussian_sigma(budget)
+    needed = math.sqrt(passes) * 2 / 30 * calibrate_unit_gaussian(budget)
     assert (event.noise.scale >= needed) is holds
     certificate = certify(event, budget)
     assert certificate.private is holds

@@ -16,28 +16,28 @@ from hypothesis import strategies as st
 from scipy import optimize, special, stats
 
 from boltdp.audit import objective_density
-from boltdp.audit.objective_density import log_ratio
-from boltdp.losses import Logistic, Loss, MarginLogistic, Multinomial, Simplex, contrast_basis
+from boltdp.audit.objective_density import compute_log_ratio
+from boltdp.losses import Logistic, Loss, MarginLogistic, Multinomial, Simplex, make_contrast_basis
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.objective_corners import (
     _approximate_delta,
+    bound_privacy_loss,
     choose_tilt,
-    max_privacy_loss,
     split_volume_term,
     sum_corner_deltas,
 )
 from boltdp.privacy.events.objective_perturbation import (
-    ample_regularization,
+    bound_minimiser_delta,
+    bound_volume_term,
     calibrate_gaussian_term,
     calibrate_objective_noise,
     calibrate_spherical_term,
-    min_regularization,
-    minimiser_delta,
-    volume_bound,
+    find_ample_regularization,
+    find_min_regularization,
 )
-from boltdp.privacy.mechanisms import Kind, Mechanism, gaussian_delta, gaussian_sigma, precision
-from boltdp.privacy.mechanisms import spherical_scale as noise_scale
-from boltdp.privacy.spherical_delta import find_spherical_scale, spherical_bits, spherical_delta
+from boltdp.privacy.mechanisms import Kind, Mechanism, calibrate_unit_gaussian, compute_gaussian_delta, set_precision
+from boltdp.privacy.mechanisms import calibrate_unit_spherical as noise_scale
+from boltdp.privacy.spherical_delta import choose_spherical_bits, compute_spherical_delta, find_spherical_scale
 from boltdp.privacy.training_problem import Problem
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Neighbours(objective_density.Neighbours):
         """Integrated over q."""
         places, masses = quadrature(mechanism, nodes)
         assert masses.sum() == pytest.approx(1.0, abs=1e-6)
-        return float(masses @ -np.expm1(np.minimum(epsilon - self.losses_of_noise(mechanism, places), 0)))
+        return float(masses @ -np.expm1(np.minimum(epsilon - self.compute_losses_of_noise(mechanism, places), 0)))
 
     @property
     def swapped(self) -> Self:
@@ -156,7 +156,7 @@ def worst_cases(strength: float) -> Iterator[tuple[str, Neighbours]]:
     one, two = leaning(LEAN, 2)
     plan = problem(Multinomial(3), dims=2, strength=strength)
     for name, wish in (("one", (1.0, 0.0, -1.0)), ("either", (1.0, 1.0, -2.0)), ("none", (0.0, 0.0, 0.0))):
-        push = np.kron(contrast_basis(3) @ np.array(wish), [0.0, far * strength])
+        push = np.kron(make_contrast_basis(3) @ np.array(wish), [0.0, far * strength])
         yield f"three classes, 2, {name}", Neighbours(plan, (2, one), (2, two), pull=tuple(push))
 
 
@@ -180,7 +180,7 @@ def test_the_quadrature_knows_what_a_fixed_move_spends(dims: int, kind: Kind, ep
 
     def spent(length: float) -> float:
         move = np.broadcast_to(length * np.eye(dims)[0], places.shape)
-        return float(masses @ -np.expm1(np.minimum(epsilon - log_ratio(noise, places, move), 0)))
+        return float(masses @ -np.expm1(np.minimum(epsilon - compute_log_ratio(noise, places, move), 0)))
 
     exact = noise.delta(epsilon, sensitivity=2.0)
     short = noise.delta(epsilon, sensitivity=2.0 * math.cos(LEAN))
@@ -195,8 +195,8 @@ def test_the_true_loss_never_exceeds_epsilon(name: str, strength: float, epsilon
     noise = Mechanism("spherical", calibrate_spherical_term(case.plan, Budget(epsilon)), case.plan.dimensions)
     for one in (case, case.swapped):
         places, _ = quadrature(noise, nodes_for(case.plan))
-        assert one.losses_of_noise(noise, places).max() <= epsilon
-    assert minimiser_delta(case.plan, noise, epsilon) == 0.0
+        assert one.compute_losses_of_noise(noise, places).max() <= epsilon
+    assert bound_minimiser_delta(case.plan, noise, epsilon) == 0.0
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -212,7 +212,7 @@ def test_the_true_delta_never_exceeds_delta(
         assert one.delta(noise, epsilon, nodes=nodes_for(case.plan)) <= delta
     # At another epsilon than the noise was made for.
     other = 0.8 * epsilon
-    assert case.delta(noise, other, nodes=nodes_for(case.plan)) <= minimiser_delta(case.plan, noise, other)
+    assert case.delta(noise, other, nodes=nodes_for(case.plan)) <= bound_minimiser_delta(case.plan, noise, other)
 
 
 @pytest.mark.parametrize("dims", [2, 3])
@@ -221,7 +221,7 @@ def test_two_percent_less_noise_would_break_the_budget(dims: int) -> None:
     case = dict(worst_cases(8.0))[f"logistic, {dims}, far"]
     pure = Mechanism("spherical", 0.98 * calibrate_spherical_term(case.plan, Budget(1.0)), dims)
     places, _ = quadrature(pure, nodes_for(case.plan))
-    assert case.losses_of_noise(pure, places).max() > 1.0
+    assert case.compute_losses_of_noise(pure, places).max() > 1.0
     for kind, scale in SCALES.items():
         noise = Mechanism(kind, 0.98 * scale(case.plan, Budget(1.0, 1e-3)), dims)
         assert case.delta(noise, 1.0, nodes=nodes_for(case.plan)) > 1e-3
@@ -231,7 +231,7 @@ def test_less_noise_would_break_the_budget_of_three_classes() -> None:
     case = dict(worst_cases(100.0))["three classes, 2, one"]
     pure = Mechanism("spherical", 0.98 * calibrate_spherical_term(case.plan, Budget(1.0)), 4)
     places, _ = quadrature(pure, 16)
-    assert case.losses_of_noise(pure, places).max() > 1.0
+    assert case.compute_losses_of_noise(pure, places).max() > 1.0
     for kind, scale in SCALES.items():
         noise = Mechanism(kind, 0.8 * scale(case.plan, Budget(1.0, 1e-2)), 4)
         assert case.delta(noise, 1.0, nodes=16) > 1e-2
@@ -291,10 +291,12 @@ def test_an_optimiser_finds_no_larger_loss(classes: int, strength: float) -> Non
     def found_loss(settings: Array) -> float:
         one, two = leaning(0.02, 2)
         case, weights = Neighbours(plan, (1, one), (1, two)), np.tile([1.0, 600.0], classes - 1) * settings[None]
-        (gradient, hessian), (others, other) = (case.derivatives(row, weights) for row in (case.row, case.other))
-        _, bend = case.shared_derivatives(weights)
+        (gradient, hessian), (others, other) = (
+            case.compute_derivatives(row, weights) for row in (case.row, case.other)
+        )
+        _, bend = case.compute_shared_derivatives(weights)
         # q along v, and far away, is the worst.
-        moved = log_ratio(noise, 1e4 * (gradient - others), gradient - others)
+        moved = compute_log_ratio(noise, 1e4 * (gradient - others), gradient - others)
         volumes = np.linalg.slogdet(bend + hessian)[1] - np.linalg.slogdet(bend + other)[1]
         return float((moved + volumes)[0])
 
@@ -339,7 +341,7 @@ def test_volumes_are_no_more_than_the_determinant_says(simplex: Simplex, strengt
 @pytest.mark.parametrize("strength", [0.05, 1.0, 30.0])
 @pytest.mark.parametrize("tilt", [0.0, 0.3, 0.9, 1.0])
 def test_shares_of_volume_cover_it_and_touch_it(simplex: Simplex, strength: float, tilt: float) -> None:
-    with precision(64):
+    with set_precision(64):
         same, aside = (float(share) for share in split_volume_term(simplex, arb(strength), tilt))
     odds = some_odds(simplex.vertices)
     spare = odds[:, 0] * same + (1 - odds[:, 0]) * aside - volume(simplex, strength, odds)
@@ -355,8 +357,8 @@ def test_shares_of_volume_cover_it_and_touch_it(simplex: Simplex, strength: floa
 @pytest.mark.parametrize("scale", [0.1, 1.0, 3.0, 20.0])
 def test_the_largest_loss_is_that_of_some_odds(simplex: Simplex, strength: float, scale: float) -> None:
     edge = math.sqrt(simplex.edge_squared)
-    with precision(64):
-        most = float(max_privacy_loss(simplex, arb(strength), arb(scale)))
+    with set_precision(64):
+        most = float(bound_privacy_loss(simplex, arb(strength), arb(scale)))
     odds = some_odds(simplex.vertices)
     slopes = edge / math.sqrt(2) * np.linalg.norm(odds - np.eye(simplex.vertices)[0], axis=1)
     losses = (slopes + edge) / scale + volume(simplex, strength, odds)
@@ -396,7 +398,7 @@ def test_corners_spend_at_least_what_the_worst_slopes_do(strength: float, tilt: 
         for other in grid:
             move = np.broadcast_to(np.array([wrong + other, 0.0]), places.shape)
             added = float(volume(simplex, strength, np.array([1 - wrong, wrong])))
-            worst = np.maximum(worst, log_ratio(noise, places, move) + added)
+            worst = np.maximum(worst, compute_log_ratio(noise, places, move) + added)
     least = float(masses @ -np.expm1(np.minimum(epsilon - worst, 0)))
     claimed = float(sum_corner_deltas(simplex, (1, strength), noise, epsilon, tilt))
     assert least <= claimed
@@ -414,15 +416,17 @@ def older_delta(plan: Problem, noise: Mechanism, epsilon: float) -> arb:
     else:
         others = plan.loss.vector_count - 1
         corners = [(8.0, others), (6.0, others * (others - 1)), (2.0, 2 * others)]
-    left = arb(epsilon - volume_bound(plan))
-    with precision(256 if noise.kind == "gaussian" else spherical_bits(math.sqrt(corners[0][0]) / noise.scale)):
+    left = arb(epsilon - bound_volume_term(plan))
+    with set_precision(
+        256 if noise.kind == "gaussian" else choose_spherical_bits(math.sqrt(corners[0][0]) / noise.scale)
+    ):
         total = arb(0)
         for square, count in corners:
             length = arb(square).sqrt() / arb(noise.scale)
             spent = (
-                gaussian_delta(length, left)
+                compute_gaussian_delta(length, left)
                 if noise.kind == "gaussian"
-                else spherical_delta(length, left, noise.dimensions)
+                else compute_spherical_delta(length, left, noise.dimensions)
             )
             total += count * spent
         return total
@@ -430,7 +434,7 @@ def older_delta(plan: Problem, noise: Mechanism, epsilon: float) -> arb:
 
 def older_scale(plan: Problem, budget: Budget) -> float:
     """Of spherical noise."""
-    pure = 2 * plan.loss.lipschitz / (budget.epsilon - volume_bound(plan))
+    pure = 2 * plan.loss.lipschitz / (budget.epsilon - bound_volume_term(plan))
     if not budget.delta:
         return pure
 
@@ -450,13 +454,13 @@ def test_a_tilt_of_0_is_the_older_bound_and_none_chosen_is_worse(loss: Loss, dim
     for epsilon in (0.05, 1.0, 5.0):
         for factor in (1.05, 2.0, 10.0, 1000.0):
             plan = Problem(loss=loss, dims=dims, rows=1000)
-            plan = replace(plan, regularization=factor * min_regularization(plan, epsilon))
+            plan = replace(plan, regularization=factor * find_min_regularization(plan, epsilon))
             for size in (0.5, 1.0, 3.0):
                 noise = Mechanism(kind, size * 2 * loss.lipschitz / epsilon, plan.dimensions)
                 older = float(older_delta(plan, noise, epsilon).upper())
                 none = sum_corner_deltas(loss.simplex, (1000, plan.regularization), noise, epsilon, 0.0)
                 assert float(none) == pytest.approx(older, rel=1e-9, abs=1e-290)
-                assert minimiser_delta(plan, noise, epsilon) <= older * (1 + 1e-9)
+                assert bound_minimiser_delta(plan, noise, epsilon) <= older * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(("loss", "dims"), LOSSES_AND_DIMS, ids=str)
@@ -465,7 +469,7 @@ def test_noise_is_never_longer_than_the_older(loss: Loss, dims: int, delta: floa
     for epsilon in (0.05, 1.0, 5.0):
         for factor in (1.05, 2.0, 10.0, 1000.0):
             plan = Problem(loss=loss, dims=dims, rows=1000)
-            plan = replace(plan, regularization=factor * min_regularization(plan, epsilon))
+            plan = replace(plan, regularization=factor * find_min_regularization(plan, epsilon))
             budget = Budget(epsilon, delta)
             assert calibrate_spherical_term(plan, budget) <= older_scale(plan, budget) * (1 + 1e-10)
             if delta:
@@ -477,14 +481,14 @@ def test_noise_is_never_longer_than_the_older(loss: Loss, dims: int, delta: floa
 def test_two_classes_need_an_eighth_less_noise_than_before_and_no_more_than_a_fixed_vector(epsilon: float) -> None:
     budget = Budget(epsilon, 1 / 60_000**2)
     plan = Problem(loss=Logistic(), dims=50, rows=60_000)
-    plan = replace(plan, regularization=ample_regularization(plan, epsilon))
+    plan = replace(plan, regularization=find_ample_regularization(plan, epsilon))
     noise = calibrate_objective_noise(plan, budget)
     fixed = 2 * noise_scale(budget, dimensions=50)
     assert noise.kind == "spherical"
     assert fixed <= noise.scale <= 1.003 * fixed
     assert 0.87 <= noise.scale / older_scale(plan, budget) <= 0.89
     wide = replace(plan, dims=5000)
-    sigma, plain = calibrate_objective_noise(wide, budget), 2 * gaussian_sigma(budget)
+    sigma, plain = calibrate_objective_noise(wide, budget), 2 * calibrate_unit_gaussian(budget)
     assert sigma.kind == "gaussian"
     assert plain <= sigma.scale <= 1.003 * plain
 
@@ -494,7 +498,7 @@ def test_two_classes_need_an_eighth_less_noise_than_before_and_no_more_than_a_fi
 def test_many_classes_need_a_twentieth_less_noise_than_before(epsilon: float, classes: int) -> None:
     budget = Budget(epsilon, 1 / 60_000**2)
     plan = Problem(loss=Multinomial(classes), dims=50, rows=60_000)
-    plan = replace(plan, regularization=ample_regularization(plan, epsilon))
+    plan = replace(plan, regularization=find_ample_regularization(plan, epsilon))
     noise = Mechanism("spherical", calibrate_spherical_term(plan, budget), plan.dimensions)
     assert 0.94 <= noise.scale / older_scale(plan, budget) <= 0.96
 
@@ -503,7 +507,7 @@ def test_many_classes_need_a_twentieth_less_noise_than_before(epsilon: float, cl
 @pytest.mark.parametrize("epsilon", [0.01, 1.0, 20.0])
 def test_an_ample_regularization_is_the_least_that_costs_pure_noise_nothing(loss: Loss, epsilon: float) -> None:
     plan = Problem(loss=loss, dims=4, rows=1000)
-    ample = ample_regularization(plan, epsilon)
+    ample = find_ample_regularization(plan, epsilon)
     shortest = 2 * loss.lipschitz / epsilon
     for factor in (1.0, 2.0, 1e6):
         scale = calibrate_spherical_term(replace(plan, regularization=factor * ample), Budget(epsilon))
@@ -517,12 +521,12 @@ def test_an_ample_regularization_is_the_least_that_costs_pure_noise_nothing(loss
 @given(st.sampled_from([1, 2, 3, 9, 80, 600]), st.sampled_from([0.01, 0.5, 2.0, 9.0, 60.0]), st.floats(0.01, 1.1))
 def test_a_look_by_doubles_is_close(dimensions: int, distance: float, part: float) -> None:
     epsilon = part * distance
-    with precision(spherical_bits(distance)):
-        exact = float(spherical_delta(arb(distance), arb(epsilon), dimensions))
+    with set_precision(choose_spherical_bits(distance)):
+        exact = float(compute_spherical_delta(arb(distance), arb(epsilon), dimensions))
     look = _approximate_delta("spherical", dimensions, distance, np.array([epsilon]))
     assert look == pytest.approx([exact], rel=1e-4, abs=1e-280)
-    with precision(256):
-        exact = float(gaussian_delta(arb(distance), arb(epsilon)))
+    with set_precision(256):
+        exact = float(compute_gaussian_delta(arb(distance), arb(epsilon)))
     gaussian = _approximate_delta("gaussian", dimensions, distance, np.array([epsilon]))
     assert gaussian == pytest.approx([exact], rel=1e-4, abs=1e-13)
 
@@ -566,9 +570,9 @@ def test_no_margin_makes_neighbours_that_spend_more_at_any_epsilon(kind: Kind, m
         for pull in ((0.0,), (-20.0 * strength,)):
             attack = Neighbours(plan, (1, np.ones(1)), other, pull=pull)
             for one in (attack, attack.swapped):
-                losses = one.losses_of_noise(mechanism, places[:, None])
+                losses = one.compute_losses_of_noise(mechanism, places[:, None])
                 for epsilon in (0.05, 0.5, 0.9, 1.0, 1.1, 2.0, 5.0):
                     true = float(masses @ -np.expm1(np.minimum(epsilon - losses, 0)))
-                    assert true <= minimiser_delta(plan, mechanism, epsilon) * (1 + 2e-3) + 1e-12
+                    assert true <= bound_minimiser_delta(plan, mechanism, epsilon) * (1 + 2e-3) + 1e-12
                     nearest = max(nearest, true / planned.delta if epsilon == planned.epsilon else 0.0)
     assert nearest > 0.98 or margin < 16 or strength < 1

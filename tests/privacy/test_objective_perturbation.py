@@ -24,25 +24,26 @@ from boltdp.privacy.events.objective_perturbation import (
     MAX_NOISE,
     MIN_STEP,
     ObjectivePerturbation,
+    bound_grid_error,
+    bound_minimiser_delta,
+    bound_volume_term,
     calibrate_gaussian_term,
     calibrate_objective_noise,
     calibrate_spherical_term,
     check_objective,
     check_solvable,
-    gradient_tolerance,
-    grid_error,
+    choose_gradient_tolerance,
+    find_min_regularization,
+    find_min_solvable_regularization,
     make_objective_perturbation,
-    min_regularization,
-    min_solvable_regularization,
-    minimiser_delta,
     split_budget,
-    volume_bound,
 )
-from boltdp.privacy.mechanisms import Mechanism, gaussian_sigma
-from boltdp.privacy.mechanisms import spherical_scale as noise_scale
-from boltdp.privacy.release import Randomness, draw_linear_terms
-from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import Problem, Recipe
+from boltdp.privacy.mechanisms import Mechanism, calibrate_unit_gaussian
+from boltdp.privacy.mechanisms import calibrate_unit_spherical as noise_scale
+from boltdp.privacy.release_with_noise import Randomness, draw_linear_terms
+from boltdp.privacy.sgd_recipe import Recipe
+from boltdp.privacy.step_schedules import make_constant_schedule
+from boltdp.privacy.training_problem import Problem
 from tests.example_losses import curved_losses
 
 Array = npt.NDArray[np.float64]
@@ -78,7 +79,7 @@ def test_spherical_noise_is_hardly_more_than_for_a_fixed_vector(epsilon: float, 
 @given(st.floats(0.05, 8.0), st.sampled_from([1e-3, 1e-6, 1e-12]))
 def test_gaussian_noise_is_hardly_more_than_for_a_fixed_vector(epsilon: float, delta: float) -> None:
     """A linear objective would need the plain calibration for distance 2: that much is a lower bound."""
-    plain = 2 * gaussian_sigma(Budget(epsilon, delta))
+    plain = 2 * calibrate_unit_gaussian(Budget(epsilon, delta))
     assert plain <= calibrate_gaussian_term(problem(rows=10**9), Budget(epsilon, delta)) <= 1.15 * plain
 
 
@@ -101,7 +102,7 @@ def test_a_penalty_too_weak_for_epsilon_is_refused_with_the_one_that_would_do() 
                 rows=1000,
                 batch_size=1,
                 passes=1,
-                schedule=constant(0.1),
+                schedule=make_constant_schedule(0.1),
                 regularization=0.01,
                 radius=3.0,
             ),
@@ -209,31 +210,33 @@ def test_the_noise_of_stopping_is_negligible(rows: int, loss: Loss, budget: Budg
     assert (event.training_noise, event.release_noise) == (event.linear, event.end)
     moved = event.linear.expected_norm / (rows * plan.regularization)
     assert event.end.expected_norm < 0.04 * moved
-    assert gradient_tolerance(plan, event.linear) < 1e-2
+    assert choose_gradient_tolerance(plan, event.linear) < 1e-2
 
 
 @given(st.floats(0.05, 20.0), st.sampled_from([0.0, 1e-3, 1e-9]), st.sampled_from(curved_losses(classes=4)))
 def test_what_the_minimiser_spends_is_what_its_noise_was_made_for(epsilon: float, delta: float, loss: Loss) -> None:
     plan, budget = problem(loss, penalty=0.5), Budget(epsilon, delta)
     noise = calibrate_objective_noise(plan, budget)
-    spent = minimiser_delta(plan, noise, epsilon)
+    spent = bound_minimiser_delta(plan, noise, epsilon)
     assert spent <= delta * (1 + 1e-9)
     if noise.kind == "gaussian" or noise.scale < 0.999 * calibrate_spherical_term(plan, Budget(epsilon)):
         assert spent >= 0.999 * delta
-    assert minimiser_delta(plan, replace(noise, scale=0.9 * noise.scale), epsilon) > delta
-    assert minimiser_delta(plan, noise, (1 - 1e-9) * volume_bound(plan)) == 1.0
+    assert bound_minimiser_delta(plan, replace(noise, scale=0.9 * noise.scale), epsilon) > delta
+    assert bound_minimiser_delta(plan, noise, (1 - 1e-9) * bound_volume_term(plan)) == 1.0
 
 
 @pytest.mark.parametrize("loss", curved_losses(classes=5))
 def test_the_least_regularization_has_the_volume_asked_for(loss: Loss) -> None:
-    least = min_regularization(problem(loss), 0.3)
-    assert volume_bound(problem(loss, penalty=least)) == pytest.approx(0.3)
-    assert min_regularization(problem(loss), 1e4) == 0.0
+    least = find_min_regularization(problem(loss), 0.3)
+    assert bound_volume_term(problem(loss, penalty=least)) == pytest.approx(0.3)
+    assert find_min_regularization(problem(loss), 1e4) == 0.0
 
 
 def test_without_noise_nothing_is_drawn() -> None:
-    assert grid_error(None) == 0.0
-    assert gradient_tolerance(problem(), None) < gradient_tolerance(problem(), Mechanism("spherical", 1.0, 6))
+    assert bound_grid_error(None) == 0.0
+    assert choose_gradient_tolerance(problem(), None) < choose_gradient_tolerance(
+        problem(), Mechanism("spherical", 1.0, 6)
+    )
 
 
 def test_what_the_end_spends_is_taken_from_the_noise_of_the_linear_term() -> None:
@@ -315,7 +318,7 @@ def test_terms_have_the_stated_noise(loss: Loss) -> None:
 @pytest.mark.parametrize("noise", [None, Mechanism("gaussian", 50.0, 9), Mechanism("spherical", 1e12, 9)])
 def test_smallest_regularization_needs_no_step_that_is_too_short(loss: Loss, noise: Mechanism | None) -> None:
     problem = Problem(loss=loss, dims=9, rows=10)
-    least = min_solvable_regularization(problem, noise)
+    least = find_min_solvable_regularization(problem, noise)
     for factor in (1.0, 3.0, 1e9, 1e18):
         chosen = factor * least
         steepest = loss.lipschitz + (0.0 if noise is None else MAX_NOISE * noise.expected_norm / 10)

@@ -16,14 +16,14 @@ from boltdp.privacy.events.event import BudgetedEvent, Composition, Event
 from boltdp.privacy.events.noisy_counts import make_noisy_counts
 from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.privacy.events.objective_perturbation import (
-    ample_regularization,
+    bound_volume_term,
     calibrate_gaussian_term,
     calibrate_objective_noise,
     calibrate_spherical_term,
     check_volume_term,
+    find_ample_regularization,
+    find_min_regularization,
     make_objective_perturbation,
-    min_regularization,
-    volume_bound,
 )
 from boltdp.privacy.events.selection import PortionSelection, TrialSelection, split_trial_budget
 from boltdp.privacy.training_problem import MAX_PERSON_ROWS, Problem
@@ -164,13 +164,13 @@ def test_g_rows_cost_about_g_times_the_noise_of_one(loss: Logistic | Multinomial
 
 def test_volumes_and_lambda_follow_the_number_of_rows() -> None:
     person = replace(PROBLEM, person_rows=4)
-    assert volume_bound(person) == pytest.approx(4 * volume_bound(PROBLEM))
-    assert min_regularization(person, volume_bound(person)) == pytest.approx(PROBLEM.regularization)
-    assert ample_regularization(person, 0.5) == pytest.approx(4 * ample_regularization(PROBLEM, 0.5))
-    check_volume_term(PROBLEM, 1.5 * volume_bound(PROBLEM))
+    assert bound_volume_term(person) == pytest.approx(4 * bound_volume_term(PROBLEM))
+    assert find_min_regularization(person, bound_volume_term(person)) == pytest.approx(PROBLEM.regularization)
+    assert find_ample_regularization(person, 0.5) == pytest.approx(4 * find_ample_regularization(PROBLEM, 0.5))
+    check_volume_term(PROBLEM, 1.5 * bound_volume_term(PROBLEM))
     with pytest.raises(ParameterError, match="regularization must be above"):
-        check_volume_term(person, 1.5 * volume_bound(PROBLEM))
+        check_volume_term(person, 1.5 * bound_volume_term(PROBLEM))
     # Ample is the least with which pure noise is as short as it can be.
     for share, shortest in ((1.0, True), (0.9, False)):
-        lean = replace(person, regularization=share * ample_regularization(person, 0.5))
+        lean = replace(person, regularization=share * find_ample_regularization(person, 0.5))
         assert (calibrate_spherical_term(lean, Budget(0.5)) <= 16.0 * (1 + 1e-12)) == shortest

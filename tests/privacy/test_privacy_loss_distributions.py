@@ -18,15 +18,15 @@ from boltdp.privacy.accounting.privacy_loss_distributions import (
     MIN_DEVIATION,
     RUNGS_PER_DOUBLING,
     Profile,
-    _fast_length,
+    _find_fast_length,
     _normal_cdf,
-    delta_of_updates,
+    bound_delta_of_updates,
     find_smallest_deviation,
-    fixed_size_profile,
-    poisson_profile,
+    make_fixed_size_profile,
+    make_poisson_profile,
 )
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.mechanisms import gaussian_sigma
+from boltdp.privacy.mechanisms import calibrate_unit_gaussian
 
 CASES = [(1.0, 1e-6, 0.01, 1000), (4.0, 1e-5, 0.01, 10_000), (0.05, 1e-9, 1e-3, 1000), (2.0, 1e-6, 0.5, 10)]
 
@@ -46,14 +46,16 @@ def library(deviation: float, rate: float, updates: int, epsilon: float, *, rela
 @pytest.mark.parametrize(("epsilon", "delta", "rate", "updates"), CASES)
 def test_poisson_samples_agree_with_dp_accounting(epsilon: float, delta: float, rate: float, updates: int) -> None:
     budget = Budget(epsilon, delta)
-    deviation = find_smallest_deviation(lambda one: poisson_profile(one, rate=rate), updates=updates, budget=budget)
-    ours = delta_of_updates(poisson_profile(deviation, rate=rate), updates=updates, budget=budget)
+    deviation = find_smallest_deviation(
+        lambda one: make_poisson_profile(one, rate=rate), updates=updates, budget=budget
+    )
+    ours = bound_delta_of_updates(make_poisson_profile(deviation, rate=rate), updates=updates, budget=budget)
     below = library(deviation, rate, updates, epsilon, relation="REPLACE_ONE", upper=False)
     above = library(deviation, rate, updates, epsilon, relation="REPLACE_ONE", upper=True)
     assert below <= ours <= delta
     assert ours <= 1.1 * above
     rung = deviation / 2.0 ** (1 / RUNGS_PER_DOUBLING)
-    assert delta_of_updates(poisson_profile(rung, rate=rate), updates=updates, budget=budget) > delta
+    assert bound_delta_of_updates(make_poisson_profile(rung, rate=rate), updates=updates, budget=budget) > delta
 
 
 @pytest.mark.parametrize(("epsilon", "delta", "rate", "updates"), CASES)
@@ -62,17 +64,19 @@ def test_samples_of_fixed_size_cost_at_least_what_removing_a_row_costs(
 ) -> None:
     """A row whose replacement equals another row: that is the pair of dp-accounting's add-or-remove."""
     budget = Budget(epsilon, delta)
-    deviation = find_smallest_deviation(lambda one: fixed_size_profile(one, rate=rate), updates=updates, budget=budget)
-    ours = delta_of_updates(fixed_size_profile(deviation, rate=rate), updates=updates, budget=budget)
+    deviation = find_smallest_deviation(
+        lambda one: make_fixed_size_profile(one, rate=rate), updates=updates, budget=budget
+    )
+    ours = bound_delta_of_updates(make_fixed_size_profile(deviation, rate=rate), updates=updates, budget=budget)
     assert library(deviation, rate, updates, epsilon, relation="ADD_OR_REMOVE_ONE", upper=False) <= ours <= delta
 
 
 @pytest.mark.parametrize(("epsilon", "delta", "updates"), [(1.0, 1e-6, 1), (0.01, 4e-12, 100_000), (4.0, 1e-14, 50)])
 def test_without_sampling_it_is_the_analytic_gaussian(epsilon: float, delta: float, updates: int) -> None:
     budget = Budget(epsilon, delta)
-    exact = math.sqrt(updates) * gaussian_sigma(budget)
-    poisson = find_smallest_deviation(lambda one: poisson_profile(one, rate=1.0), updates=updates, budget=budget)
-    fixed = find_smallest_deviation(lambda one: fixed_size_profile(one, rate=1.0), updates=updates, budget=budget)
+    exact = math.sqrt(updates) * calibrate_unit_gaussian(budget)
+    poisson = find_smallest_deviation(lambda one: make_poisson_profile(one, rate=1.0), updates=updates, budget=budget)
+    fixed = find_smallest_deviation(lambda one: make_fixed_size_profile(one, rate=1.0), updates=updates, budget=budget)
     assert 1.0 <= poisson / (2 * exact) < 1.005
     assert 1.0 <= fixed / exact < 1.005
 
@@ -101,7 +105,7 @@ def test_no_pair_of_gradients_is_worse_than_two_opposite_ones(
     first = middle + rate * density(length, 0.0)
     second = middle + rate * density(other * math.cos(angle), other * math.sin(angle))
     reached = float(np.maximum(first - math.exp(epsilon) * second, 0.0).sum())
-    assert reached <= float(poisson_profile(deviation, rate=rate)(np.array([epsilon]))[0]) + 1e-6
+    assert reached <= float(make_poisson_profile(deviation, rate=rate)(np.array([epsilon]))[0]) + 1e-6
 
 
 @settings(max_examples=60, deadline=None)
@@ -117,21 +121,21 @@ def test_no_three_gradients_are_worse_than_the_bound_for_fixed_sizes(
 
     first, second = ((1 - rate) * density(kept) + rate * density(one) for one in (ours, theirs))
     reached = float(np.maximum(first - math.exp(epsilon) * second, 0.0).sum())
-    assert reached <= float(fixed_size_profile(0.5, rate=rate)(np.array([epsilon]))[0]) + 1e-6
+    assert reached <= float(make_fixed_size_profile(0.5, rate=rate)(np.array([epsilon]))[0]) + 1e-6
 
 
 @pytest.mark.parametrize("deviation", [0.05, MIN_DEVIATION, 0.6, 1.0])
 def test_far_too_little_noise_is_refused_without_effort(deviation: float) -> None:
     budget = Budget(0.1, 1e-9)
-    assert delta_of_updates(poisson_profile(deviation, rate=0.1), updates=1000, budget=budget) == 1.0
+    assert bound_delta_of_updates(make_poisson_profile(deviation, rate=0.1), updates=1000, budget=budget) == 1.0
 
 
 def test_far_too_much_noise_is_accepted_by_a_bound() -> None:
     budget = Budget(1.0, 1e-6)
-    assert delta_of_updates(poisson_profile(1000.0, rate=0.1), updates=10, budget=budget) < 1e-9
+    assert bound_delta_of_updates(make_poisson_profile(1000.0, rate=0.1), updates=10, budget=budget) < 1e-9
 
 
-@pytest.mark.parametrize("profile", [poisson_profile, fixed_size_profile])
+@pytest.mark.parametrize("profile", [make_poisson_profile, make_fixed_size_profile])
 @pytest.mark.parametrize("epsilon", [20.0, 100.0])
 def test_large_budgets_take_little_noise(profile: Callable[..., Profile], epsilon: float) -> None:
     deviation = find_smallest_deviation(lambda one: profile(one, rate=0.5), updates=1, budget=Budget(epsilon, 0.01))
@@ -140,14 +144,14 @@ def test_large_budgets_take_little_noise(profile: Callable[..., Profile], epsilo
 
 def test_budgets_that_promise_nothing_are_refused() -> None:
     with pytest.raises(ParameterError, match="epsilon must be <= 100 where rows are sampled, got 101"):
-        find_smallest_deviation(lambda one: poisson_profile(one, rate=0.5), updates=1, budget=Budget(101.0, 0.01))
+        find_smallest_deviation(lambda one: make_poisson_profile(one, rate=0.5), updates=1, budget=Budget(101.0, 0.01))
 
 
 @given(st.floats(0.1, 10.0), st.floats(0.001, 1.0))
 def test_profiles_are_what_a_pair_of_distributions_can_have(deviation: float, rate: float) -> None:
     """Convex and falling as functions of e^epsilon: what the discretisation needs."""
     ratios = np.linspace(1.0, 20.0, 400)
-    for profile in (poisson_profile(deviation, rate=rate), fixed_size_profile(deviation, rate=rate)):
+    for profile in (make_poisson_profile(deviation, rate=rate), make_fixed_size_profile(deviation, rate=rate)):
         deltas = profile(np.log(ratios))
         slopes = np.diff(deltas)
         assert (slopes <= 1e-14).all()
@@ -155,13 +159,13 @@ def test_profiles_are_what_a_pair_of_distributions_can_have(deviation: float, ra
 
 
 def test_next_to_no_noise_promises_nothing_and_is_told_at_once() -> None:
-    profile = poisson_profile(1e-3, rate=0.01)
+    profile = make_poisson_profile(1e-3, rate=0.01)
     assert profile(np.array([0.0, 1.0])).tolist() == [1.0, 1.0]
-    assert delta_of_updates(profile, updates=100, budget=Budget(4.0, 1e-5)) == 1.0
+    assert bound_delta_of_updates(profile, updates=100, budget=Budget(4.0, 1e-5)) == 1.0
 
 
 def test_noise_beyond_all_use_spends_next_to_nothing() -> None:
-    for profile in (poisson_profile(1e308, rate=0.01), fixed_size_profile(1e308, rate=0.01)):
+    for profile in (make_poisson_profile(1e308, rate=0.01), make_fixed_size_profile(1e308, rate=0.01)):
         assert np.isfinite(profile(np.array([0.0, 1.0, 100.0]))).all()
         assert profile(np.array([0.0]))[0] < 1e-9
 
@@ -172,4 +176,4 @@ def test_the_normal_distribution_function_is_precise_in_its_tail() -> None:
 
 
 def test_fast_lengths_have_small_prime_factors() -> None:
-    assert [_fast_length(least) for least in (7, 65_537, 10**6)] == [8, 65_610, 1_000_000]
+    assert [_find_fast_length(least) for least in (7, 65_537, 10**6)] == [8, 65_610, 1_000_000]

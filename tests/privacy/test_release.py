@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from boltdp.errors import ParameterError
-from boltdp.losses import HuberSVM, Logistic, Loss, Multinomial, contrast_basis
+from boltdp.losses import HuberSVM, Logistic, Loss, Multinomial, make_contrast_basis
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import OVERSPENT, Certificate, CertificateError, certify, verify
@@ -20,16 +20,16 @@ from boltdp.privacy.events.event import NOISELESS, SEEDED, Analysis, BudgetedEve
 from boltdp.privacy.events.noisy_sgd import NoisyUpdates, calibrate_scs13
 from boltdp.privacy.events.objective_perturbation import (
     ObjectivePerturbation,
+    bound_stopping_sensitivity,
     calibrate_gaussian_term,
     calibrate_objective_noise,
     make_objective_perturbation,
     split_budget,
-    stopping_sensitivity,
 )
 from boltdp.privacy.events.output_perturbation import PUBLISHED, OutputPerturbation, make_output_perturbation
-from boltdp.privacy.events.sgd_sensitivity import published_sensitivity, sensitivity
-from boltdp.privacy.mechanisms import Kind, Mechanism, calibrate, gaussian_sigma, spherical_scale
-from boltdp.privacy.release import (
+from boltdp.privacy.events.sgd_sensitivity import compute_published_sensitivity, compute_sgd_sensitivity
+from boltdp.privacy.mechanisms import Kind, Mechanism, calibrate, calibrate_unit_gaussian, calibrate_unit_spherical
+from boltdp.privacy.release_with_noise import (
     Randomness,
     draw_index,
     draw_sample_key,
@@ -37,17 +37,18 @@ from boltdp.privacy.release import (
     is_on_release_grid,
     release_weights,
 )
-from boltdp.privacy.step_schedules import constant, strongly_convex
-from boltdp.privacy.training_problem import Problem, Recipe
+from boltdp.privacy.sgd_recipe import Recipe
+from boltdp.privacy.step_schedules import make_constant_schedule, make_strongly_convex_schedule
+from boltdp.privacy.training_problem import Problem
 from tests.example_losses import every_loss
 
 LOSSES = every_loss(classes=4)
 
 
 def recipe(loss: Loss, *, regularization: float = 0.0, radius: float = math.inf) -> Recipe:
-    schedule = constant(0.05)
+    schedule = make_constant_schedule(0.05)
     if regularization:
-        schedule = strongly_convex(beta=loss.smoothness + regularization, gamma=regularization)
+        schedule = make_strongly_convex_schedule(beta=loss.smoothness + regularization, gamma=regularization)
     return Recipe(
         loss=loss,
         dims=6,
@@ -123,23 +124,23 @@ def test_all_reasons_are_told() -> None:
 def test_what_stands_in_the_certificate_is_what_was_planned() -> None:
     plan = recipe(Logistic())
     certificate = certified(plan, Budget(0.7))
-    noise = calibrate(sensitivity(plan).total, dimensions=6, budget=Budget(0.7))
+    noise = calibrate(compute_sgd_sensitivity(plan).total, dimensions=6, budget=Budget(0.7))
     assert certificate.problem == plan
     assert certificate.release_noise == noise
     assert certificate.training_noise is None
-    assert certificate.training.sensitivity == sensitivity(plan)
+    assert certificate.training.sensitivity == compute_sgd_sensitivity(plan)
     assert certificate.adjacency is Adjacency.REPLACE_ONE
     assert "the number of rows is public" in certificate.adjacency.meaning
     assert (certificate.rows, certificate.model_count, certificate.parts) == (1000, 1, ())
     assert (certificate.moments, certificate.selection) == (None, None)
     derived = certificate.to_dict()["spent"]["derived"]
     assert derived == {
-        "sensitivity": sensitivity(plan).total,
+        "sensitivity": compute_sgd_sensitivity(plan).total,
         "derivation": "closed form",
-        "noise_multiplier": noise.scale / sensitivity(plan).total,
+        "noise_multiplier": noise.scale / compute_sgd_sensitivity(plan).total,
     }
     paper = certified(plan, Budget(0.7), analysis="paper")
-    assert paper.training.sensitivity == published_sensitivity(plan)
+    assert paper.training.sensitivity == compute_published_sensitivity(plan)
 
 
 def test_a_published_sensitivity_is_no_promise_and_is_judged_by_the_proved_one() -> None:
@@ -160,7 +161,7 @@ def test_an_analysis_that_is_none_is_refused() -> None:
 
 
 def test_steps_that_the_proof_does_not_cover_are_refused() -> None:
-    plan = replace(recipe(Logistic()), schedule=constant(9.0))
+    plan = replace(recipe(Logistic()), schedule=make_constant_schedule(9.0))
     noise = Mechanism("spherical", 100.0, 6)
     with pytest.raises(ParameterError, match="the step size must be at most 2/beta = 8, got 9"):
         make_output_perturbation(plan, Budget(1.0))
@@ -298,12 +299,12 @@ def test_who_claims_less_than_was_kept_says_nothing_wrong(key: str, value: float
 def enough(budget: Budget) -> dict[str, Mechanism]:
     """All noises that keep the budget, not only the shortest."""
     plan = recipe(Logistic())
-    reach = sensitivity(plan).total
+    reach = compute_sgd_sensitivity(plan).total
     return {
         "spherical": Mechanism(
-            "spherical", reach * spherical_scale(budget, dimensions=plan.dimensions), plan.dimensions
+            "spherical", reach * calibrate_unit_spherical(budget, dimensions=plan.dimensions), plan.dimensions
         ),
-        "gaussian": Mechanism("gaussian", reach * gaussian_sigma(budget), plan.dimensions),
+        "gaussian": Mechanism("gaussian", reach * calibrate_unit_gaussian(budget), plan.dimensions),
         "pure": Mechanism("spherical", reach / budget.epsilon, plan.dimensions),
     }
 
@@ -355,7 +356,7 @@ def test_noise_before_training_that_is_enough_is_accepted_and_half_of_it_is_not(
         noise = Mechanism("gaussian", calibrate_gaussian_term(plan, for_noise), plan.dimensions)
     for factor, valid in ((1.0, True), (2.0, True), (0.5, False)):
         stated = replace(noise, scale=factor * noise.scale)
-        distance = stopping_sensitivity(plan, stated)
+        distance = bound_stopping_sensitivity(plan, stated)
         end = calibrate(distance.total, dimensions=plan.dimensions, budget=for_stopping)
         earlier = certify(ObjectivePerturbation(plan, stated, end), budget)
         assert earlier.private is valid
@@ -384,7 +385,7 @@ def test_noise_whose_scale_is_no_length_is_caught(scale: Any, kind: Kind, budget
 @pytest.mark.parametrize("budget", [Budget(1.0), Budget(1.0, 1e-6)])
 def test_noise_whose_scale_is_no_length_is_not_read(scale: Any, kind: Kind, budget: Budget) -> None:
     record = certified(recipe(Logistic()), budget).to_dict()
-    spent, reach = record["spent"], sensitivity(recipe(Logistic())).total
+    spent, reach = record["spent"], compute_sgd_sensitivity(recipe(Logistic())).total
     spent["noise"].update(kind=kind, scale=scale)
     # As whoever makes it up would write it: so that what is derived follows from it.
     spent["derived"]["noise_multiplier"] = scale / reach if type(scale) is float else scale
@@ -477,7 +478,7 @@ def test_multinomial_weights_that_do_not_sum_to_zero_were_not_released() -> None
 
 def test_contrasts_are_an_orthonormal_basis_of_the_zero_sums() -> None:
     for classes in (2, 3, 10):
-        basis = contrast_basis(classes)
+        basis = make_contrast_basis(classes)
         assert np.allclose(basis @ basis.T, np.eye(classes - 1), atol=1e-15)
         assert np.allclose(basis.sum(axis=1), 0, atol=1e-15)
 

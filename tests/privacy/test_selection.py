@@ -27,13 +27,13 @@ from boltdp.privacy.events.selection import (
     Selection,
     TrialSelection,
     check_mean_trials,
-    portion_bounds,
+    find_portion_bounds,
     split_trial_budget,
 )
-from boltdp.privacy.exact_sampling import seeded_bytes
-from boltdp.privacy.release import choose_by_errors, draw_trial_count, release_count
-from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import Recipe
+from boltdp.privacy.exact_sampling import make_seeded_bytes
+from boltdp.privacy.release_with_noise import choose_by_errors, draw_trial_count, release_count
+from boltdp.privacy.sgd_recipe import Recipe
+from boltdp.privacy.step_schedules import make_constant_schedule
 
 
 def proven_epsilon(hits: int, others: int, runs: int) -> float:
@@ -46,21 +46,21 @@ def proven_epsilon(hits: int, others: int, runs: int) -> float:
 
 def test_choices_have_the_probabilities_of_the_exponential_mechanism() -> None:
     errors, epsilon, draws = [3, 0, 1, 8], 1.0, 4000
-    bits = seeded_bytes(1)
+    bits = make_seeded_bytes(1)
     seen = Counter(choose_by_errors(errors, epsilon=epsilon, random_bytes=bits) for _ in range(draws))
     weights = np.exp(-epsilon * np.array(errors) / 2)
     assert chisquare([seen[i] for i in range(4)], draws * weights / weights.sum()).pvalue > 1e-3
 
 
 def test_counts_far_beyond_the_range_of_floats_still_choose() -> None:
-    assert choose_by_errors([10**9, 10**9 - 10**4, 10**9], epsilon=1.0, random_bytes=seeded_bytes(1)) == 1
+    assert choose_by_errors([10**9, 10**9 - 10**4, 10**9], epsilon=1.0, random_bytes=make_seeded_bytes(1)) == 1
 
 
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=6), st.integers(0, 10**6), st.integers(0, 99))
 def test_the_choice_depends_on_differences_only(errors: list[int], shift: int, seed: int) -> None:
     moved = [count + shift for count in errors]
     first, second = (
-        choose_by_errors(counts, epsilon=0.7, random_bytes=seeded_bytes(seed)) for counts in (errors, moved)
+        choose_by_errors(counts, epsilon=0.7, random_bytes=make_seeded_bytes(seed)) for counts in (errors, moved)
     )
     assert first == second
 
@@ -75,7 +75,7 @@ def test_a_choice_reads_more_bits_until_it_is_certain() -> None:
 
 def test_the_exponential_mechanism_withstands_an_attack_and_a_doubled_one_does_not() -> None:
     """The worst case of section 1.1: one count goes up and all others down."""
-    claimed, bits, runs = 2.0, seeded_bytes(2), 1200
+    claimed, bits, runs = 2.0, make_seeded_bytes(2), 1200
     counts = [0, *[1] * 11], [1, *[0] * 11]
 
     def proven(epsilon: float) -> float:
@@ -90,7 +90,7 @@ def test_the_exponential_mechanism_withstands_an_attack_and_a_doubled_one_does_n
 
 
 def test_the_number_of_trials_is_geometric() -> None:
-    draws, bits = 4000, seeded_bytes(3)
+    draws, bits = 4000, make_seeded_bytes(3)
     seen = Counter(min(draw_trial_count(8.0, bits), 20) for _ in range(draws))
     probabilities = (1 / 8) * (7 / 8) ** np.arange(19)
     expected = draws * np.append(probabilities, 1 - probabilities.sum())
@@ -107,7 +107,7 @@ def test_a_number_of_trials_reads_more_bits_until_it_is_certain() -> None:
 
 def test_the_best_of_random_trials_withstands_an_attack_and_one_of_doubled_trials_does_not() -> None:
     """Near the worst case of section 2.1: a middling outcome becomes likelier, a better one less likely."""
-    claimed, bits, runs = 2.0, seeded_bytes(4), 20_000
+    claimed, bits, runs = 2.0, make_seeded_bytes(4), 20_000
     counts = np.array([draw_trial_count(20.0, bits) for _ in range(runs)])
     draw = np.random.default_rng(4)
 
@@ -138,7 +138,7 @@ def test_a_fixed_number_of_trials_would_cost_more() -> None:
 
 
 def test_scores_have_laplace_noise() -> None:
-    bits = seeded_bytes(6)
+    bits = make_seeded_bytes(6)
     noise = np.array([release_count(50, epsilon=0.5, random_bytes=bits) - 50 for _ in range(2000)])
     assert np.abs(noise).mean() == pytest.approx(2.0, rel=0.1)
     assert np.median(noise) == pytest.approx(0.0, abs=0.2)
@@ -157,7 +157,7 @@ def test_trials_never_spend_more_than_the_whole(epsilon: float, delta: float, me
 @given(st.integers(1, 20), st.integers(0, 500))
 def test_portions_are_disjoint_and_cover_all_rows(candidates: int, extra: int) -> None:
     rows = 2 * (candidates + 1) + extra
-    bounds = [portion_bounds(i, rows=rows, candidates=candidates) for i in range(candidates + 1)]
+    bounds = [find_portion_bounds(i, rows=rows, candidates=candidates) for i in range(candidates + 1)]
     assert bounds[0][0] == 0
     assert bounds[-1][1] == rows
     assert all(one[1] == next_one[0] for one, next_one in pairwise(bounds))
@@ -167,7 +167,7 @@ def test_portions_are_disjoint_and_cover_all_rows(candidates: int, extra: int) -
 
 
 def recipe(rows: int = 1000, *, step: float = 0.1) -> Recipe:
-    return Recipe(loss=Logistic(), dims=60, rows=rows, batch_size=10, passes=2, schedule=constant(step))
+    return Recipe(loss=Logistic(), dims=60, rows=rows, batch_size=10, passes=2, schedule=make_constant_schedule(step))
 
 
 #: What the candidates differ in.
@@ -351,7 +351,7 @@ def test_a_choice_must_say_how_it_was_made() -> None:
         (lambda: replace(portions(), rows=7), "at least 2 rows for each of 3 candidates"),
         (lambda: replace(portions(), chosen=True), "chosen must be a whole number, got True"),
         (lambda: replace(portions(), epsilon=-1.0), "epsilon must be a finite number > 0"),
-        (lambda: portion_bounds(0, rows=9, candidates=4), "at least 2 rows for each of 4 candidates"),
+        (lambda: find_portion_bounds(0, rows=9, candidates=4), "at least 2 rows for each of 4 candidates"),
         (lambda: replace(trials(), mean=1.0), r"must be above 1 and at most 1000000, got 1\.0"),
         (lambda: replace(trials(), mean=math.nan), "must be above 1 and at most 1000000, got nan"),
         (lambda: replace(trials(), score_epsilon=0.0), "epsilon must be a finite number > 0"),
@@ -361,9 +361,9 @@ def test_a_choice_must_say_how_it_was_made() -> None:
         (lambda: replace(public(), compared=0), "compared must be >= 1, got 0"),
         (lambda: replace(public(), compared=True), "compared must be a whole number, got True"),
         (lambda: replace(public(), compared=1), "chosen must be from 0 to 0, got 1"),
-        (lambda: choose_by_errors([], epsilon=1.0, random_bytes=seeded_bytes(0)), "at least one count"),
+        (lambda: choose_by_errors([], epsilon=1.0, random_bytes=make_seeded_bytes(0)), "at least one count"),
         (
-            lambda: choose_by_errors([1], epsilon=0.0, random_bytes=seeded_bytes(0)),
+            lambda: choose_by_errors([1], epsilon=0.0, random_bytes=make_seeded_bytes(0)),
             "epsilon must be a finite number > 0",
         ),
     ],

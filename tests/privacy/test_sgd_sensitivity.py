@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from boltdp.errors import ParameterError
 from boltdp.losses import HuberSVM, Logistic, Loss, Multinomial
 from boltdp.privacy.events import sgd_sensitivity as core
+from boltdp.privacy.sgd_recipe import Averaging, Permutation, Recipe
 from boltdp.privacy.step_schedules import (
     Schedule,
-    constant,
-    decreasing,
-    square_root,
-    strongly_convex,
-    strongly_convex_constant,
+    make_constant_schedule,
+    make_decreasing_schedule,
+    make_square_root_schedule,
+    make_strongly_convex_constant_schedule,
+    make_strongly_convex_schedule,
 )
-from boltdp.privacy.training_problem import Averaging, Permutation, Recipe
 from tests.example_losses import every_loss
 
 MNIST = 60_000
@@ -57,26 +57,26 @@ def recipe(
 
 
 def harmonic(regularization: float, loss: Loss) -> Schedule:
-    return strongly_convex(beta=loss.smoothness + regularization, gamma=regularization)
+    return make_strongly_convex_schedule(beta=loss.smoothness + regularization, gamma=regularization)
 
 
 VECTORS = [
-    (recipe(constant(MNIST**-0.5)), 0.001632993),
-    (recipe(constant(MNIST**-0.5), batch_size=1, passes=20), 0.163299316),
-    (recipe(decreasing(beta=0.25, rows=MNIST)), 0.001982644),
-    (recipe(square_root(beta=0.25, rows=MNIST)), 0.010365637),
+    (recipe(make_constant_schedule(MNIST**-0.5)), 0.001632993),
+    (recipe(make_constant_schedule(MNIST**-0.5), batch_size=1, passes=20), 0.163299316),
+    (recipe(make_decreasing_schedule(beta=0.25, rows=MNIST)), 0.001982644),
+    (recipe(make_square_root_schedule(beta=0.25, rows=MNIST)), 0.010365637),
     (recipe(harmonic(1e-4, Logistic()), regularization=1e-4), 0.318491920),
     (recipe(harmonic(1e-4, Logistic()), regularization=1e-4, batch_size=1), 0.333333333),
     (recipe(harmonic(1e-2, Logistic()), regularization=1e-2), 0.003333333),
-    (recipe(constant(0.1), regularization=1e-2), 0.005722536),
-    (recipe(constant(0.05), loss=Multinomial(10)), 0.028284271),
+    (recipe(make_constant_schedule(0.1), regularization=1e-2), 0.005722536),
+    (recipe(make_constant_schedule(0.05), loss=Multinomial(10)), 0.028284271),
     (recipe(harmonic(1e-3, HuberSVM(0.1)), regularization=1e-3, loss=HuberSVM(0.1), rows=72_876), 0.025221345),
 ]
 
 
 @pytest.mark.parametrize(("run", "expected"), VECTORS)
 def test_matches_the_vectors_of_the_specification(run: Recipe, expected: float) -> None:
-    assert core.sensitivity(run).bound == pytest.approx(expected, rel=1e-6)
+    assert core.compute_sgd_sensitivity(run).bound == pytest.approx(expected, rel=1e-6)
 
 
 PARTITIONED = [
@@ -87,14 +87,17 @@ PARTITIONED = [
     (replace(VECTORS[6][0], partitions=8), 0.003333333),
     (replace(VECTORS[5][0], partitions=2), 0.333333333),
     # Unequal ones: the share of the largest, and the smallest batch of it.
-    (recipe(constant(0.1), rows=10_001, batch_size=1, passes=3, partitions=4), 2501 / 10_001 * 2 * 3 * 0.1),
-    (recipe(constant(0.1), rows=53, batch_size=7, passes=3, partitions=4), 13 / 53 * 2 * 3 * 0.1 / 6),
+    (
+        recipe(make_constant_schedule(0.1), rows=10_001, batch_size=1, passes=3, partitions=4),
+        2501 / 10_001 * 2 * 3 * 0.1,
+    ),
+    (recipe(make_constant_schedule(0.1), rows=53, batch_size=7, passes=3, partitions=4), 13 / 53 * 2 * 3 * 0.1 / 6),
 ]
 
 
 @pytest.mark.parametrize(("run", "expected"), PARTITIONED)
 def test_partitions_have_the_bounds_that_can_be_worked_out_by_hand(run: Recipe, expected: float) -> None:
-    assert core.sensitivity(run).bound == pytest.approx(expected, rel=1e-6)
+    assert core.compute_sgd_sensitivity(run).bound == pytest.approx(expected, rel=1e-6)
 
 
 @st.composite
@@ -105,13 +108,13 @@ def recipes(draw: st.DrawFn) -> Recipe:
     regularization = draw(st.sampled_from([0.0, 0.01, 0.5, 20.0]))
     beta = loss.smoothness + regularization
     schedules = [
-        constant(draw(st.floats(0.01, 2.0)) / beta),
-        decreasing(beta=beta, rows=rows, exponent=draw(st.sampled_from([0.0, 0.5, 0.9]))),
-        square_root(beta=beta, rows=rows, exponent=draw(st.sampled_from([0.0, 0.5, 0.9]))),
-        strongly_convex_constant(draw(st.floats(0.01, 1.0)) / beta * (1 - 1e-15), beta=beta),
+        make_constant_schedule(draw(st.floats(0.01, 2.0)) / beta),
+        make_decreasing_schedule(beta=beta, rows=rows, exponent=draw(st.sampled_from([0.0, 0.5, 0.9]))),
+        make_square_root_schedule(beta=beta, rows=rows, exponent=draw(st.sampled_from([0.0, 0.5, 0.9]))),
+        make_strongly_convex_constant_schedule(draw(st.floats(0.01, 1.0)) / beta * (1 - 1e-15), beta=beta),
     ]
     if regularization:
-        schedules.append(strongly_convex(beta=beta, gamma=regularization))
+        schedules.append(make_strongly_convex_schedule(beta=beta, gamma=regularization))
     return Recipe(
         loss=loss,
         dims=draw(st.integers(1, 5)),
@@ -153,7 +156,7 @@ def naive_sensitivity(run: Recipe) -> float:
 @given(recipes())
 def test_agrees_with_following_the_distance_forward(run: Recipe) -> None:
     expected = min(naive_sensitivity(run), 2 * core.bound_iterate_norm(run))
-    assert core.sensitivity(run).bound == pytest.approx(expected, rel=1e-9)
+    assert core.compute_sgd_sensitivity(run).bound == pytest.approx(expected, rel=1e-9)
 
 
 @given(recipes(), st.integers(1, 30))
@@ -166,8 +169,8 @@ def test_partitions_agree_with_following_the_distance_forward_in_each(run: Recip
         own = replace(run, rows=stop - start, partitions=1)
         alone = min(naive_sensitivity(own), 2 * core.bound_iterate_norm(own))
         expected = max(expected, (stop - start) / run.rows * alone)
-    assert core.sensitivity(run).bound == pytest.approx(expected, rel=1e-9)
-    assert core.sensitivity(run).bound >= expected * (1 - 1e-12)
+    assert core.compute_sgd_sensitivity(run).bound == pytest.approx(expected, rel=1e-9)
+    assert core.compute_sgd_sensitivity(run).bound >= expected * (1 - 1e-12)
 
 
 @given(recipes())
@@ -179,7 +182,7 @@ def test_closed_forms_equal_the_recursion(run: Recipe) -> None:
 
 
 def test_closed_forms_cover_the_algorithms_of_the_paper() -> None:
-    derivations = [core.sensitivity(run).derivation for run, _ in VECTORS]
+    derivations = [core.compute_sgd_sensitivity(run).derivation for run, _ in VECTORS]
     assert derivations == ["closed form"] * 4 + ["recursion"] + ["closed form"] * 4 + ["recursion"]
 
 
@@ -210,39 +213,40 @@ def test_chunks_of_the_loop_are_invisible(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_very_long_runs_use_the_first_steps_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     run = recipe(harmonic(1e-4, Logistic()), regularization=1e-4, passes=2)
-    exact = core.sensitivity(run)
+    exact = core.compute_sgd_sensitivity(run)
     monkeypatch.setattr(core, "MAX_RECURSION", 100)
-    bounded = core.sensitivity.__wrapped__(run)  # what was found before is remembered
+    bounded = core.compute_sgd_sensitivity.__wrapped__(run)  # what was found before is remembered
     assert (exact.derivation, bounded.derivation) == ("recursion", "first steps")
     assert bounded.bound >= exact.bound
 
 
 def test_averaging_all_iterates_needs_less_noise() -> None:
     last, tail, every = (
-        core.sensitivity(recipe(constant(0.01), averaging=averaging)).bound for averaging in ("last", "tail", "all")
+        core.compute_sgd_sensitivity(recipe(make_constant_schedule(0.01), averaging=averaging)).bound
+        for averaging in ("last", "tail", "all")
     )
     assert every < tail <= last * (1 + 1e-12)
 
 
 def test_margin_covers_the_rows_of_a_batch() -> None:
-    _, small = core.bound_rounding(recipe(constant(0.1), rows=10**6, batch_size=1000, passes=1))
-    _, large = core.bound_rounding(recipe(constant(0.1), rows=10**6, batch_size=10**6, passes=1))
+    _, small = core.bound_rounding(recipe(make_constant_schedule(0.1), rows=10**6, batch_size=1000, passes=1))
+    _, large = core.bound_rounding(recipe(make_constant_schedule(0.1), rows=10**6, batch_size=10**6, passes=1))
     assert large > small / 100  # a thousand times fewer updates, each with a thousand times more rows
 
 
 def test_margin_is_tiny_beside_the_bound() -> None:
     for run, _ in VECTORS:
-        assert core.sensitivity(run).margin < 1e-4 * core.sensitivity(run).bound
+        assert core.compute_sgd_sensitivity(run).margin < 1e-4 * core.compute_sgd_sensitivity(run).bound
 
 
 def test_a_run_too_long_for_double_precision_is_refused() -> None:
     with pytest.raises(ParameterError, match="short enough for double precision"):
-        core.bound_rounding(recipe(constant(1e-9), rows=10**12, batch_size=1, passes=100))
+        core.bound_rounding(recipe(make_constant_schedule(1e-9), rows=10**12, batch_size=1, passes=100))
 
 
 @pytest.mark.parametrize("loss", [*every_loss(classes=4), HuberSVM(3.0)])
 def test_norm_bound_holds_against_rows_that_all_pull_one_way(loss: Loss) -> None:
-    run = recipe(constant(0.1), loss=loss, rows=1000, batch_size=1, passes=1, dims=1)
+    run = recipe(make_constant_schedule(0.1), loss=loss, rows=1000, batch_size=1, passes=1, dims=1)
     limit = core.bound_iterate_norm(run)
     w = np.zeros(loss.vector_count)
     for eta in run.schedule.at(np.arange(1, run.updates + 1)):
@@ -252,11 +256,11 @@ def test_norm_bound_holds_against_rows_that_all_pull_one_way(loss: Loss) -> None
 
 
 PUBLISHED = [
-    (recipe(constant(0.1)), 2 * 10 * 0.1 / 50),
-    (recipe(constant(0.1), regularization=1e-2), 2 * 0.1 * 2 / (1 - (1 - 1e-3) ** MNIST) / 50),
-    (recipe(decreasing(beta=1.0, rows=MNIST)), 4 * (MNIST**-0.5 + math.log(10) / MNIST) / 50),
+    (recipe(make_constant_schedule(0.1)), 2 * 10 * 0.1 / 50),
+    (recipe(make_constant_schedule(0.1), regularization=1e-2), 2 * 0.1 * 2 / (1 - (1 - 1e-3) ** MNIST) / 50),
+    (recipe(make_decreasing_schedule(beta=1.0, rows=MNIST)), 4 * (MNIST**-0.5 + math.log(10) / MNIST) / 50),
     (
-        recipe(square_root(beta=1.0, rows=MNIST)),
+        recipe(make_square_root_schedule(beta=1.0, rows=MNIST)),
         4 * sum(1 / (math.sqrt(j * MNIST + 1) + MNIST**0.5) for j in range(10)) / 50,
     ),
     (recipe(harmonic(1e-2, Logistic()), regularization=1e-2), 2 * 2 / (1e-2 * MNIST) / 50),
@@ -266,15 +270,15 @@ PUBLISHED = [
 
 @pytest.mark.parametrize(("run", "expected"), PUBLISHED)
 def test_published_bounds_are_the_papers(run: Recipe, expected: float) -> None:
-    assert core.published_sensitivity(run).bound == pytest.approx(expected, rel=1e-9)
+    assert core.compute_published_sensitivity(run).bound == pytest.approx(expected, rel=1e-9)
 
 
 def test_the_paper_has_no_bound_for_partitions() -> None:
     with pytest.raises(ParameterError, match=r"^partitions must be 1 for the published bounds, got 8$"):
-        core.published_sensitivity(recipe(constant(0.1), partitions=8))
+        core.compute_published_sensitivity(recipe(make_constant_schedule(0.1), partitions=8))
 
 
 def test_published_bound_of_next_to_no_regularization_is_refused() -> None:
-    weak = recipe(regularization=1e-300, schedule=constant(0.1))
+    weak = recipe(regularization=1e-300, schedule=make_constant_schedule(0.1))
     with pytest.raises(ParameterError, match=r"^regularization must be larger for the published bound, got 1e-300$"):
-        core.published_sensitivity(weak)
+        core.compute_published_sensitivity(weak)

@@ -12,12 +12,12 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.errors import ParameterError
 from boltdp.losses import Logistic
 from boltdp.privacy.accounting.privacy_loss_distributions import (
     PrivacyLossDistribution,
-    delta_of_sum,
+    bound_delta_of_losses,
     interpolate_profile,
 )
 from boltdp.privacy.accounting.spent_budget import (
@@ -27,9 +27,9 @@ from boltdp.privacy.accounting.spent_budget import (
     PureRelease,
     Release,
     Rule,
+    bound_delta_of_charges,
     check_charge,
-    composed_delta,
-    spent_by,
+    compose_charges,
 )
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
@@ -94,7 +94,7 @@ def test_mixtures_agree_with_dp_accounting(epsilon: float) -> None:
     parts = [("laplace", 1 / 0.3)] * 2 + [("laplace", 10.0)] + [("gaussian", 1 / 0.3)] + [("gaussian", 5.0)] * 3
     below = library(parts, epsilon, upper=False)
     above = library(parts, epsilon, upper=True)
-    ours = composed_delta(charges, Budget(epsilon, above))
+    ours = bound_delta_of_charges(charges, Budget(epsilon, above))
     assert below <= ours <= 1.2 * above
 
 
@@ -102,7 +102,7 @@ def test_gaussians_on_the_grid_are_just_above_their_exact_composition() -> None:
     distances = [0.1, 0.2, 0.2, 0.3]
     exact = Mechanism("gaussian", 1.0, 1).delta(1.5, sensitivity=math.hypot(*distances))
     charges = [gaussian(distance, Budget(1.0, 1e-3)) for distance in distances]
-    assert exact <= composed_delta(charges, Budget(1.5, exact)) <= 1.1 * exact
+    assert exact <= bound_delta_of_charges(charges, Budget(1.5, exact)) <= 1.1 * exact
 
 
 def test_gaussian_certificates_are_composed_exactly() -> None:
@@ -110,7 +110,7 @@ def test_gaussian_certificates_are_composed_exactly() -> None:
     distance = one.spent.mu
     assert distance is not None
     exact = Mechanism("gaussian", 1.0, 1).delta(1.5, sensitivity=distance * math.sqrt(6))
-    assert composed_delta([one] * 6, Budget(1.5, 1e-6)) == pytest.approx(exact, rel=1e-9)
+    assert bound_delta_of_charges([one] * 6, Budget(1.5, 1e-6)) == pytest.approx(exact, rel=1e-9)
 
 
 def test_releases_of_which_only_epsilon_is_known_are_randomised_responses() -> None:
@@ -125,7 +125,9 @@ def test_releases_of_which_only_epsilon_is_known_are_randomised_responses() -> N
     def known(epsilon: float) -> PrivacyLossDistribution:
         return interpolate_profile(lambda asked: np.where(asked < epsilon, 1.0, 0.0), width=0.25, longest=epsilon)
 
-    assert delta_of_sum([(known(one), 1) for one in epsilons], Budget(at, exact)) == pytest.approx(exact, rel=1e-3)
+    assert bound_delta_of_losses([(known(one), 1) for one in epsilons], Budget(at, exact)) == pytest.approx(
+        exact, rel=1e-3
+    )
 
 
 @given(
@@ -168,23 +170,23 @@ def test_a_pair_is_nowhere_below_the_mechanism(distance: float, width: float) ->
 
 
 def test_sums_count_while_they_are_within_the_budget() -> None:
-    spent = spent_by([pure(0.1)] * 10, Budget(1.0), rule="curves")
+    spent = compose_charges([pure(0.1)] * 10, Budget(1.0), rule="curves")
     assert (spent.releases, spent.composed) == (10, None)
-    assert spent.within(Budget(1.0)), "ten tenths are one"
-    assert not spent_by([pure(0.1)] * 11, Budget(1.0), rule="curves").within(Budget(1.0))
+    assert spent.is_within(Budget(1.0)), "ten tenths are one"
+    assert not compose_charges([pure(0.1)] * 11, Budget(1.0), rule="curves").is_within(Budget(1.0))
 
 
 def test_curves_let_more_through_than_sums_unless_the_rule_forbids_it() -> None:
     budget, many = Budget(1.0, 1e-6), [certificate(0.1)] * 20
-    assert spent_by(many, budget, rule="curves").within(budget)
-    assert not spent_by(many, budget, rule="basic").within(budget)
-    assert spent_by(many, budget, rule="basic").composed is None
+    assert compose_charges(many, budget, rule="curves").is_within(budget)
+    assert not compose_charges(many, budget, rule="basic").is_within(budget)
+    assert compose_charges(many, budget, rule="basic").composed is None
 
 
 def test_whole_curves_are_computed_if_asked_for() -> None:
     budget, few = Budget(1.0, 1e-6), [certificate(0.1)] * 2
-    assert spent_by(few, budget, rule="curves").composed is None
-    composed = spent_by(few, budget, rule="curves", whole_curves=True).composed
+    assert compose_charges(few, budget, rule="curves").composed is None
+    composed = compose_charges(few, budget, rule="curves", whole_curves=True).composed
     assert composed is not None
     assert composed <= 1e-6
 
@@ -198,7 +200,7 @@ def test_whole_curves_are_computed_if_asked_for() -> None:
 )
 def test_every_algorithm_can_be_composed(algorithm: str) -> None:
     budget, charges = Budget(2.0, 1e-5), [certificate(0.5, 1e-6, algorithm)] * 3 + [pure(0.2)]
-    spent = spent_by(charges, budget, rule="curves", whole_curves=True)
+    spent = compose_charges(charges, budget, rule="curves", whole_curves=True)
     assert spent.composed is not None
     assert spent.composed <= 1e-5
     assert spent.remaining > budget.epsilon - spent.epsilon, "more than by sums"
@@ -209,33 +211,33 @@ def test_every_algorithm_can_be_composed(algorithm: str) -> None:
 def test_another_release_never_spends_less(epsilons: list[float], more: float) -> None:
     budget = Budget(0.5, 1e-6)
     before, after = [laplace(one) for one in epsilons], [laplace(one) for one in [*epsilons, more]]
-    if spent_by(after, budget, rule="curves").within(budget):
-        assert spent_by(before, budget, rule="curves").within(budget)
+    if compose_charges(after, budget, rule="curves").is_within(budget):
+        assert compose_charges(before, budget, rule="curves").is_within(budget)
 
 
 @pytest.mark.parametrize("rule", ["adaptive", "curves"])
 def test_one_more_release_of_the_remaining_epsilon_fits_and_a_larger_one_does_not(rule: Rule) -> None:
     budget, many = Budget(2.0, 1e-6), [certificate(0.5, 1e-9, "noisy-gd")] * 6
-    spent = spent_by(many, budget, rule=rule)
+    spent = compose_charges(many, budget, rule=rule)
     assert spent.composed is not None
     assert 0.0 < spent.remaining < budget.epsilon
     for factor in (1.0, 1.05):
         more = Release(Budget(factor * spent.remaining), PureRelease(factor * spent.remaining))
-        assert spent_by([*many, more], budget, rule=rule).within(budget) == (factor == 1.0)
+        assert compose_charges([*many, more], budget, rule=rule).is_within(budget) == (factor == 1.0)
     assert f"epsilon {spent.remaining:.3g} of 2 remaining; 6 releases" in spent.describe(budget)
     assert spent.describe(budget).endswith(f"by {rule} composition")
 
 
 def test_by_sums_the_rest_of_epsilon_remains() -> None:
-    assert spent_by([pure(0.5)], Budget(2.0), rule="adaptive").remaining == 1.5
-    assert spent_by([pure(0.5)] * 5, Budget(2.0), rule="adaptive").remaining == 0.0
+    assert compose_charges([pure(0.5)], Budget(2.0), rule="adaptive").remaining == 1.5
+    assert compose_charges([pure(0.5)] * 5, Budget(2.0), rule="adaptive").remaining == 0.0
 
 
 def test_the_default_lets_more_small_releases_through_than_sums() -> None:
     budget = Budget(3.0, 1e-6)
-    by_sums = [spent_by([pure(0.025)] * count, budget, rule="basic").within(budget) for count in (120, 121)]
+    by_sums = [compose_charges([pure(0.025)] * count, budget, rule="basic").is_within(budget) for count in (120, 121)]
     assert by_sums == [True, False]
-    assert spent_by([pure(0.025)] * 240, budget, rule="adaptive").within(budget)
+    assert compose_charges([pure(0.025)] * 240, budget, rule="adaptive").is_within(budget)
 
 
 def test_both_filters_share_the_delta_of_the_budget() -> None:
@@ -252,39 +254,39 @@ def test_both_filters_share_the_delta_of_the_budget() -> None:
             return self.spent
 
     first = [Release(Budget(1.0, one), Exhausted(one)) for one in (8e-7, 1.5e-7)]
-    assert spent_by(first[:1], budget, rule="adaptive").within(budget)
-    assert not spent_by(first, budget, rule="adaptive").within(budget)
+    assert compose_charges(first[:1], budget, rule="adaptive").is_within(budget)
+    assert not compose_charges(first, budget, rule="adaptive").is_within(budget)
     whole: list[Charge] = [certificate(1.0, 1e-6, "noisy-gd"), pure(2.0)]
-    assert spent_by(whole, budget, rule="adaptive").within(budget)
+    assert compose_charges(whole, budget, rule="adaptive").is_within(budget)
     more = Release(Budget(0.01), PureRelease(0.01))
-    assert not spent_by([*whole, more], budget, rule="adaptive").within(budget)
-    assert spent_by(whole, budget, rule="adaptive").rule == "basic"
+    assert not compose_charges([*whole, more], budget, rule="adaptive").is_within(budget)
+    assert compose_charges(whole, budget, rule="adaptive").rule == "basic"
 
 
 def test_trainings_chosen_by_what_was_seen_are_not_let_through_by_default() -> None:
     """Three trainings of epsilon 2 with a budget of 3: their curves fit, and hold only for plans made in advance."""
     budget, three = Budget(3.0, 1e-3), [pure(1.5)] * 3
-    assert not spent_by(three, budget, rule="adaptive").within(budget)
+    assert not compose_charges(three, budget, rule="adaptive").is_within(budget)
 
 
 def test_where_curves_say_nothing_sums_count() -> None:
     many = [pure(0.5)] * 4
-    assert composed_delta(many, Budget(1e-4, 1e-6)) == 1.0
-    assert composed_delta([pure(0.5), laplace(999.0)], Budget(50.0, 1e-6)) == 1.0, "losses beyond all use"
-    assert composed_delta([pure(0.5)], Budget(1000.0, 1e-6)) == 1.0
+    assert bound_delta_of_charges(many, Budget(1e-4, 1e-6)) == 1.0
+    assert bound_delta_of_charges([pure(0.5), laplace(999.0)], Budget(50.0, 1e-6)) == 1.0, "losses beyond all use"
+    assert bound_delta_of_charges([pure(0.5)], Budget(1000.0, 1e-6)) == 1.0
     nothing = interpolate_profile(np.ones_like, width=0.1, longest=1.0)
-    assert delta_of_sum([(nothing, 1)], Budget(1.0, 1e-6)) == 1.0
+    assert bound_delta_of_losses([(nothing, 1)], Budget(1.0, 1e-6)) == 1.0
 
 
 def test_what_is_not_private_is_counted_and_its_noise_still_adds_up() -> None:
     noiseless = Release(None, Noiseless(PROBLEM))
     seeded = Release(Budget(0.5), mark_non_private(make_objective_perturbation(PROBLEM, Budget(0.5)), (SEEDED,)))
-    spent = spent_by([noiseless, seeded, pure(0.25)], Budget(1.0, 1e-6), rule="curves", whole_curves=True)
+    spent = compose_charges([noiseless, seeded, pure(0.25)], Budget(1.0, 1e-6), rule="curves", whole_curves=True)
     assert (spent.releases, spent.not_private, spent.epsilon) == (3, 2, 0.75)
     assert spent.composed is not None
     assert spent.composed < 1e-6
     assert Release(Budget(0.1), make_objective_perturbation(PROBLEM, Budget(0.5))).reasons == (OVERSPENT,)
-    assert spent_by([noiseless], Budget(1.0, 1e-6), rule="curves").releases == 1
+    assert compose_charges([noiseless], Budget(1.0, 1e-6), rule="curves").releases == 1
 
 
 def test_unknown_events_are_refused() -> None:
@@ -321,4 +323,4 @@ def test_one_of_several_spends_what_the_worst_of_them_does() -> None:
     assert event.delta(0.4) == 1.0
     assert event.children == events
     assert from_record(Event, to_record(event)) == event  # type: ignore[type-abstract]
-    assert composed_delta([Release(Budget(0.5, 1e-6), event)] * 2, Budget(1.1, 1e-5)) < 1e-5
+    assert bound_delta_of_charges([Release(Budget(0.5, 1e-6), event)] * 2, Budget(1.1, 1e-5)) < 1e-5

@@ -15,15 +15,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.exact_sampling import add_noise, seeded_bytes
-from boltdp.privacy.mechanisms import Mechanism, calibrate, gaussian_sigma, precision, spherical_scale
+from boltdp.privacy.exact_sampling import add_noise, make_seeded_bytes
+from boltdp.privacy.mechanisms import (
+    Mechanism,
+    calibrate,
+    calibrate_unit_gaussian,
+    calibrate_unit_spherical,
+    set_precision,
+)
 from boltdp.privacy.spherical_delta import (
     MAX_DIMENSIONS,
     MAX_DISTANCE,
     _compute_first_moment,
+    choose_spherical_bits,
+    compute_spherical_delta,
     find_spherical_scale,
-    spherical_bits,
-    spherical_delta,
 )
 from tests.privacy.test_attack_whitebox import caught
 
@@ -36,8 +42,8 @@ few = st.integers(1, 150)
 
 
 def spent(scale: float, *, epsilon: float, dimensions: int) -> float:
-    with precision(spherical_bits(1 / scale)):
-        enclosure = spherical_delta(1 / arb(scale), arb(epsilon), dimensions)
+    with set_precision(choose_spherical_bits(1 / scale)):
+        enclosure = compute_spherical_delta(1 / arb(scale), arb(epsilon), dimensions)
         assert float(enclosure.rad()) <= 1e-12 * float(enclosure.mid())
         return float(enclosure)
 
@@ -97,7 +103,9 @@ def test_it_is_the_excess_of_one_density_over_another(dimensions: int, scale: fl
 def test_in_one_dimension_it_is_the_laplace_mechanism() -> None:
     laplace = privacy_loss_mechanism.LaplacePrivacyLoss(0.4)
     assert spent(0.4, epsilon=1.0, dimensions=1) == pytest.approx(laplace.get_delta_for_epsilon(1.0), rel=1e-12)
-    assert spherical_scale(Budget(1.0, 0.1), dimensions=1) == pytest.approx(1 / (1 - 2 * math.log(0.9)), rel=1e-9)
+    assert calibrate_unit_spherical(Budget(1.0, 0.1), dimensions=1) == pytest.approx(
+        1 / (1 - 2 * math.log(0.9)), rel=1e-9
+    )
 
 
 def noise(mechanism: Mechanism, count: int, seed: int) -> Sample:
@@ -109,7 +117,7 @@ def noise(mechanism: Mechanism, count: int, seed: int) -> Sample:
 
 @pytest.mark.parametrize("dimensions", [2, 3, 20, 100])
 def test_samples_spend_as_much(dimensions: int) -> None:
-    mechanism = Mechanism("spherical", spherical_scale(Budget(1.0, 0.01), dimensions=dimensions), dimensions)
+    mechanism = Mechanism("spherical", calibrate_unit_spherical(Budget(1.0, 0.01), dimensions=dimensions), dimensions)
     drawn = noise(mechanism, 200_000, seed=dimensions)
     lengths = np.linalg.norm(drawn, axis=1)
     drawn[:, 0] -= 1.0
@@ -121,7 +129,7 @@ def test_samples_spend_as_much(dimensions: int) -> None:
 @settings(max_examples=5, deadline=None)
 @given(budgets, st.integers(2, 60))
 def test_the_scale_spends_delta_and_no_more(budget: Budget, dimensions: int) -> None:
-    scale = spherical_scale(budget, dimensions=dimensions)
+    scale = calibrate_unit_spherical(budget, dimensions=dimensions)
     if scale * budget.epsilon < 1 - 1e-6:  # else rounding of the scale leaves a visible part of delta
         truth = by_radius(scale, epsilon=budget.epsilon, dimensions=dimensions)
         assert 1 - 1e-4 <= truth / budget.delta <= 1 + 1e-12
@@ -132,18 +140,18 @@ def test_the_scale_spends_delta_and_no_more(budget: Budget, dimensions: int) -> 
 def test_less_is_needed_the_more_may_be_spent_and_the_more_dimensions_share_it(
     budget: Budget, dimensions: int, more: float
 ) -> None:
-    scale = spherical_scale(budget, dimensions=dimensions) * (1 + 1e-9)
-    assert spherical_scale(replace(budget, epsilon=more * budget.epsilon), dimensions=dimensions) <= scale
-    assert spherical_scale(replace(budget, delta=more * budget.delta), dimensions=dimensions) <= scale
-    assert spherical_scale(budget, dimensions=dimensions + 1) <= scale
+    scale = calibrate_unit_spherical(budget, dimensions=dimensions) * (1 + 1e-9)
+    assert calibrate_unit_spherical(replace(budget, epsilon=more * budget.epsilon), dimensions=dimensions) <= scale
+    assert calibrate_unit_spherical(replace(budget, delta=more * budget.delta), dimensions=dimensions) <= scale
+    assert calibrate_unit_spherical(budget, dimensions=dimensions + 1) <= scale
     assert scale <= (1 + 2e-9) / budget.epsilon
 
 
 @settings(deadline=None)
 @given(st.floats(0.02, 5), st.floats(0.05, 3), st.floats(1.0, 3), st.integers(1, 100))
 def test_the_further_apart_the_more_is_spent(epsilon: float, scale: float, closer: float, dimensions: int) -> None:
-    with precision(2 * spherical_bits(1 / scale)):
-        near, far = (spherical_delta(1 / arb(s), arb(epsilon), dimensions) for s in (closer * scale, scale))
+    with set_precision(2 * choose_spherical_bits(1 / scale)):
+        near, far = (compute_spherical_delta(1 / arb(s), arb(epsilon), dimensions) for s in (closer * scale, scale))
         assert not near > far
         assert 0 <= far <= 1
 
@@ -151,19 +159,21 @@ def test_the_further_apart_the_more_is_spent(epsilon: float, scale: float, close
 @settings(max_examples=40, deadline=None)
 @given(budgets, few)
 def test_more_bits_say_the_same(budget: Budget, dimensions: int) -> None:
-    scale = spherical_scale(budget, dimensions=dimensions)
-    bits = spherical_bits(1 / scale)
+    scale = calibrate_unit_spherical(budget, dimensions=dimensions)
+    bits = choose_spherical_bits(1 / scale)
     found = []
     for precise in (bits, 2 * bits):
-        with precision(precise):
-            found.append(spherical_delta(1 / arb(scale), arb(budget.epsilon), dimensions))
+        with set_precision(precise):
+            found.append(compute_spherical_delta(1 / arb(scale), arb(budget.epsilon), dimensions))
     assert found[0].overlaps(found[1])
     assert found[1] <= budget.delta
 
 
 @pytest.mark.parametrize("dimensions", [1, 2, 5, 20])
 def test_without_delta_it_is_the_pure_scale(dimensions: int) -> None:
-    scales = [2.0 * spherical_scale(Budget(2.0, delta), dimensions=dimensions) for delta in (1e-2, 1e-10, 1e-60)]
+    scales = [
+        2.0 * calibrate_unit_spherical(Budget(2.0, delta), dimensions=dimensions) for delta in (1e-2, 1e-10, 1e-60)
+    ]
     assert scales == sorted(scales)
     assert 1 - 1e-3 < scales[-1] <= 1 + 1e-15
     assert calibrate(3.0, dimensions=dimensions, budget=Budget(2.0)).scale == pytest.approx(1.5)
@@ -171,7 +181,7 @@ def test_without_delta_it_is_the_pure_scale(dimensions: int) -> None:
 
 def test_in_many_dimensions_it_is_nearly_gaussian() -> None:
     budget = Budget(1.0, 1e-6)
-    ratio = spherical_scale(budget, dimensions=1000) * math.sqrt(1000) / gaussian_sigma(budget)
+    ratio = calibrate_unit_spherical(budget, dimensions=1000) * math.sqrt(1000) / calibrate_unit_gaussian(budget)
     assert 0.99 < ratio < 1
 
 
@@ -184,7 +194,7 @@ def test_it_is_shorter_than_gaussian_noise(
     budget = Budget(epsilon, delta)
     chosen = calibrate(1.0, dimensions=dimensions, budget=budget)
     assert chosen.kind == "spherical"
-    gaussian = Mechanism("gaussian", gaussian_sigma(budget), dimensions)
+    gaussian = Mechanism("gaussian", calibrate_unit_gaussian(budget), dimensions)
     assert low < chosen.expected_norm / gaussian.expected_norm < high
 
 
@@ -192,18 +202,18 @@ def test_it_is_shorter_than_gaussian_noise(
 def test_gaussian_noise_is_taken_where_nothing_shorter_can_be_certified(dimensions: int, epsilon: float) -> None:
     budget = Budget(epsilon, 1e-3)
     assert calibrate(1.0, dimensions=dimensions, budget=budget).kind == "gaussian"
-    assert spherical_scale(budget, dimensions=dimensions) <= (1 + 1e-15) / epsilon
+    assert calibrate_unit_spherical(budget, dimensions=dimensions) <= (1 + 1e-15) / epsilon
 
 
 @pytest.mark.parametrize(("distance", "dimensions"), [(3.0, MAX_DIMENSIONS + 1), (MAX_DISTANCE + 1, 3)])
 def test_what_is_not_known_is_said_to_be_anything(distance: float, dimensions: int) -> None:
-    with precision(256):
-        assert spherical_delta(arb(distance), arb(1), dimensions).contains(arb(0.7))
+    with set_precision(256):
+        assert compute_spherical_delta(arb(distance), arb(1), dimensions).contains(arb(0.7))
 
 
 def test_a_distance_within_epsilon_spends_nothing() -> None:
-    with precision(256):
-        assert spherical_delta(arb(1), arb(1), 7) == 0
+    with set_precision(256):
+        assert compute_spherical_delta(arb(1), arb(1), 7) == 0
 
 
 @pytest.mark.parametrize("unknown", [arb(0).union(arb(1)), arb(1, 0.9), arb.nan(), arb.pos_inf()], ids=str)
@@ -219,10 +229,10 @@ def test_a_scale_that_cannot_be_certified_is_not_taken(unknown: arb) -> None:
 
 def test_all_of_delta_is_spent_where_a_search_must_begin_beyond_the_longest_distance() -> None:
     budget, dimensions = Budget(40.0, 0.007), 554
-    scale = spherical_scale(budget, dimensions=dimensions)
+    scale = calibrate_unit_spherical(budget, dimensions=dimensions)
     assert 2 * budget.epsilon < 1 / scale < MAX_DISTANCE
-    with precision(spherical_bits(1 / scale)):
-        spent = spherical_delta(1 / arb(scale), arb(budget.epsilon), dimensions)
+    with set_precision(choose_spherical_bits(1 / scale)):
+        spent = compute_spherical_delta(1 / arb(scale), arb(budget.epsilon), dimensions)
         assert arb(0.999) < spent / arb(budget.delta) <= 1
 
 
@@ -230,14 +240,16 @@ def test_all_of_delta_is_spent_where_a_search_must_begin_beyond_the_longest_dist
 def test_an_attack_finds_no_violation_and_finds_half_of_the_noise(dimensions: int) -> None:
     """The evidence in each draw around the origin, or around a point at the sensitivity from it, is its loss."""
     budget, sensitivity, count = Budget(1.0, 0.05), 2.0, 2000
-    mechanism = Mechanism("spherical", sensitivity * spherical_scale(budget, dimensions=dimensions), dimensions)
+    mechanism = Mechanism(
+        "spherical", sensitivity * calibrate_unit_spherical(budget, dimensions=dimensions), dimensions
+    )
     places = np.zeros((2, dimensions))
     places[1, 0] = sensitivity
 
     def evidence(noise: Mechanism) -> list[Sample]:
         found = []
         for seed, place in enumerate(places):
-            source = seeded_bytes(seed)
+            source = make_seeded_bytes(seed)
             drawn = np.array([add_noise(noise, place, source) for _ in range(count)])
             lengths = [np.linalg.norm(drawn - other, axis=1) for other in places]
             found.append((lengths[1] - lengths[0]) / noise.scale)
@@ -255,9 +267,9 @@ def test_an_attack_finds_no_violation_and_finds_half_of_the_noise(dimensions: in
 def test_the_first_moment_is_the_incomplete_beta_function(dimensions: int, room: float) -> None:
     """Where it is summed by a series; in a higher precision the library keeps enough digits to compare."""
     exponent = arb(dimensions - 1) / 2
-    with precision(160):
+    with set_precision(160):
         series = _compute_first_moment(arb(room), exponent)
-    with precision(600):
+    with set_precision(600):
         exact = arb(room).beta_lower(exponent, arb(0.5)) / 2
         assert series.contains(exact)
         assert series.rad() < 1e-40 * exact

@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 
 from boltdp.errors import ParameterError
 from boltdp.losses import HuberSVM, Logistic, Multinomial
-from boltdp.privacy.events.sgd_sensitivity import sensitivity
+from boltdp.privacy.events.sgd_sensitivity import compute_sgd_sensitivity
+from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import (
     Schedule,
-    constant,
-    decreasing,
-    square_root,
-    strongly_convex,
-    strongly_convex_constant,
+    make_constant_schedule,
+    make_decreasing_schedule,
+    make_square_root_schedule,
+    make_strongly_convex_constant_schedule,
+    make_strongly_convex_schedule,
 )
-from boltdp.privacy.training_problem import Recipe
 
 
 def recipe(**changes: object) -> Recipe:
@@ -32,7 +32,7 @@ def recipe(**changes: object) -> Recipe:
         "rows": 100,
         "batch_size": 10,
         "passes": 2,
-        "schedule": constant(0.1),
+        "schedule": make_constant_schedule(0.1),
     }
     return Recipe(**{**fields, **changes})  # type: ignore[arg-type]
 
@@ -55,7 +55,7 @@ def test_last_batch_is_never_short(rows: int, data: st.DataObject) -> None:
 @given(st.integers(2, 10_000), st.data())
 def test_partitions_are_as_even_as_can_be(rows: int, data: st.DataObject) -> None:
     run = recipe(rows=rows, batch_size=1, partitions=data.draw(st.integers(1, rows // 2)))
-    bounds = [run.partition_bounds(number) for number in range(run.partitions)]
+    bounds = [run.find_partition_bounds(number) for number in range(run.partitions)]
     assert bounds[0][0] == 0
     assert bounds[-1][1] == rows
     assert all(stop == start for (_, stop), (start, _) in pairwise(bounds))
@@ -73,10 +73,10 @@ def test_partitions_are_as_even_as_can_be(rows: int, data: st.DataObject) -> Non
 
 def test_steps_never_increase() -> None:
     for schedule in (
-        constant(0.1),
-        decreasing(beta=1.0, rows=100),
-        square_root(beta=1.0, rows=100),
-        strongly_convex(beta=1.0, gamma=0.1),
+        make_constant_schedule(0.1),
+        make_decreasing_schedule(beta=1.0, rows=100),
+        make_square_root_schedule(beta=1.0, rows=100),
+        make_strongly_convex_schedule(beta=1.0, gamma=0.1),
     ):
         steps = schedule.at(np.arange(1, 1000))
         assert (np.diff(steps) <= 0).all()
@@ -88,22 +88,25 @@ def test_steps_never_increase() -> None:
     [
         (lambda: HuberSVM(0.0), "width must be"),
         (lambda: Multinomial(1), "classes must be >= 2, got 1"),
-        (lambda: constant(0.0), "step size must be a finite number > 0, got 0"),
-        (lambda: constant(math.nan), "step size must be a finite number > 0, got nan"),
+        (lambda: make_constant_schedule(0.0), "step size must be a finite number > 0, got 0"),
+        (lambda: make_constant_schedule(math.nan), "step size must be a finite number > 0, got nan"),
         (lambda: Schedule("cubic", 1.0), "growth must be one of"),  # type: ignore[arg-type]
         (lambda: Schedule("linear", 1.0, offset=-1.0), "offset must be"),
         (lambda: Schedule("none", 1.0, offset=0.0), "offset must be 1 for a constant step"),
         (lambda: Schedule("linear", 1.0, cap=0.0), "cap must be > 0"),
-        (lambda: decreasing(beta=1.0, rows=9, exponent=1.0), r"exponent c must be in \[0, 1\), got 1"),
-        (lambda: strongly_convex(beta=1.0, gamma=0.0), "regularization must be > 0"),
-        (lambda: strongly_convex_constant(1.1, beta=1.0), "step_size must be <= 1/beta = 1, got 1.1"),
+        (lambda: make_decreasing_schedule(beta=1.0, rows=9, exponent=1.0), r"exponent c must be in \[0, 1\), got 1"),
+        (lambda: make_strongly_convex_schedule(beta=1.0, gamma=0.0), "regularization must be > 0"),
+        (lambda: make_strongly_convex_constant_schedule(1.1, beta=1.0), "step_size must be <= 1/beta = 1, got 1.1"),
         (lambda: recipe(rows=1, batch_size=1), "at least 2 rows, got 1"),
         (lambda: recipe(rows=0, batch_size=1), "at least 2 rows, got 0"),
         (lambda: recipe(passes=2.5), "passes must be a whole number, got 2.5"),
         (lambda: recipe(batch_size="many"), "batch_size must be a whole number, got 'many'"),
         (lambda: recipe(regularization=None), "regularization must be a number, got None"),
         (lambda: Multinomial(3.5), "classes must be a whole number, got 3.5"),  # type: ignore[arg-type]
-        (lambda: recipe(schedule=constant(1e-100)), "step of one row must be at least 1e-100, got 1e-101"),
+        (
+            lambda: recipe(schedule=make_constant_schedule(1e-100)),
+            "step of one row must be at least 1e-100, got 1e-101",
+        ),
         (lambda: recipe(passes=2**64 + 1), "passes must be at most 10,000,000"),
         (lambda: recipe(dims=2**63), "must fit in 63 bits"),
         (lambda: recipe(passes=0), "passes must be >= 1, got 0"),
@@ -117,7 +120,7 @@ def test_steps_never_increase() -> None:
         (lambda: recipe(radius=0.0), "radius must be > 0"),
         (lambda: recipe(averaging="some"), "averaging must be one of last, all, tail"),
         (lambda: recipe(permutation="never"), "permutation must be one of once, fresh"),
-        (lambda: sensitivity(recipe(schedule=constant(8.1))), "at most 2/beta = 8, got 8.1"),
+        (lambda: compute_sgd_sensitivity(recipe(schedule=make_constant_schedule(8.1))), "at most 2/beta = 8, got 8.1"),
     ],
 )
 def test_bad_parameters_are_refused_in_one_sentence(make: Callable[[], object], message: str) -> None:

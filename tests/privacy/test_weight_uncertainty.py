@@ -7,16 +7,16 @@ import math
 import numpy as np
 import pytest
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.engines import open_source
 from boltdp.losses import Logistic
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.noisy_sgd import NoisyUpdates, calibrate_scs13
 from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation
 from boltdp.privacy.mechanisms import Mechanism
-from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import Recipe
-from boltdp.privacy.weight_uncertainty import WeightDeviation, largest_deviation, weight_deviation
+from boltdp.privacy.sgd_recipe import Recipe
+from boltdp.privacy.step_schedules import make_constant_schedule
+from boltdp.privacy.weight_uncertainty import WeightDeviation, bound_deviation, compute_weight_deviation
 from boltdp.schema.schema import array_schema
 from boltdp.settings import Settings
 from boltdp.workflows.train import train
@@ -34,7 +34,7 @@ def released(settings: Settings, *, classes: int, rows: int, empty: bool = False
         train(open_source((X, y)), schema, Settings(**{**vars(settings), "noise_seed": seed, "seed": 1}))
         for seed in range(DRAWS)
     ]
-    spread = weight_deviation(models[0].certificate.training)
+    spread = compute_weight_deviation(models[0].certificate.training)
     assert spread is not None
     return spread, np.stack([model.weights for model in models])
 
@@ -72,7 +72,7 @@ def test_no_function_that_changes_no_faster_than_its_argument_spreads_further(ki
     if kind == "spherical":
         directions /= np.linalg.norm(directions, axis=1, keepdims=True)
         directions *= random.gamma(dimensions, 1.0, (200_000, 1))
-    largest = largest_deviation(noise)
+    largest = bound_deviation(noise)
     coordinate = directions[:, 0]
     lengths = np.linalg.norm(directions, axis=1)
     functions = [coordinate, lengths, np.abs(coordinate), np.sin(coordinate), np.maximum(coordinate, 1.0), lengths / 2]
@@ -86,7 +86,7 @@ def test_more_rows_and_more_regularization_leave_less_to_the_noise() -> None:
     for rows, regularization in ((1000, 0.01), (10_000, 0.01), (10_000, 0.1)):
         settings = Settings(epsilon=1.0, algorithm="objective", regularization=regularization)
         event = planned(settings, rows=rows)
-        spread = weight_deviation(event)
+        spread = compute_weight_deviation(event)
         assert spread is not None
         spreads.append(spread.deviation)
         assert spread.deviation >= event.end.deviation
@@ -104,13 +104,13 @@ def planned(settings: Settings, *, rows: int) -> ObjectivePerturbation:
 def test_without_noise_there_is_no_spread_and_of_noisy_updates_nothing_is_said() -> None:
     from tests.plans import plan_certificate
 
-    assert weight_deviation(
+    assert compute_weight_deviation(
         plan_certificate(Settings(epsilon=None), rows=100, dims=4, classes=2).training
     ) == WeightDeviation(0.0, exact=True)
-    recipe = Recipe(loss=Logistic(), dims=9, rows=1000, batch_size=10, passes=2, schedule=constant(0.1))
-    assert weight_deviation(NoisyUpdates(recipe, calibrate_scs13(recipe, Budget(1.0)), "permutation")) is None
+    recipe = Recipe(loss=Logistic(), dims=9, rows=1000, batch_size=10, passes=2, schedule=make_constant_schedule(0.1))
+    assert compute_weight_deviation(NoisyUpdates(recipe, calibrate_scs13(recipe, Budget(1.0)), "permutation")) is None
 
 
 def test_one_dimension_is_the_laplace_distribution() -> None:
-    assert largest_deviation(Mechanism("spherical", 1.0, 1)) == 2.0
-    assert largest_deviation(Mechanism("spherical", 1.0, 2)) == pytest.approx(math.sqrt(6.0))
+    assert bound_deviation(Mechanism("spherical", 1.0, 1)) == 2.0
+    assert bound_deviation(Mechanism("spherical", 1.0, 2)) == pytest.approx(math.sqrt(6.0))

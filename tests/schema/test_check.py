@@ -13,7 +13,7 @@ import pytest
 
 import boltdp
 from boltdp.engines import open_source
-from boltdp.export.html_pages import write_check_page
+from boltdp.export.check_page import write_check_page
 from boltdp.schema.check import CheckedColumn, Report, UnexpectedValue, check_source
 from boltdp.schema.schema import Categorical, Classes, Column, Numeric, Schema, Vector
 

@@ -14,8 +14,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from boltdp.audit.neighbouring_rows import generate_pairs
-from boltdp.context import Context
+from boltdp.audit.neighbouring_tables import generate_pairs
 from boltdp.encoding.encode import Encoder
 from boltdp.encoding.plan import RuleVisitor
 from boltdp.encoding.timestamps import Part
@@ -26,11 +25,12 @@ from boltdp.engines.postgres.local_server import Server
 from boltdp.errors import BoltdpError, DataError
 from boltdp.export.card import write_markdown
 from boltdp.export.effects import compute_effects
-from boltdp.export.html_pages import write_model_page
+from boltdp.export.effects_page import write_effects_page
 from boltdp.export.postgres_models import store_model
 from boltdp.export.sklearn_estimators import to_sklearn
 from boltdp.export.sql import write_probability_expression, write_scoring_expression
 from boltdp.export.sql_dialects import DIALECTS
+from boltdp.run_context import Context
 from boltdp.schema.check import check_source
 from boltdp.schema.columns import COLUMN_KINDS, Categorical, Column, Numeric, TimePart, Vector
 from boltdp.schema.declare import declare_schema
@@ -276,7 +276,7 @@ def test_card_and_page_show_it(case: Case) -> None:
     (panel,) = compute_effects(model).panels
     (effect,) = panel.effects
     assert (effect.name, effect.importance > 0) == (case.column.name, True)
-    assert case.column.name in write_model_page(model, compute_effects(model), [], top=5)
+    assert case.column.name in write_effects_page(model, compute_effects(model), [], top=5)
 
 
 @every_case

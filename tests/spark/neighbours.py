@@ -19,13 +19,13 @@ import pyarrow as pa
 
 from boltdp import settings as boltdp_settings
 from boltdp.algorithms import _newton
-from boltdp.context import Context
 from boltdp.engines.spark import SparkEngine
 from boltdp.engines.spark.session import Session
 from boltdp.evaluation.evaluate import evaluate_privately
 from boltdp.model import Model
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.release import Randomness
+from boltdp.privacy.release_with_noise import Randomness
+from boltdp.run_context import Context
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema
 from boltdp.workflows.train import train
 from tests.plans import plan_certificate

@@ -16,11 +16,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from boltdp.cli import main
-from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.engines.spark import SparkEngine
 from boltdp.errors import DataError, ParameterError
 from boltdp.model import Model
+from boltdp.run_context import Context
 from boltdp.schema.schema import Classes, Numeric, Schema
 from boltdp.workflows.synthesize import synthesize
 from tests.spark.connect import connect_server

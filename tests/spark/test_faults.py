@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from boltdp.context import Context
 from boltdp.engines.spark import PreparedBlocks, SparkEngine, executor_tasks
 from boltdp.engines.spark.executor_tasks import CHANGED
 from boltdp.engines.spark.prepared_rows import Place, StoredBlocks, choose_partition_bounds
@@ -22,6 +21,7 @@ from boltdp.engines.spark.session import silence_pyspark
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel import packed_rows
 from boltdp.kernel.feature_sums import FeatureSums
+from boltdp.run_context import Context
 from boltdp.schema.schema import Classes, Numeric, Schema
 
 ROOT = Path(__file__).parents[2]

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from boltdp.context import Context
 from boltdp.engines.spark import PreparedBlocks, SparkEngine, block_cache
 from boltdp.engines.spark.session import Session
 from boltdp.kernel.feature_sums import FeatureSums
 from boltdp.kernel.loss_derivatives import DerivativeSums
 from boltdp.losses import Logistic
+from boltdp.run_context import Context
 from boltdp.schema.schema import Classes, Numeric, Schema
 
 SCHEMA = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))

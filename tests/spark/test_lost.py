@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from boltdp.context import Context
 from boltdp.engines.spark import SparkEngine
 from boltdp.engines.spark.executor_tasks import BLOCKS, CHANGED
 from boltdp.engines.spark.prepared_rows import StoredBlocks
 from boltdp.engines.spark.session import Session, silence_pyspark
 from boltdp.errors import DataError
+from boltdp.run_context import Context
 from boltdp.schema.schema import Classes, Numeric, Schema
 
 ROWS = 1000

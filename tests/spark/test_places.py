@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from boltdp.context import Context
 from boltdp.engines.spark import SparkEngine
 from boltdp.engines.spark.session import silence_pyspark
 from boltdp.kernel import packed_rows
+from boltdp.run_context import Context
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema
 
 ROWS, REPLACED = 1000, 5

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from boltdp import PrivateHuberSVM, PrivateLogisticRegression
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.algorithms import ALGORITHMS
 from boltdp.cli import main
 from boltdp.engines.in_memory import ArrayEngine

@@ -15,7 +15,6 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.engines.base import Engine
 from boltdp.errors import DataError, ParameterError
@@ -23,8 +22,9 @@ from boltdp.model import Model
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import fits_budget, verify
 from boltdp.privacy.events.noisy_counts import make_noisy_counts
-from boltdp.privacy.exact_sampling import seeded_bytes
-from boltdp.privacy.release import Randomness
+from boltdp.privacy.exact_sampling import make_seeded_bytes
+from boltdp.privacy.release_with_noise import Randomness
+from boltdp.run_context import Context
 from boltdp.schema import noisy_summary
 from boltdp.schema.noisy_summary import PrivateCounts
 from boltdp.schema.schema import Categorical, Numeric, Schema, Vector
@@ -255,7 +255,7 @@ def test_a_column_whose_narrow_counts_drown_in_noise_keeps_its_wide_range(monkey
     intervals = len(column.narrow.counts)
     least = noisy_summary.MAX_TAIL_DEVIATIONS * event.noise.deviation / math.sqrt(intervals)
     monkeypatch.setattr(noisy_summary, "release_counts", lambda *_: [1.001 * least] * intervals)
-    summary = column.summarize(seeded_bytes(1))
+    summary = column.summarize(make_seeded_bytes(1))
     assert (summary.low, summary.high) == (0.0, 100.0)
 
 

@@ -16,7 +16,6 @@ import pyarrow as pa
 import pytest
 
 from boltdp.algorithms import ALGORITHMS
-from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.engines.base import Engine, Slice, encode_rows
 from boltdp.engines.in_memory import ArrayEngine
@@ -32,6 +31,7 @@ from boltdp.privacy.certificate import Certificate, CertificateError, certify
 from boltdp.privacy.events.event import Composition
 from boltdp.privacy.events.noisy_moments import NoisyMoments, ReleasedMoments
 from boltdp.privacy.events.selection import PortionSelection, PublicSelection, TrialSelection
+from boltdp.run_context import Context
 from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, Standardization, Vector
 from boltdp.settings import Settings
 from boltdp.workflows.compare import compare

@@ -14,7 +14,6 @@ import pytest
 from experiments.datasets import BENCHMARKS, Benchmark
 
 from boltdp.algorithms import ALGORITHMS, Job, choose_algorithm
-from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.engines.base import Engine, PreparedRows, encode_rows
 from boltdp.engines.in_memory import ArrayEngine
@@ -24,9 +23,10 @@ from boltdp.losses import HuberSVM, Logistic, MarginLogistic, Multinomial
 from boltdp.model import Model
 from boltdp.privacy.events.event import NOISELESS, SEEDED
 from boltdp.privacy.events.output_perturbation import PUBLISHED, OutputPerturbation
-from boltdp.privacy.release import Randomness, release_weights
+from boltdp.privacy.release_with_noise import Randomness, release_weights
+from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import Schedule
-from boltdp.privacy.training_problem import Recipe
+from boltdp.run_context import Context
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema
 from boltdp.settings import OPTIONAL, Settings
 from boltdp.workflows.train import BAD_ROWS_SHOWN, train, train_prepared

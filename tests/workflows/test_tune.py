@@ -11,22 +11,22 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
-from boltdp._arrays import Doubles, PackedRows
+from boltdp._array_types import Doubles, PackedRows
 from boltdp.algorithms import ALGORITHMS, Job
-from boltdp.context import Context
 from boltdp.engines.base import Engine, PreparedRows, Slice
 from boltdp.engines.in_memory import ArrayEngine
 from boltdp.engines.local_store import store_rows
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel.packed_rows import source_position
 from boltdp.model import Model
-from boltdp.privacy import exact_sampling, release
+from boltdp.privacy import exact_sampling, release_with_noise
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import certify
 from boltdp.privacy.events.event import SEEDED, Event
-from boltdp.privacy.events.selection import PortionSelection, PublicSelection, TrialSelection, portion_bounds
-from boltdp.privacy.release import Randomness
-from boltdp.privacy.training_problem import Recipe
+from boltdp.privacy.events.selection import PortionSelection, PublicSelection, TrialSelection, find_portion_bounds
+from boltdp.privacy.release_with_noise import Randomness
+from boltdp.privacy.sgd_recipe import Recipe
+from boltdp.run_context import Context
 from boltdp.schema.schema import Classes, Numeric, Schema
 from boltdp.settings import Settings
 from boltdp.workflows.plan_training import plan_models
@@ -135,7 +135,7 @@ def test_portions_train_each_candidate_on_its_own_rows() -> None:
     assert isinstance(selection, PortionSelection)
     context = Context(seed=5, randomness=Randomness(5))
     with patients().prepare(SCHEMA, context) as prepared:
-        portion = prepared.portion(*portion_bounds(selection.chosen, rows=ROWS, candidates=2))
+        portion = prepared.portion(*find_portion_bounds(selection.chosen, rows=ROWS, candidates=2))
         jobs = [Job(model.certificate, context.randomness)]
         (weights,) = ALGORITHMS["bolton"].run(portion, jobs, classes=2, context=context)
     assert portion.rows == model.certificate.problem.rows < model.certificate.rows == ROWS
@@ -144,7 +144,7 @@ def test_portions_train_each_candidate_on_its_own_rows() -> None:
 
 def test_a_row_of_one_portion_changes_no_other_candidate() -> None:
     grid = candidates(Settings(algorithm="bolton", epsilon=None, seed=6, batch_size=10), {"passes": [1, 2, 3]})
-    bounds = [portion_bounds(i, rows=ROWS, candidates=3) for i in range(4)]
+    bounds = [find_portion_bounds(i, rows=ROWS, candidates=3) for i in range(4)]
     table = pa.table({"age": np.zeros(ROWS), "dose": np.zeros(ROWS), "sick": np.zeros(ROWS)})
     place = int(source_position(bounds[1][0] + 7, 1, rows=ROWS, seed=6)[0])
     sick = np.zeros(ROWS)
@@ -476,7 +476,7 @@ def test_no_scan_or_trial_has_random_bits_that_another_has(method: Method, monke
     """Noise in every scan, from a seed: the bits that begin a draw are never those of another draw."""
     drawn: list[bytes] = []
 
-    def watched(seed: int | str) -> release.RandomBytes:
+    def watched(seed: int | str) -> release_with_noise.RandomBytes:
         source = seeded(seed)
 
         def read(count: int) -> bytes:
@@ -485,8 +485,8 @@ def test_no_scan_or_trial_has_random_bits_that_another_has(method: Method, monke
 
         return read
 
-    seeded = exact_sampling.seeded_bytes
-    monkeypatch.setattr(release, "seeded_bytes", watched)
+    seeded = exact_sampling.make_seeded_bytes
+    monkeypatch.setattr(release_with_noise, "make_seeded_bytes", watched)
     asked = Settings(epsilon=4.0, delta=1e-6, algorithm="noisy-gd", noise_seed=3, standardize="private")
     grid = candidates(asked, {"passes": [2, 3], "step_size": [1.0, 5.0]})
     tune(patients(), SCHEMA, grid, method=method, public=patients(1, 100) if method == "public" else None, trials=9.0)

@@ -15,8 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from boltdp._arrays import Doubles
-from boltdp.context import Context
+from boltdp._array_types import Doubles
 from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.errors import DataError, ParameterError
 from boltdp.losses import Loss
@@ -24,8 +23,9 @@ from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import Training
 from boltdp.privacy.mechanisms import Mechanism
-from boltdp.privacy.release import Randomness
+from boltdp.privacy.release_with_noise import Randomness
 from boltdp.privacy.training_problem import Problem
+from boltdp.run_context import Context
 from boltdp.settings import Settings
 
 #: A guess at the L2 norm of good weights for rows in the unit ball.
@@ -59,7 +59,7 @@ class Algorithm(ABC):
     fixed_scans: ClassVar[bool] = True  #: whether public numbers alone decide how often it scans the rows
 
     def check(self, settings: Settings, loss: Loss, budget: Budget | None) -> None:
-        """Raise a ParameterError for settings that it does not accept; subclasses add their own conditions."""
+        """Raise a ParameterError for settings that the algorithm does not accept; subclasses add conditions."""
         for name in settings.given_names:
             if name not in self.takes:
                 raise ParameterError(
@@ -82,7 +82,7 @@ class Algorithm(ABC):
 
     @property
     def has_published_analysis(self) -> bool:
-        """Whether its noise can also be calibrated as its paper published it."""
+        """Whether the noise of the algorithm can also be calibrated as its paper published it."""
         return "analysis" in self.takes
 
     @abstractmethod
@@ -96,11 +96,11 @@ class Algorithm(ABC):
     def run(self, prepared: PreparedRows, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
         """Train all jobs in shared scans of the rows, and return weights of shape (models, vectors, dims) for each.
 
-        They are as sensitive as the rows until they are released.
+        The weights are as sensitive as the rows until they are released.
         """
 
     def rescale(self, training: Training, *, rows: int) -> Training:
-        """Return the same training, with the same noise, for a trial on fewer, public rows."""
+        """Return the same training, with the same noise, for another number of rows: to tune on fewer, public ones."""
         return replace(training, problem=self.rescale_problem(training.problem, rows=rows))  # type: ignore[type-var]
 
     def rescale_problem(self, problem: Problem, *, rows: int) -> Problem:
@@ -108,15 +108,15 @@ class Algorithm(ABC):
 
     @abstractmethod
     def resize(self, training: Training, budget: Budget, *, rows: int, dims: int) -> Training:
-        """Return the training for other numbers of rows and features, with noise calibrated to a budget."""
+        """Return the same training for other numbers of rows and features, for an audit, with noise within a budget."""
 
     @abstractmethod
     def describe_cost(self, certificate: Certificate) -> list[tuple[str, str]]:
-        """Return the names and values of a table that describes the noise."""
+        """Return the names and values of a table that describes the algorithm and its noise."""
 
     @abstractmethod
     def describe_run(self, certificate: Certificate) -> str:
-        """Describe in a line how often and how the rows were used."""
+        """Describe in a line how often and how the algorithm scanned the rows."""
 
     @abstractmethod
     def describe_choices(self, certificate: Certificate, settings: Settings) -> list[tuple[str, str]]:
@@ -146,7 +146,7 @@ class Algorithm(ABC):
 
     @abstractmethod
     def forecast(self, certificate: Certificate) -> dict[str, Any]:
-        """Return the expected noise and what follows from it; the keys are those of `columns`."""
+        """Return the expected noise of a planned training and what follows from it, by the names in `columns`."""
 
     def format_forecast(self, forecast: Mapping[str, Any]) -> tuple[str, ...]:
         """Format the numbers of a forecast as the cells of a table with the headings of `columns`."""
@@ -154,20 +154,20 @@ class Algorithm(ABC):
 
 
 def check_row_count(prepared: PreparedRows, planned: int) -> None:
-    """Raise a DataError if the number of rows differs from the planned one."""
+    """Raise a DataError if the number of prepared rows differs from that of the planned training."""
     if prepared.rows != planned:
         raise DataError("the data changed while it was read: its number of rows is not what it was")
 
 
 def find_main_noise(certificate: Certificate) -> Mechanism:
-    """Return the noise of the training, or of the release if the training has none."""
+    """Return the noise inside the training, or that of the release if the training has none."""
     noise = certificate.training_noise or certificate.release_noise
     assert noise is not None
     return noise
 
 
 def compute_noise_per_weight(certificate: Certificate) -> float | None:
-    """Return the expected L2 norm of the noise, divided evenly among the weights; None without noise."""
+    """Return the expected L2 norm of the noise over the square root of the number of weights; None without noise."""
     if certificate.training_noise is None and certificate.release_noise is None:
         return None
     return find_main_noise(certificate).expected_norm / math.sqrt(certificate.problem.weight_count)

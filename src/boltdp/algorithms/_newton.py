@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.errors import SolverError
 from boltdp.kernel.cells_to_features import FeatureMap
@@ -30,11 +30,11 @@ from boltdp.kernel.loss_derivatives import MAX_HESSIAN_SLOTS, DerivativeSums
 from boltdp.privacy.events.objective_perturbation import (
     MIN_STEP,
     SUM_GRID,
+    bound_gradient_rounding,
+    bound_grid_error,
     check_objective,
     check_solvable,
-    gradient_rounding,
-    gradient_tolerance,
-    grid_error,
+    choose_gradient_tolerance,
 )
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.training_problem import Problem
@@ -68,12 +68,13 @@ MAX_NUMBERS = 4_000_000
 
 
 def run_solvers(prepared: PreparedRows, solvers: Sequence[Solver]) -> list[Doubles]:
-    """Run solvers in shared scans of the rows, and return the weights that each finds."""
+    """Run solvers of objective perturbation in shared scans of the rows, and return the weights that each finds."""
     solutions: dict[int, Doubles] = {}
     waiting: dict[int, DerivativeSums] = {}
     samples: dict[float, PreparedRows] = {}
 
-    def resume(number: int) -> None:
+    def resume_solver(number: int) -> None:
+        """Run a solver until it needs further sums, or has found its weights."""
         waiting.pop(number, None)
         try:
             waiting[number] = next(solvers[number])
@@ -88,7 +89,7 @@ def run_solvers(prepared: PreparedRows, solvers: Sequence[Solver]) -> list[Doubl
         ExitStack() as stack,
     ):
         for number in range(len(solvers)):
-            resume(number)
+            resume_solver(number)
         while waiting:
             # Small samples first, so that a scan of all rows serves as many solvers as possible.
             share = min(sums.share for sums in waiting.values())
@@ -97,11 +98,11 @@ def run_solvers(prepared: PreparedRows, solvers: Sequence[Solver]) -> list[Doubl
                 samples[share] = stack.enter_context(prepared.sample_rows(share))
             samples.get(share, prepared).sum(list(served.values()))
             for number in served:
-                resume(number)
+                resume_solver(number)
     return [solutions[number] for number in range(len(solvers))]
 
 
-def minimise(
+def make_objective_solver(
     problem: Problem,
     linear: Doubles,
     *,
@@ -110,7 +111,7 @@ def minimise(
     classes: int = 2,
     feature_map: FeatureMap | None = None,
 ) -> Solver:
-    """Return a solver that finds the minimiser of the perturbed objective to the precision that the proof needs.
+    """Return a solver for the minimiser of the perturbed objective, to the precision that the privacy proof needs.
 
     `linear` is q, of shape (vectors, dims), and `noise` the mechanism it was drawn from. The objective is the sum of
     the losses plus (m*Lambda/2)*||w||^2 + <q, w>.
@@ -118,7 +119,7 @@ def minimise(
     check_objective(problem)
     check_solvable(problem, noise)
     strength = problem.rows * problem.regularization
-    draw_error, linear_norm = grid_error(noise), float(np.linalg.norm(linear))
+    draw_error, linear_norm = bound_grid_error(noise), float(np.linalg.norm(linear))
     sample_share = choose_sample_share(problem, feature_map)
     make_sums = partial(
         DerivativeSums,
@@ -135,8 +136,8 @@ def minimise(
         # Identical rows are all in the sample or none of them is, so that it can be empty.
         return sums.value if sums.share == 1.0 else problem.rows / max(sums.rows, 1) * sums.value
 
-    def evaluate(weights: Doubles, share: float) -> Generator[DerivativeSums, None, _Point]:
-        return _Point(weights, (yield from sum_derivative(weights, share=share)) + strength * weights + linear)
+    def evaluate(weights: Doubles, share: float) -> Generator[DerivativeSums, None, _Iterate]:
+        return _Iterate(weights, (yield from sum_derivative(weights, share=share)) + strength * weights + linear)
 
     def multiply_hessian(weights: Doubles, share: float, vector: Doubles) -> Generator[DerivativeSums, None, Doubles]:
         return (yield from sum_derivative(weights, direction=vector, share=share)) + strength * vector
@@ -148,8 +149,8 @@ def minimise(
         return _approximate_inverse(strength, hessian, unsure=problem.rows * SUM_GRID)
 
     def make_newton_step(
-        point: _Point, curvature: _Curvature, share: float, residual: float
-    ) -> Generator[DerivativeSums, None, _Point]:
+        point: _Iterate, curvature: _Curvature, share: float, residual: float
+    ) -> Generator[DerivativeSums, None, _Iterate]:
         """Make a Newton step with a backtracking line search on the norm of the gradient."""
         step = yield from _solve_newton_step(
             partial(multiply_hessian, point.weights, share),
@@ -166,12 +167,12 @@ def minimise(
             if size < MIN_STEP:
                 raise SolverError("the minimum could not be found to the precision that the privacy proof needs")
 
-    def descend(point: _Point, share: float, limit: float) -> Generator[DerivativeSums, None, _Point]:
+    def descend(point: _Iterate, share: float, limit: float) -> Generator[DerivativeSums, None, _Iterate]:
         """Descend to a point at which the norm of the gradient, with all rounding errors, is at most `limit`."""
         first, curvature = point.norm, _Curvature((yield from invert_sample_hessian(point.weights)), strength)
         while True:
             weights_norm = float(np.linalg.norm(point.weights))
-            error = gradient_rounding(problem, weights=weights_norm, noise=linear_norm) + draw_error
+            error = bound_gradient_rounding(problem, weights=weights_norm, noise=linear_norm) + draw_error
             if 1.01 * point.norm + error <= limit:
                 return point
             guess = point.weights - curvature.solve(point.gradient)
@@ -194,7 +195,7 @@ def minimise(
                 curvature.replace_inverse((yield from invert_sample_hessian(ahead.weights)))
             point = ahead
 
-    limit, origin = gradient_tolerance(problem, noise), np.zeros_like(linear)
+    limit, origin = choose_gradient_tolerance(problem, noise), np.zeros_like(linear)
     if not 0.0 < sample_share <= MAX_SAMPLE:
         return (yield from descend((yield from evaluate(origin, 1.0)), 1.0, limit)).weights
     sample_limit = max(limit, SAMPLE_PRECISION * math.sqrt(problem.rows / sample_share))
@@ -206,7 +207,9 @@ def minimise(
     return (yield from descend(point, 1.0, limit)).weights
 
 
-class _Point:
+class _Iterate:
+    """Weights, the gradient of the noisy objective there, and its norm."""
+
     def __init__(self, weights: Doubles, gradient: Doubles) -> None:
         self.weights, self.gradient, self.norm = weights, gradient, float(np.linalg.norm(gradient))
 
@@ -235,7 +238,7 @@ class _Curvature:
         return product / float(np.vdot(change, change)) * vector
 
     def update(self, step: Doubles, change: Doubles) -> None:
-        """Add a step and the change of the gradient along it."""
+        """Add a step, and the change of the gradient along it, to the approximation of the inverse Hessian."""
         self.age += 1
         product = float(np.vdot(step, change))
         # In exact arithmetic it is at least twice that; a smaller product of a short step is a rounding error.
@@ -297,13 +300,13 @@ def _solve_newton_step(
 def _approximate_inverse(strength: float, hessian: Doubles, *, unsure: float) -> Linear:
     """Return a function that multiplies by an approximate inverse of a Hessian with errors of `unsure` per entry."""
 
-    def inverse_factor(block: Doubles) -> Doubles:
+    def invert_factor(block: Doubles) -> Doubles:
         # Rounding can make an eigenvalue slightly negative in a direction that no row has.
         rounding = len(block) * (2.0**-50 * float(np.trace(block)) + unsure)
         # Its square is symmetric and positive definite however it is rounded, as conjugate gradients and BFGS need.
         return np.linalg.inv(np.linalg.cholesky(block + (strength + rounding) * np.eye(len(block))))
 
-    factors = [inverse_factor(block) for block in hessian]
+    factors = [invert_factor(block) for block in hessian]
 
     def multiply(vector: Doubles) -> Doubles:
         product = np.stack([(factor @ one) @ factor for factor, one in zip(factors, vector, strict=True)])

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from boltdp._arrays import Integers
+from boltdp._array_types import Integers
 from boltdp.errors import ParameterError
 from boltdp.kernel.sgd import _library
-from boltdp.privacy.release import RandomBytes, draw_sample_key
+from boltdp.privacy.release_with_noise import RandomBytes, draw_sample_key
 
 #: The approximate number of positions drawn in one call.
 CHUNK = 1 << 14
@@ -22,7 +22,7 @@ CHUNK = 1 << 14
 
 def draw_fixed_size_batches(*, rows: int, batches: int, random_bytes: RandomBytes) -> Iterator[Integers]:
     """Yield the row positions of one pass of BST14: each batch is a uniform sample of a fixed size."""
-    _check_batches(rows, batches)
+    _check_batch_count(rows, batches)
     key = draw_sample_key(random_bytes)
     largest = -(-rows // batches)
     at_once = max(1, CHUNK // largest)
@@ -38,7 +38,7 @@ def draw_fixed_size_batches(*, rows: int, batches: int, random_bytes: RandomByte
 
 def draw_poisson_batches(*, rows: int, batches: int, random_bytes: RandomBytes) -> Iterator[Integers]:
     """Yield the row positions of one pass of DP-SGD: Poisson batches at rate 1/batches, each ended by `BATCH_END`."""
-    _check_batches(rows, batches)
+    _check_batch_count(rows, batches)
     key, number = draw_sample_key(random_bytes), 0
     gap = -1.0 / math.log1p(-1.0 / batches) if batches > 1 else 0.0
     progress = np.zeros(2, np.uint64)
@@ -51,7 +51,7 @@ def draw_poisson_batches(*, rows: int, batches: int, random_bytes: RandomBytes) 
         yield drawn[:used]
 
 
-def _check_batches(rows: int, batches: int) -> None:
+def _check_batch_count(rows: int, batches: int) -> None:
     # The C buffer has room for the ends of batches only if each batch has at least one row on average.
     if not 1 <= batches <= rows:
         raise ParameterError(f"batches must be from 1 to the number of rows, {rows}, got {batches}")

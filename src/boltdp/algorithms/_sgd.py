@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from boltdp._arrays import Doubles, Integers
+from boltdp._array_types import Doubles, Integers
 from boltdp.algorithms._base import (
     TYPICAL_NORM,
     Algorithm,
@@ -19,7 +19,6 @@ from boltdp.algorithms._base import (
     compute_noise_per_weight,
     find_main_noise,
 )
-from boltdp.context import Context
 from boltdp.engines.prepared_rows import Partition, PreparedRows
 from boltdp.errors import ParameterError, check_whole_number
 from boltdp.kernel.cells_to_features import FeatureMap
@@ -31,16 +30,18 @@ from boltdp.privacy.events.event import Analysis, Noiseless, Training
 from boltdp.privacy.events.noisy_sgd import NoisyUpdates, Sampling
 from boltdp.privacy.events.sgd_sensitivity import check_steps
 from boltdp.privacy.mechanisms import Mechanism, calibrate
-from boltdp.privacy.release import RandomBytes, check_seed, draw_update_keys
+from boltdp.privacy.release_with_noise import RandomBytes, check_seed, draw_update_keys
+from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import (
     Schedule,
-    constant,
-    decreasing,
-    square_root,
-    strongly_convex,
-    strongly_convex_constant,
+    make_constant_schedule,
+    make_decreasing_schedule,
+    make_square_root_schedule,
+    make_strongly_convex_constant_schedule,
+    make_strongly_convex_schedule,
 )
-from boltdp.privacy.training_problem import Problem, Recipe
+from boltdp.privacy.training_problem import Problem
+from boltdp.run_context import Context
 from boltdp.settings import OPTIONAL, Settings
 
 #: The defaults of the settings with these names.
@@ -75,6 +76,7 @@ class PassesOfSGD(Algorithm):
         """Return the event of an SGD run with noise calibrated to a budget."""
 
     def choose_radius(self, settings: Settings, loss: Loss) -> float:
+        """Return the radius of the ball to which weights are projected; infinite without a setting."""
         return math.inf if settings.radius is None else settings.radius
 
     def choose_default_schedule(self, recipe: Recipe, noise: Mechanism | None) -> Schedule | None:
@@ -93,7 +95,7 @@ class PassesOfSGD(Algorithm):
             batch_size=min(BATCH_SIZE, fewest) if settings.batch_size is None else settings.batch_size,
             passes=PASSES if settings.passes is None else settings.passes,
             # A step that is always allowed, until the schedule is chosen, which needs the rest of the recipe.
-            schedule=constant(1.0 / (problem.loss.smoothness + max(regularization, 0.0))),
+            schedule=make_constant_schedule(1.0 / (problem.loss.smoothness + max(regularization, 0.0))),
             regularization=regularization,
             class_weights=problem.class_weights,
             person_rows=problem.person_rows,
@@ -109,6 +111,7 @@ class PassesOfSGD(Algorithm):
         return self.make_event(recipe, settings.analysis, budget)
 
     def _choose_schedule(self, recipe: Recipe, settings: Settings, budget: Budget | None) -> Schedule:
+        """Return the step-size schedule that the settings name, or the default of the algorithm."""
         beta, name = recipe.beta, settings.schedule
         exponent = EXPONENT if settings.exponent is None else settings.exponent
         noise = None if budget is None else self.calibrate_updates(recipe, settings.analysis, budget)
@@ -120,30 +123,30 @@ class PassesOfSGD(Algorithm):
         if settings.step_size is not None and name not in ("auto", "constant", "strongly-convex-constant"):
             raise ParameterError(f"step_size is for the constant schedules, got schedule {name!r}")
 
-        def step() -> float:
+        def choose_step() -> float:
             if settings.step_size is not None:
                 return settings.step_size
-            return choose_step_size(recipe, budget) if noise is None else choose_noisy_step(recipe, noise)
+            return choose_constant_step(recipe, budget) if noise is None else choose_noisy_step(recipe, noise)
 
         match name:
             case "decreasing":
-                return decreasing(beta=beta, rows=recipe.partition_rows, exponent=exponent)
+                return make_decreasing_schedule(beta=beta, rows=recipe.partition_rows, exponent=exponent)
             case "square-root":
-                return square_root(beta=beta, rows=recipe.partition_rows, exponent=exponent)
+                return make_square_root_schedule(beta=beta, rows=recipe.partition_rows, exponent=exponent)
             case "strongly-convex":
-                return strongly_convex(beta=beta, gamma=recipe.regularization)
+                return make_strongly_convex_schedule(beta=beta, gamma=recipe.regularization)
             case "strongly-convex-constant":
-                return strongly_convex_constant(step(), beta=beta)
-        return constant(step())
+                return make_strongly_convex_constant_schedule(choose_step(), beta=beta)
+        return make_constant_schedule(choose_step())
 
     def run(self, prepared: PreparedRows, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
-        """Make all passes of all jobs; jobs that read the rows in order share every scan."""
+        """Make all passes of SGD of all jobs, and return their weights; jobs that need no samples share scans."""
         streams = [job.randomness.stream() for job in jobs]
-        recipes = [_get_recipe(job.certificate.problem) for job in jobs]
+        recipes = [_require_recipe(job.certificate.problem) for job in jobs]
         (rows,) = {recipe.rows for recipe in recipes}
         (partitions,) = {recipe.partitions for recipe in recipes}
         check_row_count(prepared, rows)
-        bounds = [recipes[0].partition_bounds(number) for number in range(partitions)]
+        bounds = [recipes[0].find_partition_bounds(number) for number in range(partitions)]
         # By partition, then by job, a state for each model.
         states = [
             [
@@ -190,10 +193,11 @@ class PassesOfSGD(Algorithm):
     def _make_states(
         self, job: Job, random_bytes: RandomBytes, classes: int, feature_map: FeatureMap | None, *, rows: int
     ) -> list[State]:
+        """Make the kernel's SGD state for each model of a job, over a partition of `rows` rows."""
         noise = job.certificate.training_noise
         if noise is not None:
             check_seed(job.certificate, job.randomness)
-        recipe = _get_recipe(job.certificate.problem).restrict_to_partition(rows)
+        recipe = _require_recipe(job.certificate.problem).restrict_to_partition(rows)
         keys = draw_update_keys(job.certificate, random_bytes)
         return [
             State(
@@ -209,7 +213,8 @@ class PassesOfSGD(Algorithm):
         ]
 
     def rescale_problem(self, problem: Problem, *, rows: int) -> Recipe:
-        passes = max(1, round(_get_recipe(problem).passes * problem.rows / rows))
+        """Return the SGD recipe for another number of rows, with about as many updates."""
+        passes = max(1, round(_require_recipe(problem).passes * problem.rows / rows))
         return replace(_resize_recipe(problem, rows), passes=passes)
 
     def resize(self, training: Training, budget: Budget, *, rows: int, dims: int) -> Training:
@@ -217,7 +222,7 @@ class PassesOfSGD(Algorithm):
         return self.make_event(recipe, "paper" if training.published else "proved", budget)
 
     def describe_run(self, certificate: Certificate) -> str:
-        recipe = _get_recipe(certificate.problem)
+        recipe = _require_recipe(certificate.problem)
         if recipe.partitions == 1:
             return f"{recipe.passes} passes over {recipe.rows:,} rows, {recipe.updates:,} updates"
         return (
@@ -226,7 +231,7 @@ class PassesOfSGD(Algorithm):
         )
 
     def describe_choices(self, certificate: Certificate, settings: Settings) -> list[tuple[str, str]]:
-        recipe = _get_recipe(certificate.problem)
+        recipe = _require_recipe(certificate.problem)
         first, last = recipe.schedule.at([1, recipe.updates])
         steps = f"{first:.4g}" if first == last else f"from {first:.4g} down to {last:.4g}"
         if settings.step_size is not None or settings.schedule not in ("auto", "constant", "strongly-convex-constant"):
@@ -276,7 +281,7 @@ class WhiteBox(PassesOfSGD):
         return NoisyUpdates(recipe, noise, self.sampling, analysis)
 
     def describe_cost(self, certificate: Certificate) -> list[tuple[str, str]]:
-        updates = _get_recipe(certificate.problem).updates
+        updates = _require_recipe(certificate.problem).updates
         noise = f"{compute_noise_per_weight(certificate):.3g} per weight in each of {updates:,} updates"
         return [("algorithm", self.name), ("noise", f"{noise} ({self.describe_noise(certificate)})")]
 
@@ -289,14 +294,14 @@ class WhiteBox(PassesOfSGD):
         return "gaussian: the analysis of random samples is for no other"
 
 
-def _get_recipe(problem: Problem) -> Recipe:
+def _require_recipe(problem: Problem) -> Recipe:
     assert isinstance(problem, Recipe)
     return problem
 
 
 def _resize_recipe(problem: Problem, rows: int) -> Recipe:
-    """Return the recipe for another number of rows, with partitions and batches that are not too large for it."""
-    recipe = _get_recipe(problem)
+    """Return the SGD recipe for another number of rows, with partitions and batches that are not too large for it."""
+    recipe = _require_recipe(problem)
     partitions = min(recipe.partitions, rows // 2)
     return replace(recipe, rows=rows, partitions=partitions, batch_size=min(recipe.batch_size, rows // partitions))
 
@@ -310,7 +315,7 @@ def _list_seeds(recipes: Sequence[Recipe], context: Context) -> Iterator[list[in
 
 
 def average_partitions(weights: Sequence[Doubles], shares: Sequence[float]) -> Doubles:
-    """Average the weights of all partitions by their shares of the rows, in their order.
+    """Return the mean of the weights that SGD found on each partition, weighted by the partitions' shares of the rows.
 
     Proof: sgd_sensitivity.md 8
     """
@@ -320,7 +325,7 @@ def average_partitions(weights: Sequence[Doubles], shares: Sequence[float]) -> D
     return total
 
 
-def choose_step_size(recipe: Recipe, share: Budget | None) -> float:
+def choose_constant_step(recipe: Recipe, share: Budget | None) -> float:
     """Return the constant step size that balances the distance from the optimum against the noise.
 
     For a constant step the sensitivity is 2*L*tau/m, where tau is the sum of all steps, whatever the batches, passes
@@ -345,6 +350,6 @@ def choose_noisy_step(recipe: Recipe, noise: Mechanism) -> float:
 
 
 def bound_gradient_norm(recipe: Recipe, noise: Mechanism) -> float:
-    """Return G: an upper bound on the root mean square norm of a gradient with its noise."""
+    """Return G, an upper bound on the root mean square norm of a gradient with the noise of an update."""
     spread = noise.dimensions * (noise.dimensions + 1 if noise.kind == "spherical" else 1)
     return math.sqrt(recipe.loss.lipschitz**2 + spread * noise.scale**2)

@@ -8,7 +8,7 @@ from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import Analysis
 from boltdp.privacy.events.output_perturbation import OutputPerturbation, make_output_perturbation
-from boltdp.privacy.training_problem import Recipe
+from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.settings import OPTIONAL
 
 

@@ -11,8 +11,8 @@ from boltdp.errors import ParameterError
 from boltdp.losses import Loss
 from boltdp.privacy.events.noisy_sgd import calibrate_bst14, calibrate_published_bst14
 from boltdp.privacy.mechanisms import Mechanism
+from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import Schedule
-from boltdp.privacy.training_problem import Recipe
 from boltdp.settings import Settings
 
 

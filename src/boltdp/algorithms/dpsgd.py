@@ -6,8 +6,8 @@ from boltdp.algorithms._row_sampling import draw_poisson_batches
 from boltdp.algorithms._sgd import WhiteBox, choose_noisy_step
 from boltdp.privacy.events.noisy_sgd import calibrate_dpsgd
 from boltdp.privacy.mechanisms import Mechanism
-from boltdp.privacy.step_schedules import Schedule, constant, strongly_convex
-from boltdp.privacy.training_problem import Recipe
+from boltdp.privacy.sgd_recipe import Recipe
+from boltdp.privacy.step_schedules import Schedule, make_constant_schedule, make_strongly_convex_schedule
 
 
 class DPSGD(WhiteBox):
@@ -24,5 +24,5 @@ class DPSGD(WhiteBox):
         """Return a constant step from public numbers, or the strongly convex schedule with regularization."""
         assert noise is not None
         if recipe.regularization > 0:
-            return strongly_convex(beta=recipe.beta, gamma=recipe.regularization)
-        return constant(choose_noisy_step(recipe, noise))
+            return make_strongly_convex_schedule(beta=recipe.beta, gamma=recipe.regularization)
+        return make_constant_schedule(choose_noisy_step(recipe, noise))

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.algorithms._base import Algorithm, Job, find_main_noise
-from boltdp.context import Context
 from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.errors import ParameterError
 from boltdp.kernel.cells_to_features import FeatureMap
@@ -19,8 +18,9 @@ from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import Training
 from boltdp.privacy.events.noisy_gradient_descent import NoisyGradients, calibrate_gradient_noise, make_noisy_gradients
-from boltdp.privacy.release import release_gradient
+from boltdp.privacy.release_with_noise import release_gradient
 from boltdp.privacy.training_problem import Problem
+from boltdp.run_context import Context
 from boltdp.settings import Settings
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ class NoisyGD(Algorithm):
         return loss.vector_count > 1 and unset and super().fits_auto(settings, loss, budget)
 
     def plan(self, settings: Settings, problem: Problem, budget: Budget | None) -> NoisyGradients:
+        """Plan noisy gradient descent: its clip norm, scans, step size and noise."""
         assert budget is not None
         if settings.regularization is not None:
             problem = replace(problem, regularization=settings.regularization)
@@ -78,11 +79,12 @@ class NoisyGD(Algorithm):
         scans = settings.passes if settings.passes is not None else SCANS
         step = settings.step_size
         if step is None:
-            step = choose_step_size(problem, budget, clip=clip, scans=scans)
+            step = choose_descent_step(problem, budget, clip=clip, scans=scans)
         return make_noisy_gradients(problem, budget, clip=clip, scans=scans, step=step, momentum=MOMENTUM)
 
     def run(self, prepared: PreparedRows, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
-        scans = max(_get_noisy_gradients(job.certificate).scans for job in jobs)
+        """Make all scans of all jobs, which share them, and return the weights of each job."""
+        scans = max(_require_noisy_gradients(job.certificate).scans for job in jobs)
         stage = context.start_stage("descending", scans * prepared.rows)
         descents = [_descend(job, classes, prepared.feature_map) for job in jobs]
         sums, weights = [next(descent) for descent in descents], [np.empty(0) for _ in jobs]
@@ -103,33 +105,33 @@ class NoisyGD(Algorithm):
         return replace(training, problem=problem, noise=noise)
 
     def describe_cost(self, certificate: Certificate) -> list[tuple[str, str]]:
-        scans = f"in each of {_get_noisy_gradients(certificate).scans} scans{self.describe_models(certificate)}"
+        scans = f"in each of {_require_noisy_gradients(certificate).scans} scans{self.describe_models(certificate)}"
         return [("algorithm", self.name), ("noise", f"added {scans} ({self.describe_noise(certificate)})")]
 
     def describe_run(self, certificate: Certificate) -> str:
-        event = _get_noisy_gradients(certificate)
+        event = _require_noisy_gradients(certificate)
         return f"{event.problem.rows:,} rows, {event.scans} scans, gradients clipped to {event.clip:g}"
 
     def describe_choices(self, certificate: Certificate, settings: Settings) -> list[tuple[str, str]]:
-        event = _get_noisy_gradients(certificate)
+        event = _require_noisy_gradients(certificate)
 
-        def why(asked: object, chosen: str = "as fitted on public datasets (docs/accuracy.md)") -> str:
+        def explain(asked: object, chosen: str = "as fitted on public datasets (docs/accuracy.md)") -> str:
             return "as asked for" if asked is not None else chosen
 
         return [
             ("mechanism", "gaussian: all scans together are then one Gaussian"),
             ("loss", self.describe_loss(certificate)),
-            ("scans", f"{event.scans}: {why(settings.passes)}"),
-            ("gradient clip", f"{event.clip:g}: {why(settings.gradient_clip)}"),
-            ("step", f"{event.step:.3g}: {why(settings.step_size, 'by the noise per row')}"),
+            ("scans", f"{event.scans}: {explain(settings.passes)}"),
+            ("gradient clip", f"{event.clip:g}: {explain(settings.gradient_clip)}"),
+            ("step", f"{event.step:.3g}: {explain(settings.step_size, 'by the noise per row')}"),
         ]
 
     def forecast(self, certificate: Certificate) -> dict[str, Any]:
-        event = _get_noisy_gradients(certificate)
+        event = _require_noisy_gradients(certificate)
         return {"noise_per_row": find_main_noise(certificate).expected_norm / event.problem.rows, "step": event.step}
 
 
-def choose_step_size(problem: Problem, budget: Budget, *, clip: float, scans: int) -> float:
+def choose_descent_step(problem: Problem, budget: Budget, *, clip: float, scans: int) -> float:
     """Return a step size from public numbers, such that the sum of all steps is inversely proportional to the noise.
 
     Noise of relative norm nu per row moves the weights by nu times the sum of the steps, so this sum is a constant
@@ -149,7 +151,7 @@ def _descend(job: Job, classes: int, feature_map: FeatureMap | None) -> Generato
     """Yield the gradient sums that each scan needs, one for each model, and return the weights after the last scan."""
     from boltdp.kernel.loss_derivatives import DerivativeSums  # only here: commands that read no rows need none
 
-    event = _get_noisy_gradients(job.certificate)
+    event = _require_noisy_gradients(job.certificate)
     problem = event.problem
     weights = np.zeros((job.certificate.model_count, problem.loss.vector_count, problem.dims))
     # The look-ahead point of Nesterov's momentum, where the next gradient is taken.
@@ -177,7 +179,7 @@ def _descend(job: Job, classes: int, feature_map: FeatureMap | None) -> Generato
     return weights
 
 
-def _get_noisy_gradients(certificate: Certificate) -> NoisyGradients:
+def _require_noisy_gradients(certificate: Certificate) -> NoisyGradients:
     event = certificate.training
     assert isinstance(event, NoisyGradients)
     return event

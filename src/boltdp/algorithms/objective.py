@@ -9,9 +9,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.algorithms._base import Algorithm, Job, find_main_noise
-from boltdp.context import Context
 from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.errors import ParameterError
 from boltdp.losses import Loss
@@ -19,16 +18,17 @@ from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import Noiseless, Training
 from boltdp.privacy.events.objective_perturbation import (
-    ample_regularization,
     calibrate_objective_noise,
     check_objective,
     check_solvable,
+    find_ample_regularization,
+    find_min_solvable_regularization,
     make_objective_perturbation,
-    min_solvable_regularization,
     split_budget,
 )
-from boltdp.privacy.release import draw_linear_terms
+from boltdp.privacy.release_with_noise import draw_linear_terms
 from boltdp.privacy.training_problem import Problem
+from boltdp.run_context import Context
 from boltdp.settings import Settings
 
 #: The largest number of solvers that share scans.
@@ -71,6 +71,7 @@ class Objective(Algorithm):
         return budget is not None and super().fits_auto(settings, loss, budget)
 
     def plan(self, settings: Settings, problem: Problem, budget: Budget | None) -> Training:
+        """Plan objective perturbation: its regularization and noise."""
         chosen = settings.regularization
         if chosen is None:
             chosen = choose_regularization(problem, budget)
@@ -81,7 +82,9 @@ class Objective(Algorithm):
         return make_objective_perturbation(problem, budget)
 
     def run(self, prepared: PreparedRows, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
-        from boltdp.algorithms._newton import MAX_NUMBERS, minimise, run_solvers  # only here: SciPy comes with it
+        """Minimise the perturbed objective of each model of all jobs, and return the weights of each job."""
+        # Imported only here, since SciPy comes with it.
+        from boltdp.algorithms._newton import MAX_NUMBERS, make_objective_solver, run_solvers
 
         # How many scans it takes depends on the rows: only the beginning and the end are reported.
         stage = context.start_stage("minimising", prepared.rows)
@@ -89,7 +92,7 @@ class Objective(Algorithm):
         problem = jobs[0].certificate.problem
         together = min(MAX_AT_ONCE, max(1, MAX_NUMBERS // (problem.loss.vector_count * problem.dims**2)))
         solvers = (
-            minimise(
+            make_objective_solver(
                 job.certificate.problem,
                 linear,
                 noise=job.certificate.training_noise,
@@ -148,13 +151,13 @@ def choose_regularization(problem: Problem, budget: Budget | None) -> float:
     for pure noise to be as small as possible, and for the minimum to be found.
     """
     if budget is None:
-        return max(1.0 / problem.rows, 1.01 * min_solvable_regularization(problem, None))
+        return max(1.0 / problem.rows, 1.01 * find_min_solvable_regularization(problem, None))
     ample = problem.changed_rows * (1.0 + 4.0 / budget.epsilon)
     noise = calibrate_objective_noise(replace(problem, regularization=ample), budget)
     fitted: float = REGULARIZATION * (noise.expected_norm / problem.rows) ** REGULARIZATION_POWER
     # A quarter more: at this Lambda the noise is somewhat larger than the noise above, by less than a sixth.
-    solvable = 1.25 * min_solvable_regularization(problem, noise)
-    return max(fitted, ample_regularization(problem, split_budget(budget)[0].epsilon), solvable)
+    solvable = 1.25 * find_min_solvable_regularization(problem, noise)
+    return max(fitted, find_ample_regularization(problem, split_budget(budget)[0].epsilon), solvable)
 
 
 def estimate_accuracy_loss(certificate: Certificate) -> float:

@@ -6,8 +6,8 @@ from boltdp.algorithms._sgd import WhiteBox
 from boltdp.losses import Loss
 from boltdp.privacy.events.noisy_sgd import calibrate_published_scs13, calibrate_scs13
 from boltdp.privacy.mechanisms import Mechanism
+from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import Schedule
-from boltdp.privacy.training_problem import Recipe
 from boltdp.settings import Settings
 
 

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.audit.exact_loss import MAX_TRAINED, find_worst_outputs, make_neighbours
-from boltdp.audit.objective_density import log_ratio, sample_noise
-from boltdp.audit.statistical_tests import normal_quantile, rate_bounds
-from boltdp.audit.subject import Stage
+from boltdp.audit.objective_density import compute_log_ratio, sample_noise
+from boltdp.audit.statistical_tests import bound_rate, compute_normal_quantile
+from boltdp.audit.subject import Claim
 from boltdp.audit.worst_neighbours import OpposedPair, find_worst_pair, make_opposed_pair, run_training, shrink_training
 from boltdp.errors import ParameterError
 from boltdp.privacy.budget import Budget
@@ -28,8 +28,8 @@ from boltdp.privacy.events.event import Training
 from boltdp.privacy.events.noisy_gradient_descent import NoisyGradients
 from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation
 from boltdp.privacy.events.output_perturbation import OutputPerturbation
-from boltdp.privacy.mechanisms import gaussian_epsilon
-from boltdp.privacy.release import Randomness, release_weights
+from boltdp.privacy.mechanisms import compute_gaussian_epsilon
+from boltdp.privacy.release_with_noise import Randomness, release_weights
 
 #: Confidence levels at which an epsilon is proved.
 CONFIDENCES = (0.95, 0.999)
@@ -48,9 +48,9 @@ THRESHOLDS = 99
 
 @dataclass(frozen=True)
 class BlackBox:
-    """The result of the attack on a stage."""
+    """The result of the attack on a claim."""
 
-    stage: Stage
+    claim: Claim
     trials: int  #: on each of the two datasets
     epsilon: tuple[float, ...]  #: the proved lower bound at each confidence level, at the claimed delta
     rates: tuple[tuple[float, float], ...]  #: false and true positive rates of all thresholds
@@ -61,12 +61,12 @@ class BlackBox:
     @property
     def broken(self) -> bool:
         """Whether the epsilon that is proved at the higher confidence exceeds the claimed one."""
-        return self.epsilon[-1] > self.stage.budget.epsilon * (1 + 1e-9)
+        return self.epsilon[-1] > self.claim.budget.epsilon * (1 + 1e-9)
 
 
-def black_box(stage: Stage, *, trials: int | None, random: np.random.Generator, done: Progress) -> BlackBox:
+def run_black_box(claim: Claim, *, trials: int | None, random: np.random.Generator, done: Progress) -> BlackBox:
     """Attack one release by `trials` trainings on each of two neighbouring datasets; return the epsilon it proves."""
-    event = stage.event
+    event = claim.event
     if not isinstance(event, Training):
         raise ParameterError(f"an attack by trainings must be on a training, got {event.kind!r}")
     if trials is None:
@@ -74,22 +74,22 @@ def black_box(stage: Stage, *, trials: int | None, random: np.random.Generator, 
     if trials < 100:
         raise ParameterError(f"trials must be at least 100, got {trials}")
     if isinstance(event, OutputPerturbation):
-        scores, threshold, pair, audited = _attack_output_perturbation(event, stage.budget, trials, random, done)
+        scores, threshold, pair, audited = _attack_output_perturbation(event, claim.budget, trials, random, done)
     elif isinstance(event, ObjectivePerturbation):
-        scores, threshold, pair, audited = _attack_objective_perturbation(event, stage.budget, trials, random, done)
+        scores, threshold, pair, audited = _attack_objective_perturbation(event, claim.budget, trials, random, done)
     else:
-        scores, threshold, pair, audited = _attack_other_training(event, stage.budget, trials, done)
+        scores, threshold, pair, audited = _attack_other_training(event, claim.budget, trials, done)
     gaussian = audited.mu is not None
     judged = scores
     if threshold is None:
         half = trials // 2
-        threshold = _choose_threshold([one[:half] for one in scores], stage, gaussian=gaussian)
+        threshold = _choose_threshold([one[:half] for one in scores], claim, gaussian=gaussian)
         judged = [one[half:] for one in scores]
-    epsilon = tuple(_prove_epsilon(judged, threshold, stage, gaussian=gaussian, confidence=one) for one in CONFIDENCES)
+    epsilon = tuple(_prove_epsilon(judged, threshold, claim, gaussian=gaussian, confidence=one) for one in CONFIDENCES)
     thresholds = np.quantile(np.concatenate(judged), np.linspace(0.0, 1.0, THRESHOLDS + 2))
     rates = tuple((float(np.mean(judged[1] > one)), float(np.mean(judged[0] > one))) for one in thresholds)
     point = float(np.mean(judged[1] > threshold)), float(np.mean(judged[0] > threshold))
-    return BlackBox(stage, trials, epsilon, rates, point, _compute_trade_off(audited, stage), str(pair))
+    return BlackBox(claim, trials, epsilon, rates, point, _compute_trade_off(audited, claim), str(pair))
 
 
 Progress = Callable[[int, int], None]  #: is called with the trainings done so far and all trainings
@@ -98,7 +98,7 @@ Scores = list[Doubles]  #: the attacker's scores of the releases on each of the 
 Attack = tuple[Scores, float | None, OpposedPair, Training]
 
 
-def expect_epsilon(losses: Doubles, trials: int) -> tuple[float, float]:
+def predict_epsilon(losses: Doubles, trials: int) -> tuple[float, float]:
     """Return the epsilon that `trials` trainings are expected to prove by the best threshold, and that threshold.
 
     `losses` are privacy losses of draws on the first dataset. A draw with loss l is e^-l times as likely on the second.
@@ -116,13 +116,13 @@ def expect_epsilon(losses: Doubles, trials: int) -> tuple[float, float]:
 def _attack_output_perturbation(
     event: OutputPerturbation, budget: Budget, trials: int, random: np.random.Generator, done: Progress
 ) -> Attack:
-    """Score each release by its log density ratio; the weights without noise are trained only once."""
+    """Attack output perturbation: score each release by its log density ratio, and train only once."""
     event = shrink_training(event, budget, rows=min(max(ROWS, event.problem.rows), MAX_TRAINED))
     pair, centres = find_worst_outputs(event, budget, random)
     certificate = Certificate(budget=budget, spent=event)
     centre, move = _project_weights(event, centres[0]), _project_weights(event, centres[0] - centres[1])
     tried = sample_noise(event.noise, THRESHOLD_DRAWS, random)
-    _, threshold = expect_epsilon(log_ratio(event.noise, tried, np.broadcast_to(move, tried.shape)), trials)
+    _, threshold = predict_epsilon(compute_log_ratio(event.noise, tried, np.broadcast_to(move, tried.shape)), trials)
     scores: Scores = []
     for which, weights in enumerate(centres):
         drawn = np.empty((trials, *weights.shape))
@@ -131,28 +131,30 @@ def _attack_output_perturbation(
             if number % 1000 == 999:
                 done(which * trials + number + 1, 2 * trials)
         noise = _project_weights(event, drawn) - centre
-        scores.append(log_ratio(event.noise, noise, np.broadcast_to(move, noise.shape)))
+        scores.append(compute_log_ratio(event.noise, noise, np.broadcast_to(move, noise.shape)))
     return scores, threshold, pair, event
 
 
 def _attack_objective_perturbation(
     event: ObjectivePerturbation, budget: Budget, trials: int, random: np.random.Generator, done: Progress
 ) -> Attack:
-    """Score each release by the log ratio of the densities of the minimiser."""
+    """Attack objective perturbation: score each release by the log ratio of the densities of the minimiser."""
     # The fewer dimensions the noise has, the more these trainings prove.
     event = shrink_training(event, budget, rows=ROWS, dims=1 if event.problem.loss.vector_count > 2 else 2)
     drawn = sample_noise(event.linear, SEARCH_DRAWS, random)
 
-    def harm(pair: OpposedPair) -> float:
-        return expect_epsilon(make_neighbours(event, pair).losses_of_noise(event.linear, drawn), trials)[0]
+    def measure_harm(pair: OpposedPair) -> float:
+        return predict_epsilon(make_neighbours(event, pair).compute_losses_of_noise(event.linear, drawn), trials)[0]
 
-    pair = find_worst_pair(harm, event.problem, random=random)
+    pair = find_worst_pair(measure_harm, event.problem, random=random)
     neighbours = make_neighbours(event, pair)
-    _, threshold = expect_epsilon(
-        neighbours.losses_of_noise(event.linear, sample_noise(event.linear, THRESHOLD_DRAWS, random)), trials
+    _, threshold = predict_epsilon(
+        neighbours.compute_losses_of_noise(event.linear, sample_noise(event.linear, THRESHOLD_DRAWS, random)), trials
     )
     released = _run_trainings(event, budget, pair, trials, done)
-    scores = [neighbours.losses_at_weights(event.linear, _project_weights(event, weights)) for weights in released]
+    scores = [
+        neighbours.compute_losses_at_weights(event.linear, _project_weights(event, weights)) for weights in released
+    ]
     return scores, threshold, pair, event
 
 
@@ -162,7 +164,7 @@ def _project_weights(event: Training, weights: Doubles) -> Doubles:
 
 
 def _attack_other_training(event: Training, budget: Budget, trials: int, done: Progress) -> Attack:
-    """Score each release by its projection on one direction, as the density of the weights is unknown."""
+    """Attack another training: score each release by its projection on one direction, as its density is unknown."""
     if isinstance(event, NoisyGradients):
         event = shrink_training(event, budget, rows=10, scans=SCANS)
     else:
@@ -183,7 +185,7 @@ def _attack_other_training(event: Training, budget: Budget, trials: int, done: P
 def _run_trainings(event: Training, budget: Budget, pair: OpposedPair, trials: int, done: Progress) -> list[Doubles]:
     """Train and release `trials` times on each of two datasets; return weights (trials, vectors, dims) of each."""
     certificate, released = Certificate(budget=budget, spent=event), []
-    for which, rows in enumerate(pair.datasets(event.problem)):
+    for which, rows in enumerate(pair.make_datasets(event.problem)):
         found: list[Doubles] = []
         while len(found) < trials:
             for weights in run_training(event, budget, rows, count=min(BATCH, trials - len(found))):
@@ -193,37 +195,37 @@ def _run_trainings(event: Training, budget: Budget, pair: OpposedPair, trials: i
     return released
 
 
-def _choose_threshold(scores: Scores, stage: Stage, *, gaussian: bool) -> float:
+def _choose_threshold(scores: Scores, claim: Claim, *, gaussian: bool) -> float:
     """Return the threshold that proves the largest epsilon on these scores."""
     thresholds = np.unique(np.quantile(np.concatenate(scores), np.linspace(0.005, 0.995, THRESHOLDS)))
     if gaussian:
         return float(np.median(np.concatenate(scores)))  # the best threshold for two close normal distributions
     return float(
-        max(thresholds, key=lambda one: _prove_epsilon(scores, one, stage, gaussian=False, confidence=CONFIDENCES[0]))
+        max(thresholds, key=lambda one: _prove_epsilon(scores, one, claim, gaussian=False, confidence=CONFIDENCES[0]))
     )
 
 
-def _prove_epsilon(scores: Scores, threshold: float, stage: Stage, *, gaussian: bool, confidence: float) -> float:
+def _prove_epsilon(scores: Scores, threshold: float, claim: Claim, *, gaussian: bool, confidence: float) -> float:
     """Return the lower bound on epsilon that a threshold on the scores proves at the claimed delta."""
     first, second = scores
-    mistake, delta = (1.0 - confidence) / 2.0, stage.budget.delta
-    low, _ = rate_bounds(int(np.sum(first > threshold)), len(first), mistake=mistake)
-    _, most = rate_bounds(int(np.sum(second > threshold)), len(second), mistake=mistake)
+    mistake, delta = (1.0 - confidence) / 2.0, claim.budget.delta
+    low, _ = bound_rate(int(np.sum(first > threshold)), len(first), mistake=mistake)
+    _, most = bound_rate(int(np.sum(second > threshold)), len(second), mistake=mistake)
     proved = [0.0]
     for often, seldom in ((low, most), (1.0 - most, 1.0 - low)):
         if often - delta > seldom > 0:
             proved.append(math.log((often - delta) / seldom))
-    if gaussian and delta > 0 and (apart := normal_quantile(low) - normal_quantile(most)) > 0:
-        proved.append(gaussian_epsilon(apart, delta))
+    if gaussian and delta > 0 and (apart := compute_normal_quantile(low) - compute_normal_quantile(most)) > 0:
+        proved.append(compute_gaussian_epsilon(apart, delta))
     return max(proved)
 
 
-def _compute_trade_off(event: Training, stage: Stage) -> tuple[tuple[float, float], ...]:
+def _compute_trade_off(event: Training, claim: Claim) -> tuple[tuple[float, float], ...]:
     """Return the trade-off curve of the claim: at each false positive rate, the maximum true positive rate."""
     false = np.concatenate([np.geomspace(1e-4, 0.02, 12), np.linspace(0.03, 1.0, 60)])
     true = np.ones_like(false)
-    for epsilon in np.linspace(0.0, 1.0, 17)[1:] * stage.budget.epsilon:
-        delta = event.delta(float(epsilon), target=stage.budget.delta or 1e-9)
+    for epsilon in np.linspace(0.0, 1.0, 17)[1:] * claim.budget.epsilon:
+        delta = event.delta(float(epsilon), target=claim.budget.delta or 1e-9)
         growth = math.exp(epsilon)
         true = np.minimum(true, np.minimum(growth * false + delta, 1.0 - (1.0 - delta - false) / growth))
     return tuple(zip([0.0, *false.tolist()], [0.0, *np.clip(true, 0.0, 1.0).tolist()], strict=True))

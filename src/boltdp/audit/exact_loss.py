@@ -15,16 +15,16 @@ from functools import partial
 
 import numpy as np
 
-from boltdp._arrays import Doubles
-from boltdp.audit.neighbouring_rows import Pair
-from boltdp.audit.objective_density import Neighbours, log_ratio, quadrature, sample_noise
-from boltdp.audit.replay import AddNoise, Draw, ReplayedRelease, intercept_noise
-from boltdp.audit.statistical_tests import exact_delta, largest_epsilon
-from boltdp.audit.subject import Stage
+from boltdp._array_types import Doubles
+from boltdp.audit.neighbouring_tables import Pair
+from boltdp.audit.objective_density import Neighbours, compute_log_ratio, make_quadrature, sample_noise
+from boltdp.audit.replay_on_neighbours import AddNoise, Draw, ReplayedRelease, intercept_noise
+from boltdp.audit.statistical_tests import compute_exact_delta, find_largest_epsilon
+from boltdp.audit.subject import Claim
 from boltdp.audit.worst_neighbours import (
     OpposedPair,
     find_worst_pair,
-    move_places,
+    move_changed_rows,
     run_training,
     shrink_training,
     tilt_others,
@@ -36,9 +36,9 @@ from boltdp.privacy.events.noisy_gradient_descent import NoisyGradients
 from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation
 from boltdp.privacy.events.output_perturbation import OutputPerturbation
-from boltdp.privacy.events.sgd_sensitivity import sensitivity
+from boltdp.privacy.events.sgd_sensitivity import compute_sgd_sensitivity
 from boltdp.privacy.mechanisms import Mechanism
-from boltdp.privacy.release import RandomBytes
+from boltdp.privacy.release_with_noise import RandomBytes
 
 #: Descents that are sampled, and standard errors on either side of an estimate.
 DESCENTS, ERRORS = 400, 3.3
@@ -58,9 +58,9 @@ POINTS = 25
 
 @dataclass(frozen=True)
 class ExactLoss:
-    """The privacy loss of a stage on the worst rows."""
+    """The privacy loss of a claim on the worst rows."""
 
-    stage: Stage
+    claim: Claim
     epsilon: float  #: a lower bound at the claimed delta
     delta: float  #: at the claimed epsilon
     delta_range: tuple[float, float]  #: lower and upper bound of `delta`, where that is an estimate
@@ -71,29 +71,32 @@ class ExactLoss:
     @property
     def broken(self) -> bool:
         """Whether the loss exceeds the claimed epsilon and delta."""
-        budget = self.stage.budget
+        budget = self.claim.budget
         return self.epsilon > budget.epsilon * (1 + 1e-6) or self.delta_range[0] > budget.delta * (1 + 1e-6)
 
 
-def exact_loss(stage: Stage, replayed: ReplayedRelease | None, *, random: np.random.Generator) -> ExactLoss | None:
+def compute_exact_loss(
+    claim: Claim, replayed: ReplayedRelease | None, *, random: np.random.Generator
+) -> ExactLoss | None:
     """Return the privacy loss of one release on the worst rows; None where the density of the release is unknown."""
-    match stage.event:
+    match claim.event:
         case NoisyMoments() as event:
             if replayed is None:
                 raise ParameterError(f"the exact loss of {event.kind!r} must follow from its replay, got none")
-            spent = partial(exact_delta, replayed.limit.noise, distance=replayed.ratio * replayed.limit.sensitivity)
-            return _make_exact_loss(stage, event, spent, replayed.worst, "closed form, distance from the replay")
+            distance = replayed.ratio * replayed.limit.sensitivity
+            spent = partial(compute_exact_delta, replayed.limit.noise, distance=distance)
+            return _make_exact_loss(claim, event, spent, replayed.worst, "closed form, distance from the replay")
         case OutputPerturbation() as event:
-            return _audit_output(stage, event, random)
+            return _audit_output_perturbation(claim, event, random)
         case NoisyGradients() as event:
-            return _audit_gradients(stage, event, random)
+            return _audit_gradient_descent(claim, event, random)
         case ObjectivePerturbation() as event:
-            return _audit_objective(stage, event, random)
+            return _audit_objective_perturbation(claim, event, random)
     return None
 
 
 def _make_exact_loss(
-    stage: Stage,
+    claim: Claim,
     event: Event,
     spent: Callable[[float], float],
     pair: Pair | OpposedPair | None,
@@ -103,19 +106,20 @@ def _make_exact_loss(
     error: Callable[[float], float] = lambda _: 0.0,
     estimated: bool = False,
 ) -> ExactLoss:
-    claimed, low = stage.budget, low or spent
+    """Make the result from `spent`, the delta on the worst rows at an epsilon, and `low`, a lower bound on it."""
+    claimed, low = claim.budget, low or spent
     at = claimed.epsilon
     if estimated:
         # A sample that is drawn for the claimed epsilon is inaccurate far from it.
         near = np.linspace(0.3 * at, 2.0 * at, 341).tolist()
         epsilon = max((one for one in near if low(one) > claimed.delta), default=0.0)
     else:
-        epsilon = largest_epsilon(low, delta=claimed.delta, most=MAX_EPSILON_RATIO * at)
+        epsilon = find_largest_epsilon(low, delta=claimed.delta, most=MAX_EPSILON_RATIO * at)
     curve = tuple(
         (one, event.delta(one, target=claimed.delta or 1e-9), spent(one))
         for one in np.linspace((0.6 if estimated else 0.2) * at, 1.3 * at, POINTS).tolist()
     )
-    return ExactLoss(stage, epsilon, spent(at), (low(at), spent(at) + error(at)), curve, str(pair), how)
+    return ExactLoss(claim, epsilon, spent(at), (low(at), spent(at) + error(at)), curve, str(pair), how)
 
 
 def find_worst_outputs(
@@ -123,35 +127,36 @@ def find_worst_outputs(
 ) -> tuple[OpposedPair, list[Doubles]]:
     """Return the pair of datasets whose weights are farthest apart before noise is added, and these weights."""
 
-    def train(pair: OpposedPair) -> list[Doubles]:
-        return [weights for rows in pair.datasets(event.problem) for weights in run_training(event, budget, rows)]
+    def train_both(pair: OpposedPair) -> list[Doubles]:
+        return [weights for rows in pair.make_datasets(event.problem) for weights in run_training(event, budget, rows)]
 
-    def distance(pair: OpposedPair) -> float:
-        return float(np.linalg.norm(np.subtract(*train(pair))))
+    def measure_distance(pair: OpposedPair) -> float:
+        return float(np.linalg.norm(np.subtract(*train_both(pair))))
 
-    pair = find_worst_pair(distance, event.problem, random=random, also=move_places)
-    return pair, train(pair)
+    pair = find_worst_pair(measure_distance, event.problem, random=random, also=move_changed_rows)
+    return pair, train_both(pair)
 
 
-def _audit_output(stage: Stage, event: OutputPerturbation, random: np.random.Generator) -> ExactLoss:
-    rows, budget = min(event.problem.rows, MAX_TRAINED), stage.budget
+def _audit_output_perturbation(claim: Claim, event: OutputPerturbation, random: np.random.Generator) -> ExactLoss:
+    """Compute the exact loss of output perturbation from the largest distance between weights that a search finds."""
+    rows, budget = min(event.problem.rows, MAX_TRAINED), claim.budget
     small = shrink_training(event, budget, rows=rows)
     whole = shrink_training(event, budget, rows=rows, dims=event.problem.dims)
     pair, (one, other) = find_worst_outputs(small, budget, random)
     distance = float(np.linalg.norm(one - other))
-    how = f"closed form, {distance / sensitivity(small.problem).total:.0%} of the proved sensitivity"
-    return _make_exact_loss(stage, whole, partial(exact_delta, whole.noise, distance=distance), pair, how)
+    how = f"closed form, {distance / compute_sgd_sensitivity(small.problem).total:.0%} of the proved sensitivity"
+    return _make_exact_loss(claim, whole, partial(compute_exact_delta, whole.noise, distance=distance), pair, how)
 
 
 @dataclass(frozen=True)
 class Descents:
-    """Many descents on one dataset: how far the sums of each scan on the neighbour are from theirs, and their noise."""
+    """Many descents on one dataset: their noise, and how far the neighbour's gradient sums are from theirs."""
 
     moves: Doubles  #: of shape (scans, descents, dimensions), like the noise
     noise: Doubles
     deviation: float
 
-    def log_ratio(self, shift: Doubles) -> Doubles:
+    def compute_log_ratio(self, shift: Doubles) -> Doubles:
         """Return the log density ratio of each descent's noise to the same noise shifted by `shift` in each scan."""
         return np.asarray(np.sum(shift * (shift - 2.0 * self.noise), axis=(0, 2)) / (2.0 * self.deviation**2))
 
@@ -170,7 +175,7 @@ def run_descents(event: NoisyGradients, budget: Budget, pair: OpposedPair, *, co
         answers.append(vector.copy())
         return draws[len(answers) - 1].released
 
-    for rows, observe in zip(pair.datasets(event.problem), (record, answer), strict=True):
+    for rows, observe in zip(pair.make_datasets(event.problem), (record, answer), strict=True):
         with intercept_noise(observe):
             run_training(event, budget, rows, count=count)
     shape = event.scans, count, -1
@@ -179,8 +184,9 @@ def run_descents(event: NoisyGradients, budget: Budget, pair: OpposedPair, *, co
     return Descents(np.array(answers).reshape(shape) - sums, released - sums, event.noise.scale)
 
 
-def _audit_gradients(stage: Stage, event: NoisyGradients, random: np.random.Generator) -> ExactLoss:
-    event, budget = shrink_training(event, stage.budget, rows=min(event.problem.rows, MAX_DESCENDED)), stage.budget
+def _audit_gradient_descent(claim: Claim, event: NoisyGradients, random: np.random.Generator) -> ExactLoss:
+    """Estimate the privacy loss of noisy gradient descent on the worst rows, from sampled descents."""
+    event, budget = shrink_training(event, claim.budget, rows=min(event.problem.rows, MAX_DESCENDED)), claim.budget
 
     def find_moves(pair: OpposedPair) -> Doubles:
         return run_descents(event, budget, pair, count=3, lean=np.zeros(event.problem.dimensions)).moves
@@ -191,10 +197,12 @@ def _audit_gradients(stage: Stage, event: NoisyGradients, random: np.random.Gene
     # With this shift the mean of the losses is the claimed epsilon.
     lean = -max(budget.epsilon / square - 0.5, 0.0) * move
     made = run_descents(event, budget, pair, count=DESCENTS, lean=lean)
-    found = SampledLosses(made.log_ratio(made.moves), np.exp(made.log_ratio(lean)) / DESCENTS, exact=False)
+    found = SampledLosses(
+        made.compute_log_ratio(made.moves), np.exp(made.compute_log_ratio(lean)) / DESCENTS, exact=False
+    )
     how = f"{DESCENTS} descents, weighed"
     return _make_exact_loss(
-        stage, event, found.delta, pair, how, low=found.min_delta, error=found.error, estimated=True
+        claim, event, found.delta, pair, how, low=found.min_delta, error=found.error, estimated=True
     )
 
 
@@ -218,33 +226,35 @@ class SampledLosses:
 
     def delta(self, epsilon: float) -> float:
         """Return the estimate of delta at an epsilon: the mean of (1 - e^(epsilon - loss))+."""
-        return float(self._terms(epsilon).sum())
+        return float(self._compute_delta_terms(epsilon).sum())
 
     def error(self, epsilon: float) -> float:
         """Return the half-width of the confidence interval of `delta`; 0 for a quadrature."""
         if self.exact:
             return 0.0
-        return ERRORS * float(np.std(self._terms(epsilon), ddof=1)) * math.sqrt(len(self.losses))
+        return ERRORS * float(np.std(self._compute_delta_terms(epsilon), ddof=1)) * math.sqrt(len(self.losses))
 
     def min_delta(self, epsilon: float) -> float:
+        """Return the lower end of the confidence interval of `delta`."""
         return self.delta(epsilon) - self.error(epsilon)
 
-    def _terms(self, epsilon: float) -> Doubles:
+    def _compute_delta_terms(self, epsilon: float) -> Doubles:
         return np.asarray(self.weights * -np.expm1(np.minimum(epsilon - self.losses, 0.0)))
 
 
-def _audit_objective(stage: Stage, event: ObjectivePerturbation, random: np.random.Generator) -> ExactLoss:
-    event = shrink_training(event, stage.budget, rows=event.problem.rows)
-    noise, claimed, problem = event.linear, stage.budget, event.problem
+def _audit_objective_perturbation(claim: Claim, event: ObjectivePerturbation, random: np.random.Generator) -> ExactLoss:
+    """Compute the privacy loss of objective perturbation on the worst rows, from the density of the minimiser."""
+    event = shrink_training(event, claim.budget, rows=event.problem.rows)
+    noise, claimed, problem = event.linear, claim.budget, event.problem
     exact = problem.loss.vector_count == 1 and problem.dims == 2
     lengths = np.geomspace(0.1 * noise.scale, problem.rows * problem.loss.lipschitz + noise.scale, LENGTHS)
 
     def find_largest_loss(neighbours: Neighbours) -> float:
-        return float(neighbours.losses_at_weights(noise, neighbours.find_aligned_weights(lengths)).max())
+        return float(neighbours.compute_losses_at_weights(noise, neighbours.find_aligned_weights(lengths)).max())
 
     def integrate_losses(neighbours: Neighbours, *, fine: int) -> SampledLosses:
-        places, masses = quadrature(noise, fine=fine)
-        return SampledLosses(neighbours.losses_of_noise(noise, places), masses, exact=True)
+        places, masses = make_quadrature(noise, fine=fine)
+        return SampledLosses(neighbours.compute_losses_of_noise(noise, places), masses, exact=True)
 
     def draw_losses(neighbours: Neighbours, from_noise: Doubles) -> SampledLosses:
         (towards,) = neighbours.compute_moves(neighbours.find_minimisers(np.zeros((1, noise.dimensions))))
@@ -252,21 +262,21 @@ def _audit_objective(stage: Stage, event: ObjectivePerturbation, random: np.rand
         leans = np.outer(LEANS, towards)
         places = from_noise + np.resize(leans, from_noise.shape)
         # Ratios of the density of each place under one of the shifts to that without a shift.
-        likelier = [np.exp(-log_ratio(noise, places, np.broadcast_to(-lean, places.shape))) for lean in leans]
+        likelier = [np.exp(-compute_log_ratio(noise, places, np.broadcast_to(-lean, places.shape))) for lean in leans]
         weights = len(leans) / np.sum(likelier, axis=0) / len(places)
-        return SampledLosses(neighbours.losses_of_noise(noise, places), weights, exact=False)
+        return SampledLosses(neighbours.compute_losses_of_noise(noise, places), weights, exact=False)
 
     def prove_epsilon(found: SampledLosses) -> float:
-        return largest_epsilon(found.min_delta, delta=claimed.delta, most=MAX_EPSILON_RATIO * claimed.epsilon)
+        return find_largest_epsilon(found.min_delta, delta=claimed.delta, most=MAX_EPSILON_RATIO * claimed.epsilon)
 
-    def harm(pair: OpposedPair) -> float:
+    def measure_harm(pair: OpposedPair) -> float:
         neighbours = make_neighbours(event, pair)
         if not claimed.delta:
             return find_largest_loss(neighbours)
         return prove_epsilon(integrate_losses(neighbours, fine=COARSE) if exact else draw_losses(neighbours, few))
 
     few = sample_noise(noise, PILOT_DRAWS, random)
-    pair = find_worst_pair(harm, problem, random=random, also=None if claimed.delta else tilt_others)
+    pair = find_worst_pair(measure_harm, problem, random=random, also=None if claimed.delta else tilt_others)
     neighbours = make_neighbours(event, pair)
     if exact:
         found, how = integrate_losses(neighbours, fine=FINE), "integrated over the density"
@@ -275,4 +285,4 @@ def _audit_objective(stage: Stage, event: ObjectivePerturbation, random: np.rand
         how = f"{DRAWS:,} draws of the density, weighed"
     most = max(find_largest_loss(neighbours), float(found.losses.max()))
     low = found.min_delta if claimed.delta else lambda epsilon: float(most > epsilon)
-    return _make_exact_loss(stage, event, found.delta, pair, how, low=low, error=found.error)
+    return _make_exact_loss(claim, event, found.delta, pair, how, low=low, error=found.error)

@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.errors import ParameterError
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.training_problem import Problem
@@ -45,7 +45,7 @@ class Neighbours:
         classes = self.plan.loss.basis
         return np.asarray(np.kron(np.eye(1) if classes is None else classes, np.eye(self.plan.dims)))
 
-    def derivatives(self, row: Row, weights: Doubles) -> tuple[Doubles, Doubles]:
+    def compute_derivatives(self, row: Row, weights: Doubles) -> tuple[Doubles, Doubles]:
         """Return the gradient and the Hessian of a row's loss at each of the weights."""
         (label, x), loss, basis = row, self.plan.loss, self.basis
         weight = 1.0 if self.plan.class_weights is None else self.plan.class_weights[label]
@@ -56,14 +56,14 @@ class Neighbours:
         turned = (basis.reshape(len(basis), loss.vector_count, -1) @ x).T
         return weight * slopes @ turned, weight * turned.T @ bends @ turned
 
-    def shared_derivatives(self, weights: Doubles) -> tuple[Doubles, Doubles]:
+    def compute_shared_derivatives(self, weights: Doubles) -> tuple[Doubles, Doubles]:
         """Return the gradient and the Hessian of the penalty and the shared rows' losses at each of the weights."""
         free = weights.shape[1]
         strength = self.plan.rows * self.plan.regularization
         slope = strength * weights - (0.0 if self.pull is None else np.array(self.pull))
         bend = np.broadcast_to(strength * np.eye(free), (len(weights), free, free))
         for row, count in self.shared:
-            gradient, hessian = self.derivatives(row, weights)
+            gradient, hessian = self.compute_derivatives(row, weights)
             slope, bend = slope + count * gradient, bend + count * hessian
         return slope, bend
 
@@ -79,11 +79,14 @@ class Neighbours:
         weights = np.zeros_like(noise) if self.pull is None else (np.array(self.pull) - noise) / strength
         tolerance = 1e-9 * max(1.0, 1e-3 * self.plan.rows)
 
-        def gradient_and_hessian(weights: Doubles) -> tuple[Doubles, Doubles]:
-            (slope, bend), (gradient, hessian) = self.shared_derivatives(weights), self.derivatives(self.row, weights)
+        def compute_gradient_and_hessian(weights: Doubles) -> tuple[Doubles, Doubles]:
+            (slope, bend), (gradient, hessian) = (
+                self.compute_shared_derivatives(weights),
+                self.compute_derivatives(self.row, weights),
+            )
             return slope + self.times * gradient + noise, bend + self.times * hessian
 
-        slope, bend = gradient_and_hessian(weights)
+        slope, bend = compute_gradient_and_hessian(weights)
         for _ in range(steps):
             left = np.linalg.norm(slope, axis=1)
             if left.max() < tolerance:
@@ -91,7 +94,7 @@ class Neighbours:
             step, share = np.linalg.solve(bend, slope[:, :, None])[:, :, 0], np.ones(len(noise))
             for _ in range(50):
                 ahead = weights - share[:, None] * step
-                slope, bend = gradient_and_hessian(ahead)
+                slope, bend = compute_gradient_and_hessian(ahead)
                 worse = np.linalg.norm(slope, axis=1) > (1 - share / 4) * left + 0.1 * tolerance
                 if not worse.any():
                     break
@@ -101,7 +104,7 @@ class Neighbours:
 
     def compute_moves(self, weights: Doubles) -> Doubles:
         """Return v, the change of the linear term q with which the other dataset has the same minimiser."""
-        (gradient, _), (others, _) = (self.derivatives(row, weights) for row in (self.row, self.other))
+        (gradient, _), (others, _) = (self.compute_derivatives(row, weights) for row in (self.row, self.other))
         return np.asarray(self.times * (gradient - others))
 
     def find_aligned_weights(self, lengths: Doubles) -> Doubles:
@@ -113,21 +116,23 @@ class Neighbours:
             weights, _ = self._run_newton(lengths[:, None] * moves / far, steps=SEARCH_STEPS)
         return weights
 
-    def losses_at_weights(self, mechanism: Mechanism, weights: Doubles) -> Doubles:
+    def compute_losses_at_weights(self, mechanism: Mechanism, weights: Doubles) -> Doubles:
         """Return the privacy loss at each of the weights: the log ratio of their densities on the two datasets."""
-        slope, bend = self.shared_derivatives(weights)
-        (gradient, hessian), (others, other) = (self.derivatives(row, weights) for row in (self.row, self.other))
-        moved = log_ratio(mechanism, -slope - self.times * gradient, self.times * (gradient - others))
+        slope, bend = self.compute_shared_derivatives(weights)
+        (gradient, hessian), (others, other) = (
+            self.compute_derivatives(row, weights) for row in (self.row, self.other)
+        )
+        moved = compute_log_ratio(mechanism, -slope - self.times * gradient, self.times * (gradient - others))
         before, after = bend + self.times * hessian, bend + self.times * other
         volumes: Doubles = np.linalg.slogdet(before)[1] - np.linalg.slogdet(after)[1]
         return moved + volumes
 
-    def losses_of_noise(self, mechanism: Mechanism, noise: Doubles) -> Doubles:
+    def compute_losses_of_noise(self, mechanism: Mechanism, noise: Doubles) -> Doubles:
         """Return the privacy loss at the minimiser for each draw of the linear term q."""
-        return self.losses_at_weights(mechanism, self.find_minimisers(noise))
+        return self.compute_losses_at_weights(mechanism, self.find_minimisers(noise))
 
 
-def log_ratio(mechanism: Mechanism, noise: Doubles, move: Doubles) -> Doubles:
+def compute_log_ratio(mechanism: Mechanism, noise: Doubles, move: Doubles) -> Doubles:
     """Return the log ratio of the density of each noise vector to that of the vector plus `move`."""
     before, after = np.linalg.norm(noise, axis=1), np.linalg.norm(noise + move, axis=1)
     if mechanism.kind == "gaussian":
@@ -135,7 +140,7 @@ def log_ratio(mechanism: Mechanism, noise: Doubles, move: Doubles) -> Doubles:
     return np.asarray((after - before) / mechanism.scale)
 
 
-def quadrature(mechanism: Mechanism, *, fine: int) -> tuple[Doubles, Doubles]:
+def make_quadrature(mechanism: Mechanism, *, fine: int) -> tuple[Doubles, Doubles]:
     """Return the nodes and weights of a quadrature over two-dimensional noise, finest along the first axis."""
     if mechanism.kind == "gaussian":
         first, parts = _gauss_legendre(np.linspace(-9.0, 9.0, 4 * fine + 1))

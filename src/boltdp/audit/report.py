@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from boltdp.audit.black_box import CONFIDENCES, BlackBox, black_box
-from boltdp.audit.exact_loss import ExactLoss, exact_loss
-from boltdp.audit.neighbouring_rows import generate_pairs
-from boltdp.audit.replay import Replay, list_limits, replay_pairs
+from boltdp.audit.black_box import CONFIDENCES, BlackBox, run_black_box
+from boltdp.audit.exact_loss import ExactLoss, compute_exact_loss
+from boltdp.audit.neighbouring_tables import generate_pairs
+from boltdp.audit.replay_on_neighbours import Replay, list_limits, replay_pairs
 from boltdp.audit.subject import Subject, make_subject
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import Training
@@ -55,37 +55,41 @@ class Report:
 
     @property
     def findings(self) -> list[Finding]:
+        """What the replay, the exact losses and the attacks found, compared with the claims."""
         replay = self.replay
         lines = []
-        for one in replay.stages:
-            faults = one.faults(mistake=MISTAKE / len(replay.stages))
+        for one in replay.releases:
+            faults = one.list_faults(mistake=MISTAKE / len(replay.releases))
             far = f"{one.limit.privacy_unit} moves it {one.ratio:.3f} sensitivities, {one.pairs} neighbours"
-            what = f"{one.limit.stage.name}: {one.limit.name}"
+            what = f"{one.limit.claim.name}: {one.limit.name}"
             lines.append(Finding("replay", what, "at most 1", "; ".join(faults) or far, bool(faults)))
-        if replay.stages:
-            leak = f"differs for {replay.leaks} of {replay.stages[0].pairs} neighbours" if replay.leaks else "the same"
+        if replay.releases:
+            leak = (
+                f"differs for {replay.leaks} of {replay.releases[0].pairs} neighbours" if replay.leaks else "the same"
+            )
             unstated = f"; {replay.unstated} releases are not in the certificate" if replay.unstated else ""
             broken = bool(replay.leaks or replay.unstated)
             lines.append(Finding("replay", "all else that is released", "the same bits", leak + unstated, broken))
             lines.append(Finding("replay", "random bits", "used once", *_judge_random_bits(replay)))
         for exact in self.exact:
-            budget, found = exact.stage.budget, f"epsilon = {exact.epsilon:.4g}"
+            budget, found = exact.claim.budget, f"epsilon = {exact.epsilon:.4g}"
             found += f" ({exact.epsilon / budget.epsilon:.0%})"
             if budget.delta:
                 low, high = exact.delta_range
                 found += f", delta = {exact.delta:.3g}" if low == high else f", delta from {low:.2g} to {high:.2g}"
-            lines.append(Finding("exact loss", exact.stage.name, budget.describe(), found, exact.broken))
+            lines.append(Finding("exact loss", exact.claim.name, budget.describe(), found, exact.broken))
         for box in self.black_boxes:
             shares = (
-                f"epsilon = {epsilon:.3g} ({epsilon / box.stage.budget.epsilon:.0%}) at {confidence:.1%}"
+                f"epsilon = {epsilon:.3g} ({epsilon / box.claim.budget.epsilon:.0%}) at {confidence:.1%}"
                 for epsilon, confidence in zip(box.epsilon, CONFIDENCES, strict=True)
             )
             found = ", ".join(shares)
-            lines.append(Finding("black box", box.stage.name, box.stage.budget.describe(), found, box.broken))
+            lines.append(Finding("black box", box.claim.name, box.claim.budget.describe(), found, box.broken))
         return lines
 
     @property
     def notes(self) -> list[str]:
+        """What the audit left out, or ran with fewer rows or features than claimed."""
         notes = []
         replayed, claimed = self.audited.certificate.problem, self.certificate.problem
         fewer = [
@@ -96,9 +100,9 @@ class Report:
             )
             if one < all_
         ]
-        if fewer and self.replay.stages:
+        if fewer and self.replay.releases:
             notes.append(f"Replayed with {' and '.join(fewer)}, the noise planned again.")
-        if any(not list_limits(stage) for stage in self.audited.replayed_stages):
+        if any(not list_limits(claim) for claim in self.audited.replayed_claims):
             notes.append("Noise that is drawn inside the kernel is audited as a black box only.")
         notes += [f"Not audited: {what}." for what in self.audited.left_out]
         return notes
@@ -123,24 +127,24 @@ class Report:
             "replayed_features": self.audited.certificate.problem.dims,
             "replay": [
                 {
-                    "stage": one.limit.stage.name,
+                    "stage": one.limit.claim.name,
                     "release": one.limit.name,
                     "sensitivity": one.limit.sensitivity,
                     "largest_ratio": one.ratio,
                     "neighbours": one.pairs,
                     "worst": str(one.worst),
-                    "faults": one.faults(mistake=MISTAKE / len(self.replay.stages)),
+                    "faults": one.list_faults(mistake=MISTAKE / len(self.replay.releases)),
                 }
-                for one in self.replay.stages
+                for one in self.replay.releases
             ],
             "leaks": self.replay.leaks,
             "unstated_releases": self.replay.unstated,
-            "reused_random_words": self.replay.reused,
-            "repeated_draws": self.replay.repeated,
+            "reused_random_words": self.replay.reused_words,
+            "repeated_draws": self.replay.repeated_draws,
             "exact_loss": [
                 {
-                    "stage": one.stage.name,
-                    "claimed": {"epsilon": one.stage.budget.epsilon, "delta": one.stage.budget.delta},
+                    "stage": one.claim.name,
+                    "claimed": {"epsilon": one.claim.budget.epsilon, "delta": one.claim.budget.delta},
                     "epsilon": one.epsilon,
                     "delta": one.delta,
                     "delta_range": list(one.delta_range),
@@ -153,8 +157,8 @@ class Report:
             ],
             "black_box": [
                 {
-                    "stage": one.stage.name,
-                    "claimed": {"epsilon": one.stage.budget.epsilon, "delta": one.stage.budget.delta},
+                    "stage": one.claim.name,
+                    "claimed": {"epsilon": one.claim.budget.epsilon, "delta": one.claim.budget.delta},
                     "trials": one.trials,
                     "proved": {
                         f"{confidence:g}": epsilon for confidence, epsilon in zip(CONFIDENCES, one.epsilon, strict=True)
@@ -171,11 +175,11 @@ class Report:
 
 
 def _judge_random_bits(replay: Replay) -> tuple[str, bool]:
-    """Return what is said of the random bits of all draws, and whether they break the claim."""
-    if replay.repeated:
-        return f"{replay.repeated:,} draws have the noise of another", True
-    if replay.reused:
-        return f"{replay.reused:,} words of 64 bits were used again", True
+    """Return the finding about the random bits of all draws of noise, and whether it breaks the claim."""
+    if replay.repeated_draws:
+        return f"{replay.repeated_draws:,} draws have the noise of another", True
+    if replay.reused_words:
+        return f"{replay.reused_words:,} words of 64 bits were used again", True
     return "used once", False
 
 
@@ -199,23 +203,23 @@ def audit(
     if changed is None:
         changed = 1 if schema.max_rows_per_person is None else ROWS_PER_COUNTED * schema.max_rows_per_person
         changed = min(changed, audited.rows)
-    if any(list_limits(stage) for stage in audited.replayed_stages):
+    if any(list_limits(claim) for claim in audited.replayed_claims):
         tables = list(islice(generate_pairs(audited.schema, audited.rows, seed=seed, changed=changed), PAIRS))
         replay = replay_pairs(audited, tables, lambda done: progress("replay", done, PAIRS))
     exact = []
     # The loss of other releases than the stated ones is unknown; the replay has found them.
-    uneven = {one.limit.stage.name for one in replay.stages if one.draws_differ}
-    by_kind = {one.limit.stage.name: one for one in replay.stages}
-    for number, stage in enumerate(audited.stages):
-        progress("exact loss", number, len(audited.stages))
-        if stage.name in uneven:
+    uneven = {one.limit.claim.name for one in replay.releases if one.draws_differ}
+    by_kind = {one.limit.claim.name: one for one in replay.releases}
+    for number, claim in enumerate(audited.claims):
+        progress("exact loss", number, len(audited.claims))
+        if claim.name in uneven:
             continue
-        found = exact_loss(stage, by_kind.get(stage.name), random=random)
+        found = compute_exact_loss(claim, by_kind.get(claim.name), random=random)
         if found is not None:
             exact.append(found)
     boxes = [
-        black_box(stage, trials=trials, random=random, done=partial(progress, "black box"))
-        for stage in audited.stages
-        if isinstance(stage.event, Training)
+        run_black_box(claim, trials=trials, random=random, done=partial(progress, "black box"))
+        for claim in audited.claims
+        if isinstance(claim.event, Training)
     ]
     return Report(certificate, audited, replay, tuple(exact), tuple(boxes))

@@ -11,14 +11,14 @@ from statistics import NormalDist
 import numpy as np
 from flint import arb
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp._bisect import bisect
-from boltdp.privacy.mechanisms import Mechanism, gaussian_delta, precision
-from boltdp.privacy.spherical_delta import spherical_bits, spherical_delta
+from boltdp.privacy.mechanisms import Mechanism, compute_gaussian_delta, set_precision
+from boltdp.privacy.spherical_delta import choose_spherical_bits, compute_spherical_delta
 
 
 @lru_cache(maxsize=4096)
-def rate_bounds(hits: int, trials: int, *, mistake: float) -> tuple[float, float]:
+def bound_rate(hits: int, trials: int, *, mistake: float) -> tuple[float, float]:
     """Return Clopper-Pearson bounds on a rate, each of which is wrong with a probability of at most `mistake`."""
     low = 0.0 if hits == 0 else _find_root(lambda rate: _beta_cdf(rate, hits, trials - hits + 1) - mistake)
     high = (
@@ -27,31 +27,33 @@ def rate_bounds(hits: int, trials: int, *, mistake: float) -> tuple[float, float
     return low, high
 
 
-def exact_delta(noise: Mechanism, epsilon: float, *, distance: float) -> float:
+def compute_exact_delta(noise: Mechanism, epsilon: float, *, distance: float) -> float:
     """Return the exact delta at `epsilon` of noise that is added to a value which one row moves by `distance`.
 
-    >>> round(exact_delta(Mechanism("gaussian", 1.0, 3), 1.0, distance=1.0), 6)
+    >>> round(compute_exact_delta(Mechanism("gaussian", 1.0, 3), 1.0, distance=1.0), 6)
     0.126937
-    >>> exact_delta(Mechanism("spherical", 1.0, 3), 1.0, distance=0.5)
+    >>> compute_exact_delta(Mechanism("spherical", 1.0, 3), 1.0, distance=0.5)
     0.0
     """
     if distance == 0.0:
         return 0.0
     gaussian = noise.kind == "gaussian"
-    with precision(256 if gaussian else spherical_bits(distance / noise.scale)):
+    with set_precision(256 if gaussian else choose_spherical_bits(distance / noise.scale)):
         ratio = arb(distance) / arb(noise.scale)
         delta = (
-            gaussian_delta(ratio, arb(epsilon)) if gaussian else spherical_delta(ratio, arb(epsilon), noise.dimensions)
+            compute_gaussian_delta(ratio, arb(epsilon))
+            if gaussian
+            else compute_spherical_delta(ratio, arb(epsilon), noise.dimensions)
         )
         return max(0.0, float(delta.lower()))
 
 
-def largest_epsilon(spent: Callable[[float], float], *, delta: float, most: float) -> float:
+def find_largest_epsilon(spent: Callable[[float], float], *, delta: float, most: float) -> float:
     """Return the largest epsilon, up to `most`, at which `spent` exceeds `delta`: a lower bound on the true epsilon.
 
     `spent` decreases with epsilon. The result is 0 where it exceeds `delta` nowhere.
 
-    >>> round(largest_epsilon(lambda epsilon: math.exp(-epsilon), delta=0.25, most=8.0), 6)
+    >>> round(find_largest_epsilon(lambda epsilon: math.exp(-epsilon), delta=0.25, most=8.0), 6)
     1.386294
     """
     if not spent(0.0) > delta:
@@ -61,7 +63,7 @@ def largest_epsilon(spent: Callable[[float], float], *, delta: float, most: floa
     return bisect(lambda epsilon: not spent(epsilon) > delta, 0.0, most, steps=50)[0]
 
 
-def normal_quantile(rate: float) -> float:
+def compute_normal_quantile(rate: float) -> float:
     """Return a quantile of the standard normal distribution, which is infinite at the rates 0 and 1."""
     return NormalDist().inv_cdf(rate) if 0 < rate < 1 else math.copysign(math.inf, rate - 0.5)
 
@@ -81,7 +83,7 @@ def rejects_distribution(sample: Doubles, distribution: Callable[[Doubles], Doub
 
 
 def rejects_isotropic(sample: Doubles, *, kind: str, mistake: float) -> bool:
-    """Whether tests at level `mistake` reject that a sample is of spherical or Gaussian noise of scale 1.
+    """Return whether tests at level `mistake` reject that a sample is of spherical or Gaussian noise of scale 1.
 
     The norm has a known distribution. The angle of any two coordinates is uniform, whatever the norm is, and whatever
     the norm of the draw before was.
@@ -122,7 +124,7 @@ def _gamma_cdf(shape: float, at: float) -> float:
     """Return the gamma distribution function to within 1e-12, although its series cancels in high dimensions."""
     bits = 64
     while True:
-        with precision(bits):
+        with set_precision(bits):
             enclosed = arb(at).gamma_lower(arb(shape), regularized=1)
         if enclosed.rad() < 1e-12:
             return float(enclosed)
@@ -151,5 +153,5 @@ def _beta_cdf(at: float, a: int, b: int) -> float:
 
 
 def _find_root(function: Callable[[float], float]) -> float:
-    """Return the root of an increasing function between 0 and 1, by bisection."""
+    """Return the rate between 0 and 1 at which an increasing function is zero, by bisection."""
     return 0.5 * sum(bisect(lambda at: function(at) > 0, 0.0, 1.0, steps=60))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from boltdp.algorithms import ALGORITHMS
-from boltdp.audit.neighbouring_rows import reduce_schema
+from boltdp.audit.neighbouring_tables import reduce_schema
 from boltdp.errors import ParameterError
 from boltdp.losses import LOSSES, Loss
 from boltdp.privacy.budget import Budget
@@ -33,8 +33,8 @@ AuditedEvent: TypeAlias = NoisyMoments | Training
 
 
 @dataclass(frozen=True)
-class Stage:
-    """One release, or several identical ones, and its share of the budget."""
+class Claim:
+    """What is claimed of one release, or of several identical ones: its event and its share of the budget."""
 
     event: AuditedEvent
     budget: Budget
@@ -47,12 +47,12 @@ class Stage:
 
 @dataclass(frozen=True)
 class Subject:
-    """A training that can be run on synthetic rows: a schema, a certificate for that many rows, and its stages."""
+    """A training that can be run on synthetic rows: a schema, a certificate for that many rows, and its claims."""
 
     schema: Schema  #: with at most MAX_FEATURES features
     certificate: Certificate
-    replayed_stages: tuple[Stage, ...]  #: the stages of this certificate
-    stages: tuple[Stage, ...]  #: the stages of the audited certificate, with its number of rows
+    replayed_claims: tuple[Claim, ...]  #: the claims of this certificate
+    claims: tuple[Claim, ...]  #: the claims of the audited certificate, with its number of rows
     left_out: tuple[str, ...]  #: the parts of the audited certificate that are not audited
 
     @property
@@ -74,8 +74,8 @@ def make_subject(schema: Schema, certificate: Certificate) -> Subject:
     schema = reduce_schema(replace(schema, spent=None), MAX_FEATURES)
     whole = _filter_event(certificate.spent, budget, left_out, replayed=None)
     few = _filter_event(certificate.spent, budget, [], replayed=schema)
-    stages, replayed = tuple(_list_stages(whole, budget)), tuple(_list_stages(few, budget))
-    return Subject(schema, replace(certificate, spent=few), replayed, stages, tuple(left_out))
+    claims, replayed = tuple(_list_claims(whole, budget)), tuple(_list_claims(few, budget))
+    return Subject(schema, replace(certificate, spent=few), replayed, claims, tuple(left_out))
 
 
 def _check_loss(loss: Loss) -> None:
@@ -85,7 +85,7 @@ def _check_loss(loss: Loss) -> None:
 
 
 def _filter_event(event: Event, budget: Budget, left_out: list[str], *, replayed: Schema | None) -> Event:
-    """Return the event without the parts that the audit does not run; with a schema, as it is replayed with that."""
+    """Return the event without what the audit does not run, resized to the schema `replayed` if that is given."""
 
     def filter_part(part: BudgetedEvent) -> BudgetedEvent:
         share = part.budget or budget
@@ -128,15 +128,16 @@ def _resize_moments(event: NoisyMoments, budget: Budget, schema: Schema) -> Nois
     return few.calibrate_noise(budget, gaussian=event.noise is not None and event.noise.kind == "gaussian")
 
 
-def _list_stages(event: Event, budget: Budget) -> list[Stage]:
+def _list_claims(event: Event, budget: Budget) -> list[Claim]:
+    """List the releases in a tree of events, each with its budget."""
     match event:
         case NonPrivate():
-            return _list_stages(event.spent, budget)
+            return _list_claims(event.spent, budget)
         case Composition():
-            return [stage for part in event.parts for stage in _list_stages(part.event, part.budget or budget)]
+            return [claim for part in event.parts for claim in _list_claims(part.event, part.budget or budget)]
         case SelfComposition():
-            inner = _list_stages(event.part.event, event.part.budget or budget)
-            return [replace(stage, model_count=event.count) for stage in inner]
+            inner = _list_claims(event.part.event, event.part.budget or budget)
+            return [replace(claim, model_count=event.count) for claim in inner]
         case NoisyMoments() | Training():
-            return [Stage(event, budget)]
+            return [Claim(event, budget)]
     return []

@@ -9,17 +9,17 @@ from typing import TypeAlias, TypeVar
 
 import numpy as np
 
-from boltdp._arrays import Doubles, Floats, Integers
+from boltdp._array_types import Doubles, Floats, Integers
 from boltdp.algorithms import ALGORITHMS, Job
-from boltdp.audit.neighbouring_rows import ORDER
+from boltdp.audit.neighbouring_tables import ORDER
 from boltdp.audit.objective_density import Row
-from boltdp.context import Context
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import Training
 from boltdp.privacy.events.noisy_gradient_descent import NoisyGradients
-from boltdp.privacy.release import Randomness
+from boltdp.privacy.release_with_noise import Randomness
 from boltdp.privacy.training_problem import Problem
+from boltdp.run_context import Context
 
 T = TypeVar("T", bound=Training)
 
@@ -72,17 +72,17 @@ class OpposedPair:
         along = self.length * np.array([math.cos(self.lean), math.sin(self.lean)])
         return (self.rival, along), (self.label if self.turned is None else self.turned, -along)
 
-    def places(self, rows: int) -> Integers:
+    def find_changed_positions(self, rows: int) -> Integers:
         """Return the positions of the rows in which the datasets differ."""
         count = min(self.count, rows)
         if self.spread:
             return np.arange(count) * rows // count + round(self.place * (rows // count - 1))
         return np.arange(count) + round(self.place * (rows - count))
 
-    def datasets(self, problem: Problem) -> list[Floats]:
+    def make_datasets(self, problem: Problem) -> list[Floats]:
         """Return both datasets as packed rows: the class, then the features."""
 
-        def pack(row: Row) -> Floats:
+        def pack_row(row: Row) -> Floats:
             label, features = row
             found = np.zeros(1 + problem.dims, np.float32)
             found[0], found[1:3] = label, features[: problem.dims]
@@ -90,9 +90,9 @@ class OpposedPair:
 
         number = np.arange(problem.rows)
         rival = np.floor((number + 1) * self.rivals) > np.floor(number * self.rivals)
-        tables = [np.where(rival[:, None], *(pack(row) for row in self.others)) for _ in range(2)]
+        tables = [np.where(rival[:, None], *(pack_row(row) for row in self.others)) for _ in range(2)]
         for table, row in zip(tables, self.differing, strict=True):
-            table[self.places(problem.rows)] = pack(row)
+            table[self.find_changed_positions(problem.rows)] = pack_row(row)
         return tables
 
 
@@ -108,7 +108,7 @@ def make_opposed_pair(problem: Problem) -> OpposedPair:
 
 
 def _order_classes(problem: Problem) -> list[int]:
-    """List the class of largest weight, then those that may be predicted for its rows."""
+    """List the class of largest weight, then the classes that a model may predict for its rows."""
     weights = problem.class_weights or (1.0,) * count_classes(problem)
     first, *others = sorted(range(len(weights)), key=lambda label: (-weights[label], label != 1))
     # A model with one vector separates the second class from all others.
@@ -126,7 +126,7 @@ def find_worst_pair(
     also: Move | None = None,
     steps: int = STEPS,
 ) -> OpposedPair:
-    """Return a pair that maximizes `harm`, by hill climbing from the best start; `also` is one more kind of move."""
+    """Return the neighbouring datasets that maximize `harm`, by hill climbing; `also` is one more kind of move."""
     first, (_, _, *more), several = make_opposed_pair(problem), _order_classes(problem), problem.loss.vector_count > 1
     starts = [replace(first, angle=angle, length=length) for angle, length in STARTS]
     if also is tilt_others:
@@ -153,27 +153,27 @@ def find_worst_pair(
 
 
 def change_angle(pair: OpposedPair, random: np.random.Generator, far: float) -> OpposedPair:
-    """Change the angle of the rows that differ."""
+    """Change the angle of the rows in which the neighbouring datasets differ."""
     return replace(pair, angle=min(max(pair.angle, 0.01) * math.exp(far * random.standard_normal()), 1.4))
 
 
 def scale_others(pair: OpposedPair, random: np.random.Generator, far: float) -> OpposedPair:
-    """Change the norm of the other rows."""
+    """Change the norm of the rows that both neighbouring datasets have."""
     return replace(pair, length=min(pair.length * math.exp(far * random.standard_normal()), 1.0))
 
 
 def tilt_others(pair: OpposedPair, random: np.random.Generator, far: float) -> OpposedPair:
-    """Change the angle of the other rows: only for pure differential privacy."""
+    """Change the angle of the rows that both datasets have: only for pure differential privacy."""
     return replace(pair, lean=min(pair.lean * math.exp(far * random.standard_normal()), 2.0))
 
 
 def mix_classes(pair: OpposedPair, random: np.random.Generator, far: float) -> OpposedPair:
-    """Change the share of the rival class among the other rows."""
+    """Change the share of the rival class among the rows that both datasets have."""
     return replace(pair, rivals=float(np.clip(pair.rivals + far * random.standard_normal(), 0.0, 1.0)))
 
 
-def move_places(pair: OpposedPair, random: np.random.Generator, _: float) -> OpposedPair:
-    """Change the positions of the rows that differ: only where the order matters."""
+def move_changed_rows(pair: OpposedPair, random: np.random.Generator, _: float) -> OpposedPair:
+    """Change the positions of the rows in which the datasets differ: only where the order of rows matters."""
     place = float(random.integers(PLACES + 1)) / PLACES
     return replace(pair, place=place, spread=pair.count > 1 and bool(random.integers(2)))
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from boltdp._interrupts import let_signal_end_process
 from boltdp._version import __version__
-from boltdp.cli._address_space_limit import check_memory_limit
+from boltdp.cli._check_address_space import check_memory_limit
 
 # This must come before any large import.
 check_memory_limit()
 with let_signal_end_process():
     import click
 
-    from boltdp.cli._terminal import Commands, add_common_options, emit, examples
+    from boltdp.cli._command_group import Commands, add_common_options, format_examples
+    from boltdp.cli._terminal import emit
 
 #: The commands in the order in which they are typically used, with their help lines; each is in the module of its name.
 COMMANDS = {
@@ -43,7 +44,7 @@ COMMANDS = {
     lines=COMMANDS,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog=examples(
+    epilog=format_examples(
         "boltdp schema patients.parquet --label outcome -o schema.toml",
         "boltdp train patients.parquet --schema schema.toml --epsilon 0.5 -o model.json",
         "boltdp verify model.json",

@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from boltdp.cli._terminal import eager_flag, emit
+from boltdp.cli._command_group import eager_flag
+from boltdp.cli._terminal import emit
 from boltdp.settings import OPTIONS
 
 #: The options of `plan`, `train`, `tune` and `compare` that are not settings, by the names of their parameters: first

@@ -98,14 +98,14 @@ max_rows_per_person_option = click.option(
 
 
 def combine_options(*options: Decorator) -> Decorator:
-    """Return a decorator that adds several options, in this order."""
+    """Return a decorator that adds several options to a command, in this order."""
 
-    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+    def add_options(command: Callable[..., Any]) -> Callable[..., Any]:
         for option in reversed(options):
             command = option(command)
         return command
 
-    return add
+    return add_options
 
 
 model_options = combine_options(
@@ -167,7 +167,7 @@ class Data:
     def open(self, *, where: Where = "auto") -> Engine:
         """Open the source, print the conditions of the guarantee, and warn of what else could read its rows."""
         with ExitStack() as end:
-            engine = end.enter_context(self._open(where))
+            engine = end.enter_context(self._open_source(where))
             for condition in engine.conditions:
                 state_condition(condition)
             for exposure in engine.exposures:
@@ -175,7 +175,7 @@ class Data:
             end.pop_all()
         return engine
 
-    def _open(self, where: Where = "auto") -> Engine:
+    def _open_source(self, where: Where = "auto") -> Engine:
         return open_source(self.source, table=self.table, query=self.query, spool=self.spool, where=where)
 
     def state_query_condition(self) -> None:
@@ -213,6 +213,7 @@ class Data:
         return replace(schema, **changes)
 
     def _read_declared_schema(self) -> Schema:
+        """Make the schema from what a PostgreSQL database declares about the columns of the source."""
         if self.label is None or not find_engine(self.source).declares_schema:
             from boltdp.engines._remote_files import remove_secrets
 
@@ -223,7 +224,7 @@ class Data:
             )
         from boltdp.schema.infer import derive_schema
 
-        with self._open() as engine:
+        with self._open_source() as engine:
             columns = {name: column for name, column in engine.columns().items() if name != self.person_id}
         schema = derive_schema(columns, self.label)
         used = {self.label, *(column.name for column in schema.columns)}
@@ -259,7 +260,7 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add SOURCE, --table and --query to a command, which gets them and the other options of Data as `data`."""
 
     @wraps(command)
-    def run(**given: Any) -> Any:
+    def run_command(**given: Any) -> Any:
         named = {one.name: given.pop(one.name) for one in fields(Data) if one.name in given}
         return command(data=Data(**named), **given)
 
@@ -275,11 +276,11 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "the guarantee each row must come from one row of one person, and rows must be selected and ordered by "
             "public columns only.",
         ),
-    )(run)
+    )(run_command)
 
 
 def describe_ledger(account: Account | None) -> list[tuple[str, str]]:
-    """Return a line with the spent budget of the dataset, if there is a ledger."""
+    """Return the line of a report with the spent budget of the dataset; none without a ledger."""
     if account is None:
         return []
     now = account.ledger.spent(account.dataset)
@@ -292,6 +293,7 @@ def make_settings_options(*left_out: str) -> Decorator:
 
 
 def _make_setting_option(name: str) -> Decorator:
+    """Return the command-line option for a field of Settings."""
     option, words = OPTIONS[name], OPTIONS[name].words
     about = option.help
     if name == "algorithm":
@@ -327,7 +329,7 @@ release_options = combine_options(
 
 
 def make_settings(*, epsilon: float | None, noiseless: bool, chosen: dict[str, Any]) -> Settings:
-    """Make Settings from the parsed options, and check them."""
+    """Make Settings from the parsed options of a command, and check them."""
     if chosen["algorithm"] == "noiseless":
         noiseless, chosen = True, {**chosen, "algorithm": "auto"}
     if noiseless == (epsilon is not None):
@@ -351,7 +353,7 @@ def load_model(path: str, *, threshold: Threshold | None = None, verify: bool = 
 
 
 def check_file_absent(path: str) -> None:
-    """Raise an OutputError if the file exists or cannot be written."""
+    """Raise an OutputError if the output file of a command exists or cannot be written."""
     if Path(path).exists():
         raise OutputError(f"the file {path!r} exists already", hint="choose another name, or remove it first")
     check_writable(path)
@@ -370,7 +372,7 @@ def check_output(path: str, *, overwrite: bool) -> None:
 def check_before_training(
     data: Data, settings: Settings, *, threshold: Threshold | None, output: str, overwrite: bool
 ) -> Schema:
-    """Load the schema, and check before a row is read what can be checked: what a model costs is not given back."""
+    """Load the schema, and check the options of a training before a row is read, and so before a budget is spent."""
     schema = data.load_schema()
     settings.check_threshold(threshold, schema.target)
     check_output(output, overwrite=overwrite)

@@ -52,14 +52,14 @@ def print_model_report(model: Model, output: str, *, as_json: bool, account: Acc
 
 
 def describe_decision_threshold(model: Model) -> list[tuple[str, str]]:
-    """Return a line with the decision threshold, if the model has one."""
+    """Return the line of a report with the decision threshold; none if the model has none."""
     if model.threshold is None:
         return []
     return [("threshold", f"{model.schema.target.describe_threshold(model.threshold)}; this costs no privacy")]
 
 
 def describe_persons_and_costs(certificate: Certificate) -> list[tuple[str, str]]:
-    """Return a line with the rows used per person, if the guarantee is about persons, and one per earlier release."""
+    """Return the lines of a report with the rows used per person, if any, and with the cost of each earlier release."""
     lines, draft = [], certificate.draft
     if certificate.person_rows is not None:
         used = "row of each is" if certificate.person_rows == 1 else "rows of each are"
@@ -74,7 +74,7 @@ def describe_persons_and_costs(certificate: Certificate) -> list[tuple[str, str]
 
 
 def describe_curves(schema: Schema) -> list[tuple[str, str]]:
-    """Return a line that lists the columns with curves, if there are any."""
+    """Return the line of a report that lists the columns with curves; none if there are none."""
     curved = [(column.name, len(column.rule.places)) for column in schema.columns if column.rule.places]
     if not curved:
         return []

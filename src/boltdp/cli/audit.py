@@ -7,8 +7,9 @@ import click
 from boltdp._charts import check_can_draw
 from boltdp._files.outputs import check_writable, write_text
 from boltdp.cli import _options
+from boltdp.cli._command_group import command
 from boltdp.cli._help import GroupedCommand
-from boltdp.cli._terminal import command, emit, emit_guarantee, emit_json, emit_table, show_bar
+from boltdp.cli._terminal import emit, emit_guarantee, emit_json, emit_table, show_bar
 from boltdp.cli.plan import make_public_schema
 from boltdp.errors import ParameterError
 from boltdp.workflows.plan_training import make_plan
@@ -56,7 +57,7 @@ def audit(
     search; the noise is the operating system's.
     """
     from boltdp.audit import audit as audit_claim
-    from boltdp.audit.html_report import draw, page
+    from boltdp.audit.report_charts import draw_report, write_report_page
 
     if (model_path is None) == (rows is None):
         raise ParameterError("give either MODEL or --rows with the settings of a training")
@@ -80,9 +81,9 @@ def audit(
     with show_bar(unit="done") as bar:
         report = audit_claim(schema, certificate, trials=trials, seed=chosen["seed"] or 0, progress=bar)
     if html is not None:
-        write_text(html, page(report, planned=model_path is None))
+        write_text(html, write_report_page(report, planned=model_path is None))
     if picture is not None:
-        draw(report, picture)
+        draw_report(report, picture)
     if as_json:
         emit_json(report.to_dict())
     else:

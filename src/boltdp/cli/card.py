@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING
 import click
 
 from boltdp._files.outputs import check_writable, write_text
+from boltdp.cli._command_group import command
 from boltdp.cli._options import FILE, combine_options, file_option, load_model
-from boltdp.cli._terminal import command, emit, note
+from boltdp.cli._terminal import emit, note
 from boltdp.errors import ParameterError
 from boltdp.export import card as cards
 from boltdp.model import Model
 
 if TYPE_CHECKING:
-    from boltdp.evaluation.classification import NoisyEvaluation
+    from boltdp.evaluation.noisy_evaluation import NoisyEvaluation
 
 #: The function that writes each format, by file name extension.
 WRITERS: dict[str, Callable[..., str]] = {
@@ -76,7 +77,7 @@ def card(model_path: str, *, output: str | None, evaluation: str | None, **state
 
 
 def _load_evaluation(model: Model, path: str) -> NoisyEvaluation:
-    from boltdp.evaluation.classification import NoisyEvaluation, digest_model
+    from boltdp.evaluation.noisy_evaluation import NoisyEvaluation, digest_model
 
     found = NoisyEvaluation.load(path)
     if found.model != digest_model(model):

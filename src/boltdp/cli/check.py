@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 import click
 
 from boltdp._files.outputs import write_text
+from boltdp.cli._command_group import USER_ERROR, command
 from boltdp.cli._options import Data, json_option, source_options
-from boltdp.cli._terminal import USER_ERROR, can_encode, command, emit_json, emit_table, note, show_bar, warn
+from boltdp.cli._terminal import can_encode, emit_json, emit_table, note, show_bar, warn
 
 if TYPE_CHECKING:
     from boltdp.schema.check import CheckedColumn
@@ -54,7 +55,7 @@ def check(*, data: Data, html: str | None, as_json: bool) -> None:
         rows = engine.count()
         report = check_source(engine, schema, progress=lambda done: bar("checking", done, rows))
     if html is not None:
-        from boltdp.export.html_pages import write_check_page
+        from boltdp.export.check_page import write_check_page
 
         write_text(html, write_check_page(report, str(data.schema_path)))
     if as_json:
@@ -76,7 +77,7 @@ def check(*, data: Data, html: str | None, as_json: bool) -> None:
 
 
 def draw_bars(column: CheckedColumn) -> str:
-    """Draw a column as a line of text: counts within and beyond the bounds, or of each declared value and of others."""
+    """Draw the counts of a checked column as a line of text: within and beyond its bounds, or of each value."""
     if column.fault is not None:
         return ""
     heights, bound = BLOCKS if can_encode("".join(BLOCKS)) else LETTERS
@@ -85,8 +86,8 @@ def draw_bars(column: CheckedColumn) -> str:
     after = [column.above if column.bars else column.undeclared]
     largest = max(1, *inner, *before, *after)
 
-    def bars(counts: Sequence[int]) -> str:
+    def draw_counts(counts: Sequence[int]) -> str:
         # Rounded up, so that only a count of 0 is drawn as 0.
         return "".join(heights[-(-count * (len(heights) - 1) // largest)] for count in counts)
 
-    return f"{bars(before)}{bound}{bars(inner)}{bound}{bars(after)}"
+    return f"{draw_counts(before)}{bound}{draw_counts(inner)}{bound}{draw_counts(after)}"

@@ -9,8 +9,9 @@ import click
 from boltdp._charts import check_can_draw
 from boltdp._files.outputs import check_writable
 from boltdp.cli import _options
+from boltdp.cli._command_group import INTERRUPTED, command
 from boltdp.cli._help import GroupedCommand
-from boltdp.cli._terminal import INTERRUPTED, command, emit, emit_guarantee, emit_json, emit_table, note, show_bar, warn
+from boltdp.cli._terminal import emit, emit_guarantee, emit_json, emit_table, note, show_bar, warn
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
 from boltdp.settings import Settings

@@ -3,7 +3,8 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from boltdp.cli._terminal import command, emit
+from boltdp.cli._command_group import command
+from boltdp.cli._terminal import emit
 
 
 @command(

@@ -7,15 +7,17 @@ import click
 from boltdp._charts import check_can_draw
 from boltdp._files.outputs import write_text
 from boltdp.cli import _options
-from boltdp.cli._terminal import command, emit, emit_guarantee, emit_json, emit_table, note, state_condition, warn
-from boltdp.context import Context
+from boltdp.cli._command_group import command
+from boltdp.cli._terminal import emit, emit_guarantee, emit_json, emit_table, note, state_condition, warn
 from boltdp.errors import ParameterError
-from boltdp.evaluation.classification import Evaluation, ExactEvaluation, NoisyEvaluation
 from boltdp.evaluation.evaluate import evaluate as evaluate_exactly
 from boltdp.evaluation.evaluate import evaluate_privately
-from boltdp.evaluation.scores_with_intervals import Table
+from boltdp.evaluation.evaluation import Evaluation, ExactEvaluation
+from boltdp.evaluation.metrics import Table
+from boltdp.evaluation.noisy_evaluation import NoisyEvaluation
 from boltdp.model import Threshold
 from boltdp.privacy.budget import Budget
+from boltdp.run_context import Context
 
 #: The largest share of rows without a declared class for which there is no warning.
 MAX_WITHOUT_CLASS = 0.1

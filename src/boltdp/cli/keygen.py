@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 from boltdp._files.signing import make_keys
+from boltdp.cli._command_group import command
 from boltdp.cli._options import file_option
-from boltdp.cli._terminal import command, emit_table
+from boltdp.cli._terminal import emit_table
 
 
 @command("boltdp keygen -o key.pem")

@@ -6,9 +6,10 @@ from typing import Any, get_args
 
 import click
 
+from boltdp.cli._command_group import command, format_examples
 from boltdp.cli._options import json_option
-from boltdp.cli._terminal import command, emit, emit_json, emit_table, examples, state_condition, warn
-from boltdp.ledger.hash_chain import Entry
+from boltdp.cli._terminal import emit, emit_json, emit_table, state_condition, warn
+from boltdp.ledger.entries import Entry
 from boltdp.ledger.ledger import CONDITIONS, DatasetReport, open_ledger
 from boltdp.privacy.accounting.spent_budget import Rule, Spent
 from boltdp.privacy.budget import Budget
@@ -21,7 +22,7 @@ dataset_argument = click.argument("dataset", metavar="DATASET")
 
 
 @click.group(
-    epilog=examples(
+    epilog=format_examples(
         "boltdp ledger set-budget . patients.csv --epsilon 3 --delta 1e-6",
         "boltdp train patients.csv --schema schema.toml --epsilon 0.5 -o model.json",
         "boltdp ledger show .",
@@ -91,7 +92,7 @@ def show(ledger_address: str, *, as_json: bool) -> None:
     found = open_ledger(ledger_address)
     reports = found.show(whole_curves=True)
     if as_json:
-        emit_json({"ledger": found.address, "datasets": [_make_record(one) for one in reports]})
+        emit_json({"ledger": found.address, "datasets": [_make_budget_record(one) for one in reports]})
         return
     if not reports:
         emit("no budget was set")
@@ -138,13 +139,14 @@ def check(ledger_address: str, *, as_json: bool) -> None:
 
 
 def _format_spent(name: str, report: DatasetReport, spent: Spent, *, unfinished: str) -> tuple[str, ...]:
+    """Format a line of the table of spent budgets, for a dataset or one of its blocks."""
     budget = report.budget
-    by = "basic" if spent.composed is None or spent.adds_up(budget) else spent.rule
+    by = "basic" if spent.composed is None or spent.sums_fit(budget) else spent.rule
     amounts = (f"{spent.epsilon:.4g}", f"{spent.delta:.3g}", by, f"{spent.remaining:.3g}", budget.describe())
     return (name, str(spent.releases), *amounts, unfinished)
 
 
-def _make_record(report: DatasetReport) -> dict[str, Any]:
+def _make_budget_record(report: DatasetReport) -> dict[str, Any]:
     return {
         "dataset": report.dataset,
         "epsilon": report.budget.epsilon,
@@ -158,6 +160,7 @@ def _make_record(report: DatasetReport) -> dict[str, Any]:
 
 
 def _format_entry(entry: Entry) -> tuple[str, ...]:
+    """Format a ledger entry as a line of the table of `boltdp ledger history`."""
     epsilon, delta = ("", "") if entry.budget is None else (f"{entry.budget.epsilon:g}", f"{entry.budget.delta:g}")
     what = {
         "budget": f"composition {entry.composition}",

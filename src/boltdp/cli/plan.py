@@ -8,9 +8,10 @@ import click
 from boltdp.algorithms import get_algorithm
 from boltdp.algorithms._base import find_main_noise
 from boltdp.cli import _options
+from boltdp.cli._command_group import command
 from boltdp.cli._help import GroupedCommand
 from boltdp.cli._report import describe_curves, describe_persons_and_costs
-from boltdp.cli._terminal import command, emit, emit_guarantee, emit_json, emit_table
+from boltdp.cli._terminal import emit, emit_guarantee, emit_json, emit_table
 from boltdp.errors import ParameterError
 from boltdp.privacy.certificate import Certificate
 from boltdp.schema.schema import Classes, Numeric, Schema, check_size
@@ -54,9 +55,9 @@ def plan(
         for budget in (epsilon, *(other for other in EPSILONS if other > cost))
     }
     certificate = plans[epsilon].certificate
-    by_epsilon = [_forecast(plans[budget].certificate) for budget in sorted(plans)]
+    by_epsilon = [_forecast_training(plans[budget].certificate) for budget in sorted(plans)]
     if as_json:
-        emit_json({**certificate.to_dict(), **_forecast(certificate), "by_epsilon": by_epsilon})
+        emit_json({**certificate.to_dict(), **_forecast_training(certificate), "by_epsilon": by_epsilon})
         return
     emit_guarantee(certificate.guarantee(planned=True), private=certificate.private)
     algorithm = get_algorithm(certificate.algorithm)
@@ -89,7 +90,7 @@ def make_public_schema(path: str | None, *, features: int | None, classes: int) 
     return Schema(Classes("label", tuple(range(classes))), columns)
 
 
-def _forecast(certificate: Certificate) -> dict[str, Any]:
+def _forecast_training(certificate: Certificate) -> dict[str, Any]:
     """Return the epsilon, the noise and the forecast of its algorithm for a planned training."""
     assert certificate.budget is not None
     noise = {"epsilon": certificate.budget.epsilon, "noise": find_main_noise(certificate).kind}

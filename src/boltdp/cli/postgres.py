@@ -8,8 +8,9 @@ from pathlib import Path
 
 import click
 
+from boltdp.cli._command_group import command, format_examples
 from boltdp.cli._options import FILE, file_option, load_model, scoring_threshold_option
-from boltdp.cli._terminal import command, emit, emit_table, examples, note, show_bar
+from boltdp.cli._terminal import emit, emit_table, note, show_bar
 from boltdp.errors import BoltdpError, require
 from boltdp.model import Threshold
 
@@ -23,7 +24,7 @@ class NotReadyError(BoltdpError):
 
 
 @click.group(
-    epilog=examples(
+    epilog=format_examples(
         "sudo boltdp postgres install --pg-config /usr/lib/postgresql/16/bin/pg_config",
         "psql -c 'CREATE EXTENSION boltdp'",
         "boltdp postgres check postgresql://localhost/hospital",

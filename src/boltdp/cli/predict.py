@@ -10,15 +10,16 @@ import click
 
 from boltdp._files.outputs import replace_file
 from boltdp.cli import _options
-from boltdp.cli._terminal import command, emit
-from boltdp.context import Context
+from boltdp.cli._command_group import command
+from boltdp.cli._terminal import emit
 from boltdp.errors import DataError, ParameterError
 from boltdp.model import Model, Threshold
+from boltdp.run_context import Context
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from boltdp._arrays import Doubles
+    from boltdp._array_types import Doubles
     from boltdp.engines.base import Engine
 
 ALL_COLUMNS = "*"
@@ -120,19 +121,20 @@ def _predict_batches(
 
 
 def _write_csv(names: Sequence[str], batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
-    yield _format_csv([names])
+    """Yield the predictions as CSV text: the header, then each batch of rows."""
+    yield _format_csv_rows([names])
     for batch in batches:
-        yield _format_csv(zip(*map(_format_cells, batch.columns), strict=True))
+        yield _format_csv_rows(zip(*map(_format_cells, batch.columns), strict=True))
 
 
-def _format_csv(rows: Any) -> str:
+def _format_csv_rows(rows: Any) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()
 
 
 def _format_cells(cells: pa.Array) -> list[str | None]:
-    """Format cells as text for CSV; None stands for a missing cell, which is left empty."""
+    """Format the cells of a column as text for CSV; None stands for a missing cell, which is left empty."""
     import pyarrow as pa
 
     if pa.types.is_floating(cells.type) and not pa.types.is_float32(cells.type):

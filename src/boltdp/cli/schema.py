@@ -5,8 +5,9 @@ from contextlib import nullcontext
 import click
 
 from boltdp._files.outputs import write_text
+from boltdp.cli._command_group import command
 from boltdp.cli._options import Data, check_file_absent, file_option, ledger_options, source_options
-from boltdp.cli._terminal import command, emit, note, show_bar, state_condition
+from boltdp.cli._terminal import emit, note, show_bar, state_condition
 from boltdp.errors import ParameterError
 from boltdp.privacy.budget import Budget
 
@@ -36,7 +37,7 @@ def schema(*, data: Data, public: bool, epsilon: float | None, delta: float, out
     label that are frequent enough. The schema states what this has cost, and `boltdp train` subtracts it: its
     --epsilon is that of schema and model together.
     """
-    from boltdp.context import Context
+    from boltdp.run_context import Context
     from boltdp.workflows.draft_schema import draft_private_schema, draft_schema
 
     assert data.label is not None

@@ -7,12 +7,13 @@ from typing import Any
 import click
 
 from boltdp._files.outputs import write_text
+from boltdp.cli._command_group import command
 from boltdp.cli._options import FILE, file_option, json_option, load_model
 from boltdp.cli._report import describe_decision_threshold
-from boltdp.cli._terminal import can_encode, command, emit, emit_guarantee, emit_json, emit_table
+from boltdp.cli._terminal import can_encode, emit, emit_guarantee, emit_json, emit_table
 from boltdp.errors import make_printable
 from boltdp.export.effects import Effect, Effects, Panel, compute_effects
-from boltdp.export.html_pages import write_model_page
+from boltdp.export.effects_page import write_effects_page
 from boltdp.export.plots import draw_effects
 from boltdp.model import Model
 
@@ -46,11 +47,11 @@ def show(model_path: str, *, html: str | None, picture: str | None, top: int, as
     model = load_model(model_path, verify=True)
     found = compute_effects(model)
     if html is not None:
-        write_text(html, write_model_page(model, found, list_facts(model, found), top=top))
+        write_text(html, write_effects_page(model, found, list_facts(model, found), top=top))
     if picture is not None:
         draw_effects(model, found, picture, top=top)
     if as_json:
-        emit_json(_make_record(model, found))
+        emit_json(_make_effects_record(model, found))
         return
     emit_guarantee(model.certificate.guarantee(), private=model.certificate.private)
     written = [(kind, path) for kind, path in (("page", html), ("picture", picture)) if path is not None]
@@ -59,13 +60,13 @@ def show(model_path: str, *, html: str | None, picture: str | None, top: int, as
         emit("")
         if len(found.panels) > 1:
             emit(f"{make_printable(panel.favours)}:")
-        _emit_panel(panel, top, at_most=found.has_upper_bounds)
+        _emit_effects(panel, top, noise_is_bound=found.has_upper_bounds)
     if found.left_out:
         emit(f"\n{found.left_out:,} classes more are not shown")
 
 
 def list_facts(model: Model, found: Effects) -> list[tuple[str, str]]:
-    """List the facts printed below the guarantee, as pairs of name and text."""
+    """List the facts about a model that are shown below its guarantee, as pairs of name and text."""
     certificate, schema = model.certificate, model.schema
     effect = f"{found.unit}, compared with a missing value"
     if schema.standardization is not None or schema.row_norm < schema.largest_norm:
@@ -80,8 +81,9 @@ def list_facts(model: Model, found: Effects) -> list[tuple[str, str]]:
     ]
 
 
-def _emit_panel(panel: Panel, top: int, *, at_most: bool) -> None:
-    reach, characters = panel.compute_axis_limit(top), _choose_characters(at_most=at_most)
+def _emit_effects(panel: Panel, top: int, *, noise_is_bound: bool) -> None:
+    """Print the table of the columns' effects on one class; `noise_is_bound`: only bounds on the noise are known."""
+    reach, characters = panel.compute_axis_limit(top), _choose_characters(noise_is_bound=noise_is_bound)
     lines: list[tuple[str, ...]] = []
     for effect in panel.effects[:top]:
         name = make_printable(effect.name, longest=40)
@@ -89,7 +91,7 @@ def _emit_panel(panel: Panel, top: int, *, at_most: bool) -> None:
             norm = f"{effect.difference:.3g}"
             lines.append((name, "length of its weights", norm, _format_noise(effect.deviation), ""))
             continue
-        points = _list_points(effect)
+        points = _list_shown_values(effect)
         for index, (place, value, noise) in enumerate(points):
             bar = _draw_bar(value, noise, reach, characters)
             lines.append((name if index == 0 else "", place, f"{value:+.3g}", _format_noise(noise), bar))
@@ -98,13 +100,13 @@ def _emit_panel(panel: Panel, top: int, *, at_most: bool) -> None:
             lines.append(("", f"and {left:,} with smaller effects", "", "", ""))
     if panel.constant is not None:
         lines.append(("all missing", "", f"{panel.constant:+.3g}", _format_noise(panel.constant_deviation), ""))
-    emit_table(lines, header=("column", "at", "effect", "noise, at most" if at_most else "noise", ""))
+    emit_table(lines, header=("column", "at", "effect", "noise, at most" if noise_is_bound else "noise", ""))
     if len(panel.effects) > top:
         emit(f"{len(panel.effects) - top:,} columns with smaller effects: --top shows them")
 
 
-def _list_points(effect: Effect) -> list[tuple[str, float, float | None]]:
-    """List the values to show of a column, each with its effect and the standard deviation of the noise."""
+def _list_shown_values(effect: Effect) -> list[tuple[str, float, float | None]]:
+    """List the values of a column to show, each with its effect and the standard deviation of the noise."""
     if effect.kind == "number":
         places = [place for place, _, _ in effect.corners]
         points = []
@@ -134,10 +136,10 @@ def _draw_bar(value: float, noise: float | None, reach: float, characters: tuple
     return "".join(cells).rstrip()
 
 
-def _choose_characters(*, at_most: bool) -> tuple[str, ...]:
+def _choose_characters(*, noise_is_bound: bool) -> tuple[str, ...]:
     """Choose the characters of bars; an upper bound on the noise is dotted and does not cover the effect."""
     full, over, beside, zero = BLOCKS if can_encode("".join((*BLOCKS, DOT))) else LETTERS
-    if not at_most:
+    if not noise_is_bound:
         return full, over, beside, zero
     return full, full, DOT if can_encode(DOT) else ".", zero
 
@@ -146,7 +148,7 @@ def _format_noise(deviation: float | None) -> str:
     return "" if not deviation else f"± {deviation:.2g}"
 
 
-def _make_record(model: Model, found: Effects) -> dict[str, Any]:
+def _make_effects_record(model: Model, found: Effects) -> dict[str, Any]:
     certificate = model.certificate
     return {
         "guarantee": certificate.guarantee(),

@@ -4,8 +4,9 @@ import click
 
 from boltdp._files.sealed import read_sealed_file
 from boltdp._files.signing import read_private_key, sign_file
+from boltdp.cli._command_group import command
 from boltdp.cli._options import FILE, file_option
-from boltdp.cli._terminal import command, emit
+from boltdp.cli._terminal import emit
 from boltdp.model import Model
 
 

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import click
 
+from boltdp.cli._command_group import command
 from boltdp.cli._options import FILE, MAX_SHOWN_CLASSES, json_option, load_model, scoring_threshold_option
-from boltdp.cli._terminal import command, emit, emit_json, note
+from boltdp.cli._terminal import emit, emit_json, note
 from boltdp.errors import ParameterError
 from boltdp.export.sql import write_probability_expression, write_scoring_expression
 from boltdp.export.sql_dialects import DIALECTS

@@ -9,8 +9,9 @@ from typing import Any
 import click
 
 from boltdp._files.outputs import replace_file
+from boltdp.cli._command_group import command
 from boltdp.cli._options import FILE, check_file_absent, file_option, json_option
-from boltdp.cli._terminal import command, emit, emit_json, show_bar
+from boltdp.cli._terminal import emit, emit_json, show_bar
 from boltdp.engines.registry import find_engine
 from boltdp.workflows.synthesize import TABLE, synthesize
 

@@ -5,12 +5,13 @@ from typing import Any
 import click
 
 from boltdp.cli import _options
+from boltdp.cli._command_group import command
 from boltdp.cli._help import GroupedCommand
 from boltdp.cli._report import print_model_report
-from boltdp.cli._terminal import command, show_bar
-from boltdp.context import OnBadRow
+from boltdp.cli._terminal import show_bar
 from boltdp.errors import ParameterError
 from boltdp.model import Threshold
+from boltdp.run_context import OnBadRow
 from boltdp.workflows.train import train as train_model
 
 

@@ -6,9 +6,10 @@ from typing import Any
 import click
 
 from boltdp.cli import _options
+from boltdp.cli._command_group import command
 from boltdp.cli._help import GroupedCommand
 from boltdp.cli._report import print_model_report
-from boltdp.cli._terminal import command, emit_table, show_bar, state_condition
+from boltdp.cli._terminal import emit_table, show_bar, state_condition
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
 from boltdp.model import Threshold
@@ -104,6 +105,7 @@ def tune(
 
 
 def _parse_grid(text: str) -> tuple[str, list[Any]]:
+    """Parse an option --grid, such as passes=5,10, to the name of a setting and its values."""
     name, _, listed = text.partition("=")
     name = name.strip().replace("-", "_")
     if name not in TUNABLE:

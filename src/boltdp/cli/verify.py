@@ -5,9 +5,10 @@ import click
 from boltdp._files.sealed import read_sealed_file
 from boltdp._files.signing import check_signature, read_public_key
 from boltdp.algorithms import get_algorithm
+from boltdp.cli._command_group import command
 from boltdp.cli._options import FILE, file_option, json_option
 from boltdp.cli._report import describe_decision_threshold, describe_persons_and_costs
-from boltdp.cli._terminal import command, emit, emit_guarantee, emit_json, emit_table
+from boltdp.cli._terminal import emit, emit_guarantee, emit_json, emit_table
 from boltdp.model import Model
 from boltdp.privacy.certificate import CertificateError, check_claimed_budget
 

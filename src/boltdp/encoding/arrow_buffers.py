@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from boltdp._arrays import Booleans
+from boltdp._array_types import Booleans
 from boltdp.kernel.encoding import TYPES, Values
 
 #: The names of the types that the kernel reads.

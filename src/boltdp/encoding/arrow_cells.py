@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from boltdp._arrays import Booleans, Floats
+from boltdp._array_types import Booleans, Floats
 from boltdp.encoding.arrow_buffers import locate_values, mask_missing, view_values
 from boltdp.encoding.compiled_plan import PlanPacker
 from boltdp.encoding.declared_values import Value

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from boltdp._arrays import PackedRows
+from boltdp._array_types import PackedRows
 from boltdp.encoding.declared_values import Matcher
 from boltdp.encoding.plan import EncodingPlan, NumberListRule, NumberRule, RuleVisitor, TimePartRule, ValueRule
 from boltdp.kernel.encoding import Packer, Values

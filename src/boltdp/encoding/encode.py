@@ -7,7 +7,7 @@ from typing import get_args
 import numpy as np
 import pyarrow as pa
 
-from boltdp._arrays import PackedRows
+from boltdp._array_types import PackedRows
 from boltdp.encoding.arrow_cells import Cells, Readers
 from boltdp.encoding.compiled_plan import PlanPacker
 from boltdp.encoding.declared_values import OnBadRow

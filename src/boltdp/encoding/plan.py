@@ -22,7 +22,7 @@ from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
 
-from boltdp._arrays import Doubles, PackedRows
+from boltdp._array_types import Doubles, PackedRows
 from boltdp.encoding.declared_values import Value
 from boltdp.encoding.projection import Projection
 from boltdp.encoding.timestamps import PARTS, Part

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from boltdp._arrays import Doubles, PackedRows
+from boltdp._array_types import Doubles, PackedRows
 from boltdp.encoding.declared_values import check_integer
 
 

@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
-from boltdp._arrays import PackedRows
+from boltdp._array_types import PackedRows
 from boltdp._threads import close_at_end, map_in_order
-from boltdp.context import Context
 from boltdp.encoding.encode import Encoder
 from boltdp.engines.local_store import store_rows
 from boltdp.engines.person_limit import LimitingEncoder, check_person_id, mark_rows_within_limit
 from boltdp.engines.prepared_rows import PreparedRows as PreparedRows
 from boltdp.engines.prepared_rows import check_range
 from boltdp.errors import DataError, suggest_names
+from boltdp.run_context import Context
 from boltdp.schema.schema import Schema
 from boltdp.schema.source_columns import ColumnType, Kind
 

@@ -28,14 +28,14 @@ import numpy as np
 import numpy.typing as npt
 
 from boltdp import _interrupts
-from boltdp._arrays import Integers, PackedRows
+from boltdp._array_types import Integers, PackedRows
 from boltdp._threads import close_at_end, map_in_order, run_all
-from boltdp.context import Context
 from boltdp.engines.prepared_rows import PreparedRows, check_ordered, check_width
 from boltdp.errors import DataError
 from boltdp.kernel import packed_rows, sgd
 from boltdp.kernel.cells_to_features import FeatureMap
 from boltdp.kernel.sum_state import Summation
+from boltdp.run_context import Context
 
 T = TypeVar("T", bound=Sized)
 R = TypeVar("R")

@@ -15,12 +15,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from boltdp._arrays import Booleans, Integers, PackedRows
+from boltdp._array_types import Booleans, Integers, PackedRows
 from boltdp._threads import close_at_end
-from boltdp.context import Context
 from boltdp.encoding.arrow_buffers import to_arrow_array, view_values
 from boltdp.encoding.encode import Encoder
 from boltdp.errors import DataError, ParameterError, suggest_names
+from boltdp.run_context import Context
 from boltdp.schema.schema import Schema
 from boltdp.schema.source_columns import ColumnType
 

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from boltdp import _interrupts
-from boltdp._arrays import Integers, PackedRows
+from boltdp._array_types import Integers, PackedRows
 from boltdp._threads import run_all
-from boltdp.context import Context
 from boltdp.errors import ParameterError
 from boltdp.kernel import sgd
 from boltdp.kernel.cells_to_features import FeatureMap
 from boltdp.kernel.sgd import State
 from boltdp.kernel.sum_state import Summation
+from boltdp.run_context import Context
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -64,16 +64,17 @@ def list_outside_reasons() -> tuple[str, ...]:
     return tuple(dict.fromkeys(reasons))
 
 
-def find_made_name(names: Iterable[str]) -> str | None:
+def find_learned_name(names: Iterable[str]) -> str | None:
     """Return a name that a transformer which learns from rows gives to columns, if there is one.
 
-    >>> find_made_name(["age", "onehotencoder__sex_F"]), find_made_name(["age", "pca", "remainder"])
+    >>> find_learned_name(["age", "onehotencoder__sex_F"]), find_learned_name(["age", "pca", "remainder"])
     ('onehotencoder__sex_F', None)
     """
     return next((name for name in names if _MADE_NAME.match(name)), None)
 
 
 def _iterate_callers() -> Iterator[FrameType]:
+    """Yield the stack frames of all callers of the present `fit`, the innermost first."""
     frame = sys._getframe().f_back
     while frame is not None:
         yield frame
@@ -81,9 +82,10 @@ def _iterate_callers() -> Iterator[FrameType]:
 
 
 def _explain_caller(frame: FrameType) -> Iterator[str]:
+    """Yield the reasons why an estimator or a search around `fit` makes the model non-private."""
     module: str = frame.f_globals.get("__name__") or ""
     around: Any = frame.f_locals.get("self")
-    if type(around) is FixedThresholdClassifier or _is_ours(around):
+    if type(around) is FixedThresholdClassifier or _is_private_estimator(around):
         return
     if type(around) is Pipeline:
         learning = [*dict.fromkeys(_list_learning_steps(step for _, step in around.steps[:-1]))]
@@ -97,12 +99,12 @@ def _explain_caller(frame: FrameType) -> Iterator[str]:
         yield WRAPPED.format(f"one of {'.'.join(module.split('.')[:2])}")  # in a process of its own
 
 
-def _is_ours(estimator: Any) -> bool:
+def _is_private_estimator(estimator: Any) -> bool:
     return any(cls.__module__.startswith("boltdp.estimators.") for cls in type(estimator).__mro__)
 
 
 def _list_learning_steps(steps: Iterable[Any]) -> Iterator[str]:
-    """Yield the names of the steps that may learn from rows, also of those inside others."""
+    """Yield the names of the pipeline steps that may learn from rows, also of those inside others."""
     for step in steps:
         kind = type(step)
         if kind is Pipeline:

@@ -18,14 +18,14 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils import check_random_state, validation
 from sklearn.utils.multiclass import check_classification_targets
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.api import Model, refuse_arguments_beside_schema, warn_if_not_private, warn_of_unused_columns
 from boltdp.encoding import python_cells
 from boltdp.engines._frame_types import is_table
 from boltdp.engines.base import check_names
 from boltdp.engines.in_memory import ArrayEngine, count_array_columns, to_arrow_table, wrap_rows
 from boltdp.errors import DataError, ParameterError, PrivacyWarning, check_number, describe_argument, show_hints
-from boltdp.estimators.callers import find_made_name, list_outside_reasons
+from boltdp.estimators.callers import find_learned_name, list_outside_reasons
 from boltdp.export.original_units import convert_to_original_units
 from boltdp.ledger import Account, Ledger, find_account
 from boltdp.model import Model as ReleasedModel
@@ -70,7 +70,7 @@ def add_parameters(*, leave_out: tuple[str, ...] = ()) -> Callable[[Classifier],
     The parameters are those that the class and its base declare, and the settings, which are added to its docstring.
     """
 
-    def add(cls: Classifier) -> Classifier:
+    def add_init(cls: Classifier) -> Classifier:
         declared = {**_PrivateClassifier.__annotations__, **cls.__annotations__}
         settings = [one for one in OPTIONS.values() if one.parameter not in ("", *declared, *leave_out)]
         cls.__annotations__ = declared | {one.parameter: Any for one in settings}
@@ -80,10 +80,11 @@ def add_parameters(*, leave_out: tuple[str, ...] = ()) -> Callable[[Classifier],
         made: Classifier = dataclass(kw_only=True, eq=False, repr=False)(cls)  # type: ignore[assignment]
         return made
 
-    return add
+    return add_init
 
 
 def _describe_parameter(one: Option) -> str:
+    """Return the lines of an estimator's docstring for the parameter of a setting."""
     words, kinds = ", ".join(map(repr, one.words)), {"number": "float", "whole number": "int", "word": "str"}
     kind = f"dict or {words}" if one.kind == "other" else f"{{{words}}}" if words else kinds[one.kind]
     optional = " or None" if one.nullable and one.default is None else ""
@@ -135,7 +136,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         reasons: tuple[str, ...] = ()
         if self.epsilon is not None and schema is None:
             reasons = list_outside_reasons()
-            made = find_made_name(getattr(self, "feature_names_in_", ()))
+            made = find_learned_name(getattr(self, "feature_names_in_", ()))
             if made is not None:
                 warnings.warn(MADE_NAME.format(made), PrivacyWarning, stacklevel=3)
         if length_read:
@@ -231,6 +232,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return isinstance(self.bounds, Mapping) or self.categories is not None or self.timestamps is not None
 
     def _make_settings(self, **fixed: Any) -> Settings:
+        """Make the training settings from the estimator's parameters."""
         seed = None if self.random_state is None else int(check_random_state(self.random_state).randint(2**31 - 1))
         chosen = {
             name: one.convert(getattr(self, one.parameter), one.parameter)
@@ -454,6 +456,7 @@ def _convert_numbers(X: Any, *, warn: bool, width: int | None) -> Any:
 
 
 def _convert_table(table: pa.Table) -> Doubles:
+    """Convert an Arrow table X to an array of numbers; raise a DataError for columns of other types."""
     columns = []
     for field, column in zip(table.schema, table.columns, strict=True):
         if ColumnType.from_arrow(field.type).kind not in ("number", "bool", "untyped"):
@@ -511,6 +514,7 @@ def _read_classes(y: Any) -> npt.NDArray[Any]:
 
 
 def _add_curves(columns: tuple[Column, ...], curves: Any) -> tuple[Column, ...]:
+    """Return the columns with the steps that the parameter `curves` gives."""
     if curves is None:
         return columns
     numbers = {column.name: column for column in columns if isinstance(column, Numeric)}
@@ -528,6 +532,7 @@ def _add_curves(columns: tuple[Column, ...], curves: Any) -> tuple[Column, ...]:
 
 
 def _unpack_bounds(bounds: Any) -> tuple[Any, Any]:
+    """Return the lower and the upper bound of the parameter `bounds`, each a number or one per feature."""
     if isinstance(bounds, str) or not hasattr(bounds, "__len__") or len(bounds) != 2:
         raise ParameterError(
             f"bounds must be a pair (low, high), got {describe_argument(bounds)}",
@@ -537,7 +542,7 @@ def _unpack_bounds(bounds: Any) -> tuple[Any, Any]:
 
 
 def _repeat_bound(bound: Any, dims: int) -> list[Any]:
-    """Return one bound per feature, from one for all or a list."""
+    """Return the bound of each feature, from one number for all or a list."""
     if np.ndim(bound) == 0:
         return [bound] * dims
     if np.shape(bound) != (dims,):

@@ -14,7 +14,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.errors import ParameterError
 from boltdp.estimators.classifiers import PrivateHuberSVM, PrivateLogisticRegression
 from boltdp.settings import OPTIONS, TUNABLE

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from boltdp._arrays import Doubles, PackedRows
-from boltdp.context import Context
+from boltdp._array_types import Doubles, PackedRows
 from boltdp.errors import DataError, ParameterError
-from boltdp.evaluation.classification import ExactEvaluation, NoisyEvaluation, digest_model, name_groups, plan_bins
+from boltdp.evaluation.evaluation import ExactEvaluation, name_groups
+from boltdp.evaluation.noisy_evaluation import NoisyEvaluation, digest_model, plan_bins
 from boltdp.privacy.accounting.spent_budget import Release
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import SEEDED, mark_non_private
 from boltdp.privacy.events.noisy_counts import make_noisy_counts
-from boltdp.privacy.release import release_counts
+from boltdp.privacy.release_with_noise import release_counts
+from boltdp.run_context import Context
 
 if TYPE_CHECKING:
     from boltdp.engines.base import Engine
@@ -37,10 +38,10 @@ def evaluate(model: Model, engine: Engine, *, by: str | None = None, context: Co
     found = ExactEvaluation(model, by)
     place = None if by is None else model.schema.encoding.locate_cell(by)
 
-    def score(packed: PackedRows) -> tuple[PackedRows, Doubles, PackedRows | None]:
+    def score_rows(packed: PackedRows) -> tuple[PackedRows, Doubles, PackedRows | None]:
         return packed[:, 0].copy(), model.margins(packed), None if place is None else packed[:, place].copy()
 
-    for labels, margins, codes in scan_rows(engine, model.schema, score, context=context):
+    for labels, margins, codes in scan_rows(engine, model.schema, score_rows, context=context):
         found.add(labels, margins, codes)
     usable = found.rows - round(found.rows_without_class.value)
     if not usable or 2 * usable < found.rows:
@@ -79,11 +80,11 @@ def evaluate_privately(
     event = make_noisy_counts(budget, releases=1, summed=True, person_rows=model.schema.max_rows_per_person)
     bins = plan_bins(model, rows=rows, groups=len(groups), noise=event.noise.deviation)
     spent = mark_non_private(event, () if context.randomness.seed is None else (SEEDED,))
-    adjacency = Adjacency.of(event.person_rows)
+    adjacency = Adjacency.from_person_rows(event.person_rows)
 
-    def release() -> NoisyEvaluation:
+    def release_evaluation() -> NoisyEvaluation:
         place = None if by is None else model.schema.encoding.locate_cell(by)
-        count = partial(bins.count_rows, model, place=place)  # not a lambda: engines may pickle it
+        count = partial(bins.count_rows, model, group_cell=place)  # not a lambda: engines may pickle it
         counts, stage = np.zeros(bins.bin_count, np.int64), context.start_stage("counting", rows)
         for block in scan_rows(engine, model.schema, count, limited=True, context=context):
             counts += block
@@ -106,13 +107,14 @@ def evaluate_privately(
         )
 
     if account is None:
-        return release()
-    with account.charged(Release(budget, spent, adjacency), drawn=lambda: context.randomness.drawn) as reservation:
-        found = release()
-        reservation.note(found.seal()["digest"])
+        return release_evaluation()
+    with account.reserve(Release(budget, spent, adjacency), drawn=lambda: context.randomness.drawn) as reservation:
+        found = release_evaluation()
+        reservation.commit_or_warn(found.seal()["digest"])
     return found
 
 
 def _check_weight_vectors(model: Model) -> None:
+    """Raise a ParameterError for a model of two classes with several weight vectors."""
     if len(model.classes) == 2 and len(model.weights) != 1:
         raise ParameterError(f"a model of two classes must have one weight vector, got {len(model.weights)}")

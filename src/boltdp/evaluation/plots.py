@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from boltdp._charts import BLUE, GREY, ORANGE, draw_diagonal, draw_dot, escape_label, label_axes, save_figure
-from boltdp.evaluation.classification import ClassFigures, Evaluation
-from boltdp.evaluation.scores_with_intervals import Curve
+from boltdp.evaluation.evaluation import ClassFigures, Evaluation
+from boltdp.evaluation.metrics import Curve
 
 #: Maximum number of curves in one chart, and of classes with numbers in the confusion matrix.
 MAX_CURVES, MAX_WRITTEN = 10, 12
@@ -22,7 +22,7 @@ def draw_evaluation(evaluation: Evaluation, path: str | Path) -> None:
     with save_figure(path, down=2, across=3, size=(12.5, 7.4)) as (_, axes):
         (roc, recall, figures), (calibration, histogram, confusion) = axes
         _draw_roc(roc, evaluation)
-        _draw_recall(recall, evaluation)
+        _draw_precision_recall(recall, evaluation)
         _write_metrics(figures, evaluation)
         _draw_calibration(calibration, evaluation)
         _draw_histogram(histogram, evaluation)
@@ -33,7 +33,7 @@ def _select_curves(evaluation: Evaluation) -> list[tuple[str, Curve, ClassFigure
     """Return colour, curve and metrics of the most frequent classes, in the order of the classes."""
     drawn = evaluation.by_class[1:] if evaluation.is_binary else evaluation.by_class
     there = [one for one in drawn if one.curve is not None and one.curve.has_both_classes]
-    frequent = sorted(there, key=lambda one: -_score_value(one, "rows"))[:MAX_CURVES]
+    frequent = sorted(there, key=lambda one: -_get_score(one, "rows"))[:MAX_CURVES]
     colours = [BLUE] if evaluation.is_binary else [f"C{index}" for index in range(MAX_CURVES)]
     kept = [one for one in there if one in frequent]
     return [(colour, one.curve, one) for colour, one in zip(colours, kept, strict=False) if one.curve is not None]
@@ -43,18 +43,18 @@ def _draw_roc(axes: Any, evaluation: Evaluation) -> None:
     draw_diagonal(axes)
     for colour, curve, one in _select_curves(evaluation):
         points = np.concatenate([[0], 1 + curve.select_points(1000)])
-        label = f"{escape_label(one.name)}: area {_score_value(one, 'area under the curve'):.3f}"
+        label = f"{escape_label(one.name)}: area {_get_score(one, 'area under the curve'):.3f}"
         across, up = curve.false_positive_rate[points], curve.true_positive_rate[points]
         axes.plot(across, up, color=colour, linewidth=1.8, label=label)
     if not _select_curves(evaluation):
         _write_note(axes, "no curve is known")
-    first, second = (_score_value(one, "recall") for one in evaluation.by_class[:2])
+    first, second = (_get_score(one, "recall") for one in evaluation.by_class[:2])
     if evaluation.is_binary and math.isfinite(first + second):
         draw_dot(axes, 1.0 - first, second, _describe_threshold(evaluation))
     label_axes(axes, "ROC curve", "false positive rate", "true positive rate", legend="lower right", shares=True)
 
 
-def _draw_recall(axes: Any, evaluation: Evaluation) -> None:
+def _draw_precision_recall(axes: Any, evaluation: Evaluation) -> None:
     curves = _select_curves(evaluation)
     for colour, curve, one in curves:
         points = curve.select_points(1000)
@@ -68,13 +68,13 @@ def _draw_recall(axes: Any, evaluation: Evaluation) -> None:
             axes.axhline(share, color=GREY, linewidth=0.9, linestyle="--")
     if not curves:
         _write_note(axes, "no curve is known")
-    across, up = (_score_value(evaluation.by_class[1], name) for name in ("recall", "precision"))
+    across, up = (_get_score(evaluation.by_class[1], name) for name in ("recall", "precision"))
     if evaluation.is_binary and curves and math.isfinite(across + up):
         draw_dot(axes, across, up, _describe_threshold(evaluation))
     label_axes(axes, "Precision and recall", "recall", "precision", legend="lower left", shares=True)
 
 
-def _score_value(one: ClassFigures, name: str) -> float:
+def _get_score(one: ClassFigures, name: str) -> float:
     score = one.scores[name]
     return math.nan if score is None else score.value
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from boltdp._charts import escape_text
 from boltdp.errors import ParameterError, make_printable
-from boltdp.evaluation.scores_with_intervals import Table
+from boltdp.evaluation.metrics import Table
 from boltdp.export.html_pages import choose_guarantee_class, write_document, write_facts
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
@@ -26,7 +26,7 @@ from boltdp.privacy.mechanisms import Mechanism
 from boltdp.schema.columns import Column
 
 if TYPE_CHECKING:
-    from boltdp.evaluation.classification import NoisyEvaluation
+    from boltdp.evaluation.noisy_evaluation import NoisyEvaluation
     from boltdp.model import Model
 
 #: The facts that only the owner of the data knows: the name of each option, and its meaning.
@@ -89,7 +89,7 @@ class Section:
 
 
 def make_sections(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> list[Section]:
-    """Make all sections of the card."""
+    """Make all sections of the model card."""
     certificate = model.certificate
     return [
         Section(
@@ -120,7 +120,7 @@ def make_sections(model: Model, owner: Owner, evaluation: NoisyEvaluation | None
             (_describe_public_facts(model), *EXCLUSIONS),
             _list_owner_facts(owner, "collection", "other-releases"),
         ),
-        _describe_utility(certificate, evaluation),
+        _make_utility_section(certificate, evaluation),
         Section(
             "How to check it",
             (
@@ -133,7 +133,7 @@ def make_sections(model: Model, owner: Owner, evaluation: NoisyEvaluation | None
 
 
 def write_markdown(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> str:
-    """Write the card as Markdown, with a metadata header for model hubs."""
+    """Write the model card as Markdown, with a metadata header for model hubs."""
     task = f"tabular-{model.schema.target.task}"
     header = ("library_name: boltdp", f"pipeline_tag: {task}", "tags:", "- differential-privacy", f"- {task}")
     lines = ["---", *header, "---", "", f"# Model card: {_escape_markdown(_choose_title(model, owner))}"]
@@ -146,14 +146,14 @@ def write_markdown(model: Model, owner: Owner, evaluation: NoisyEvaluation | Non
             lines += ["", *(f"- **{name}**: {text}" for name, text in facts)]
         for table in section.tables:
             rule = "|---" * len(table.headings) + "|"
-            lines += ["", _write_table_row(table.headings), rule, *map(_write_table_row, table.lines)]
+            lines += ["", _write_markdown_row(table.headings), rule, *map(_write_markdown_row, table.lines)]
         if section.command is not None:
             lines += ["", "```sh", section.command, "```"]
     return "\n".join(lines) + "\n"
 
 
 def write_html(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> str:
-    """Write the card as a self-contained HTML page."""
+    """Write the model card as a self-contained HTML page."""
     body = ""
     for section in make_sections(model, owner, evaluation):
         kind = f' class="{choose_guarantee_class(model)}"' if section.title == GUARANTEE else ""
@@ -215,7 +215,7 @@ def make_registry_record(model: Model, owner: Owner, evaluation: NoisyEvaluation
     access = [f"Access to the rows: {stated['access']}"] if stated["access"] else []
     mechanisms = [f"{name}: {value}" for name, value in _list_mechanisms(certificate)]
     spent = [f"{name}: {value}" for name, value in _list_privacy_parameters(certificate) if name.startswith("spent")]
-    utility = _describe_utility(certificate, evaluation)
+    utility = _make_utility_section(certificate, evaluation)
     scores = [f"{': '.join(line[:2])} ({', '.join(line[2:])})" for table in utility.tables[:1] for line in table.lines]
     groups = [
         "; ".join(f"{name}: {value}" for name, value in zip(table.headings, line, strict=True))
@@ -290,6 +290,7 @@ def write_yaml(record: Mapping[str, Any]) -> str:
 
 
 def _list_yaml_lines(record: Mapping[str, Any], indent: str = "") -> Iterator[str]:
+    """Yield the lines of YAML of a registry record, nested by `indent`."""
     for key, value in record.items():
         if isinstance(value, Mapping):
             yield f"{indent}{key}:"
@@ -326,7 +327,7 @@ def _write_markdown_list(*parts: Sequence[str]) -> str:
 
 
 def _list_owner_facts(owner: Owner, *names: str) -> tuple[tuple[str, str], ...]:
-    """List the texts of the owner, with visible blanks for missing ones."""
+    """List what the owner of the model states in its card, with visible blanks for missing texts."""
     return tuple((name, owner.get(name) or f"____ (to be stated by the owner: {OWNER[name]})") for name in names)
 
 
@@ -336,6 +337,7 @@ def _choose_title(model: Model, owner: Owner) -> str:
 
 
 def _describe_model(model: Model) -> str:
+    """Describe the model in the first sentences of its card."""
     certificate, target, count = model.certificate, model.schema.target, len(model.schema.columns)
     return (
         f"A linear {target.predictor} with the {certificate.problem.loss.name} loss that predicts {target.column} "
@@ -346,6 +348,7 @@ def _describe_model(model: Model) -> str:
 
 
 def _tabulate_columns(columns: Sequence[Column]) -> Table:
+    """Make the table of a model card with what each column can be."""
     lines: list[tuple[str, ...]] = [(column.name, column.describe()) for column in columns[:MAX_COLUMNS]]
     more = len(columns) - MAX_COLUMNS
     if more > 0:
@@ -354,6 +357,7 @@ def _tabulate_columns(columns: Sequence[Column]) -> Table:
 
 
 def _describe_privacy_unit(certificate: Certificate) -> tuple[str, ...]:
+    """Describe for the model card whom the guarantee protects."""
     adjacency = certificate.adjacency
     rows = "Someone with g rows is protected by less: with pure differential privacy by g times epsilon."
     if certificate.person_rows is not None:
@@ -362,6 +366,7 @@ def _describe_privacy_unit(certificate: Certificate) -> tuple[str, ...]:
 
 
 def _list_privacy_parameters(certificate: Certificate) -> list[tuple[str, str]]:
+    """List for the model card epsilon, delta and the budget of each release."""
     budget = certificate.budget
     facts = [] if budget is None else [("epsilon", f"{budget.epsilon:g}"), ("delta", f"{budget.delta:g}")]
     for number, part in enumerate(certificate.parts, 1):
@@ -390,6 +395,7 @@ def _describe_noise(noise: Mechanism | None) -> str | None:
 
 
 def _list_mechanisms(certificate: Certificate) -> tuple[tuple[str, str], ...]:
+    """List for the model card the algorithm, its noise and all other releases."""
     moments, selection, sensitivity = certificate.moments, certificate.selection, certificate.training.sensitivity
     separate = f"{certificate.model_count}, one per class, each with noise of its own"
     facts = {
@@ -406,6 +412,7 @@ def _list_mechanisms(certificate: Certificate) -> tuple[tuple[str, str], ...]:
 
 
 def _describe_implementation(certificate: Certificate) -> tuple[str, ...]:
+    """Describe for the model card how the noise is drawn."""
     texts = [f"Implemented by boltdp {certificate.version}; each bound has its proof beside the code."]
     if isinstance(certificate.training, NoisyUpdates):
         texts.append("Noise in the updates is drawn in floating point: the guarantee is that of real-valued noise.")
@@ -418,6 +425,7 @@ def _describe_implementation(certificate: Certificate) -> tuple[str, ...]:
 
 
 def _describe_preprocessing(certificate: Certificate) -> list[str]:
+    """Describe for the model card how bounds, scales and settings were found."""
     texts = ["Bounds, categories and classes are declared as public, and values outside are clipped or neutral."]
     if certificate.draft is not None:
         texts = ["Bounds, categories and classes were found from the rows by noisy counts, which are accounted for."]
@@ -431,13 +439,15 @@ def _describe_preprocessing(certificate: Certificate) -> list[str]:
 
 
 def _describe_public_facts(model: Model) -> str:
+    """List for the card what the guarantee assumes to be public."""
     return (
         f"The number of rows ({model.certificate.rows:,}) and the schema: names of columns, bounds, categories and "
         "classes."
     )
 
 
-def _describe_utility(certificate: Certificate, evaluation: NoisyEvaluation | None) -> Section:
+def _make_utility_section(certificate: Certificate, evaluation: NoisyEvaluation | None) -> Section:
+    """Make the section of a model card about utility: the metrics with noise, or how to measure them."""
     title = "Utility"
     if evaluation is None:
         return Section(
@@ -463,7 +473,7 @@ def _describe_utility(certificate: Certificate, evaluation: NoisyEvaluation | No
     )
 
 
-def _write_table_row(cells: Sequence[str]) -> str:
+def _write_markdown_row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(map(_escape_markdown, cells))} |"
 
 

@@ -11,12 +11,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.encoding.declared_values import format_value
 from boltdp.encoding.plan import NumberListRule, NumberRule, Rule, RuleVisitor, ScaledRule
 from boltdp.export.original_units import unproject_weights
 from boltdp.model import Model
-from boltdp.privacy.weight_uncertainty import WeightDeviation, weight_deviation
+from boltdp.privacy.weight_uncertainty import WeightDeviation, compute_weight_deviation
 
 Kind = Literal["number", "categories", "vector"]
 
@@ -56,7 +56,7 @@ class Effect:
 
     @property
     def corners(self) -> tuple[tuple[float, float, float | None], ...]:
-        """For a numeric column: value, effect and noise deviation at its bounds, and below and at each step."""
+        """The value, effect and standard deviation of noise at the bounds of a numeric column and at its steps."""
         noise = (None,) * len(self.effects) if self.deviations is None else self.deviations
         points = tuple(zip(self.places, self.effects, noise, strict=True))
         twice = {one for one, other in zip(self.places, self.places[1:], strict=False) if one == other}
@@ -78,7 +78,11 @@ class Panel:
     effects: tuple[Effect, ...]
 
     def compute_axis_limit(self, top: int, *, max_reach: float = MAX_REACH) -> float:
-        """Return the largest effect or band of noise to show in pictures of the first `top` effects."""
+        """Return where the axis of effects ends, for drawings of the first `top` columns.
+
+        That is the largest effect with two standard deviations of noise, or `max_reach` times the largest effect
+        if that is less.
+        """
         found = [one for one in self.effects[:top] if one.kind != "vector"]
         effects = max((abs(value) for one in found for value in one.effects), default=0.0)
         ends = [
@@ -106,10 +110,10 @@ class Effects:
 
 
 def compute_effects(model: Model) -> Effects:
-    """Compute the effects of the columns of a model."""
+    """Compute the effect of each column of a model, for each class, with the noise in it."""
     schema, loss = model.schema, model.certificate.problem.loss
     names = schema.target.name_weight_vectors(loss)
-    spread = weight_deviation(model.certificate.training)
+    spread = compute_weight_deviation(model.certificate.training)
     matrix = schema.encoding.projection_matrix
     panels = []
     for favours, weights in zip(names[:MAX_PANELS], unproject_weights(schema, model.weights[:MAX_PANELS]), strict=True):
@@ -160,7 +164,7 @@ class _EffectVisitor(RuleVisitor[Effect]):
         (self.middles, self.factors), self.weights, self.noise = scaled.original_units, weights, noise
 
     def visit_number(self, rule: NumberRule) -> Effect:
-        places, features = self._trace_line(rule)
+        places, features = self._sample_features(rule)
         values, deviations = features @ self.weights, self.noise.compute_deviations(features)
         return Effect(
             rule.column,
@@ -204,8 +208,11 @@ class _EffectVisitor(RuleVisitor[Effect]):
 
     visit_time_part = visit_value
 
-    def _trace_line(self, rule: NumberRule) -> tuple[tuple[float, ...], Doubles]:
-        """Return the numbers at which an effect is computed, two per step: below it and at it; and their features."""
+    def _sample_features(self, rule: NumberRule) -> tuple[tuple[float, ...], Doubles]:
+        """Return numbers at which to compute the effect of a column, and their features; each step is there twice.
+
+        The first of the two is the limit from below the step, the second is at the step.
+        """
         steps = np.array(rule.places, dtype=np.float64)
         ends = [rule.low, float(self.middles[0]), rule.high]
         if len(steps):
@@ -222,6 +229,7 @@ class _EffectVisitor(RuleVisitor[Effect]):
 
 
 def _describe_noise(model: Model, spread: WeightDeviation | None) -> str:
+    """Describe where the noise was added, and what the bands around an effect say about it."""
     if spread is None:
         return _UNKNOWN
     if not spread.deviation:

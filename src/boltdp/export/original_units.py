@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.schema.schema import Schema
 
 

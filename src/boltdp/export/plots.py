@@ -35,24 +35,24 @@ def draw_effects(model: Model, effects: Effects, path: str | Path, *, top: int) 
     across = min(MAX_ACROSS, len(drawings))
     down = math.ceil(len(drawings) / across)
     guarantee = model.certificate.guarantee().partition(":")[0] if model.certificate.private else "NOT PRIVATE"
-    bands, at_most = "", effects.has_upper_bounds
-    if at_most:
+    bands, noise_is_bound = "", effects.has_upper_bounds
+    if noise_is_bound:
         bands = "; dashed: the most that one and two standard deviations of noise can be"
     if effects.spread is not None and effects.spread.exact and effects.spread.deviation:
         bands = "; shaded: one and two standard deviations of noise"
     said = f"{escape_label(guarantee, 160)}\n{escape_label(effects.unit + bands, 160)}"
     with save_figure(path, down=down, across=across, size=(4.2 * across, 2.4 * down + 1.2)) as (figure, axes):
         for place, (effect, reach, title) in zip(axes.flat, drawings, strict=False):
-            _draw_effect(place, effect, reach, at_most=at_most)
+            _draw_effect(place, effect, reach, noise_is_bound=noise_is_bound)
             place.set_title(escape_label(title, 48), fontsize=10)
         for place in axes.flat[len(drawings) :]:
             place.set_axis_off()
         figure.suptitle(said, color="black" if model.certificate.private else RED, fontsize=11)
 
 
-def _draw_effect(axes: Any, effect: Effect, reach: float, *, at_most: bool) -> None:
+def _draw_effect(axes: Any, effect: Effect, reach: float, *, noise_is_bound: bool) -> None:
     band: dict[str, Any] = {"color": BLUE, "alpha": 0.2, "linewidth": 0}
-    if at_most:
+    if noise_is_bound:
         band = {"facecolor": "none", "edgecolor": BLUE, "linestyle": "--", "linewidth": 0.7}
     noise = np.array(effect.deviations if effect.deviations is not None else [0.0] * len(effect.effects))
     if effect.kind == "vector":

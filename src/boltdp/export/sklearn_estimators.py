@@ -15,7 +15,7 @@ from sklearn.model_selection import FixedThresholdClassifier
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.svm import LinearSVC
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.export.original_units import convert_to_original_units
 from boltdp.losses import Loss
 from boltdp.model import Model
@@ -29,6 +29,7 @@ class LinkedLogisticRegression(LogisticRegression):  # type: ignore[misc]
         self.loss = loss
 
     def predict_proba(self, X: Any) -> Doubles:
+        """Compute the probabilities of both classes from the margins, by the link of the loss."""
         second = self.loss.probabilities(self.decision_function(X)[:, np.newaxis])
         assert second is not None
         return np.hstack([1.0 - second, second])

@@ -19,7 +19,7 @@ from itertools import groupby
 
 import numpy as np
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.encoding.declared_values import Matcher, Value
 from boltdp.encoding.plan import (
     BoundedRule,
@@ -49,15 +49,15 @@ def write_scoring_expression(model: Model, dialect: str) -> str:
     weights = unproject_weights(model.schema, model.weights)
     target = model.schema.target
 
-    def predict(scores: Sequence[str]) -> str:
+    def write_prediction(scores: Sequence[str]) -> str:
         return target.write_prediction(scores, model.cut, sql)
 
     if target.depends_on_score_scale(model.cut):
-        return _write_with_clipped_margins(model, sql, predict)
+        return _write_with_clipped_margins(model, sql, write_prediction)
     if len(weights) == 1:
-        return predict([_write_margin(model.schema, weights[0], sql)])
+        return write_prediction([_write_margin(model.schema, weights[0], sql)])
     products = sql.make_array([sql.dot.format("x", sql.make_constant_array(row)) for row in weights])
-    predicted = predict([sql.element("margin", index) for index in range(len(weights))])
+    predicted = write_prediction([sql.element("margin", index) for index in range(len(weights))])
     return sql.bind("x", _write_row(model.schema, sql), sql.bind("margin", products, predicted))
 
 
@@ -110,10 +110,10 @@ def _write_with_clipped_margins(model: Model, sql: Dialect, body: Callable[[Sequ
     if matrix is None:
         return sql.bind("x", row, margins)
 
-    def projected(features: Sequence[str]) -> str:
+    def write_projected(features: Sequence[str]) -> str:
         return sql.bind("x", sql.make_array(features), margins)
 
-    whole = _divide_by_norm("whole", "outer_norm", matrix.T, sql, projected)
+    whole = _divide_by_norm("whole", "outer_norm", matrix.T, sql, write_projected)
     return sql.bind("whole", row, whole)
 
 
@@ -127,7 +127,7 @@ def _divide_by_norm(
 
 
 def _write_margin(schema: Schema, weights: Doubles, sql: Dialect) -> str:
-    """Write the margin of a row: a sum of terms, or of products of arrays if there are many."""
+    """Write the margin of a row as SQL: a sum of terms, or a product of two arrays if there are many terms."""
     columns = _make_column_writers(schema, sql)
     if sum(column.term_count for column in columns) + schema.intercept > MAX_TERMS:
         return sql.dot.format(_write_row(schema, sql), sql.make_constant_array(weights))
@@ -139,7 +139,7 @@ def _write_margin(schema: Schema, weights: Doubles, sql: Dialect) -> str:
 
 
 def _write_row(schema: Schema, sql: Dialect) -> str:
-    """Write the encoded row before its projection as an array of doubles; adjacent columns alike share one map."""
+    """Write the encoded row before its projection as an SQL array; adjacent columns alike share one map."""
     runs = groupby(_make_column_writers(schema, sql), key=lambda column: column.group_key)
     arrays = [first.make_array([first, *others]) for first, *others in (list(run) for _, run in runs)]
     if schema.intercept:
@@ -149,7 +149,7 @@ def _write_row(schema: Schema, sql: Dialect) -> str:
 
 def _make_column_writers(schema: Schema, sql: Dialect) -> list[_ColumnSql]:
     """Make the object that writes the features of a column as SQL, for each column."""
-    return [scaled.rule.accept(_Writer(scaled, sql)) for scaled in schema.encoding.scaled_rules]
+    return [scaled.rule.accept(_ColumnSqlMaker(scaled, sql)) for scaled in schema.encoding.scaled_rules]
 
 
 class _ColumnSql(ABC):
@@ -185,14 +185,16 @@ class _ColumnSql(ABC):
 
 
 class _BoundedSql(_ColumnSql):
+    """A number, or a list of numbers, between bounds as SQL."""
+
     def __init__(self, rule: BoundedRule, scaled: ScaledRule, sql: Dialect) -> None:
         super().__init__(scaled, sql)
         self.rule, numbers = rule, rule.number_count
         self.centers, self.factors = scaled.centers[:numbers].tolist(), scaled.factors[:numbers].tolist()
 
-    def write_number(self, double: str, place: int) -> str:
-        """Write the feature of a number: clipped, scaled to [-1, 1], rounded and centred; 0 for NULL and NaN."""
-        sql, center, factor = self.sql, self.centers[place], self.factors[place]
+    def write_number(self, double: str, index: int) -> str:
+        """Write the feature of a number as SQL: clipped, scaled to [-1, 1], rounded, centred; 0 for NULL and NaN."""
+        sql, center, factor = self.sql, self.centers[index], self.factors[index]
         half = (self.rule.high - self.rule.low) / 2.0
         middle = sql.constant((self.rule.low + self.rule.high) / 2.0)
         known = double if center else f"coalesce(nullif({double}, {sql.special('NaN')}), {middle})"
@@ -209,7 +211,7 @@ class _BoundedSql(_ColumnSql):
 
 
 class _NumberSql(_BoundedSql):
-    """A number is one term, and all its steps are another."""
+    """A number as SQL: one term of the margin, and all its steps are another."""
 
     def __init__(self, rule: NumberRule, scaled: ScaledRule, sql: Dialect) -> None:
         super().__init__(rule, scaled, sql)
@@ -236,13 +238,14 @@ class _NumberSql(_BoundedSql):
         return self if self.rule.places else (*self.rule.bounds, *self.centers, *self.factors)
 
     def make_array(self, group: Sequence[_ColumnSql]) -> str:
+        """Write an SQL array of the features of columns with equal bounds: one expression, mapped over their cells."""
         if len(group) == 1:
             return super().make_array(group)
         cells = self.sql.array.format(", ".join(column.cell for column in group))
         return self.sql.map.format(name="v", value=cells, body=self.write_number("v", 0))
 
     def _write_steps(self, places: Sequence[float], values: Sequence[float]) -> str:
-        """Write a step function of the number: its value below the first place and from each on; 0 for NULL and NaN."""
+        """Write an SQL step function: `values` below the first and from each of `places` on; 0 for NULL and NaN."""
         sql = self.sql
         name = "number" if len(self.cell) > MAX_REPEATED else self.cell
         ends = [*(f"{name} < {sql.constant(place)}" for place in places), f"{name} <= {sql.special('Infinity')}"]
@@ -258,6 +261,7 @@ class _NumberListSql(_BoundedSql):
             yield self.write_number(f"CAST({cell} AS {self.sql.double})", index)
 
     def make_array(self, group: Sequence[_ColumnSql]) -> str:
+        """Write an SQL array of the features of a list: one expression, mapped over the list if it is alike for all."""
         if len(set(zip(self.centers, self.factors, strict=True))) > 1:
             return super().make_array(group)
         nulls = self.sql.nulls.format(self.rule.number_count)
@@ -274,6 +278,7 @@ class _ValueSql(_ColumnSql):
     """A categorical column as SQL: one CASE per declared value."""
 
     def list_features(self) -> Iterator[str]:
+        """Yield the SQL of the indicator of each declared category."""
         for condition, absent, present in zip(self._list_matches(), *self.scaled.indicator_values, strict=True):
             yield f"CASE WHEN {condition} THEN {self.sql.constant(present)} ELSE {self.sql.constant(absent)} END"
 
@@ -319,7 +324,7 @@ class _ValueSql(_ColumnSql):
 
 
 class _TimePartSql(_ColumnSql):
-    """A part of a timestamp is a single term, so that it is extracted once."""
+    """A part of a timestamp as SQL: a single term of the margin, so that it is extracted once."""
 
     def __init__(self, rule: TimePartRule, scaled: ScaledRule, sql: Dialect) -> None:
         super().__init__(scaled, sql)
@@ -342,12 +347,12 @@ class _TimePartSql(_ColumnSql):
         return self.sql.bind("part", self.code, super().make_array(group))
 
     def _write_choice(self, code: str, values: Mapping[int, float], otherwise: float) -> str:
-        """Write the number that belongs to the value of `code`, or `otherwise` for other codes and NULL."""
+        """Write an SQL CASE that maps each code to its number, and other codes and NULL to `otherwise`."""
         cases = " ".join(f"WHEN {each} THEN {self.sql.constant(value)}" for each, value in values.items())
         return f"CASE {code} {cases} ELSE {self.sql.constant(otherwise)} END"
 
 
-class _Writer(RuleVisitor[_ColumnSql]):
+class _ColumnSqlMaker(RuleVisitor[_ColumnSql]):
     """Makes the SQL writer of a column by its rule."""
 
     def __init__(self, scaled: ScaledRule, sql: Dialect) -> None:
@@ -367,7 +372,7 @@ class _Writer(RuleVisitor[_ColumnSql]):
 
 
 def _write_part_code(rule: TimePartRule, sql: Dialect) -> str:
-    """Write the code of a part of a timestamp, such as its hour; NULL where it is missing."""
+    """Write the code of a part of a timestamp, such as its hour, as SQL; NULL where it is missing."""
     digits, first = {"hour": (HOUR_AT, 0), "month": (6, 1), "day": (9, 1), "weekday": (1, 0)}[rule.part]
     code = f"CAST(substr(moment, {digits}, 2) AS int) - {first}"
     if rule.part == "weekday":

@@ -12,7 +12,7 @@ from boltdp.errors import ParameterError
 
 
 def _make_number_pattern(blanks: str) -> str:
-    """Return a regular expression of the texts that count as numbers; `blanks` are allowed around them."""
+    """Return a regular expression for SQL of the texts that count as numbers, with `blanks` around them."""
     digits = "[0-9](_?[0-9])*"
     exponent = "[eE][+-]?0*[0-9][0-9]?[0-9]?[0-9]?"
     words = "[iI][nN][fF]([iI][nN][iI][tT][yY])?|[nN][aA][nN]"
@@ -214,7 +214,7 @@ DIALECTS: dict[str, Dialect] = {
 
 
 def find_dialect(name: str) -> Dialect:
-    """Return a dialect by its name; raise a ParameterError if it is unknown."""
+    """Return the SQL dialect with this name; raise a ParameterError if it is unknown."""
     if name not in DIALECTS:
         raise ParameterError(f"dialect must be one of {', '.join(DIALECTS)}, got {name!r}")
     return DIALECTS[name]

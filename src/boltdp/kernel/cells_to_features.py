@@ -15,7 +15,7 @@ from typing import Literal, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from boltdp._arrays import Doubles, Integers, PackedRows
+from boltdp._array_types import Doubles, Integers, PackedRows
 from boltdp.errors import ParameterError
 from boltdp.kernel.sgd import _aligned_block, _library, _pointer
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from boltdp._arrays import PackedRows
+from boltdp._array_types import PackedRows
 from boltdp._native import load_library
 from boltdp.errors import ParameterError
 from boltdp.kernel.packed_rows import _check_rows

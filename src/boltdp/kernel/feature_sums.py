@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from boltdp._arrays import Integers
+from boltdp._array_types import Integers
 from boltdp.errors import ParameterError
 from boltdp.kernel.cells_to_features import FeatureMap
 from boltdp.kernel.sum_state import Summation

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.errors import ParameterError
 from boltdp.kernel.cells_to_features import FeatureMap, slot_weights
 from boltdp.kernel.packed_rows import count_sampled_hashes

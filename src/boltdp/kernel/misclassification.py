@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.errors import ParameterError
 from boltdp.kernel.cells_to_features import FeatureMap, slot_weights
 from boltdp.kernel.sum_state import Summation, check_finite

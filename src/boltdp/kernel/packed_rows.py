@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from boltdp._arrays import Doubles, Integers, PackedRows
+from boltdp._array_types import Doubles, Integers, PackedRows
 from boltdp._native import load_library
 from boltdp.errors import ParameterError
 

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from boltdp._arrays import Doubles, Floats, Integers
+from boltdp._array_types import Doubles, Floats, Integers
 from boltdp._native import load_library
 from boltdp.errors import DataError, ParameterError
 from boltdp.privacy.mechanisms import Mechanism
-from boltdp.privacy.training_problem import Recipe, check_undivided
+from boltdp.privacy.sgd_recipe import Recipe, check_undivided
 
 if TYPE_CHECKING:
     from boltdp.kernel.cells_to_features import FeatureMap

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from boltdp._arrays import Doubles, PackedRows
+from boltdp._array_types import Doubles, PackedRows
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel.sgd import _aligned_block, _build_number, _error_text, _library, _pointer
 

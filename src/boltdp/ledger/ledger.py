@@ -17,18 +17,18 @@ from typing import Any, get_args
 
 from boltdp import _interrupts
 from boltdp.errors import BoltdpError, ParameterError
-from boltdp.ledger.hash_chain import (
+from boltdp.ledger.entries import (
     BEGINNING,
     DatasetState,
     Entry,
     LedgerError,
     Line,
     check_name,
-    read_chain,
     read_datasets,
+    read_entries,
 )
 from boltdp.ledger.store import Store
-from boltdp.privacy.accounting.spent_budget import Charge, Rule, Spent, check_charge, spent_by
+from boltdp.privacy.accounting.spent_budget import Charge, Rule, Spent, check_charge, compose_charges
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import CertificateError, compare_records
@@ -89,10 +89,10 @@ class Reservation:
 
     def commit(self, released: str) -> None:
         """Append to the ledger that the charged release was made, with its digest."""
-        self.ledger._end(self, kind="release", released=released)
+        self.ledger._finish_charge(self, kind="release", released=released)
 
-    def note(self, released: str) -> None:
-        """Like `commit`, but only warn if the ledger cannot be written: the charge counts as spent anyway."""
+    def commit_or_warn(self, released: str) -> None:
+        """Append the release as `commit` does; only warn if the ledger cannot be written: the charge counts anyway."""
         try:
             self.commit(released)
         except BoltdpError as fault:
@@ -100,7 +100,7 @@ class Reservation:
 
     def give_back(self) -> None:
         """Cancel the charge, so that it is not spent; only if nobody can have seen anything that depends on rows."""
-        self.ledger._end(self, kind="return", released=None)
+        self.ledger._finish_charge(self, kind="return", released=None)
 
     def describe(self) -> str:
         """Return a line with the epsilon and delta that the dataset has spent of its budget."""
@@ -133,7 +133,7 @@ class Ledger:
         check_name(dataset, "dataset")
         self.store.create()
 
-        def make(entries: list[Entry]) -> dict[str, Any]:
+        def make_fields(entries: list[Entry]) -> dict[str, Any]:
             read_datasets(entries)
             return {
                 "kind": "budget",
@@ -143,7 +143,7 @@ class Ledger:
                 "not_private": bool(allow_not_private),
             }
 
-        self._append(make)
+        self._append(make_fields)
 
     def allow(self, role: str) -> None:
         """Allow a PostgreSQL role to read the entries and append its own charges."""
@@ -173,7 +173,7 @@ class Ledger:
             )
         reserved: list[Reservation] = []
 
-        def make(entries: list[Entry]) -> dict[str, Any]:
+        def make_fields(entries: list[Entry]) -> dict[str, Any]:
             state = self._find_dataset(entries, dataset)
             if charge.reasons and not state.not_private:
                 raise LedgerError(
@@ -200,26 +200,26 @@ class Ledger:
                 "reasons": charge.reasons,
             }
 
-        self._append(make, by)
+        self._append(make_fields, by)
         return reserved[0]
 
     def spent(self, dataset: str, *, whole_curves: bool = False) -> DatasetReport:
         """Report the privacy spent of a budget; `whole_curves` composes costs even if the sums are within it."""
-        return self._report(dataset, self._find_dataset(self.history(), dataset), whole_curves=whole_curves)
+        return self._make_report(dataset, self._find_dataset(self.history(), dataset), whole_curves=whole_curves)
 
     def charged_budgets(self, dataset: str, *, role: str) -> list[Budget]:
-        """Return the budgets that releases for a role have claimed."""
+        """Return the budgets that charged releases for a role have claimed."""
         charges = self._find_dataset(self.history(), dataset).charges.values()
         return [entry.budget for entry in charges if entry.role == role and entry.budget is not None]
 
     def show(self, *, whole_curves: bool = False) -> list[DatasetReport]:
         """Report what each dataset has spent of its budget, as `spent` does for one."""
         datasets = read_datasets(self.history())
-        return [self._report(name, state, whole_curves=whole_curves) for name, state in datasets.items()]
+        return [self._make_report(name, state, whole_curves=whole_curves) for name, state in datasets.items()]
 
     def history(self, dataset: str | None = None) -> list[Entry]:
-        """Return all entries, or those of one dataset; damage anywhere raises LedgerError."""
-        entries = read_chain(self.store.read())
+        """Return all entries of the ledger, or those of one dataset; damage anywhere raises LedgerError."""
+        entries = read_entries(self.store.read())
         if dataset is None:
             return entries
         self._find_dataset(entries, dataset)
@@ -230,7 +230,7 @@ class Ledger:
 
         Any mismatch raises LedgerError.
         """
-        faults = self.store.faults()
+        faults = self.store.list_faults()
         if faults:
             raise LedgerError(f"the ledger {self.address!r} is damaged: {faults[0]}")
         entries = self.history()
@@ -246,10 +246,10 @@ class Ledger:
                     raise LedgerError(str(fault)) from None
         return len(entries)
 
-    def _end(self, reservation: Reservation, *, kind: str, released: str | None) -> None:
+    def _finish_charge(self, reservation: Reservation, *, kind: str, released: str | None) -> None:
         """Append that a reserved charge is released or returned; raise LedgerError if it already is."""
 
-        def make(entries: list[Entry]) -> dict[str, Any]:
+        def make_fields(entries: list[Entry]) -> dict[str, Any]:
             state = self._find_dataset(entries, reservation.dataset)
             if reservation.number not in state.open:
                 raise LedgerError(f"charge {reservation.number} was released or given back already")
@@ -261,20 +261,20 @@ class Ledger:
             }
 
         # If a power failure loses this entry, the charge still counts as spent.
-        self._append(make, durable=False)
+        self._append(make_fields, durable=False)
 
     def _append(
         self, make: Callable[[list[Entry]], dict[str, Any]], by: str | None = None, *, durable: bool = True
     ) -> None:
         """Append the entry whose fields `make` returns, given all entries so far, in one transaction."""
 
-        def line(lines: Sequence[Line], user: str, time: str) -> Line:
-            entries = read_chain(lines)
+        def make_line(lines: Sequence[Line], user: str, time: str) -> Line:
+            entries = read_entries(lines)
             previous = lines[-1].digest if lines else BEGINNING
             who = user if by is None else check_name(by, "by")
             return Entry(number=len(lines) + 1, when=time, by=who, previous=previous, **make(entries)).line
 
-        self.store.append(line, durable=durable)
+        self.store.append(make_line, durable=durable)
 
     def _find_dataset(self, entries: Sequence[Entry], dataset: str) -> DatasetState:
         """Return the state of a dataset after all entries; raise LedgerError if it has no budget."""
@@ -294,16 +294,17 @@ class Ledger:
             block = next((name for name in names if not wanted or name in wanted), None)
             if wanted and block is None:
                 continue
-            spent = spent_by([*charges, charge], state.budget, rule=state.composition)
-            if charge.budget is not None and not spent.within(state.budget):
-                before = spent_by(charges, state.budget, rule=state.composition)
+            spent = compose_charges([*charges, charge], state.budget, rule=state.composition)
+            if charge.budget is not None and not spent.is_within(state.budget):
+                before = compose_charges(charges, state.budget, rule=state.composition)
                 raise BudgetExceeded(dataset, block, asked=charge.budget, spent=before, budget=state.budget)
             after.append(spent)
-        return max(after, key=_sort_key)
+        return max(after, key=_get_sort_key)
 
-    def _report(self, dataset: str, state: DatasetState, *, whole_curves: bool) -> DatasetReport:
+    def _make_report(self, dataset: str, state: DatasetState, *, whole_curves: bool) -> DatasetReport:
+        """Report what a dataset and each of its blocks have spent of the budget."""
         shares = [
-            (names, spent_by(charges, state.budget, rule=state.composition, whole_curves=whole_curves))
+            (names, compose_charges(charges, state.budget, rule=state.composition, whole_curves=whole_curves))
             for names, charges in state.group_blocks()
         ]
         by_block = {name: one for names, one in shares for name in names}
@@ -313,7 +314,7 @@ class Ledger:
             budget=state.budget,
             composition=state.composition,
             not_private=state.not_private,
-            spent=max((one for _, one in shares), key=_sort_key),
+            spent=max((one for _, one in shares), key=_get_sort_key),
             unfinished=len(state.open),
             blocks={block: by_block[block] for block in blocks},
         )
@@ -329,7 +330,7 @@ class Account:
     role: str | None = None  #: that the run is for, if roles have budgets of their own
 
     @contextmanager
-    def charged(self, charge: Charge, *, drawn: Callable[[], bool]) -> Iterator[Reservation]:
+    def reserve(self, charge: Charge, *, drawn: Callable[[], bool]) -> Iterator[Reservation]:
         """Reserve a charge for the release that is made inside the `with` block, which must `commit` it.
 
         A KeyboardInterrupt before any noise was `drawn` returns the charge. It stays after any other exception, which
@@ -364,6 +365,6 @@ def open_ledger(address: str | Path | Ledger) -> Ledger:
     return Ledger(SQLiteStore(Path(address) / DEFAULT_NAME if Path(address).is_dir() else address))
 
 
-def _sort_key(spent: Spent) -> tuple[float, float, float]:
-    """Return a key to sort by composed delta, which is known where sums exceed the budget, then by sums."""
+def _get_sort_key(spent: Spent) -> tuple[float, float, float]:
+    """Return a key that sorts spent budgets by composed delta, which is known where sums exceed it, then by sums."""
     return (-1.0 if spent.composed is None else spent.composed, spent.epsilon, spent.delta)

@@ -29,7 +29,7 @@ def find_account(
     """
     if isinstance(blocks, str):
         raise ParameterError(f"blocks must be a list of names, got {blocks!r}")
-    found = _find_nearby(source, query) if ledger is None else open_ledger(ledger)
+    found = _find_ledger_beside(source, query) if ledger is None else open_ledger(ledger)
     if found is None:
         if dataset is not None or blocks:
             raise ParameterError(
@@ -49,7 +49,7 @@ def find_account(
     return Account(found, name, tuple(blocks))
 
 
-def _find_nearby(source: Any, query: str | None) -> Ledger | None:
+def _find_ledger_beside(source: Any, query: str | None) -> Ledger | None:
     """Return the ledger in the directory of the data files, or in their database; None if there is none."""
     if source is None:
         return None
@@ -70,7 +70,7 @@ def _find_nearby(source: Any, query: str | None) -> Ledger | None:
 
 
 def _list_partitions(path: Path) -> list[Path]:
-    """Return the directory of a file, and those above it up to the root of hive partitions (year=2026/month=11)."""
+    """Return the directory of a data file, and those above it up to the root of hive partitions (year=2026/...)."""
     folders = [path.parent]
     while "=" in folders[-1].name:
         folders.append(folders[-1].parent)
@@ -78,7 +78,7 @@ def _list_partitions(path: Path) -> list[Path]:
 
 
 def _list_files(name: str) -> list[Path]:
-    """List the files of a name or a pattern; of a pattern also the directory that contains all of them."""
+    """List the data files of a name or a pattern; of a pattern also the directory that contains all of them."""
     folder = Path(name)
     if not PATTERN_CHARACTERS & set(name):
         return [folder]

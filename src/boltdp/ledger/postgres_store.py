@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 from boltdp import _interrupts
 from boltdp.errors import require
-from boltdp.ledger.hash_chain import BEGINNING, INVISIBLE, MAX_NAME, Entry, LedgerError, Line
+from boltdp.ledger.entries import BEGINNING, INVISIBLE, MAX_NAME, Entry, LedgerError, Line
 from boltdp.ledger.store import MakeLine, Store
 
 #: Runs a statement with parameters and returns its rows.
@@ -182,7 +182,7 @@ CREATE TRIGGER kept BEFORE INSERT OR DELETE OR TRUNCATE ON boltdp_ledger.head
 """
 
 
-def script() -> str:
+def write_creation_script() -> str:
     """Return the SQL that creates an empty ledger, which an administrator may run by hand."""
     functions = "".join(
         f"CREATE FUNCTION {SCHEMA}.{name}{takes} RETURNS {returns} LANGUAGE plpgsql {_FIXED} AS $body${body}$body$;\n"
@@ -242,21 +242,21 @@ class PostgresStore(Store):
         self.place = f"in {self.address!r}"
 
     def exists(self) -> bool:
-        with self._session() as ask, _transaction(ask, _READ):
+        with self._open_session() as ask, _transaction(ask, _READ):
             return bool(ask(_EXISTS, []))
 
     def create(self) -> None:
-        with self._session() as ask, _transaction(ask, _WRITE):
+        with self._open_session() as ask, _transaction(ask, _WRITE):
             # Two processes may create it at the same time.
             ask("SELECT pg_catalog.pg_advisory_xact_lock(7161962540101)", [])
             if not ask(_EXISTS, []):
-                ask(script(), [])
+                ask(write_creation_script(), [])
 
     def allow(self, role: str) -> None:
         from psycopg import sql
 
-        with self._session() as ask, _transaction(ask, _WRITE):
-            self._check(ask)
+        with self._open_session() as ask, _transaction(ask, _WRITE):
+            self._check_trust(ask)
             for statement in (
                 "GRANT USAGE ON SCHEMA boltdp_ledger TO {}",
                 "GRANT SELECT ON boltdp_ledger.entries, boltdp_ledger.head TO {}",
@@ -269,31 +269,31 @@ class PostgresStore(Store):
                 raise LedgerError(f"permission denied: only the owner of the ledger {self.place} may do that")
 
     def read(self) -> Sequence[Line]:
-        with self._session() as ask, _transaction(ask, _READ):
-            self._check(ask)
-            return self._lines(ask)
+        with self._open_session() as ask, _transaction(ask, _READ):
+            self._check_trust(ask)
+            return self._read_lines(ask)
 
     def append(self, make: MakeLine, *, durable: bool = True) -> None:
-        with self._session() as ask, _transaction(ask, _WRITE):
-            self._check(ask)
+        with self._open_session() as ask, _transaction(ask, _WRITE):
+            self._check_trust(ask)
             if not durable:
                 ask("SET LOCAL synchronous_commit = off", [])
             ((user, time),) = ask("SELECT who, moment FROM boltdp_ledger.latch()", [])
             # A new statement has a new snapshot: it sees all that was committed before the lock was acquired.
-            record, _ = make(self._lines(ask), user, time)
+            record, _ = make(self._read_lines(ask), user, time)
             ask("SELECT boltdp_ledger.append($1)", [record])
 
-    def faults(self) -> list[str]:
-        with self._session() as ask, _transaction(ask, _READ):
-            self._check(ask)
+    def list_faults(self) -> list[str]:
+        with self._open_session() as ask, _transaction(ask, _READ):
+            self._check_trust(ask)
             found = ask(_RELATIONS, [])
         return [] if found == [("entries", 1), ("head", 1)] else ["its tables or triggers were changed"]
 
-    def _check(self, ask: Ask) -> None:
+    def _check_trust(self, ask: Ask) -> None:
         """Raise LedgerError for a ledger of an untrusted owner, or with other functions."""
         found = ask(_OWNER, [])
         if not found:
-            raise self.missing_error()
+            raise self.make_missing_error()
         owner, trusted, bodies, functions = found[0]
         if not trusted:
             raise LedgerError(
@@ -303,7 +303,7 @@ class PostgresStore(Store):
         if functions != len(FUNCTIONS) or bodies != [FUNCTIONS[name][2] for name in sorted(FUNCTIONS)]:
             raise LedgerError(f"the ledger {self.place} is damaged: its functions were changed")
 
-    def _lines(self, ask: Ask) -> list[Line]:
+    def _read_lines(self, ask: Ask) -> list[Line]:
         heads = ask("SELECT number, digest, version FROM boltdp_ledger.head", [])
         for *_, version in heads:
             self.check_version(version)
@@ -322,7 +322,8 @@ class PostgresStore(Store):
                 self._spare.connection = None
 
     @contextmanager
-    def _session(self) -> Iterator[Ask]:
+    def _open_session(self) -> Iterator[Ask]:
+        """Yield a function that queries the ledger's database; errors of PostgreSQL become LedgerErrors."""
         require("postgres", "a ledger in PostgreSQL")
         import psycopg
 
@@ -346,7 +347,7 @@ class PostgresStore(Store):
         raise LedgerError(f"the ledger {self.place} cannot be used: {reason}", hint=hint)
 
     def _connect(self) -> tuple[Any, Ask]:
-        """Return a working connection: the spare one, if it still works, or a new one."""
+        """Return a working connection, the spare one or a new one, and the function that queries it."""
         import psycopg
 
         from boltdp.engines.postgres.session import connect
@@ -354,7 +355,7 @@ class PostgresStore(Store):
         spare, self._spare.connection = self._spare.connection, None
         for old in (spare, None):
             connection = old or connect(self.uri, autocommit=True, prepare_threshold=None)
-            ask = partial(_ask, connection)
+            ask = partial(_run_query, connection)
             try:
                 ask("SELECT 1", [])
             except BaseException as fault:
@@ -373,7 +374,7 @@ class _Spare(threading.local):
     connection: Any = None
 
 
-def _ask(connection: Any, query: Any, values: Sequence[Any]) -> list[Any]:
+def _run_query(connection: Any, query: Any, values: Sequence[Any]) -> list[Any]:
     import psycopg
 
     with psycopg.RawCursor(connection) as cursor:
@@ -383,7 +384,7 @@ def _ask(connection: Any, query: Any, values: Sequence[Any]) -> list[Any]:
 
 @contextmanager
 def _transaction(ask: Ask, begin: str) -> Iterator[None]:
-    """Run the `with` block in a transaction and commit it; after an exception closing the connection rolls back."""
+    """Run the `with` block in one transaction of the ledger; after an exception closing the connection rolls back."""
     ask(begin, [])
     ask(_SETTINGS, [])
     yield

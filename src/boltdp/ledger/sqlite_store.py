@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from boltdp import _interrupts
-from boltdp.ledger.hash_chain import LedgerError, Line
+from boltdp.ledger.entries import LedgerError, Line
 from boltdp.ledger.store import VERSION, MakeLine, Store
 
 #: The file name of a ledger that is found in the directory of a data file.
@@ -83,7 +83,7 @@ class SQLiteStore(Store):
             connection.execute("INSERT INTO entries VALUES (?, ?, ?)", (number, record, digest))
             connection.execute("UPDATE head SET number = ?, digest = ?", (number, digest))
 
-    def faults(self) -> list[str]:
+    def list_faults(self) -> list[str]:
         with self._transaction("BEGIN") as connection:
             found = [str(line) for (line,) in connection.execute("PRAGMA integrity_check")]
         return [] if found == ["ok"] else found
@@ -92,7 +92,7 @@ class SQLiteStore(Store):
     def _transaction(self, begin: str, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
         """Open the file and yield a connection in one transaction; errors of SQLite become LedgerErrors."""
         if not self.exists():
-            raise self.missing_error()
+            raise self.make_missing_error()
         try:
             # In this mode SQLite does not create a missing file.
             address = f"{self.path.as_uri()}?mode=rw"
@@ -133,6 +133,7 @@ class SQLiteStore(Store):
 
 
 def _get_user() -> str:
+    """Return the name of the user who appends an entry to the ledger."""
     try:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):  # a user without a name, as in some containers
@@ -140,6 +141,7 @@ def _get_user() -> str:
 
 
 def _sync_directory(folder: Path) -> None:
+    """Make a new ledger file in a directory survive a power failure."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

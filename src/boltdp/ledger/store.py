@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TypeAlias
 
 from boltdp.errors import ParameterError
-from boltdp.ledger.hash_chain import LedgerError, Line
+from boltdp.ledger.entries import LedgerError, Line
 
 #: Version of the format of the stores.
 VERSION = 1
@@ -33,11 +33,11 @@ class Store(ABC):
 
     @abstractmethod
     def read(self) -> Sequence[Line]:
-        """Return all lines in order; raise LedgerError if any is missing, or if there is no ledger."""
+        """Return all lines of the ledger in order; raise LedgerError if any is missing, or if there is no ledger."""
 
     @abstractmethod
     def append(self, make: MakeLine, *, durable: bool = True) -> None:
-        """Append the line that `make` returns, in one exclusive transaction.
+        """Append the ledger line that `make` returns, in one exclusive transaction.
 
         If `make` raises, nothing is appended. A `durable` line survives a power failure, another one only a crash of
         this process.
@@ -56,22 +56,23 @@ class Store(ABC):
         return [Line(record, digest) for _, record, digest in stored]
 
     def check_version(self, version: int) -> None:
+        """Raise LedgerError for a ledger of another format version."""
         if version != VERSION:
             raise LedgerError(f"the ledger {self.place} has version {version}, this boltdp reads {VERSION}")
 
-    def missing_error(self) -> LedgerError:
+    def make_missing_error(self) -> LedgerError:
         hint = "`boltdp ledger set-budget` makes one; see its --help"
         return LedgerError(f"there is no ledger {self.place}", hint=hint)
 
     @contextmanager
     def keep_open(self) -> Iterator[None]:
-        """Use one connection of this thread inside the context, if the store has connections."""
+        """Use one connection of this thread inside the `with` block, if the store has connections."""
         yield
 
     def allow(self, role: str) -> None:
         """Allow a role to append charges, if the store has roles."""
         raise ParameterError(f"a role must be given for a ledger in PostgreSQL only, got {role!r}")
 
-    def faults(self) -> list[str]:
-        """List the damages of the store that `read` does not detect."""
+    def list_faults(self) -> list[str]:
+        """List damages of the stored ledger that `read` does not detect."""
         return []

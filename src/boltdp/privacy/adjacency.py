@@ -30,6 +30,6 @@ class Adjacency(Enum):
         )
 
     @classmethod
-    def of(cls, person_rows: int | None) -> Adjacency:
+    def from_person_rows(cls, person_rows: int | None) -> Adjacency:
         """Return the relation for at most `person_rows` rows per person; None: neighbours differ in one row."""
         return cls.REPLACE_ONE if person_rows is None else cls.REPLACE_PERSON

@@ -37,27 +37,27 @@ class Budget:
         return f"epsilon = {self.epsilon:g}" + (f", delta = {self.delta:g}" if self.delta else "")
 
     def split(self, parts: int) -> Budget:
-        """Return the budget of each of `parts` releases by basic composition; their sum never exceeds the whole."""
+        """Return the budget of each of `parts` releases by basic composition; their sum never exceeds this budget."""
         parts = check_whole_number(parts, "parts", least=1)
         return Budget(_divide_down(self.epsilon, parts), _divide_down(self.delta, parts))
 
     def take_share(self, share: float) -> tuple[Budget, Budget]:
-        """Return a share, from 0 to 1, of this budget, and the remaining one; their sum never exceeds the whole."""
+        """Return a share, from 0 to 1, of this budget, and what remains; the sum of both never exceeds this budget."""
         taken = Budget(self.epsilon * share, self.delta * share)
         return taken, self.subtract(taken)
 
     def subtract(self, part: Budget) -> Budget:
-        """Return the remaining budget after a part was spent; their sum never exceeds the whole."""
+        """Return the budget that remains after `part` was spent; the sum of both never exceeds this budget."""
         return Budget(_subtract_down(self.epsilon, part.epsilon), _subtract_down(self.delta, part.delta))
 
 
 def _divide_down(numerator: float, parts: int) -> float:
-    """Return the quotient, rounded so that `parts` times it is at most `numerator`."""
+    """Divide an epsilon or a delta, rounded so that `parts` times the quotient is at most `numerator`."""
     quotient = numerator / parts
     return quotient if Fraction(quotient) * parts <= Fraction(numerator) else math.nextafter(quotient, 0.0)
 
 
 def _subtract_down(whole: float, part: float) -> float:
-    """Return the difference, rounded so that its sum with `part` is at most `whole`."""
+    """Subtract an epsilon or a delta, rounded so that the sum of rest and `part` is at most `whole`."""
     rest = whole - part
     return rest if Fraction(rest) + Fraction(part) <= Fraction(whole) else math.nextafter(rest, 0.0)

@@ -26,7 +26,7 @@ from boltdp.privacy.events.noisy_counts import is_schema_draft
 from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.privacy.events.noisy_sgd import NoisyUpdates
 from boltdp.privacy.events.selection import Selection
-from boltdp.privacy.mechanisms import Mechanism, gaussian_epsilon, gaussian_sigma
+from boltdp.privacy.mechanisms import Mechanism, calibrate_unit_gaussian, compute_gaussian_epsilon
 from boltdp.privacy.serialization import from_record, to_record
 from boltdp.privacy.training_problem import Problem
 
@@ -114,7 +114,7 @@ class Certificate:
 
     @cached_property
     def adjacency(self) -> Adjacency:
-        return Adjacency.of(self.person_rows)
+        return Adjacency.from_person_rows(self.person_rows)
 
     @cached_property
     def seeded(self) -> bool:
@@ -143,7 +143,7 @@ class Certificate:
         parameters = f"ε = {epsilon:g}, δ = {delta:g}" if delta else f"ε = {epsilon:g}"
         factor = math.exp(epsilon) if epsilon < 700 else math.inf
         claim = (
-            f"({parameters})-differentially private: changing {self._describe_change(rows)} "
+            f"({parameters})-differentially private: changing {self._describe_neighbours(rows)} "
             f"{'would change' if planned else 'changes'} the probability of any outcome by at most a factor of "
             f"{factor:.3g}{f', plus {delta:g}' if delta else ''}."
         )
@@ -157,7 +157,8 @@ class Certificate:
             )
         return claim
 
-    def _describe_change(self, rows: int) -> str:
+    def _describe_neighbours(self, rows: int) -> str:
+        """Describe the difference of neighbouring datasets: one row, or the rows of one person."""
         if self.person_rows is None:
             return f"any one of the {rows:,} rows"
         used = "one is used" if self.person_rows == 1 else f"at most {self.person_rows:,} are used"
@@ -239,13 +240,13 @@ def subtract_spent(whole: Budget, before: BudgetedEvent | None, training: Event 
     left, spent = whole.subtract(before.budget), before.event.mu
     if spent is None or training is None or training.mu is None:
         return left
-    squared = ((1.0 - TOLERANCE) / gaussian_sigma(whole)) ** 2 - spent**2
-    if squared * gaussian_sigma(left) ** 2 <= 1.0:  # almost nothing remains, and rounding exceeds the gain
+    squared = ((1.0 - TOLERANCE) / calibrate_unit_gaussian(whole)) ** 2 - spent**2
+    if squared * calibrate_unit_gaussian(left) ** 2 <= 1.0:  # almost nothing remains, and rounding exceeds the gain
         return left
     distance = math.sqrt(squared)
     if Mechanism("gaussian", 1.0, 1).delta(0.0, sensitivity=distance) <= whole.delta:
         return left  # delta alone covers this distance, so that it has no epsilon > 0
-    return Budget(gaussian_epsilon(distance, whole.delta), whole.delta)
+    return Budget(compute_gaussian_epsilon(distance, whole.delta), whole.delta)
 
 
 def fits_budget(event: Event, budget: Budget) -> bool:
@@ -283,11 +284,11 @@ def verify(certificate: Certificate) -> None:
         )
     for composition in event.walk():
         if isinstance(composition, Composition):
-            _check_parts(composition, certificate.budget)
+            _check_composed_budgets(composition, certificate.budget)
 
 
-def _check_parts(composition: Composition, claimed: Budget) -> None:
-    """Raise CertificateError unless each part is within its budget, and the budgets within the claimed one.
+def _check_composed_budgets(composition: Composition, claimed: Budget) -> None:
+    """Raise CertificateError unless each composed event is within its budget, and all budgets within the claimed one.
 
     Budgets of Gaussian mechanisms need not add up, since these compose to less; each must be within the claimed one.
     """

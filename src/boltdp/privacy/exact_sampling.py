@@ -1,4 +1,4 @@
-"""Exact sampling of noise, which only `release.py` may use; `mechanisms.py` calibrates it.
+"""Exact sampling of noise, which only `release_with_noise.py` may use; `mechanisms.py` calibrates it.
 
 A textbook sampler rounds at each step and so leaks through the low bits of its result. Here the noise is a real
 number: every uniform is an interval given by the random bits read so far, all arithmetic is on intervals
@@ -22,10 +22,10 @@ from typing import TypeAlias
 import numpy as np
 from flint import arb
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp._native import load_library
 from boltdp.errors import ParameterError
-from boltdp.privacy.mechanisms import Mechanism, precision
+from boltdp.privacy.mechanisms import Mechanism, set_precision
 
 RandomBytes: TypeAlias = Callable[[int], bytes]  #: count -> that many random bytes
 #: Random bytes of the operating system, the only source that a private release may use.
@@ -44,7 +44,7 @@ def add_noise(mechanism: Mechanism, vector: Doubles, random_bytes: RandomBytes) 
         raise ParameterError(f"weights must be a vector of {mechanism.dimensions}, got shape {vector.shape}")
     if not np.isfinite(vector).all():  # the loop below would never end
         raise ParameterError("weights must be finite, and one is not")
-    draw = _make_spherical if mechanism.kind == "spherical" else _make_gaussian
+    draw = _transform_to_spherical if mechanism.kind == "spherical" else _transform_to_gaussian
     per_coordinate = 2 if mechanism.kind == "spherical" else 1
     uniforms = Uniforms(per_coordinate * (mechanism.dimensions + mechanism.dimensions % 2), random_bytes)
     quick = _add_noise_in_c(mechanism, uniforms, vector)
@@ -52,7 +52,7 @@ def add_noise(mechanism: Mechanism, vector: Doubles, random_bytes: RandomBytes) 
         return quick
     exact, exponent = vector.tolist(), mechanism.grid_exponent
     while True:
-        with precision(uniforms.bits_read + 4):
+        with set_precision(uniforms.bits_read + 4):
             noise = draw(uniforms.intervals(), mechanism.dimensions, arb(mechanism.scale))
             points = _round_to_grid([c + given for c, given in zip(noise, exact, strict=True)], exponent)
         if points is not None:
@@ -76,8 +76,8 @@ def _add_noise_in_c(mechanism: Mechanism, uniforms: Uniforms, vector: Doubles) -
     return out if sure else None
 
 
-def seeded_bytes(seed: int | str) -> RandomBytes:
-    """Return a reproducible source for tests and research: whoever knows the seed can subtract the noise."""
+def make_seeded_bytes(seed: int | str) -> RandomBytes:
+    """Return a reproducible source of random bytes, for tests: whoever knows the seed can subtract the noise."""
     return random.Random(seed).randbytes
 
 
@@ -110,7 +110,7 @@ class Uniforms:
         return intervals
 
 
-def _make_gaussian(uniforms: list[arb], dimensions: int, scale: arb) -> list[arb]:
+def _transform_to_gaussian(uniforms: list[arb], dimensions: int, scale: arb) -> list[arb]:
     """Return Gaussian noise of this scale from uniforms, by the Box-Muller transform."""
     normals, minus_two = [], arb(-2)
     for u, v in zip(uniforms[0::2], uniforms[1::2], strict=True):
@@ -121,10 +121,10 @@ def _make_gaussian(uniforms: list[arb], dimensions: int, scale: arb) -> list[arb
     return normals[:dimensions]
 
 
-def _make_spherical(uniforms: list[arb], dimensions: int, scale: arb) -> list[arb]:
+def _transform_to_spherical(uniforms: list[arb], dimensions: int, scale: arb) -> list[arb]:
     """Return spherical noise from uniforms: a random direction times a Gamma norm, a sum of exponentials."""
     half = len(uniforms) // 2
-    normals = _make_gaussian(uniforms[:half], dimensions, arb(1))
+    normals = _transform_to_gaussian(uniforms[:half], dimensions, arb(1))
     product = math.prod(uniforms[half : half + dimensions], start=arb(1))
     square = sum((normal * normal for normal in normals), arb(0))
     stretch = -product.log() / square.sqrt() * scale

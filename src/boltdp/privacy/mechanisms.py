@@ -15,7 +15,7 @@ from flint import arb, ctx
 from boltdp._bisect import bisect
 from boltdp.errors import ParameterError, check_choice, check_number, check_whole_number
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.spherical_delta import find_spherical_scale, spherical_bits, spherical_delta
+from boltdp.privacy.spherical_delta import choose_spherical_bits, compute_spherical_delta, find_spherical_scale
 
 _PRECISION_LOCK = threading.Lock()
 
@@ -66,10 +66,12 @@ class Mechanism:
         Proof: mechanisms.md 1, 2, 6
         """
         if self.kind == "gaussian":
-            with precision(256):
-                return round_up_delta(gaussian_delta(arb(sensitivity) / arb(self.scale), arb(epsilon)))
-        with precision(spherical_bits(sensitivity / self.scale)):
-            return round_up_delta(spherical_delta(arb(sensitivity) / arb(self.scale), arb(epsilon), self.dimensions))
+            with set_precision(256):
+                return round_up_delta(compute_gaussian_delta(arb(sensitivity) / arb(self.scale), arb(epsilon)))
+        with set_precision(choose_spherical_bits(sensitivity / self.scale)):
+            return round_up_delta(
+                compute_spherical_delta(arb(sensitivity) / arb(self.scale), arb(epsilon), self.dimensions)
+            )
 
 
 def calibrate(sensitivity: float, *, dimensions: int, budget: Budget) -> Mechanism:
@@ -89,19 +91,19 @@ def calibrate(sensitivity: float, *, dimensions: int, budget: Budget) -> Mechani
     pure = Mechanism("spherical", _divide_up(sensitivity, budget.epsilon), dimensions)
     if budget.delta == 0:
         return pure
-    sigma = math.nextafter(sensitivity * gaussian_sigma(budget), math.inf)
-    scale = math.nextafter(sensitivity * spherical_scale(budget, dimensions=dimensions), math.inf)
+    sigma = math.nextafter(sensitivity * calibrate_unit_gaussian(budget), math.inf)
+    scale = math.nextafter(sensitivity * calibrate_unit_spherical(budget, dimensions=dimensions), math.inf)
     gaussian, spherical = Mechanism("gaussian", sigma, dimensions), Mechanism("spherical", scale, dimensions)
-    return smallest_noise(gaussian, spherical, pure)
+    return choose_smallest_noise(gaussian, spherical, pure)
 
 
-def smallest_noise(*enough: Mechanism) -> Mechanism:
-    """Return the mechanism with the smallest expected L2 norm of several that are each sufficient."""
+def choose_smallest_noise(*enough: Mechanism) -> Mechanism:
+    """Return the mechanism with the smallest expected L2 norm of noise, of several that each achieve the budget."""
     return min(enough, key=lambda noise: noise.expected_norm)
 
 
 @lru_cache(maxsize=1024)
-def spherical_scale(budget: Budget, *, dimensions: int) -> float:
+def calibrate_unit_spherical(budget: Budget, *, dimensions: int) -> float:
     """Return the smallest scale of spherical noise, to 10 digits, that makes sensitivity 1 (epsilon, delta)-private.
 
     This is the l2 mechanism of Joseph, Kulesza and Yu (2025), certified by interval arithmetic. The scale is 1/epsilon,
@@ -111,14 +113,14 @@ def spherical_scale(budget: Budget, *, dimensions: int) -> float:
     """
 
     def spent(scale: float) -> arb:
-        with precision(spherical_bits(1.0 / scale)):
-            return spherical_delta(1 / arb(scale), arb(budget.epsilon), dimensions)
+        with set_precision(choose_spherical_bits(1.0 / scale)):
+            return compute_spherical_delta(1 / arb(scale), arb(budget.epsilon), dimensions)
 
     return find_spherical_scale(spent, delta=budget.delta, pure=_divide_up(1.0, budget.epsilon))
 
 
 @lru_cache(maxsize=1024)
-def gaussian_sigma(budget: Budget) -> float:
+def calibrate_unit_gaussian(budget: Budget) -> float:
     """Return the smallest standard deviation, to 12 digits, that makes sensitivity 1 (epsilon, delta)-private.
 
     This is the analytic calibration of Balle and Wang (2018), valid for every epsilon and certified by interval
@@ -130,27 +132,27 @@ def gaussian_sigma(budget: Budget) -> float:
         raise ParameterError(f"delta must be > 0 for Gaussian noise, got {budget.delta}")
 
     def is_enough(sigma: float) -> bool:
-        with precision(256):
-            return bool(gaussian_delta(1 / arb(sigma), arb(budget.epsilon)) <= arb(budget.delta))
+        with set_precision(256):
+            return bool(compute_gaussian_delta(1 / arb(sigma), arb(budget.epsilon)) <= arb(budget.delta))
 
-    return smallest_scale(is_enough)
+    return find_smallest_number(is_enough)
 
 
-def gaussian_epsilon(distance: float, delta: float) -> float:
+def compute_gaussian_epsilon(distance: float, delta: float) -> float:
     """Return the smallest epsilon, to 12 digits, of unit normals whose means are `distance` apart at this delta.
 
     Proof: mechanisms.md 2
     """
 
     def is_enough(epsilon: float) -> bool:
-        with precision(256):
-            return bool(gaussian_delta(arb(distance), arb(epsilon)) <= arb(delta))
+        with set_precision(256):
+            return bool(compute_gaussian_delta(arb(distance), arb(epsilon)) <= arb(delta))
 
-    return smallest_scale(is_enough)
+    return find_smallest_number(is_enough)
 
 
-def smallest_scale(is_enough: Callable[[float], bool]) -> float:
-    """Return the smallest number, to 12 digits, that `is_enough` accepts; it must accept all larger numbers too."""
+def find_smallest_number(is_enough: Callable[[float], bool]) -> float:
+    """Return the smallest noise scale or epsilon, to 12 digits, that `is_enough` accepts, with all larger numbers."""
     high = 1.0
     while not is_enough(high):
         high *= 2
@@ -160,7 +162,7 @@ def smallest_scale(is_enough: Callable[[float], bool]) -> float:
     return bisect(is_enough, low, high, tolerance=1e-12)[1]
 
 
-def gaussian_delta(distance: arb, epsilon: arb) -> arb:
+def compute_gaussian_delta(distance: arb, epsilon: arb) -> arb:
     """Return an enclosure of the delta at an epsilon of unit normals whose means are `distance` apart.
 
     It is Phi(d/2 - epsilon/d) - e^epsilon * Phi(-d/2 - epsilon/d): Balle and Wang (2018), Theorem 8.
@@ -174,7 +176,7 @@ def gaussian_delta(distance: arb, epsilon: arb) -> arb:
 
 
 @contextmanager
-def precision(bits: int) -> Iterator[None]:
+def set_precision(bits: int) -> Iterator[None]:
     """Set the bits of interval arithmetic inside `with`; the setting is global, so a lock admits one thread."""
     with _PRECISION_LOCK, ctx.workprec(bits):
         yield
@@ -189,5 +191,5 @@ def round_up_delta(delta: arb) -> float:
 
 
 def _divide_up(numerator: float, denominator: float) -> float:
-    """Return a float that is at least the real quotient."""
+    """Divide, such as a sensitivity by epsilon, and return a float that is at least the real quotient."""
     return math.nextafter(numerator / denominator, math.inf)

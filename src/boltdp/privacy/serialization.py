@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 def to_record(value: Any) -> Any:
-    """Return a value as JSON values; floats keep every bit, and infinity, which JSON lacks, is null."""
+    """Convert an event or another frozen dataclass to JSON values; floats keep every bit, and infinity becomes null."""
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, tuple):
@@ -50,12 +50,13 @@ def to_record(value: Any) -> Any:
 
 
 def from_record(kind: type[T], record: Any) -> T:
-    """Read the result of `to_record`; derived numbers are ignored, and the caller has to compare them."""
-    value: T = _read(kind, record, "the record")
+    """Convert the result of `to_record` back to a dataclass; derived numbers are ignored, for the caller to compare."""
+    value: T = _convert(kind, record, "the record")
     return value
 
 
-def _read(hint: Any, value: Any, where: str) -> Any:
+def _convert(hint: Any, value: Any, where: str) -> Any:
+    """Convert a JSON value of a record to the type that `hint` declares; `where` names it in errors."""
     if hint is Any:
         return value
     origin = get_origin(hint)
@@ -63,12 +64,12 @@ def _read(hint: Any, value: Any, where: str) -> Any:
         if value is None:
             return None
         (hint,) = (one for one in get_args(hint) if one is not type(None))
-        return _read(hint, value, where)
+        return _convert(hint, value, where)
     if origin is Literal:
         return _require(value in get_args(hint) and isinstance(value, str), value, where, "a known word")
     if origin is tuple:
         _require(isinstance(value, list), value, where, "a list")
-        return tuple(_read(get_args(hint)[0], one, f"an element of {where}") for one in value)
+        return tuple(_convert(get_args(hint)[0], one, f"an element of {where}") for one in value)
     if hint is float:
         if value is None:
             return math.inf
@@ -81,14 +82,15 @@ def _read(hint: Any, value: Any, where: str) -> Any:
         return _require(isinstance(value, hint), value, where, "text" if hint is str else "true or false")
     if isinstance(hint, type) and issubclass(hint, Enum):
         return hint(value)
-    return _read_object(hint, value, where)
+    return _convert_object(hint, value, where)
 
 
-def _read_object(hint: Any, value: Any, where: str) -> Any:
+def _convert_object(hint: Any, value: Any, where: str) -> Any:
+    """Convert a JSON object to an event, a loss or another dataclass that `hint` declares."""
     _require(isinstance(value, dict), value, where, "an object")
     fields = {key: one for key, one in value.items() if key != "derived"}
     if issubclass(hint, Event):
-        named, known, what = fields.pop("kind", None), known_events(), "event"
+        named, known, what = fields.pop("kind", None), find_event_classes(), "event"
     elif issubclass(hint, Loss):
         named, known, what = fields.pop("name", None), LOSSES, "loss"  # type: ignore[assignment]
     else:
@@ -111,11 +113,11 @@ def _read_object(hint: Any, value: Any, where: str) -> Any:
     for name in fields:
         if name not in hints:
             raise ValueError(f"{where} has an entry {show_value(name)} that this boltdp does not know")
-    return kind(**{name: _read(hints[name], one, name) for name, one in fields.items()})
+    return kind(**{name: _convert(hints[name], one, name) for name, one in fields.items()})
 
 
 @cache
-def known_events() -> Mapping[str, type[Event]]:
+def find_event_classes() -> Mapping[str, type[Event]]:
     """Return every event class of this package by its kind."""
     for module in pkgutil.walk_packages(privacy.__path__, f"{privacy.__name__}."):
         importlib.import_module(module.name)

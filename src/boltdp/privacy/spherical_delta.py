@@ -22,8 +22,10 @@ TOLERANCE = 1e-11
 MIN_GAIN = 1e-9
 
 
-def spherical_delta(distance: arb, epsilon: arb, dimensions: int) -> arb:
-    """Return an enclosure of the delta of spherical noise of scale 1 shifted by `distance`, narrow at `spherical_bits`.
+def compute_spherical_delta(distance: arb, epsilon: arb, dimensions: int) -> arb:
+    """Return an enclosure of the delta of spherical noise of scale 1 for a sensitivity of `distance`.
+
+    It is narrow at the precision of `choose_spherical_bits`.
 
     Proof: mechanisms.md 6
     """
@@ -40,8 +42,8 @@ def spherical_delta(distance: arb, epsilon: arb, dimensions: int) -> arb:
     return _integrate_density(half, epsilon, dimensions, far=far, near=near)
 
 
-def spherical_bits(distance: float) -> int:
-    """Return the bits of precision at which `spherical_delta` has 12 or more correct digits despite cancellation."""
+def choose_spherical_bits(distance: float) -> int:
+    """Return the bits of precision at which `compute_spherical_delta` has 12 correct digits despite cancellation."""
     return 160 + int(5.0 * min(distance, MAX_DISTANCE))
 
 
@@ -111,7 +113,7 @@ def _integrate_density(half: arb, epsilon: arb, dimensions: int, *, far: arb, ne
 
 
 def _compute_first_moment(room: arb, exponent: arb) -> arb:
-    """Return J_0, half of the incomplete beta function of `room`, `exponent` and 1/2.
+    """Return the moment J_0 of `_integrate_density`: half of the incomplete beta function of `room`, `exponent`, 1/2.
 
     Proof: mechanisms.md 6
     """

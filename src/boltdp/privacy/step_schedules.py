@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.errors import ParameterError, check_choice, check_number
 
 Growth = Literal["none", "linear", "sqrt"]
@@ -60,36 +60,37 @@ class Schedule:
         return float(self.at(1)[0])
 
 
-def constant(step_size: float) -> Schedule:
+def make_constant_schedule(step_size: float) -> Schedule:
     """Return the schedule of a constant step; the paper's convex default is 1/sqrt(m)."""
     return Schedule("none", scale=step_size, offset=1.0)
 
 
-def decreasing(*, beta: float, rows: int, exponent: float = 0.5) -> Schedule:
+def make_decreasing_schedule(*, beta: float, rows: int, exponent: float = 0.5) -> Schedule:
     """Return the schedule 2 / (beta * (t + m^c)), with c in [0, 1)."""
-    return Schedule("linear", scale=2.0 / beta, offset=_power(rows, exponent))
+    return Schedule("linear", scale=2.0 / beta, offset=_compute_offset(rows, exponent))
 
 
-def square_root(*, beta: float, rows: int, exponent: float = 0.5) -> Schedule:
+def make_square_root_schedule(*, beta: float, rows: int, exponent: float = 0.5) -> Schedule:
     """Return the schedule 2 / (beta * (sqrt(t) + m^c)), with c in [0, 1)."""
-    return Schedule("sqrt", scale=2.0 / beta, offset=_power(rows, exponent))
+    return Schedule("sqrt", scale=2.0 / beta, offset=_compute_offset(rows, exponent))
 
 
-def strongly_convex(*, beta: float, gamma: float) -> Schedule:
+def make_strongly_convex_schedule(*, beta: float, gamma: float) -> Schedule:
     """Return the schedule min(1/beta, 1/(gamma*t))."""
     if not gamma > 0:
         raise ParameterError(f"regularization must be > 0 for the strongly convex schedule, got {gamma}")
     return Schedule("linear", scale=1.0 / gamma, cap=1.0 / beta)
 
 
-def strongly_convex_constant(step_size: float, *, beta: float) -> Schedule:
+def make_strongly_convex_constant_schedule(step_size: float, *, beta: float) -> Schedule:
     """Return the schedule of a constant step of at most 1/beta, for the strongly convex case."""
     if step_size > 1.0 / beta:
         raise ParameterError(f"step_size must be <= 1/beta = {1.0 / beta:.6g}, got {step_size:.6g}")
-    return constant(step_size)
+    return make_constant_schedule(step_size)
 
 
-def _power(rows: int, exponent: float) -> float:
+def _compute_offset(rows: int, exponent: float) -> float:
+    """Return m^c, the offset that delays the decrease of the step size."""
     if not 0 <= exponent < 1:
         raise ParameterError(f"the exponent c must be in [0, 1), got {exponent}")
     return math.pow(rows, exponent)

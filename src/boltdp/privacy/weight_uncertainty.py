@@ -21,7 +21,7 @@ class WeightDeviation:
     exact: bool  #: whether the deviation is exact or an upper bound
 
 
-def weight_deviation(training: Training) -> WeightDeviation | None:
+def compute_weight_deviation(training: Training) -> WeightDeviation | None:
     """Return the standard deviation of a training's weights due to its noise; None where it depends on the rows.
 
     Proof: weight_uncertainty.md 1, 2, 3
@@ -34,12 +34,12 @@ def weight_deviation(training: Training) -> WeightDeviation | None:
     if isinstance(training, ObjectivePerturbation):
         strength = training.problem.rows * training.problem.regularization
         stopped = training.sensitivity.total  # at least the distance from the exact minimiser to the computed weights
-        moved = largest_deviation(training.linear) / strength + stopped
+        moved = bound_deviation(training.linear) / strength + stopped
         return WeightDeviation(part * math.hypot(moved, training.end.deviation), exact=False)
     return None
 
 
-def largest_deviation(noise: Mechanism) -> float:
+def bound_deviation(noise: Mechanism) -> float:
     """Return the largest standard deviation of any 1-Lipschitz function of the noise.
 
     Proof: weight_uncertainty.md 2

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from boltdp._arrays import Booleans, Doubles, Integers
+from boltdp._array_types import Booleans, Doubles, Integers
 from boltdp.encoding.arrow_buffers import mask_missing, view_values
 from boltdp.encoding.arrow_cells import Coder, PartCoder, concatenate_lists, to_floats
 from boltdp.encoding.declared_values import Matcher, Value, format_value

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, NoReturn, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.encoding.declared_values import Matcher, Value, check_value_count, check_values, format_value
 from boltdp.errors import ParameterError, check_number, show_value
 from boltdp.losses import Loss
@@ -352,7 +352,7 @@ class Classes(Target):
         probability = check_number(threshold, "threshold")
         if not 0 < probability < 1:
             raise ParameterError(f"threshold must be between 0 and 1, without these, got {probability:g}")
-        loss.cut(probability)  # raises an error if the loss cannot reach it
+        loss.invert_link(probability)  # raises an error if the loss cannot reach it
         return probability
 
     def describe_threshold(self, threshold: float) -> str:

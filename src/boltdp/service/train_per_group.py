@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from boltdp.context import Context
 from boltdp.model import Model
+from boltdp.run_context import Context
 from boltdp.schema.schema import Schema
 from boltdp.workflows.plan_training import Plan
 from boltdp.workflows.standardize import standardize_schema

@@ -29,7 +29,6 @@ from psycopg.rows import class_row
 from boltdp import _interrupts
 from boltdp._files.sealed import compute_digest
 from boltdp.algorithms import ALGORITHMS
-from boltdp.context import Context
 from boltdp.engines.base import PreparedRows, check_columns
 from boltdp.engines.postgres import PostgresEngine, PostgresGroups, Session
 from boltdp.engines.postgres.session import Composed, unreachable
@@ -37,11 +36,12 @@ from boltdp.engines.postgres.source import SourceColumn
 from boltdp.errors import BoltdpError, DataError
 from boltdp.export.postgres_models import make_insert, make_model_row
 from boltdp.ledger import Account, Ledger, LedgerError
-from boltdp.ledger.hash_chain import check_name
+from boltdp.ledger.entries import check_name
 from boltdp.ledger.ledger import BudgetExceeded
 from boltdp.model import Model
 from boltdp.privacy.accounting.spent_budget import Charge, Parallel, Release, Spent
 from boltdp.privacy.budget import Budget
+from boltdp.run_context import Context
 from boltdp.schema.infer import derive_schema
 from boltdp.schema.schema import Schema
 from boltdp.service.train_per_group import train_groups
@@ -469,7 +469,7 @@ class Worker:
         context = Settings(epsilon=budget.epsilon).context()
         try:
             account = Account(self._ledger, request.dataset, role=allowance.ledger_role)
-            with account.charged(work.charge(budget), drawn=lambda: context.randomness.drawn) as reservation:
+            with account.reserve(work.charge(budget), drawn=lambda: context.randomness.drawn) as reservation:
                 models = work.train(context)
                 digests = [compute_digest(model.to_dict()) for model in models.values()]
                 reservation.commit(digests[0] if work.groups is None else compute_digest({"models": digests}))
@@ -514,7 +514,7 @@ class Worker:
         limit, key = Budget(allowance.epsilon, allowance.delta), (allowance.dataset, allowance.role_id)
         known = [Budget(*one) for one in self._connection.execute(_SELECT_SPENT, key).fetchall()]
         noted = self._ledger.charged_budgets(allowance.dataset, role=allowance.ledger_role)
-        return all(_add_budgets([*spent, budget]).within(limit) for spent in (known, noted))
+        return all(_add_budgets([*spent, budget]).is_within(limit) for spent in (known, noted))
 
     def _charge(self, request: Request, allowance: Allowance, budget: Budget) -> None:
         """Mark the request as charged to the role of the allowance, under a lock."""

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from boltdp import algorithms
 from boltdp._charts import save_figure
 from boltdp._files.outputs import write_text
-from boltdp.context import Context
 from boltdp.errors import BoltdpError, ParameterError, check_whole_number
 from boltdp.privacy.events.event import Analysis
-from boltdp.privacy.release import Randomness
+from boltdp.privacy.release_with_noise import Randomness
+from boltdp.run_context import Context
 from boltdp.schema.curves import add_curves
 from boltdp.schema.schema import Schema
 from boltdp.settings import Settings
@@ -198,7 +198,7 @@ def compare(
     context = settings.context() if context is None else context
 
     def prepare(stack: ExitStack, schema: Schema) -> tuple[PreparedRows, PreparedRows]:
-        """Return the rows for training and those for testing."""
+        """Prepare the rows for training and those for testing."""
         prepared = stack.enter_context(engine.prepare(schema, context.start_stage("preparing", rows)))
         if test is not None:
             return prepared, stack.enter_context(test.prepare(schema.without_person_limit, context.mute()))

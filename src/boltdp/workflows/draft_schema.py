@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from boltdp._files.sealed import compute_digest
-from boltdp.context import Context
 from boltdp.engines import use_source
 from boltdp.engines.base import Engine
 from boltdp.errors import DataError, ParameterError
@@ -24,6 +23,7 @@ from boltdp.privacy.accounting.spent_budget import Release
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import BudgetedEvent, mark_non_private
 from boltdp.privacy.events.noisy_counts import NoisyCounts, make_noisy_counts
+from boltdp.run_context import Context
 from boltdp.schema import infer
 from boltdp.schema.check import Report, check_source
 from boltdp.schema.noisy_summary import WIDE_EDGES, Counted, PrivateCounts, compute_significance_threshold
@@ -127,7 +127,7 @@ def draft_private_schema(
         )
     if account is None:
         return _run_draft_plan(engine, label, plan, rows, context)
-    with account.charged(Release(plan.budget, plan.event), drawn=lambda: context.randomness.drawn) as reservation:
+    with account.reserve(Release(plan.budget, plan.event), drawn=lambda: context.randomness.drawn) as reservation:
         text = _run_draft_plan(engine, label, plan, rows, context)
         reservation.commit(compute_digest({"draft": text}))
     return text

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from boltdp._arrays import Doubles
-from boltdp.context import Context
+from boltdp._array_types import Doubles
 from boltdp.encoding.python_cells import to_matrix
 from boltdp.engines import use_source
 from boltdp.engines._frame_types import is_sparse
@@ -17,6 +16,7 @@ from boltdp.engines.base import Engine, scan_rows
 from boltdp.engines.in_memory import count_array_columns, wrap_rows
 from boltdp.errors import show_hints
 from boltdp.model import Model
+from boltdp.run_context import Context
 
 
 def score_batches(model: Model, engine: Engine, context: Context | None = None) -> Iterator[Doubles]:

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.algorithms import Job, get_algorithm
 from boltdp.algorithms._base import check_row_count
-from boltdp.context import Context
 from boltdp.errors import ParameterError
 from boltdp.kernel.misclassification import ErrorCounts
 from boltdp.privacy.budget import Budget
@@ -30,10 +29,10 @@ from boltdp.privacy.events.selection import (
     PublicSelection,
     Selection,
     TrialSelection,
-    portion_bounds,
+    find_portion_bounds,
     split_trial_budget,
 )
-from boltdp.privacy.release import (
+from boltdp.privacy.release_with_noise import (
     Randomness,
     choose_by_errors,
     draw_index,
@@ -41,6 +40,7 @@ from boltdp.privacy.release import (
     release_count,
     release_weights,
 )
+from boltdp.run_context import Context
 from boltdp.schema.schema import Schema
 
 if TYPE_CHECKING:
@@ -64,8 +64,8 @@ REHEARSALS = 5
 def plan_portion_selection(
     plan_one: PlanCandidate, budget: Budget | None, *, candidates: int, rows: int
 ) -> list[Selection]:
-    """Plan a selection by training each candidate on its own rows: one event per candidate, if it is selected."""
-    bounds = [portion_bounds(i, rows=rows, candidates=candidates) for i in range(candidates)]
+    """Plan a selection by training each candidate on its own rows; return the event for each that may be selected."""
+    bounds = [find_portion_bounds(i, rows=rows, candidates=candidates) for i in range(candidates)]
     trained = tuple(BudgetedEvent(budget, plan_one(i, stop - start, budget)) for i, (start, stop) in enumerate(bounds))
     epsilon = None if budget is None else budget.epsilon
     return [PortionSelection(trained=trained, chosen=i, rows=rows, epsilon=epsilon) for i in range(candidates)]
@@ -74,7 +74,7 @@ def plan_portion_selection(
 def plan_trial_selection(
     plan_one: PlanCandidate, budget: Budget | None, *, candidates: int, rows: int, mean: float
 ) -> list[Selection]:
-    """Plan a selection by a random number of trials: one event per candidate, for the case that it is selected."""
+    """Plan a selection by a random number of trials; return the event for each candidate that may be selected."""
     if budget is None:
         raise ParameterError(
             "epsilon must be given for trials, got None", hint="compare noiseless candidates by portions"
@@ -90,7 +90,7 @@ def plan_trial_selection(
 def plan_public_selection(
     plan_one: PlanCandidate, budget: Budget | None, *, candidates: int, rows: int, public_rows: int
 ) -> list[Selection]:
-    """Plan a selection on public rows: one event per candidate, for the case that it is selected."""
+    """Plan a selection on public rows; return the event for each candidate that may be selected."""
     parts = [BudgetedEvent(budget, plan_one(i, rows, budget)) for i in range(candidates)]
     return [
         PublicSelection(trained=part, compared=candidates, chosen=i, rows=rows, public_rows=public_rows)
@@ -105,7 +105,7 @@ def choose_by_portions(
     selection, forks, count = certificates[0].selection, context.randomness.spawn(), len(certificates)
     assert isinstance(selection, PortionSelection)
     check_row_count(prepared, selection.rows)
-    bounds = [portion_bounds(i, rows=prepared.rows, candidates=count) for i in range(count + 1)]
+    bounds = [find_portion_bounds(i, rows=prepared.rows, candidates=count) for i in range(count + 1)]
     released = []
     for i, certificate in enumerate(certificates):
         algorithm, job = get_algorithm(certificate.algorithm), Job(certificate, next(forks))
@@ -191,6 +191,7 @@ class Candidates:
         return [release_weights(one, job.certificate, job.randomness) for one, job in zip(weights, jobs, strict=True)]
 
     def _train(self, jobs: Sequence[Job], context: Context) -> list[Doubles]:
+        """Train candidates in shared scans of the rows, and return their weights before release."""
         algorithm = get_algorithm(jobs[0].certificate.algorithm)
         return algorithm.run(self._prepared, jobs, classes=self._classes, context=context)
 
@@ -210,7 +211,7 @@ def count_errors(released: Sequence[Doubles], prepared: PreparedRows, *, classes
 
 
 def _plan_public_training(certificate: Certificate, *, rows: int) -> Certificate:
-    """Return the certificate of the same training on another number of rows, which are public."""
+    """Return the certificate of a candidate's training on another number of rows, which are public."""
     training = get_algorithm(certificate.algorithm).rescale(certificate.training, rows=rows)
     models = certificate.model_count
     event = training if models == 1 else SelfComposition(BudgetedEvent(None, training), models)

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from boltdp._arrays import Booleans, Integers
+from boltdp._array_types import Booleans, Integers
 from boltdp.algorithms import choose_algorithm
 from boltdp.algorithms._base import check_row_count
-from boltdp.context import Context
 from boltdp.encoding.plan import STEP_HEIGHT
 from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.errors import ParameterError
@@ -24,7 +23,8 @@ from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import BudgetedEvent
 from boltdp.privacy.events.noisy_moments import NoisyMoments, ReleasedMoments, check_moment_rows
 from boltdp.privacy.mechanisms import calibrate
-from boltdp.privacy.release import Randomness, release_moments
+from boltdp.privacy.release_with_noise import Randomness, release_moments
+from boltdp.run_context import Context
 from boltdp.schema.schema import Schema, Standardization
 from boltdp.settings import Settings
 

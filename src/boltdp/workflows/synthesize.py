@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from boltdp._arrays import PackedRows
+from boltdp._array_types import PackedRows
 from boltdp.engines.registry import find_engine
 from boltdp.errors import DataError, ParameterError, check_whole_number
 from boltdp.schema.schema import Classes, Numeric, Schema
@@ -79,7 +79,7 @@ def synthesize(
     table: str = TABLE,
     progress: Callable[[int], None] | None = None,
 ) -> Schema:
-    """Write a Parquet file, or a table of a new DuckDB file or of a database, and return its schema.
+    """Write synthetic rows to a Parquet file, a new DuckDB file or a table of a database, and return their schema.
 
     `progress` is called with the number of rows written so far.
     """
@@ -98,7 +98,7 @@ def synthesize(
     columns = [pa.field(name, pa.float32()) for name in schema.sources]
     arrow_schema = pa.schema([*columns, pa.field(schema.label, pa.int32())])
 
-    def batches() -> Iterator[pa.RecordBatch]:
+    def make_batches() -> Iterator[pa.RecordBatch]:
         done = 0
         for features, labels in drawn:
             arrays = [*np.ascontiguousarray(features.T), labels]
@@ -112,11 +112,11 @@ def synthesize(
             if path.exists():
                 raise ParameterError(f"the DuckDB file must not exist yet, got {str(path)!r}")
             with duckdb.connect(str(path)) as connection:
-                connection.register("drawn", pa.RecordBatchReader.from_batches(arrow_schema, batches()))
+                connection.register("drawn", pa.RecordBatchReader.from_batches(arrow_schema, make_batches()))
                 name = '"' + table.replace('"', '""') + '"'
                 connection.execute(f"CREATE TABLE {name} AS SELECT * FROM drawn")
             return schema
-        made = batches()
+        made = make_batches()
         # Random floats do not compress, and dictionary encoding would make them larger.
         with pq.ParquetWriter(path, arrow_schema, compression="none", use_dictionary=False) as writer:
             while group := list(islice(made, 8)):

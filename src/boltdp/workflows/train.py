@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from boltdp._files.sealed import compute_digest
 from boltdp.algorithms import Job, get_algorithm
 from boltdp.algorithms._base import check_row_count
-from boltdp.context import Context
 from boltdp.model import Model
 from boltdp.privacy.certificate import Certificate
-from boltdp.privacy.release import release_weights
+from boltdp.privacy.release_with_noise import release_weights
+from boltdp.run_context import Context
 from boltdp.schema.schema import Schema
 from boltdp.settings import Settings
 from boltdp.workflows.plan_training import Plan, make_plan, resolve_settings
@@ -72,9 +72,9 @@ def charge_and_run(
 
     check_columns(schema, engine.columns())
     check_person_id(schema, engine.columns(), context)
-    with account.charged(charge, drawn=lambda: context.randomness.drawn) as reservation:
+    with account.reserve(charge, drawn=lambda: context.randomness.drawn) as reservation:
         model = run()
-        reservation.note(compute_digest(model.to_dict()))
+        reservation.commit_or_warn(compute_digest(model.to_dict()))
     return model
 
 
@@ -88,5 +88,5 @@ def train_prepared(prepared: PreparedRows, schema: Schema, certificate: Certific
 
 
 def list_non_private_reasons(reasons: tuple[str, ...], context: Context) -> tuple[str, ...]:
-    """Return the reasons why a model is not private: the given ones, and those of the context."""
+    """Return the reasons why a model is not private: the given ones, and that errors may show rows, if they may."""
     return (*reasons, BAD_ROWS_SHOWN) if context.on_bad_row == "error" else reasons

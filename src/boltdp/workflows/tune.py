@@ -8,11 +8,11 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from boltdp.context import Context
 from boltdp.errors import ParameterError
 from boltdp.model import Model
 from boltdp.privacy.accounting.spent_budget import Charge, OneOfSeveral, Release
 from boltdp.privacy.events.event import Event
+from boltdp.run_context import Context
 from boltdp.schema.schema import Schema
 from boltdp.settings import TUNABLE, Settings
 from boltdp.workflows import select
@@ -92,7 +92,7 @@ def tune(
     certificates, schema = [plan.certificate for plan in plans], plans[0].schema
     moments = certificates[0].moments
 
-    def run() -> Model:
+    def run_selection() -> Model:
         # Moments are released once, on all rows, for all candidates, before any of them is trained.
         with prepare_rows(engine, schema, moments, context, rows=rows, ordered=True) as (prepared, standardized):
             if public is not None:
@@ -111,4 +111,4 @@ def tune(
         # Only then does the cost depend on the selected candidate, which is not known yet.
         events = OneOfSeveral(budget.epsilon, tuple(one.spent for one in certificates))
         charge = Release(budget, events, certificates[0].adjacency)
-    return charge_and_run(run, account, charge, engine, schema, context)
+    return charge_and_run(run_selection, account, charge, engine, schema, context)

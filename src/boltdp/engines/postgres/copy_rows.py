@@ -9,7 +9,7 @@ import numpy.typing as npt
 import psycopg
 from psycopg import sql
 
-from boltdp._arrays import PackedRows
+from boltdp._array_types import PackedRows
 from boltdp.engines.postgres.session import COPY_HEADER
 from boltdp.errors import DataError
 

@@ -18,7 +18,6 @@ import numpy as np
 import pyarrow as pa
 from psycopg import sql
 
-from boltdp.context import Context
 from boltdp.engines.base import Engine, PreparedRows, check_columns
 from boltdp.engines.person_limit import check_person_id
 from boltdp.engines.postgres.encoding_plan import compile_source_plan
@@ -37,6 +36,7 @@ from boltdp.engines.postgres.source import (
 )
 from boltdp.engines.prepared_rows import check_range
 from boltdp.errors import DataError, ParameterError
+from boltdp.run_context import Context
 from boltdp.schema.schema import Schema
 from boltdp.schema.source_columns import ColumnType, Kind
 

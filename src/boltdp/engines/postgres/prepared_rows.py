@@ -15,14 +15,14 @@ import numpy as np
 from psycopg import sql
 
 from boltdp import _interrupts
-from boltdp._arrays import Integers, PackedRows
-from boltdp.context import Context
+from boltdp._array_types import Integers, PackedRows
 from boltdp.engines.postgres.session import Composed, Session
 from boltdp.engines.prepared_rows import PreparedRows, check_ordered, check_width
 from boltdp.errors import DataError
 from boltdp.kernel.cells_to_features import FeatureMap
 from boltdp.kernel.sgd import State
 from boltdp.kernel.sum_state import Summation
+from boltdp.run_context import Context
 from boltdp.schema.source_columns import BATCH_ROWS
 
 Layout = Literal["packed", "rows"]

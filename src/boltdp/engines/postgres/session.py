@@ -25,7 +25,7 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
-from boltdp._arrays import Integers
+from boltdp._array_types import Integers
 from boltdp.engines.postgres.build import explain_unusable
 from boltdp.engines.postgres.declared_schema import Field
 from boltdp.errors import DataError

@@ -14,7 +14,7 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.encoding.timestamps import HOUR_AT, MAX_CHARACTERS, PATTERN, Part
 from boltdp.engines.base import check_names
 from boltdp.engines.postgres.declared_schema import CatalogType, Declaration, Field, read_declarations

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from boltdp._arrays import PackedRows
+from boltdp._array_types import PackedRows
 
 #: Minutes without a scan after which the files are removed.
 MINUTES = 15

@@ -12,8 +12,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from boltdp._arrays import PackedRows
-from boltdp.context import Context
+from boltdp._array_types import PackedRows
 from boltdp.engines.base import Engine, PreparedRows, Slice, check_columns, check_names
 from boltdp.engines.person_limit import check_person_id
 from boltdp.engines.spark import executor_tasks
@@ -28,6 +27,7 @@ from boltdp.engines.spark.prepared_rows import (
 )
 from boltdp.engines.spark.session import Session, silence_pyspark
 from boltdp.errors import DataError, ParameterError, list_names, suggest_names
+from boltdp.run_context import Context
 from boltdp.schema.schema import Schema
 from boltdp.schema.source_columns import ColumnType, Kind
 

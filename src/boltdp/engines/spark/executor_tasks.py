@@ -26,9 +26,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from boltdp._arrays import Booleans, Integers, PackedRows
+from boltdp._array_types import Booleans, Integers, PackedRows
 from boltdp._version import __version__
-from boltdp.context import Context
 from boltdp.encoding.arrow_buffers import mask_missing, view_values
 from boltdp.encoding.declared_values import OnBadRow
 from boltdp.encoding.encode import Encoder
@@ -39,6 +38,7 @@ from boltdp.errors import BoltdpError, DataError
 from boltdp.kernel import packed_rows, sgd
 from boltdp.kernel.sgd import State
 from boltdp.kernel.sum_state import Summation
+from boltdp.run_context import Context
 from boltdp.schema.schema import Schema
 from boltdp.schema.source_columns import MAX_BATCH_ROWS
 

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 
 from boltdp import _interrupts
-from boltdp._arrays import Integers, PackedRows
-from boltdp.context import Context
+from boltdp._array_types import Integers, PackedRows
 from boltdp.engines.local_store import LocalRows
 from boltdp.engines.prepared_rows import (
     Partition,
@@ -35,6 +34,7 @@ from boltdp.errors import DataError
 from boltdp.kernel.cells_to_features import FeatureMap
 from boltdp.kernel.sgd import State
 from boltdp.kernel.sum_state import Summation
+from boltdp.run_context import Context
 
 #: Upper bound on the size of a part, which a task sorts in memory.
 PART_BYTES = 128 << 20

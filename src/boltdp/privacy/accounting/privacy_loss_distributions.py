@@ -1,9 +1,9 @@
 """Composition of privacy profiles, and the Gaussian noise that many updates on random samples need.
 
-A privacy profile is delta as a function of epsilon. The profile of one update has a closed form (`poisson_profile`,
-`fixed_size_profile`); that of T updates together is computed by composing privacy loss distributions, from a
-discretisation that can only overestimate. Proofs: `noisy_sgd.md`, sections 3 to 5. Events of any kind are composed
-the same way from upper bounds on their profiles (`interpolate_profile`). Proofs: `composition.md`.
+A privacy profile is delta as a function of epsilon. The profile of one update has a closed form
+(`make_poisson_profile`, `make_fixed_size_profile`); that of T updates together is computed by composing privacy loss
+distributions, from a discretisation that can only overestimate. Proofs: `noisy_sgd.md`, sections 3 to 5. Events of any
+kind are composed the same way from upper bounds on their profiles (`interpolate_profile`). Proofs: `composition.md`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from boltdp._arrays import Doubles, Integers
+from boltdp._array_types import Doubles, Integers
 from boltdp._bisect import bisect, bisect_integers
 from boltdp.errors import ParameterError
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.mechanisms import gaussian_sigma
+from boltdp.privacy.mechanisms import calibrate_unit_gaussian
 
 #: The delta of one update at each epsilon >= 0; at negative epsilons it follows by symmetry.
 Profile: TypeAlias = Callable[[Doubles], Doubles]
@@ -45,7 +45,7 @@ MAX_DEVIATION = 1e9
 MAX_EPSILON = 100.0
 
 
-def poisson_profile(deviation: float, *, rate: float) -> Profile:
+def make_poisson_profile(deviation: float, *, rate: float) -> Profile:
     """Return the privacy profile, for replace-one, of the Poisson-subsampled Gaussian on a sum of vectors of norm <= 1.
 
     With the deviation s and the sampling rate q, the worst-case pair is (1 - q)*N(0, s^2) + q*N(1, s^2) and
@@ -70,7 +70,7 @@ def poisson_profile(deviation: float, *, rate: float) -> Profile:
     return profile
 
 
-def fixed_size_profile(deviation: float, *, rate: float) -> Profile:
+def make_fixed_size_profile(deviation: float, *, rate: float) -> Profile:
     """Return the privacy profile of the Gaussian mechanism of sensitivity 1 on a uniform sample of fixed size.
 
     It is q times the profile without sampling at ln(1 + (e^epsilon - 1)/q), where q is `rate`, the sampled share.
@@ -93,8 +93,8 @@ def _normal_cdf(x: Doubles) -> Doubles:
     return 0.5 * np.fromiter(map(math.erfc, (-math.sqrt(0.5) * x).tolist()), np.float64, len(x))
 
 
-def _fast_length(least: int) -> int:
-    """Return the smallest number >= least without prime factors above 5: a fast length of a Fourier transform."""
+def _find_fast_length(least: int) -> int:
+    """Return the smallest number >= least without prime factors above 5, for fast Fourier transforms of losses."""
     odd_parts: Iterable[int] = (3**threes * 5**fives for threes in range(21) for fives in range(14))
     return min(odd << ((least - 1) // odd).bit_length() for odd in odd_parts)
 
@@ -119,19 +119,21 @@ class PrivacyLossDistribution:
         return top + math.log(total), weights / total
 
 
-def delta_of_updates(profile: Profile, *, updates: int, budget: Budget) -> float:
+def bound_delta_of_updates(profile: Profile, *, updates: int, budget: Budget) -> float:
     """Return an upper bound on the delta, at `budget.epsilon`, of the composition of `updates` updates.
 
     The bound is tight near `budget.delta`; far above it, it may be 1.
 
     Proof: noisy_sgd.md 5
     """
-    losses = _discretise(profile, updates=updates, epsilon=budget.epsilon, allowed=TRUNCATION_SHARE * budget.delta)
-    return 1.0 if losses is None else delta_of_sum([(losses, updates)], budget)
+    losses = _discretise_update(
+        profile, updates=updates, epsilon=budget.epsilon, allowed=TRUNCATION_SHARE * budget.delta
+    )
+    return 1.0 if losses is None else bound_delta_of_losses([(losses, updates)], budget)
 
 
-def delta_of_sum(parts: Sequence[tuple[PrivacyLossDistribution, int]], budget: Budget) -> float:
-    """Return an upper bound on delta at `budget.epsilon` of composed loss distributions, each repeated by its count.
+def bound_delta_of_losses(parts: Sequence[tuple[PrivacyLossDistribution, int]], budget: Budget) -> float:
+    """Return an upper bound on the delta, at `budget.epsilon`, of loss distributions, each composed `count` times.
 
     Their widths must be the same. The bound is tight near `budget.delta`; far above it, it may be 1.
 
@@ -140,38 +142,38 @@ def delta_of_sum(parts: Sequence[tuple[PrivacyLossDistribution, int]], budget: B
     """
     epsilon, allowed, width = budget.epsilon, TRUNCATION_SHARE * budget.delta, parts[0][0].width
 
-    def tilted_mean(tilt: float) -> float:
+    def compute_tilted_mean(tilt: float) -> float:
         return math.fsum(
             count * (width * float(losses.places @ losses.tilt_masses(tilt)[1])) for losses, count in parts
         )
 
-    def log_moment(tilt: float) -> float:
+    def compute_log_moment(tilt: float) -> float:
         return math.fsum(count * losses.tilt_masses(tilt)[0] for losses, count in parts)
 
     infinite = math.fsum(count * losses.infinite for losses, count in parts)
-    if infinite >= 1.0 or not tilted_mean(0.0) < epsilon:
+    if infinite >= 1.0 or not compute_tilted_mean(0.0) < epsilon:
         return 1.0
     # The tilt gives the sum of all losses the mean epsilon, so that the relevant losses are not in a far tail.
     low, high = 0.0, math.log(1.0 / budget.delta) / epsilon
-    while tilted_mean(high) < epsilon:
+    while compute_tilted_mean(high) < epsilon:
         low, high = high, 2.0 * high
-        chernoff = math.exp(min(0.0, log_moment(low) - low * epsilon))
+        chernoff = math.exp(min(0.0, compute_log_moment(low) - low * epsilon))
         if chernoff < 0.5 * budget.delta:
             return min(1.0, chernoff + infinite)
-    tilt, _ = bisect(lambda tilt: not tilted_mean(tilt) < epsilon, low, high, tolerance=0.05)
-    tilted = log_moment(tilt)
+    tilt, _ = bisect(lambda tilt: not compute_tilted_mean(tilt) < epsilon, low, high, tolerance=0.05)
+    tilted = compute_log_moment(tilt)
     if tilted - tilt * epsilon > math.log(MAX_CHERNOFF_RATIO * budget.delta):
         return 1.0
     top = min(
-        (log_moment(steeper) - math.log(allowed)) / steeper
+        (compute_log_moment(steeper) - math.log(allowed)) / steeper
         for steeper in (tilt * factor for factor in (1.01, 1.03, 1.1, 1.3, 2.0))
     )
     bottom = max(
-        (math.log(1e-12) + tilted - log_moment(flatter)) / (tilt - flatter)
+        (math.log(1e-12) + tilted - compute_log_moment(flatter)) / (tilt - flatter)
         for flatter in (tilt * factor for factor in (0.9, 0.5, 0.0))
     )
     first = math.floor(min(bottom, 0.5 * epsilon) / width)
-    size = _fast_length(math.ceil(max(top, 2.0 * epsilon) / width) - first + 1)
+    size = _find_fast_length(math.ceil(max(top, 2.0 * epsilon) / width) - first + 1)
     product: Any = 1.0
     for losses, count in parts:
         weights = losses.tilt_masses(tilt)[1]
@@ -200,11 +202,11 @@ def interpolate_profile(profile: Profile, *, width: float, longest: float) -> Pr
     hull = [(0, 0.0, middle)]
     slopes: list[float] = []
     for point in zip(places.tolist(), excesses.tolist(), deltas.tolist(), strict=True):
-        slope = _chord_slope(hull[-1], point)
+        slope = _compute_chord_slope(hull[-1], point)
         while slopes and slope <= slopes[-1]:
             hull.pop()
             slopes.pop()
-            slope = _chord_slope(hull[-1], point)
+            slope = _compute_chord_slope(hull[-1], point)
         hull.append(point)
         slopes.append(slope)
     bends = np.maximum(np.diff([*slopes, 0.0]), 0.0)  # the masses of the second distribution at ratios above 1
@@ -214,7 +216,8 @@ def interpolate_profile(profile: Profile, *, width: float, longest: float) -> Pr
     return PrivacyLossDistribution(width, np.concatenate([-corners[::-1], [0], corners]), masses, float(deltas[-1]))
 
 
-def _chord_slope(left: tuple[int, float, float], right: tuple[int, float, float]) -> float:
+def _compute_chord_slope(left: tuple[int, float, float], right: tuple[int, float, float]) -> float:
+    """Return the slope of a profile between two points of (grid index, e^epsilon - 1, delta)."""
     return (right[2] - left[2]) / (right[1] - left[1])
 
 
@@ -226,22 +229,24 @@ def find_smallest_deviation(profile: Callable[[float], Profile], *, updates: int
     if budget.epsilon > MAX_EPSILON:
         raise ParameterError(f"epsilon must be <= {MAX_EPSILON:g} where rows are sampled, got {budget.epsilon:g}")
 
-    def grid_deviation(rung: int) -> float:
+    def get_deviation(rung: int) -> float:
         return MIN_DEVIATION * math.pow(2.0, rung / RUNGS_PER_DOUBLING)
 
     def is_within_budget(rung: int) -> bool:
-        return delta_of_updates(profile(grid_deviation(rung)), updates=updates, budget=budget) <= budget.delta
+        return bound_delta_of_updates(profile(get_deviation(rung)), updates=updates, budget=budget) <= budget.delta
 
     # Without sampling it would be `whole`, and a few rungs more as the discretisation overestimates.
-    whole = 2.0 * math.sqrt(updates) * gaussian_sigma(budget)
+    whole = 2.0 * math.sqrt(updates) * calibrate_unit_gaussian(budget)
     low, high = -1, max(0, math.ceil(RUNGS_PER_DOUBLING * math.log2(whole / MIN_DEVIATION)))
     while not is_within_budget(high):
         low, high = high, high + 1
-    return grid_deviation(bisect_integers(is_within_budget, low, high))
+    return get_deviation(bisect_integers(is_within_budget, low, high))
 
 
-def _discretise(profile: Profile, *, updates: int, epsilon: float, allowed: float) -> PrivacyLossDistribution | None:
-    """Return the privacy loss distribution whose profile interpolates a convex one; None if its losses are too large.
+def _discretise_update(
+    profile: Profile, *, updates: int, epsilon: float, allowed: float
+) -> PrivacyLossDistribution | None:
+    """Return the loss distribution of one update, on a grid, from its privacy profile; None if losses are too large.
 
     Proof: noisy_sgd.md 5
     """

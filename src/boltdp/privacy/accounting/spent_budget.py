@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp._bisect import bisect_integers
 from boltdp.errors import ParameterError
 from boltdp.privacy.accounting.privacy_loss_distributions import (
@@ -19,7 +19,7 @@ from boltdp.privacy.accounting.privacy_loss_distributions import (
     RESOLUTION,
     TRUNCATION_SHARE,
     PrivacyLossDistribution,
-    delta_of_sum,
+    bound_delta_of_losses,
     interpolate_profile,
 )
 from boltdp.privacy.accounting.zcdp import add_zcdp, measure_zcdp
@@ -27,7 +27,7 @@ from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import why_not_private
 from boltdp.privacy.events.event import BudgetedEvent, Composition, Event, strip_non_private
-from boltdp.privacy.serialization import known_events
+from boltdp.privacy.serialization import find_event_classes
 
 #: How the costs of several releases are composed: by basic composition or zCDP, by privacy profiles, by sums alone.
 Rule = Literal["adaptive", "curves", "basic"]
@@ -114,6 +114,7 @@ class PureRelease(Event):
     epsilon: float
 
     def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
+        """Return 1 below the claimed epsilon, and 0 from there on."""
         return float(epsilon < self.epsilon)
 
 
@@ -129,15 +130,15 @@ class Spent:
     remaining: float = 0.0  #: the largest epsilon that one more release, with delta = 0, may claim
     not_private: int = 0  #: the number of non-private releases; those without a claim are in no sum
 
-    def within(self, budget: Budget) -> bool:
-        """Return whether the cost is within a budget, by the rule.
+    def is_within(self, budget: Budget) -> bool:
+        """Return whether the composed cost of the releases is within a budget, by the rule.
 
         Proof: composition.md 1, 3, 4
         """
         _, composed = DELTA_SHARES[self.rule]
-        return self.adds_up(budget) or (self.composed is not None and self.composed <= composed * budget.delta)
+        return self.sums_fit(budget) or (self.composed is not None and self.composed <= composed * budget.delta)
 
-    def adds_up(self, budget: Budget) -> bool:
+    def sums_fit(self, budget: Budget) -> bool:
         """Return whether the sums of the claimed epsilons and deltas are within their share of a budget."""
         most, (share, _) = 1.0 + SUM_TOLERANCE, DELTA_SHARES[self.rule]
         return self.epsilon <= budget.epsilon * most and self.delta <= share * budget.delta * most
@@ -151,44 +152,46 @@ class Spent:
         return f"epsilon {self.remaining:.3g} of {budget.epsilon:g} remaining; {self.describe_cost(budget)}"
 
     def describe_cost(self, budget: Budget) -> str:
-        """Return what the releases cost together, in words."""
+        """Describe in words what the releases cost together, by sums or by composition."""
         by = "1 release" if self.releases == 1 else f"{self.releases} releases"
-        if self.composed is not None and not self.adds_up(budget):
+        if self.composed is not None and not self.sums_fit(budget):
             return f"{by} spent delta {self.composed:.3g} at epsilon {budget.epsilon:g}, by {self.rule} composition"
         delta = f" and delta {self.delta:.3g} of {budget.delta:g}" if budget.delta or self.delta else ""
         return f"{by} spent epsilon {self.epsilon:.6g}{delta}, by basic composition"
 
 
 def check_charge(charge: Charge) -> None:
-    """Raise ParameterError for a charge with unknown kinds of events, or with an adjacency that is not theirs."""
+    """Raise ParameterError for a charge with unknown kinds of events, or with another adjacency than its events."""
     for event in charge.spent.walk():
-        if known_events().get(getattr(event, "kind", "")) is not type(event):
+        if find_event_classes().get(getattr(event, "kind", "")) is not type(event):
             raise ParameterError(f"a release must be made of known events, got {type(event).__name__!r}")
-    relations = {Adjacency.of(event.person_rows) for event in charge.spent.walk() if not event.children}
+    relations = {Adjacency.from_person_rows(event.person_rows) for event in charge.spent.walk() if not event.children}
     if relations != {charge.adjacency}:
         raise ParameterError(f"a release must be about the relation of its events, got {charge.adjacency.value}")
 
 
-def spent_by(charges: Sequence[Charge], budget: Budget, *, rule: Rule, whole_curves: bool = False) -> Spent:
-    """Compose the cost of releases; more than sums are computed if the rule allows it and the sums exceed the budget.
+def compose_charges(charges: Sequence[Charge], budget: Budget, *, rule: Rule, whole_curves: bool = False) -> Spent:
+    """Compose the cost of charged releases by a rule, and find the epsilon that remains of the budget.
 
-    With `whole_curves`, it is computed whenever the rule allows it.
+    Profiles or zCDP are composed only if the sums of the claims exceed the budget, unless `whole_curves` is set.
 
     Proof: composition.md 1, 3, 4
     """
-    spent = _compose(charges, budget, rule=rule, whole_curves=whole_curves)
+    spent = _compose_costs(charges, budget, rule=rule, whole_curves=whole_curves)
     if spent.composed is None:
-        return replace(spent, remaining=max(0.0, budget.epsilon - spent.epsilon) if spent.adds_up(budget) else 0.0)
+        return replace(spent, remaining=max(0.0, budget.epsilon - spent.epsilon) if spent.sums_fit(budget) else 0.0)
 
     def exceeds(step: int) -> bool:
         more = Budget(budget.epsilon * step / EPSILON_STEPS)
-        return not _compose([*charges, Release(more, PureRelease(more.epsilon))], budget, rule=rule).within(budget)
+        larger = _compose_costs([*charges, Release(more, PureRelease(more.epsilon))], budget, rule=rule)
+        return not larger.is_within(budget)
 
     steps = bisect_integers(exceeds, 0, EPSILON_STEPS + 1) - 1
     return replace(spent, remaining=budget.epsilon * steps / EPSILON_STEPS)
 
 
-def _compose(charges: Sequence[Charge], budget: Budget, *, rule: Rule, whole_curves: bool = False) -> Spent:
+def _compose_costs(charges: Sequence[Charge], budget: Budget, *, rule: Rule, whole_curves: bool = False) -> Spent:
+    """Compose the cost of charged releases as `compose_charges` does, without the remaining epsilon."""
     claimed = [charge for charge in charges if charge.budget is not None]
     budgets = [charge.budget for charge in claimed if charge.budget is not None]
     if rule == "adaptive" and budgets and budgets[0].delta > DELTA_SHARES[rule][0] * budget.delta:
@@ -200,15 +203,15 @@ def _compose(charges: Sequence[Charge], budget: Budget, *, rule: Rule, whole_cur
         rule=rule,
         not_private=sum(bool(charge.reasons) for charge in charges),
     )
-    if rule == "basic" or not budget.delta or not claimed or (sums.adds_up(budget) and not whole_curves):
+    if rule == "basic" or not budget.delta or not claimed or (sums.sums_fit(budget) and not whole_curves):
         return sums
     if rule == "curves":
-        return replace(sums, composed=composed_delta(claimed, budget))
+        return replace(sums, composed=bound_delta_of_charges(claimed, budget))
     costs = add_zcdp(measure_zcdp(charge.spent, charge.budget) for charge in claimed if charge.budget is not None)
     return replace(sums, composed=costs.delta_at(budget.epsilon))
 
 
-def composed_delta(charges: Sequence[Charge], budget: Budget) -> float:
+def bound_delta_of_charges(charges: Sequence[Charge], budget: Budget) -> float:
     """Return an upper bound on the delta of all releases at the budget's epsilon, by composing their profiles.
 
     It is exact if all are Gaussian mechanisms. Every release must claim a budget.
@@ -230,12 +233,12 @@ def composed_delta(charges: Sequence[Charge], budget: Budget) -> float:
         if losses is None:
             return 1.0
         parts.append((losses, count))
-    return delta_of_sum(parts, budget)
+    return bound_delta_of_losses(parts, budget)
 
 
 @lru_cache(maxsize=256)
 def _discretise_event(event: Event, claimed: Budget, width: float, allowed: float) -> PrivacyLossDistribution | None:
-    """Return the privacy loss distribution of one event on a grid; None if its losses are too large."""
+    """Return the privacy loss distribution of an event on a grid, from its profile; None if losses are too large."""
 
     def delta(epsilon: float) -> float:
         found = event.delta(epsilon, target=max(allowed, 1e-100))

@@ -51,21 +51,21 @@ class Zcdp:
 
 @lru_cache(maxsize=1024)
 def measure_zcdp(event: Event, claimed: Budget) -> Zcdp:
-    """Return the cost of an event that claims a budget: by its mu if it is Gaussian, else by the claim.
+    """Return the zCDP cost of an event that claims a budget: by its mu if it is Gaussian, else by the claim.
 
     Proof: composition.md 4
     """
     event = strip_non_private(event)
     if event.mu is not None:
         return Zcdp(round_up(event.mu**2 / 2.0))
-    parts = _list_parts(event)
+    parts = _list_composed_events(event)
     if parts:
         return add_zcdp(measure_zcdp(part.event, part.budget) for part in parts if part.budget is not None)
     return Zcdp(round_up(claimed.epsilon**2 / 2.0), event.delta(claimed.epsilon, target=claimed.delta or 1e-9))
 
 
 def add_zcdp(costs: Iterable[Zcdp]) -> Zcdp:
-    """Return the cost of several releases together, each of which may depend on those before it.
+    """Return the zCDP cost of several releases together, each of which may depend on those before it.
 
     Proof: composition.md 4
     """
@@ -73,8 +73,8 @@ def add_zcdp(costs: Iterable[Zcdp]) -> Zcdp:
     return Zcdp(round_up(math.fsum(one.rho for one in listed)), round_up(math.fsum(one.delta for one in listed)))
 
 
-def _list_parts(event: Event) -> list[BudgetedEvent]:
-    """Return the parts of a sequential composition that all claim a budget; else an empty list."""
+def _list_composed_events(event: Event) -> list[BudgetedEvent]:
+    """Return the events of a sequential composition if each of them claims a budget; else an empty list."""
     parts = []
     if isinstance(event, Composition):
         parts = [*event.parts]

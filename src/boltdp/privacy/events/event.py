@@ -17,7 +17,8 @@ from boltdp.errors import ParameterError, check_whole_number
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.sgd_sensitivity import Sensitivity
 from boltdp.privacy.mechanisms import Mechanism
-from boltdp.privacy.training_problem import Problem, Recipe
+from boltdp.privacy.sgd_recipe import Recipe
+from boltdp.privacy.training_problem import Problem
 
 #: Reasons why a model has no privacy guarantee.
 SEEDED = "the noise came from a seed, so that whoever knows it can take the noise away"
@@ -60,7 +61,7 @@ class Event(ABC):
 
     @property
     def published(self) -> bool:
-        """Whether its noise, or that of a child, is calibrated as a paper published it, which may exceed a budget."""
+        """Whether noise of the event, or of a child, is calibrated as published, which may exceed a budget."""
         return any(child.published for child in self.children)
 
     @property
@@ -277,7 +278,7 @@ class NonPrivate(Wrapper):
 
 
 def round_up(distance: float) -> float:
-    """Return a float above the exact value of a distance that was computed by a few rounded operations."""
+    """Return a float above the exact value of a sensitivity, mu or rho that a few rounded operations gave."""
     return distance * (1.0 + 2.0**-48)
 
 

@@ -17,7 +17,7 @@ from boltdp.errors import ParameterError, check_whole_number
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import Event, round_up
 from boltdp.privacy.events.output_perturbation import check_dimensions
-from boltdp.privacy.mechanisms import Mechanism, calibrate, gaussian_sigma, precision, round_up_delta
+from boltdp.privacy.mechanisms import Mechanism, calibrate, calibrate_unit_gaussian, round_up_delta, set_precision
 from boltdp.privacy.training_problem import IF_GIVEN, check_person_rows, check_single_rows
 
 #: Of two sufficient noises, the one with the smaller upper quantile at this probability is used.
@@ -56,7 +56,7 @@ class NoisyCounts(Event):
         Proof: noisy_counts.md 1
         Proof: adjacency.md 2
         """
-        in_l1, in_l2 = _sensitivities(self.releases, self.person_rows)
+        in_l1, in_l2 = _compute_sensitivities(self.releases, self.person_rows)
         return in_l1 if self.noise.kind == "spherical" else in_l2
 
     def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
@@ -67,7 +67,7 @@ class NoisyCounts(Event):
         noise = self.noise
         if noise.kind == "gaussian":
             spent = arb(noise.delta(epsilon, sensitivity=self.sensitivity))
-        with precision(256):
+        with set_precision(256):
             scale = arb(noise.scale)
             if noise.kind == "spherical":
                 whole, asked = self.sensitivity / scale, arb(epsilon)
@@ -97,7 +97,7 @@ class NoisyCounts(Event):
         return {"sensitivity": self.sensitivity}
 
 
-def _sensitivities(releases: int, person_rows: int | None) -> tuple[float, float]:
+def _compute_sensitivities(releases: int, person_rows: int | None) -> tuple[float, float]:
     """Return the L1- and the L2-sensitivity of the counts of all releases together."""
     rows = 1 if person_rows is None else person_rows
     return 2.0 * rows * releases, round_up(rows * round_up(math.sqrt(2.0 * releases)))
@@ -113,23 +113,23 @@ def make_noisy_counts(
 
     Proof: noisy_counts.md 2, 3
     """
-    in_l1, in_l2 = _sensitivities(releases, person_rows)
+    in_l1, in_l2 = _compute_sensitivities(releases, person_rows)
     noise = calibrate(in_l1, dimensions=1, budget=Budget(budget.epsilon))
     if budget.delta:
-        sigma = gaussian_sigma(Budget(budget.epsilon, budget.delta / 2 if unknown else budget.delta))
+        sigma = calibrate_unit_gaussian(Budget(budget.epsilon, budget.delta / 2 if unknown else budget.delta))
         gaussian = Mechanism("gaussian", round_up(in_l2 * sigma), 1)
         # In one dimension `deviation` is that of Laplace noise too.
-        noise = min(noise, gaussian, key=lambda one: one.deviation if summed else upper_quantile(one, TAIL_PROBABILITY))
+        noise = min(noise, gaussian, key=lambda one: one.deviation if summed else find_quantile(one, TAIL_PROBABILITY))
     threshold = None
     if unknown:
         if not budget.delta > 0:
             raise ParameterError(f"delta must be > 0 to tell values that only rows know, got {budget.delta}")
         # Half of delta is for the threshold, in each of two directions; 1 is added for the rounding of this line.
-        threshold = math.ceil(1 + 2.0**-noise.grid_exponent + upper_quantile(noise, budget.delta / (4 * unknown))) + 1
+        threshold = math.ceil(1 + 2.0**-noise.grid_exponent + find_quantile(noise, budget.delta / (4 * unknown))) + 1
     return NoisyCounts(noise=noise, releases=releases, unknown=unknown, threshold=threshold, person_rows=person_rows)
 
 
-def upper_quantile(noise: Mechanism, probability: float) -> float:
+def find_quantile(noise: Mechanism, probability: float) -> float:
     """Return the value that one draw of noise exceeds with this probability, which must be below 1/2."""
     if noise.kind == "gaussian":
         return -noise.scale * NormalDist().inv_cdf(probability)

@@ -13,11 +13,12 @@ from typing import Any
 from boltdp.errors import ParameterError, check_number, check_whole_number
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import Training, round_up
-from boltdp.privacy.events.objective_perturbation import check_summable, gathering_error, term_rounding
+from boltdp.privacy.events.objective_perturbation import bound_gathering_error, bound_term_rounding, check_summable
 from boltdp.privacy.events.output_perturbation import check_dimensions
 from boltdp.privacy.events.sgd_sensitivity import UNIT, Sensitivity
-from boltdp.privacy.mechanisms import Mechanism, gaussian_sigma
-from boltdp.privacy.training_problem import MAX_PASSES, Problem
+from boltdp.privacy.mechanisms import Mechanism, calibrate_unit_gaussian
+from boltdp.privacy.sgd_recipe import MAX_PASSES
+from boltdp.privacy.training_problem import Problem
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +58,7 @@ class NoisyGradients(Training):
 
         Proof: noisy_gradient_descent.md 2
         """
-        together = math.sqrt(self.scans) * gradient_sum_sensitivity(self.problem, self.clip).total
+        together = math.sqrt(self.scans) * bound_gradient_sensitivity(self.problem, self.clip).total
         return self.noise.delta(epsilon, sensitivity=math.nextafter(together, math.inf) * (1.0 + 4.0 * UNIT))
 
     @property
@@ -66,7 +67,7 @@ class NoisyGradients(Training):
 
         Proof: noisy_gradient_descent.md 2
         """
-        together = math.sqrt(self.scans) * gradient_sum_sensitivity(self.problem, self.clip).total
+        together = math.sqrt(self.scans) * bound_gradient_sensitivity(self.problem, self.clip).total
         return round_up(together / self.noise.scale)
 
     @property
@@ -75,12 +76,12 @@ class NoisyGradients(Training):
 
     @property
     def noisy_vectors(self) -> tuple[tuple[str, Mechanism, float, int], ...]:
-        sensitivity = gradient_sum_sensitivity(self.problem, self.clip).total
+        sensitivity = bound_gradient_sensitivity(self.problem, self.clip).total
         return (("sums of a scan", self.noise, sensitivity, self.scans),)
 
     @property
     def derived(self) -> dict[str, Any]:
-        return {"sensitivity_of_a_sum": gradient_sum_sensitivity(self.problem, self.clip).total}
+        return {"sensitivity_of_a_sum": bound_gradient_sensitivity(self.problem, self.clip).total}
 
 
 def make_noisy_gradients(
@@ -107,9 +108,9 @@ def calibrate_gradient_noise(problem: Problem, budget: Budget, *, clip: float, s
     """
     if budget.delta == 0:
         raise ParameterError(f"delta must be > 0 for noisy gradient descent, got {budget.delta}")
-    together = math.sqrt(scans) * gradient_sum_sensitivity(problem, clip).total
+    together = math.sqrt(scans) * bound_gradient_sensitivity(problem, clip).total
     # Slightly more than needed, so that the profile, which rounds up, stays within the budget.
-    return Mechanism("gaussian", gaussian_sigma(budget) * together * (1.0 + 32.0 * UNIT), problem.dimensions)
+    return Mechanism("gaussian", calibrate_unit_gaussian(budget) * together * (1.0 + 32.0 * UNIT), problem.dimensions)
 
 
 def find_diverging_step(regularization: float, momentum: float) -> float:
@@ -123,7 +124,7 @@ def find_diverging_step(regularization: float, momentum: float) -> float:
     return 2.0 * (1.0 + momentum) / pull if pull > 0 else math.inf
 
 
-def gradient_sum_sensitivity(problem: Problem, clip: float) -> Sensitivity:
+def bound_gradient_sensitivity(problem: Problem, clip: float) -> Sensitivity:
     """Return the sensitivity of the computed sum of clipped gradients to one row, or one person.
 
     Proof: noisy_gradient_descent.md 1
@@ -132,5 +133,5 @@ def gradient_sum_sensitivity(problem: Problem, clip: float) -> Sensitivity:
     vectors, rows = problem.loss.vector_count, problem.rows
     changed = problem.changed_rows
     clipped = 2.0 * changed * clip * (1.0 + (problem.dims + vectors + 32.0) * UNIT)
-    turned = 2.02 * UNIT * rows * clip * (gathering_error(problem.dims) + 8.0 * vectors**2)
-    return Sensitivity(clipped, 2.0 * changed * term_rounding(problem) + turned, "clipped gradients")
+    turned = 2.02 * UNIT * rows * clip * (bound_gathering_error(problem.dims) + 8.0 * vectors**2)
+    return Sensitivity(clipped, 2.0 * changed * bound_term_rounding(problem) + turned, "clipped gradients")

@@ -1,6 +1,6 @@
 """Noisy moments of the features, which centre and scale them before training.
 
-This module has their sensitivity, noise and privacy profile; `release.py` draws the noise, and
+This module has their sensitivity, noise and privacy profile; `release_with_noise.py` draws the noise, and
 `workflows/standardize.py` computes centres and scales from them.
 
 A row x is encoded, without the intercept and before any division: |x_j| <= 1, and ||x|| <= r, the clip norm.
@@ -16,12 +16,12 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.errors import ParameterError, check_choice, check_number, check_whole_number
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import NOISELESS, Event, round_up
 from boltdp.privacy.events.output_perturbation import check_dimensions
-from boltdp.privacy.mechanisms import Mechanism, calibrate, gaussian_sigma
+from boltdp.privacy.mechanisms import Mechanism, calibrate, calibrate_unit_gaussian
 from boltdp.privacy.training_problem import IF_GIVEN, check_person_rows
 
 Moments = Literal["squares", "mean"]
@@ -108,7 +108,7 @@ class NoisyMoments(Event):
         if budget is None:
             return self
         if gaussian:
-            deviation = math.nextafter(self.sensitivity * gaussian_sigma(budget), math.inf)
+            deviation = math.nextafter(self.sensitivity * calibrate_unit_gaussian(budget), math.inf)
             return replace(self, noise=Mechanism("gaussian", deviation, self.dimensions))
         return replace(self, noise=calibrate(self.sensitivity, dimensions=self.dimensions, budget=budget))
 

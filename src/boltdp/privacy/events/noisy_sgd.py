@@ -17,21 +17,25 @@ from boltdp.errors import ParameterError, check_choice
 from boltdp.privacy.accounting.privacy_loss_distributions import (
     MAX_EPSILON,
     Profile,
-    delta_of_updates,
+    bound_delta_of_updates,
     find_smallest_deviation,
-    fixed_size_profile,
-    poisson_profile,
+    make_fixed_size_profile,
+    make_poisson_profile,
 )
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import Analysis, Training, round_up
 from boltdp.privacy.events.output_perturbation import check_dimensions
-from boltdp.privacy.mechanisms import Mechanism, gaussian_sigma, smallest_noise
-from boltdp.privacy.training_problem import Recipe, check_single_rows, check_undivided
+from boltdp.privacy.mechanisms import Mechanism, calibrate_unit_gaussian, choose_smallest_noise
+from boltdp.privacy.sgd_recipe import Recipe, check_undivided
+from boltdp.privacy.training_problem import check_single_rows
 
 Sampling = Literal["permutation", "fixed size", "poisson"]
 ALGORITHMS: Mapping[Sampling, str] = {"permutation": "scs13", "fixed size": "bst14", "poisson": "dpsgd"}
 #: The profile of an update on a random sample, by the deviation of its noise and the rate of its sample.
-PROFILES: Mapping[Sampling, Callable[..., Profile]] = {"fixed size": fixed_size_profile, "poisson": poisson_profile}
+PROFILES: Mapping[Sampling, Callable[..., Profile]] = {
+    "fixed size": make_fixed_size_profile,
+    "poisson": make_poisson_profile,
+}
 
 #: The reason why published BST14 is not private.
 BST14_PUBLISHED = "its published argument takes sums of gradients to differ by 1, where they can differ by twice L"
@@ -73,7 +77,7 @@ class NoisyUpdates(Training):
         """
         recipe = self.problem
         if self.sampling == "permutation":
-            passes, reach = recipe.passes, _gradient_sensitivity(recipe)
+            passes, reach = recipe.passes, _compute_batch_sensitivity(recipe)
             if self.noise.kind == "gaussian":
                 return self.noise.delta(epsilon, sensitivity=reach * math.sqrt(passes))
             return min(1.0, passes * self.noise.delta(epsilon / passes, sensitivity=reach))
@@ -81,7 +85,7 @@ class NoisyUpdates(Training):
             return self.delta(MAX_EPSILON, target=target)
         reach, rate = _get_unit_and_rate(recipe, self.sampling)
         profile = PROFILES[self.sampling](self.noise.scale / reach, rate=rate)
-        return delta_of_updates(profile, updates=recipe.updates, budget=Budget(epsilon, target or 1e-9))
+        return bound_delta_of_updates(profile, updates=recipe.updates, budget=Budget(epsilon, target or 1e-9))
 
     @property
     def non_private_reasons(self) -> tuple[str, ...]:
@@ -101,13 +105,13 @@ def calibrate_scs13(recipe: Recipe, budget: Budget) -> Mechanism:
 
     Proof: noisy_sgd.md 2
     """
-    reach = round_up(_gradient_sensitivity(recipe))
+    reach = round_up(_compute_batch_sensitivity(recipe))
     spherical = Mechanism("spherical", reach * recipe.passes / budget.epsilon, recipe.dimensions)
     if budget.delta == 0:
         return spherical
     # Gaussian noise of k updates composes like that of one with sqrt(k) times the sensitivity.
-    sigma = reach * math.sqrt(recipe.passes) * gaussian_sigma(budget)
-    return smallest_noise(Mechanism("gaussian", sigma, recipe.dimensions), spherical)
+    sigma = reach * math.sqrt(recipe.passes) * calibrate_unit_gaussian(budget)
+    return choose_smallest_noise(Mechanism("gaussian", sigma, recipe.dimensions), spherical)
 
 
 def calibrate_published_scs13(recipe: Recipe, budget: Budget) -> Mechanism:
@@ -118,7 +122,7 @@ def calibrate_published_scs13(recipe: Recipe, budget: Budget) -> Mechanism:
     if budget.delta == 0:
         return calibrate_scs13(recipe, budget)
     share = budget.split(recipe.passes)
-    sigma = round_up(_gradient_sensitivity(recipe)) * _classical_sigma(share)
+    sigma = round_up(_compute_batch_sensitivity(recipe)) * _compute_classical_sigma(share)
     return Mechanism("gaussian", sigma, recipe.dimensions)
 
 
@@ -133,7 +137,7 @@ def calibrate_published_bst14(recipe: Recipe, budget: Budget) -> Mechanism:
 
     first, _ = bisect(is_too_large, 0.0, budget.epsilon / spread, steps=100)  # the paper's epsilon_1
     inner = min(1.0, recipe.rows * first / (2.0 * recipe.smallest_batch))
-    sigma = _classical_sigma(Budget(inner, share)) / recipe.smallest_batch
+    sigma = _compute_classical_sigma(Budget(inner, share)) / recipe.smallest_batch
     return Mechanism("gaussian", sigma, recipe.dimensions)
 
 
@@ -152,18 +156,19 @@ calibrate_dpsgd = partial(calibrate_sampled_updates, sampling="poisson")
 
 
 def _get_unit_and_rate(recipe: Recipe, sampling: Sampling) -> tuple[float, float]:
-    """Return the norm by which an update's noise is divided in its privacy profile, and the sampling rate."""
+    """Return the gradient norm that is the unit of noise in the profile of an update, and its sampling rate."""
     if sampling == "fixed size":
-        return round_up(_gradient_sensitivity(recipe)), recipe.largest_batch / recipe.rows
+        return round_up(_compute_batch_sensitivity(recipe)), recipe.largest_batch / recipe.rows
     return round_up(recipe.loss.lipschitz * recipe.batches / recipe.rows), 1.0 / recipe.batches
 
 
-def _gradient_sensitivity(recipe: Recipe) -> float:
-    """Return the sensitivity of the averaged gradient of a batch."""
+def _compute_batch_sensitivity(recipe: Recipe) -> float:
+    """Return the L2-sensitivity of the mean gradient of a batch to one replaced row."""
     return 2.0 * recipe.loss.lipschitz / recipe.smallest_batch
 
 
-def _classical_sigma(budget: Budget) -> float:
+def _compute_classical_sigma(budget: Budget) -> float:
+    """Return the deviation of Gaussian noise for sensitivity 1 by the classical bound, valid for epsilon < 1 only."""
     return math.sqrt(2.0 * math.log(1.25 / budget.delta)) / budget.epsilon
 
 
@@ -178,4 +183,5 @@ def _require_delta(algorithm: str, budget: Budget) -> None:
 # Cached: planning computes it twice, verification once more, and a comparison for every repeat.
 @lru_cache(maxsize=1024)
 def _find_multiplier(sampling: Sampling, rate: float, updates: int, budget: Budget) -> float:
+    """Return the smallest noise multiplier with which all sampled updates compose to the budget."""
     return find_smallest_deviation(partial(PROFILES[sampling], rate=rate), updates=updates, budget=budget)

@@ -3,7 +3,7 @@
 Proofs: `objective_perturbation.md`, sections 2, 3, and `adjacency.md`, section 4.
 
 A row shifts the noise by v, and it changes the volume (the Jacobian determinant) of the map from minimisers to noise.
-Both follow from the row's class probabilities: a row whose gradient is longest has no curvature. `max_privacy_loss`
+Both follow from the row's class probabilities: a row whose gradient is longest has no curvature. `bound_privacy_loss`
 bounds both at once for spherical noise. With a delta, every corner of the polytope that holds v gets its own share of
 the volume term (`split_volume_term`). `tilt` sets the shares: any tilt is valid, 0 gives all corners the same share,
 and `choose_tilt` searches for the one with the smallest delta.
@@ -19,10 +19,10 @@ from itertools import product
 import numpy as np
 from flint import arb
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.losses import Simplex
-from boltdp.privacy.mechanisms import Mechanism, gaussian_delta, precision
-from boltdp.privacy.spherical_delta import MAX_DIMENSIONS, MAX_DISTANCE, spherical_bits, spherical_delta
+from boltdp.privacy.mechanisms import Mechanism, compute_gaussian_delta, set_precision
+from boltdp.privacy.spherical_delta import MAX_DIMENSIONS, MAX_DISTANCE, choose_spherical_bits, compute_spherical_delta
 
 #: The search tries tilts that are multiples of 1/64.
 TILTS = 64
@@ -37,7 +37,7 @@ MAX_EXPANDED_ROWS = 8
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(32)
 
 
-def max_privacy_loss(simplex: Simplex, strength: arb, scale: arb) -> arb:
+def bound_privacy_loss(simplex: Simplex, strength: arb, scale: arb) -> arb:
     """Return an enclosure of the largest privacy loss of one row under spherical noise; `strength` is m*Lambda.
 
     Proof: objective_perturbation.md 3
@@ -48,12 +48,12 @@ def max_privacy_loss(simplex: Simplex, strength: arb, scale: arb) -> arb:
     steepness = (2 * directions / simplex.vertices).sqrt()
     kink = 1 / steepness
 
-    def loss(r: arb, mistaken: arb) -> arb:
+    def compute_loss(r: arb, mistaken: arb) -> arb:
         return r / t + directions * (1 + (mistaken - r * r) / (directions * c)).log()
 
-    near = _positive_root(2 * directions * t - steepness, directions * (c + steepness * t)).min(kink)
-    far = _positive_root(2 * directions * t, directions * c + 1).max(kink).min(arb(1))
-    return 1 / t + loss(near, steepness * near).max(loss(far, arb(1)))
+    near = _solve_quadratic(2 * directions * t - steepness, directions * (c + steepness * t)).min(kink)
+    far = _solve_quadratic(2 * directions * t, directions * c + 1).max(kink).min(arb(1))
+    return 1 / t + compute_loss(near, steepness * near).max(compute_loss(far, arb(1)))
 
 
 def split_volume_term(simplex: Simplex, strength: arb, tilt: float) -> tuple[arb, arb]:
@@ -79,7 +79,7 @@ def sum_corner_deltas(
     Proof: adjacency.md 4
     """
     gaussian, longest = noise.kind == "gaussian", 2.0 * rows * math.sqrt(simplex.edge_squared) / noise.scale
-    with precision(256 if gaussian else spherical_bits(longest)):
+    with set_precision(256 if gaussian else choose_spherical_bits(longest)):
         strength_, whole = arb(strength[0]) * arb(strength[1]), arb(epsilon)
         edge = arb(simplex.edge_squared).sqrt() / arb(noise.scale)
 
@@ -88,7 +88,11 @@ def sum_corner_deltas(
             left = arb(math.nextafter(float((whole - volume).lower()), -math.inf))
             if not left > 0:
                 return arb(1)
-            return gaussian_delta(length, left) if gaussian else spherical_delta(length, left, noise.dimensions)
+            return (
+                compute_gaussian_delta(length, left)
+                if gaussian
+                else compute_spherical_delta(length, left, noise.dimensions)
+            )
 
         same, aside = split_volume_term(simplex, strength_, tilt)
         alone = rows * _sum_corners(simplex, spent, rows * edge, rows * same, rows * aside)
@@ -104,7 +108,7 @@ def sum_corner_deltas(
 
 
 def _sum_corners(simplex: Simplex, spent: Callable[[arb, arb], arb], edge: arb, same: arb, aside: arb) -> arb:
-    """Sum delta over the corners of one replaced row.
+    """Return the sum of the deltas at the corners of the simplex, for one replaced row.
 
     Proof: objective_perturbation.md 3
     """
@@ -118,7 +122,7 @@ def _sum_corners(simplex: Simplex, spent: Callable[[arb, arb], arb], edge: arb, 
 def choose_tilt(
     simplex: Simplex, strength: tuple[int, float], noise: Mechanism, epsilon: float, rows: int = 1
 ) -> float:
-    """Return the tilt (see above) that approximately minimises `sum_corner_deltas`, from public numbers only."""
+    """Return the tilt of the volume term that about minimises `sum_corner_deltas`, from public numbers only."""
     octave = round(SCALES_PER_OCTAVE * math.log2(noise.scale)) / SCALES_PER_OCTAVE
     # Beyond these limits the search would overflow.
     if abs(octave) > MAX_OCTAVES or (noise.kind == "spherical" and noise.dimensions > MAX_DIMENSIONS):
@@ -127,8 +131,8 @@ def choose_tilt(
         return _search_tilt(simplex, strength[0] * strength[1], noise.kind, noise.dimensions, octave, epsilon, rows)
 
 
-def _positive_root(linear: arb, constant: arb) -> arb:
-    """Return the positive x with x^2 + linear*x = constant, for a positive constant."""
+def _solve_quadratic(linear: arb, constant: arb) -> arb:
+    """Return the positive root of x^2 + linear*x = constant, for a positive constant."""
     return 2 * constant / (linear + (linear * linear + 4 * constant).sqrt())
 
 
@@ -136,6 +140,7 @@ def _positive_root(linear: arb, constant: arb) -> arb:
 def _search_tilt(
     simplex: Simplex, strength: float, kind: str, dimensions: int, octave: float, epsilon: float, rows: int
 ) -> float:
+    """Search the tilt of the volume term with the smallest delta, approximately, for noise of scale 2^octave."""
     edge = rows * math.sqrt(simplex.edge_squared) / math.pow(2.0, octave)
     tilts = np.arange(TILTS + 1) / TILTS
     directions, others, mean = simplex.directions, simplex.vertices - 2, simplex.edge_squared / (2 * simplex.vertices)
@@ -174,9 +179,9 @@ def _approximate_gaussian_delta(distance: float, epsilon: float) -> float:
 
 
 def _approximate_spherical_delta(dimensions: int, distance: float, epsilons: Doubles) -> Doubles:
-    """Integrate as `spherical_delta` does, after substituting v = 1 - (1-c)*w^2, by Gauss-Legendre quadrature."""
+    """Approximate `compute_spherical_delta` by Gauss-Legendre quadrature, after substituting v = 1 - (1-c)*w^2."""
     half, order = distance / 2, dimensions / 2 - 1
-    with precision(spherical_bits(distance)):
+    with set_precision(choose_spherical_bits(distance)):
         lower, upper = arb(half).bessel_k(arb(order)), arb(half).bessel_k(arb(order) + 1)
         ratio, log_lower = float(upper / lower) * (dimensions - 1) / half, float(lower.log())
     factor = 2 * math.log(half) + order * math.log(half / 2) - math.lgamma(order + 1.5) + log_lower

@@ -20,19 +20,20 @@ from boltdp.errors import ParameterError
 from boltdp.losses import Simplex
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import Training
-from boltdp.privacy.events.objective_corners import choose_tilt, max_privacy_loss, sum_corner_deltas
+from boltdp.privacy.events.objective_corners import bound_privacy_loss, choose_tilt, sum_corner_deltas
 from boltdp.privacy.events.output_perturbation import check_dimensions
 from boltdp.privacy.events.sgd_sensitivity import UNIT, Sensitivity
 from boltdp.privacy.mechanisms import (
     Mechanism,
     calibrate,
-    precision,
+    choose_smallest_noise,
+    find_smallest_number,
     round_up_delta,
-    smallest_noise,
-    smallest_scale,
+    set_precision,
 )
+from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.spherical_delta import find_spherical_scale
-from boltdp.privacy.training_problem import Problem, Recipe
+from boltdp.privacy.training_problem import Problem
 
 #: The share of epsilon for stopping before the exact minimum; all of delta is for q.
 STOPPING_SHARE = 0.01
@@ -73,7 +74,7 @@ class ObjectivePerturbation(Training):
         """
         spent = math.nextafter(self.sensitivity.total / self.end.scale, math.inf)
         left = math.nextafter(epsilon - spent, 0.0)
-        return minimiser_delta(self.problem, self.linear, left) if left > 0 else 1.0
+        return bound_minimiser_delta(self.problem, self.linear, left) if left > 0 else 1.0
 
     @property
     def training_noise(self) -> Mechanism:
@@ -86,7 +87,7 @@ class ObjectivePerturbation(Training):
     @property
     def sensitivity(self) -> Sensitivity:
         """The sensitivity of the weights where the solver stopped, given the exact minimiser."""
-        return stopping_sensitivity(self.problem, self.linear)
+        return bound_stopping_sensitivity(self.problem, self.linear)
 
     @property
     def noisy_vectors(self) -> tuple[tuple[str, Mechanism, float, int], ...]:
@@ -96,20 +97,20 @@ class ObjectivePerturbation(Training):
 
     @property
     def derived(self) -> dict[str, Any]:
-        return {"sensitivity_at_the_end": self.sensitivity.total, "volume_term": volume_bound(self.problem)}
+        return {"sensitivity_at_the_end": self.sensitivity.total, "volume_term": bound_volume_term(self.problem)}
 
 
 def make_objective_perturbation(problem: Problem, budget: Budget) -> ObjectivePerturbation:
     """Return the event of objective perturbation with noise calibrated to a budget."""
     for_noise, for_stopping = split_budget(budget)
     noise = calibrate_objective_noise(problem, for_noise)
-    distance = stopping_sensitivity(problem, noise)
+    distance = bound_stopping_sensitivity(problem, noise)
     end = calibrate(distance.total, dimensions=problem.dimensions, budget=for_stopping)
     return ObjectivePerturbation(problem, noise, end)
 
 
 def split_budget(budget: Budget) -> tuple[Budget, Budget]:
-    """Return the parts of a budget for q and for stopping before the exact minimum; their sum never exceeds it.
+    """Return the budgets of the linear term q and of stopping before the exact minimum; their sum is within the whole.
 
     Proof: objective_perturbation.md 4
     """
@@ -153,7 +154,7 @@ def check_solvable(problem: Problem, noise: Mechanism | None) -> None:
 
     Proof: objective_perturbation.md 6
     """
-    least = min_solvable_regularization(problem, noise)
+    least = find_min_solvable_regularization(problem, noise)
     if problem.regularization < least:
         # Rounded up, so that the number in the message is large enough.
         enough = float(f"{1.005 * least:.2e}")
@@ -163,7 +164,7 @@ def check_solvable(problem: Problem, noise: Mechanism | None) -> None:
         )
 
 
-def min_solvable_regularization(problem: Problem, noise: Mechanism | None) -> float:
+def find_min_solvable_regularization(problem: Problem, noise: Mechanism | None) -> float:
     """Return the smallest Lambda for which the solver finds the minimum for any rows, by steps above `MIN_STEP`.
 
     Proof: objective_perturbation.md 6
@@ -184,10 +185,10 @@ def calibrate_objective_noise(problem: Problem, budget: Budget) -> Mechanism:
     if budget.delta == 0:
         return spherical
     gaussian = Mechanism("gaussian", calibrate_gaussian_term(problem, budget), problem.dimensions)
-    return smallest_noise(gaussian, spherical)
+    return choose_smallest_noise(gaussian, spherical)
 
 
-def minimiser_delta(problem: Problem, noise: Mechanism, epsilon: float) -> float:
+def bound_minimiser_delta(problem: Problem, noise: Mechanism, epsilon: float) -> float:
     """Return an upper bound on the delta of the exact minimiser at an epsilon, if the linear term q has this noise.
 
     Proof: objective_perturbation.md 2, 3
@@ -199,18 +200,18 @@ def minimiser_delta(problem: Problem, noise: Mechanism, epsilon: float) -> float
 
 @lru_cache(maxsize=1024)
 def calibrate_spherical_term(problem: Problem, budget: Budget) -> float:
-    """Return the smallest certified scale of spherical q: for pure privacy 2*L/epsilon, if Lambda is large enough.
+    """Return the smallest certified scale of a spherical linear term q: 2*L/epsilon if delta is 0 and Lambda is large.
 
     Proof: objective_perturbation.md 3
     """
     check_volume_term(problem, budget.epsilon)
     if budget.delta == 0:
-        simplex, _, changed = _noise_inputs(problem)
+        simplex, _, changed = _get_noise_inputs(problem)
         # 2gL/epsilon, rounded up, is a lower bound for any strength.
         least = math.nextafter(2.0 * changed * math.sqrt(simplex.edge_squared) / budget.epsilon, math.inf)
         if _is_purely_private(problem, least, budget.epsilon):
             return least
-        return smallest_scale(lambda scale: _is_purely_private(problem, scale, budget.epsilon))
+        return find_smallest_number(lambda scale: _is_purely_private(problem, scale, budget.epsilon))
 
     def spent(scale: float) -> arb:
         return _bound_delta(problem, Mechanism("spherical", scale, problem.dimensions), budget.epsilon)
@@ -221,7 +222,7 @@ def calibrate_spherical_term(problem: Problem, budget: Budget) -> float:
 
 @lru_cache(maxsize=1024)
 def calibrate_gaussian_term(problem: Problem, budget: Budget) -> float:
-    """Return the smallest standard deviation of Gaussian q, to 12 digits, certified by interval arithmetic.
+    """Return the smallest standard deviation of a Gaussian linear term q, to 12 digits, certified by intervals.
 
     Proof: objective_perturbation.md 3
     """
@@ -231,77 +232,77 @@ def calibrate_gaussian_term(problem: Problem, budget: Budget) -> float:
         # The delta of Gaussian noise does not depend on the number of dimensions.
         return bool(_bound_delta(problem, Mechanism("gaussian", sigma, 1), budget.epsilon) <= arb(budget.delta))
 
-    return smallest_scale(is_enough)
+    return find_smallest_number(is_enough)
 
 
 def check_volume_term(problem: Problem, epsilon: float) -> None:
-    """Raise ParameterError if the volume term of the privacy loss (`volume_bound`) alone can use up epsilon.
+    """Raise ParameterError if the volume term of the privacy loss (`bound_volume_term`) alone can use up epsilon.
 
     Proof: objective_perturbation.md 3
     """
     # A difference below this is dominated by cancellation.
-    if not epsilon - volume_bound(problem) > 1e-6 * epsilon:
+    if not epsilon - bound_volume_term(problem) > 1e-6 * epsilon:
         raise ParameterError(
-            f"regularization must be above {min_regularization(problem, epsilon):.3g} for epsilon ="
+            f"regularization must be above {find_min_regularization(problem, epsilon):.3g} for epsilon ="
             f" {epsilon:g} and {problem.rows} rows, got {problem.regularization:g}"
         )
 
 
-def volume_bound(problem: Problem) -> float:
-    """Return a, an upper bound on the log volume change that one row, or one person, causes in the minimiser map.
+def bound_volume_term(problem: Problem) -> float:
+    """Return an upper bound on the volume term: how one row, or person, changes the log volume of the minimiser map.
 
     Proof: objective_perturbation.md 2
     Proof: adjacency.md 4
     """
-    simplex, (rows, regularization), changed = _noise_inputs(problem)
+    simplex, (rows, regularization), changed = _get_noise_inputs(problem)
     mean = simplex.max_trace / simplex.directions
     return changed * simplex.directions * math.log1p(mean / (rows * regularization)) * (1.0 + 16.0 * UNIT)
 
 
-def min_regularization(problem: Problem, volume: float) -> float:
-    """Return the Lambda at which `volume_bound` equals `volume`; only above it can noise achieve this epsilon.
+def find_min_regularization(problem: Problem, volume: float) -> float:
+    """Return the Lambda at which `bound_volume_term` equals `volume`; only above it can noise achieve this epsilon.
 
     Proof: objective_perturbation.md 2
     """
-    simplex, (rows, _), changed = _noise_inputs(problem)
+    simplex, (rows, _), changed = _get_noise_inputs(problem)
     share = volume / (changed * simplex.directions)
     return simplex.max_trace / simplex.directions / (rows * math.expm1(share)) if share < 700 else 0.0
 
 
-def ample_regularization(problem: Problem, epsilon: float) -> float:
+def find_ample_regularization(problem: Problem, epsilon: float) -> float:
     """Return the Lambda above which the noise for pure privacy gets no smaller, as the volume term costs nothing.
 
     Proof: objective_perturbation.md 3
     """
-    simplex, (rows, _), changed = _noise_inputs(problem)
+    simplex, (rows, _), changed = _get_noise_inputs(problem)
     factor = changed * (2.0 if simplex.vertices == 2 else 4.0)
     return factor * simplex.edge_squared / (epsilon * rows) * (1.0 + 8 * UNIT)
 
 
-def gradient_rounding(problem: Problem, *, weights: float, noise: float) -> float:
+def bound_gradient_rounding(problem: Problem, *, weights: float, noise: float) -> float:
     """Return an upper bound on the error of the computed gradient of F, given the norms of the weights and of q.
 
     Proof: objective_perturbation.md 5
     """
     loss, root = problem.loss, math.sqrt(problem.loss.vector_count)
     scores = (problem.dims + 6.0 + 6.0 * root) * weights + 4.0 * root
-    row = loss.smoothness * scores + loss.vector_count + 6.0 + loss.lipschitz * gathering_error(problem.dims)
-    row += term_rounding(problem) / UNIT
+    row = loss.smoothness * scores + loss.vector_count + 6.0 + loss.lipschitz * bound_gathering_error(problem.dims)
+    row += bound_term_rounding(problem) / UNIT
     # The release maps the weights to the basis of free directions, which rounds too.
     turned = 8.0 * loss.vector_count**2
     whole = (4.0 + turned) * problem.rows * problem.regularization * weights + turned * noise
     return 1.01 * UNIT * (problem.rows * row + whole)
 
 
-def term_rounding(problem: Problem) -> float:
-    """Return an upper bound on the L2 norm of the rounding of one row's terms to the grid.
+def bound_term_rounding(problem: Problem) -> float:
+    """Return an upper bound on the L2 norm by which rounding to the grid changes one row's gradient.
 
     Proof: objective_perturbation.md 5
     """
     return math.sqrt(problem.dims * problem.loss.vector_count) * SUM_GRID / 2.0
 
 
-def gathering_error(dims: int) -> float:
+def bound_gathering_error(dims: int) -> float:
     """Return a bound on the error of `FeatureMap.gather_sums`, in units of u times the sum of the row norms.
 
     Proof: objective_perturbation.md 5
@@ -309,8 +310,8 @@ def gathering_error(dims: int) -> float:
     return dims + 8.0
 
 
-def grid_error(noise: Mechanism | None) -> float:
-    """Return an upper bound on the distance between noise that is rounded to the grid and its real value.
+def bound_grid_error(noise: Mechanism | None) -> float:
+    """Return an upper bound on the L2 distance between noise that is rounded to its grid and the real-valued noise.
 
     Proof: objective_perturbation.md 4
     """
@@ -319,7 +320,7 @@ def grid_error(noise: Mechanism | None) -> float:
     return math.sqrt(noise.dimensions) * math.ldexp(1.0, -noise.grid_exponent - 1) * (1.0 + 8 * UNIT)
 
 
-def gradient_tolerance(problem: Problem, noise: Mechanism | None) -> float:
+def choose_gradient_tolerance(problem: Problem, noise: Mechanism | None) -> float:
     """Return tau, the norm of the gradient of the noisy objective F at which the solver stops.
 
     It is far above the rounding error of the gradient at any possible minimiser, so that the solver reaches it.
@@ -329,20 +330,20 @@ def gradient_tolerance(problem: Problem, noise: Mechanism | None) -> float:
     longest = 0.0 if noise is None else MAX_NOISE * noise.expected_norm
     strength = problem.rows * problem.regularization
     weights = math.sqrt(2.0 * problem.loss.loss_at_zero / problem.regularization) + 2.0 * longest / strength
-    unsure = gradient_rounding(problem, weights=weights, noise=longest) + grid_error(noise)
+    unsure = bound_gradient_rounding(problem, weights=weights, noise=longest) + bound_grid_error(noise)
     return STOPPING_GRADIENT * problem.loss.lipschitz + 4.0 * unsure
 
 
-def stopping_sensitivity(problem: Problem, noise: Mechanism) -> Sensitivity:
+def bound_stopping_sensitivity(problem: Problem, noise: Mechanism) -> Sensitivity:
     """Return the sensitivity of the computed weights, given that the exact minimisers of neighbours agree.
 
     Proof: objective_perturbation.md 4
     """
-    bound = 2.0 * gradient_tolerance(problem, noise) / (problem.rows * problem.regularization)
+    bound = 2.0 * choose_gradient_tolerance(problem, noise) / (problem.rows * problem.regularization)
     return Sensitivity(bound, 8.0 * UNIT * bound, "gradient at the end")
 
 
-def _noise_inputs(problem: Problem) -> tuple[Simplex, tuple[int, float], int]:
+def _get_noise_inputs(problem: Problem) -> tuple[Simplex, tuple[int, float], int]:
     """Return the simplex of the loss, the pair of m and Lambda, and the number of replaced rows."""
     assert problem.loss.simplex is not None
     return problem.loss.simplex, (problem.rows, problem.regularization), problem.changed_rows
@@ -354,9 +355,9 @@ def _is_purely_private(problem: Problem, scale: float, epsilon: float) -> bool:
     Proof: objective_perturbation.md 3
     Proof: adjacency.md 4
     """
-    simplex, (rows, regularization), changed = _noise_inputs(problem)
-    with precision(128):
-        return bool(changed * max_privacy_loss(simplex, arb(rows) * arb(regularization), arb(scale)) <= arb(epsilon))
+    simplex, (rows, regularization), changed = _get_noise_inputs(problem)
+    with set_precision(128):
+        return bool(changed * bound_privacy_loss(simplex, arb(rows) * arb(regularization), arb(scale)) <= arb(epsilon))
 
 
 def _bound_delta(problem: Problem, noise: Mechanism, epsilon: float) -> arb:
@@ -364,14 +365,14 @@ def _bound_delta(problem: Problem, noise: Mechanism, epsilon: float) -> arb:
 
     Proof: adjacency.md 4
     """
-    simplex, strength, changed = _noise_inputs(problem)
+    simplex, strength, changed = _get_noise_inputs(problem)
     tilt = choose_tilt(simplex, strength, noise, epsilon, changed)
     together = sum_corner_deltas(simplex, strength, noise, epsilon, tilt, changed)
     if changed == 1:
         return together
     share = math.nextafter(epsilon / changed, 0.0)
     each = sum_corner_deltas(simplex, strength, noise, share, choose_tilt(simplex, strength, noise, share))
-    with precision(256):
+    with set_precision(256):
         # Group privacy: the deltas of g rows add up with the factors 1, e^share, ..., e^((g-1)*share).
         growth = arb(share).exp()
         return together.min(each * (growth**changed - 1) / (growth - 1))

@@ -8,9 +8,15 @@ from typing import Any
 from boltdp.errors import ParameterError, check_choice
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import Analysis, Training
-from boltdp.privacy.events.sgd_sensitivity import Sensitivity, check_steps, published_sensitivity, sensitivity
+from boltdp.privacy.events.sgd_sensitivity import (
+    Sensitivity,
+    check_steps,
+    compute_published_sensitivity,
+    compute_sgd_sensitivity,
+)
 from boltdp.privacy.mechanisms import Mechanism, calibrate
-from boltdp.privacy.training_problem import Recipe, check_single_rows, check_undivided
+from boltdp.privacy.sgd_recipe import Recipe, check_undivided
+from boltdp.privacy.training_problem import check_single_rows
 
 #: The reason why the paper's own bounds are not private.
 PUBLISHED = "the sensitivity is the paper's published one, which is too small for some settings"
@@ -36,7 +42,7 @@ class OutputPerturbation(Training):
 
     def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
         """Return the profile by the proved sensitivity, also if the noise was calibrated to the published one."""
-        return self.noise.delta(epsilon, sensitivity=sensitivity(self.problem).total)
+        return self.noise.delta(epsilon, sensitivity=compute_sgd_sensitivity(self.problem).total)
 
     @property
     def non_private_reasons(self) -> tuple[str, ...]:
@@ -49,7 +55,8 @@ class OutputPerturbation(Training):
     @property
     def sensitivity(self) -> Sensitivity:
         """The sensitivity that the noise was calibrated to."""
-        return sensitivity(self.problem) if self.analysis == "proved" else published_sensitivity(self.problem)
+        compute = compute_sgd_sensitivity if self.analysis == "proved" else compute_published_sensitivity
+        return compute(self.problem)
 
     @property
     def derived(self) -> dict[str, Any]:
@@ -65,7 +72,7 @@ def make_output_perturbation(recipe: Recipe, budget: Budget, *, analysis: Analys
     """Return the event of an SGD run with noise calibrated to a budget."""
     check_steps(recipe)
     check_choice(analysis, "analysis", Analysis)
-    distance = sensitivity(recipe) if analysis == "proved" else published_sensitivity(recipe)
+    distance = compute_sgd_sensitivity(recipe) if analysis == "proved" else compute_published_sensitivity(recipe)
     noise = calibrate(distance.total, dimensions=recipe.dimensions, budget=budget)
     return OutputPerturbation(recipe, noise, analysis)
 

@@ -1,4 +1,4 @@
-"""Events of selection among candidates. `release.py` draws the random choices.
+"""Events of selection among candidates. `release_with_noise.py` draws the random choices.
 
 The certificate of a tuned model has one of three events, around those of its candidates:
 
@@ -63,7 +63,7 @@ class SelectionAmongTrained(Selection):
         return len(self.trained)
 
 
-def portion_bounds(portion: int, *, rows: int, candidates: int) -> tuple[int, int]:
+def find_portion_bounds(portion: int, *, rows: int, candidates: int) -> tuple[int, int]:
     """Return the start and stop row of a portion: one for each candidate, then one to choose among them."""
     if rows < 2 * (candidates + 1):
         raise ParameterError(
@@ -88,7 +88,7 @@ class PortionSelection(SelectionAmongTrained):
         if self.epsilon is not None:
             Budget(self.epsilon)  # raises for an invalid epsilon
         for number, part in enumerate(self.trained):
-            start, stop = portion_bounds(number, rows=self.rows, candidates=self.candidates)
+            start, stop = find_portion_bounds(number, rows=self.rows, candidates=self.candidates)
             _check_trained_rows(part, stop - start)
 
     def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
@@ -96,11 +96,11 @@ class PortionSelection(SelectionAmongTrained):
 
         Proof: selection.md 1
         """
-        chosen = 1.0 if self.epsilon is None else _pure_delta(self.epsilon, epsilon)
+        chosen = 1.0 if self.epsilon is None else _compute_pure_delta(self.epsilon, epsilon)
         return max(chosen, *(part.delta(epsilon, target=target) for part in self.trained))
 
     def describe(self) -> str:
-        start, stop = portion_bounds(self.chosen, rows=self.rows, candidates=self.candidates)
+        start, stop = find_portion_bounds(self.chosen, rows=self.rows, candidates=self.candidates)
         return (
             f"candidate {self.chosen + 1} of {self.candidates}, each trained on rows of its own "
             f"({stop - start:,} of {self.rows:,}), chosen by the exponential mechanism on others"
@@ -193,12 +193,13 @@ def check_mean_trials(mean: float) -> None:
         raise ParameterError(f"the mean number of trials must be above 1 and at most 1000000, got {mean}")
 
 
-def _pure_delta(spent: float, epsilon: float) -> float:
+def _compute_pure_delta(spent: float, epsilon: float) -> float:
     """Return the delta at `epsilon` of any mechanism that is (`spent`, 0)-private."""
     return 0.0 if spent <= epsilon else min(1.0, -math.expm1(epsilon - spent) * (1.0 + 1e-15))
 
 
 def _check_trained_rows(part: BudgetedEvent, rows: int) -> None:
+    """Raise ParameterError unless the training of a candidate is on this number of rows."""
     training = part.event.released
     if not isinstance(training, Training) or training.problem.rows != rows:
         raise ParameterError(f"a candidate chosen so must be trained on {rows} rows")

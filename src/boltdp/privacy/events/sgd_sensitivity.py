@@ -13,10 +13,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp._native import load_library
 from boltdp.errors import ParameterError
-from boltdp.privacy.training_problem import Recipe, check_undivided
+from boltdp.privacy.sgd_recipe import Recipe, check_undivided
 
 UNIT = 2.0**-53  #: u, the relative error of one rounding
 
@@ -44,7 +44,7 @@ class Sensitivity:
 
 
 @lru_cache(maxsize=1024)
-def sensitivity(recipe: Recipe) -> Sensitivity:
+def compute_sgd_sensitivity(recipe: Recipe) -> Sensitivity:
     """Return the L2-sensitivity of the weights of an SGD run to the replacement of one row, or of one person.
 
     Proof: sgd_sensitivity.md 2, 3, 4, 5, 8
@@ -52,7 +52,7 @@ def sensitivity(recipe: Recipe) -> Sensitivity:
     """
     check_steps(recipe)
     if recipe.partitions > 1:
-        return _sensitivity_of_average(recipe)
+        return _bound_average_of_partitions(recipe)
     bound, derivation = _bound_distance(recipe)
     if 2.0 * bound_iterate_norm(recipe) < bound:
         bound, derivation = 2.0 * bound_iterate_norm(recipe), "diameter"
@@ -77,7 +77,7 @@ def _bound_distance(recipe: Recipe) -> tuple[float, str]:
     return bound * recipe.changed_rows * rounding, derivation
 
 
-def _sensitivity_of_average(recipe: Recipe) -> Sensitivity:
+def _bound_average_of_partitions(recipe: Recipe) -> Sensitivity:
     """Return the sensitivity of the average of all partitions' runs; a person's rows may be in several partitions.
 
     Proof: sgd_sensitivity.md 8
@@ -89,7 +89,7 @@ def _sensitivity_of_average(recipe: Recipe) -> Sensitivity:
     rounded = 2.0 * (recipe.partitions + recipe.weight_count + 9) * UNIT * longest * (1.0 + 2.0**-10)
     people = recipe.person_rows is not None
     for run in recipe.partition_recipes:
-        alone, share = sensitivity(run), run.rows / recipe.rows
+        alone, share = compute_sgd_sensitivity(run), run.rows / recipe.rows
         moved, derivation = _bound_distance(run) if people else (alone.bound, alone.derivation)
         bounds.append((moved * share * (1.0 + 4 * UNIT), derivation))
         # The rounding errors of at most as many partitions differ as there are removed and added rows.
@@ -133,11 +133,11 @@ def _run_recursion(recipe: Recipe) -> float:
             stop = min(start + _CHUNK, n)
             t = np.arange(p * n + start + 1, p * n + stop + 1)
             eta = recipe.schedule.at(t)
-            rho = _contraction(eta, recipe)
+            rho = _compute_contraction(eta, recipe)
             alpha = np.where(t >= first_averaged, 1.0 / recipe.averaged, 0.0)
             remaining = _recur_sensitivity(alpha, np.append(rho[1:], rho_next), rest)
             rest, rho_next = float(remaining[0]), float(rho[0])
-            reach = 2.0 * recipe.loss.lipschitz * eta / _batch_sizes(recipe, start, stop) * remaining
+            reach = 2.0 * recipe.loss.lipschitz * eta / _compute_batch_sizes(recipe, start, stop) * remaining
             if fresh:
                 worst_in_pass = max(worst_in_pass, float(reach.max()))
             else:
@@ -156,7 +156,7 @@ def _recur_sensitivity(alpha: Doubles, rho_next: Doubles, rest: float) -> Double
     return distance
 
 
-def _contraction(eta: Doubles, recipe: Recipe) -> Doubles:
+def _compute_contraction(eta: Doubles, recipe: Recipe) -> Doubles:
     """Return by how much each update scales distances at most: max(|1 - eta*gamma|, |1 - eta*beta|), rounded up.
 
     Proof: sgd_sensitivity.md 2
@@ -166,14 +166,14 @@ def _contraction(eta: Doubles, recipe: Recipe) -> Doubles:
     return np.maximum(rho, np.abs(1.0 - eta * recipe.regularization) + upward if recipe.regularization else 1.0)
 
 
-def _batch_sizes(recipe: Recipe, start: int, stop: int) -> Doubles:
+def _compute_batch_sizes(recipe: Recipe, start: int, stop: int) -> Doubles:
     """Return the sizes of batches start, ..., stop - 1; batch j ends before row floor((j+1)*m/n)."""
     size, extra = divmod(recipe.rows, recipe.batches)
     return size + np.diff(np.arange(start, stop + 1) * extra // recipe.batches).astype(np.float64)
 
 
 def _find_closed_form(recipe: Recipe) -> float | None:
-    """Return the result of `_run_recursion` for the last iterate where it has a closed form, else None.
+    """Return the sensitivity bound of `_run_recursion` for the last iterate in closed form; None if it has none.
 
     Proof: sgd_sensitivity.md 3
     """
@@ -191,7 +191,7 @@ def _find_closed_form(recipe: Recipe) -> float | None:
         and schedule.largest * recipe.beta <= 1.0 + 4 * UNIT
     )
     capped = schedule.scale / schedule.cap  # updates before the steps start to decrease
-    if harmonic and n > capped + _spacing_of_small_batches(recipe):
+    if harmonic and n > capped + _compute_small_batch_spacing(recipe):
         return 2.0 * recipe.loss.lipschitz * schedule.scale / (float(n) * recipe.smallest_batch)
     return None
 
@@ -211,16 +211,16 @@ def _bound_constant_step(recipe: Recipe) -> float:
     Proof: sgd_sensitivity.md 3.2
     """
     eta = recipe.schedule.at(1)
-    rho = float(_contraction(eta, recipe)[0])
+    rho = float(_compute_contraction(eta, recipe)[0])
     n = recipe.batches
     visits = sum(rho ** (p * n) for p in range(recipe.passes))
-    latest = {recipe.smallest_batch: n + 1 - _spacing_of_small_batches(recipe)}
+    latest = {recipe.smallest_batch: n + 1 - _compute_small_batch_spacing(recipe)}
     latest[recipe.largest_batch] = n  # the last batch is one of the largest
     reach = 2.0 * recipe.loss.lipschitz * float(eta[0]) * visits
     return max(reach / size * rho ** (n - j) for size, j in latest.items())
 
 
-def _spacing_of_small_batches(recipe: Recipe) -> int:
+def _compute_small_batch_spacing(recipe: Recipe) -> int:
     """Return the number of consecutive batches that always contain a small one."""
     n = recipe.batches
     return -(-n // (n - recipe.rows % n))
@@ -231,7 +231,7 @@ def bound_iterate_norm(recipe: Recipe) -> float:
 
     Proof: sgd_sensitivity.md 4
     """
-    total, squares = _step_sums(recipe)
+    total, squares = _bound_step_sums(recipe)
     lipschitz = recipe.loss.lipschitz
     bounds = [recipe.radius, lipschitz * total]
     if recipe.schedule.largest * recipe.regularization <= 1.0:
@@ -254,7 +254,7 @@ def bound_rounding(recipe: Recipe) -> tuple[float, float]:
     return longest, 2.0 * (relative * longest + absolute) * (1.0 + 2.0**-10)
 
 
-def _step_sums(recipe: Recipe) -> tuple[float, float]:
+def _bound_step_sums(recipe: Recipe) -> tuple[float, float]:
     """Return upper bounds on the sums over all updates of the step sizes and of their squares."""
     updates = recipe.updates
     edges = np.unique(np.geomspace(1, updates + 1, num=4096).astype(np.int64))
@@ -264,7 +264,7 @@ def _step_sums(recipe: Recipe) -> tuple[float, float]:
     return float(eta @ lengths), float((eta * eta) @ lengths)
 
 
-def published_sensitivity(recipe: Recipe) -> Sensitivity:
+def compute_published_sensitivity(recipe: Recipe) -> Sensitivity:
     """Return the sensitivity as the paper prints it, for its figures. NOT a bound for batches of a strongly convex run.
 
     Proof: sgd_sensitivity.md 6

@@ -11,7 +11,7 @@ from boltdp import _interrupts
 from boltdp._threads import count_processors
 from boltdp.encoding.declared_values import OnBadRow
 from boltdp.errors import ParameterError
-from boltdp.privacy.release import Randomness
+from boltdp.privacy.release_with_noise import Randomness
 
 __all__ = ["Context", "OnBadRow", "Progress"]
 
@@ -38,7 +38,7 @@ class Context:
             raise ParameterError(f"threads must be >= 1, got {self.threads}")
 
     def start_stage(self, stage: str, total: int) -> Context:
-        """Return a context that reports progress under the name `stage`, with `total` rows to process."""
+        """Return a context that reports progress of the stage of this name, such as "preparing", over `total` rows."""
         return replace(self, stage=stage, total=total)
 
     def report_rows(self, done: int) -> None:

@@ -25,17 +25,17 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from boltdp._arrays import Doubles
+from boltdp._array_types import Doubles
 from boltdp.algorithms import get_algorithm
-from boltdp.audit.neighbouring_rows import ORDER, Pair
+from boltdp.audit.neighbouring_tables import ORDER, Pair
 from boltdp.audit.statistical_tests import gamma_cdf, normal_cdf, rejects_distribution, rejects_isotropic
-from boltdp.audit.subject import Stage, Subject
-from boltdp.context import Context
-from boltdp.privacy import release
+from boltdp.audit.subject import Claim, Subject
+from boltdp.privacy import release_with_noise
 from boltdp.privacy.events.event import Training
 from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation
 from boltdp.privacy.mechanisms import Mechanism
-from boltdp.privacy.release import RandomBytes
+from boltdp.privacy.release_with_noise import RandomBytes
+from boltdp.run_context import Context
 from boltdp.workflows.standardize import prepare_rows
 from boltdp.workflows.train import train_prepared
 
@@ -64,14 +64,15 @@ class Draw:
 
     @property
     def scaled_noise(self) -> Doubles:
+        """The noise that was added, in units of its scale."""
         return (self.released - self.vector) / self.noise.scale
 
 
 @dataclass(frozen=True)
 class Limit:
-    """One kind of release of a stage, with its noise and its claimed sensitivity."""
+    """One kind of release of a claim, with its noise and its claimed sensitivity."""
 
-    stage: Stage
+    claim: Claim
     name: str
     noise: Mechanism
     sensitivity: float
@@ -79,20 +80,20 @@ class Limit:
 
     @property
     def draws(self) -> int:
-        """The number of draws in each training of all models."""
-        return self.scans * self.stage.model_count
+        """The number of draws of noise in each training of all models."""
+        return self.scans * self.claim.model_count
 
     @property
     def privacy_unit(self) -> str:
-        return "one row" if self.stage.event.person_rows is None else "one person"
+        return "one row" if self.claim.event.person_rows is None else "one person"
 
 
-def list_limits(stage: Stage) -> list[Limit]:
+def list_limits(claim: Claim) -> list[Limit]:
     """List the vectors that get noise, with the claimed sensitivities; none where the kernel draws the noise."""
-    event = stage.event
+    event = claim.event
     if isinstance(event, Training):
-        return [Limit(stage, *vector) for vector in event.noisy_vectors]
-    return [] if event.noise is None else [Limit(stage, "sums", event.noise, event.sensitivity)]
+        return [Limit(claim, *vector) for vector in event.noisy_vectors]
+    return [] if event.noise is None else [Limit(claim, "sums", event.noise, event.sensitivity)]
 
 
 @dataclass
@@ -111,7 +112,7 @@ class ReplayedRelease:
         """Whether noise was drawn more or less often than stated."""
         return len(self.noises) != self.pairs * self.limit.draws
 
-    def faults(self, *, mistake: float) -> list[str]:
+    def list_faults(self, *, mistake: float) -> list[str]:
         """List what contradicts the claim, in words; `mistake` is the probability that a test rejects correct noise."""
         noise, found = self.limit.noise, []
         if self.ratio > 1.0 + ROUNDING:
@@ -143,40 +144,40 @@ class ReplayedRelease:
 class Replay:
     """The results of all releases."""
 
-    stages: list[ReplayedRelease]
+    releases: list[ReplayedRelease]
     leaks: int = 0  #: pairs of tables whose models differ in more than the releases
     unstated: int = 0  #: releases that the certificate does not mention
     words: list[npt.NDArray[np.uint64]] = field(default_factory=list)  #: random bits that were read for each draw
     missing: int = 0  #: words that draws should have read and have not: at least one for each dimension
 
     @property
-    def reused(self) -> int:
+    def reused_words(self) -> int:
         """The number of words of random bits that were used again, for the same draw or another."""
         words = np.concatenate([np.empty(0, np.uint64), *self.words])
         return self.missing + len(words) - len(np.unique(words))
 
     @property
-    def repeated(self) -> int:
+    def repeated_draws(self) -> int:
         """The number of draws with the noise of another draw, of the same release or another, up to its scale."""
         by_dimensions: dict[int, list[Doubles]] = {}
-        for one in self.stages:
+        for one in self.releases:
             by_dimensions.setdefault(one.limit.noise.dimensions, []).extend(one.noises)
         return sum(count_repeated(np.array(noises)) for noises in by_dimensions.values() if noises)
 
 
 def count_repeated(drawn: Doubles) -> int:
-    """Return how many draws are equal to an earlier one; 0 in one dimension, where a few are equal by chance."""
+    """Count the draws of noise equal to an earlier one; 0 in one dimension, where a few are equal by chance."""
     return 0 if drawn.shape[1] == 1 else len(drawn) - len(np.unique(drawn.round(8), axis=0))
 
 
 def replay_pairs(subject: Subject, pairs: Sequence[Pair], done: Callable[[int], None]) -> Replay:
     """Train on both tables of each pair, and compare the inputs of their releases and their models."""
-    found = Replay([ReplayedRelease(limit) for stage in subject.replayed_stages for limit in list_limits(stage)])
-    by_noise = {one.limit.noise: one for one in found.stages}
+    found = Replay([ReplayedRelease(limit) for claim in subject.replayed_claims for limit in list_limits(claim)])
+    by_noise = {one.limit.noise: one for one in found.releases}
     for number, pair in enumerate(pairs):
         _compare_runs(subject, pair, found, by_noise)
         done(number + 1)
-    for one in found.stages:
+    for one in found.releases:
         one.sample = _sample_noise(one.limit.noise)
     return found
 
@@ -184,12 +185,13 @@ def replay_pairs(subject: Subject, pairs: Sequence[Pair], done: Callable[[int], 
 def _sample_noise(noise: Mechanism) -> Doubles:
     """Draw the noise in `SAMPLED_DIMENSIONS`, in its scales: its sampler is the same in any number of dimensions."""
     few, zeros = replace(noise, dimensions=SAMPLED_DIMENSIONS), np.zeros(SAMPLED_DIMENSIONS)
-    add_noise: AddNoise = vars(release)["add_noise"]
-    stream = release.Randomness().stream()
+    add_noise: AddNoise = vars(release_with_noise)["add_noise"]
+    stream = release_with_noise.Randomness().stream()
     return np.array([add_noise(few, zeros, stream) for _ in range(SAMPLED)]) / noise.scale
 
 
 def _compare_runs(subject: Subject, pair: Pair, found: Replay, by_noise: dict[Mechanism, ReplayedRelease]) -> None:
+    """Train on both neighbouring tables, and add the differences between their releases to `found`."""
     one, other = pair.make_tables(subject.schema, subject.rows)
     first = _record_run(subject, one)
     second = _repeat_run(subject, other, first)
@@ -202,20 +204,22 @@ def _compare_runs(subject: Subject, pair: Pair, found: Replay, by_noise: dict[Me
         found.words.append(np.frombuffer(draw.bits, np.uint64, len(draw.bits) // WORD))
         found.missing += max(draw.noise.dimensions - len(found.words[-1]), 0)
     for before, after in zip(first.draws, second.draws, strict=False):
-        stage = by_noise.get(before.noise)
-        if stage is None:
+        replayed = by_noise.get(before.noise)
+        if replayed is None:
             found.unstated += 1
             continue
-        ratio = float(np.linalg.norm(after.vector - before.vector)) / stage.limit.sensitivity
-        if ratio > stage.ratio or stage.worst is None:
-            stage.ratio, stage.worst = max(ratio, stage.ratio), pair
-        stage.noises.append(before.scaled_noise)
-    for stage in by_noise.values():
-        stage.pairs += 1
+        ratio = float(np.linalg.norm(after.vector - before.vector)) / replayed.limit.sensitivity
+        if ratio > replayed.ratio or replayed.worst is None:
+            replayed.ratio, replayed.worst = max(ratio, replayed.ratio), pair
+        replayed.noises.append(before.scaled_noise)
+    for replayed in by_noise.values():
+        replayed.pairs += 1
 
 
 @dataclass(frozen=True)
 class _Run:
+    """What was released in one training of a replay."""
+
     draws: list[Draw]
     model: str  #: all that it shows
     gradients: Sequence[Doubles] = ()  #: of objective perturbation: the sum over all rows at the weights
@@ -274,7 +278,7 @@ def intercept_noise(observe: Callable[[AddNoise, Mechanism, Doubles, RandomBytes
     """Call `observe` whenever this thread adds noise; another audit waits until this one is done."""
     name, thread = "add_noise", threading.get_ident()
     with _INTERCEPTING:
-        honest: AddNoise = getattr(release, name)
+        honest: AddNoise = getattr(release_with_noise, name)
         active = True
 
         def add_noise(mechanism: Mechanism, vector: Doubles, random_bytes: RandomBytes) -> Doubles:
@@ -282,12 +286,12 @@ def intercept_noise(observe: Callable[[AddNoise, Mechanism, Doubles, RandomBytes
                 return honest(mechanism, vector, random_bytes)
             return observe(honest, mechanism, vector, random_bytes)
 
-        setattr(release, name, add_noise)
+        setattr(release_with_noise, name, add_noise)
         try:
             yield
         finally:
             active = False
-            setattr(release, name, honest)
+            setattr(release_with_noise, name, honest)
 
 
 @contextmanager

@@ -31,7 +31,7 @@ MIN_DELTA = 1e-12
 Points: TypeAlias = Sequence[tuple[float, float]]
 
 
-def draw(report: Report, path: str | Path) -> None:
+def draw_report(report: Report, path: str | Path) -> None:
     """Save a picture of the claimed and the measured privacy of an audit report."""
     count = len(report.exact) + len(report.black_boxes)
     if not count:
@@ -45,23 +45,25 @@ def draw(report: Report, path: str | Path) -> None:
 
 
 def _plot_profile(axes: Any, exact: ExactLoss) -> None:
+    """Plot the claimed privacy profile and the one found on the worst rows, by matplotlib."""
     claimed, found = _list_points(exact)
     axes.plot(*zip(*claimed, strict=True), color="black", linestyle="--", label="claimed, at most", zorder=3)
     if found:
         axes.plot(*zip(*found, strict=True), color=BLUE, linewidth=1.8, label="found on the worst rows")
-    budget = exact.stage.budget
+    budget = exact.claim.budget
     axes.axvline(budget.epsilon, color=ORANGE, linewidth=1.0, label=f"claimed epsilon = {budget.epsilon:.3g}")
     axes.set(yscale="log")
     axes.locator_params(axis="x", nbins=5)
-    label_axes(axes, f"Privacy profile: {exact.stage.name}", "epsilon", "delta", legend="lower left")
+    label_axes(axes, f"Privacy profile: {exact.claim.name}", "epsilon", "delta", legend="lower left")
 
 
 def _plot_trade_off(axes: Any, box: BlackBox) -> None:
+    """Plot the true against the false positive rates of an attack, claimed and found, by matplotlib."""
     draw_diagonal(axes)
     axes.plot(*zip(*box.claimed, strict=True), color="black", linestyle="--", label="claimed, at most", zorder=3)
     axes.plot(*zip(*box.rates, strict=True), color=BLUE, linewidth=1.8, label=f"{box.trials:,} trainings on each")
     draw_dot(axes, *box.chosen, _describe_proved(box))
-    title = f"Attack: {box.stage.name}"
+    title = f"Attack: {box.claim.name}"
     label_axes(axes, title, "false positive rate", "true positive rate", legend="lower right", shares=True)
 
 
@@ -69,14 +71,14 @@ def _list_points(exact: ExactLoss) -> tuple[Points, Points]:
     """Return the points (epsilon, delta) of the claimed and of the found privacy profile."""
     claimed = [(epsilon, max(delta, MIN_DELTA)) for epsilon, delta, _ in exact.curve if delta >= MIN_DELTA]
     found = [(epsilon, delta) for epsilon, _, delta in exact.curve if delta >= MIN_DELTA]
-    return claimed or [(exact.stage.budget.epsilon, MIN_DELTA)], found
+    return claimed or [(exact.claim.budget.epsilon, MIN_DELTA)], found
 
 
 def _describe_proved(box: BlackBox) -> str:
     return f"epsilon = {box.epsilon[0]:.3g} proved at {CONFIDENCES[0]:.0%}"
 
 
-def page(report: Report, *, planned: bool = False) -> str:
+def write_report_page(report: Report, *, planned: bool = False) -> str:
     """Return an audit report as an HTML page, with its findings and charts."""
     kind = "guarantee none" if report.broken else "guarantee"
     lines = "".join(
@@ -86,9 +88,9 @@ def page(report: Report, *, planned: bool = False) -> str:
     )
     notes = "".join(f"<p>{escape_text(note, 500)}</p>" for note in report.notes)
     figures = "".join(
-        draw_figure(f"Privacy profile: {one.stage.name}", [one.pair], _draw_profile_svg(one)) for one in report.exact
+        draw_figure(f"Privacy profile: {one.claim.name}", [one.pair], _draw_profile_svg(one)) for one in report.exact
     ) + "".join(
-        draw_figure(f"Attack: {one.stage.name}", [_describe_proved(one)], _draw_trade_off_svg(one))
+        draw_figure(f"Attack: {one.claim.name}", [_describe_proved(one)], _draw_trade_off_svg(one))
         for one in report.black_boxes
     )
     legend = (
@@ -113,9 +115,9 @@ def _draw_profile_svg(exact: ExactLoss) -> str:
         span = max(high - low, 1)
         return [((x - first) / (last - first), (math.log10(y) - low) / span) for x, y in points]
 
-    claim = (exact.stage.budget.epsilon - first) / (last - first)
+    mark = (exact.claim.budget.epsilon - first) / (last - first)
     return draw_lines(
-        [("bound", scale_points(claimed)), ("line", scale_points(found)), ("mark", [(claim, 0.0), (claim, 1.0)])],
+        [("bound", scale_points(claimed)), ("line", scale_points(found)), ("mark", [(mark, 0.0), (mark, 1.0)])],
         across=("epsilon", f"{first:.2g}", f"{last:.2g}"),
         up=("delta", f"1e{low}", f"1e{high}"),
     )

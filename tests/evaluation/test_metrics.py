@@ -27,12 +27,12 @@ from sklearn.metrics import (
 from boltdp import Model
 from boltdp.engines import open_source
 from boltdp.errors import DataError, ParameterError
-from boltdp.evaluation.classification import NO_GROUP, ClassFigures, ExactEvaluation
-from boltdp.evaluation.scores_with_intervals import (
+from boltdp.evaluation.evaluation import NO_GROUP, ClassFigures, ExactEvaluation
+from boltdp.evaluation.metrics import (
     Counts,
     Curve,
     Score,
-    expected_calibration_error,
+    compute_calibration_error,
     make_calibration_bins,
 )
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema
@@ -87,7 +87,7 @@ def test_figures_are_those_of_scikit_learn(classes: int, multiclass: Multiclass,
     precision, recall, _, rows = precision_recall_fscore_support(truth, predicted, labels=names)
     for place, one in enumerate(found.by_class):
         assert one.scores["rows"] == Score(rows[place], rows[place], rows[place])
-        error = Counts.area_error(found.statistics.rankings[0 if classes == 2 else place])
+        error = Counts.bound_area_error(found.statistics.rankings[0 if classes == 2 else place])
         assert error is not None
         assert error < 2e-4
         assert value(one, "precision") == pytest.approx(precision[place])
@@ -140,9 +140,9 @@ def test_a_curve_of_bins_has_the_area_of_its_bins(scores: list[int], labels: int
     counts = np.array([np.bincount(np.array(scores)[truth == so], minlength=9) for so in (0, 1)])
     table = Counts(counts[None], rows=len(scores))
     area, precision, error = (
-        table.area_under_curve(np.ones((1, 1, 1))),
+        table.compute_area(np.ones((1, 1, 1))),
         Curve.from_counts(counts).average_precision(),
-        table.area_error(),
+        table.bound_area_error(),
     )
     if len(set(truth.tolist())) < 2:
         assert [area, precision, error] == [None] * 3
@@ -248,7 +248,7 @@ def test_empty_bins_are_left_out_of_a_calibration_table() -> None:
     counts = Counts(np.array([[[0, 1, 0, 0], [0, 1, 0, 2]]]), rows=4)
     bins = make_calibration_bins(counts, (0.0, 0.25, 0.5, 0.75, 1.0), range(5), np.array([0, 0.8, 0, 1.9]))
     assert [one.low for one in bins] == [0.25, 0.75]
-    assert expected_calibration_error(bins) == pytest.approx((abs(0.8 - 1) + abs(1.9 - 2)) / 4)
+    assert compute_calibration_error(bins) == pytest.approx((abs(0.8 - 1) + abs(1.9 - 2)) / 4)
 
 
 @pytest.mark.parametrize("classes", [2, 4])

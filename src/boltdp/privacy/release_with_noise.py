@@ -20,15 +20,15 @@ from typing import TypeVar
 import numpy as np
 from flint import arb
 
-from boltdp._arrays import Booleans, Doubles, Integers
+from boltdp._array_types import Booleans, Doubles, Integers
 from boltdp.errors import ParameterError
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.noisy_counts import NoisyCounts
 from boltdp.privacy.events.noisy_moments import UNIT, NoisyMoments, ReleasedMoments, check_moment_rows
 from boltdp.privacy.exact_sampling import RandomBytes as RandomBytes
-from boltdp.privacy.exact_sampling import Uniforms, add_noise, seeded_bytes, system_bytes
-from boltdp.privacy.mechanisms import Mechanism, calibrate, precision
+from boltdp.privacy.exact_sampling import Uniforms, add_noise, make_seeded_bytes, system_bytes
+from boltdp.privacy.mechanisms import Mechanism, calibrate, set_precision
 
 V = TypeVar("V", bound=Hashable)
 
@@ -48,10 +48,10 @@ class Randomness:
         self.drawn = True
         if self.seed is None:
             return system_bytes
-        return seeded_bytes(f"{purpose} {self.seed}" if purpose else self.seed)
+        return make_seeded_bytes(f"{purpose} {self.seed}" if purpose else self.seed)
 
     def spawn(self) -> Iterator[Randomness]:
-        """Yield independent sources without end; with a seed, those of this seed and the following ones."""
+        """Yield independent sources of randomness without end; with a seed, those of this and the following seeds."""
         number = 0
         while True:
             yield self if self.seed is None else Randomness(self.seed + number)
@@ -95,6 +95,7 @@ def release_gradient(sums: Doubles, certificate: Certificate, randomness: Random
 def _add_noise_per_model(
     numbers: Doubles, noise: Mechanism, certificate: Certificate, random_bytes: RandomBytes
 ) -> Doubles:
+    """Add independent noise to the numbers of each model, of shape (models, vectors, dims)."""
     problem = certificate.problem
     shape = (certificate.model_count, problem.loss.vector_count, problem.dims)
     if numbers.shape != shape:
@@ -172,7 +173,7 @@ def choose_by_errors(errors: Sequence[int], *, epsilon: float, random_bytes: Ran
         raise ParameterError("errors must have at least one count, got none")
     uniforms = Uniforms(len(errors), random_bytes)
     while True:
-        with precision(uniforms.bits_read + 64):
+        with set_precision(uniforms.bits_read + 64):
             penalties = [arb(epsilon) * int(count) / 2 for count in errors]
             keys = [(-u.log()).log() + penalty for u, penalty in zip(uniforms.intervals(), penalties, strict=True)]
             for i, key in enumerate(keys):
@@ -199,7 +200,7 @@ def draw_trial_count(mean: float, random_bytes: RandomBytes) -> int:
     """
     uniforms = Uniforms(1, random_bytes)
     while True:
-        with precision(uniforms.bits_read + 64):
+        with set_precision(uniforms.bits_read + 64):
             (u,) = uniforms.intervals()
             more = (u.log() / (1 - 1 / arb(mean)).log()).floor().unique_fmpz()
         if more is not None:
@@ -208,7 +209,7 @@ def draw_trial_count(mean: float, random_bytes: RandomBytes) -> int:
 
 
 def draw_index(count: int, random_bytes: RandomBytes) -> int:
-    """Draw a uniform integer from 0 to count - 1."""
+    """Draw a uniform integer from 0 to count - 1, such as the candidate of a trial."""
     bits = (count - 1).bit_length()
     while True:
         drawn = int.from_bytes(random_bytes(8), "big") >> (64 - bits)

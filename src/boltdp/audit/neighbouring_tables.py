@@ -51,7 +51,7 @@ class Pair:
     row: Row
     other: Row
     shared: Row | None  #: all other rows; None: of many kinds
-    places: tuple[int, ...]  #: positions of the rows that differ: one, or all rows of a person
+    positions: tuple[int, ...]  #: positions of the rows that differ: one, or all rows of a person
     seed: int
 
     def __str__(self) -> str:
@@ -59,7 +59,7 @@ class Pair:
         return f"{self.row} or {self.other}, among {among}"
 
     def make_tables(self, schema: Schema, rows: int) -> tuple[pa.Table, pa.Table]:
-        """Return both tables, which differ at `places` only."""
+        """Return both neighbouring tables, which differ at the positions `positions` only."""
         import pyarrow as pa  # imported late: an audit without a replay does not need it
 
         random = np.random.default_rng(self.seed)
@@ -70,7 +70,7 @@ class Pair:
         else:
             shared = [self.shared]
         kinds = [self.row, self.other, *shared]
-        maker = _ColumnMaker([row.kind for row in kinds], random)
+        maker = _SyntheticColumnMaker([row.kind for row in kinds], random)
         columns = {rule.source: pa.array(*rule.accept(maker)) for rule in schema.encoding.rules}
         columns[schema.label] = pa.array(
             [None if row.label is None else schema.target.examples[row.label] for row in kinds]
@@ -79,11 +79,11 @@ class Pair:
         order = 2 + random.integers(len(shared), size=rows)
         tables = []
         for which in (0, 1):
-            order[list(self.places)] = which
+            order[list(self.positions)] = which
             table = distinct.take(pa.array(order))
             if schema.person_id is not None:  # the rows that differ belong to one person, nobody else has several
                 ids = np.arange(rows)
-                ids[list(self.places)] = -1
+                ids[list(self.positions)] = -1
                 table = table.append_column(schema.person_id, pa.array(ids))
             size = -(-rows // BATCHES)
             tables.append(
@@ -100,7 +100,7 @@ def generate_pairs(schema: Schema, rows: int, *, seed: int, changed: int = 1) ->
     random = np.random.default_rng(seed)
     last, nothing = len(schema.target.examples) - 1, Row("missing", None)
 
-    def choose_places(first: int | None = None) -> tuple[int, ...]:
+    def choose_positions(first: int | None = None) -> tuple[int, ...]:
         if first is not None:
             return tuple(source_position(first, changed, rows=rows, seed=ORDER).tolist())
         return tuple(random.choice(rows, changed, replace=False).tolist())
@@ -113,13 +113,13 @@ def generate_pairs(schema: Schema, rows: int, *, seed: int, changed: int = 1) ->
             (Row("outside", 0), Row("broken", last)),
         ):
             for first in (rows - changed, None):
-                yield Pair(row, other, shared, choose_places(first), int(random.integers(2**32)))
+                yield Pair(row, other, shared, choose_positions(first), int(random.integers(2**32)))
     kinds = get_args(Kind)
     while True:
         labels = [int(label) if label <= last else None for label in random.integers(last + 2, size=3)]
         one, two, three = (Row(kinds[random.integers(len(kinds))], label) for label in labels)
         shared = three if random.random() < 0.5 else None
-        yield Pair(one, two, shared, choose_places(), int(random.integers(2**32)))
+        yield Pair(one, two, shared, choose_positions(), int(random.integers(2**32)))
 
 
 def reduce_schema(schema: Schema, features: int) -> Schema:
@@ -141,7 +141,7 @@ def reduce_schema(schema: Schema, features: int) -> Schema:
     for number, place in enumerate(in_turn):
         # Each kind that is still to come has its share of the features that are left.
         share = left // max(1, sum(map(bool, kinds)) - number)
-        column = _shorten(schema.columns[place], share)
+        column = _shorten_column(schema.columns[place], share)
         if column.rule.feature_count <= left:
             kept[place], left = column, left - column.rule.feature_count
     kept = kept or {0: schema.columns[0]}
@@ -162,8 +162,8 @@ def reduce_schema(schema: Schema, features: int) -> Schema:
     return replace(schema, columns=columns, standardization=standardization, projection=projection)
 
 
-def _shorten(column: Column, features: int) -> Column:
-    """Return a list of numbers or categories with at most this number of features, but at least one."""
+def _shorten_column(column: Column, features: int) -> Column:
+    """Return a column with at most this number of features, but at least one: fewer numbers or categories."""
     if isinstance(column, Vector):
         return replace(column, length=min(column.length, max(features, 1)))
     if isinstance(column, Categorical):
@@ -171,7 +171,7 @@ def _shorten(column: Column, features: int) -> Column:
     return column
 
 
-class _ColumnMaker(RuleVisitor[tuple[list[Any], Any]]):
+class _SyntheticColumnMaker(RuleVisitor[tuple[list[Any], Any]]):
     """Makes the synthetic cells of a column and their Arrow type; None: the type of the cells themselves."""
 
     def __init__(self, kinds: list[Kind], random: np.random.Generator) -> None:
@@ -186,17 +186,18 @@ class _ColumnMaker(RuleVisitor[tuple[list[Any], Any]]):
         return self._make_cells(lambda kind: self._make_numbers(kind, rule)), pa.list_(pa.float64(), rule.length)
 
     def visit_value(self, rule: ValueRule) -> tuple[list[Any], Any]:
-        def make(kind: Kind) -> Any:
+        def make_cell(kind: Kind) -> Any:
             if kind in ("outside", "broken"):
                 return None
             return rule.values[self._choose(kind, len(rule.values))]
 
-        return self._make_cells(make), None
+        return self._make_cells(make_cell), None
 
     def visit_time_part(self, rule: TimePartRule) -> tuple[list[Any], Any]:
         return self._make_cells(lambda kind: YEAR + timedelta(hours=self._choose(kind, 365 * 24))), "timestamp[us]"
 
     def _make_cells(self, make: Callable[[Kind], Any]) -> list[Any]:
+        """Make one cell for each kind of synthetic row; None where it is missing."""
         return [None if kind == "missing" else make(kind) for kind in self._kinds]
 
     def _choose(self, kind: Kind, count: int) -> int:
@@ -205,6 +206,7 @@ class _ColumnMaker(RuleVisitor[tuple[list[Any], Any]]):
         return int(self._random.integers(count)) if place is None else place
 
     def _make_numbers(self, kind: Kind, rule: BoundedRule) -> list[float]:
+        """Make the numbers of a synthetic cell: at the declared bounds, beyond them, or not finite."""
         ends, count = rule.bounds, rule.number_count
         if kind == "broken":
             return [float(self._random.choice([math.nan, math.inf, -math.inf])) for _ in range(count)]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from boltdp._arrays import Doubles, Integers
+from boltdp._array_types import Doubles, Integers
 
 #: A function of the counts: its value and its gradient.
 Linear: TypeAlias = tuple[float, Doubles]
@@ -45,13 +45,13 @@ class Score:
         return f"{self.low:.4f} to {self.high:.4f}"
 
     def describe(self, *, whole: bool = False) -> str:
-        """Return the value and half the width of its interval; `whole` is for counts."""
+        """Format the metric and half the width of its interval; `whole` is for counts."""
         half, digits = 0.5 * (self.high - self.low), ",.0f" if whole else ".3f"
         return f"{self.value:{digits}}" + (f" ± {half:{digits}}" if half or not whole else "")
 
 
-def to_records(scores: Mapping[str, Score | None]) -> dict[str, dict[str, float] | None]:
-    """Return scores as JSON values."""
+def convert_scores(scores: Mapping[str, Score | None]) -> dict[str, dict[str, float] | None]:
+    """Convert the scores of metrics to JSON values."""
     return {name: None if score is None else asdict(score) for name, score in scores.items()}
 
 
@@ -79,25 +79,25 @@ class Counts:
     noise: float = 0.0  #: the standard deviation of the noise of each count
     released: int = 1  #: the number of noisy counts, whose exact sum is public
 
-    def total_rows(self, cells: Doubles) -> Score:
-        """Return the number of rows in some cells, with its interval."""
+    def count_rows_in(self, cells: Doubles) -> Score:
+        """Return the exact or noisy number of rows in some cells, with its confidence interval."""
         cells = np.broadcast_to(cells, self.table.shape)
-        reach = NORMAL_QUANTILE * math.sqrt(self._noise_variance(cells))
+        reach = NORMAL_QUANTILE * math.sqrt(self._compute_noise_variance(cells))
         value = float((cells * self.table).sum())
         return Score(max(0.0, value), max(0.0, value - reach), max(0.0, value + reach))
 
-    def mean(
+    def compute_mean(
         self, values: Doubles, cells: Doubles, *, variances: Doubles | None = None, most: float = 1.0
     ) -> Score | None:
-        """Return the mean of `values` over the rows in some cells; `variances` are those of values within a cell."""
-        linear = self.mean_with_gradient(values, cells)
+        """Return the mean of `values` over the rows in some cells, as a metric; `variances` are those within a cell."""
+        linear = self.compute_mean_and_gradient(values, cells)
         within = 0.0
         if linear is not None and variances is not None:
             counts = cells * self.table
             within = float((counts * variances).sum() / counts.sum() ** 2)
         return self.add_interval(linear, most=most, within=within)
 
-    def mean_with_gradient(self, values: Doubles, cells: Doubles) -> Linear | None:
+    def compute_mean_and_gradient(self, values: Doubles, cells: Doubles) -> Linear | None:
         """Return the mean of `values` over the rows in some cells, and its gradient with respect to the counts."""
         cells = np.broadcast_to(cells, self.table.shape)
         if not self._exceeds_noise(cells):
@@ -106,7 +106,7 @@ class Counts:
         value = float((cells * values * self.table).sum()) / rows
         return value, cells * (values - value) / rows
 
-    def area_under_curve(self, cells: Doubles) -> Score | None:
+    def compute_area(self, cells: Doubles) -> Score | None:
         """Return the area under the ROC curve of the second class, with its interval; ties in a bin count half."""
         cells = np.broadcast_to(cells, self.table.shape)
         if not all(self._exceeds_noise(cells * one[None, :, None]) for one in np.eye(2)):
@@ -119,7 +119,7 @@ class Counts:
         slopes = np.array([above / (others * members) - value / others, below / (others * members) - value / members])
         return self.add_interval((value, cells * slopes))
 
-    def area_error(self) -> float | None:
+    def bound_area_error(self) -> float | None:
         """Return an upper bound on the binning error of the area: half the share of pairs that are in one bin."""
         outside, inside = self.table.sum(axis=0)
         pairs = float(outside.sum()) * float(inside.sum())
@@ -136,9 +136,10 @@ class Counts:
         counts = np.maximum(self.table, 0.0)
         sampled = float((counts * gradient**2).sum() - (counts * gradient).sum() ** 2 / self.rows)
         sampling = self.person_rows * max(0.0, sampled + within)
-        return make_score(value, self._noise_variance(gradient) + sampling, most=most)
+        return make_score(value, self._compute_noise_variance(gradient) + sampling, most=most)
 
-    def _noise_variance(self, gradient: Doubles) -> float:
+    def _compute_noise_variance(self, gradient: Doubles) -> float:
+        """Return the variance that the noise of the counts causes in a metric with this gradient."""
         return self.noise**2 * float((gradient**2).sum() - gradient.sum() ** 2 / self.released) if self.noise else 0.0
 
     def _exceeds_noise(self, cells: Doubles) -> bool:
@@ -152,7 +153,7 @@ class Counts:
 
 
 def make_score(value: float, variance: float, *, most: float = 1.0) -> Score:
-    """Make a score, clipped to [0, `most`], with the normal 95 % interval of a value and its variance."""
+    """Make the score of a metric, clipped to [0, `most`], with the normal 95 % interval of its variance."""
     reach = NORMAL_QUANTILE * math.sqrt(max(0.0, variance))
     middle, low, high = (max(0.0, min(one, most)) for one in (value, value - reach, value + reach))
     return Score(middle, low, high)
@@ -214,7 +215,7 @@ class Curve:
         return make_score(value, person_rows * float(variance))
 
     def select_points(self, most: int = MAX_POINTS) -> npt.NDArray[np.intp]:
-        """Return the indices of at most `most` points, about equidistant along the curve."""
+        """Return the indices of at most `most` points, about equidistant along the ROC curve."""
         along = np.abs(np.diff(self.true_positive_rate)) + np.abs(np.diff(self.false_positive_rate))
         steps = np.floor(np.cumsum(along) * (most - 1) / 2.0 - 1e-9)
         kept: npt.NDArray[np.intp] = np.flatnonzero(np.diff(steps, append=np.inf) > 0)
@@ -232,24 +233,24 @@ class CalibrationBin:
     mean_probability: float | None = None  #: None for noisy counts
 
     def to_dict(self) -> dict[str, Any]:
-        figures = to_records({"rows": self.rows, "share": self.share})
+        figures = convert_scores({"rows": self.rows, "share": self.share})
         mean = {} if self.mean_probability is None else {"mean_probability": self.mean_probability}
         return {"from": self.low, "to": self.high, **figures, **mean}
 
 
 def make_calibration_bins(
-    counts: Counts, edges: Sequence[float], places: Sequence[int], probabilities: Doubles | None = None
+    counts: Counts, edges: Sequence[float], cuts: Sequence[int], probabilities: Doubles | None = None
 ) -> tuple[CalibrationBin, ...]:
-    """Return calibration bins that merge the bins between successive `places`, from counts of negatives and positives.
+    """Return calibration bins that merge the bins between successive `cuts`, from counts of negatives and positives.
 
     `edges` are the edges of the bins. `probabilities` are the sums of the probabilities in each bin, if known; then
     empty bins are omitted.
     """
     found = []
-    for first, last in pairwise(places):
+    for first, last in pairwise(cuts):
         cells = np.zeros((1, 1, counts.table.shape[2]))
         cells[..., first:last] = 1.0
-        rows, share = counts.total_rows(cells), counts.mean(np.array([[0.0], [1.0]]), cells)
+        rows, share = counts.count_rows_in(cells), counts.compute_mean(np.array([[0.0], [1.0]]), cells)
         if probabilities is None:
             found.append(CalibrationBin(edges[first], edges[last], rows, share))
         elif rows.value:
@@ -258,8 +259,8 @@ def make_calibration_bins(
     return tuple(found)
 
 
-def expected_calibration_error(bins: Sequence[CalibrationBin]) -> float | None:
-    """Return the mean absolute difference of observed share and probability over the rows; None for noisy counts."""
+def compute_calibration_error(bins: Sequence[CalibrationBin]) -> float | None:
+    """Return the expected calibration error over all rows; None for noisy counts."""
     known = [
         (one.rows.value, abs(one.share.value - one.mean_probability))
         for one in bins

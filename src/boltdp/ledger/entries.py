@@ -116,8 +116,8 @@ class Entry:
         return Release(self.budget, self.spent, self.adjacency)
 
 
-def read_chain(lines: Iterable[Line]) -> list[Entry]:
-    """Return the entries of stored lines; raise LedgerError if a digest does not match or an entry is misplaced."""
+def read_entries(lines: Iterable[Line]) -> list[Entry]:
+    """Return the entries of stored ledger lines; raise LedgerError if a digest or the order does not match."""
     entries: list[Entry] = []
     previous = BEGINNING
     for number, line in enumerate(lines, start=1):
@@ -185,7 +185,7 @@ class DatasetState:
 
 
 def read_datasets(entries: Sequence[Entry]) -> dict[str, DatasetState]:
-    """Return the state of each dataset by name; entries that contradict each other raise LedgerError."""
+    """Return the budget and charges of each dataset by name; entries that contradict each other raise LedgerError."""
     datasets: dict[str, DatasetState] = {}
     for entry in entries:
         state = datasets.get(entry.dataset)

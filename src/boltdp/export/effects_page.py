@@ -1,0 +1,196 @@
+"""The HTML page of `boltdp show`: drawings of the effects of a model's columns, with bands of noise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from boltdp._charts import (
+    BAR,
+    BELOW,
+    HEIGHT,
+    LEFT,
+    MAX_BARS,
+    NAMES,
+    WIDTH,
+    draw_box,
+    draw_figure,
+    draw_named_bars,
+    draw_points,
+    draw_svg,
+    draw_text,
+    escape_text,
+    format_number,
+)
+from boltdp.export.effects import Effect, Effects, Panel
+from boltdp.export.html_pages import choose_guarantee_class, write_document, write_facts
+
+if TYPE_CHECKING:
+    from boltdp.model import Model
+
+#: The maximum extent of a drawing's axis, as a multiple of the largest effect.
+MAX_REACH = 1.5
+#: If the ratio of the gaps between steps of a curve exceeds this, the steps are drawn equally spaced.
+MAX_GAP_RATIO = 8.0
+#: The maximum number of tick labels between the ends of an axis.
+MAX_PLACES = 2
+
+
+def write_effects_page(model: Model, effects: Effects, facts: Sequence[tuple[str, str]], *, top: int) -> str:
+    """Write the HTML page of a model: its guarantee, `facts`, and drawings of the `top` columns for each class."""
+    title = f"What a model says of {escape_text(model.schema.label)}"
+    panels = "".join(_draw_panel(panel, top, effects) for panel in effects.panels)
+    if effects.left_out:
+        panels += f"<p>{effects.left_out:,} classes more are not shown.</p>"
+    bands = "most" if effects.has_upper_bounds else "exact"
+    guarantee = f'<p class="{choose_guarantee_class(model)}">{escape_text(model.certificate.guarantee(), 5000)}</p>'
+    return write_document(title, f'{guarantee}{write_facts(facts, 2000)}<div class="{bands}">{panels}</div>')
+
+
+def _draw_panel(panel: Panel, top: int, effects: Effects) -> str:
+    """Write the HTML section of one class: a legend, and a drawing of the effect of each column."""
+    head = f"<h2>{escape_text(panel.favours)}</h2>" if len(effects.panels) > 1 else ""
+    noise_is_bound, reach = effects.has_upper_bounds, panel.compute_axis_limit(top, max_reach=MAX_REACH)
+    if panel.constant is not None:
+        noise = _format_noise(panel.constant_deviation, noise_is_bound=noise_is_bound)
+        head += f"<p>With everything missing: {panel.constant:+.3g}{noise}</p>"
+    drawn = [effect for effect in panel.effects[:top] if effect.kind != "vector"]
+    if drawn:
+        uneven = any(effect.kind == "number" and _is_uneven(_list_axis_marks(effect)) for effect in drawn)
+        head += f'<p class="legend">{escape_text(_write_legend(reach, effects, uneven=uneven), 1000)}</p>'
+    figures = "".join(_draw_effect(effect, reach, noise_is_bound=noise_is_bound) for effect in panel.effects[:top])
+    left = len(panel.effects) - top
+    more = f"<p>{left:,} columns with smaller effects are not drawn.</p>" if left > 0 else ""
+    return f'<section>{head}<div class="drawings">{figures}</div>{more}</section>'
+
+
+def _write_legend(reach: float, effects: Effects, *, uneven: bool) -> str:
+    text = f"Lines and bars are effects: {effects.unit}, from {-reach:+.2g} to {reach:+.2g} in every drawing."
+    if uneven:
+        text += (
+            " Where the steps of a line are close in one place and far in another, they are drawn equally far apart."
+        )
+    if effects.spread is None or not effects.spread.deviation:
+        return text
+    if effects.has_upper_bounds:
+        return f"{text} Thin and dashed: the most that one and two standard deviations of noise can be."
+    return f"{text} Shaded: one and two standard deviations of noise."
+
+
+def _draw_effect(effect: Effect, reach: float, *, noise_is_bound: bool) -> str:
+    noise = _format_noise(effect.deviation, noise_is_bound=noise_is_bound)
+    if effect.kind == "vector":
+        said = f"<p>A vector: the norm of its weights is {effect.difference:.3g}{noise}.</p>"
+        return draw_figure(effect.name, (), said)
+    if effect.kind == "number":
+        ends = f"{format_number(effect.places[0])} to {format_number(effect.places[-1])}: "
+        drawing = _draw_number_effect(effect, reach, noise_is_bound=noise_is_bound)
+    else:
+        ends = "smallest to largest: " if len(effect.labels) > 1 else ""
+        drawing = _draw_category_effects(effect, reach, noise_is_bound=noise_is_bound)
+    return draw_figure(effect.name, [f"{ends}{effect.difference:+.3g}{noise}"], drawing)
+
+
+def _draw_number_effect(effect: Effect, reach: float, *, noise_is_bound: bool) -> str:
+    """Draw the effect of a numeric column as a line in SVG, with bands of noise and a tick below each step.
+
+    `noise_is_bound` tells that the noise is only known by an upper bound, which is drawn dashed.
+    """
+    marks = _list_axis_marks(effect)
+    places = (
+        np.linspace(0.0, WIDTH, len(marks))
+        if _is_uneven(marks)
+        else np.interp(marks, marks[:: len(marks) - 1], (0, WIDTH))
+    )
+
+    def to_points(values: Iterable[float]) -> list[tuple[float, float]]:
+        return [
+            (float(np.interp(place, marks, places)), HEIGHT / 2 * (1.0 - value / reach))
+            for place, value in zip(effect.places, values, strict=True)
+        ]
+
+    drawn = ""
+    for kind, times in (("two", 2.0), ("one", 1.0)) if effect.deviations is not None else ():
+        noise = times * np.array(effect.deviations)
+        upper, lower = to_points(effect.effects + noise), to_points(effect.effects - noise)
+        if noise_is_bound:
+            drawn += draw_points("polyline", kind, upper) + draw_points("polyline", kind, lower[::-1])
+        else:
+            drawn += draw_points("polygon", kind, [*upper, *lower[::-1]])
+    drawn += draw_points("polyline", "line", to_points(effect.effects))
+    ticks = "".join(f"M{LEFT + place:.1f} {HEIGHT:g}v4" for place in places)
+    texts = [
+        draw_text(LEFT - 4, 10, f"{reach:+.2g}", "end"),
+        draw_text(LEFT - 4, HEIGHT / 2 + 4, "0", "end"),
+        draw_text(LEFT - 4, HEIGHT, f"{-reach:+.2g}", "end"),
+    ]
+    for mark in sorted({round(part) for part in np.linspace(0, len(marks) - 1, MAX_PLACES + 2)}):
+        anchor = "start" if mark == 0 else "end" if mark == len(marks) - 1 else "middle"
+        texts.append(draw_text(LEFT + places[mark], HEIGHT + BELOW - 2, format_number(marks[mark]), anchor))
+    return draw_svg(
+        effect.name,
+        LEFT + WIDTH,
+        HEIGHT + BELOW,
+        f'<path class="axis" d="M{LEFT:g} 0V{HEIGHT:g}M{LEFT:g} {HEIGHT / 2:g}H{LEFT + WIDTH:g}{ticks}"/>',
+        # The inner picture clips what is outside of its frame.
+        f'<svg x="{LEFT:g}" y="0" width="{WIDTH:g}" height="{HEIGHT:g}" viewBox="0 0 {WIDTH:g} {HEIGHT:g}">',
+        drawn,
+        "</svg>",
+        *texts,
+    )
+
+
+def _list_axis_marks(effect: Effect) -> list[float]:
+    """List the numbers to mark on the axis of an effect: the bounds and the steps of a column."""
+    return sorted({place for place, _, _ in effect.corners})
+
+
+def _is_uneven(marks: Sequence[float]) -> bool:
+    """Return whether the gaps between steps, without those to the ends, differ by more than `MAX_GAP_RATIO`."""
+    gaps = np.diff(marks)[1:-1]
+    return len(gaps) > 1 and bool(gaps.max() > MAX_GAP_RATIO * gaps.min())
+
+
+def _draw_category_effects(effect: Effect, reach: float, *, noise_is_bound: bool) -> str:
+    """Draw the effects of categories as bars in SVG, each with its noise, as `_draw_number_effect` does for numbers."""
+    middle, right = NAMES + (LEFT + WIDTH - NAMES) / 2, LEFT + WIDTH
+    shown = effect.find_largest_categories(MAX_BARS)
+
+    def to_pixels(value: float) -> float:
+        return middle + (right - middle) * min(max(value / reach, -1.0), 1.0)
+
+    def draw_row(row: int, top: float) -> str:
+        value = effect.effects[shown[row]]
+        drawn = draw_box("bar", to_pixels(0.0), to_pixels(value), top + 4, BAR - 8)
+        for kind, times in (("two", 2.0), ("one", 1.0)) if effect.deviations is not None else ():
+            noise = times * (effect.deviations or ())[shown[row]]
+            ends = to_pixels(value - noise), to_pixels(value + noise)
+            if noise_is_bound:
+                drawn += _draw_whisker(kind, *ends, top + BAR / 2, 2.0 * times)
+            else:
+                drawn += draw_box(kind, *ends, top + 2, BAR - 4)
+        return drawn
+
+    height, left = BAR * len(shown), len(effect.labels) - len(shown)
+    more = f"<p>{left:,} categories with smaller effects are not drawn.</p>" if left else ""
+    bars = draw_named_bars(
+        effect.name,
+        [(effect.labels[index], f"{effect.effects[index]:+.3g}") for index in shown],
+        draw_row,
+        f'<path class="axis" d="M{middle:g} 0V{height:g}"/>',
+        draw_text(NAMES, height + BELOW - 4, f"{-reach:+.2g}"),
+        draw_text(middle, height + BELOW - 4, "0", "middle"),
+        draw_text(right, height + BELOW - 4, f"{reach:+.2g}", "end"),
+    )
+    return bars + more
+
+
+def _draw_whisker(name: str, one: float, other: float, middle: float, height: float) -> str:
+    ends = f"M{one:.1f} {middle - height:g}v{2 * height:g}M{other:.1f} {middle - height:g}v{2 * height:g}"
+    return f'<path class="{name}" d="M{one:.1f} {middle:g}H{other:.1f}{ends}"/>'
+
+
+def _format_noise(deviation: float | None, *, noise_is_bound: bool) -> str:
+    return "" if not deviation else f" ± {deviation:.2g} of noise{' at most' if noise_is_bound else ''}"
