@@ -87,7 +87,7 @@ def _threads(path: Path, schema: Schema, rows: int) -> list[Ratio]:
     def encode(threads: int) -> Callable[[], object]:
         return lambda: [None for _ in encode_rows(engine, schema, context=Context(threads=threads))]
 
-    made = {threads: engine.prepare(schema, Context(seed=1, threads=threads), ordered=False) for threads in (1, 2)}
+    made = {threads: engine.prepare(schema, Context(seed=1, threads=threads), permuted=False) for threads in (1, 2)}
 
     def total(threads: int) -> Callable[[], object]:
         weights = np.full((1, schema.dims), 0.1)

@@ -178,7 +178,7 @@ def beside_arrays(found: Measured, path: str, session: Session) -> None:
 
     def both(engine: Engine) -> tuple[float, float, float]:
         start = time.perf_counter()
-        with engine.prepare(schema, context, ordered=False) as prepared:
+        with engine.prepare(schema, context, permuted=False) as prepared:
             ready = time.perf_counter() - start
             scanned = scan(prepared)
         with engine.prepare(schema, context) as prepared:

@@ -23,11 +23,11 @@ class CountedRows(PreparedRows):
     def __init__(self, inside: PreparedRows, counts: Counter[str] | None = None) -> None:
         self._inside = inside
         self.counts: Counter[str] = Counter() if counts is None else counts
-        self.rows, self.cells, self.feature_map, self.ordered = (
+        self.rows, self.cells, self.feature_map, self.permuted = (
             inside.rows,
             inside.cells,
             inside.feature_map,
-            inside.ordered,
+            inside.permuted,
         )
         self.fed: list[State] = []
 
@@ -86,6 +86,6 @@ class CountedEngine(Engine):
     ) -> Iterator[pa.RecordBatch]:
         return self._inside.batches(columns, keep, parse=parse)
 
-    def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> PreparedRows:
+    def prepare(self, schema: Schema, context: Context, *, permuted: bool = True) -> PreparedRows:
         self.counts["prepare"] += 1
-        return CountedRows(self._inside.prepare(schema, context, ordered=ordered), self.counts)
+        return CountedRows(self._inside.prepare(schema, context, permuted=permuted), self.counts)

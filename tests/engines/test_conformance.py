@@ -145,9 +145,9 @@ def test_kept_columns_come_beside_their_rows_and_as_they_are(source: Source) -> 
 
 
 @pytest.mark.parametrize("person_id", ["visits", "sex"])
-@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize("permuted", [True, False])
 def test_of_each_persons_rows_the_first_ones_count_and_others_are_neutral(
-    source: Source, person_id: str, ordered: bool
+    source: Source, person_id: str, permuted: bool
 ) -> None:
     """By numbers, or by texts of which some are missing: those count together."""
     if person_id not in source.schema.sources:
@@ -164,9 +164,9 @@ def test_of_each_persons_rows_the_first_ones_count_and_others_are_neutral(
     neutral = Encoder(schema.encoding).encode(pa.RecordBatch.from_arrays([pa.nulls(1)] * len(names), names))
     expected = np.where(np.array(counts)[:, None], rows, neutral)
     assert np.isnan(expected[~np.array(counts), 0]).all()
-    with source.engine.prepare(schema, Context(seed=4), ordered=ordered) as prepared:
+    with source.engine.prepare(schema, Context(seed=4), permuted=permuted) as prepared:
         found = content(prepared)
-    if ordered:
+    if permuted:
         np.testing.assert_array_equal(found, in_order(expected, seed=4))
         np.testing.assert_array_equal(np.vstack([*scan_rows(source.engine, schema, np.copy, limited=True)]), expected)
     else:
@@ -209,7 +209,7 @@ def test_rows_can_be_read_in_another_way_without_another_copy(source: Source) ->
     other = replace(source.schema, clip_norm=0.25).encoding.feature_map
     sums = [FeatureSums(each, clip_norm=0.9) for each in (source.feature_map, other)]
     expected = [each.copy_empty() for each in sums]
-    with source.engine.prepare(source.schema, Context(seed=4), ordered=False) as prepared:
+    with source.engine.prepare(source.schema, Context(seed=4), permuted=False) as prepared:
         view = prepared.with_feature_map(other)
         assert (view.feature_map, view.rows, view.cells, view.dims) == (other, ROWS, prepared.cells, prepared.dims)
         prepared.sum(sums[:1])
@@ -233,7 +233,7 @@ def test_rows_in_any_order_are_the_same_rows_and_good_for_sums_only(spooled: Sou
     summed, expected = sums(), sums()
     for each in expected:
         each.add(spooled.packed)
-    with spooled.engine.prepare(spooled.schema, Context(seed=9), ordered=False) as prepared:
+    with spooled.engine.prepare(spooled.schema, Context(seed=9), permuted=False) as prepared:
         assert (prepared.rows, prepared.cells, prepared.dims) == (
             ROWS,
             spooled.packed.shape[1] - 1,
@@ -388,10 +388,10 @@ def test_bad_partitions_are_refused_before_they_are_fed(source: Source) -> None:
         np.testing.assert_array_equal(content(prepared), rows)
     assert [state.to_bytes() for part in parts for state in part.states] == before
     with (
-        source.engine.prepare(source.schema, Context(seed=9), ordered=False) as unordered,
+        source.engine.prepare(source.schema, Context(seed=9), permuted=False) as unpermuted,
         pytest.raises(ParameterError, match="must be prepared in a permuted order"),
     ):
-        unordered.run_partitions(parts, Context())
+        unpermuted.run_partitions(parts, Context())
 
 
 def test_progress_over_partitions_is_that_of_all_together(spooled: Source) -> None:
@@ -639,7 +639,7 @@ def test_slices_are_cut_by_position(source: Source, start: int, stop: int) -> No
 
 def moments(engine: Engine, schema: Schema) -> npt.NDArray[np.int64]:
     sums = FeatureSums(schema.unscaled.encoding.feature_map, clip_norm=0.9)
-    with engine.prepare(schema.unscaled, Context(seed=2), ordered=False) as prepared:
+    with engine.prepare(schema.unscaled, Context(seed=2), permuted=False) as prepared:
         prepared.sum([sums])
     return sums.value
 

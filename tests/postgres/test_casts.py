@@ -147,7 +147,7 @@ def test_training_predicting_and_evaluating_run_no_planted_cast(database: str, w
         assert len(predict(model, engine)) == ROWS + 1
         evaluate(model, engine, by="mood")
         evaluate_privately(model, engine, Budget(1.0), by="mood")
-        with engine.prepare(SCHEMA, Context(seed=1), ordered=False) as prepared:
+        with engine.prepare(SCHEMA, Context(seed=1), permuted=False) as prepared:
             rows = np.vstack([block.copy() for block in prepared.blocks()])
     assert {name for name, kind in kinds.items() if kind == "other"} == {"pair", "vector", "bool", "span", "moods"}
     # good, bad, good, 1, and the second month; and none of them in the last row.

@@ -108,17 +108,17 @@ def test_groups_are_of_one_moment_and_leave_nothing(server: Server, admin: psyco
     with PostgresEngine(server.uri, table=table) as engine:
         groups = engine.groups("tenth", ["1", "2"])
         admin.execute("UPDATE visits SET tenth = 2, age = 0 WHERE tenth = 1")
-        with groups.prepared([SCHEMA] * 2, Context(seed=1), ordered=[True, False]) as (first, second):
-            assert (first.ordered, second.ordered) == (True, False)
+        with groups.prepare([SCHEMA] * 2, Context(seed=1), permuted=[True, False]) as (first, second):
+            assert (first.permuted, second.permuted) == (True, False)
             assert [len(content(first)), len(content(second))] == groups.rows == [300, 300]
             # Passes may take long, and must not keep the server from tidying up.
             assert sessions(admin) == ["idle"]
         assert engine._session.ask(LEFT, fault="") == [(0,)]
         message = "the data changed while it was read: its number of rows is not what it was"
-        for ordered, what in ((False, message), (True, "the rows cannot be prepared")):
+        for permuted, what in ((False, message), (True, "the rows cannot be prepared")):
             with (
                 pytest.raises(DataError, match=what),
-                groups.prepared([SCHEMA] * 2, Context(), ordered=[ordered] * 2),
+                groups.prepare([SCHEMA] * 2, Context(), permuted=[permuted] * 2),
             ):
                 pass
         assert engine._session.ask(LEFT, fault="") == [(0,)]
@@ -131,7 +131,7 @@ def test_no_index_puts_the_rows_of_a_group_in_the_order_of_their_values(
     def rows(uri: str) -> list[list[Any]]:
         with (
             PostgresEngine(uri, table=table) as engine,
-            engine.groups("ward", [*SIZES]).prepared([SCHEMA] * 3, Context(), ordered=[False] * 3) as tables,
+            engine.groups("ward", [*SIZES]).prepare([SCHEMA] * 3, Context(), permuted=[False] * 3) as tables,
         ):
             return [[block.tolist() for block in prepared.blocks()] for prepared in tables]
 
@@ -173,12 +173,12 @@ def test_groups_that_cannot_be_are_refused_before_a_row_is_read(server: Server, 
         persons = replace(SCHEMA, person_id="tenth", max_rows_per_person=1)
         with (
             pytest.raises(ParameterError, match="a person's may be in several"),
-            engine.groups("ward", ["7"]).prepared([persons], Context(), ordered=[True]),
+            engine.groups("ward", ["7"]).prepare([persons], Context(), permuted=[True]),
         ):
             pass
     with (
         PostgresEngine(server.uri, table=table, where="client") as engine,
         pytest.raises(ParameterError, match="must be prepared in the server"),
-        engine.groups("ward", ["7"]).prepared([SCHEMA], Context(), ordered=[True]),
+        engine.groups("ward", ["7"]).prepare([SCHEMA], Context(), permuted=[True]),
     ):
         pass

@@ -180,7 +180,7 @@ def test_every_way_to_the_rows_asks_first(desk: Desk) -> None:
             engine.count,
             lambda: engine.prepare(schema, Context()),
             lambda: engine.groups("ward", ["north"]),
-            lambda: groups.prepared([schema], Context(), ordered=[False]).__enter__(),
+            lambda: groups.prepare([schema], Context(), permuted=[False]).__enter__(),
         ):
             with pytest.raises(DataError, match="not trusted"):
                 read()

@@ -105,7 +105,7 @@ def test_texts_of_every_type_are_read(server: Server, moments: psycopg.Connectio
     for where in ("server", "client"):
         with (
             PostgresEngine(server.uri, table="texts", where=where) as engine,
-            engine.prepare(schema, Context(seed=1), ordered=False) as prepared,
+            engine.prepare(schema, Context(seed=1), permuted=False) as prepared,
         ):
             (block,) = (np.array(block) for block in prepared.blocks())
         assert sorted(block[:, 1:].tolist()) == [[-1] * 4, [-1] * 4, [13, 1, 4, 6]]

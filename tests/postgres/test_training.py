@@ -127,7 +127,7 @@ def test_standardized_models_are_those_of_the_arrays(server: Server, table: str,
 def test_sums_over_no_rows_are_nothing(server: Server, table: str) -> None:
     with (
         PostgresEngine(server.uri, query=f"SELECT * FROM {table} WHERE false") as engine,
-        engine.prepare(SCHEMA, Context(), ordered=False) as prepared,
+        engine.prepare(SCHEMA, Context(), permuted=False) as prepared,
     ):
         moments = FeatureSums(prepared.feature_map, clip_norm=1.0)
         prepared.sum([moments])
@@ -141,7 +141,7 @@ def test_preparing_that_is_ended_from_outside_leaves_a_session_that_can_go_on(
     with PostgresEngine(server.uri, query=slow) as engine:
         engine.count = lambda: ROWS  # type: ignore[method-assign]
         with ThreadPoolExecutor(1) as pool:
-            packing = pool.submit(engine.prepare, SCHEMA, Context(), ordered=False)
+            packing = pool.submit(engine.prepare, SCHEMA, Context(), permuted=False)
             # A server forgets what cancels a statement that it is still reading: only one that runs is cancelled.
             cancel = (
                 "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query LIKE 'SELECT boltdp.pack%'"
@@ -424,7 +424,7 @@ def test_categories_are_met_in_the_encoding_of_the_database(server: Server, admi
         for where in ("server", "client"):
             with (
                 PostgresEngine(uri, table="words", where=where) as engine,
-                engine.prepare(schema, Context(), ordered=False) as prepared,
+                engine.prepare(schema, Context(), permuted=False) as prepared,
             ):
                 found[where] = np.concatenate([block.copy() for block in prepared.blocks()]).tolist()
     finally:
@@ -647,7 +647,7 @@ def test_no_index_of_a_selected_column_puts_the_rows_in_the_order_of_others(
             query = f"SELECT age, sick FROM wards WHERE ward = {ward}"
             with (
                 PostgresEngine(server.uri, query=query, where=where) as engine,
-                engine.prepare(schema, Context(seed=1), ordered=False) as prepared,
+                engine.prepare(schema, Context(seed=1), permuted=False) as prepared,
             ):
                 (batch,) = engine.batches(["age"])
                 assert batch.column("age").to_pylist() == ages[50 * ward : 50 * ward + 50]
@@ -938,7 +938,7 @@ def test_nothing_that_watches_the_server_sees_a_model_or_a_row(server: Server) -
         key = np.random.default_rng(5).bytes(32)
         noise = Mechanism("gaussian", scale=0.1, dimensions=DIMS)
         with PostgresEngine(talkative.uri, table="patients") as engine:
-            with engine.prepare(SCHEMA, Context(), ordered=False) as prepared:
+            with engine.prepare(SCHEMA, Context(), permuted=False) as prepared:
                 moments = FeatureSums(prepared.feature_map, clip_norm=1.0)
                 prepared.sum([moments])
             sums = moments.value
@@ -1048,7 +1048,7 @@ def test_a_sample_leaves_no_trace_of_how_many_rows_are_in_it(server: Server, adm
             schema = array_schema(dims=2, classes=(0, 1), clip_norm=2.0)
             with (
                 PostgresEngine(server.uri, table="sampled") as engine,
-                engine.prepare(schema, Context(seed=1), ordered=False) as prepared,
+                engine.prepare(schema, Context(seed=1), permuted=False) as prepared,
                 prepared.sample_rows(0.1) as few,
             ):
                 few.sum([DerivativeSums(Logistic(), np.ones((1, 2)), share=0.1)])

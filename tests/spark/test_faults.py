@@ -70,8 +70,8 @@ def test_a_replaced_row_moves_no_other_row(spark: Any) -> None:
         assert np.flatnonzero((kept[0] != other).any(axis=1)).tolist() == [at]
 
 
-@pytest.mark.parametrize("ordered", [False, True])
-def test_rows_that_are_computed_anew_and_differently_are_an_error(spark: Any, ordered: bool) -> None:
+@pytest.mark.parametrize("permuted", [False, True])
+def test_rows_that_are_computed_anew_and_differently_are_an_error(spark: Any, permuted: bool) -> None:
     """A source that gives other rows whenever it is asked, once Spark has lost what it had persisted."""
 
     def drawn(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -81,7 +81,7 @@ def test_rows_that_are_computed_anew_and_differently_are_an_error(spark: Any, or
 
     with silence_pyspark():
         frame = spark.range(1000).mapInArrow(drawn, "age double, sick long")
-    with SparkEngine(frame, parts=2).prepare(SCHEMA, Context(seed=1), ordered=ordered) as prepared:
+    with SparkEngine(frame, parts=2).prepare(SCHEMA, Context(seed=1), permuted=permuted) as prepared:
         sums = FeatureSums(prepared.feature_map, clip_norm=1.0)
         prepared.sum([sums])
         before = sums.value.tolist()
@@ -174,7 +174,7 @@ def test_too_few_parts_are_refused(spark: Any) -> None:
 
 def test_places_are_known_and_nothing_of_the_rows(spark: Any) -> None:
     frame = spark.range(10).selectExpr("CAST(id AS double) AS age", "id % 2 AS sick")
-    with SparkEngine(frame).prepare(SCHEMA, Context(seed=1), ordered=False) as prepared:
+    with SparkEngine(frame).prepare(SCHEMA, Context(seed=1), permuted=False) as prepared:
         assert isinstance(prepared, PreparedBlocks)
         stored: StoredBlocks = prepared._blocks.apply_moves()
         assert sum(place.rows for place in stored.places) == 10

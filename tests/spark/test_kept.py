@@ -28,7 +28,7 @@ SCHEMA = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
 @pytest.fixture
 def prepared(spark: Any) -> Iterator[PreparedBlocks]:
     frame = spark.range(0, 1000, 1, 3).selectExpr("CAST(id AS double) / 10 AS age", "id % 2 AS sick")
-    with SparkEngine(frame).prepare(SCHEMA, Context(seed=1), ordered=False) as rows:
+    with SparkEngine(frame).prepare(SCHEMA, Context(seed=1), permuted=False) as rows:
         assert isinstance(rows, PreparedBlocks)
         yield rows
 
@@ -114,7 +114,7 @@ def test_rows_of_a_sample_are_kept_beside_the_blocks_and_spark_knows_nothing_of_
 def test_nothing_is_kept_where_spark_encrypts(spark: Any, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Session, "_encrypted", True)
     frame = spark.range(100).selectExpr("CAST(id AS double) AS age", "id % 2 AS sick")
-    with SparkEngine(frame).prepare(SCHEMA, Context(seed=1), ordered=False) as prepared:
+    with SparkEngine(frame).prepare(SCHEMA, Context(seed=1), permuted=False) as prepared:
         assert files(directory) == []
         assert isinstance(prepared, PreparedBlocks)
         assert moments(prepared)

@@ -56,7 +56,7 @@ def test_a_slice_of_fewer_rows_is_an_error(
 
     monkeypatch.setattr(StoredBlocks, "_collect_places", then_lost)
     part = SparkEngine(source(spark, gone)).slice(100, 900)
-    with pytest.raises(DataError, match=f"^{CHANGED}$"), part.prepare(SCHEMA, Context(seed=1), ordered=False):
+    with pytest.raises(DataError, match=f"^{CHANGED}$"), part.prepare(SCHEMA, Context(seed=1), permuted=False):
         pass
 
 

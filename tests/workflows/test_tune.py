@@ -354,8 +354,8 @@ class ChangedEngine(CountedEngine):
         super().__init__(inside)
         self._later = later
 
-    def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> PreparedRows:
-        return self._later.prepare(schema, context, ordered=ordered)
+    def prepare(self, schema: Schema, context: Context, *, permuted: bool = True) -> PreparedRows:
+        return self._later.prepare(schema, context, permuted=permuted)
 
 
 @pytest.mark.parametrize("later", [ROWS - 10, ROWS + 10])

@@ -46,7 +46,7 @@ class NoisyGD(Algorithm):
     about = "to the gradient of every scan"
     takes = frozenset({"passes", "step_size", "gradient_clip"})
     noise_place = "noise of each scan"
-    gaussian, ordered = True, False
+    gaussian, needs_permutation = True, False
     columns: ClassVar[Mapping[str, tuple[str, str]]] = {
         "noise_per_row": ("noise per row", "{:.2g}"),
         "step": ("step", "{:.3g}"),

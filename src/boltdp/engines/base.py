@@ -98,7 +98,7 @@ class Engine(ABC):
         batches = _read_batches(self, schema, context, label=label)
         return map_in_order(lambda batch: work(encoder.encode(batch)), batches, threads=context.threads)
 
-    def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> PreparedRows:
+    def prepare(self, schema: Schema, context: Context, *, permuted: bool = True) -> PreparedRows:
         """Encode the rows once, permuted unless they are for sums only, in memory or, if they are large, in a file."""
         check_columns(schema, self.columns())
         check_person_id(schema, self.columns(), context)
@@ -109,7 +109,7 @@ class Engine(ABC):
             rows=self.count(),
             width=1 + schema.encoding.cell_count,
             feature_map=schema.encoding.feature_map,
-            ordered=ordered,
+            permuted=permuted,
             context=context,
             directory=self.spool,
             memory_bytes=self.memory_bytes,

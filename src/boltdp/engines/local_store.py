@@ -31,7 +31,7 @@ from boltdp import _interrupts
 from boltdp._arrays import Integers, PackedRows
 from boltdp._threads import close_at_end, map_in_order, run_all
 from boltdp.context import Context
-from boltdp.engines.prepared_rows import PreparedRows, check_ordered, check_width
+from boltdp.engines.prepared_rows import PreparedRows, check_permuted, check_width
 from boltdp.errors import DataError
 from boltdp.kernel import packed_rows, sgd
 from boltdp.kernel.cells_to_features import FeatureMap
@@ -102,17 +102,17 @@ class LocalRows(PreparedRows):
         stop: int,
         *,
         feature_map: FeatureMap | None = None,
-        ordered: bool = True,
+        permuted: bool = True,
         threads: int = 1,
     ) -> None:
-        super().__init__(start, stop, cells=store.width - 1, feature_map=feature_map, ordered=ordered)
+        super().__init__(start, stop, cells=store.width - 1, feature_map=feature_map, permuted=permuted)
         self._store, self._threads = store, threads
 
     def blocks(self) -> Iterator[PackedRows]:
         return self._store.blocks(self._start, self._stop)
 
     def reshuffle(self, seed: int) -> None:
-        check_ordered(self)
+        check_permuted(self)
         self._store.shuffle(self._start, self._stop, seed)
 
     def run_sampled_batches(self, states: Sequence[sgd.State], positions: Iterable[Integers]) -> None:
@@ -151,7 +151,7 @@ class LocalRows(PreparedRows):
         parts = map_in_order(sample, self._split_positions(), threads=self._threads)
         chosen = np.concatenate([np.empty((0, self._store.width), np.float32), *chain.from_iterable(parts)])
         yield LocalRows(
-            MemoryStore(chosen), 0, len(chosen), feature_map=self.feature_map, ordered=False, threads=self._threads
+            MemoryStore(chosen), 0, len(chosen), feature_map=self.feature_map, permuted=False, threads=self._threads
         )
 
     def close(self) -> None:
@@ -177,11 +177,11 @@ class MemoryStore:
         for part in parts:
             yield self._array, part
 
-    def write_rows(self, parts: Iterable[RowGroup[Any]], *, ordered: bool, context: Context) -> None:
-        """Encode and write all groups of rows, at permuted positions if `ordered`."""
+    def write_rows(self, parts: Iterable[RowGroup[Any]], *, permuted: bool, context: Context) -> None:
+        """Encode and write all groups of rows, at permuted positions if `permuted`."""
 
         def write(part: RowGroup[Any]) -> int:
-            if ordered:
+            if permuted:
                 with part.encode() as block:
                     packed_rows.put_rows(block, part.permute_positions(len(self._array), context.seed), self._array)
             else:
@@ -216,8 +216,8 @@ class FileStore:
         self._shuffling = threading.Lock()
         self._file = self._create_file(rows * self._row_bytes)
 
-    def write_rows(self, parts: Iterable[RowGroup[Any]], *, ordered: bool, context: Context) -> None:
-        with self._open_bucket_sort(self._rows, self._file) if ordered else nullcontext() as sorter:
+    def write_rows(self, parts: Iterable[RowGroup[Any]], *, permuted: bool, context: Context) -> None:
+        with self._open_bucket_sort(self._rows, self._file) if permuted else nullcontext() as sorter:
 
             def write(part: RowGroup[Any]) -> int:
                 with part.encode() as block:
@@ -357,11 +357,11 @@ class _BucketSort:
         start = bucket << self._shift
         count = min(1 << self._shift, self._rows - start)
         slots = np.empty(count, np.uint32)
-        with self._buffers.lend(count) as arrived, self._buffers.lend(count) as ordered:
+        with self._buffers.lend(count) as arrived, self._buffers.lend(count) as sorted_rows:
             self._store.transfer(os.preadv, self._file, arrived, start)
             self._store.transfer(os.preadv, self._slots, slots, start)
-            packed_rows.put_rows(arrived, slots.astype(np.int64), ordered)
-            yield ordered
+            packed_rows.put_rows(arrived, slots.astype(np.int64), sorted_rows)
+            yield sorted_rows
 
 
 class _Buffers:
@@ -424,7 +424,7 @@ def store_rows(
     context: Context,
     encode: Callable[[T, PackedRows], object] = _copy_rows,
     feature_map: FeatureMap | None = None,
-    ordered: bool = True,
+    permuted: bool = True,
     directory: str | Path | None = None,
     memory_bytes: int | None = None,
     in_memory: bool = False,
@@ -449,11 +449,11 @@ def store_rows(
         )
     try:
         parts = _group_items(items, encode, rows=rows, width=width, threads=threads)
-        store.write_rows(parts, ordered=ordered, context=context)
+        store.write_rows(parts, permuted=permuted, context=context)
     except BaseException:
         store.close()
         raise
-    return LocalRows(store, 0, rows, feature_map=feature_map, ordered=ordered, threads=threads)
+    return LocalRows(store, 0, rows, feature_map=feature_map, permuted=permuted, threads=threads)
 
 
 def _write_parts(write: Callable[[RowGroup[Any]], int], parts: Iterable[RowGroup[Any]], context: Context) -> None:

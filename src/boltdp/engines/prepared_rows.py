@@ -51,12 +51,12 @@ class PreparedRows(ABC):
     _threads: int = 1  #: number of threads in which this process may scan the rows
 
     def __init__(
-        self, start: int, stop: int, *, cells: int, feature_map: FeatureMap | None, ordered: bool = True
+        self, start: int, stop: int, *, cells: int, feature_map: FeatureMap | None, permuted: bool = True
     ) -> None:
         self._start, self.rows = start, stop - start  #: a range of the rows of a store
         self.cells = cells  #: cells per row, after the label
         self.feature_map = feature_map  #: maps cells to features; None: the cells are the features
-        self.ordered = ordered  #: whether rows are permuted; if not, they are for sums only
+        self.permuted = permuted  #: whether rows are permuted; if not, they are for sums only
 
     @property
     def _stop(self) -> int:
@@ -81,7 +81,7 @@ class PreparedRows(ABC):
 
     def portion(self, start: int, stop: int) -> PreparedRows:
         """Return a view of the rows at positions start to stop - 1, which needs no closing."""
-        check_ordered(self)
+        check_permuted(self)
         check_range(start, stop, rows=self.rows, what="a portion")
         view = copy.copy(self)
         view._start, view.rows = self._start + start, stop - start
@@ -104,7 +104,7 @@ class PreparedRows(ABC):
         self, states: Sequence[State], positions: Iterable[Integers], size: int
     ) -> Iterator[Integers]:
         """Check states and sampled positions within these rows, and return the positions within the whole store."""
-        check_ordered(self)
+        check_permuted(self)
         check_width(states, self.cells)
         return offset_positions(positions, start=self._start, stop=self._stop, size=size)
 
@@ -114,7 +114,7 @@ class PreparedRows(ABC):
 
     def run_pass(self, states: Sequence[State], context: Context) -> None:
         """Run one SGD pass: update every state with each row once, in order."""
-        check_ordered(self)
+        check_permuted(self)
         done = 0
         for block in self.blocks():
             sgd.run(states, block)
@@ -198,15 +198,15 @@ def check_width(fed: Iterable[State | Summation], cells: int) -> None:
             raise ParameterError(f"rows must have 1 + {each.cells} columns, got {1 + cells}")
 
 
-def check_ordered(prepared: PreparedRows) -> None:
+def check_permuted(prepared: PreparedRows) -> None:
     """Raise ParameterError if rows were prepared for sums only, without a permutation."""
-    if not prepared.ordered:
+    if not prepared.permuted:
         raise ParameterError("rows must be prepared in a permuted order for anything but sums, these are in any")
 
 
 def check_partitions(prepared: PreparedRows, parts: Sequence[Partition]) -> None:
     """Raise ParameterError if partitions overlap or are out of range, or if their states do not fit the rows."""
-    check_ordered(prepared)
+    check_permuted(prepared)
     for part in parts:
         check_range(part.start, part.stop, rows=prepared.rows, what="a partition")
         check_width(part.states, prepared.cells)

@@ -265,9 +265,9 @@ class _TrustedTable(PostgresEngine):
         self.check()
         return super()._count_rows(query)
 
-    def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> PreparedRows:
+    def prepare(self, schema: Schema, context: Context, *, permuted: bool = True) -> PreparedRows:
         self.check()
-        return super().prepare(schema, context, ordered=ordered)
+        return super().prepare(schema, context, permuted=permuted)
 
 
 @dataclass(frozen=True)

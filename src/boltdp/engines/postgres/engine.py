@@ -184,14 +184,14 @@ class PostgresEngine(Engine):
         """Count the rows of each value of a public column, as text, and return groups that are prepared together."""
         return PostgresGroups(self, column, values)
 
-    def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> PreparedRows:
+    def prepare(self, schema: Schema, context: Context, *, permuted: bool = True) -> PreparedRows:
         check_columns(schema, self.columns())
         check_person_id(schema, self.columns(), context)
         rows = self.count()
         with self._transaction():
             if not self._runs_in_server(context):
-                return super().prepare(schema, context, ordered=ordered)
-            packing = self._make_packing(schema, rows=rows, ordered=ordered)
+                return super().prepare(schema, context, permuted=permuted)
+            packing = self._make_packing(schema, rows=rows, permuted=permuted)
             (prepared,) = self._create_tables([packing], self._training_source(schema), context)
         prepared.vacuum()
         return prepared
@@ -224,9 +224,11 @@ class PostgresEngine(Engine):
             self._why_streamed = None if context.on_bad_row == "neutral" else "bad rows are reported"
         return self._why_streamed is None
 
-    def _make_packing(self, schema: Schema, *, rows: int, ordered: bool, condition: Composed | None = None) -> Packing:
+    def _make_packing(self, schema: Schema, *, rows: int, permuted: bool, condition: Composed | None = None) -> Packing:
         plan, columns = compile_source_plan(schema.encoding, self._describe_columns())
-        return Packing(plan, columns, schema.encoding.cell_count, schema.encoding.feature_map, rows, ordered, condition)
+        return Packing(
+            plan, columns, schema.encoding.cell_count, schema.encoding.feature_map, rows, permuted, condition
+        )
 
     def _create_tables(self, packings: Sequence[Packing], source: Composed, context: Context) -> list[PreparedTable]:
         tables = PreparedTable.create(
@@ -294,8 +296,8 @@ class PostgresSlice(PostgresEngine):
             raise DataError(f"the data must keep its {self._rows} rows while it is read, and it has changed")
         return self._rows
 
-    def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> PreparedRows:
-        prepared = super().prepare(schema, context, ordered=ordered)
+    def prepare(self, schema: Schema, context: Context, *, permuted: bool = True) -> PreparedRows:
+        prepared = super().prepare(schema, context, permuted=permuted)
         # Passes may take hours, so no transaction stays open.
         self._whole._end_snapshot()
         return prepared
@@ -328,8 +330,8 @@ class PostgresGroups:
         return self._whole.where
 
     @contextmanager
-    def prepared(
-        self, schemas: Sequence[Schema], context: Context, *, ordered: Sequence[bool], last: bool = True
+    def prepare(
+        self, schemas: Sequence[Schema], context: Context, *, permuted: Sequence[bool], last: bool = True
     ) -> Iterator[list[PreparedTable]]:
         """Encode the rows of each group by its schema, in one scan, into tables that are dropped at the end.
 
@@ -345,8 +347,8 @@ class PostgresGroups:
         equals = sql.SQL("{} OPERATOR(pg_catalog.=) {}")
         with whole._transaction(last=last):
             packings = [
-                whole._make_packing(schema, rows=rows, ordered=order, condition=equals.format(self._number, number))
-                for number, (schema, rows, order) in enumerate(zip(schemas, self.rows, ordered, strict=True), 1)
+                whole._make_packing(schema, rows=rows, permuted=order, condition=equals.format(self._number, number))
+                for number, (schema, rows, order) in enumerate(zip(schemas, self.rows, permuted, strict=True), 1)
             ]
             tables = whole._create_tables(packings, self._source, context)
         with ExitStack() as closing:

@@ -18,7 +18,7 @@ from boltdp import _interrupts
 from boltdp._arrays import Integers, PackedRows
 from boltdp.context import Context
 from boltdp.engines.postgres.session import Composed, Session
-from boltdp.engines.prepared_rows import PreparedRows, check_ordered, check_width
+from boltdp.engines.prepared_rows import PreparedRows, check_permuted, check_width
 from boltdp.errors import DataError
 from boltdp.kernel.cells_to_features import FeatureMap
 from boltdp.kernel.sgd import State
@@ -46,7 +46,7 @@ class Packing:
     cells: int
     feature_map: FeatureMap | None
     rows: int
-    ordered: bool
+    permuted: bool
     condition: Composed | None = None  #: on public columns; None selects all rows
 
 
@@ -69,7 +69,9 @@ class PreparedTable(PreparedRows):
 
     def __init__(self, session: Session, packing: Packing, *, layout: Layout, seed: int | None) -> None:
         """Use `create`."""
-        super().__init__(0, packing.rows, cells=packing.cells, feature_map=packing.feature_map, ordered=packing.ordered)
+        super().__init__(
+            0, packing.rows, cells=packing.cells, feature_map=packing.feature_map, permuted=packing.permuted
+        )
         self._session, self._seed = session, seed
         self._table = _Table(self.rows, max(1, TUPLE_BYTES // (4 * (1 + self.cells))) if layout == "packed" else 1)
 
@@ -106,7 +108,7 @@ class PreparedTable(PreparedRows):
 
     def _pack_call(self, packing: Packing, plan: int, *, memory: int) -> Composed:
         """Return the aggregate call that encodes rows by the plan in parameter number `plan` and permutes them."""
-        order = (self.rows, _to_bigint(self._seed)) if self.ordered else (None, None)
+        order = (self.rows, _to_bigint(self._seed)) if self.permuted else (None, None)
         call = sql.SQL("boltdp.pack({}, {}::pg_catalog.bytea, {}, {}, {}, {}, {})").format(
             self._table_literal(), sql.SQL(f"${plan}"), self._table.block_rows, *order, memory, packing.columns
         )
@@ -134,7 +136,7 @@ class PreparedTable(PreparedRows):
             self._session.vacuum(self._table.name)
 
     def run_pass(self, states: Sequence[State], context: Context) -> None:
-        check_ordered(self)
+        check_permuted(self)
         check_width(states, self.cells)
         call = sql.SQL("boltdp.sgd((SELECT boltdp.get_state($1)), {})").format(self._block_expression())
         self._feed(states, call)
@@ -194,7 +196,7 @@ class PreparedTable(PreparedRows):
             self._session.drop_states()
 
     def reshuffle(self, seed: int) -> None:
-        check_ordered(self)
+        check_permuted(self)
         old, self._table.name = self._table.name, _new_name()
         try:
             self._create_table()

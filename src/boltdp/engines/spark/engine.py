@@ -55,7 +55,7 @@ _KINDS: dict[str, Kind] = {
 class SparkEngine(Engine):
     """The rows of a DataFrame of PySpark, classic or Connect.
 
-    `parts` is the number of partitions of ordered rows; the default depends on their size.
+    `parts` is the number of partitions of permuted rows; the default depends on their size.
 
     The guarantee is for rows at fixed positions. Rows of files are ordered by file name and position in the file,
     however Spark splits them; all others, also cached ones, by partition and position in it. So each row must come from
@@ -145,30 +145,30 @@ class SparkEngine(Engine):
         for result in self._collect_results([*names, schema.label] if label else names, make):
             yield pickle.loads(executor_tasks.unmask_bytes(result))
 
-    def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> PreparedRows:
-        return self._prepare_range(schema, context, 0, self.count(), ordered=ordered)
+    def prepare(self, schema: Schema, context: Context, *, permuted: bool = True) -> PreparedRows:
+        return self._prepare_range(schema, context, 0, self.count(), permuted=permuted)
 
     def close(self) -> None:
         self._session.close()
 
     def _prepare_range(
-        self, schema: Schema, context: Context, start: int, stop: int, *, ordered: bool
+        self, schema: Schema, context: Context, start: int, stop: int, *, permuted: bool
     ) -> PreparedBlocks:
-        """Encode the rows at positions start to stop - 1 as packed blocks, in the order of the seed if `ordered`."""
+        """Encode the rows at positions start to stop - 1 as packed blocks, in the order of the seed if `permuted`."""
         check_columns(schema, self.columns())
         check_person_id(schema, self.columns(), context)
         rows, names = self.count(), [*schema.sources, schema.label]
         session, width = self._session, 1 + schema.encoding.cell_count
         whole = (start, stop) == (0, rows)
         if schema.person_id is None or schema.max_rows_per_person is None:
-            source, batches, files = self._select_columns(names, placed=ordered or not whole)
+            source, batches, files = self._select_columns(names, placed=permuted or not whole)
         else:
             # The session's number of shuffle partitions is too large for few rows.
             parts = len(choose_partition_bounds(rows, width=width, scanned=rows, parts=self.parts)) - 1
             counted = self._limit_rows_per_person(names, schema.person_id, schema.max_rows_per_person, parts=parts)
             source, batches, files = self._select_columns(names, placed=False, frame=counted)
         # Ordered rows are scanned at most once before they are permuted, so caching them does not pay.
-        run = session.new_run() if whole and not ordered else None
+        run = session.new_run() if whole and not permuted else None
         encode = executor_tasks.EncodeTask(schema, context.on_bad_row, batches, run=run)
         context.report_rows(0)
         stored = StoredBlocks(session, session.map_partitions(source, encode), width=width, run=run)
@@ -177,7 +177,7 @@ class SparkEngine(Engine):
             if stored.rows != rows:
                 raise DataError(f"the data must keep its {rows} rows while it is read, and it has changed")
             starts = _start_positions(stored.places, files)
-            if ordered:
+            if permuted:
                 bounds = choose_partition_bounds(stop - start, width=width, scanned=stored.parts, parts=self.parts)
                 blocks = Blocks(stored, starts=[at - start for at in starts], bounds=bounds, spool=self.spool)
                 blocks.add_moves([(0, stop - start, context.seed)])
@@ -188,7 +188,7 @@ class SparkEngine(Engine):
                 select = executor_tasks.SelectRangeTask(places, Window(start, stop), width, run=run)
                 selected = session.map_partitions(stored.frame, select)
                 blocks = Blocks(StoredBlocks(session, selected, width=width, run=run, rows=stop - start))
-            if ordered or whole:
+            if permuted or whole:
                 after.pop_all()  # the blocks are used
         context.report_rows(stop - start)
         return PreparedBlocks(blocks, feature_map=schema.encoding.feature_map)
@@ -322,13 +322,13 @@ class SparkSlice(Slice):
     def where(self) -> str:
         return self._engine.where
 
-    def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> PreparedRows:
+    def prepare(self, schema: Schema, context: Context, *, permuted: bool = True) -> PreparedRows:
         if schema.person_id is not None:
             raise ParameterError(
                 "a schema with a person_id must be of all rows of a DataFrame, got some of them",
                 hint="make a table of these rows, or a DataFrame",
             )
-        return self._engine._prepare_range(schema, context, self._start, self._stop, ordered=ordered)
+        return self._engine._prepare_range(schema, context, self._start, self._stop, permuted=permuted)
 
 
 def sort_by_file(places: Sequence[Place], files: Mapping[int, str]) -> list[int]:

@@ -325,7 +325,7 @@ def read_blocks(batches: Iterator[pa.RecordBatch], width: int) -> Iterator[Block
 
 @dataclass(frozen=True)
 class Window:
-    """A range of positions of ordered rows; blocks in any order start at position 0."""
+    """A range of positions of permuted rows; blocks in any order start at position 0."""
 
     start: int
     stop: int
@@ -497,9 +497,9 @@ def store_permuted(
     rows, width = shape
     context = Context(seed=0, threads=1)
     prepared = store_rows(
-        blocks, rows=rows, width=width, ordered=False, context=context, directory=directory, memory_bytes=memory_bytes
+        blocks, rows=rows, width=width, permuted=False, context=context, directory=directory, memory_bytes=memory_bytes
     )
-    prepared.ordered = True
+    prepared.permuted = True
     return prepared
 
 

@@ -24,8 +24,8 @@ from boltdp.engines.prepared_rows import (
     Partition,
     PassProgress,
     PreparedRows,
-    check_ordered,
     check_partitions,
+    check_permuted,
     check_width,
 )
 from boltdp.engines.spark import executor_tasks
@@ -191,18 +191,18 @@ class PreparedBlocks(PreparedRows):
     """Packed blocks in a cluster, or a range of their rows."""
 
     def __init__(self, blocks: Blocks, *, feature_map: FeatureMap | None) -> None:
-        super().__init__(0, blocks.rows, cells=blocks.width - 1, feature_map=feature_map, ordered=blocks.ordered)
+        super().__init__(0, blocks.rows, cells=blocks.width - 1, feature_map=feature_map, permuted=blocks.permuted)
         self._blocks, self._share = blocks, 1.0
 
     def blocks(self) -> Iterator[PackedRows]:
         return self._blocks.apply_moves().stream_rows(self._window)
 
     def reshuffle(self, seed: int) -> None:
-        check_ordered(self)
+        check_permuted(self)
         self._blocks.add_moves([(self._start, self._stop, seed)])
 
     def run_pass(self, states: Sequence[State], context: Context) -> None:
-        check_ordered(self)
+        check_permuted(self)
         check_width(states, self.cells)
         context.report_rows(0)
         for done in self._blocks.run_pass(states, Window(self._start, self._stop)):
@@ -266,7 +266,7 @@ class Blocks:
         spool: str | Path | None = None,
     ) -> None:
         self._stored, self.width = stored, stored.width
-        self.ordered, self.bounds = starts is not None, bounds
+        self.permuted, self.bounds = starts is not None, bounds
         self.rows = bounds[-1] if bounds else stored.rows
         self._starts = starts or []
         self._rounds: list[tuple[executor_tasks.Move, ...]] = []  #: the moves of a round are disjoint
