@@ -40,7 +40,9 @@ setup(
                 for name in (
                     "sgd.c",
                     "losses_for_python.c",
-                    "packed_rows.c",
+                    "hash_sampling.c",
+                    "row_permutation.c",
+                    "row_projection.c",
                     "encoding.c",
                     "cells_to_features.c",
                     "sum_state.c",

@@ -61,8 +61,11 @@ def _rebuild(server: Server) -> None:
         KERNEL / f"{name}.c"
         for name in (
             "sgd",
-            "packing",
-            "feature_map",
+            "hash_sampling",
+            "row_permutation",
+            "row_projection",
+            "encoding",
+            "cells_to_features",
             "sum_state",
             "loss_derivatives",
             "misclassification",

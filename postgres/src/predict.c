@@ -7,7 +7,6 @@
 #include "encoding.h"
 #include "executor/spi.h"
 #include "losses.h"
-#include "packed_rows.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
@@ -350,7 +349,7 @@ Score(Model *model, Datum datum)
 	{
 		for (int i = 0; i < model->encoded; i++)
 			model->packed[1 + i] = (float4) model->row[i];
-		packing_project(model->packed, 1, model->encoded, model->projection, model->dims, model->projected);
+		project_features(model->packed, 1, model->encoded, model->projection, model->dims, model->projected);
 		for (int i = 0; i < model->dims; i++)
 			model->x[i] = model->projected[1 + i];
 	}

@@ -23,7 +23,8 @@ import pytest
 
 from boltdp.engines.base import Engine
 from boltdp.kernel.cells_to_features import FeatureMap
-from boltdp.kernel.packed_rows import project_rows, source_position
+from boltdp.kernel.row_permutation import compute_source_positions
+from boltdp.kernel.row_projection import project_rows
 from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, TimePart, Vector
 
 ROWS = 997
@@ -260,5 +261,5 @@ def write_csv(path: Path, rows: dict[str, list[Any]], *, delimiter: str = ",") -
 
 
 def in_order(packed: npt.NDArray[np.float32], seed: int) -> npt.NDArray[np.float32]:
-    """The reference order: position p holds the row source_position(p)."""
-    return packed[source_position(0, len(packed), rows=len(packed), seed=seed)]
+    """The reference order: position p holds the row compute_source_positions(p)."""
+    return packed[compute_source_positions(0, len(packed), rows=len(packed), seed=seed)]

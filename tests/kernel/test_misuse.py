@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from boltdp.errors import ParameterError
-from boltdp.kernel.packed_rows import project_rows
+from boltdp.kernel.row_projection import project_rows
 from boltdp.kernel.sgd import State, list_builds, run
 from boltdp.losses import HuberSVM
 from boltdp.privacy.step_schedules import constant

@@ -20,8 +20,8 @@ from boltdp.engines.spark.executor_tasks import CHANGED
 from boltdp.engines.spark.prepared_rows import Place, StoredBlocks, choose_partition_bounds
 from boltdp.engines.spark.session import silence_pyspark
 from boltdp.errors import DataError, ParameterError
-from boltdp.kernel import packed_rows
 from boltdp.kernel.feature_sums import FeatureSums
+from boltdp.kernel.row_permutation import compute_permuted_positions
 from boltdp.schema.schema import Classes, Numeric, Schema
 
 ROOT = Path(__file__).parents[2]
@@ -65,7 +65,7 @@ def test_a_replaced_row_moves_no_other_row(spark: Any) -> None:
             assert isinstance(prepared, PreparedBlocks)
             assert len(prepared._blocks.bounds) - 1 == parts
             kept.append(np.concatenate([np.array(block) for block in prepared.blocks()]))
-    at = int(packed_rows.permuted_position(12_345, 1, rows=rows, seed=5)[0])
+    at = int(compute_permuted_positions(12_345, 1, rows=rows, seed=5)[0])
     for other in kept[1:]:
         assert np.flatnonzero((kept[0] != other).any(axis=1)).tolist() == [at]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from boltdp.encoding.plan import BoundedRule, NumberListRule, NumberRule, RuleVisitor, TimePartRule, ValueRule
-from boltdp.kernel.packed_rows import source_position
+from boltdp.kernel.row_permutation import compute_source_positions
 from boltdp.schema.columns import COLUMN_KINDS, Column
 from boltdp.schema.schema import Categorical, Schema, Vector
 
@@ -102,7 +102,7 @@ def generate_pairs(schema: Schema, rows: int, *, seed: int, changed: int = 1) ->
 
     def choose_places(first: int | None = None) -> tuple[int, ...]:
         if first is not None:
-            return tuple(source_position(first, changed, rows=rows, seed=ORDER).tolist())
+            return tuple(compute_source_positions(first, changed, rows=rows, seed=ORDER).tolist())
         return tuple(random.choice(rows, changed, replace=False).tolist())
 
     for shared in (nothing, Row("low", 0), Row("high", 0), None):

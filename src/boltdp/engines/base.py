@@ -3,7 +3,7 @@
 An engine never logs a value, never decides a sensitivity and never draws noise. The order of its rows depends on
 their positions and a seed, never on their values:
 
-    the prepared row at position p is the original row  source_position(p; rows=m, seed)
+    the prepared row at position p is the original row  compute_source_positions(p, ...; rows=m, seed)
 
 A new engine implements `count`, `columns` and `batches`. The other methods are built on these; engines that can process
 rows where they are stored override them.

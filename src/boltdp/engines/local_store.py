@@ -33,8 +33,10 @@ from boltdp._threads import close_at_end, map_in_order, run_all
 from boltdp.context import Context
 from boltdp.engines.prepared_rows import PreparedRows, check_permuted, check_width
 from boltdp.errors import DataError
-from boltdp.kernel import packed_rows, sgd
+from boltdp.kernel import sgd
 from boltdp.kernel.cells_to_features import FeatureMap
+from boltdp.kernel.hash_sampling import sample_packed_rows
+from boltdp.kernel.row_permutation import compute_permuted_positions, put_rows, sort_by_bucket, take_rows
 from boltdp.kernel.sum_state import Summation
 
 T = TypeVar("T", bound=Sized)
@@ -146,7 +148,7 @@ class LocalRows(PreparedRows):
     @contextmanager
     def sample_rows(self, share: float) -> Iterator[LocalRows]:
         def sample(part: range) -> list[PackedRows]:
-            return [packed_rows.sample_packed_rows(block, share) for block in self._store.blocks(part.start, part.stop)]
+            return [sample_packed_rows(block, share) for block in self._store.blocks(part.start, part.stop)]
 
         parts = map_in_order(sample, self._split_positions(), threads=self._threads)
         chosen = np.concatenate([np.empty((0, self._store.width), np.float32), *chain.from_iterable(parts)])
@@ -183,7 +185,7 @@ class MemoryStore:
         def write(part: RowGroup[Any]) -> int:
             if permuted:
                 with part.encode() as block:
-                    packed_rows.put_rows(block, part.permute_positions(len(self._array), context.seed), self._array)
+                    put_rows(block, part.permute_positions(len(self._array), context.seed), self._array)
             else:
                 part.encode_into(self._array[part.start : part.start + part.rows])
             return part.rows
@@ -192,7 +194,7 @@ class MemoryStore:
 
     def shuffle(self, start: int, stop: int, seed: int) -> None:
         part = self._array[start:stop]
-        packed_rows.put_rows(part.copy(), packed_rows.permuted_position(0, len(part), rows=len(part), seed=seed), part)
+        put_rows(part.copy(), compute_permuted_positions(0, len(part), rows=len(part), seed=seed), part)
 
     def close(self) -> None:
         self._array = self._array[:0]
@@ -271,7 +273,7 @@ class FileStore:
             (window,) = self.blocks(first, max(int(part[-1]), first) + 1)
             # Ends of batches sort first; the rows taken for them are not used.
             taken = np.empty((len(part), self.width), np.float32)
-            packed_rows.take_rows(window, np.maximum(part - first, 0), taken)
+            take_rows(window, np.maximum(part - first, 0), taken)
             yield taken
             at += len(part)
 
@@ -282,7 +284,7 @@ class FileStore:
             def write(part: range) -> None:
                 for block in self.blocks(part.start, part.stop):
                     at = part.start - start
-                    sorter.add(block, packed_rows.permuted_position(at, len(block), rows=rows, seed=seed))
+                    sorter.add(block, compute_permuted_positions(at, len(block), rows=rows, seed=seed))
 
             run_all(write, split_range(start, stop, self._window_rows), threads=self._threads)
             self._write_buckets(sorter, start)
@@ -339,13 +341,13 @@ class _BucketSort:
 
     def add(self, block: PackedRows, positions: Integers) -> None:
         """Append the rows of a block to the buckets of their output positions."""
-        order, slots, counts = packed_rows.sort_by_bucket(positions, shift=self._shift, buckets=self.buckets)
+        order, slots, counts = sort_by_bucket(positions, shift=self._shift, buckets=self.buckets)
         with self._lock:
             starts = self._ends.copy()
             self._ends += counts
         stops = np.cumsum(counts)
         with self._buffers.lend(len(block)) as sorted_rows:
-            packed_rows.take_rows(block, order, sorted_rows)
+            take_rows(block, order, sorted_rows)
             for bucket in np.flatnonzero(counts).tolist():
                 part, at = slice(int(stops[bucket] - counts[bucket]), int(stops[bucket])), int(starts[bucket])
                 self._store.transfer(os.pwritev, self._file, sorted_rows[part], at)
@@ -360,7 +362,7 @@ class _BucketSort:
         with self._buffers.lend(count) as arrived, self._buffers.lend(count) as sorted_rows:
             self._store.transfer(os.preadv, self._file, arrived, start)
             self._store.transfer(os.preadv, self._slots, slots, start)
-            packed_rows.put_rows(arrived, slots.astype(np.int64), sorted_rows)
+            put_rows(arrived, slots.astype(np.int64), sorted_rows)
             yield sorted_rows
 
 
@@ -409,7 +411,7 @@ class RowGroup(Generic[T]):
 
     def permute_positions(self, rows: int, seed: int) -> Integers:
         """Return the position of each row after the permutation of all `rows` rows by `seed`."""
-        return packed_rows.permuted_position(self.start, self.rows, rows=rows, seed=seed)
+        return compute_permuted_positions(self.start, self.rows, rows=rows, seed=seed)
 
 
 def _copy_rows(block: Any, out: PackedRows) -> None:

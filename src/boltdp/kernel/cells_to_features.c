@@ -4,7 +4,6 @@
 #include <float.h>
 #include <math.h>
 
-#include "packed_rows.h"
 #include "sgd.h"
 
 int feature_map_check(const void *map, size_t bytes)

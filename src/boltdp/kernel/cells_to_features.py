@@ -207,3 +207,11 @@ def compute_scores(rows: PackedRows, weights: Doubles, feature_map: FeatureMap |
         out.ctypes.data,
     )
     return out
+
+
+def check_packed_rows(name: str, rows: PackedRows) -> None:
+    """Raise ParameterError unless the kernel can read, or as `out` write, these packed rows."""
+    if rows.dtype != np.float32 or rows.ndim != 2 or not rows.flags.c_contiguous:
+        raise ParameterError(f"{name} must be a C-contiguous 2-D array of float32, got {rows.ndim}-D {rows.dtype}")
+    if name == "out" and not rows.flags.writeable:
+        raise ParameterError("out must be writable, got a read-only array")

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from boltdp._arrays import PackedRows
 from boltdp._native import load_library
 from boltdp.errors import ParameterError
-from boltdp.kernel.packed_rows import _check_rows
+from boltdp.kernel.cells_to_features import check_packed_rows
 
 #: The types of values, in the order of `enum value_type`.
 TYPES = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64", "bool", "text")
@@ -63,7 +63,7 @@ class Packer:
 
     def pack(self, values: Sequence[Values], out: PackedRows) -> PackedRows:
         """Pack the values of all columns into the rows of `out`, and return their cells before any projection."""
-        _check_rows("out", out)
+        check_packed_rows("out", out)
         if out.shape[1] != self.width or len(values) != self._columns:
             raise ParameterError(
                 f"there must be values of {self._columns} columns for rows of {self.width} numbers, got "

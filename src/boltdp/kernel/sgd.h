@@ -30,6 +30,13 @@
 #define SGD_MAGIC UINT64_C(0x31646773746c6f62) /* "boltsgd1" in memory on a little-endian machine */
 #define SGD_VERSION 4
 
+/* Other compilers and processors get the portable loops; the bits are the same, since no sum changes its order. */
+#if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__)
+#define WIDEST __attribute__((target_clones("avx2", "default")))
+#else
+#define WIDEST
+#endif
+
 enum sgd_growth { SGD_NONE = 0, SGD_LINEAR = 1, SGD_SQRT = 2 };
 enum sgd_noise { SGD_NOISELESS = 0, SGD_GAUSSIAN = 1, SGD_SPHERICAL = 2 };
 enum sgd_element { SGD_FLOAT32 = 0, SGD_FLOAT64 = 1 };
@@ -155,5 +162,8 @@ double sgd_exp2_256ths(double u);
 
 /* The factor s for a row with this sum of squares, such that ||s*x|| <= 1; 0 for a row that must be neutral. */
 double sgd_row_scale(double sum_of_squares, uint64_t dims);
+
+/* The sum of n floats: reads memory as fast as it can be read, the yardstick of the benchmark. */
+float sgd_read_memory(const float *numbers, size_t n);
 
 #endif

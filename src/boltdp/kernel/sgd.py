@@ -110,7 +110,7 @@ _library = load_library(
         "misclassification_init": (c_int, [c_void_p, c_size_t, *[c_uint64] * 4, *[c_void_p] * 2]),
         "feature_sums_bytes": (c_uint64, [c_uint64, c_void_p]),
         "feature_sums_init": (c_int, [c_void_p, c_size_t, c_uint64, c_void_p, c_double]),
-        "packing_read": (c_float, [c_void_p, c_size_t]),
+        "sgd_read_memory": (c_float, [c_void_p, c_size_t]),
         "sampling_fixed": (c_size_t, [c_char_p, *[c_uint64] * 4, c_size_t, c_void_p, c_size_t, c_void_p]),
         "sampling_poisson": (c_size_t, [c_char_p, *[c_uint64] * 3, c_double, c_void_p, c_void_p, c_size_t]),
     }

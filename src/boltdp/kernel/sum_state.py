@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from boltdp._arrays import Doubles, PackedRows
 from boltdp.errors import DataError, ParameterError
+from boltdp.kernel.cells_to_features import check_packed_rows
 from boltdp.kernel.sgd import _aligned_block, _build_number, _error_text, _library, _pointer
 
 if TYPE_CHECKING:
@@ -47,8 +48,7 @@ class Summation:
     def add(self, rows: PackedRows, *, build: str | None = None) -> None:
         """Add a block of packed rows; for `build` see `sgd.run`."""
         number = _build_number(build)
-        if rows.dtype != np.float32 or rows.ndim != 2 or not rows.flags.c_contiguous:
-            raise ParameterError(f"rows must be a C-contiguous 2-D array of float32, got {rows.ndim}-D {rows.dtype}")
+        check_packed_rows("rows", rows)
         if rows.shape[1] != 1 + self.cells:
             raise ParameterError(f"rows must have 1 + {self.cells} columns, got {rows.shape[1]}")
         code = _library.sum_add(self._block.ctypes.data, self._block.size, rows.ctypes.data, len(rows), number)

@@ -36,7 +36,9 @@ from boltdp.engines.local_store import LocalRows, MemoryStore, store_rows
 from boltdp.engines.prepared_rows import Partition, PassProgress, run_partition
 from boltdp.engines.spark import block_cache
 from boltdp.errors import BoltdpError, DataError
-from boltdp.kernel import packed_rows, sgd
+from boltdp.kernel import sgd
+from boltdp.kernel.hash_sampling import sample_packed_rows
+from boltdp.kernel.row_permutation import compute_permuted_positions, put_rows, take_rows
 from boltdp.kernel.sgd import State
 from boltdp.kernel.sum_state import Summation
 from boltdp.schema.schema import Schema
@@ -383,7 +385,7 @@ class ScatterTask(Task):
             met = np.flatnonzero((parts >= 0) & (positions < stops[parts]))
             order = met[np.argsort(parts[met], kind="stable")]
             rows = np.empty((len(order), self.width), np.float32)
-            packed_rows.take_rows(block.rows, order, rows)
+            take_rows(block.rows, order, rows)
             slots = (positions - starts[parts])[order].astype(np.uint32)
             counts = np.bincount(parts[met], minlength=len(starts))
             ends = np.cumsum(counts)
@@ -400,7 +402,7 @@ class ScatterTask(Task):
             first, last = max(start - at, 0), min(stop - at, count)
             if first >= last:
                 break
-            moved = packed_rows.permuted_position(at + first - start, last - first, rows=stop - start, seed=seed)
+            moved = compute_permuted_positions(at + first - start, last - first, rows=stop - start, seed=seed)
             positions[first:last] = start + moved
         return positions
 
@@ -422,7 +424,7 @@ def gather_rows(
             seen[part] = np.zeros(sizes[part], np.bool_)
         slots = np.frombuffer(one["slots"], np.uint32).astype(np.int64)
         rows = np.frombuffer(unmask_bytes(one["packed"]), np.float32).reshape(len(slots), -1)
-        packed_rows.put_rows(rows, slots, ranges[part])
+        put_rows(rows, slots, ranges[part])
         seen[part][slots] = True
         received[part] += len(slots)
     if any(received[part] != sizes[part] or not seen[part].all() for part in ranges):
@@ -629,7 +631,7 @@ class CachedSumTask(ScanTask):
         rows = block_cache.load_block(self.run, name, rows=count, width=self.width)
         if rows is None or self.share == 1.0:
             return rows
-        sample = packed_rows.sample_packed_rows(rows, self.share)
+        sample = sample_packed_rows(rows, self.share)
         block_cache.save_block(self.run, sample_name, sample)
         return sample
 
