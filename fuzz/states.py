@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from boltdp.kernel import sgd
-from boltdp.kernel.cells_to_features import FeatureMap, Segment, compute_scores
-from boltdp.kernel.cells_to_features import Kind as Segmented
+from boltdp.kernel.feature_map import FeatureMap, Segment, compute_scores
+from boltdp.kernel.feature_map import Kind as Segmented
 from boltdp.kernel.feature_sums import FeatureSums
 from boltdp.kernel.loss_derivatives import DerivativeSums
 from boltdp.kernel.misclassification import ErrorCounts

@@ -16,7 +16,7 @@ from boltdp.privacy.budget import Budget
 from boltdp.schema.check import find_similar
 from boltdp.schema.columns import Numeric, Vector, expand_range
 from boltdp.schema.curves import compute_step_places
-from boltdp.schema.declare import declare_schema
+from boltdp.schema.from_arguments import declare_schema
 from boltdp.schema.infer import derive_schema
 from boltdp.schema.noisy_summary import bound_count, choose_interval_width, compute_bound_offset, trim_tails
 from boltdp.schema.schema import Schema, array_schema

@@ -21,7 +21,7 @@
 #include "columns.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
-#include "kernel_states.h"
+#include "aggregate_helpers.h"
 #include "row_permutation.h"
 #include "storage/buffile.h"
 #include "utils/memutils.h"

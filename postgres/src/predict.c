@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "arrays.h"
-#include "encoding.h"
+#include "columns_to_cells.h"
 #include "executor/spi.h"
 #include "losses.h"
 #include "utils/builtins.h"
@@ -281,7 +281,7 @@ ReadNumbers(const NumberArray *x, float8 *numbers)
 		numbers[i] = IsNullAt(x, i) ? NAN : numbers[--present];
 }
 
-/* Encode numbers as training did: a cell of each (encoding.h), centred and scaled; a missing one is 0. */
+/* Encode numbers as training did: a cell of each (columns_to_cells.h), centred and scaled; a missing one is 0. */
 static void
 EncodeNumbers(const Model *model, const float8 *restrict numbers, float8 *restrict features)
 {

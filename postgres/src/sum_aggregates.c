@@ -11,7 +11,7 @@
 
 #include "arrays.h"
 #include "hash_sampling.h"
-#include "kernel_states.h"
+#include "aggregate_helpers.h"
 #include "sum_state.h"
 
 typedef struct Summation

@@ -26,7 +26,7 @@ from boltdp.evaluation.evaluate import evaluate, evaluate_privately
 from boltdp.ledger import Ledger, find_account
 from boltdp.model import Model as ReleasedModel
 from boltdp.privacy.budget import Budget
-from boltdp.schema.declare import declare_schema
+from boltdp.schema.from_arguments import declare_schema
 from boltdp.schema.schema import Schema
 from boltdp.schema.source_columns import suggest_columns
 from boltdp.schema.target import Threshold

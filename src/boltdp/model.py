@@ -16,7 +16,7 @@ from boltdp._files.outputs import write_text
 from boltdp._files.sealed import OUTSIDE, ModelFileError, add_digest, read_sealed_file
 from boltdp.encoding.declared_values import Value
 from boltdp.errors import ParameterError, show_value
-from boltdp.kernel.cells_to_features import FeatureMap, compute_scores
+from boltdp.kernel.feature_map import FeatureMap, compute_scores
 from boltdp.privacy import certificate as certificates
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.release import is_on_release_grid

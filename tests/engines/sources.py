@@ -22,7 +22,7 @@ import pyarrow as pa
 import pytest
 
 from boltdp.engines.base import Engine
-from boltdp.kernel.cells_to_features import FeatureMap
+from boltdp.kernel.feature_map import FeatureMap
 from boltdp.kernel.row_permutation import compute_source_positions
 from boltdp.kernel.row_projection import project_rows
 from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, TimePart, Vector

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from boltdp.context import Context
-from boltdp.encoding import python_cells
+from boltdp.encoding import python_to_arrow
 from boltdp.encoding.encode import Encoder
 from boltdp.engines.base import Engine, encode_rows, scan_rows, scan_rows_keeping
 from boltdp.engines.local_store import store_rows
@@ -22,7 +22,7 @@ from boltdp.engines.prepared_rows import Partition, PreparedRows
 from boltdp.errors import DataError, ParameterError
 from boltdp.evaluation.evaluate import evaluate_privately
 from boltdp.kernel import sgd
-from boltdp.kernel.cells_to_features import FeatureMap, Segment
+from boltdp.kernel.feature_map import FeatureMap, Segment
 from boltdp.kernel.feature_sums import FeatureSums
 from boltdp.kernel.loss_derivatives import DerivativeSums
 from boltdp.kernel.misclassification import ErrorCounts
@@ -137,7 +137,7 @@ def test_kept_columns_come_beside_their_rows_and_as_they_are(source: Source) -> 
     rows = np.concatenate([packed for packed, _ in found])
     np.testing.assert_array_equal(rows[:, 1:], source.packed[:, 1:])
     assert {tuple(kept.schema.names) for _, kept in found} == {(label, feature, feature)}
-    labels = np.array([python_cells.to_float(cell) for _, kept in found for cell in kept.column(0).to_pylist()])
+    labels = np.array([python_to_arrow.to_float(cell) for _, kept in found for cell in kept.column(0).to_pylist()])
     declared = np.isin(labels, source.schema.classes)
     np.testing.assert_array_equal(np.where(declared, labels, np.nan), source.packed[:, 0])
     for _, kept in found:

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from boltdp import Model
-from boltdp.encoding.timestamps import PARTS
+from boltdp.encoding.timestamp_parts import PARTS
 from boltdp.engines import open_source
 from boltdp.engines.base import Engine, encode_rows
 from boltdp.export.effects import compute_effects

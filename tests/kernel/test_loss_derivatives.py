@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boltdp.errors import DataError, ParameterError
-from boltdp.kernel.cells_to_features import FeatureMap, Segment
+from boltdp.kernel.feature_map import FeatureMap, Segment
 from boltdp.kernel.loss_derivatives import DerivativeSums, _exponent_above
 from boltdp.kernel.sgd import list_builds
 from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial

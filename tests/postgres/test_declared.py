@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from boltdp.cli import main
 from boltdp.engines.postgres import PostgresEngine
-from boltdp.engines.postgres.declared_schema import read_check
+from boltdp.engines.postgres.catalog_constraints import read_check
 from boltdp.engines.postgres.local_server import Server
 from boltdp.errors import DataError
 from boltdp.model import Model

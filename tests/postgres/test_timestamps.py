@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from boltdp.context import Context
-from boltdp.encoding.timestamps import PARTS
+from boltdp.encoding.timestamp_parts import PARTS
 from boltdp.engines.base import encode_rows
 from boltdp.engines.postgres import PostgresEngine
 from boltdp.engines.postgres.local_server import Server

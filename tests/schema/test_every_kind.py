@@ -18,7 +18,7 @@ from boltdp.audit.neighbouring_rows import generate_pairs
 from boltdp.context import Context
 from boltdp.encoding.encode import Encoder
 from boltdp.encoding.plan import RuleVisitor
-from boltdp.encoding.timestamps import Part
+from boltdp.encoding.timestamp_parts import Part
 from boltdp.engines import open_source
 from boltdp.engines.base import check_columns, encode_rows
 from boltdp.engines.postgres import PostgresEngine
@@ -33,7 +33,7 @@ from boltdp.export.sql import write_probability_expression, write_scoring_expres
 from boltdp.export.sql_dialects import DIALECTS
 from boltdp.schema.check import check_source
 from boltdp.schema.columns import COLUMN_KINDS, Categorical, Column, Numeric, TimePart, Vector
-from boltdp.schema.declare import declare_schema
+from boltdp.schema.from_arguments import declare_schema
 from boltdp.schema.schema import Classes, Schema
 from boltdp.schema.source_columns import ColumnType
 from boltdp.workflows.predict import predict

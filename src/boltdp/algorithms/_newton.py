@@ -25,7 +25,7 @@ from threadpoolctl import threadpool_limits
 from boltdp._arrays import Doubles
 from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.errors import SolverError
-from boltdp.kernel.cells_to_features import FeatureMap
+from boltdp.kernel.feature_map import FeatureMap
 from boltdp.kernel.loss_derivatives import MAX_HESSIAN_SLOTS, DerivativeSums
 from boltdp.privacy.events.objective_perturbation import (
     MIN_STEP,

@@ -13,7 +13,7 @@ from boltdp.algorithms._base import Algorithm, Job, find_main_noise
 from boltdp.context import Context
 from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.errors import ParameterError
-from boltdp.kernel.cells_to_features import FeatureMap
+from boltdp.kernel.feature_map import FeatureMap
 from boltdp.losses import Loss
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from boltdp._arrays import Booleans
-from boltdp.kernel.encoding import TYPES, Values
+from boltdp.kernel.columns_to_cells import TYPES, Values
 
 #: The names of the types that the kernel reads.
 _NAMES_IN_KERNEL = {pa.type_for_alias({"text": "string"}.get(name, name)): name for name in TYPES}

@@ -20,8 +20,8 @@ from boltdp.encoding.arrow_buffers import locate_values, mask_missing, view_valu
 from boltdp.encoding.compiled_plan import PlanPacker
 from boltdp.encoding.declared_values import Value
 from boltdp.encoding.plan import EncodingPlan, NumberListRule, NumberRule, RuleVisitor, TimePartRule, ValueRule
-from boltdp.encoding.timestamps import HOUR_AT, LAST_DAY, PATTERN, Codes, Part, compute_part_codes
-from boltdp.kernel.encoding import Values
+from boltdp.encoding.timestamp_parts import HOUR_AT, LAST_DAY, PATTERN, Codes, Part, compute_part_codes
+from boltdp.kernel.columns_to_cells import Values
 
 #: The value of DuckDB's infinite timestamp in Arrow.
 _INFINITE = 2**63 - 1

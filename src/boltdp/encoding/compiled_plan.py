@@ -1,4 +1,4 @@
-"""Encoding plans compiled to words, the one form in which every engine runs them: see `kernel/encoding.h`."""
+"""Encoding plans compiled to words, the one form in which every engine runs them: see `kernel/columns_to_cells.h`."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import numpy as np
 from boltdp._arrays import PackedRows
 from boltdp.encoding.declared_values import Matcher
 from boltdp.encoding.plan import EncodingPlan, NumberListRule, NumberRule, RuleVisitor, TimePartRule, ValueRule
-from boltdp.kernel.encoding import Packer, Values
+from boltdp.kernel.columns_to_cells import Packer, Values
 
-# The codes of `kernel/encoding.h`.
+# The codes of `kernel/columns_to_cells.h`.
 _MAGIC = b"boltpln1"
 _CLASS, _CATEGORY, _NUMBER, _VECTOR = range(4)
 _MATCH_TEXT, _MATCH_INTEGER, _MATCH_FLOAT = range(3)
 
 
 def compile_plan(plan: EncodingPlan, types: Sequence[str]) -> bytes:
-    """Compile a plan for values of these types (`boltdp.kernel.encoding.TYPES`) of the label and of each rule."""
+    """Compile a plan for values of these types (see `columns_to_cells.TYPES`) of the label and of each rule."""
     label, *others = types
     columns = [plan.label.accept(_Compiler(label, kind=_CLASS))]
     columns += [rule.accept(_Compiler(name)) for rule, name in zip(plan.rules, others, strict=True)]

@@ -25,8 +25,8 @@ import numpy as np
 from boltdp._arrays import Doubles, PackedRows
 from boltdp.encoding.declared_values import Value
 from boltdp.encoding.projection import Projection
-from boltdp.encoding.timestamps import PARTS, Part
-from boltdp.kernel.cells_to_features import FeatureMap, Segment
+from boltdp.encoding.timestamp_parts import PARTS, Part
+from boltdp.kernel.feature_map import FeatureMap, Segment
 
 T = TypeVar("T")
 
@@ -159,7 +159,7 @@ class ValueRule(Rule):
 
 @dataclass(frozen=True)
 class TimePartRule(Rule):
-    """A part of a timestamp, see `boltdp.encoding.timestamps`."""
+    """A part of a timestamp, see `boltdp.encoding.timestamp_parts`."""
 
     part: Part
 

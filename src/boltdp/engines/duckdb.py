@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import duckdb
 import pyarrow as pa
 
-from boltdp._files.locked_directories import locked_directory
+from boltdp._files.temporary_directories import open_temporary_directory
 from boltdp._threads import await_result
 from boltdp.engines._file_patterns import Files, find_files, find_format, suggest_file
 from boltdp.engines._remote_files import fetch_files, is_remote
@@ -369,7 +369,7 @@ def _connect(path: str, *, spill: str = "") -> duckdb.DuckDBPyConnection:
 def _make_directory(held: ExitStack, spool: str | Path | None, prefix: str) -> str:
     """Make a directory for private rows, removed when `held` is closed; first, remove those of killed processes."""
     parent = find_spool_directory(spool)
-    return str(run_in_spool(lambda: held.enter_context(locked_directory(parent, prefix=prefix)), parent))
+    return str(run_in_spool(lambda: held.enter_context(open_temporary_directory(parent, prefix=prefix)), parent))
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from boltdp.encoding import python_cells
+from boltdp.encoding import python_to_arrow
 from boltdp.engines._frame_types import is_lazy_frame, is_sparse, is_table
 from boltdp.engines.base import Engine, check_names
 from boltdp.errors import DataError, quote_names
@@ -53,10 +53,10 @@ class ArrayEngine(Engine):
 
         A list of rows is a column of lists whose length the schema declares: no row decides it.
         """
-        if python_cells.is_list_of_rows(X) and len(X):  # type: ignore[arg-type]
-            rows = cls({name: python_cells.to_arrow_column(X, "list")}, rows=len(X))  # type: ignore[arg-type]
+        if python_to_arrow.is_list_of_rows(X) and len(X):  # type: ignore[arg-type]
+            rows = cls({name: python_to_arrow.to_arrow_column(X, "list")}, rows=len(X))  # type: ignore[arg-type]
             return rows if y is None else rows.with_column(label, y)
-        features = python_cells.to_matrix(X)
+        features = python_to_arrow.to_matrix(X)
         if features.ndim != 2 or 0 in features.shape or features.dtype.kind not in "fiub":
             raise DataError(
                 f"X must be an array of numbers, rows by features and not empty, got one of shape {features.shape} "
@@ -141,11 +141,11 @@ class ArrayEngine(Engine):
         for batch in pa.table(typed, list(columns)).to_batches(max_chunksize=rows):
             stop = start + batch.num_rows
             parts = [
-                (python_cells.parse_numbers(part) if kind == "number" and _find_type(column).parsed else part)
+                (python_to_arrow.parse_numbers(part) if kind == "number" and _find_type(column).parsed else part)
                 if _is_typed(column)
                 else column.to_dense(start, stop)
                 if isinstance(column, _SPARSE)
-                else python_cells.to_arrow_column(column[start:stop], kind)
+                else python_to_arrow.to_arrow_column(column[start:stop], kind)
                 for kind, column, part in zip(kinds, chosen, batch.columns, strict=True)
             ]
             yield pa.RecordBatch.from_arrays([*map(_cast_string_view, parts)], list(columns))
@@ -224,7 +224,7 @@ def wrap_rows(schema: Schema, X: Any) -> ArrayEngine:
 
 
 def _to_column(values: Any, requirement: str, rows: int) -> Cells:
-    array = python_cells.to_object_array(values) if isinstance(values, (list, tuple)) else np.asarray(values)
+    array = python_to_arrow.to_object_array(values) if isinstance(values, (list, tuple)) else np.asarray(values)
     if array.shape != (rows,):
         raise DataError(f"{requirement}, got an array of shape {array.shape}")
     return _to_cells(array)

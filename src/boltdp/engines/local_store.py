@@ -34,7 +34,7 @@ from boltdp.context import Context
 from boltdp.engines.prepared_rows import PreparedRows, check_permuted, check_width
 from boltdp.errors import DataError
 from boltdp.kernel import sgd
-from boltdp.kernel.cells_to_features import FeatureMap
+from boltdp.kernel.feature_map import FeatureMap
 from boltdp.kernel.hash_sampling import sample_packed_rows
 from boltdp.kernel.row_permutation import compute_permuted_positions, put_rows, sort_by_bucket, take_rows
 from boltdp.kernel.sum_state import Summation

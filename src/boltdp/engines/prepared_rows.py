@@ -19,7 +19,7 @@ from boltdp._threads import run_all
 from boltdp.context import Context
 from boltdp.errors import ParameterError
 from boltdp.kernel import sgd
-from boltdp.kernel.cells_to_features import FeatureMap
+from boltdp.kernel.feature_map import FeatureMap
 from boltdp.kernel.sgd import State
 from boltdp.kernel.sum_state import Summation
 

@@ -105,9 +105,9 @@ class _Postgres(EngineDescription):
         self, source: str, table: str, blocks: Iterable[Any], *, dims: int, progress: Callable[[int], None] | None
     ) -> None:
         require("postgres", "writing to PostgreSQL")
-        from boltdp.engines.postgres.copy_rows import load_rows
+        from boltdp.engines.postgres.load_table import load_table
 
-        load_rows(source, table, blocks, dims=dims, progress=progress)
+        load_table(source, table, blocks, dims=dims, progress=progress)
 
 
 class _SparkAddress(EngineDescription):

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import sqlalchemy as sa
 
-from boltdp.encoding import python_cells
+from boltdp.encoding import python_to_arrow
 from boltdp.engines.base import Engine, check_names
 from boltdp.errors import DataError, ParameterError, list_names, suggest_names
 from boltdp.schema.source_columns import BATCH_ROWS, ColumnType, Kind
@@ -69,7 +69,7 @@ class SQLAlchemyEngine(Engine):
             while rows := self._call(lambda: result.fetchmany(BATCH_ROWS)):
                 cells = ([row[place] for row in rows] for place in places)
                 parts = [
-                    python_cells.to_arrow_column(part, (parse or {}).get(name))
+                    python_to_arrow.to_arrow_column(part, (parse or {}).get(name))
                     for name, part in zip(names, cells, strict=True)
                 ]
                 yield pa.RecordBatch.from_arrays(parts, names)

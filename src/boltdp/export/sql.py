@@ -30,7 +30,7 @@ from boltdp.encoding.plan import (
     TimePartRule,
     ValueRule,
 )
-from boltdp.encoding.timestamps import HOUR_AT, PATTERN
+from boltdp.encoding.timestamp_parts import HOUR_AT, PATTERN
 from boltdp.errors import ParameterError
 from boltdp.export.original_units import unproject_weights
 from boltdp.export.sql_dialects import Dialect, find_dialect

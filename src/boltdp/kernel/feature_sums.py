@@ -6,7 +6,7 @@ import numpy as np
 
 from boltdp._arrays import Integers
 from boltdp.errors import ParameterError
-from boltdp.kernel.cells_to_features import FeatureMap
+from boltdp.kernel.feature_map import FeatureMap
 from boltdp.kernel.sum_state import Summation
 
 _HEADER_BYTES = 8 * 8

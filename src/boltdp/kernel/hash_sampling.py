@@ -10,7 +10,7 @@ import numpy as np
 from boltdp._arrays import PackedRows
 from boltdp._native import load_library
 from boltdp.errors import ParameterError
-from boltdp.kernel.cells_to_features import check_packed_rows
+from boltdp.kernel.feature_map import check_packed_rows
 
 #: Rows that are sampled per call, which fit in the processor's cache.
 _SAMPLE_BLOCK_ROWS = 4096

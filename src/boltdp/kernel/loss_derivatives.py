@@ -8,7 +8,7 @@ import numpy as np
 
 from boltdp._arrays import Doubles
 from boltdp.errors import ParameterError
-from boltdp.kernel.cells_to_features import FeatureMap, slot_weights
+from boltdp.kernel.feature_map import FeatureMap, slot_weights
 from boltdp.kernel.hash_sampling import count_sampled_hashes
 from boltdp.kernel.sgd import _library, _make_class_weights, _pointer
 from boltdp.kernel.sum_state import Summation, check_finite

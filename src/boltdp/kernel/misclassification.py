@@ -6,7 +6,7 @@ import numpy as np
 
 from boltdp._arrays import Doubles
 from boltdp.errors import ParameterError
-from boltdp.kernel.cells_to_features import FeatureMap, slot_weights
+from boltdp.kernel.feature_map import FeatureMap, slot_weights
 from boltdp.kernel.sum_state import Summation, check_finite
 
 _HEADER_BYTES = 8 * 8

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from boltdp._arrays import Integers, PackedRows
 from boltdp._native import load_library
 from boltdp.errors import ParameterError
-from boltdp.kernel.cells_to_features import check_packed_rows
+from boltdp.kernel.feature_map import check_packed_rows
 
 #: A bucket has at most 2^MAX_SHIFT positions.
 MAX_SHIFT = 32

@@ -9,7 +9,7 @@ import numpy as np
 from boltdp._arrays import Doubles, PackedRows
 from boltdp._native import load_library
 from boltdp.errors import ParameterError
-from boltdp.kernel.cells_to_features import check_packed_rows
+from boltdp.kernel.feature_map import check_packed_rows
 
 
 def project_rows(rows: PackedRows, matrix: Doubles, out: PackedRows) -> None:

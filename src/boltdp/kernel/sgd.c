@@ -14,7 +14,7 @@
 
 #include "exp.h"
 #include "losses.h"
-#include "cells_to_features.h"
+#include "feature_map.h"
 
 #if defined(__FAST_MATH__) || FLT_EVAL_METHOD != 0
 #error "sgd.c needs plain IEEE arithmetic: no -ffast-math, no x87"

@@ -1,6 +1,6 @@
 """Passes of SGD over packed rows: C in `sgd.c`, called through ctypes, which releases the GIL.
 
-A packed row is its label, then its cells. A feature map (`cells_to_features.py`) converts float32 cells to features;
+A packed row is its label, then its cells. A feature map (`feature_map.py`) converts float32 cells to features;
 without one the cells are the features, float32 or float64. Rows with a norm above 1 are scaled into the unit ball. Rows
 with a feature that is NaN or infinite, or with an unknown label, have gradient zero but still count. White-box
 algorithms add noise to every update (`gaussian_sampling.md`); the others add none here.
@@ -23,7 +23,7 @@ from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.training_problem import Recipe, check_undivided
 
 if TYPE_CHECKING:
-    from boltdp.kernel.cells_to_features import FeatureMap
+    from boltdp.kernel.feature_map import FeatureMap
 
 # The enumerations of sgd.h.
 _GROWTHS = {"none": 0, "linear": 1, "sqrt": 2}

@@ -10,13 +10,13 @@ import numpy.typing as npt
 
 from boltdp._arrays import Doubles, PackedRows
 from boltdp.errors import DataError, ParameterError
-from boltdp.kernel.cells_to_features import check_packed_rows
+from boltdp.kernel.feature_map import check_packed_rows
 from boltdp.kernel.sgd import _aligned_block, _build_number, _error_text, _library, _pointer
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from boltdp.kernel.cells_to_features import FeatureMap
+    from boltdp.kernel.feature_map import FeatureMap
 
 
 class Summation:

@@ -15,10 +15,10 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from boltdp._files.toml import format_toml_key, format_toml_value
+from boltdp._files.toml_writer import format_toml_key, format_toml_value
 from boltdp.encoding.declared_values import Value, check_integer, check_value_count, check_values, format_value
 from boltdp.encoding.plan import NumberListRule, NumberRule, Rule, TimePartRule, ValueRule
-from boltdp.encoding.timestamps import PARTS, Part
+from boltdp.encoding.timestamp_parts import PARTS, Part
 from boltdp.errors import DataError, ParameterError, check_number, join_names, show_value, suggest_names
 from boltdp.schema.curves import MAX_PLACES, choose_step_places, compute_step_places
 
@@ -277,7 +277,7 @@ class Categorical(Column):
 
 @dataclass(frozen=True)
 class TimePart(Column):
-    """A part of a column of timestamps, such as the hour; its categories are fixed. See `boltdp.encoding.timestamps`.
+    """A part of a column of timestamps, such as the hour, whose categories are fixed (`encoding.timestamp_parts`).
 
     >>> TimePart("admitted", "weekday").names[:2]
     ('admitted.weekday=Mon', 'admitted.weekday=Tue')

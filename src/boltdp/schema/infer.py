@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from boltdp._files.toml import format_toml_key, format_toml_value
+from boltdp._files.toml_writer import format_toml_key, format_toml_value
 from boltdp.encoding.declared_values import Value
 from boltdp.errors import DataError, show_value, suggest_names
 from boltdp.privacy.events.event import BudgetedEvent

@@ -22,7 +22,7 @@ from typing import Any, Literal
 import numpy as np
 
 from boltdp._files.inputs import read_text
-from boltdp._files.toml import format_toml_key, format_toml_value
+from boltdp._files.toml_writer import format_toml_key, format_toml_value
 from boltdp.encoding.declared_values import Value, check_integer, check_value_count
 from boltdp.encoding.plan import EncodingPlan
 from boltdp.encoding.projection import Projection

@@ -25,8 +25,8 @@ from boltdp.encoding.arrow_buffers import mask_missing, view_values
 from boltdp.encoding.arrow_cells import Coder, PartCoder, concatenate_lists, to_floats
 from boltdp.encoding.declared_values import Matcher, Value, format_value
 from boltdp.encoding.plan import Rule, TimePartRule
-from boltdp.encoding.python_cells import to_float
-from boltdp.encoding.timestamps import HOUR_AT, PATTERN
+from boltdp.encoding.python_to_arrow import to_float
+from boltdp.encoding.timestamp_parts import HOUR_AT, PATTERN
 from boltdp.errors import ParameterError, make_printable
 from boltdp.privacy.events.noisy_counts import NoisyCounts
 from boltdp.schema.source_columns import ColumnType, Kind, Source

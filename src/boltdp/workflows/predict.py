@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from boltdp._arrays import Doubles
 from boltdp.context import Context
-from boltdp.encoding.python_cells import to_matrix
+from boltdp.encoding.python_to_arrow import to_matrix
 from boltdp.engines import use_source
 from boltdp.engines._frame_types import is_sparse
 from boltdp.engines.base import Engine, scan_rows

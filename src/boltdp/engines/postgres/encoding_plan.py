@@ -30,7 +30,7 @@ def _make_argument(rule: Rule, column: SourceColumn) -> Composed:
 
 
 def _find_value_type(column: SourceColumn) -> str:
-    """Return the type as which columns.c reads a column, see `boltdp.kernel.encoding.TYPES`."""
+    """Return the type as which columns.c reads a column, see `boltdp.kernel.columns_to_cells.TYPES`."""
     if column.type.kind == "text":
         return "text"
     if column.base in INTEGERS:

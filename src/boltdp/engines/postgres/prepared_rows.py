@@ -20,7 +20,7 @@ from boltdp.context import Context
 from boltdp.engines.postgres.session import Composed, Session
 from boltdp.engines.prepared_rows import PreparedRows, check_permuted, check_width
 from boltdp.errors import DataError
-from boltdp.kernel.cells_to_features import FeatureMap
+from boltdp.kernel.feature_map import FeatureMap
 from boltdp.kernel.sgd import State
 from boltdp.kernel.sum_state import Summation
 from boltdp.schema.source_columns import BATCH_ROWS

@@ -27,7 +27,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from boltdp._arrays import Integers
 from boltdp.engines.postgres.build import explain_unusable
-from boltdp.engines.postgres.declared_schema import Field
+from boltdp.engines.postgres.catalog_constraints import Field
 from boltdp.errors import DataError
 from boltdp.schema.source_columns import BATCH_ROWS
 

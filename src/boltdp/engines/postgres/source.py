@@ -15,9 +15,9 @@ import pyarrow as pa
 from psycopg import sql
 
 from boltdp._arrays import Doubles
-from boltdp.encoding.timestamps import HOUR_AT, MAX_CHARACTERS, PATTERN, Part
+from boltdp.encoding.timestamp_parts import HOUR_AT, MAX_CHARACTERS, PATTERN, Part
 from boltdp.engines.base import check_names
-from boltdp.engines.postgres.declared_schema import CatalogType, Declaration, Field, read_declarations
+from boltdp.engines.postgres.catalog_constraints import CatalogType, Declaration, Field, read_declarations
 from boltdp.engines.postgres.session import Composed, Session
 from boltdp.errors import DataError, list_names, suggest_names
 from boltdp.schema.source_columns import ColumnType, Kind

@@ -32,7 +32,7 @@ from boltdp.engines.spark import executor_tasks
 from boltdp.engines.spark.executor_tasks import ALL_ROWS, CHANGED, CHANGED_HINT, PLACES, Places, Window
 from boltdp.engines.spark.session import Session
 from boltdp.errors import DataError
-from boltdp.kernel.cells_to_features import FeatureMap
+from boltdp.kernel.feature_map import FeatureMap
 from boltdp.kernel.sgd import State
 from boltdp.kernel.sum_state import Summation
 

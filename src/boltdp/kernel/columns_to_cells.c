@@ -1,5 +1,5 @@
-/* encoding.c: see encoding.h. */
-#include "encoding.h"
+/* columns_to_cells.c: see columns_to_cells.h. */
+#include "columns_to_cells.h"
 
 #include <string.h>
 

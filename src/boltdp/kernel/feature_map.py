@@ -1,4 +1,4 @@
-"""The map from the cells of a packed row to its features: C in `cells_to_features.h`, which defines cells.
+"""The map from the cells of a packed row to its features: C in `feature_map.h`, which defines cells.
 
 Rows are encoded once, in public units: numbers from -1 to 1, a category as its index, a curve as a number of steps.
 The feature map, which is part of every state and every sum, applies centres, scales and the clip norm.
@@ -27,7 +27,7 @@ Numbers = TypeVar("Numbers", Doubles, Integers)
 
 @dataclass(frozen=True)
 class Segment:
-    """Consecutive features of one kind, with two parameters each: see `cells_to_features.h`."""
+    """Consecutive features of one kind, with two parameters each: see `feature_map.h`."""
 
     kind: Kind
     a: Doubles
@@ -48,7 +48,7 @@ class Segment:
 
     @property
     def slots(self) -> int:
-        """The number of slots, the entries of a sum over rows, that these features need: see `cells_to_features.h`."""
+        """The number of slots, the entries of a sum over rows, that these features need: see `feature_map.h`."""
         return len(self.a) + (0 if not self.is_group else 1 if self.kind == "category" else 2)
 
     def spread_weights(self, weights: Doubles) -> Doubles:

@@ -14,7 +14,7 @@ from boltdp.encoding.compiled_plan import compile_plan
 from boltdp.encoding.plan import EncodingPlan, NumberListRule, NumberRule, Rule, ValueRule
 from boltdp.encoding.projection import Projection
 from boltdp.errors import ParameterError
-from boltdp.kernel.encoding import TYPES, Packer, Values
+from boltdp.kernel.columns_to_cells import TYPES, Packer, Values
 
 OUT = np.zeros((3, 4), dtype=np.float32)
 numbers = st.floats(allow_nan=True, allow_infinity=True, width=32)

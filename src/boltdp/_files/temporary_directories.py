@@ -14,14 +14,14 @@ from boltdp import _interrupts
 
 
 @contextmanager
-def locked_directory(parent: Path, *, prefix: str) -> Iterator[Path]:
+def open_temporary_directory(parent: Path, *, prefix: str) -> Iterator[Path]:
     """Yield a new directory that is removed at the end; first remove the stale ones of killed processes.
 
     A process holds a lock on its directory while it runs: a directory that can be locked is stale.
 
     >>> with tempfile.TemporaryDirectory() as parent:
     ...     os.mkdir(f"{parent}/.mine-left")
-    ...     with locked_directory(Path(parent), prefix=".mine-") as folder:
+    ...     with open_temporary_directory(Path(parent), prefix=".mine-") as folder:
     ...         os.listdir(parent) == [folder.name]
     True
     """

@@ -1,5 +1,5 @@
-/* cells_to_features.c: see cells_to_features.h. */
-#include "cells_to_features.h"
+/* feature_map.c: see feature_map.h. */
+#include "feature_map.h"
 
 #include <float.h>
 #include <math.h>

@@ -1,4 +1,4 @@
-"""Packing of columns into rows of cells by a compiled encoding plan: C in `encoding.c`, without the GIL."""
+"""Packing of columns into rows of cells by a compiled encoding plan: C in `columns_to_cells.c`, without the GIL."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from boltdp._arrays import PackedRows
 from boltdp._native import load_library
 from boltdp.errors import ParameterError
-from boltdp.kernel.cells_to_features import check_packed_rows
+from boltdp.kernel.feature_map import check_packed_rows
 
 #: The types of values, in the order of `enum value_type`.
 TYPES = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64", "bool", "text")
