@@ -96,7 +96,7 @@ def _threads(path: Path, schema: Schema, rows: int) -> list[Ratio]:
             for _ in range(3):
                 sums: list[Summation] = [FeatureSums(schema.encoding.feature_map, clip_norm=1.0)]
                 sums.append(DerivativeSums(Logistic(), weights, feature_map=schema.encoding.feature_map))
-                made[threads].sum(sums)
+                made[threads].add_to_sums(sums)
 
         return work
 

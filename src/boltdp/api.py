@@ -243,9 +243,9 @@ def _open_rows(
 ) -> Iterator[tuple[Engine, Schema, Account | None]]:
     """Open the source; yield its engine, its schema and the account to charge, checked without reading a row."""
     with use_source(source, **where_from) as engine:
-        for one in engine.exposures:
+        for one in engine.exposure_warnings:
             warnings.warn(one, PrivacyWarning, stacklevel=4)
-        for condition in engine.conditions:
+        for condition in engine.guarantee_conditions:
             warnings.warn(condition, UserWarning, stacklevel=5)
         public = _make_schema(source, engine, schema, **declared)
         if settings is not None:

@@ -116,7 +116,7 @@ class Model:
 
     def predict_indices(self, margins: Doubles) -> npt.NDArray[np.intp]:
         """Return the index of the predicted class for each row of margins."""
-        return self.schema.target.as_classes().predict_indices(margins, self.cut)
+        return self.schema.target.require_classes().predict_indices(margins, self.cut)
 
     def probabilities(self, margins: Doubles) -> Doubles:
         """Compute the probability of each class; not all losses have probabilities."""

@@ -52,14 +52,14 @@ class CountedRows(PreparedRows):
         self.fed += states
         self._inside.run_pass(states, context)
 
-    def sum(self, sums: Sequence[Summation]) -> None:
+    def add_to_sums(self, sums: Sequence[Summation]) -> None:
         self.counts["sum"] += 1
-        self._inside.sum(sums)
+        self._inside.add_to_sums(sums)
 
     @contextmanager
-    def sample_rows(self, share: float) -> Iterator[PreparedRows]:
+    def open_sample(self, share: float) -> Iterator[PreparedRows]:
         self.counts["sampled"] += 1
-        with self._inside.sample_rows(share) as few:
+        with self._inside.open_sample(share) as few:
             counted = CountedRows(few)
             yield counted
         self.counts["sum of sample"] += counted.counts["sum"]

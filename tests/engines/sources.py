@@ -225,7 +225,7 @@ def features(schema: Schema, packed: npt.NDArray[np.float32]) -> npt.NDArray[np.
         for column in schema.columns:
             if isinstance(column, (Categorical, TimePart)):
                 code = next(given)
-                row += [unit * (code == k) for k in range(len(column.rule.values))]
+                row += [unit * (code == k) for k in range(len(column.encoding_rule.values))]
                 continue
             count = column.length if isinstance(column, Vector) else 1
             row += [0.0 if math.isnan(x) else x * unit for x in (next(given) for _ in range(count))]

@@ -212,8 +212,8 @@ def test_rows_can_be_read_in_another_way_without_another_copy(source: Source) ->
     with source.engine.prepare(source.schema, Context(seed=4), permuted=False) as prepared:
         view = prepared.with_feature_map(other)
         assert (view.feature_map, view.rows, view.cells, view.dims) == (other, ROWS, prepared.cells, prepared.dims)
-        prepared.sum(sums[:1])
-        view.sum(sums[1:])
+        prepared.add_to_sums(sums[:1])
+        view.add_to_sums(sums[1:])
         with pytest.raises(ParameterError, match=rf"^feature_map must be of {prepared.cells} cells, got 1$"):
             prepared.with_feature_map(FeatureMap([Segment("numbers", np.zeros(1), np.ones(1))]))
     for each, given in zip(sums, expected, strict=True):
@@ -240,7 +240,7 @@ def test_rows_in_any_order_are_the_same_rows_and_good_for_sums_only(spooled: Sou
             spooled.schema.dims,
         )
         rows = content(prepared)
-        prepared.sum(summed)
+        prepared.add_to_sums(summed)
         trained = states(spooled, ROWS)
         for use in (
             lambda: prepared.run_pass(trained, Context()),
@@ -424,11 +424,11 @@ def test_derivatives_have_the_bits_of_those_over_the_array(spooled: Source, loss
                 for _ in range(2)
             )
             expected.add(rows[part])
-            prepared.portion(part.start, part.stop).sum([sums])
+            prepared.portion(part.start, part.stop).add_to_sums([sums])
             assert sums.value.shape == expected.value.shape
             assert sums.value.tobytes() == expected.value.tobytes()
         with pytest.raises(ParameterError, match=r"^rows must have 1 \+ 2 columns, got "):
-            prepared.sum([DerivativeSums(Logistic(), np.zeros((1, 2)))])
+            prepared.add_to_sums([DerivativeSums(Logistic(), np.zeros((1, 2)))])
 
 
 def test_several_sums_are_made_in_one_scan_and_none_disturbs_another(spooled: Source) -> None:
@@ -443,14 +443,14 @@ def test_several_sums_are_made_in_one_scan_and_none_disturbs_another(spooled: So
         )
         # What is summed already stays.
         for part in (slice(0, ROWS), slice(100, 400)):
-            prepared.portion(part.start, part.stop).sum(sums)
+            prepared.portion(part.start, part.stop).add_to_sums(sums)
             for each in expected:
                 each.add(rows[part])
-        prepared.sum([])
+        prepared.add_to_sums([])
         before = [each.to_bytes() for each in sums]
         assert [total(each) for each in sums] == [total(each) for each in expected]
         with pytest.raises(ParameterError, match=r"^rows must have 1 \+ 2 columns, got "):
-            prepared.sum([*sums, DerivativeSums(Logistic(), np.zeros((1, 2)))])
+            prepared.add_to_sums([*sums, DerivativeSums(Logistic(), np.zeros((1, 2)))])
         assert [each.to_bytes() for each in sums] == before
 
 
@@ -466,8 +466,8 @@ def test_a_sample_has_all_rows_that_sums_of_its_share_take(spooled: Source) -> N
             for share in (0.001, 0.3):
                 of_sample, of_all = sums(share), sums(share)
                 of_all.add(rows[part])
-                with prepared.portion(part.start, part.stop).sample_rows(share) as few:
-                    few.sum([of_sample])
+                with prepared.portion(part.start, part.stop).open_sample(share) as few:
+                    few.add_to_sums([of_sample])
                 assert total(of_sample) == total(of_all)
                 assert of_all.rows < share * ROWS + 100
         # Its rows go, those that it is of stay.
@@ -591,7 +591,8 @@ def test_progress_tells_rows_and_ends_with_all_of_them(spooled: Source) -> None:
         before = list(reports)
         # How many rows are drawn, and how many sums are made, is secret: neither has anybody to tell.
         prepared.run_sampled_batches(states(spooled, ROWS), [np.arange(ROWS)])
-        prepared.sum([DerivativeSums(Logistic(), np.zeros((1, spooled.schema.dims)), feature_map=spooled.feature_map)])
+        zeros = np.zeros((1, spooled.schema.dims))
+        prepared.add_to_sums([DerivativeSums(Logistic(), zeros, feature_map=spooled.feature_map)])
     assert reports == before
     for stage in ("preparing", "passing"):
         done = [rows for reported, rows, total in reports if (reported, total) == (stage, ROWS)]
@@ -640,7 +641,7 @@ def test_slices_are_cut_by_position(source: Source, start: int, stop: int) -> No
 def moments(engine: Engine, schema: Schema) -> npt.NDArray[np.int64]:
     sums = FeatureSums(schema.unscaled.encoding.feature_map, clip_norm=0.9)
     with engine.prepare(schema.unscaled, Context(seed=2), permuted=False) as prepared:
-        prepared.sum([sums])
+        prepared.add_to_sums([sums])
     return sums.value
 
 

@@ -85,9 +85,9 @@ def test_sums_have_the_same_bits_for_any_number_of_threads_and_any_order(engine:
                 DerivativeSums(Logistic(), weights, feature_map=prepared.feature_map, hessian=True),
                 ErrorCounts(weights[None], classes=2, feature_map=prepared.feature_map),
             ]
-            prepared.sum(sums)
+            prepared.add_to_sums(sums)
             # Each adds to what is there.
-            prepared.sum(sums[:1])
+            prepared.add_to_sums(sums[:1])
             values = [np.array(each.counts) if isinstance(each, ErrorCounts) else each.value for each in sums]
             found.add(b"".join(value.tobytes() for value in values))
     assert len(found) == 1
@@ -174,7 +174,7 @@ def test_a_stop_ends_the_threads_that_sum(engine: Engine, threads: int, monkeypa
         monkeypatch.setattr("boltdp.engines.local_store.BUCKET_BYTES", 1 << 14)
         try:
             with pytest.raises(KeyboardInterrupt):
-                prepared.sum([FeatureSums(prepared.feature_map, clip_norm=1.0)])
+                prepared.add_to_sums([FeatureSums(prepared.feature_map, clip_norm=1.0)])
         finally:
             _interrupts.clear_request()
     assert 5 <= calls[0] <= 5 + 3 * threads
@@ -186,7 +186,7 @@ def test_few_rows_are_summed_by_the_thread_that_asks(monkeypatch: pytest.MonkeyP
 
     with open_source(table()).prepare(SCHEMA, Context(threads=4), permuted=False) as prepared:
         monkeypatch.setattr("boltdp.engines.local_store.map_in_order", none)
-        prepared.sum([FeatureSums(prepared.feature_map, clip_norm=1.0)])
+        prepared.add_to_sums([FeatureSums(prepared.feature_map, clip_norm=1.0)])
 
 
 # ---- the pipeline -----------------------------------------------------------------------------------------------

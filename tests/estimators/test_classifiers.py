@@ -725,7 +725,7 @@ def test_the_prior_follows_its_class_where_classes_are_sorted() -> None:
     columns = tuple(Numeric(name, -5, 5) for name in "abcd")
     schema = Schema(Classes("label", ("yes", "no"), prior=(0.3, 0.7)), columns)
     private = PrivateLogisticRegression(schema=schema, threshold="prior").fit(frame, np.where(y == 1, "yes", "no"))
-    assert private.model_.schema.target.as_classes().prior == (0.7, 0.3)
+    assert private.model_.schema.target.require_classes().prior == (0.7, 0.3)
     assert private.model_.classes == ("no", "yes")
     assert private.model_.threshold == 0.3
 

@@ -195,7 +195,7 @@ def test_a_label_is_a_class_or_a_number_in_one_cell() -> None:
     ours.pack([Values.from_array(np.array([0.0, 7.5, np.nan])), Values.from_array(np.ones(3, np.int8))], out)
     np.testing.assert_array_equal(out[:, 0], np.array([-1.0, 0.5, np.nan], np.float32))
     for label in (
-        NumberRule("price", "price", 0, 10, places=(5.0,)),
+        NumberRule("price", "price", 0, 10, thresholds=(5.0,)),
         NumberListRule("price", "price", 0, 10, length=2),
     ):
         with pytest.raises(ParameterError, match="the plan is corrupt"):

@@ -109,5 +109,5 @@ def test_texts_of_every_type_are_read(server: Server, moments: psycopg.Connectio
         ):
             (block,) = (np.array(block) for block in prepared.blocks())
         assert sorted(block[:, 1:].tolist()) == [[-1] * 4, [-1] * 4, [13, 1, 4, 6]]
-    code = _write_part_code(TimePart("at", "hour").rule, DIALECTS["postgres"])
+    code = _write_part_code(TimePart("at", "hour").encoding_rule, DIALECTS["postgres"])
     assert moments.execute(f"SELECT {code} FROM texts ORDER BY id".encode()).fetchall() == [(13,), (None,), (None,)]

@@ -130,7 +130,7 @@ def test_sums_over_no_rows_are_nothing(server: Server, table: str) -> None:
         engine.prepare(SCHEMA, Context(), permuted=False) as prepared,
     ):
         moments = FeatureSums(prepared.feature_map, clip_norm=1.0)
-        prepared.sum([moments])
+        prepared.add_to_sums([moments])
     assert moments.value.tolist() == [[0] * DIMS] * 2
 
 
@@ -877,8 +877,8 @@ def test_states_are_kept_while_they_are_needed_and_no_longer(
             prepared.run_pass([ours], Context())
             assert kept() == ours.to_bytes()
             expected, summed = sums(), sums()
-            arrays.sum(expected)
-            prepared.sum(summed)
+            arrays.add_to_sums(expected)
+            prepared.add_to_sums(summed)
             for one, other in zip(expected, summed, strict=True):
                 np.testing.assert_array_equal(other.value, one.value)
             assert len(session._handles) == 2
@@ -889,7 +889,7 @@ def test_states_are_kept_while_they_are_needed_and_no_longer(
             session.ask(rename.format(name, aside), fault="")
             before, unchanged = sums(), sums()
             with pytest.raises(DataError, match=r"^the rows cannot be summed: relation .* does not exist$"):
-                prepared.sum(unchanged)
+                prepared.add_to_sums(unchanged)
             assert [each.to_bytes() for each in unchanged] == [each.to_bytes() for each in before]
             assert kept() is None
             session.ask(rename.format(aside, name), fault="")
@@ -940,7 +940,7 @@ def test_nothing_that_watches_the_server_sees_a_model_or_a_row(server: Server) -
         with PostgresEngine(talkative.uri, table="patients") as engine:
             with engine.prepare(SCHEMA, Context(), permuted=False) as prepared:
                 moments = FeatureSums(prepared.feature_map, clip_norm=1.0)
-                prepared.sum([moments])
+                prepared.add_to_sums([moments])
             sums = moments.value
         with (
             PostgresEngine(talkative.uri, table="patients") as engine,
@@ -956,8 +956,8 @@ def test_nothing_that_watches_the_server_sees_a_model_or_a_row(server: Server) -
             at, tables = len(log.read_text("utf-8")), leftovers(watcher)
             product = DerivativeSums(Logistic(), around[0], direction=around[1])
             hessian = DerivativeSums(Logistic(), around[0], hessian=True)
-            prepared.sum([product])
-            prepared.portion(0, ROWS // 2).sum([hessian, DerivativeSums(Logistic(), around[1])])
+            prepared.add_to_sums([product])
+            prepared.portion(0, ROWS // 2).add_to_sums([hessian, DerivativeSums(Logistic(), around[1])])
             summed, bent = product.value, hessian.value
             summing = statements(log.read_text("utf-8")[at:])
             assert leftovers(watcher) == tables
@@ -1049,9 +1049,9 @@ def test_a_sample_leaves_no_trace_of_how_many_rows_are_in_it(server: Server, adm
             with (
                 PostgresEngine(server.uri, table="sampled") as engine,
                 engine.prepare(schema, Context(seed=1), permuted=False) as prepared,
-                prepared.sample_rows(0.1) as few,
+                prepared.open_sample(0.1) as few,
             ):
-                few.sum([DerivativeSums(Logistic(), np.ones((1, 2)), share=0.1)])
+                few.add_to_sums([DerivativeSums(Logistic(), np.ones((1, 2)), share=0.1)])
                 seen.append(sizes())
     finally:
         admin.execute("DROP TABLE sampled")

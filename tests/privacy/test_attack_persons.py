@@ -237,7 +237,7 @@ def test_an_optimiser_moves_a_sum_of_gradients_by_g_rows_and_no_more(loss: Loss)
     def summed(entries: list[Entry], weights: Weights) -> Weights:
         with prepared_of(entries, schema) as prepared:
             sums = DerivativeSums(loss, weights, clip=clip, classes=3, feature_map=prepared.feature_map)
-            prepared.sum([sums])
+            prepared.add_to_sums([sums])
         return sums.value
 
     def moved(point: Weights) -> float:

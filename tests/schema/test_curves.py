@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from boltdp.encoding.encode import Encoder
 from boltdp.errors import ParameterError
-from boltdp.schema.curves import BASE, MAX_PLACES, Spacing, add_curves, compute_step_places
+from boltdp.schema.curves import BASE, MAX_PLACES, Spacing, add_curves, compute_step_thresholds
 from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, Standardization, Vector
 
 COUNTS = st.integers(1, MAX_PLACES)
@@ -53,7 +53,7 @@ def features(schema: Schema, cells: pa.Array) -> Any:
 @given(COUNTS, st.floats(-1e6, 1e6), st.floats(1e-3, 1e6))
 def test_even_places_are_as_far_from_each_other(count: int, low: float, width: float) -> None:
     column = Numeric("a", low, low + width)
-    places = compute_step_places(column, count)
+    places = compute_step_thresholds(column, count)
     ends = [column.low, *places, column.high]
     assert len(places) == count
     gaps = [after - before for before, after in pairwise(ends)]
@@ -64,7 +64,7 @@ def test_even_places_are_as_far_from_each_other(count: int, low: float, width: f
 @given(COUNTS, st.floats(0, 1e3), st.floats(1e-3, 1e9))
 def test_log_places_are_geometric_from_the_lower_bound(count: int, low: float, width: float) -> None:
     column = Numeric("a", low, low + width)
-    ends = np.array([column.low, *compute_step_places(column, count, "log"), column.high])
+    ends = np.array([column.low, *compute_step_thresholds(column, count, "log"), column.high])
     # Shifted so, neighbours differ by one factor.
     ratios = (ends - column.low) / (column.high - column.low) * (BASE - 1) + 1
     np.testing.assert_allclose(ratios[1:] / ratios[:-1], BASE ** (1 / (count + 1)), rtol=0.011)
@@ -72,7 +72,7 @@ def test_log_places_are_geometric_from_the_lower_bound(count: int, low: float, w
 
 @given(COUNTS, st.floats(1e-3, 1e9))
 def test_log_places_of_symmetric_bounds_are_symmetric(count: int, high: float) -> None:
-    places = compute_step_places(Numeric("a", -high, high), count, "log")
+    places = compute_step_thresholds(Numeric("a", -high, high), count, "log")
     assert [-place for place in reversed(places)] == list(places)
     assert (0.0 in places) == (count % 2 == 1)
     above = [place for place in places if place > 0]
@@ -86,7 +86,7 @@ def test_log_places_of_symmetric_bounds_are_symmetric(count: int, high: float) -
 def test_places_that_are_counted_may_be_declared(spacing: Spacing, count: int) -> None:
     for low, high in ((0, 110), (0, 1e-12), (3, 1e15), (-7.5, 7.5)):
         column = Numeric("a", low, high)
-        assert len(replace(column, curve=compute_step_places(column, count, spacing)).names) == 1 + count
+        assert len(replace(column, curve=compute_step_thresholds(column, count, spacing)).names) == 1 + count
 
 
 # ---- the schema -------------------------------------------------------------------------------------------------
@@ -263,7 +263,7 @@ def test_automatic_curves_follow_the_bounds(bounds: tuple[float, float], expecte
 def test_automatic_curves_of_wide_ranges_are_spaced_by_log(bounds: tuple[float, float]) -> None:
     column = Numeric("a", *bounds)
     found = curve(add_curves(Schema(Classes("y", (0, 1)), (column,)), 4))
-    assert found == compute_step_places(column, 4, "log") != compute_step_places(column, 4, "even")
+    assert found == compute_step_thresholds(column, 4, "log") != compute_step_thresholds(column, 4, "even")
 
 
 @given(COUNTS, st.integers(-1000, 1000), st.integers(2, 200))

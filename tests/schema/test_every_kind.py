@@ -226,7 +226,7 @@ def test_duckdb_predicts_what_the_model_predicts(case: Case, seed: int) -> None:
     for dialect in DIALECTS:
         assert write_probability_expression(model, dialect)
     features = np.array([case.features(cell) for cell in case.cells], float)
-    named = features if case.column.rule.reads_lists else pd.DataFrame(features, columns=case.column.names)
+    named = features if case.column.encoding_rule.reads_lists else pd.DataFrame(features, columns=case.column.names)
     assert to_sklearn(model).predict(named).tolist() == expected[:-1]
 
 
@@ -295,16 +295,16 @@ def test_check_counts_what_is_not_as_declared(case: Case) -> None:
 @every_case
 def test_a_call_declares_it(case: Case) -> None:
     if not case.declaration:  # lists of numbers have bounds, and the length of their type
-        given = {"a": ColumnType("list", length=case.column.rule.number_count), "y": ColumnType("bool")}
-        made, _ = declare_schema(given, "y", bounds={"a": case.column.rule.bounds})
+        given = {"a": ColumnType("list", length=case.column.encoding_rule.number_count), "y": ColumnType("bool")}
+        made, _ = declare_schema(given, "y", bounds={"a": case.column.encoding_rule.bounds})
     else:
         made, _ = declare_schema(
             {"a": ColumnType.from_arrow(case.arrow), "y": ColumnType("bool")}, "y", **case.declaration
         )
     (column,) = made.columns
     assert (type(column), column.source) == (type(case.column), "a")
-    assert column.rule.bounds == case.column.rule.bounds
-    assert column.rule.values == case.column.rule.values
+    assert column.encoding_rule.bounds == case.column.encoding_rule.bounds
+    assert column.encoding_rule.values == case.column.encoding_rule.values
 
 
 @every_case

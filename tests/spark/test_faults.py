@@ -83,7 +83,7 @@ def test_rows_that_are_computed_anew_and_differently_are_an_error(spark: Any, pe
         frame = spark.range(1000).mapInArrow(drawn, "age double, sick long")
     with SparkEngine(frame, parts=2).prepare(SCHEMA, Context(seed=1), permuted=permuted) as prepared:
         sums = FeatureSums(prepared.feature_map, clip_norm=1.0)
-        prepared.sum([sums])
+        prepared.add_to_sums([sums])
         before = sums.value.tolist()
         # As if all executors were gone with what they had.
         assert isinstance(prepared, PreparedBlocks)
@@ -91,7 +91,7 @@ def test_rows_that_are_computed_anew_and_differently_are_an_error(spark: Any, pe
         for lost in (stored._named, stored.frame):
             lost.unpersist(blocking=True)
         with pytest.raises(DataError, match=f"^{CHANGED}$") as caught:
-            prepared.sum([sums])
+            prepared.add_to_sums([sums])
         assert caught.value.hint is not None
         with pytest.raises(DataError, match=f"^{CHANGED}$"):
             list(prepared.blocks())

@@ -39,7 +39,7 @@ def files(directory: Path) -> list[Path]:
 
 def moments(prepared: PreparedBlocks) -> list[Any]:
     sums = FeatureSums(prepared.feature_map, clip_norm=1.0)
-    prepared.sum([sums])
+    prepared.add_to_sums([sums])
     found: list[Any] = sums.value.tolist()
     return found
 
@@ -92,11 +92,11 @@ def test_rows_of_a_sample_are_kept_beside_the_blocks_and_spark_knows_nothing_of_
 
     def summed(rows: PreparedBlocks) -> list[Any]:
         sums = DerivativeSums(Logistic(), np.ones((1, 2)), feature_map=rows.feature_map, share=0.1)
-        rows.sum([sums])
+        rows.add_to_sums([sums])
         return [sums.rows, *sums.value.ravel().tolist()]
 
     expected, stored = summed(prepared), set(files(directory))
-    with prepared.sample_rows(0.1) as few:
+    with prepared.open_sample(0.1) as few:
         for damage in (False, False, True):
             if damage:
                 for path in files(directory):

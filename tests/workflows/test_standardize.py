@@ -176,7 +176,7 @@ def summed(engine: Engine, schema: Schema, clip_norm: float) -> npt.NDArray[np.i
     """The exact moments."""
     sums = FeatureSums(schema.unscaled.encoding.feature_map, clip_norm=clip_norm)
     with engine.prepare(schema, Context(), permuted=False) as prepared:
-        prepared.sum([sums])
+        prepared.add_to_sums([sums])
     return sums.value
 
 

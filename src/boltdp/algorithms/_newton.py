@@ -94,8 +94,8 @@ def run_solvers(prepared: PreparedRows, solvers: Sequence[Solver]) -> list[Doubl
             share = min(sums.share for sums in waiting.values())
             served = {number: sums for number, sums in waiting.items() if sums.share == share}
             if share < 1.0 and share not in samples:
-                samples[share] = stack.enter_context(prepared.sample_rows(share))
-            samples.get(share, prepared).sum(list(served.values()))
+                samples[share] = stack.enter_context(prepared.open_sample(share))
+            samples.get(share, prepared).add_to_sums(list(served.values()))
             for number in served:
                 resume(number)
     return [solutions[number] for number in range(len(solvers))]

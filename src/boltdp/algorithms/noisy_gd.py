@@ -87,7 +87,7 @@ class NoisyGD(Algorithm):
         descents = [_descend(job, classes, prepared.feature_map) for job in jobs]
         sums, weights = [next(descent) for descent in descents], [np.empty(0) for _ in jobs]
         for scan in range(1, scans + 1):
-            prepared.sum([one for of_job in sums for one in of_job])
+            prepared.add_to_sums([one for of_job in sums for one in of_job])
             for number, descent in enumerate(descents):
                 try:
                     sums[number] = next(descent) if sums[number] else []

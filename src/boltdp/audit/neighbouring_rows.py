@@ -129,7 +129,8 @@ def reduce_schema(schema: Schema, features: int) -> Schema:
 
     >>> from boltdp.schema.schema import Classes, Numeric
     >>> columns = Vector("scan", 5000, 0, 1), Numeric("age", 0, 100), Categorical("town", tuple(range(800)))
-    >>> [column.rule.feature_count for column in reduce_schema(Schema(Classes("y", (0, 1)), columns), 101).columns]
+    >>> reduced = reduce_schema(Schema(Classes("y", (0, 1)), columns), 101)
+    >>> [column.encoding_rule.feature_count for column in reduced.columns]
     [1, 49, 50]
     """
     left = features - schema.intercept
@@ -142,21 +143,22 @@ def reduce_schema(schema: Schema, features: int) -> Schema:
         # Each kind that is still to come has its share of the features that are left.
         share = left // max(1, sum(map(bool, kinds)) - number)
         column = _shorten(schema.columns[place], share)
-        if column.rule.feature_count <= left:
-            kept[place], left = column, left - column.rule.feature_count
+        if column.encoding_rule.feature_count <= left:
+            kept[place], left = column, left - column.encoding_rule.feature_count
     kept = kept or {0: schema.columns[0]}
     standardization = schema.standardization
     if standardization is not None:
         mask = np.concatenate(
             [
-                np.arange(column.rule.feature_count) < (kept[place].rule.feature_count if place in kept else 0)
+                np.arange(column.encoding_rule.feature_count)
+                < (kept[place].encoding_rule.feature_count if place in kept else 0)
                 for place, column in enumerate(schema.columns)
             ]
         )
         centers, scales = (np.array(one)[mask] for one in (standardization.centers, standardization.scales))
         standardization = replace(standardization, centers=tuple(centers.tolist()), scales=tuple(scales.tolist()))
     columns, projection = tuple(kept[place] for place in sorted(kept)), schema.projection
-    dims = sum(column.rule.feature_count for column in columns) + schema.intercept
+    dims = sum(column.encoding_rule.feature_count for column in columns) + schema.intercept
     if projection is not None:
         projection = replace(projection, dims=min(projection.dims, dims))
     return replace(schema, columns=columns, standardization=standardization, projection=projection)

@@ -329,5 +329,5 @@ def _sum_gradients(subject: Subject, prepared: PreparedRows, draws: Sequence[Dra
         )
         for at, positive in zip(weights, [1] if len(weights) == 1 else range(len(weights)), strict=True)
     ]
-    prepared.sum(sums)
+    prepared.add_to_sums(sums)
     return [one.value for one in sums]

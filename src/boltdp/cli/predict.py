@@ -71,7 +71,7 @@ def predict(
     ending = ".csv" if output is None else Path(output).suffix
     if ending not in (".csv", ".parquet"):
         raise ParameterError(f"the output must end in .csv or .parquet, got {output!r}")
-    classes = model.schema.target.as_classes().names if proba else ()
+    classes = model.schema.target.require_classes().names if proba else ()
     added = [prefix + name for name in ("prediction", *(f"probability_{name}" for name in classes))]
     with data.open() as engine:
         if ALL_COLUMNS in keep and ALL_COLUMNS not in engine.columns():

@@ -54,7 +54,7 @@ class _Compiler(RuleVisitor[bytes]):
         self._type, self._kind = type_name, kind
 
     def visit_number(self, rule: NumberRule) -> bytes:
-        return _pack_words(_NUMBER, *map(float, rule.bounds), len(rule.places), *map(float, rule.places))
+        return _pack_words(_NUMBER, *map(float, rule.bounds), len(rule.thresholds), *map(float, rule.thresholds))
 
     def visit_number_list(self, rule: NumberListRule) -> bytes:
         return _pack_words(_VECTOR, *map(float, rule.bounds), rule.length)

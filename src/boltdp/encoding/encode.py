@@ -49,7 +49,7 @@ class Encoder:
         place = 1
         for rule in self.plan.rules:
             if rule.has_missing(out[:, place : place + rule.cell_count]):
-                raise _make_incomplete_error(rule.source, rule.invalid_cell)
+                raise _make_incomplete_error(rule.source, rule.invalid_cell_phrase)
             place += rule.cell_count
 
 

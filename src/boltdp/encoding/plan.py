@@ -1,8 +1,8 @@
 """The encoding plan of a schema: the rules by which columns become packed cells, and cells become features.
 
 A packed row is the class index, then the cells, as float32: numbers are clipped to their bounds and scaled to [-1, 1],
-followed by the number of places of their curve that they have reached; a category is its index. Rows are encoded once:
-the centres and scales that are found later are part of the feature map, as are the steps, the one-hot categories, the
+followed by the number of thresholds of their curve that they reach; a category is its index. Rows are encoded once: the
+centres and scales that are found later are part of the feature map, as are the steps, the one-hot categories, the
 intercept and the division by the row norm.
 
 Nothing is learned from the values. A missing or undeclared number becomes NaN, its steps and a category -1, which the
@@ -54,7 +54,7 @@ class Rule(ABC):
         return -1.0, 1.0
 
     @property
-    def places(self) -> tuple[float, ...]:
+    def thresholds(self) -> tuple[float, ...]:
         """The thresholds of the step features of a curve."""
         return ()
 
@@ -65,7 +65,7 @@ class Rule(ABC):
 
     @property
     @abstractmethod
-    def invalid_cell(self) -> str:
+    def invalid_cell_phrase(self) -> str:
         """How an error message describes an invalid cell."""
 
     @abstractmethod
@@ -74,21 +74,21 @@ class Rule(ABC):
 
     @property
     def feature_count(self) -> int:
-        return self.number_count + len(self.places) + len(self.values)
+        return self.number_count + len(self.thresholds) + len(self.values)
 
     @property
     def cell_count(self) -> int:
-        return self.number_count + bool(self.places) + bool(self.values)
+        return self.number_count + bool(self.thresholds) + bool(self.values)
 
     @property
     def squared_norm(self) -> float:
         """An upper bound on the squared norm of the features."""
-        return self.number_count + len(self.places) * (STEP_HEIGHT / 2.0) ** 2 + bool(self.values)
+        return self.number_count + len(self.thresholds) * (STEP_HEIGHT / 2.0) ** 2 + bool(self.values)
 
     @property
     def expected_means(self) -> Doubles:
         """The prior means of the features, for evenly spread numbers and equally likely categories."""
-        steps = STEP_HEIGHT * (0.5 - np.arange(1, 1 + len(self.places)) / (1 + len(self.places)))
+        steps = STEP_HEIGHT * (0.5 - np.arange(1, 1 + len(self.thresholds)) / (1 + len(self.thresholds)))
         categories = [1.0 / len(self.values) for _ in self.values]
         return np.concatenate([np.zeros(self.number_count), steps, categories])
 
@@ -109,15 +109,15 @@ class BoundedRule(Rule):
         return self.low, self.high
 
     @property
-    def invalid_cell(self) -> str:
+    def invalid_cell_phrase(self) -> str:
         return "one that is no number"
 
 
 @dataclass(frozen=True)
 class NumberRule(BoundedRule):
-    """A number, and a step at each place of its curve."""
+    """A number, and a step at each threshold of its curve."""
 
-    places: tuple[float, ...] = ()
+    thresholds: tuple[float, ...] = ()
 
     @property
     def number_count(self) -> int:
@@ -150,7 +150,7 @@ class ValueRule(Rule):
     values: tuple[Value, ...] = ()
 
     @property
-    def invalid_cell(self) -> str:
+    def invalid_cell_phrase(self) -> str:
         return "an undeclared category"
 
     def accept(self, visitor: RuleVisitor[T]) -> T:
@@ -168,7 +168,7 @@ class TimePartRule(Rule):
         return PARTS[self.part]
 
     @property
-    def invalid_cell(self) -> str:
+    def invalid_cell_phrase(self) -> str:
         return f"one without {'an' if self.part == 'hour' else 'a'} {self.part}"
 
     def accept(self, visitor: RuleVisitor[T]) -> T:
@@ -211,7 +211,7 @@ class ScaledRule:
         # Clipped against rounding: outside the bounds a missing number would not become 0 in SQL.
         middles[:count] = np.clip(middle + half * self.centers[:count], low, high)
         factors[:count] /= half
-        steps = slice(count, count + len(self.rule.places))
+        steps = slice(count, count + len(self.rule.thresholds))
         middles[steps] = 0.5 + self.centers[steps] / STEP_HEIGHT
         factors[steps] *= STEP_HEIGHT
         return middles, factors
@@ -224,7 +224,7 @@ class ScaledRule:
 
     def list_segments(self) -> Iterator[Segment]:
         """Yield the segments of the feature map: numbers, steps, and categories."""
-        numbers, steps, (absent, present) = self.rule.number_count, len(self.rule.places), self.indicator_values
+        numbers, steps, (absent, present) = self.rule.number_count, len(self.rule.thresholds), self.indicator_values
         if numbers:
             yield Segment("numbers", self.centers[:numbers], self.factors[:numbers])
         if steps:

@@ -49,12 +49,12 @@ class Engine(ABC):
         return "in this process"
 
     @property
-    def exposures(self) -> tuple[str, ...]:
+    def exposure_warnings(self) -> tuple[str, ...]:
         """Sentences about who else could read the rows where they are, as far as the engine can see."""
         return ()
 
     @property
-    def conditions(self) -> Sequence[str]:
+    def guarantee_conditions(self) -> Sequence[str]:
         """Conditions of the guarantee that concern this source, in sentences; no row is read for them."""
         return ()
 

@@ -205,8 +205,8 @@ def wrap_rows(schema: Schema, X: Any) -> ArrayEngine:
     if not isinstance(X, np.ndarray) and not sparse:
         return ArrayEngine.from_pandas(X)
     names = [column.name for column in schema.columns]
-    one_vector = len(names) == 1 and schema.columns[0].rule.reads_lists
-    plain = all(column.rule.number_count and not column.rule.reads_lists for column in schema.columns)
+    one_vector = len(names) == 1 and schema.columns[0].encoding_rule.reads_lists
+    plain = all(column.encoding_rule.number_count and not column.encoding_rule.reads_lists for column in schema.columns)
     if not one_vector and (X.ndim != 2 or len(names) != X.shape[1] or not plain):
         raise DataError(
             "X must be a data frame that has the columns which the schema declares",

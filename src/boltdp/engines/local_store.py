@@ -123,9 +123,9 @@ class LocalRows(PreparedRows):
             _interrupts.check()
             sgd.run(states, block, positions=drawn)
 
-    def sum(self, sums: Sequence[Summation]) -> None:
+    def add_to_sums(self, sums: Sequence[Summation]) -> None:
         if self._threads == 1 or 4 * self._store.width * self.rows <= SINGLE_THREAD_BYTES:
-            super().sum(sums)
+            super().add_to_sums(sums)
             return
         check_width(sums, self.cells)
 
@@ -146,7 +146,7 @@ class LocalRows(PreparedRows):
         return split_range(self._start, self._stop, min(window, share))
 
     @contextmanager
-    def sample_rows(self, share: float) -> Iterator[LocalRows]:
+    def open_sample(self, share: float) -> Iterator[LocalRows]:
         def sample(part: range) -> list[PackedRows]:
             return [sample_packed_rows(block, share) for block in self._store.blocks(part.start, part.stop)]
 

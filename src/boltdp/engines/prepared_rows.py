@@ -133,7 +133,7 @@ class PreparedRows(ABC):
         threads = min(self._threads, max(len(parts), 1))
         run_all(lambda part: run_partition(self, part, passes), parts, threads=threads)
 
-    def sum(self, sums: Sequence[Summation]) -> None:
+    def add_to_sums(self, sums: Sequence[Summation]) -> None:
         """Add every row to each of the sums, in one scan.
 
         No progress is reported, since the number of scans of a solver depends on the rows.
@@ -145,7 +145,7 @@ class PreparedRows(ABC):
                 each.add(block)
 
     @contextmanager
-    def sample_rows(self, share: float) -> Iterator[PreparedRows]:
+    def open_sample(self, share: float) -> Iterator[PreparedRows]:
         """Yield rows that contain the sample of this share which sums use: all rows, or a copy of the sample."""
         yield self
 

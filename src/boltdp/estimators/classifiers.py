@@ -29,7 +29,7 @@ from boltdp.estimators.callers import find_made_name, list_outside_reasons
 from boltdp.export.original_units import convert_to_original_units
 from boltdp.ledger import Account, Ledger, find_account
 from boltdp.model import Model as ReleasedModel
-from boltdp.schema.curves import compute_step_places
+from boltdp.schema.curves import compute_step_thresholds
 from boltdp.schema.from_arguments import declare_schema
 from boltdp.schema.schema import Classes, Column, Numeric, Schema, Vector, check_positive
 from boltdp.schema.source_columns import ColumnType
@@ -143,7 +143,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if schema is None:
             name, schema = getattr(given, "name", None), self._load_schema()
             if schema is not None:
-                schema = replace(schema, target=schema.target.as_classes().sort_classes())  # as scikit-learn does
+                schema = replace(schema, target=schema.target.require_classes().sort_classes())  # as scikit-learn does
             else:
                 if self.classes is None:
                     classes, reasons = _read_classes(given), (*reasons, CLASSES_READ)
@@ -522,7 +522,7 @@ def _add_curves(columns: tuple[Column, ...], curves: Any) -> tuple[Column, ...]:
     for name, curve in curves.items():
         steps = int(curve) if isinstance(curve, np.integer) else curve
         listed = isinstance(curve, (list, tuple, np.ndarray))
-        places = tuple(curve) if listed else compute_step_places(numbers[name], steps)
+        places = tuple(curve) if listed else compute_step_thresholds(numbers[name], steps)
         numbers[name] = replace(numbers[name], curve=places)
     return tuple(numbers.get(column.name, column) for column in columns)
 

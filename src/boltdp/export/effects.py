@@ -206,7 +206,7 @@ class _EffectVisitor(RuleVisitor[Effect]):
 
     def _trace_line(self, rule: NumberRule) -> tuple[tuple[float, ...], Doubles]:
         """Return the numbers at which an effect is computed, two per step: below it and at it; and their features."""
-        steps = np.array(rule.places, dtype=np.float64)
+        steps = np.array(rule.thresholds, dtype=np.float64)
         ends = [rule.low, float(self.middles[0]), rule.high]
         if len(steps):
             ends += np.linspace(rule.low, rule.high, MAX_SEGMENTS + 1).tolist()

@@ -237,7 +237,7 @@ def check_source(source: Source, schema: Schema, *, progress: Callable[[int], ob
     declared = (schema.target.label_column, *schema.columns)
     faults = {column.name: _find_fault(columns, column) for column in declared}
     readable = [column for column in declared if faults[column.name] is None]
-    summaries = {column.name: Summary(rule=column.rule) for column in declared}
+    summaries = {column.name: Summary(rule=column.encoding_rule) for column in declared}
     parse: dict[str, Kind] = {column.source: column.parsed_as for column in readable if column.parsed_as is not None}
     # Timestamps are not parsed; texts in other columns may not parse.
     unsure = [name for name, one in columns.items() if one.kind == "untyped" or one.parsed]

@@ -20,7 +20,7 @@ from boltdp.encoding.declared_values import Value, check_integer, check_value_co
 from boltdp.encoding.plan import NumberListRule, NumberRule, Rule, TimePartRule, ValueRule
 from boltdp.encoding.timestamp_parts import PARTS, Part
 from boltdp.errors import DataError, ParameterError, check_number, join_names, show_value, suggest_names
-from boltdp.schema.curves import MAX_PLACES, choose_step_places, compute_step_places
+from boltdp.schema.curves import MAX_PLACES, choose_step_thresholds, compute_step_thresholds
 
 if TYPE_CHECKING:
     from boltdp.schema.source_columns import ColumnType, Kind
@@ -66,19 +66,19 @@ class Column(ABC):
     @property
     def source(self) -> str:
         """The name of the column of the data whose cells are encoded."""
-        return self.rule.source
+        return self.encoding_rule.source
 
     @property
     @abstractmethod
-    def rule(self) -> Rule:
+    def encoding_rule(self) -> Rule:
         """The rule by which the encoding plan turns a cell into features."""
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the features that encode it: of its numbers, the steps of its curve, its categories."""
-        rule, name = self.rule, self.name
+        rule, name = self.encoding_rule, self.name
         numbers = [f"{name}[{i}]" for i in range(rule.number_count)] if rule.reads_lists else [name] * rule.number_count
-        steps = [f"{name}>={repr(place).removesuffix('.0')}" for place in rule.places]
+        steps = [f"{name}>={repr(place).removesuffix('.0')}" for place in rule.thresholds]
         return (*numbers, *steps, *(f"{name}={format_value(value)}" for value in rule.values))
 
     @classmethod
@@ -88,12 +88,12 @@ class Column(ABC):
 
     @property
     @abstractmethod
-    def entry(self) -> Any:
+    def schema_entry(self) -> Any:
         """The value that declares the column in a schema file, as JSON-compatible values."""
 
     def add_declaration(self, table: dict[str, Any]) -> None:
         """Add the entry of the column to the table of a schema file for columns of its kind."""
-        table[self.name] = self.entry
+        table[self.name] = self.schema_entry
 
     @classmethod
     def from_type(cls, name: str, column: ColumnType) -> Column | None:
@@ -111,7 +111,7 @@ class Column(ABC):
 
     def describe(self) -> str:
         """Describe the declared bounds or categories in words."""
-        return f"one of {list_values(self.rule.values)}"
+        return f"one of {list_values(self.encoding_rule.values)}"
 
     def find_type_fault(self, given: ColumnType) -> str | None:
         """Return why cells of this type cannot be read, in words that follow "it"; None if they can."""
@@ -174,7 +174,7 @@ class Numeric(Column):
         object.__setattr__(self, "curve", places)
 
     @cached_property
-    def rule(self) -> NumberRule:
+    def encoding_rule(self) -> NumberRule:
         return NumberRule(self.name, self.name, self.low, self.high, self.curve)
 
     @classmethod
@@ -190,10 +190,10 @@ class Numeric(Column):
                     f"the column {name!r} must declare a number of places for its curve beside 'spacing'"
                 )
             return [replace(column, curve=tuple(curve))]
-        return [replace(column, curve=compute_step_places(column, curve, declared.get("spacing", "even")))]
+        return [replace(column, curve=compute_step_thresholds(column, curve, declared.get("spacing", "even")))]
 
     @property
-    def entry(self) -> Any:
+    def schema_entry(self) -> Any:
         bounds = [self.low, self.high]
         return {"bounds": bounds, "curve": [*self.curve]} if self.curve else bounds
 
@@ -214,7 +214,7 @@ class Numeric(Column):
         return Draft(cls.table, [], "a key: drop it?" if column.key else "[low, high]")
 
     def add_curve(self, count: int) -> Numeric:
-        return self if self.curve else replace(self, curve=choose_step_places(self, count))
+        return self if self.curve else replace(self, curve=choose_step_thresholds(self, count))
 
     def describe(self) -> str:
         curve = f", with a curve of {len(self.curve)} steps" if self.curve else ""
@@ -248,7 +248,7 @@ class Categorical(Column):
             )
 
     @cached_property
-    def rule(self) -> ValueRule:
+    def encoding_rule(self) -> ValueRule:
         return ValueRule(self.name, self.name, self.categories)
 
     @classmethod
@@ -256,7 +256,7 @@ class Categorical(Column):
         return [cls(name, check_list(declared, f"the categories of {name!r}"))]
 
     @property
-    def entry(self) -> Any:
+    def schema_entry(self) -> Any:
         return [*self.categories]
 
     @classmethod
@@ -301,7 +301,7 @@ class TimePart(Column):
         object.__setattr__(self, "name", f"{self.timestamp}.{self.part}")
 
     @cached_property
-    def rule(self) -> TimePartRule:
+    def encoding_rule(self) -> TimePartRule:
         return TimePartRule(self.name, self.timestamp, self.part)
 
     @classmethod
@@ -313,7 +313,7 @@ class TimePart(Column):
         return [cls(name, part) for part in parts]
 
     @property
-    def entry(self) -> Any:
+    def schema_entry(self) -> Any:
         return [self.part]
 
     def add_declaration(self, table: dict[str, Any]) -> None:
@@ -367,7 +367,7 @@ class Vector(Column):
         _check_and_set_bounds(self)
 
     @cached_property
-    def rule(self) -> NumberListRule:
+    def encoding_rule(self) -> NumberListRule:
         return NumberListRule(self.name, self.name, self.low, self.high, self.length)
 
     @classmethod
@@ -376,7 +376,7 @@ class Vector(Column):
         return [cls(name, declared["length"], *check_pair(declared["bounds"], name))]
 
     @property
-    def entry(self) -> Any:
+    def schema_entry(self) -> Any:
         return {"length": self.length, "bounds": [self.low, self.high]}
 
     @classmethod

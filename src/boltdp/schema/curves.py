@@ -28,7 +28,7 @@ PLACE_DIGITS = 3
 MIN_LOG_WIDTH = 1000.0
 
 
-def compute_step_places(column: Numeric, count: Any, spacing: Any = "even") -> tuple[float, ...]:
+def compute_step_thresholds(column: Numeric, count: Any, spacing: Any = "even") -> tuple[float, ...]:
     """Compute the numbers at which a curve of `count` steps jumps, from the bounds of a column alone."""
     what = f"the curve of {column.name!r}"
     check_integer(count, what, least=1)
@@ -74,7 +74,7 @@ def add_curves(schema: Schema, count: int) -> Schema:
     return replace(schema, columns=tuple(column.add_curve(count) for column in schema.columns))
 
 
-def choose_step_places(column: Numeric, count: int) -> tuple[float, ...]:
+def choose_step_thresholds(column: Numeric, count: int) -> tuple[float, ...]:
     """Choose the numbers at which an automatic curve of at most `count` steps jumps, from the bounds of a column."""
     low, high = column.low, column.high
     width = high - low
@@ -86,7 +86,7 @@ def choose_step_places(column: Numeric, count: int) -> tuple[float, ...]:
     else:
         # Ranges from or around 0 are mostly amounts; others, such as years and heights, are evenly spaced.
         wide = low in (0.0, -high) and width >= MIN_LOG_WIDTH
-        places = compute_step_places(column, count, "log" if wide else "even")
+        places = compute_step_thresholds(column, count, "log" if wide else "even")
     # If the bounds are extremely close or far apart, rounding can move places outside.
     return tuple(sorted({place for place in places if low < place < high}))
 

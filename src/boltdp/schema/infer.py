@@ -142,7 +142,7 @@ def draft_column(name: str, column: ColumnType, summary: Summary | None, unused:
     """Draft the schema entry of a column from its type and summary; None if it is unknown or cannot be a feature."""
     declared = derive_column(name, column)
     if declared is not None:
-        return Draft(declared.table, declared.entry)
+        return Draft(declared.table, declared.schema_entry)
     found = (kind.draft_entry(name, column, summary) for kind in COLUMN_KINDS)
     draft = next((draft for draft in found if draft is not None), None)
     reason = unused or (explain_unused(name, column, summary) if summary is not None else "")

@@ -151,7 +151,7 @@ class Target(ABC):
         """Describe in words what is predicted with this threshold."""
         self._refuse("a threshold")
 
-    def as_classes(self) -> Classes:
+    def require_classes(self) -> Classes:
         """Return the target if it has classes; raise a ParameterError otherwise."""
         self._refuse("classes")
 
@@ -358,7 +358,7 @@ class Classes(Target):
     def describe_threshold(self, threshold: float) -> str:
         return f"{self.names[1]!r} where its probability exceeds {threshold:g}"
 
-    def as_classes(self) -> Classes:
+    def require_classes(self) -> Classes:
         return self
 
     def sort_classes(self) -> Classes:

@@ -140,7 +140,7 @@ def sum_moments(prepared: PreparedRows, schema: Schema) -> Integers:
     The intercept is left out. The sums are as sensitive as the rows.
     """
     sums = FeatureSums(schema.unscaled.encoding.feature_map, clip_norm=schema.feature_clip_norm)
-    prepared.sum([sums])
+    prepared.add_to_sums([sums])
     return sums.value
 
 
@@ -158,7 +158,7 @@ def derive_standardization(schema: Schema, released: ReleasedMoments) -> Standar
     """
     rules, numbers, half = schema.encoding.rules, _find_numbers(schema), STEP_HEIGHT / 2.0
     prior = np.concatenate([rule.expected_means for rule in rules])
-    counts = [count for rule in rules for count in (rule.number_count, len(rule.places), len(rule.values))]
+    counts = [count for rule in rules for count in (rule.number_count, len(rule.thresholds), len(rule.values))]
     steps = np.repeat([False, True, False] * len(rules), counts)
     lowest, highest = np.where(numbers, -1.0, np.where(steps, -half, 0.0)), np.where(steps, half, 1.0)
     means = np.clip(released.means, lowest, highest)

@@ -116,7 +116,7 @@ class PostgresEngine(Engine):
         return "in the server" if self._why_streamed is None else f"streamed to this process: {self._why_streamed}"
 
     @property
-    def conditions(self) -> Sequence[str]:
+    def guarantee_conditions(self) -> Sequence[str]:
         self._describe_columns()  # tells why a source cannot be read
         return (ROW_SECURITY,) if self._session.hides_rows(self._source, user_path=self._user_path) else ()
 

@@ -175,7 +175,7 @@ class PreparedTable(PreparedRows):
             state.update(done[at : at + len(model)])
             at += len(model)
 
-    def sum(self, sums: Sequence[Summation]) -> None:
+    def add_to_sums(self, sums: Sequence[Summation]) -> None:
         """Add the rows to all sums in one scan, with one aggregate per sum."""
         _interrupts.check()
         check_width(sums, self.cells)

@@ -106,8 +106,8 @@ class SparkEngine(Engine):
         return "in Spark"
 
     @property
-    def exposures(self) -> tuple[str, ...]:
-        return self._session.exposures
+    def exposure_warnings(self) -> tuple[str, ...]:
+        return self._session.exposure_warnings
 
     def count(self) -> int:
         if self._count is None:

@@ -229,14 +229,14 @@ class PreparedBlocks(PreparedRows):
     def run_sampled_batches(self, states: Sequence[State], positions: Iterable[Integers]) -> None:
         self._blocks.fetch_rows().run_sampled_batches(states, self._translate_positions(states, positions, 1 << 16))
 
-    def sum(self, sums: Sequence[Summation]) -> None:
+    def add_to_sums(self, sums: Sequence[Summation]) -> None:
         _interrupts.check()
         check_width(sums, self.cells)
         if sums:
             self._blocks.add_sums(sums, self._window, self._share)
 
     @contextmanager
-    def sample_rows(self, share: float) -> Iterator[PreparedBlocks]:
+    def open_sample(self, share: float) -> Iterator[PreparedBlocks]:
         view = copy.copy(self)
         view._share = min(share, self._share)
         yield view

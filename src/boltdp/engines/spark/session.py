@@ -74,7 +74,7 @@ class Session:
         return any(value.lower() == "true" for value in values)
 
     @cached_property
-    def exposures(self) -> tuple[str, ...]:
+    def exposure_warnings(self) -> tuple[str, ...]:
         """Sentences about who else could read the rows in Spark, by its settings."""
         found = []
         if not self._is_on("spark.authenticate"):
