@@ -75,7 +75,7 @@ def test_columns_are_suggested_and_batches_fit_in_memory() -> None:
 
 def test_numbers_are_counted() -> None:
     histogram = Histogram(np.array([0.0, 10.0]))
-    histogram.add(np.array([-1.0, 0.0, 9.9, 10.0, np.inf]))
+    histogram.add_numbers(np.array([-1.0, 0.0, 9.9, 10.0, np.inf]))
     assert histogram.counts.tolist() == [1, 2, 2]
     numbers, texts = split_numbers(Counter({"1.5": 2, "x": 3, "nan": 1}))
     assert (numbers.tolist(), texts) == ([1.5, 1.5], Counter({"x": 3, "nan": 1}))

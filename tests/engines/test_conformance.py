@@ -16,7 +16,7 @@ import pytest
 from boltdp.context import Context
 from boltdp.encoding import python_to_arrow
 from boltdp.encoding.encode import Encoder
-from boltdp.engines.base import Engine, encode_rows, scan_rows, scan_rows_keeping
+from boltdp.engines.base import Engine, encode_rows, scan_rows, scan_rows_with_columns
 from boltdp.engines.local_store import store_rows
 from boltdp.engines.prepared_rows import Partition, PreparedRows
 from boltdp.errors import DataError, ParameterError
@@ -133,7 +133,7 @@ def test_a_check_counts_what_plain_python_counts(source: Source) -> None:
 
 def test_kept_columns_come_beside_their_rows_and_as_they_are(source: Source) -> None:
     feature, label = source.schema.columns[0].name, source.schema.label
-    found = [*scan_rows_keeping(source.engine, source.schema, np.copy, [label, feature, feature])]
+    found = [*scan_rows_with_columns(source.engine, source.schema, np.copy, [label, feature, feature])]
     rows = np.concatenate([packed for packed, _ in found])
     np.testing.assert_array_equal(rows[:, 1:], source.packed[:, 1:])
     assert {tuple(kept.schema.names) for _, kept in found} == {(label, feature, feature)}
@@ -155,7 +155,7 @@ def test_of_each_persons_rows_the_first_ones_count_and_others_are_neutral(
     others = tuple(column for column in source.schema.columns if column.name != person_id)
     schema = replace(source.schema, columns=others, person_id=person_id, max_rows_per_person=40)
     met, counts = Counter[Any](), []
-    for _, kept in scan_rows_keeping(source.engine, schema, np.copy, [person_id]):
+    for _, kept in scan_rows_with_columns(source.engine, schema, np.copy, [person_id]):
         for person in kept.column(0).to_pylist():
             met[person] += 1
             counts.append(met[person] <= 40)

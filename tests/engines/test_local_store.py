@@ -90,7 +90,7 @@ def test_rows_drawn_many_times_come_in_short_blocks(tmp_path: Path, monkeypatch:
     positions = np.array([7] * 50 + [8, 999, -1] * 20)
     with spool_file(tmp_path) as prepared:
         assert isinstance(prepared._store, FileStore)
-        blocks = list(prepared._store._read_sorted(np.sort(positions)))
+        blocks = list(prepared._store._read_at_sorted_positions(np.sort(positions)))
         assert max(len(block) for block in blocks) == 10
         permuted = in_order(packed(1000), 1)
         expected = np.vstack([[permuted[7]] * 50, [permuted[8]] * 20, [permuted[999]] * 20])

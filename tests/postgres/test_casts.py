@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from boltdp.cli import main
 from boltdp.context import Context
-from boltdp.engines.base import scan_rows_keeping
+from boltdp.engines.base import scan_rows_with_columns
 from boltdp.engines.postgres import PostgresEngine
 from boltdp.engines.postgres.local_server import Server
 from boltdp.evaluation.evaluate import evaluate, evaluate_privately
@@ -160,7 +160,7 @@ def test_columns_that_are_kept_are_printed_by_their_types(database: str) -> None
     schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
     expected = {**{name: printed for name, (_, _, printed) in TYPES.items()}, "domain": "bad", "moods": "{bad}"}
     with PostgresEngine(database, table="people") as engine:
-        ((_, batch),) = scan_rows_keeping(engine, schema, len, [*expected, "folded"])
+        ((_, batch),) = scan_rows_with_columns(engine, schema, len, [*expected, "folded"])
     for name, printed in expected.items():
         assert batch.column(name).to_pylist() == [printed] * ROWS + [None], name
 

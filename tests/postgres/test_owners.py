@@ -116,7 +116,7 @@ def test_a_view_is_as_trusted_as_what_it_reads(desk: Desk) -> None:
 
 def test_the_owner_is_checked_in_the_transaction_that_reads(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the table changes hands when the allowance was found, and not while it is read."""
-    find, charge = Worker._find_free_name, Worker._charge
+    find, charge = Worker._find_free_name, Worker._mark_charged
 
     def give(*arguments: Any) -> str:
         desk.ask("postgres", "ALTER TABLE patients OWNER TO bob")
@@ -143,7 +143,7 @@ def test_the_owner_is_checked_in_the_transaction_that_reads(desk: Desk, monkeypa
                 desk.ask("postgres", "SET lock_timeout = '50ms'; " + statement)
         charge(*arguments)
 
-    monkeypatch.setattr(Worker, "_charge", attempt)
+    monkeypatch.setattr(Worker, "_mark_charged", attempt)
     desk.request()
     assert desk.serve() == ["ann/3: done"]
 

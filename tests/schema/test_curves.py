@@ -86,7 +86,7 @@ def test_log_places_of_symmetric_bounds_are_symmetric(count: int, high: float) -
 def test_places_that_are_counted_may_be_declared(spacing: Spacing, count: int) -> None:
     for low, high in ((0, 110), (0, 1e-12), (3, 1e15), (-7.5, 7.5)):
         column = Numeric("a", low, high)
-        assert len(replace(column, curve=compute_step_thresholds(column, count, spacing)).names) == 1 + count
+        assert len(replace(column, curve=compute_step_thresholds(column, count, spacing)).feature_names) == 1 + count
 
 
 # ---- the schema -------------------------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ def test_toml_declares_curves_by_number_by_place_and_by_spacing() -> None:
     age, first, second, pay, none, old = schema.columns
     assert age == Numeric("age", 0, 110, curve=(18, 25.5))
     assert (first, second) == (Numeric("f0", 0, 4, (1, 2, 3)), Numeric("f1", 0, 4, (1, 2, 3)))
-    assert pay.names == ("pay", "pay>=9", "pay>=99")
+    assert pay.feature_names == ("pay", "pay>=9", "pay>=99")
     assert (none, old) == (Numeric("none", 0, 1), Numeric("old", 0, 1))
     assert schema.feature_names[:7] == ("age", "age>=18", "age>=25.5", "f0", "f0>=1", "f0>=2", "f0>=3")
     assert schema.largest_norm == math.sqrt(6 + (2 + 3 + 3 + 2) / 16)
@@ -159,8 +159,8 @@ def test_faults_of_a_curve_are_told(column: dict[str, Any], message: str) -> Non
 def test_a_curve_in_python_is_of_places() -> None:
     with pytest.raises(ParameterError, match=r"^the curve of 'a' must be a list of places, got 8$"):
         Numeric("a", 0, 1, curve=8)  # type: ignore[arg-type]
-    assert Numeric("a", -1, 1, curve=(-0.0,)).names == ("a", "a>=0")
-    assert Numeric("a", 0, 1e300, curve=(0.1, 1e299)).names == ("a", "a>=0.1", "a>=1e+299")
+    assert Numeric("a", -1, 1, curve=(-0.0,)).feature_names == ("a", "a>=0")
+    assert Numeric("a", 0, 1e300, curve=(0.1, 1e299)).feature_names == ("a", "a>=0.1", "a>=1e+299")
 
 
 def test_many_columns_with_curves_are_refused_before_they_are_made() -> None:
@@ -288,7 +288,7 @@ def test_what_is_declared_or_fixed_stays_as_it_is() -> None:
     ):
         assert add_curves(fixed, 8) == fixed
     mixed = add_curves(replace(schema, columns=(*columns, Numeric("b", 0, 100))), 3)
-    assert [len(column.names) for column in mixed.columns] == [2, 4, 2, 2]
+    assert [len(column.feature_names) for column in mixed.columns] == [2, 4, 2, 2]
 
 
 @given(st.tuples(st.floats(), st.floats()).map(sorted), COUNTS)
@@ -310,5 +310,5 @@ def test_the_page_of_the_schema_says_what_is_so() -> None:
     assert failed == 0
     example = page.read_text("utf-8").split("```toml\n")[1].split("```")[0]
     columns = {column.name: column for column in Schema.from_toml(example).columns}
-    assert len(columns["weight_kg"].names) == len(columns["income"].names) == 1 + 8
+    assert len(columns["weight_kg"].feature_names) == len(columns["income"].feature_names) == 1 + 8
     assert columns["height_cm"] == Numeric("height_cm", 40, 230, curve=(150, 165, 180))

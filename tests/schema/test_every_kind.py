@@ -193,7 +193,7 @@ def test_features_are_those_of_the_values(case: Case) -> None:
     (packed,) = encode_rows(open_source(case.rows), case.schema)
     plan = case.schema.encoding
     assert packed.shape == (len(case.rows), 1 + plan.cell_count)
-    assert (len(case.column.names), len(case.schema.feature_names)) == (plan.rules[0].feature_count, plan.dims)
+    assert (len(case.column.feature_names), len(case.schema.feature_names)) == (plan.rules[0].feature_count, plan.dims)
     read = plan.read_features(packed)
     middles, factors = plan.scaled_rules[0].original_units
     expected = (np.array([case.features(cell) for cell in case.cells], float) - middles) * factors
@@ -226,7 +226,9 @@ def test_duckdb_predicts_what_the_model_predicts(case: Case, seed: int) -> None:
     for dialect in DIALECTS:
         assert write_probability_expression(model, dialect)
     features = np.array([case.features(cell) for cell in case.cells], float)
-    named = features if case.column.encoding_rule.reads_lists else pd.DataFrame(features, columns=case.column.names)
+    named = (
+        features if case.column.encoding_rule.reads_lists else pd.DataFrame(features, columns=case.column.feature_names)
+    )
     assert to_sklearn(model).predict(named).tolist() == expected[:-1]
 
 

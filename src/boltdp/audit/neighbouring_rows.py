@@ -64,7 +64,7 @@ class Pair:
 
         random = np.random.default_rng(self.seed)
         if self.shared is None:
-            classes = len(schema.target.examples)
+            classes = len(schema.target.example_labels)
             labels = [int(random.integers(classes + 1)) for _ in range(SHARED_ROWS)]
             shared = [Row("either", label if label < classes else None) for label in labels]
         else:
@@ -73,7 +73,7 @@ class Pair:
         maker = _ColumnMaker([row.kind for row in kinds], random)
         columns = {rule.source: pa.array(*rule.accept(maker)) for rule in schema.encoding.rules}
         columns[schema.label] = pa.array(
-            [None if row.label is None else schema.target.examples[row.label] for row in kinds]
+            [None if row.label is None else schema.target.example_labels[row.label] for row in kinds]
         )
         distinct = pa.table(columns)
         order = 2 + random.integers(len(shared), size=rows)
@@ -98,7 +98,7 @@ def generate_pairs(schema: Schema, rows: int, *, seed: int, changed: int = 1) ->
     The rows that differ are the last that are read in half of the first pairs, and at random positions in the others.
     """
     random = np.random.default_rng(seed)
-    last, nothing = len(schema.target.examples) - 1, Row("missing", None)
+    last, nothing = len(schema.target.example_labels) - 1, Row("missing", None)
 
     def choose_places(first: int | None = None) -> tuple[int, ...]:
         if first is not None:

@@ -103,7 +103,7 @@ def _predict_batches(
     import pyarrow as pa
 
     from boltdp.encoding.arrow_buffers import to_arrow_array
-    from boltdp.engines.base import scan_rows_keeping
+    from boltdp.engines.base import scan_rows_with_columns
     from boltdp.workflows.predict import score_batches
 
     def make_columns(margins: Doubles) -> list[pa.Array]:
@@ -115,7 +115,7 @@ def _predict_batches(
         scored = score_batches(model, engine, context)
         return (pa.RecordBatch.from_arrays(make_columns(margins), added) for margins in scored)
     names = [*keep, *added]
-    scanned = scan_rows_keeping(engine, model.schema, model.margins, keep, context=context)
+    scanned = scan_rows_with_columns(engine, model.schema, model.margins, keep, context=context)
     return (pa.RecordBatch.from_arrays([*kept, *make_columns(margins)], names) for margins, kept in scanned)
 
 

@@ -48,7 +48,7 @@ class PlanPacker:
 
 
 class _Compiler(RuleVisitor[bytes]):
-    """Compiles a rule for values of a type; `kind` is the code of rules that match values."""
+    """Compiles an encoding rule to words for cells of one type; `kind` is the code of rules that match values."""
 
     def __init__(self, type_name: str, *, kind: int = _CATEGORY) -> None:
         self._type, self._kind = type_name, kind
@@ -65,11 +65,11 @@ class _Compiler(RuleVisitor[bytes]):
     def visit_time_part(self, rule: TimePartRule) -> bytes:
         # The values are codes already.
         codes = ((code, code) for code in range(len(rule.values)))
-        return _pack_words(self._kind) + _pack_numbers(_MATCH_INTEGER, codes)
+        return _pack_words(self._kind) + _pack_lookup(_MATCH_INTEGER, codes)
 
 
 def _pack_values(matcher: Matcher, type_name: str) -> bytes:
-    """Pack what values of a type are compared with, and the codes."""
+    """Pack the declared values that cells of a type are compared with, and their codes."""
     numbers = matcher.numbers.items()
     if type_name == "text":
         texts = {text.encode(): code for text, code in matcher.texts.items()}
@@ -78,15 +78,16 @@ def _pack_values(matcher: Matcher, type_name: str) -> bytes:
     if type_name in ("float32", "float64"):
         # In the type of the column, so that a declared 0.1 matches the float32 nearest to 0.1.
         own = np.dtype(type_name).type
-        return _pack_numbers(_MATCH_FLOAT, ((float(own(number)), code) for number, code in numbers))
+        return _pack_lookup(_MATCH_FLOAT, ((float(own(number)), code) for number, code in numbers))
     # An unsigned integer above 2^63 has the bits of a negative one.
     least = -(2**63) if type_name.startswith("int") else 0
-    return _pack_numbers(
+    return _pack_lookup(
         _MATCH_INTEGER, ((int(number), code) for number, code in numbers if number == int(number) >= least)
     )
 
 
-def _pack_numbers(match: int, numbers: Iterable[tuple[int | float, int]]) -> bytes:
+def _pack_lookup(match: int, numbers: Iterable[tuple[int | float, int]]) -> bytes:
+    """Pack a lookup table from numbers to codes."""
     entries = [_pack_words(code, number) for number, code in numbers]
     return _pack_words(match, len(entries)) + b"".join(entries)
 

@@ -36,7 +36,7 @@ STEP_HEIGHT = 0.5
 
 @dataclass(frozen=True)
 class Rule(ABC):
-    """The encoding of one column: numbers, then steps of a curve, then categories."""
+    """The rule that encodes one column as features: numbers, then steps of a curve, then categories."""
 
     reads_lists: ClassVar[bool] = False  #: whether a cell of the data holds all numbers of a row
 
@@ -45,7 +45,7 @@ class Rule(ABC):
 
     @property
     def number_count(self) -> int:
-        """The number of features that are numbers."""
+        """The number of features of the column that are numbers, not steps or categories."""
         return 0
 
     @property
@@ -70,7 +70,7 @@ class Rule(ABC):
 
     @abstractmethod
     def accept(self, visitor: RuleVisitor[T]) -> T:
-        """Return the result of the visitor's method for this rule."""
+        """Call the method of the visitor for this kind of rule, and return its result."""
 
     @property
     def feature_count(self) -> int:
@@ -176,7 +176,7 @@ class TimePartRule(Rule):
 
 
 class RuleVisitor(ABC, Generic[T]):
-    """An operation with one method for each rule."""
+    """An operation on encoding rules, with one method for each kind of rule."""
 
     @abstractmethod
     def visit_number(self, rule: NumberRule) -> T: ...
@@ -201,7 +201,7 @@ class ScaledRule:
 
     @cached_property
     def original_units(self) -> tuple[Doubles, Doubles]:
-        """The middles and factors of the features (value - middle) * factor in the units of the data.
+        """The middles and factors by which a value of the data becomes the feature (value - middle) * factor.
 
         The value is clipped to its bounds; it is 0 or 1 for a category or a step.
         """
@@ -222,8 +222,8 @@ class ScaledRule:
         middles, factors = (numbers[self.rule.number_count :] for numbers in self.original_units)
         return (0.0 - middles) * factors, (1.0 - middles) * factors
 
-    def list_segments(self) -> Iterator[Segment]:
-        """Yield the segments of the feature map: numbers, steps, and categories."""
+    def iterate_segments(self) -> Iterator[Segment]:
+        """Yield the segments of the feature map for this column: numbers, steps, and categories."""
         numbers, steps, (absent, present) = self.rule.number_count, len(self.rule.thresholds), self.indicator_values
         if numbers:
             yield Segment("numbers", self.centers[:numbers], self.factors[:numbers])
@@ -264,7 +264,7 @@ class EncodingPlan:
     @cached_property
     def unprojected_map(self) -> FeatureMap:
         """The map from cells to features before the projection."""
-        segments = [segment for scaled in self.scaled_rules for segment in scaled.list_segments()]
+        segments = [segment for scaled in self.scaled_rules for segment in scaled.iterate_segments()]
         if self.constant is not None:
             segments.append(Segment("constant", np.array([self.constant]), np.zeros(1)))
         return FeatureMap(segments)

@@ -43,10 +43,10 @@ def remove_secrets(address: str) -> str:
     >>> remove_secrets("https://me:secret@host/rows.csv?signature=secret")
     'https://host/rows.csv'
     """
-    return "::".join(map(_hide_secrets, address.split("::")))
+    return "::".join(map(_strip_credentials, address.split("::")))
 
 
-def _hide_secrets(address: str) -> str:
+def _strip_credentials(address: str) -> str:
     protocol, separator, rest = address.partition("://")
     before, _, after = rest.rpartition("@")
     shown = after if ":" in before or "/" not in before else rest

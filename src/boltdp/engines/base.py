@@ -37,7 +37,7 @@ R = TypeVar("R")
 
 
 class Engine(ABC):
-    """A source of rows."""
+    """A source of rows, and the place where they are prepared for training."""
 
     spool: str | Path | None = None  #: directory for prepared rows that are written to a file
     memory_bytes: int | None = None  #: prepared rows above this size go to a file; None: see `store_rows`
@@ -60,11 +60,11 @@ class Engine(ABC):
 
     @abstractmethod
     def count(self) -> int:
-        """Return the number of rows, m."""
+        """Return the number of rows of the source, m."""
 
     @abstractmethod
     def columns(self) -> dict[str, ColumnType]:
-        """Return names and types of the columns, without looking at values."""
+        """Return names and types of the columns of the source, without looking at values."""
 
     @abstractmethod
     def batches(
@@ -158,7 +158,7 @@ class Slice(Engine):
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Raise DataError if two columns have the same name."""
+    """Raise DataError if two columns of a source have the same name."""
     if len(set(names)) < len(names):
         twice = next(name for i, name in enumerate(names) if name in names[:i])
         raise DataError(f"the columns of the data must have different names, got {twice!r} more than once")
@@ -221,7 +221,7 @@ def scan_rows(
     return map_in_order(lambda batch: work(encoder.encode(batch)), batches, threads=context.threads)
 
 
-def scan_rows_keeping(
+def scan_rows_with_columns(
     engine: Engine,
     schema: Schema,
     work: Callable[[PackedRows], R],
@@ -241,13 +241,13 @@ def scan_rows_keeping(
             )
     encoder = Encoder(schema.encoding, on_bad_row=context.on_bad_row)
 
-    def encode_and_keep(batch: pa.RecordBatch) -> tuple[R, pa.RecordBatch]:
-        places = [*range(batch.num_columns)]
-        cells, kept = batch.select(places[: -len(keep)]), batch.select(places[-len(keep) :])
+    def encode_batch(batch: pa.RecordBatch) -> tuple[R, pa.RecordBatch]:
+        indices = [*range(batch.num_columns)]
+        cells, kept = batch.select(indices[: -len(keep)]), batch.select(indices[-len(keep) :])
         return work(encoder.encode(cells)), kept
 
     batches = _read_batches(engine, schema, context, label=False, keep=keep)
-    return map_in_order(encode_and_keep, batches, threads=context.threads)
+    return map_in_order(encode_batch, batches, threads=context.threads)
 
 
 def _read_batches(

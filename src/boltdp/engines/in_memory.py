@@ -28,7 +28,7 @@ Cells: TypeAlias = Any
 
 
 class ArrayEngine(Engine):
-    """Columns in memory.
+    """The engine of rows in memory: a dictionary of columns.
 
     Lists, arrays of objects, and columns of objects or strings in a data frame are untyped, like those of a CSV file:
     each cell is converted to the declared type, or is missing. Strings of Arrow and Polars are parsed as numbers too.
@@ -67,7 +67,9 @@ class ArrayEngine(Engine):
         flat = pa.array(np.ascontiguousarray(features).reshape(-1))
         columns: dict[str, Cells] = {name: pa.FixedSizeListArray.from_arrays(flat, features.shape[1])}
         if y is not None:
-            columns[label] = _to_column(y, f"y must have one label for each of the {len(features)} rows", len(features))
+            columns[label] = _make_column(
+                y, f"y must have one label for each of the {len(features)} rows", len(features)
+            )
         return cls(columns, rows=len(features))
 
     @classmethod
@@ -118,14 +120,14 @@ class ArrayEngine(Engine):
         return cls(columns, rows=len(frame))
 
     def with_column(self, name: str, values: npt.ArrayLike) -> ArrayEngine:
-        added = _to_column(values, f"{name!r} must have one value for each of the {self._rows} rows", self._rows)
+        added = _make_column(values, f"{name!r} must have one value for each of the {self._rows} rows", self._rows)
         return ArrayEngine({**self._columns, name: added}, rows=self._rows)
 
     def count(self) -> int:
         return self._rows
 
     def columns(self) -> dict[str, ColumnType]:
-        return {name: _find_type(column) for name, column in self._columns.items()}
+        return {name: _find_column_type(column) for name, column in self._columns.items()}
 
     def batches(
         self, columns: Sequence[str], keep: Sequence[str] = (), *, parse: Mapping[str, Kind] | None = None
@@ -134,15 +136,15 @@ class ArrayEngine(Engine):
         columns = [*columns, *keep]
         chosen = [self._columns[name] for name in columns]
         # Null columns stand in for untyped and sparse ones while Arrow slices the rows.
-        typed = [column if _is_typed(column) else pa.nulls(self._rows) for column in chosen]
+        typed = [column if _is_arrow_column(column) else pa.nulls(self._rows) for column in chosen]
         start = 0
         width = sum(column.width if isinstance(column, _SPARSE) else 1 for column in chosen)
         rows = choose_batch_rows(width, lists=any(pa.types.is_nested(column.type) for column in typed))
         for batch in pa.table(typed, list(columns)).to_batches(max_chunksize=rows):
             stop = start + batch.num_rows
             parts = [
-                (python_to_arrow.parse_numbers(part) if kind == "number" and _find_type(column).parsed else part)
-                if _is_typed(column)
+                (python_to_arrow.parse_numbers(part) if kind == "number" and _find_column_type(column).parsed else part)
+                if _is_arrow_column(column)
                 else column.to_dense(start, stop)
                 if isinstance(column, _SPARSE)
                 else python_to_arrow.to_arrow_column(column[start:stop], kind)
@@ -223,7 +225,7 @@ def wrap_rows(schema: Schema, X: Any) -> ArrayEngine:
     )
 
 
-def _to_column(values: Any, requirement: str, rows: int) -> Cells:
+def _make_column(values: Any, requirement: str, rows: int) -> Cells:
     array = python_to_arrow.to_object_array(values) if isinstance(values, (list, tuple)) else np.asarray(values)
     if array.shape != (rows,):
         raise DataError(f"{requirement}, got an array of shape {array.shape}")
@@ -240,10 +242,10 @@ def _to_cells(values: Any) -> Cells:
     return None
 
 
-def _find_type(column: Cells) -> ColumnType:
+def _find_column_type(column: Cells) -> ColumnType:
     if column is None:
         return ColumnType("other")
-    if not _is_typed(column) and not isinstance(column, _SPARSE):
+    if not _is_arrow_column(column) and not isinstance(column, _SPARSE):
         return ColumnType("untyped")
     known = ColumnType.from_arrow(column.type)
     return replace(known, parsed=True) if known.kind == "text" else known
@@ -254,5 +256,5 @@ def _cast_string_view(part: pa.Array) -> pa.Array:
     return part.cast(pa.large_string()) if pa.types.is_string_view(part.type) else part
 
 
-def _is_typed(column: Cells) -> bool:
+def _is_arrow_column(column: Cells) -> bool:
     return isinstance(column, (pa.Array, pa.ChunkedArray))

@@ -95,7 +95,7 @@ def split_range(start: int, stop: int, step: int) -> Iterator[range]:
 
 
 class LocalRows(PreparedRows):
-    """A range of rows of a store in this process."""
+    """Prepared rows in the memory or in a spool file of this process, or a range of them."""
 
     def __init__(
         self,
@@ -161,7 +161,7 @@ class LocalRows(PreparedRows):
 
 
 class MemoryStore:
-    """Rows in an array."""
+    """A store of prepared rows in an array."""
 
     def __init__(self, array: PackedRows) -> None:
         self._array = array
@@ -180,17 +180,17 @@ class MemoryStore:
             yield self._array, part
 
     def write_rows(self, parts: Iterable[RowGroup[Any]], *, permuted: bool, context: Context) -> None:
-        """Encode and write all groups of rows, at permuted positions if `permuted`."""
+        """Encode all groups of rows and write them to the store, at permuted positions if `permuted`."""
 
         def write(part: RowGroup[Any]) -> int:
             if permuted:
                 with part.encode() as block:
-                    put_rows(block, part.permute_positions(len(self._array), context.seed), self._array)
+                    put_rows(block, part.compute_permuted_positions(len(self._array), context.seed), self._array)
             else:
                 part.encode_into(self._array[part.start : part.start + part.rows])
             return part.rows
 
-        _write_parts(write, parts, context)
+        _write_groups(write, parts, context)
 
     def shuffle(self, start: int, stop: int, seed: int) -> None:
         part = self._array[start:stop]
@@ -201,7 +201,7 @@ class MemoryStore:
 
 
 class FileStore:
-    """Rows in an unnamed file, with the same methods as `MemoryStore`."""
+    """A store of prepared rows in an unnamed spool file, with the same methods as `MemoryStore`."""
 
     def __init__(self, *, rows: int, width: int, directory: Path, bucket_bytes: int, threads: int = 1) -> None:
         self.width = width
@@ -216,7 +216,7 @@ class FileStore:
         self.max_draws = max(1, bucket_bytes // 16)
         # One shuffle at a time, since it uses all threads and memory for buckets.
         self._shuffling = threading.Lock()
-        self._file = self._create_file(rows * self._row_bytes)
+        self._file = self._create_spool_file(rows * self._row_bytes)
 
     def write_rows(self, parts: Iterable[RowGroup[Any]], *, permuted: bool, context: Context) -> None:
         with self._open_bucket_sort(self._rows, self._file) if permuted else nullcontext() as sorter:
@@ -226,21 +226,21 @@ class FileStore:
                     if sorter is None:
                         self.transfer(os.pwritev, self._file, block, part.start)
                     else:
-                        sorter.add(block, part.permute_positions(self._rows, context.seed))
+                        sorter.add(block, part.compute_permuted_positions(self._rows, context.seed))
                 return part.rows
 
-            _write_parts(write, parts, context)
+            _write_groups(write, parts, context)
             if sorter is not None:
                 self._write_buckets(sorter, 0)
 
     def blocks(self, start: int, stop: int) -> Iterator[PackedRows]:
-        windows = self._map_windows(start, stop)
+        mapped = self._map_row_ranges(start, stop)
         if self._threads == 1 or stop - start <= self._window_rows:
-            return windows
-        return map_in_order(_fetch_pages, windows, threads=2)
+            return mapped
+        return map_in_order(_fetch_pages, mapped, threads=2)
 
-    def _map_windows(self, start: int, stop: int) -> Iterator[PackedRows]:
-        """Map the rows window by window, since mapped pages count as resident memory."""
+    def _map_row_ranges(self, start: int, stop: int) -> Iterator[PackedRows]:
+        """Map ranges of rows of the file to memory one by one, since mapped pages count as resident memory."""
         for part in split_range(start, stop, self._window_rows):
             # Windows start at a page boundary; the array keeps its window mapped.
             skip = part.start * self._row_bytes % mmap.ALLOCATIONGRANULARITY
@@ -254,7 +254,7 @@ class FileStore:
             order = np.argsort(part)
             with self._open_bucket_sort(len(part)) as sorter:
                 done = 0
-                for block in self._read_sorted(part[order]):
+                for block in self._read_at_sorted_positions(part[order]):
                     sorter.add(block, order[done : done + len(block)])
                     done += len(block)
                 for bucket in range(sorter.buckets):
@@ -263,7 +263,7 @@ class FileStore:
                         yield block, positions
                         part = part[len(block) :]
 
-    def _read_sorted(self, positions: Integers) -> Iterator[PackedRows]:
+    def _read_at_sorted_positions(self, positions: Integers) -> Iterator[PackedRows]:
         at = 0
         while at < len(positions):
             first = max(int(positions[at]), 0)
@@ -293,6 +293,8 @@ class FileStore:
         self._file.close()
 
     def _write_buckets(self, sorter: _BucketSort, start: int) -> None:
+        """Write the sorted rows of all buckets to the file, from row `start` on."""
+
         def write(bucket: int) -> None:
             with sorter.read_bucket(bucket) as block:
                 self.transfer(os.pwritev, self._file, block, start + (bucket << self._shift))
@@ -304,12 +306,12 @@ class FileStore:
     def _open_bucket_sort(self, rows: int, file: IO[bytes] | None = None) -> Iterator[_BucketSort]:
         """Yield a bucket sort of this number of rows, in the given file or a new one."""
         with (
-            self._create_file(rows * self._row_bytes) if file is None else nullcontext(file) as bucket_file,
-            self._create_file(4 * rows) as slots,
+            self._create_spool_file(rows * self._row_bytes) if file is None else nullcontext(file) as bucket_file,
+            self._create_spool_file(4 * rows) as slots,
         ):
             yield _BucketSort(self, bucket_file, slots, rows=rows, shift=self._shift)
 
-    def _create_file(self, needed: int) -> IO[bytes]:
+    def _create_spool_file(self, needed: int) -> IO[bytes]:
         free = run_in_spool(lambda: shutil.disk_usage(self._directory).free, self._directory)
         if free < needed:
             raise DataError(
@@ -329,7 +331,7 @@ class FileStore:
 
 
 class _BucketSort:
-    """An external bucket sort: rows by bucket in one file, their slots in another. It is thread-safe."""
+    """An external bucket sort of packed rows by position: rows in one file, their positions in buckets in another."""
 
     def __init__(self, store: FileStore, file: IO[bytes], slots: IO[bytes], *, rows: int, shift: int) -> None:
         self._store, self._file, self._slots = store, file, slots
@@ -375,7 +377,7 @@ class _Buffers:
 
     @contextmanager
     def lend(self, rows: int) -> Iterator[PackedRows]:
-        """Yield an uninitialised buffer for `rows` rows, which is reused afterwards."""
+        """Yield an uninitialised buffer for `rows` packed rows, which is reused afterwards."""
         try:
             buffer = self._idle.pop()
         except IndexError:
@@ -388,7 +390,7 @@ class _Buffers:
 
 @dataclass(frozen=True)
 class RowGroup(Generic[T]):
-    """Consecutive items, such as batches of columns, that are encoded together."""
+    """Consecutive batches of a source, or other items, whose rows are encoded together."""
 
     start: int  #: position of the first row
     rows: int
@@ -409,7 +411,7 @@ class RowGroup(Generic[T]):
             self.encode_into(block)
             yield block
 
-    def permute_positions(self, rows: int, seed: int) -> Integers:
+    def compute_permuted_positions(self, rows: int, seed: int) -> Integers:
         """Return the position of each row after the permutation of all `rows` rows by `seed`."""
         return compute_permuted_positions(self.start, self.rows, rows=rows, seed=seed)
 
@@ -458,7 +460,7 @@ def store_rows(
     return LocalRows(store, 0, rows, feature_map=feature_map, permuted=permuted, threads=threads)
 
 
-def _write_parts(write: Callable[[RowGroup[Any]], int], parts: Iterable[RowGroup[Any]], context: Context) -> None:
+def _write_groups(write: Callable[[RowGroup[Any]], int], parts: Iterable[RowGroup[Any]], context: Context) -> None:
     for done in accumulate(map_in_order(write, parts, threads=context.threads)):
         context.report_rows(done)
 
@@ -490,5 +492,6 @@ _CHANGED_ROWS = "the data must keep its {} rows while it is read, and it has cha
 
 
 def _fetch_pages(block: PackedRows) -> PackedRows:
+    """Read a byte of each mapped page, so that the rows are in memory, and return them."""
     block.reshape(-1)[:: mmap.PAGESIZE // block.itemsize].max()
     return block

@@ -42,7 +42,7 @@ class Partition:
 
 
 class PreparedRows(ABC):
-    """Encoded rows, in permuted order unless they are for sums only. Closing removes them.
+    """Rows that an engine has encoded, in permuted order unless they are for sums only. Closing removes them.
 
     States and sums must have been made with the same `feature_map`. `run_pass` and `sum` use `blocks`, and
     `run_partitions` uses `portion`, `reshuffle` and `run_pass`; an engine may override them to run where the rows are.
@@ -68,7 +68,7 @@ class PreparedRows(ABC):
         return self.cells if self.feature_map is None else self.feature_map.dims
 
     def with_feature_map(self, feature_map: FeatureMap | None) -> Self:
-        """Return a view of the rows with another feature map, which needs no closing."""
+        """Return a view of the prepared rows with another feature map, which needs no closing."""
         if feature_map is not None and feature_map.cells != self.cells:
             raise ParameterError(f"feature_map must be of {self.cells} cells, got {feature_map.cells}")
         view = copy.copy(self)
@@ -77,10 +77,10 @@ class PreparedRows(ABC):
 
     @abstractmethod
     def blocks(self) -> Iterator[PackedRows]:
-        """Yield the packed rows in order, in blocks."""
+        """Yield the packed rows in order, in blocks of many rows."""
 
     def portion(self, start: int, stop: int) -> PreparedRows:
-        """Return a view of the rows at positions start to stop - 1, which needs no closing."""
+        """Return a view of the prepared rows at positions start to stop - 1, which needs no closing."""
         check_permuted(self)
         check_range(start, stop, rows=self.rows, what="a portion")
         view = copy.copy(self)
@@ -89,7 +89,7 @@ class PreparedRows(ABC):
 
     @abstractmethod
     def reshuffle(self, seed: int) -> None:
-        """Permute the rows again: position p takes the row now at source_position(p; seed)."""
+        """Permute the rows again: position p takes the row now at position compute_source_positions(p, ...; seed)."""
 
     @abstractmethod
     def run_sampled_batches(self, states: Sequence[State], positions: Iterable[Integers]) -> None:
@@ -103,7 +103,7 @@ class PreparedRows(ABC):
     def _translate_positions(
         self, states: Sequence[State], positions: Iterable[Integers], size: int
     ) -> Iterator[Integers]:
-        """Check states and sampled positions within these rows, and return the positions within the whole store."""
+        """Check SGD states and sampled positions, and yield the positions within the whole store, `size` at a time."""
         check_permuted(self)
         check_width(states, self.cells)
         return offset_positions(positions, start=self._start, stop=self._stop, size=size)
@@ -134,7 +134,7 @@ class PreparedRows(ABC):
         run_all(lambda part: run_partition(self, part, passes), parts, threads=threads)
 
     def add_to_sums(self, sums: Sequence[Summation]) -> None:
-        """Add every row to each of the sums, in one scan.
+        """Add every row to each of the sums over rows (such as gradients), in one scan.
 
         No progress is reported, since the number of scans of a solver depends on the rows.
         """
@@ -146,7 +146,7 @@ class PreparedRows(ABC):
 
     @contextmanager
     def open_sample(self, share: float) -> Iterator[PreparedRows]:
-        """Yield rows that contain the sample of this share which sums use: all rows, or a copy of the sample."""
+        """Yield prepared rows for sums over a hash sample of this share of rows: a copy of the sample, or all rows."""
         yield self
 
     def __enter__(self) -> Self:
@@ -192,7 +192,7 @@ def run_partition(prepared: PreparedRows, part: Partition, passes: PassProgress)
 
 
 def check_width(fed: Iterable[State | Summation], cells: int) -> None:
-    """Raise ParameterError if states or sums are for rows with another number of cells."""
+    """Raise ParameterError if SGD states or sums are for prepared rows with another number of cells."""
     for each in fed:
         if each.cells != cells:
             raise ParameterError(f"rows must have 1 + {each.cells} columns, got {1 + cells}")
@@ -222,7 +222,7 @@ def check_range(start: int, stop: int, *, rows: int, what: str) -> None:
 
 
 def offset_positions(positions: Iterable[Integers], *, start: int, stop: int, size: int) -> Iterator[Integers]:
-    """Yield positions relative to `start` as positions in the whole store; -1, the end of a batch, is unchanged.
+    """Yield sampled positions relative to `start` as positions in the whole store; -1, the end of a batch, stays.
 
     Positions are checked and yielded in arrays of `size`, in a buffer that is reused.
     """

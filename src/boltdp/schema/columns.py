@@ -65,7 +65,7 @@ class Column(ABC):
 
     @property
     def source(self) -> str:
-        """The name of the column of the data whose cells are encoded."""
+        """The name of the data column whose cells this schema column encodes."""
         return self.encoding_rule.source
 
     @property
@@ -74,8 +74,8 @@ class Column(ABC):
         """The rule by which the encoding plan turns a cell into features."""
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the features that encode it: of its numbers, the steps of its curve, its categories."""
+    def feature_names(self) -> tuple[str, ...]:
+        """The names of the features of the column: its numbers, the steps of its curve, its categories."""
         rule, name = self.encoding_rule, self.name
         numbers = [f"{name}[{i}]" for i in range(rule.number_count)] if rule.reads_lists else [name] * rule.number_count
         steps = [f"{name}>={repr(place).removesuffix('.0')}" for place in rule.thresholds]
@@ -84,15 +84,15 @@ class Column(ABC):
     @classmethod
     @abstractmethod
     def from_declaration(cls, name: str, declared: Any) -> Sequence[Column]:
-        """Make the columns that an entry of the schema file's table declares."""
+        """Make the columns that one entry of a schema file declares."""
 
     @property
     @abstractmethod
     def schema_entry(self) -> Any:
-        """The value that declares the column in a schema file, as JSON-compatible values."""
+        """The entry that declares the column in a schema file, as JSON-compatible values."""
 
     def add_declaration(self, table: dict[str, Any]) -> None:
-        """Add the entry of the column to the table of a schema file for columns of its kind."""
+        """Add the entry of the column to the table of its kind in a schema file."""
         table[self.name] = self.schema_entry
 
     @classmethod
@@ -110,7 +110,7 @@ class Column(ABC):
         return self
 
     def describe(self) -> str:
-        """Describe the declared bounds or categories in words."""
+        """Describe the declared bounds or categories of the column in words."""
         return f"one of {list_values(self.encoding_rule.values)}"
 
     def find_type_fault(self, given: ColumnType) -> str | None:
@@ -138,12 +138,12 @@ class Column(ABC):
 
 @dataclass(frozen=True)
 class Numeric(Column):
-    """A column of numbers with public bounds; encoded to [-1, 1].
+    """A schema column of numbers with public bounds; encoded to [-1, 1].
 
     A curve adds a step function at each of its places, as a feature beside the number itself. Steps are centred at 0
     and half as high as a category, to keep norms small.
 
-    >>> Numeric("age", 0, 100, curve=(18, 65)).names
+    >>> Numeric("age", 0, 100, curve=(18, 65)).feature_names
     ('age', 'age>=18', 'age>=65')
     """
 
@@ -199,7 +199,7 @@ class Numeric(Column):
 
     @classmethod
     def from_type(cls, name: str, column: ColumnType) -> Numeric | None:
-        if _is_zero_or_one(column):
+        if _is_zero_or_one_column(column):
             return cls(name, 0, 1)
         if column.kind == "number" and column.bounds is not None and column.values is None:
             return cls(name, *column.bounds)
@@ -223,9 +223,9 @@ class Numeric(Column):
 
 @dataclass(frozen=True)
 class Categorical(Column):
-    """A column of texts, numbers or booleans with public categories; encoded one-hot.
+    """A schema column of texts, numbers or booleans with public categories; encoded one-hot.
 
-    >>> Categorical("sex", ("F", "M")).names
+    >>> Categorical("sex", ("F", "M")).feature_names
     ('sex=F', 'sex=M')
     """
 
@@ -261,7 +261,7 @@ class Categorical(Column):
 
     @classmethod
     def from_type(cls, name: str, column: ColumnType) -> Categorical | None:
-        if column.values is None or column.kind == "list" or _is_zero_or_one(column):
+        if column.values is None or column.kind == "list" or _is_zero_or_one_column(column):
             return None
         return cls(name, column.values)
 
@@ -277,9 +277,9 @@ class Categorical(Column):
 
 @dataclass(frozen=True)
 class TimePart(Column):
-    """A part of a column of timestamps, such as the hour, whose categories are fixed (`encoding.timestamp_parts`).
+    """A schema column: a part of timestamps, such as the hour, whose categories are fixed (`encoding.timestamp_parts`).
 
-    >>> TimePart("admitted", "weekday").names[:2]
+    >>> TimePart("admitted", "weekday").feature_names[:2]
     ('admitted.weekday=Mon', 'admitted.weekday=Tue')
     """
 
@@ -341,9 +341,9 @@ class TimePart(Column):
 
 @dataclass(frozen=True)
 class Vector(Column):
-    """A column that holds a list of `length` numbers, all with the same public bounds; encoded to [-1, 1] each.
+    """A schema column of lists of `length` numbers with the same public bounds; encoded to [-1, 1] each.
 
-    >>> Vector("v", 2, -1, 1).names
+    >>> Vector("v", 2, -1, 1).feature_names
     ('v[0]', 'v[1]')
     """
 
@@ -493,5 +493,5 @@ def _check_and_set_bounds(column: Numeric | Vector) -> None:
     object.__setattr__(column, "high", high)
 
 
-def _is_zero_or_one(column: ColumnType) -> bool:
+def _is_zero_or_one_column(column: ColumnType) -> bool:
     return column.kind == "bool" or (column.kind == "number" and sorted(column.values or ()) == [0, 1])

@@ -227,7 +227,7 @@ class Schema:
     def feature_names(self) -> tuple[str, ...]:
         if self.projection is not None:
             return tuple(f"projected[{i}]" for i in range(self.projection.dims))
-        names = [name for column in self.columns for name in column.names]
+        names = [name for column in self.columns for name in column.feature_names]
         return (*names, "intercept") if self.intercept else tuple(names)
 
     @property
