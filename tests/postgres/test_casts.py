@@ -184,9 +184,9 @@ def test_groups_are_found_without_a_planted_cast(database: str) -> None:
     schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
     for name, printed in ({name: printed for name, (_, _, printed) in TYPES.items()} | {"folded": "good"}).items():
         with PostgresEngine(database, table="people") as engine:
-            groups = engine.groups(name, [printed, "stolen"])
+            groups = engine.group_by(name, [printed, "stolen"])
             assert groups.rows == [ROWS, 0]
-            groups = engine.groups(name, [printed])
+            groups = engine.group_by(name, [printed])
             train_groups(groups, [make_plan(schema, ROWS, SETTINGS)], SETTINGS.context())
 
 

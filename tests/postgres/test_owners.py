@@ -171,7 +171,7 @@ def test_every_way_to_the_rows_asks_first(desk: Desk) -> None:
     )
     schema = Schema(Classes("outcome", (False, True)), (Numeric("age", 0, 120),))
     with worker._TrustedTable(desk.uri("trainer"), allowance, lambda _: answers[-1]) as engine:
-        groups = engine.groups("ward", ["north"])
+        groups = engine.group_by("ward", ["north"])
         with engine.prepare(schema, Context()):
             pass
         answers.append(False)
@@ -179,7 +179,7 @@ def test_every_way_to_the_rows_asks_first(desk: Desk) -> None:
             engine.columns,
             engine.count,
             lambda: engine.prepare(schema, Context()),
-            lambda: engine.groups("ward", ["north"]),
+            lambda: engine.group_by("ward", ["north"]),
             lambda: groups.prepare([schema], Context(), permuted=[False]).__enter__(),
         ):
             with pytest.raises(DataError, match="not trusted"):

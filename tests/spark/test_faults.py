@@ -17,7 +17,7 @@ import pytest
 from boltdp.context import Context
 from boltdp.engines.spark import PreparedBlocks, SparkEngine, executor_tasks
 from boltdp.engines.spark.executor_tasks import CHANGED
-from boltdp.engines.spark.prepared_rows import Place, StoredBlocks, choose_partition_bounds
+from boltdp.engines.spark.prepared_rows import BlockInfo, StoredBlocks, choose_partition_bounds
 from boltdp.engines.spark.session import silence_pyspark
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel.feature_sums import FeatureSums
@@ -177,5 +177,5 @@ def test_places_are_known_and_nothing_of_the_rows(spark: Any) -> None:
     with SparkEngine(frame).prepare(SCHEMA, Context(seed=1), permuted=False) as prepared:
         assert isinstance(prepared, PreparedBlocks)
         stored: StoredBlocks = prepared._blocks.apply_moves()
-        assert sum(place.rows for place in stored.places) == 10
-        assert {type(place) for place in stored.places} == {Place}
+        assert sum(place.rows for place in stored.infos) == 10
+        assert {type(place) for place in stored.infos} == {BlockInfo}

@@ -32,7 +32,7 @@ from boltdp.algorithms import ALGORITHMS
 from boltdp.context import Context
 from boltdp.engines.base import PreparedRows, check_columns
 from boltdp.engines.postgres import PostgresEngine, PostgresGroups, Session
-from boltdp.engines.postgres.session import Composed, unreachable
+from boltdp.engines.postgres.session import Composed, explain_unreachable
 from boltdp.engines.postgres.source import SourceColumn
 from boltdp.errors import BoltdpError, DataError
 from boltdp.export.postgres_models import make_insert, make_model_row
@@ -286,7 +286,7 @@ class _PlannedModels:
         schema = allowance.select_schema(request, engine)
         check_columns(schema, engine.columns())
         values = allowance.group_values or []
-        groups = None if request.groups is None else engine.groups(request.groups, values)
+        groups = None if request.groups is None else engine.group_by(request.groups, values)
         names = allowance.name_models(request, name)
         plans = [
             make_plan(schema, rows, choose_settings(budget, schema, rows=rows))
@@ -318,14 +318,14 @@ class Worker:
     def __init__(self, uri: str, ledger: Ledger, *, say: Callable[[str], None]) -> None:
         self._uri, self._ledger, self._say = uri, ledger, say
         with closing(Session(uri)) as session:
-            missing = session.missing()
+            missing = session.find_missing_requirement()
         if missing is not None:
             raise WorkerError(f"the passes cannot be run in the server: {missing}")
         ledger.history()  # a missing or damaged ledger is an error now, not a refusal of every request
         try:
             self._connect()
         except psycopg.OperationalError as fault:
-            raise WorkerError(f"PostgreSQL cannot be reached: {unreachable(fault)}") from None
+            raise WorkerError(f"PostgreSQL cannot be reached: {explain_unreachable(fault)}") from None
 
     def _connect(self) -> None:
         """Connect to the database; raise a WorkerError if the database is not set up for requests."""

@@ -17,10 +17,10 @@ from boltdp.context import Context
 from boltdp.engines.base import Engine, PreparedRows, Slice, check_columns, check_names
 from boltdp.engines.person_limit import check_person_id
 from boltdp.engines.spark import executor_tasks
-from boltdp.engines.spark.executor_tasks import Window
+from boltdp.engines.spark.executor_tasks import RowRange
 from boltdp.engines.spark.prepared_rows import (
+    BlockInfo,
     Blocks,
-    Place,
     PreparedBlocks,
     StoredBlocks,
     choose_partition_bounds,
@@ -161,12 +161,12 @@ class SparkEngine(Engine):
         session, width = self._session, 1 + schema.encoding.cell_count
         whole = (start, stop) == (0, rows)
         if schema.person_id is None or schema.max_rows_per_person is None:
-            source, batches, files = self._select_columns(names, placed=permuted or not whole)
+            source, batches, files = self._select_columns(names, with_positions=permuted or not whole)
         else:
             # The session's number of shuffle partitions is too large for few rows.
             parts = len(choose_partition_bounds(rows, width=width, scanned=rows, parts=self.parts)) - 1
             counted = self._limit_rows_per_person(names, schema.person_id, schema.max_rows_per_person, parts=parts)
-            source, batches, files = self._select_columns(names, placed=False, frame=counted)
+            source, batches, files = self._select_columns(names, with_positions=False, frame=counted)
         # Ordered rows are scanned at most once before they are permuted, so caching them does not pay.
         run = session.new_run() if whole and not permuted else None
         encode = executor_tasks.EncodeTask(schema, context.on_bad_row, batches, run=run)
@@ -176,7 +176,7 @@ class SparkEngine(Engine):
             after.callback(stored.drop)
             if stored.rows != rows:
                 raise DataError(f"the data must keep its {rows} rows while it is read, and it has changed")
-            starts = _start_positions(stored.places, files)
+            starts = _compute_start_positions(stored.infos, files)
             if permuted:
                 bounds = choose_partition_bounds(stop - start, width=width, scanned=stored.parts, parts=self.parts)
                 blocks = Blocks(stored, starts=[at - start for at in starts], bounds=bounds, spool=self.spool)
@@ -184,8 +184,8 @@ class SparkEngine(Engine):
             elif whole:
                 blocks = Blocks(stored)
             else:
-                run, places = session.new_run(), stored.make_places(starts)
-                select = executor_tasks.SelectRangeTask(places, Window(start, stop), width, run=run)
+                run, block_starts = session.new_run(), stored.map_block_starts(starts)
+                select = executor_tasks.SelectRangeTask(block_starts, RowRange(start, stop), width, run=run)
                 selected = session.map_partitions(stored.frame, select)
                 blocks = Blocks(StoredBlocks(session, selected, width=width, run=run, rows=stop - start))
             if permuted or whole:
@@ -194,9 +194,9 @@ class SparkEngine(Engine):
         return PreparedBlocks(blocks, feature_map=schema.encoding.feature_map)
 
     def _select_columns(
-        self, names: Sequence[str], *, placed: bool, encoded: bool = True, frame: Any = None
+        self, names: Sequence[str], *, with_positions: bool, encoded: bool = True, frame: Any = None
     ) -> tuple[Any, executor_tasks.Batches, dict[int, str]]:
-        """Select columns, and with `placed` positions in files; return the frame, how to read it, and the file names.
+        """Select columns, and `with_positions` in files; return the frame, how to read it, and the file names.
 
         With `encoded`, missing floats may become NaN, so that several columns can be transferred as one array.
         """
@@ -206,7 +206,7 @@ class SparkEngine(Engine):
         floats = [[name for name in names if self._spark_type(name) == kind] for kind in _FLOATS]
         arrays = tuple(tuple(group) for group in floats if encoded and len(group) >= MIN_ARRAY_COLUMNS)
         single = [name for name in names if not any(name in group for group in arrays)]
-        files, origin = self._find_files() if placed else ({}, [])
+        files, origin = self._find_files() if with_positions else ({}, [])
 
         def select() -> Any:
             cells = [functions.col(_quote_name(name)).alias(f"c{place}") for place, name in enumerate(single)]
@@ -232,9 +232,9 @@ class SparkEngine(Engine):
             person = functions.col(_quote_name(person_id))
             if of_floats:  # NaN is no id
                 person = functions.when(~functions.isnan(person), person)
-            places = [functions.expr(one).alias(name) for one, name in zip(origin, ("path", "split"), strict=False)]
+            split = [functions.expr(one).alias(name) for one, name in zip(origin, ("path", "split"), strict=False)]
             number = functions.expr("monotonically_increasing_id()").alias("number")
-            return _resolve_names(self._frame.select(*cells, person.alias("person_id"), *places, number))
+            return _resolve_names(self._frame.select(*cells, person.alias("person_id"), *split, number))
 
         numbered = self._session.ask(number_rows, "the columns cannot be read")
         keys = ["path", "split", "number"] if files and self._are_contiguous(numbered) else ["number"]
@@ -294,16 +294,16 @@ class SparkEngine(Engine):
         Spark reads files in another order.
         """
         session = self._session
-        source, batches, files = self._select_columns(columns, placed=True, encoded=make is not None)
+        source, batches, files = self._select_columns(columns, with_positions=True, encoded=make is not None)
         frame = session.map_partitions(source, executor_tasks.CollectTask(batches, make))
         stored = StoredBlocks(session, frame, fault="the rows cannot be read")
         try:
-            places = stored.places
-            order = sort_by_file(places, files)
-            if order != list(range(len(places))):
-                runs = groupby(order, key=lambda i: _split_key(places[i]))
+            infos = stored.infos
+            order = sort_by_file(infos, files)
+            if order != list(range(len(infos))):
+                runs = groupby(order, key=lambda i: _get_split_key(infos[i]))
                 targets = {
-                    (places[i].part, places[i].number): target for target, (_, run) in enumerate(runs) for i in run
+                    (infos[i].part, infos[i].number): target for target, (_, run) in enumerate(runs) for i in run
                 }
                 frame = session.map_partitions(frame, executor_tasks.AssignTask(targets))
                 frame = frame.repartitionById(1 + max(targets.values()), "target").sortWithinPartitions("number")
@@ -331,30 +331,31 @@ class SparkSlice(Slice):
         return self._engine._prepare_range(schema, context, self._start, self._stop, permuted=permuted)
 
 
-def sort_by_file(places: Sequence[Place], files: Mapping[int, str]) -> list[int]:
-    """Return the indices of places sorted by file and position in it, if each split of a file is contiguous.
+def sort_by_file(infos: Sequence[BlockInfo], files: Mapping[int, str]) -> list[int]:
+    """Return the indices of blocks sorted by file and position in it, if each split of a file is contiguous.
 
     Spark sorts the splits of files by size, which depends on their content. Where splits are mixed, as after a shuffle,
     the order is that of the partitions.
 
-    >>> places = [Place(0, 0, 7, 0, 0, 2, b""), Place(1, 0, 5, 0, 0, 3, b"")]
-    >>> sort_by_file(places, {5: "a.parquet", 7: "b.parquet"}), sort_by_file(places, {})
+    >>> infos = [BlockInfo(0, 0, 7, 0, 0, 2, b""), BlockInfo(1, 0, 5, 0, 0, 3, b"")]
+    >>> sort_by_file(infos, {5: "a.parquet", 7: "b.parquet"}), sort_by_file(infos, {})
     ([1, 0], [0, 1])
     """
-    plain = list(range(len(places)))
-    runs = [key for key, _ in groupby(map(_split_key, places))]
-    if not files or len({key[1:] for key in runs}) < len(runs) or any(place.file not in files for place in places):
+    plain = list(range(len(infos)))
+    runs = [key for key, _ in groupby(map(_get_split_key, infos))]
+    if not files or len({key[1:] for key in runs}) < len(runs) or any(info.file not in files for info in infos):
         return plain
-    return sorted(plain, key=lambda i: (files[places[i].file], places[i].split, i))
+    return sorted(plain, key=lambda i: (files[infos[i].file], infos[i].split, i))
 
 
-def _split_key(place: Place) -> tuple[int, int, int]:
-    return place.part, place.file, place.split
+def _get_split_key(info: BlockInfo) -> tuple[int, int, int]:
+    return info.part, info.file, info.split
 
 
-def _start_positions(places: Sequence[Place], files: Mapping[int, str]) -> list[int]:
-    order = sort_by_file(places, files)
-    starts = accumulate((places[i].rows for i in order), initial=0)
+def _compute_start_positions(infos: Sequence[BlockInfo], files: Mapping[int, str]) -> list[int]:
+    """Return the position of the first row of each block in the order of the files."""
+    order = sort_by_file(infos, files)
+    starts = accumulate((infos[i].rows for i in order), initial=0)
     return [start for _, start in sorted(zip(order, starts, strict=False))]
 
 

@@ -58,16 +58,16 @@ CHANGED_HINT = "write the rows to a table first, and train on that"
 #: Schemas of the results of tasks, in Spark's notation.
 BLOCKS = "part int, number int, file long, split long, start long, rows int, digest binary, packed binary, fault string"
 #: The columns of BLOCKS without the packed rows.
-PLACES = ("part", "number", "file", "split", "start", "rows", "digest", "fault")
+BLOCK_INFO = ("part", "number", "file", "split", "start", "rows", "digest", "fault")
 CHUNKS = "part int, slots binary, packed binary, fault string"
 RESULTS = "part int, fingerprint binary, result binary, missing binary, fault string"
-ORDERED = "target int, number int, packed binary, fault string"
+COLLECTED = "target int, number int, packed binary, fault string"
 
 _ARROW = {"int": pa.int32(), "long": pa.int64(), "binary": pa.binary(), "string": pa.string()}
 
 
 class Task(ABC):
-    """A function for `mapInArrow`."""
+    """A function that Spark runs on each partition of a DataFrame, by `mapInArrow`."""
 
     columns: ClassVar[str]
 
@@ -132,7 +132,7 @@ class BlockTask(Task):
     def make_block_result(
         self, rows: PackedRows, *, part: int, number: int, file: int = 0, split: int = 0, start: int = 0
     ) -> pa.RecordBatch:
-        """Return a block of packed rows as a result, with its place and a digest of its rows, and cache it."""
+        """Return a block of packed rows as a result, with its position and a digest of its rows, and cache it."""
         place = {"part": part, "number": number, "file": file, "split": split, "start": start}
         state = blake2b(struct.pack("<5q", *place.values()), key=self.key, digest_size=DIGEST_BYTES)
         state.update(rows.data.cast("B"))
@@ -144,13 +144,13 @@ class BlockTask(Task):
 
 @dataclass(frozen=True)
 class Batches:
-    """The columns of the source's batches: single columns, then arrays, then, if `placed`, file and split.
+    """The columns of the source's batches: single columns, then arrays, then, `with_positions`, file and split.
 
     An array contains the floats of several columns, which Spark transfers faster than separate columns.
     """
 
     names: tuple[str, ...]
-    placed: bool
+    with_positions: bool
     version: str = __version__  #: of the driver
     arrays: tuple[tuple[str, ...], ...] = ()
 
@@ -163,7 +163,7 @@ class Batches:
             for names, cells in zip(self.arrays, batch.columns[len(self.names) :], strict=False):
                 columns.update(zip(names, _unpack_columns(cells, len(names)), strict=True))
             table = pa.RecordBatch.from_arrays([*columns.values()], [*columns])
-            if not self.placed or not batch.num_rows:
+            if not self.with_positions or not batch.num_rows:
                 yield 0, 0, table
                 continue
             file, split = map(view_values, batch.columns[-2:])
@@ -260,7 +260,7 @@ class AssignTask(Task):
 
     targets: Mapping[tuple[int, int], int]
 
-    columns: ClassVar[str] = ORDERED
+    columns: ClassVar[str] = COLLECTED
 
     def process_partition(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for one in read_rows(batches):
@@ -306,16 +306,16 @@ class Block:
     digest: bytes
     rows: PackedRows
 
-    def check_start(self, places: Places) -> int:
+    def check_start(self, starts: BlockStarts) -> int:
         """Return the original position of the first row; raise DataError if the block has changed."""
-        start, digest = places.get((self.part, self.number), (0, b""))
+        start, digest = starts.get((self.part, self.number), (0, b""))
         if digest != self.digest:
             raise DataError(CHANGED)
         return start
 
 
 #: The original position of the first row and the digest of each block, by its part and number.
-Places: TypeAlias = Mapping[tuple[int, int], tuple[int, bytes]]
+BlockStarts: TypeAlias = Mapping[tuple[int, int], tuple[int, bytes]]
 
 
 def read_blocks(batches: Iterator[pa.RecordBatch], width: int) -> Iterator[Block]:
@@ -326,33 +326,33 @@ def read_blocks(batches: Iterator[pa.RecordBatch], width: int) -> Iterator[Block
 
 
 @dataclass(frozen=True)
-class Window:
+class RowRange:
     """A range of positions of permuted rows; blocks in any order start at position 0."""
 
     start: int
     stop: int
 
     def select_rows(self, start: int, rows: PackedRows) -> PackedRows:
-        """Return the part of a block, whose first row is at position `start`, that is in this window of positions."""
+        """Return the rows of a block, the first of which is at position `start`, that are in this range."""
         first, last = max(self.start - start, 0), min(self.stop - start, len(rows))
         return rows[first : max(first, last)]
 
 
-#: The window of all rows.
-ALL_ROWS = Window(0, (1 << 63) - 1)
+#: The range of all rows.
+ALL_ROWS = RowRange(0, (1 << 63) - 1)
 
 
 @dataclass(frozen=True)
 class SelectRangeTask(BlockTask):
-    """Selects the rows of a window of original positions from all blocks, in any order."""
+    """Selects the rows in a range of original positions from all blocks, in any order."""
 
-    places: Places
-    window: Window
+    starts: BlockStarts
+    row_range: RowRange
     width: int
 
     def process_partition(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for block in read_blocks(batches, self.width):
-            rows = self.window.select_rows(block.check_start(self.places), block.rows)
+            rows = self.row_range.select_rows(block.check_start(self.starts), block.rows)
             if len(rows):
                 yield self.make_block_result(rows, part=block.part, number=block.number)
 
@@ -369,7 +369,7 @@ class ScatterTask(Task):
     and disjoint, and so are ranges.
     """
 
-    places: Places
+    starts: BlockStarts
     moves: tuple[Move, ...]
     ranges: tuple[tuple[int, int], ...]
     width: int
@@ -380,7 +380,7 @@ class ScatterTask(Task):
     def process_partition(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         starts, stops = (np.array(edges, np.int64) for edges in zip(*self.ranges, strict=True))
         for block in read_blocks(batches, self.width):
-            positions = self._compute_positions(block.check_start(self.places), len(block.rows))
+            positions = self._compute_positions(block.check_start(self.starts), len(block.rows))
             parts = np.searchsorted(starts, positions, side="right") - 1
             met = np.flatnonzero((parts >= 0) & (positions < stops[parts]))
             order = met[np.argsort(parts[met], kind="stable")]
@@ -395,7 +395,7 @@ class ScatterTask(Task):
                 yield self.make_result(part=part, slots=goal, packed=mask_bytes(rows[of].tobytes(), self.key + goal))
 
     def _compute_positions(self, at: int, count: int) -> Integers:
-        """Return the positions after all moves of the `count` rows that start at position `at`."""
+        """Return the positions, after all permutations, of the `count` rows that start at position `at`."""
         positions = np.arange(at, at + count)
         # Starts with the first move that ends after the first row.
         for start, stop, seed in self.moves[bisect_right(self.moves, at, key=lambda move: move[1]) :]:
@@ -410,7 +410,7 @@ class ScatterTask(Task):
 def gather_rows(
     batches: Iterator[pa.RecordBatch], sizes: Sequence[int], width: int, memory_bytes: int
 ) -> dict[int, PackedRows]:
-    """Collect the chunks of a partition to the sorted rows of each range of positions, by the range's number.
+    """Collect the chunks of a Spark partition to the sorted rows of each range of positions, by the range's number.
 
     Each row must be received exactly once.
     """
@@ -495,7 +495,7 @@ def store_permuted(
     directory: str | Path | None,
     memory_bytes: int | None = None,
 ) -> LocalRows:
-    """Store rows that are permuted already, of this number and width."""
+    """Store packed rows that are permuted already; `shape` is their number and width."""
     rows, width = shape
     context = Context(seed=0, threads=1)
     prepared = store_rows(
@@ -593,7 +593,7 @@ class ScanTask(Task):
 class SumTask(ScanTask):
     """Computes the sums of a partition, over all blocks or those missing in a cached scan, and caches the blocks."""
 
-    window: Window
+    row_range: RowRange
     width: int
     missed: frozenset[bytes] | None = None
     run: str | None = None
@@ -604,7 +604,7 @@ class SumTask(ScanTask):
                 continue
             if self.run is not None:
                 block_cache.save_block(self.run, block.digest.hex(), block.rows)
-            yield block.digest, self.window.select_rows(block.start, block.rows)
+            yield block.digest, self.row_range.select_rows(block.start, block.rows)
 
 
 @dataclass(frozen=True)
@@ -624,6 +624,7 @@ class CachedSumTask(ScanTask):
             yield one["digest"], self._load_rows(one["digest"].hex(), one["rows"])
 
     def _load_rows(self, name: str, count: int) -> PackedRows | None:
+        """Return a cached block, or the sample of it that the sums use; None if it is missing."""
         sample_name = f"{name}-{self.share!r}"
         sample = None if self.share == 1.0 else block_cache.load_block(self.run, sample_name, width=self.width)
         if sample is not None:
@@ -661,7 +662,7 @@ def join_results(sums: Sequence[Summation], result: bytes) -> None:
 class PassTask(ScanTask):
     """Runs a pass of the states over the rows of one part of the blocks, in order."""
 
-    window: Window
+    row_range: RowRange
     width: int
 
     def read_blocks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[bytes, PackedRows]]:
@@ -670,7 +671,7 @@ class PassTask(ScanTask):
             if expected is not None and block.start != expected:
                 raise DataError(CHANGED)
             expected = block.start + len(block.rows)
-            yield block.digest, self.window.select_rows(block.start, block.rows)
+            yield block.digest, self.row_range.select_rows(block.start, block.rows)
 
     def add_block(self, fed: list[Any], rows: PackedRows) -> None:
         sgd.run(fed, rows)

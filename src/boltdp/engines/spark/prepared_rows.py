@@ -29,7 +29,7 @@ from boltdp.engines.prepared_rows import (
     check_width,
 )
 from boltdp.engines.spark import executor_tasks
-from boltdp.engines.spark.executor_tasks import ALL_ROWS, CHANGED, CHANGED_HINT, PLACES, Places, Window
+from boltdp.engines.spark.executor_tasks import ALL_ROWS, BLOCK_INFO, CHANGED, CHANGED_HINT, BlockStarts, RowRange
 from boltdp.engines.spark.session import Session
 from boltdp.errors import DataError
 from boltdp.kernel.feature_map import FeatureMap
@@ -49,7 +49,7 @@ MIN_REMOVAL_TASKS = 4
 
 
 @dataclass(frozen=True)
-class Place:
+class BlockInfo:
     """The position of a block, the number of its rows and their digest: all that this process knows of it."""
 
     part: int
@@ -62,7 +62,7 @@ class Place:
 
 
 class StoredBlocks:
-    """A persisted DataFrame of blocks, and their places."""
+    """A persisted Spark DataFrame of packed blocks, and the info of each block."""
 
     def __init__(
         self,
@@ -84,11 +84,11 @@ class StoredBlocks:
         self.frame = frame
         # Deserialized, which is faster to scan than serialized storage.
         level = StorageLevel.MEMORY_AND_DISK_DESER
-        # The places are persisted separately, so that a scan of cached blocks does not read Spark's copies.
-        self._named = session.ask(lambda: frame.persist(level).select(*PLACES).persist(level), fault)
-        self.places: list[Place] = []
+        # The infos of blocks are persisted separately, so that a scan of cached blocks does not read Spark's copies.
+        self._named = session.ask(lambda: frame.persist(level).select(*BLOCK_INFO).persist(level), fault)
+        self.infos: list[BlockInfo] = []
         try:
-            self.places = self._collect_places()
+            self.infos = self._collect_block_infos()
             if rows not in (None, self.rows):
                 raise DataError(CHANGED, hint=CHANGED_HINT)
         except BaseException:
@@ -98,11 +98,11 @@ class StoredBlocks:
 
     @property
     def rows(self) -> int:
-        return sum(place.rows for place in self.places)
+        return sum(info.rows for info in self.infos)
 
     @property
     def parts(self) -> int:
-        return len({place.part for place in self.places})
+        return len({info.part for info in self.infos})
 
     def drop(self) -> None:
         """Remove the blocks from Spark and from the cache of executors."""
@@ -116,17 +116,17 @@ class StoredBlocks:
         for frame in (self._named, self.frame):
             self.session.ask(frame.unpersist, fault)
 
-    def add_sums(self, sums: Sequence[Summation], window: Window, share: float) -> None:
-        """Add the rows of a window to sums in one job; `share` is the share of rows that the sums sample."""
+    def add_sums(self, sums: Sequence[Summation], row_range: RowRange, share: float) -> None:
+        """Add the rows of a range to sums in one Spark job; `share` is the share of rows that the sums sample."""
         payload = executor_tasks.pack_payload([each.copy_empty() for each in sums])
-        if self._run is None or window != ALL_ROWS:
-            task = executor_tasks.SumTask(payload, window, self.width)
-            found = self._collect_sums(self.filter_blocks(window), task, sums)
+        if self._run is None or row_range != ALL_ROWS:
+            task = executor_tasks.SumTask(payload, row_range, self.width)
+            found = self._collect_sums(self.filter_blocks(row_range), task, sums)
         else:
             cached = executor_tasks.CachedSumTask(payload, self.width, self._run, share)
             found = self._collect_sums(self._named, cached, sums)
-            found += self._sum_missing(found, sums, payload)
-        self.check_blocks(found, self.find_overlapping(window))
+            found += self._sum_uncached_blocks(found, sums, payload)
+        self.check_blocks(found, self.find_overlapping_blocks(row_range))
         for one in found:
             executor_tasks.join_results(sums, bytes(one["result"]))
 
@@ -138,7 +138,7 @@ class StoredBlocks:
             partial = self.session.map_partitions(partial.repartitionById(join_tasks, "part"), join)
         return [*self.session.ask(partial.collect, "the rows cannot be summed")]
 
-    def _sum_missing(self, found: Sequence[Any], sums: Sequence[Summation], payload: bytes) -> list[Any]:
+    def _sum_uncached_blocks(self, found: Sequence[Any], sums: Sequence[Summation], payload: bytes) -> list[Any]:
         """Sum the blocks missing in the cache of executors from Spark's persisted copies."""
         raise_faults(found)
         missing = b"".join(bytes(one["missing"] or b"") for one in found)
@@ -146,56 +146,59 @@ class StoredBlocks:
         missed = frozenset(missing[at : at + size] for at in range(0, len(missing), size))
         if not missed:
             return []
-        parts = ", ".join(str(part) for part in sorted({p.part for p in self.places if p.digest in missed}))
+        parts = ", ".join(str(part) for part in sorted({p.part for p in self.infos if p.digest in missed}))
         task = executor_tasks.SumTask(payload, ALL_ROWS, self.width, missed, self._run)
         return self._collect_sums(self.frame.where(f"part IN ({parts or -1})"), task, sums)
 
-    def _collect_places(self) -> list[Place]:
+    def _collect_block_infos(self) -> list[BlockInfo]:
         found = self.session.ask(self._named.collect, self._fault)
         raise_faults(found)
-        places = [Place(**{name: one[name] for name in PLACES[:-2]}, digest=bytes(one["digest"])) for one in found]
-        return sorted(places, key=lambda place: (place.part, place.number))
+        named = ({name: one[name] for name in BLOCK_INFO[:-2]} | {"digest": bytes(one["digest"])} for one in found)
+        infos = [BlockInfo(**one) for one in named]
+        return sorted(infos, key=lambda info: (info.part, info.number))
 
-    def make_places(self, starts: Sequence[int]) -> Places:
+    def map_block_starts(self, starts: Sequence[int]) -> BlockStarts:
         """Return the position of the first row and the digest of each block, by its part and number."""
-        known = zip(self.places, starts, strict=True)
-        return {(place.part, place.number): (start, place.digest) for place, start in known}
+        known = zip(self.infos, starts, strict=True)
+        return {(info.part, info.number): (start, info.digest) for info, start in known}
 
-    def filter_blocks(self, window: Window) -> Any:
-        overlapping = f"start < {window.stop} AND start + rows > {window.start}"
+    def filter_blocks(self, row_range: RowRange) -> Any:
+        """Return the DataFrame of the blocks with rows in the range, and of reported errors."""
+        overlapping = f"start < {row_range.stop} AND start + rows > {row_range.start}"
         return self.frame.where(f"fault IS NOT NULL OR ({overlapping})")
 
-    def check_blocks(self, found: Sequence[Any], chosen: Sequence[Place]) -> None:
+    def check_blocks(self, found: Sequence[Any], chosen: Sequence[BlockInfo]) -> None:
         """Raise DataError unless the results are of exactly these blocks, and the blocks are unchanged."""
         raise_faults(found)
         met = executor_tasks.combine_digests([bytes(one["fingerprint"]) for one in found])
-        if met != executor_tasks.combine_digests([place.digest for place in chosen]):
+        if met != executor_tasks.combine_digests([info.digest for info in chosen]):
             raise DataError(CHANGED, hint=CHANGED_HINT)
 
-    def stream_rows(self, window: Window) -> Iterator[PackedRows]:
-        expected, last = {place.digest: place for place in self.find_overlapping(window)}, 0
-        for one in iterate_rows(self.session, self.filter_blocks(window)):
-            place = expected.pop(bytes(one["digest"]), None)
-            if place is None or place.start < last:
+    def stream_rows(self, row_range: RowRange) -> Iterator[PackedRows]:
+        """Yield the packed rows in the range, in order, block by block; raise DataError if a block has changed."""
+        expected, last = {info.digest: info for info in self.find_overlapping_blocks(row_range)}, 0
+        for one in iterate_rows(self.session, self.filter_blocks(row_range)):
+            info = expected.pop(bytes(one["digest"]), None)
+            if info is None or info.start < last:
                 raise DataError(CHANGED, hint=CHANGED_HINT)
-            last = place.start
-            yield window.select_rows(last, np.frombuffer(one["packed"], np.float32).reshape(-1, self.width))
+            last = info.start
+            yield row_range.select_rows(last, np.frombuffer(one["packed"], np.float32).reshape(-1, self.width))
         if expected:
             raise DataError(CHANGED, hint=CHANGED_HINT)
 
-    def find_overlapping(self, window: Window) -> list[Place]:
-        return [place for place in self.places if place.start < window.stop and place.start + place.rows > window.start]
+    def find_overlapping_blocks(self, row_range: RowRange) -> list[BlockInfo]:
+        return [info for info in self.infos if info.start < row_range.stop and info.start + info.rows > row_range.start]
 
 
 class PreparedBlocks(PreparedRows):
-    """Packed blocks in a cluster, or a range of their rows."""
+    """Prepared rows in a Spark cluster, as packed blocks, or a range of them."""
 
     def __init__(self, blocks: Blocks, *, feature_map: FeatureMap | None) -> None:
         super().__init__(0, blocks.rows, cells=blocks.width - 1, feature_map=feature_map, permuted=blocks.permuted)
         self._blocks, self._share = blocks, 1.0
 
     def blocks(self) -> Iterator[PackedRows]:
-        return self._blocks.apply_moves().stream_rows(self._window)
+        return self._blocks.apply_moves().stream_rows(self._row_range)
 
     def reshuffle(self, seed: int) -> None:
         check_permuted(self)
@@ -205,7 +208,7 @@ class PreparedBlocks(PreparedRows):
         check_permuted(self)
         check_width(states, self.cells)
         context.report_rows(0)
-        for done in self._blocks.run_pass(states, Window(self._start, self._stop)):
+        for done in self._blocks.run_pass(states, RowRange(self._start, self._stop)):
             context.report_rows(done)
 
     def run_partitions(self, parts: Sequence[Partition], context: Context) -> None:
@@ -233,7 +236,7 @@ class PreparedBlocks(PreparedRows):
         _interrupts.check()
         check_width(sums, self.cells)
         if sums:
-            self._blocks.add_sums(sums, self._window, self._share)
+            self._blocks.add_sums(sums, self._row_range, self._share)
 
     @contextmanager
     def open_sample(self, share: float) -> Iterator[PreparedBlocks]:
@@ -245,9 +248,9 @@ class PreparedBlocks(PreparedRows):
         self._blocks.close()
 
     @property
-    def _window(self) -> Window:
-        window = Window(self._start, self._stop)
-        return ALL_ROWS if window == Window(0, self._blocks.rows) else window
+    def _row_range(self) -> RowRange:
+        row_range = RowRange(self._start, self._stop)
+        return ALL_ROWS if row_range == RowRange(0, self._blocks.rows) else row_range
 
 
 class Blocks:
@@ -291,34 +294,34 @@ class Blocks:
         order = executor_tasks.GatherTask(self.bounds, self.width, session.memory_bytes)
         blocks = session.map_partitions(self._scatter_rows([*pairwise(self.bounds)]), order)
         self._stored = StoredBlocks(session, blocks, width=self.width, rows=self.rows)
-        self._starts = [place.start for place in self._stored.places]
+        self._starts = [info.start for info in self._stored.infos]
         self._rounds.pop(0)
         old.drop()
 
     def _scatter_rows(self, ranges: Sequence[tuple[int, int]]) -> Any:
         """Apply the moves of one round and shuffle the rows to one partition per range of positions."""
         moves = self._rounds[0] if self._rounds else ()
-        known = self._stored.make_places(self._starts)
+        known = self._stored.map_block_starts(self._starts)
         scatter = executor_tasks.ScatterTask(known, moves, tuple(ranges), self.width)
         return self._stored.session.map_partitions(self._stored.frame, scatter).repartitionById(len(ranges), "part")
 
-    def add_sums(self, sums: Sequence[Summation], window: Window, share: float) -> None:
+    def add_sums(self, sums: Sequence[Summation], row_range: RowRange, share: float) -> None:
         # Sums of all rows need no order.
-        unmoved = window == ALL_ROWS and self._stored.rows == self.rows
-        (self._stored if unmoved else self.apply_moves()).add_sums(sums, window, share)
+        unmoved = row_range == ALL_ROWS and self._stored.rows == self.rows
+        (self._stored if unmoved else self.apply_moves()).add_sums(sums, row_range, share)
 
-    def run_pass(self, states: Sequence[State], window: Window) -> Iterator[int]:
+    def run_pass(self, states: Sequence[State], row_range: RowRange) -> Iterator[int]:
         """Run one SGD pass with a job per partition, in order, and yield the number of rows done so far."""
         stored = self.apply_moves()
-        for part, of_part in groupby(stored.find_overlapping(window), key=lambda place: place.part):
+        for part, of_part in groupby(stored.find_overlapping_blocks(row_range), key=lambda info: info.part):
             payload = executor_tasks.pack_payload([state.to_bytes() for state in states])
-            blocks = stored.filter_blocks(window).where(f"part = {part}")
-            results = stored.session.map_partitions(blocks, executor_tasks.PassTask(payload, window, self.width))
-            found, places = stored.session.ask(results.collect, "a pass cannot be run"), [*of_part]
-            stored.check_blocks(found, places)
+            blocks = stored.filter_blocks(row_range).where(f"part = {part}")
+            results = stored.session.map_partitions(blocks, executor_tasks.PassTask(payload, row_range, self.width))
+            found, infos = stored.session.ask(results.collect, "a pass cannot be run"), [*of_part]
+            stored.check_blocks(found, infos)
             (one,) = found
             _update_states(states, one)
-            yield min(places[-1].start + places[-1].rows, window.stop) - window.start
+            yield min(infos[-1].start + infos[-1].rows, row_range.stop) - row_range.start
 
     def run_partitions(self, parts: Sequence[Partition], offset: int) -> None:
         """Run all SGD passes over each partition in one job, and add the permutations of these passes as moves."""
@@ -341,6 +344,7 @@ class Blocks:
             self.add_moves([(*of, seed) for of, seed in zip(ranges, seeds, strict=True) if seed is not None])
 
     def fetch_rows(self) -> LocalRows:
+        """Copy all rows, in order, to this process; the copy is kept."""
         stored = self.apply_moves()
         if self._local is None:
             shape = self.rows, self.width
