@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from tests.kernel.projection import project_rows
 
 from boltdp.kernel import sgd
 from boltdp.kernel.feature_map import FeatureMap, Segment, compute_scores
@@ -15,7 +16,6 @@ from boltdp.kernel.feature_sums import FeatureSums
 from boltdp.kernel.loss_derivatives import DerivativeSums
 from boltdp.kernel.misclassification import ErrorCounts
 from boltdp.kernel.row_permutation import compute_permuted_positions
-from boltdp.kernel.row_projection import project_rows
 from boltdp.kernel.sgd import State
 from boltdp.losses import HuberSVM, Logistic, Loss, Multinomial
 from boltdp.privacy.mechanisms import Kind, Mechanism

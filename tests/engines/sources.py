@@ -24,8 +24,8 @@ import pytest
 from boltdp.engines.base import Engine
 from boltdp.kernel.feature_map import FeatureMap
 from boltdp.kernel.row_permutation import compute_source_positions
-from boltdp.kernel.row_projection import project_rows
 from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, TimePart, Vector
+from tests.kernel.projection import project_rows
 
 ROWS = 997
 SCHEMA = Schema(

@@ -14,12 +14,12 @@ from scipy.stats import chi2
 
 from boltdp.errors import ParameterError
 from boltdp.kernel.row_permutation import compute_permuted_positions, compute_source_positions
-from boltdp.kernel.row_projection import project_rows
 from boltdp.kernel.sgd import State, run
 from boltdp.losses import Logistic
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Recipe
 from tests.kernel.cases import inside
+from tests.kernel.projection import project_rows
 from tests.kernel.reference import reference_permuted_position
 
 

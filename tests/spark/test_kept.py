@@ -112,14 +112,14 @@ def test_rows_of_a_sample_are_kept_beside_the_blocks_and_spark_knows_nothing_of_
 
 
 def test_nothing_is_kept_where_spark_encrypts(spark: Any, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Session, "_encrypted", True)
+    monkeypatch.setattr(Session, "_is_encrypted", True)
     frame = spark.range(100).selectExpr("CAST(id AS double) AS age", "id % 2 AS sick")
     with SparkEngine(frame).prepare(SCHEMA, Context(seed=1), permuted=False) as prepared:
         assert files(directory) == []
         assert isinstance(prepared, PreparedBlocks)
         assert moments(prepared)
     session = Session(spark)
-    assert session.new_run() is None
+    assert session.make_cache_name() is None
     assert session.memory_bytes == sys.maxsize
 
 

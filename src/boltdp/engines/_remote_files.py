@@ -78,6 +78,7 @@ def fetch_files(address: str, folder: Path) -> Files:
 
 
 def _open_filesystem(address: str, protocol: str, name: str) -> tuple[Any, str]:
+    """Return the fsspec file system of an address, and the path in it."""
     hint: str | None = "pip install 'boltdp[remote]'"
     try:
         import fsspec

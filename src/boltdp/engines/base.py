@@ -171,7 +171,7 @@ def check_columns(schema: Schema, columns: Mapping[str, ColumnType], *, label: b
     if absent is not None:
         raise DataError(
             f"the data must have the column {absent!r}, which the schema declares",
-            hint=_hint_missing_column(absent, names, columns),
+            hint=_suggest_missing_column(absent, names, columns),
         )
     for column in schema.columns:
         column.check_type(columns[column.source])
@@ -179,7 +179,7 @@ def check_columns(schema: Schema, columns: Mapping[str, ColumnType], *, label: b
         schema.target.label_column.check_type(columns[schema.label])
 
 
-def _hint_missing_column(absent: str, declared: Sequence[str], columns: Mapping[str, ColumnType]) -> str | None:
+def _suggest_missing_column(absent: str, declared: Sequence[str], columns: Mapping[str, ColumnType]) -> str | None:
     untyped = all(column.kind == "untyped" for column in columns.values())
     if untyped and len(columns) == 1 and len(declared) > 1:
         return (

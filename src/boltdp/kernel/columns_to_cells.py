@@ -58,6 +58,7 @@ class Packer:
         self.width = 1 + outputs if self._projects else self._cells  #: numbers of a packed row
 
     def _allocate(self, size: int) -> int:
+        """Return the address of new memory, which C uses while the packer lives."""
         self._memory.append(np.zeros(size, np.uint8))
         return self._memory[-1].ctypes.data
 

@@ -54,6 +54,7 @@ def sort_by_bucket(
 
 
 def _compute_positions(function: Any, start: int, count: int, *, rows: int, seed: int) -> Integers:
+    """Check a range of rows, and return its positions under a permutation or its inverse."""
     if not 1 <= rows <= 2**62:
         raise ParameterError(f"rows must be from 1 to 2^62, got {rows}")
     if start < 0 or count < 0 or start + count > rows:
@@ -66,6 +67,7 @@ def _compute_positions(function: Any, start: int, count: int, *, rows: int, seed
 
 
 def _copy_rows(function: Any, rows: PackedRows, positions: Integers, out: PackedRows, *, count: int) -> None:
+    """Copy packed rows by a function of C, after a check of the arrays."""
     check_packed_rows("rows", rows)
     check_packed_rows("out", out)
     if len(positions) != count or rows.shape[1] != out.shape[1]:

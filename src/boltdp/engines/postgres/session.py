@@ -26,7 +26,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
 from boltdp._arrays import Integers
-from boltdp.engines.postgres.build import explain_unusable
+from boltdp.engines.postgres.build import explain_unusable_version
 from boltdp.engines.postgres.catalog_constraints import Field
 from boltdp.errors import DataError
 from boltdp.schema.source_columns import BATCH_ROWS
@@ -387,7 +387,7 @@ class Session:
             problem = TRANSACTION_POOL
         if not own_schema:
             problem = "the schema boltdp belongs to another role than the extension, which could change what is run"
-        return explain_unusable(version) or problem
+        return explain_unusable_version(version) or problem
 
     def describe_fields(self, source: Composed, *, user_path: bool = False) -> list[Field]:
         """Return the columns of a source, which the server describes without reading a row."""
@@ -406,7 +406,7 @@ class Session:
     def hides_rows(self, source: Composed, *, user_path: bool = False) -> bool:
         """Whether policies of row-level security apply to this role in a source that it may read."""
 
-        def ask() -> bool:
+        def is_refused() -> bool:
             if self._copying is not None:
                 self._copying.close()
             try:
@@ -422,7 +422,7 @@ class Session:
                 return True
             return False
 
-        return _run_quoting_no_row(ask, "the rows cannot be read")
+        return _run_quoting_no_row(is_refused, "the rows cannot be read")
 
 
 def connect(uri: str, *, wait: float | None = None, **options: Any) -> psycopg.Connection[Any]:
@@ -480,6 +480,7 @@ def explain_unreachable(error: psycopg.Error) -> str:
 
 
 def _explain_error(error: psycopg.Error, *, prepared_only: bool) -> tuple[str, str | None]:
+    """Return the reason of a server error without quoting a row, and a hint if there is one."""
     if isinstance(error, NoFreeConnection):
         return str(error), error.hint
     state = error.sqlstate

@@ -183,7 +183,7 @@ class SourceColumn:
             base, column = known.element, ColumnType("list")
         elif known.category in ("S", "E"):
             base, column = _ENUM if known.category == "E" else base, ColumnType("text")
-        return cls(field.name, base, declared.apply(column), known.trusted, known.sortable)
+        return cls(field.name, base, declared.add_to_type(column), known.trusted, known.sortable)
 
     @property
     def reference(self) -> sql.Identifier:

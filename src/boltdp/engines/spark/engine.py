@@ -24,7 +24,7 @@ from boltdp.engines.spark.prepared_rows import (
     PreparedBlocks,
     StoredBlocks,
     choose_partition_bounds,
-    iterate_rows,
+    iterate_result_rows,
 )
 from boltdp.engines.spark.session import Session, silence_pyspark
 from boltdp.errors import DataError, ParameterError, list_names, suggest_names
@@ -115,16 +115,16 @@ class SparkEngine(Engine):
         return self._count
 
     @cached_property
-    def _spark_types(self) -> dict[str, Any]:
+    def _spark_types_by_name(self) -> dict[str, Any]:
         fields = self._session.ask(lambda: self._frame.schema.fields, "the columns cannot be read", names_only=True)
         check_names([field.name for field in fields])
         return {field.name: field.dataType for field in fields}
 
-    def _spark_type(self, name: str) -> str:
-        return type(self._spark_types.get(name)).__name__
+    def _get_spark_type(self, name: str) -> str:
+        return type(self._spark_types_by_name.get(name)).__name__
 
     def columns(self) -> dict[str, ColumnType]:
-        return {name: _column_type(spark) for name, spark in self._spark_types.items()}
+        return {name: _make_column_type(spark) for name, spark in self._spark_types_by_name.items()}
 
     def batches(
         self, columns: Sequence[str], keep: Sequence[str] = (), *, parse: Mapping[str, Kind] | None = None
@@ -168,7 +168,7 @@ class SparkEngine(Engine):
             counted = self._limit_rows_per_person(names, schema.person_id, schema.max_rows_per_person, parts=parts)
             source, batches, files = self._select_columns(names, with_positions=False, frame=counted)
         # Ordered rows are scanned at most once before they are permuted, so caching them does not pay.
-        run = session.new_run() if whole and not permuted else None
+        run = session.make_cache_name() if whole and not permuted else None
         encode = executor_tasks.EncodeTask(schema, context.on_bad_row, batches, run=run)
         context.report_rows(0)
         stored = StoredBlocks(session, session.map_partitions(source, encode), width=width, run=run)
@@ -184,7 +184,7 @@ class SparkEngine(Engine):
             elif whole:
                 blocks = Blocks(stored)
             else:
-                run, block_starts = session.new_run(), stored.map_block_starts(starts)
+                run, block_starts = session.make_cache_name(), stored.map_block_starts(starts)
                 select = executor_tasks.SelectRangeTask(block_starts, RowRange(start, stop), width, run=run)
                 selected = session.map_partitions(stored.frame, select)
                 blocks = Blocks(StoredBlocks(session, selected, width=width, run=run, rows=stop - start))
@@ -203,7 +203,7 @@ class SparkEngine(Engine):
         from pyspark.sql import functions
 
         frame = self._frame if frame is None else frame
-        floats = [[name for name in names if self._spark_type(name) == kind] for kind in _FLOATS]
+        floats = [[name for name in names if self._get_spark_type(name) == kind] for kind in _FLOATS]
         arrays = tuple(tuple(group) for group in floats if encoded and len(group) >= MIN_ARRAY_COLUMNS)
         single = [name for name in names if not any(name in group for group in arrays)]
         files, origin = self._find_files() if with_positions else ({}, [])
@@ -225,7 +225,7 @@ class SparkEngine(Engine):
         from pyspark.sql import functions
 
         files, origin = self._find_files()
-        of_floats = self._spark_type(person_id) in _FLOATS
+        of_floats = self._get_spark_type(person_id) in _FLOATS
 
         def number_rows() -> Any:
             cells = [functions.col(_quote_name(name)).alias(f"c{place}") for place, name in enumerate(names)]
@@ -251,13 +251,13 @@ class SparkEngine(Engine):
         """Whether each split of a file is contiguous in one partition, as `sort_by_file` requires."""
         from pyspark.sql import functions
 
-        def query() -> Any:
+        def collect_splits() -> Any:
             # The upper bits of a number are the partition, the lower 33 bits the position in it.
             pieces = numbered.groupBy("path", "split", functions.expr("shiftright(number, 33)").alias("part"))
             spans = functions.expr("max(number) - min(number) + 1 = count(*)").alias("whole")
             return pieces.agg(spans).select("path", "split", "whole").collect()
 
-        found = self._session.ask(query, "the files cannot be listed")
+        found = self._session.ask(collect_splits, "the files cannot be listed")
         pieces = {(one["path"], one["split"]) for one in found}
         return len(pieces) == len(found) and all(one["whole"] for one in found)
 
@@ -268,7 +268,7 @@ class SparkEngine(Engine):
         """
         from pyspark.sql import functions
 
-        def query() -> tuple[list[Any], list[str]]:
+        def collect_files() -> tuple[list[Any], list[str]]:
             level = self._frame.storageLevel
             cached = level.useMemory or level.useDisk
             if not cached and self._frame.inputFiles():
@@ -283,7 +283,7 @@ class SparkEngine(Engine):
                     return named.distinct().collect(), origin
             return [], []
 
-        found, origin = self._session.ask(query, "the files cannot be listed")
+        found, origin = self._session.ask(collect_files, "the files cannot be listed")
         names = {one["file"]: one["path"] for one in found if one["path"]}
         return (names, origin) if len(names) == len(found) else ({}, [])
 
@@ -307,7 +307,7 @@ class SparkEngine(Engine):
                 }
                 frame = session.map_partitions(frame, executor_tasks.AssignTask(targets))
                 frame = frame.repartitionById(1 + max(targets.values()), "target").sortWithinPartitions("number")
-            for one in iterate_rows(session, frame):
+            for one in iterate_result_rows(session, frame):
                 yield bytes(one["packed"])
         finally:
             stored.drop()
@@ -379,7 +379,7 @@ def _resolve_names(frame: Any) -> Any:
     return frame
 
 
-def _column_type(spark: Any) -> ColumnType:
+def _make_column_type(spark: Any) -> ColumnType:
     kind = type(spark).__name__
     if kind == "ArrayType":
         element = _KINDS.get(type(spark.elementType).__name__, "other")

@@ -227,7 +227,7 @@ class CollectTask(Task):
 
     def process_partition(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         part, number = get_partition_number(), 0
-        make = serialize_batch if self.make is None else self.make.compile()
+        make = serialize_batch if self.make is None else self.make.make_function()
         for file, split, table in self.batches.split_by_file(batches):
             for at in range(0, len(table), MAX_BATCH_ROWS):
                 chunk = table.slice(at, MAX_BATCH_ROWS)
@@ -248,7 +248,7 @@ class EncodedFunction:
     work: Callable[[PackedRows], object]
     key: bytes = field(default_factory=lambda: secrets.token_bytes(KEY_BYTES))
 
-    def compile(self) -> Callable[[pa.RecordBatch], bytes]:
+    def make_function(self) -> Callable[[pa.RecordBatch], bytes]:
         """Return a function that encodes a batch, calls `work` with its rows, and pickles the result."""
         encoder = Encoder(self.schema.encoding, on_bad_row=self.on_bad_row)
         return lambda batch: pickle.dumps(self.work(encoder.encode(batch)))
@@ -263,7 +263,7 @@ class AssignTask(Task):
     columns: ClassVar[str] = COLLECTED
 
     def process_partition(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for one in read_rows(batches):
+        for one in read_result_rows(batches):
             target = self.targets.get((one["part"], one["number"]))
             if target is None:
                 raise DataError(CHANGED)
@@ -284,7 +284,7 @@ def deserialize_batch(data: bytes) -> pa.RecordBatch:
         return reader.read_next_batch()
 
 
-def read_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
+def read_result_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
     """Yield the rows of another task's result, with packed rows as buffers, not copies; raise the error it reported."""
     for batch in batches:
         columns = {name: batch.column(name) for name in batch.schema.names}
@@ -306,7 +306,7 @@ class Block:
     digest: bytes
     rows: PackedRows
 
-    def check_start(self, starts: BlockStarts) -> int:
+    def find_start(self, starts: BlockStarts) -> int:
         """Return the original position of the first row; raise DataError if the block has changed."""
         start, digest = starts.get((self.part, self.number), (0, b""))
         if digest != self.digest:
@@ -320,7 +320,7 @@ BlockStarts: TypeAlias = Mapping[tuple[int, int], tuple[int, bytes]]
 
 def read_blocks(batches: Iterator[pa.RecordBatch], width: int) -> Iterator[Block]:
     """Yield the blocks of a partition without copying them."""
-    for one in read_rows(batches):
+    for one in read_result_rows(batches):
         rows = np.frombuffer(one["packed"], np.float32).reshape(-1, width)
         yield Block(one["part"], one["number"], one["start"], one["digest"], rows)
 
@@ -352,7 +352,7 @@ class SelectRangeTask(BlockTask):
 
     def process_partition(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for block in read_blocks(batches, self.width):
-            rows = self.row_range.select_rows(block.check_start(self.starts), block.rows)
+            rows = self.row_range.select_rows(block.find_start(self.starts), block.rows)
             if len(rows):
                 yield self.make_block_result(rows, part=block.part, number=block.number)
 
@@ -380,7 +380,7 @@ class ScatterTask(Task):
     def process_partition(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         starts, stops = (np.array(edges, np.int64) for edges in zip(*self.ranges, strict=True))
         for block in read_blocks(batches, self.width):
-            positions = self._compute_positions(block.check_start(self.starts), len(block.rows))
+            positions = self._compute_positions(block.find_start(self.starts), len(block.rows))
             parts = np.searchsorted(starts, positions, side="right") - 1
             met = np.flatnonzero((parts >= 0) & (positions < stops[parts]))
             order = met[np.argsort(parts[met], kind="stable")]
@@ -417,7 +417,7 @@ def gather_rows(
     ranges: dict[int, PackedRows] = {}
     seen: dict[int, Booleans] = {}
     received: Counter[int] = Counter()
-    for one in read_rows(batches):
+    for one in read_result_rows(batches):
         part = one["part"]
         if part not in ranges:
             ranges[part] = _allocate_rows(sizes[part], width, memory_bytes)
@@ -474,12 +474,12 @@ class TrainTask(Task):
             size, initial, seeds = parts[part]
             states = [State.from_bytes(state) for state in initial]
             own = Partition(0, size, states, seeds)
-            with _to_local_rows(rows, shuffled=any(seed is not None for seed in seeds)) as prepared:
+            with _make_local_rows(rows, shuffled=any(seed is not None for seed in seeds)) as prepared:
                 run_partition(prepared, own, PassProgress([own], Context(seed=0, threads=1)))
             yield self.make_result(part=part, result=pack_results(states, self.parts, part))
 
 
-def _to_local_rows(rows: PackedRows, *, shuffled: bool) -> LocalRows:
+def _make_local_rows(rows: PackedRows, *, shuffled: bool) -> LocalRows:
     """Return rows as local rows; those in a file that will be shuffled are copied to a store that supports it."""
     if not (isinstance(rows, np.memmap) and shuffled):
         return LocalRows(MemoryStore(rows), 0, len(rows))
@@ -620,7 +620,7 @@ class CachedSumTask(ScanTask):
 
     def read_blocks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[bytes, PackedRows | None]]:
         block_cache.restart_timeout(self.run)
-        for one in read_rows(batches):
+        for one in read_result_rows(batches):
             yield one["digest"], self._load_rows(one["digest"].hex(), one["rows"])
 
     def _load_rows(self, name: str, count: int) -> PackedRows | None:
@@ -642,7 +642,7 @@ class JoinSumsTask(ScanTask):
     """Adds up the sums of several partitions, where they are too large to be added by the driver alone."""
 
     def read_blocks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[bytes, bytes | None]]:
-        for one in read_rows(batches):
+        for one in read_result_rows(batches):
             yield one["fingerprint"], one["result"]
             yield one["missing"], None
 

@@ -140,7 +140,7 @@ class StoredBlocks:
 
     def _sum_uncached_blocks(self, found: Sequence[Any], sums: Sequence[Summation], payload: bytes) -> list[Any]:
         """Sum the blocks missing in the cache of executors from Spark's persisted copies."""
-        raise_faults(found)
+        raise_reported_error(found)
         missing = b"".join(bytes(one["missing"] or b"") for one in found)
         size = executor_tasks.DIGEST_BYTES
         missed = frozenset(missing[at : at + size] for at in range(0, len(missing), size))
@@ -152,7 +152,7 @@ class StoredBlocks:
 
     def _collect_block_infos(self) -> list[BlockInfo]:
         found = self.session.ask(self._named.collect, self._fault)
-        raise_faults(found)
+        raise_reported_error(found)
         named = ({name: one[name] for name in BLOCK_INFO[:-2]} | {"digest": bytes(one["digest"])} for one in found)
         infos = [BlockInfo(**one) for one in named]
         return sorted(infos, key=lambda info: (info.part, info.number))
@@ -169,7 +169,7 @@ class StoredBlocks:
 
     def check_blocks(self, found: Sequence[Any], chosen: Sequence[BlockInfo]) -> None:
         """Raise DataError unless the results are of exactly these blocks, and the blocks are unchanged."""
-        raise_faults(found)
+        raise_reported_error(found)
         met = executor_tasks.combine_digests([bytes(one["fingerprint"]) for one in found])
         if met != executor_tasks.combine_digests([info.digest for info in chosen]):
             raise DataError(CHANGED, hint=CHANGED_HINT)
@@ -177,7 +177,7 @@ class StoredBlocks:
     def stream_rows(self, row_range: RowRange) -> Iterator[PackedRows]:
         """Yield the packed rows in the range, in order, block by block; raise DataError if a block has changed."""
         expected, last = {info.digest: info for info in self.find_overlapping_blocks(row_range)}, 0
-        for one in iterate_rows(self.session, self.filter_blocks(row_range)):
+        for one in iterate_result_rows(self.session, self.filter_blocks(row_range)):
             info = expected.pop(bytes(one["digest"]), None)
             if info is None or info.start < last:
                 raise DataError(CHANGED, hint=CHANGED_HINT)
@@ -240,6 +240,7 @@ class PreparedBlocks(PreparedRows):
 
     @contextmanager
     def open_sample(self, share: float) -> Iterator[PreparedBlocks]:
+        """Yield a view of the rows of which sums use a sample of this share."""
         view = copy.copy(self)
         view._share = min(share, self._share)
         yield view
@@ -320,7 +321,7 @@ class Blocks:
             found, infos = stored.session.ask(results.collect, "a pass cannot be run"), [*of_part]
             stored.check_blocks(found, infos)
             (one,) = found
-            _update_states(states, one)
+            _update_from_result(states, one)
             yield min(infos[-1].start + infos[-1].rows, row_range.stop) - row_range.start
 
     def run_partitions(self, parts: Sequence[Partition], offset: int) -> None:
@@ -334,11 +335,11 @@ class Blocks:
         task = executor_tasks.TrainTask(executor_tasks.pack_payload(given), self.width, session.memory_bytes)
         results = session.map_partitions(self._scatter_rows(ranges), task)
         found = session.ask(results.collect, "the passes cannot be run")
-        raise_faults(found)
+        raise_reported_error(found)
         if sorted(one["part"] for one in found) != [*range(len(parts))]:
             raise DataError(CHANGED, hint=CHANGED_HINT)
         for one in found:
-            _update_states(parts[one["part"]].states, one)
+            _update_from_result(parts[one["part"]].states, one)
         for number in range(max(len(part.seeds) for part in parts)):
             seeds = [part.seeds[number] if number < len(part.seeds) else None for part in parts]
             self.add_moves([(*of, seed) for of, seed in zip(ranges, seeds, strict=True) if seed is not None])
@@ -363,7 +364,7 @@ class Blocks:
             self._local = None
 
 
-def _update_states(states: Sequence[State], one: Any) -> None:
+def _update_from_result(states: Sequence[State], one: Any) -> None:
     for state, data in zip(states, executor_tasks.unpack_results(bytes(one["result"])), strict=True):
         state.update(data)
 
@@ -383,16 +384,16 @@ def choose_partition_bounds(rows: int, *, width: int, scanned: int, parts: int |
     return tuple(part * rows // parts for part in range(parts + 1))
 
 
-def iterate_rows(session: Session, frame: Any) -> Iterator[Any]:
+def iterate_result_rows(session: Session, frame: Any) -> Iterator[Any]:
     """Yield the rows of a task's result in order, one partition at a time; raise the error it reported, if any."""
     fault = "the rows cannot be read"
     rows = session.ask(frame.toLocalIterator, fault)
     while (one := session.ask(lambda: next(rows, None), fault)) is not None:
-        raise_faults([one])
+        raise_reported_error([one])
         yield one
 
 
-def raise_faults(found: Sequence[Any]) -> None:
+def raise_reported_error(found: Sequence[Any]) -> None:
     """Raise the first error that tasks reported, if any."""
     for one in found:
         fault = one["fault"]

@@ -1,4 +1,4 @@
-"""The projection of packed rows to fewer features: C in `row_projection.c`, without the GIL."""
+"""The projection of packed rows by the C of `row_projection.c`, which encodes rows inside the package only."""
 
 from __future__ import annotations
 
