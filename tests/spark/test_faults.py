@@ -87,7 +87,7 @@ def test_rows_that_are_computed_anew_and_differently_are_an_error(spark: Any, pe
         before = sums.value.tolist()
         # As if all executors were gone with what they had.
         assert isinstance(prepared, PreparedBlocks)
-        stored = prepared._blocks.apply_moves()
+        stored = prepared._blocks.apply_permutations()
         for lost in (stored._named, stored.frame):
             lost.unpersist(blocking=True)
         with pytest.raises(DataError, match=f"^{CHANGED}$") as caught:
@@ -176,6 +176,6 @@ def test_places_are_known_and_nothing_of_the_rows(spark: Any) -> None:
     frame = spark.range(10).selectExpr("CAST(id AS double) AS age", "id % 2 AS sick")
     with SparkEngine(frame).prepare(SCHEMA, Context(seed=1), permuted=False) as prepared:
         assert isinstance(prepared, PreparedBlocks)
-        stored: StoredBlocks = prepared._blocks.apply_moves()
+        stored: StoredBlocks = prepared._blocks.apply_permutations()
         assert sum(place.rows for place in stored.infos) == 10
         assert {type(place) for place in stored.infos} == {BlockInfo}

@@ -31,7 +31,7 @@ _CREDENTIALS_HINT = "credentials are taken from where s3fs and gcsfs look for th
 
 
 def is_remote(source: str) -> bool:
-    """Return whether a source is an address rather than a path."""
+    """Return whether a data source is a remote address rather than a path."""
     return _ADDRESS_PATTERN.match(source) is not None
 
 
@@ -54,7 +54,7 @@ def _strip_credentials(address: str) -> str:
 
 
 def fetch_files(address: str, folder: Path) -> Files:
-    """Copy the files at an address to a directory."""
+    """Download the data files at a remote address to a directory."""
     name, protocol = remove_secrets(address), address.partition(":")[0].lower()
     filesystem, path = _open_filesystem(address, protocol, name)
     if protocol in _SINGLE_FILE_PROTOCOLS:

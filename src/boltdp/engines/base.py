@@ -50,7 +50,7 @@ class Engine(ABC):
 
     @property
     def exposure_warnings(self) -> tuple[str, ...]:
-        """Sentences about who else could read the rows where they are, as far as the engine can see."""
+        """Warnings about who else could read the private rows where the engine prepares them."""
         return ()
 
     @property

@@ -261,7 +261,7 @@ class DuckDBEngine(Engine):
             reader.close()
 
     def _iterate_batches(self, fetch: Callable[[], pa.RecordBatch | None]) -> Iterator[pa.RecordBatch]:
-        """Yield all batches; with several threads, the next one is fetched while the last is processed."""
+        """Yield all batches of rows; with several threads, the next one is fetched while the last is processed."""
         if self._connection is None or self.threads == 1:
             yield from iter(lambda: self._run_interruptible(fetch), None)
             return
@@ -284,7 +284,7 @@ class DuckDBEngine(Engine):
         self._checked = True
 
     def _run_interruptible(self, action: Callable[[], T]) -> T:
-        """Run an action in the worker thread, where a signal can interrupt it."""
+        """Run a DuckDB action in the worker thread, where a signal can interrupt it."""
         if self._connection is None:
             return _call_duckdb(action, self._scan.fault, hint=self._scan.hint)
         # Python handles no signal while DuckDB runs in the main thread.
@@ -370,7 +370,7 @@ def _connect(path: str, *, spill: str = "") -> duckdb.DuckDBPyConnection:
 
 
 def _make_directory(held: ExitStack, spool: str | Path | None, prefix: str) -> str:
-    """Make a directory for private rows, removed when `held` is closed; first, remove those of killed processes."""
+    """Make a directory for spilled private rows, removed when `held` is closed; remove those of killed processes."""
     parent = find_spool_directory(spool)
     return str(run_in_spool(lambda: held.enter_context(open_temporary_directory(parent, prefix=prefix)), parent))
 

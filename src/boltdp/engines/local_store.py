@@ -89,7 +89,7 @@ def run_in_spool(action: Callable[[], R], directory: Path) -> R:
 
 
 def split_range(start: int, stop: int, step: int) -> Iterator[range]:
-    """Split the positions start to stop - 1 into ranges of at least one and at most `step` positions."""
+    """Split the row positions start to stop - 1 into ranges of at least one and at most `step` positions."""
     step = max(1, step)
     return (range(at, min(at + step, stop)) for at in range(start, stop, step))
 

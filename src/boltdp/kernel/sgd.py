@@ -206,7 +206,7 @@ class State:
         return self._block.tobytes()
 
     def update(self, data: bytes | bytearray | memoryview) -> None:
-        """Replace this state by its continuation in another process, given as `to_bytes`."""
+        """Replace this SGD state by the bytes (of `to_bytes`) of its continuation in another process."""
         self._block = State.from_bytes(data)._block
 
     @property

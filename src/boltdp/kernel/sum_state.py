@@ -63,7 +63,7 @@ class Summation:
         return other
 
     def join(self, other: Self) -> None:
-        """Add the sum over other rows of a copy that `copy_empty` made."""
+        """Add another sum, over other rows, that began as a copy by `copy_empty`."""
         if not self._join_block(other._block):
             raise ParameterError(self._mismatch)
 
@@ -77,7 +77,7 @@ class Summation:
         return self._block.tobytes()
 
     def update(self, data: bytes) -> None:
-        """Replace this sum by its continuation in another process, given as `to_bytes`."""
+        """Replace this sum by the bytes (of `to_bytes`) of its continuation in another process."""
         block = _allocate_aligned(len(data))
         block[:] = np.frombuffer(data, dtype=np.uint8)
         code = _library.sum_check(block.ctypes.data, block.size)

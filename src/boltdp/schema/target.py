@@ -133,7 +133,7 @@ class Target(ABC):
 
     @abstractmethod
     def write_prediction(self, scores: Sequence[str], cut: float, sql: SqlWriter) -> str:
-        """Return the SQL expression of the prediction, from those of the scores."""
+        """Return the SQL of the prediction, given the SQL of the scores."""
 
     def probabilities(self, scores: Doubles, loss: Loss) -> Doubles:
         """Return the probability of each class for each row of scores."""

@@ -197,7 +197,7 @@ class Allowance:
         return request.label == self.label and allowed and request.groups in (None, self.groups)
 
     def name_models(self, request: Request, name: str) -> list[str]:
-        """Return the names of the models of a request: that of the one model, or one per group."""
+        """Return the names of the models of a request: `name`, or one with each group."""
         return [name] if request.groups is None else [f"{name}:{value}" for value in self.group_values or []]
 
     def select_schema(self, request: Request, engine: PostgresEngine) -> Schema:

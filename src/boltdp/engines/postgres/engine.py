@@ -193,13 +193,13 @@ class PostgresEngine(Engine):
             if not self._runs_in_server(context):
                 return super().prepare(schema, context, permuted=permuted)
             arguments = self._make_pack_arguments(schema, rows=rows, permuted=permuted)
-            (prepared,) = self._create_tables([arguments], self._training_source(schema), context)
+            (prepared,) = self._create_tables([arguments], self._write_training_source(schema), context)
         prepared.vacuum()
         return prepared
 
     @contextmanager
     def _transaction(self, *, last: bool = True) -> Iterator[None]:
-        """Run a block in the transaction of the snapshot, which ends with it if it is the last one, or if it fails."""
+        """Run a block in the transaction with the snapshot of rows, which ends with the `last` block or a failed one."""
         self._session.begin()
         try:
             yield
@@ -247,8 +247,8 @@ class PostgresEngine(Engine):
         context.report_rows(sum(one.rows for one in arguments))
         return tables
 
-    def _training_source(self, schema: Schema) -> Composed:
-        """Return the source of the rows for training, in which rows beyond the limit per person are neutral."""
+    def _write_training_source(self, schema: Schema) -> Composed:
+        """Return the SQL of the rows for training, in which rows beyond the limit per person are neutral."""
         if schema.person_id is None or schema.max_rows_per_person is None:
             return self._source
         described = self._describe_columns()

@@ -156,7 +156,7 @@ class Session:
     def _run_action(
         self, action: Callable[[Cursor], T], fault: str, *, user_path: bool | None = False, prepared_only: bool = False
     ) -> T:
-        """Run an action in a transaction with the user's or the safe search path, or as it is for None."""
+        """Run an action in a transaction with the user's or the safe search path; for None, in no transaction."""
 
         def run() -> T:
             if self._copying is not None:
@@ -169,7 +169,7 @@ class Session:
 
     @contextmanager
     def _transaction(self, *, user_path: bool, savepoint: bool = False) -> Iterator[None]:
-        """Run a block in the transaction of the snapshot, behind a savepoint or not, or else in its own."""
+        """Run a block in the open transaction, behind a savepoint or not, or if none is open in one of its own."""
         if not self._snapshot:
             with self._connection.transaction():
                 self._configure_transaction(user_path=user_path)
@@ -231,7 +231,7 @@ class Session:
                 yield gathered
 
     def send_states(self, *states: bytes) -> list[int]:
-        """Send states to the server's memory and return their handles, of which the first is `handle`."""
+        """Send SGD states or sums to the server's memory and return their handles, of which the first is `handle`."""
         self.kept_state = None
         self._handles += [secrets.randbits(63) for _ in range(len(states) - len(self._handles))]
         handles = self._handles[: len(states)]
@@ -240,7 +240,7 @@ class Session:
         return handles
 
     def drop_states(self) -> None:
-        """Drop all states, unless the end of the session has done so."""
+        """Drop all SGD states and sums in the server's memory, unless the end of the session has done so."""
         self.kept_state = None
         self._drop_handles(self._handles, fault="a state cannot be dropped")
 
@@ -339,7 +339,7 @@ class Session:
             self._run_outside_transaction("ROLLBACK", "the transaction cannot be undone")
 
     def close(self) -> None:
-        """Close the connection; in a pool, whose connection outlives it, drop what is kept there first."""
+        """Close the connection; behind a pooler, whose connection stays open, drop our states and tables first."""
         if self._kept_since is not None and not self.closed and self.pooled:
             with suppress(DataError):
                 self.rollback()
@@ -348,11 +348,11 @@ class Session:
 
     @property
     def pooled(self) -> bool:
-        """Whether a pooler is between: the number by which statements are cancelled is then not the server's."""
+        """Whether a pooler is between this process and the server, which then has another process number."""
         return self._connection.info.backend_pid != self._backend
 
     def _shares_backends(self) -> bool:
-        """Whether another connection gets the backend of this one, which a transaction pool lends to the next."""
+        """Whether another connection gets the server process of this one, as a transaction pool lends it."""
         if self.moved or not self.pooled:
             return self.moved
         try:
@@ -426,7 +426,7 @@ class Session:
 
 
 def connect(uri: str, *, wait: float | None = None, **options: Any) -> psycopg.Connection[Any]:
-    """Connect, and wait for a first answer: a pooler accepts connections before it has one of the server's to give."""
+    """Connect to PostgreSQL, and wait for a first answer, since a pooler accepts connections before it has one."""
     wait = CONNECT_SECONDS if wait is None else wait
     if "connect_timeout" not in conninfo_to_dict(uri):
         options["connect_timeout"] = max(2, round(wait))

@@ -103,7 +103,7 @@ def slice_source(source: Composed, start: int, stop: int) -> Composed:
 def limit_rows_per_person(
     source: Composed, columns: Sequence[SourceColumn], person_id: SourceColumn, limit: int
 ) -> Composed:
-    """Return the columns of a source with NULL in all cells of rows beyond the limit per person (`person_limit`)."""
+    """Return the SQL of columns of a source, with NULL in all cells beyond the limit per person (`person_limit`)."""
     number, place = (sql.Identifier(f"boltdp_{secrets.token_hex(8)}") for _ in range(2))
     counted = "CASE WHEN source.{place} OPERATOR(pg_catalog.<=) {limit} THEN {cell} END AS {name}"
     names = [sql.Identifier(column.name) for column in (*columns, person_id)]
@@ -126,7 +126,7 @@ def limit_rows_per_person(
 
 
 def number_persons(source: Composed, person_id: SourceColumn, number: str) -> Composed:
-    """Add a column `number`, equal where the ids of persons are equal by their own type, in the order of the rows."""
+    """Return the SQL of a source with a column `number`, equal for rows whose person ids are equal by their type."""
     return sql.SQL(
         "(SELECT source.*, pg_catalog.dense_rank() OVER (ORDER BY {person_id}) AS {number}"
         " FROM (SELECT source.*, pg_catalog.row_number() OVER () AS {place} FROM {source}) AS source"
@@ -140,7 +140,7 @@ def number_persons(source: Composed, person_id: SourceColumn, number: str) -> Co
 
 
 def add_group_numbers(source: Composed, column: SourceColumn, values: Sequence[str], number: str) -> Composed:
-    """Add a column `number`: the index, from 1, of the row's group in `values`, or NULL.
+    """Return the SQL of a source with a column `number`: the index, from 1, of the row's group in `values`, or NULL.
 
     OFFSET 0 makes the server compute it once per row.
     """

@@ -180,7 +180,7 @@ class SparkEngine(Engine):
             if permuted:
                 bounds = choose_partition_bounds(stop - start, width=width, scanned=stored.parts, parts=self.parts)
                 blocks = Blocks(stored, starts=[at - start for at in starts], bounds=bounds, spool=self.spool)
-                blocks.add_moves([(0, stop - start, context.seed)])
+                blocks.add_permutations([(0, stop - start, context.seed)])
             elif whole:
                 blocks = Blocks(stored)
             else:

@@ -271,7 +271,7 @@ class AssignTask(Task):
 
 
 def serialize_batch(batch: pa.RecordBatch) -> bytes:
-    """Serialize a batch in Arrow's stream format."""
+    """Serialize a batch of rows in Arrow's stream format, to be collected from executors."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -358,7 +358,7 @@ class SelectRangeTask(BlockTask):
 
 
 #: Start and stop of a range of rows, and the seed that permutes them.
-Move: TypeAlias = tuple[int, int, int]
+RangePermutation: TypeAlias = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
@@ -370,7 +370,7 @@ class ScatterTask(Task):
     """
 
     starts: BlockStarts
-    moves: tuple[Move, ...]
+    moves: tuple[RangePermutation, ...]
     ranges: tuple[tuple[int, int], ...]
     width: int
     key: bytes = field(default_factory=lambda: secrets.token_bytes(KEY_BYTES))  #: masks the chunks
@@ -433,7 +433,7 @@ def gather_rows(
 
 
 def _allocate_rows(rows: int, width: int, memory_bytes: int) -> PackedRows:
-    """Return an array of rows, in memory or in an anonymous file."""
+    """Return an array of packed rows, in memory of the executor or in an anonymous file."""
     if 4 * rows * width <= memory_bytes:
         return np.empty((rows, width), np.float32)
     with tempfile.TemporaryFile(dir=block_cache.find_local_directory()) as file:
@@ -480,7 +480,7 @@ class TrainTask(Task):
 
 
 def _make_local_rows(rows: PackedRows, *, shuffled: bool) -> LocalRows:
-    """Return rows as local rows; those in a file that will be shuffled are copied to a store that supports it."""
+    """Wrap packed rows as local rows; if they are in a file and will be shuffled, copy them to a store that can."""
     if not (isinstance(rows, np.memmap) and shuffled):
         return LocalRows(MemoryStore(rows), 0, len(rows))
     step = max(1, MEMORY_BYTES // (4 * rows.shape[1]))
@@ -506,7 +506,7 @@ def store_permuted(
 
 
 def mask_bytes(data: bytes, key: bytes) -> bytes:
-    """Mask bytes with a pseudorandom stream, so that compression cannot shorten them.
+    """Mask bytes for Spark with a pseudorandom stream, so that its compression cannot shorten them.
 
     Spark compresses closures, results and shuffles and logs their sizes, which would depend on weights, sums and rows.
     This is no encryption: the result contains the seed of the stream. Use each key once.
@@ -527,7 +527,7 @@ def _apply_mask(data: npt.NDArray[np.uint8], seed: bytes) -> npt.NDArray[np.uint
 
 
 def pack_payload(objects: object) -> bytes:
-    """Pickle and mask objects, without pages of zeros, which empty sums have many of."""
+    """Pickle and mask the sums or states that a Spark task starts with, without pages of zeros."""
     data = pickle.dumps(objects)
     pages = np.frombuffer(data + bytes(-len(data) % PAGE_BYTES), np.uint8).reshape(-1, PAGE_BYTES)
     nonzero = pages.any(axis=1)

@@ -198,11 +198,11 @@ class PreparedBlocks(PreparedRows):
         self._blocks, self._share = blocks, 1.0
 
     def blocks(self) -> Iterator[PackedRows]:
-        return self._blocks.apply_moves().stream_rows(self._row_range)
+        return self._blocks.apply_permutations().stream_rows(self._row_range)
 
     def reshuffle(self, seed: int) -> None:
         check_permuted(self)
-        self._blocks.add_moves([(self._start, self._stop, seed)])
+        self._blocks.add_permutations([(self._start, self._stop, seed)])
 
     def run_pass(self, states: Sequence[State], context: Context) -> None:
         check_permuted(self)
@@ -212,7 +212,7 @@ class PreparedBlocks(PreparedRows):
             context.report_rows(done)
 
     def run_partitions(self, parts: Sequence[Partition], context: Context) -> None:
-        """Run all passes over several parts in one job, with one task per part.
+        """Run all SGD passes over several partitions in one Spark job, with one task per partition.
 
         If a part is too large for the disk of an executor, each pass reads the blocks where they are.
         """
@@ -255,10 +255,10 @@ class PreparedBlocks(PreparedRows):
 
 
 class Blocks:
-    """The stored blocks and pending moves of rows that all views of prepared blocks share.
+    """The stored blocks and pending permutations of rows that all views of prepared blocks share.
 
     Moves are applied when the rows are next needed in order: sums of all rows need no order, and passes over parts
-    apply the last moves together with the shuffle to parts.
+    apply the last permutations together with the shuffle to parts.
     """
 
     def __init__(
@@ -273,24 +273,24 @@ class Blocks:
         self.permuted, self.bounds = starts is not None, bounds
         self.rows = bounds[-1] if bounds else stored.rows
         self._starts = starts or []
-        self._rounds: list[tuple[executor_tasks.Move, ...]] = []  #: the moves of a round are disjoint
+        self._rounds: list[tuple[executor_tasks.RangePermutation, ...]] = []  #: the ranges of a round are disjoint
         self._spool = spool
         self._local: LocalRows | None = None
 
-    def add_moves(self, moves: Sequence[executor_tasks.Move]) -> None:
+    def add_permutations(self, moves: Sequence[executor_tasks.RangePermutation]) -> None:
         """Add permutations of ranges of rows, which are applied when rows are next needed in order."""
         if moves:
             self._rounds.append(tuple(sorted(moves)))
             self._drop_local()
 
-    def apply_moves(self) -> StoredBlocks:
-        """Apply all pending moves, and return the blocks in order."""
+    def apply_permutations(self) -> StoredBlocks:
+        """Apply all pending permutations, and return the blocks in order."""
         while self._rounds:
             self._apply_first_round()
         return self._stored
 
     def _apply_first_round(self) -> None:
-        """Apply the moves of one round; the new blocks have one partition per part."""
+        """Apply the first permutations, of disjoint ranges, by one Spark shuffle to a partition per part."""
         old, session = self._stored, self._stored.session
         order = executor_tasks.GatherTask(self.bounds, self.width, session.memory_bytes)
         blocks = session.map_partitions(self._scatter_rows([*pairwise(self.bounds)]), order)
@@ -300,7 +300,7 @@ class Blocks:
         old.drop()
 
     def _scatter_rows(self, ranges: Sequence[tuple[int, int]]) -> Any:
-        """Apply the moves of one round and shuffle the rows to one partition per range of positions."""
+        """Shuffle the rows, by the first permutations, to one Spark partition per range of positions."""
         moves = self._rounds[0] if self._rounds else ()
         known = self._stored.map_block_starts(self._starts)
         scatter = executor_tasks.ScatterTask(known, moves, tuple(ranges), self.width)
@@ -309,11 +309,11 @@ class Blocks:
     def add_sums(self, sums: Sequence[Summation], row_range: RowRange, share: float) -> None:
         # Sums of all rows need no order.
         unmoved = row_range == ALL_ROWS and self._stored.rows == self.rows
-        (self._stored if unmoved else self.apply_moves()).add_sums(sums, row_range, share)
+        (self._stored if unmoved else self.apply_permutations()).add_sums(sums, row_range, share)
 
     def run_pass(self, states: Sequence[State], row_range: RowRange) -> Iterator[int]:
         """Run one SGD pass with a job per partition, in order, and yield the number of rows done so far."""
-        stored = self.apply_moves()
+        stored = self.apply_permutations()
         for part, of_part in groupby(stored.find_overlapping_blocks(row_range), key=lambda info: info.part):
             payload = executor_tasks.pack_payload([state.to_bytes() for state in states])
             blocks = stored.filter_blocks(row_range).where(f"part = {part}")
@@ -325,7 +325,7 @@ class Blocks:
             yield min(infos[-1].start + infos[-1].rows, row_range.stop) - row_range.start
 
     def run_partitions(self, parts: Sequence[Partition], offset: int) -> None:
-        """Run all SGD passes over each partition in one job, and add the permutations of these passes as moves."""
+        """Run all SGD passes over each partition in one job, and add the permutations of these passes."""
         while len(self._rounds) > 1:
             self._apply_first_round()
         parts = sorted(parts, key=lambda part: part.start)
@@ -342,11 +342,11 @@ class Blocks:
             _update_from_result(parts[one["part"]].states, one)
         for number in range(max(len(part.seeds) for part in parts)):
             seeds = [part.seeds[number] if number < len(part.seeds) else None for part in parts]
-            self.add_moves([(*of, seed) for of, seed in zip(ranges, seeds, strict=True) if seed is not None])
+            self.add_permutations([(*of, seed) for of, seed in zip(ranges, seeds, strict=True) if seed is not None])
 
     def fetch_rows(self) -> LocalRows:
         """Copy all rows, in order, to this process; the copy is kept."""
-        stored = self.apply_moves()
+        stored = self.apply_permutations()
         if self._local is None:
             shape = self.rows, self.width
             self._local = executor_tasks.store_permuted(

@@ -75,7 +75,7 @@ class Session:
 
     @cached_property
     def exposure_warnings(self) -> tuple[str, ...]:
-        """Sentences about who else could read the rows in Spark, by its settings."""
+        """Warnings about who else could read the private rows in Spark, by its settings."""
         found = []
         if not self._is_any_setting_on("spark.authenticate"):
             found.append("spark.authenticate is off in Spark: whoever reaches its ports can read the rows")
@@ -192,7 +192,7 @@ def silence_pyspark() -> Iterator[None]:
 
 @contextmanager
 def _make_files_private() -> Iterator[None]:
-    """Let processes started meanwhile create files that only this user can read, as Spark's files contain rows."""
+    """Let only this user read files of processes that start in the block, as Spark's files contain rows."""
     before = os.umask(0o077)
     try:
         yield
@@ -219,7 +219,7 @@ def _restore_interrupt_handler() -> Iterator[None]:
 
 
 def _explain_error(error: Exception, *, names_only: bool) -> str | None:
-    """Return a reason that quotes no row, or None."""
+    """Return the reason of a Spark error without quoting a row; None if it is unknown."""
     message = str(error)
     for pattern, reason in REASONS.items():
         if re.search(pattern, message):
