@@ -199,7 +199,7 @@ class PostgresEngine(Engine):
 
     @contextmanager
     def _transaction(self, *, last: bool = True) -> Iterator[None]:
-        """Run a block in the transaction with the snapshot of rows, which ends with the `last` block or a failed one."""
+        """Run a block in the transaction of the row snapshot, which ends with the `last` block or a failed one."""
         self._session.begin()
         try:
             yield
