@@ -46,7 +46,7 @@ def run() -> list[Ratio]:
         feature_map, streaming, ours, theirs = [], [], [], []
         for repeat in range(REPEATS):
             feature_map.append(_seconds(packed.sum))
-            streaming.append(_seconds(partial(sgd._library.packing_read, packed.ctypes.data, packed.size)))
+            streaming.append(_seconds(partial(sgd._library.sgd_read_memory, packed.ctypes.data, packed.size)))
             ours.append(_seconds(partial(sgd.run, [state], packed)))
             if repeat < 3:
                 theirs += [_seconds(rival) for rival in rivals.values()]

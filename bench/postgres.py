@@ -21,7 +21,7 @@ import psycopg
 from bench.ratio import Ratio
 from boltdp.engines.base import PreparedRows
 from boltdp.engines.postgres import Layout, PostgresEngine, PreparedTable
-from boltdp.engines.postgres.copy_rows import Blocks, load_rows
+from boltdp.engines.postgres.load_table import Blocks, load_table
 from boltdp.engines.postgres.local_server import Server, private_server
 from boltdp.kernel import sgd
 from boltdp.kernel.sgd import State
@@ -71,7 +71,7 @@ def load(server: Server, table: str, rows: int) -> None:
 
 def load_arrays(uri: str, table: str, blocks: Blocks, *, dims: int) -> None:
     """Make a table of the columns x real[] and label."""
-    load_rows(uri, f"{table}_columns", blocks, dims=dims)
+    load_table(uri, f"{table}_columns", blocks, dims=dims)
     features = ", ".join(f"f{i}" for i in range(dims))
     with psycopg.connect(uri, autocommit=True) as connection:
         connection.execute(f"CREATE TABLE {table} (x real[], label integer)")

@@ -87,7 +87,7 @@ def _threads(path: Path, schema: Schema, rows: int) -> list[Ratio]:
     def encode(threads: int) -> Callable[[], object]:
         return lambda: [None for _ in encode_rows(engine, schema, context=Context(threads=threads))]
 
-    made = {threads: engine.prepare(schema, Context(seed=1, threads=threads), ordered=False) for threads in (1, 2)}
+    made = {threads: engine.prepare(schema, Context(seed=1, threads=threads), permuted=False) for threads in (1, 2)}
 
     def total(threads: int) -> Callable[[], object]:
         weights = np.full((1, schema.dims), 0.1)
@@ -96,7 +96,7 @@ def _threads(path: Path, schema: Schema, rows: int) -> list[Ratio]:
             for _ in range(3):
                 sums: list[Summation] = [FeatureSums(schema.encoding.feature_map, clip_norm=1.0)]
                 sums.append(DerivativeSums(Logistic(), weights, feature_map=schema.encoding.feature_map))
-                made[threads].sum(sums)
+                made[threads].add_to_sums(sums)
 
         return work
 

@@ -167,7 +167,7 @@ def beside_arrays(found: Measured, path: str, session: Session) -> None:
             DerivativeSums(Logistic(), np.full((1, DIMS), 0.01 * i), feature_map=prepared.feature_map)
             for i in range(SCANS)
         ]
-        return statistics.median(timed(lambda: prepared.sum([each])) for each in sums)  # noqa: B023
+        return statistics.median(timed(lambda: prepared.add_to_sums([each])) for each in sums)  # noqa: B023
 
     def passes(prepared: PreparedRows) -> float:
         half = prepared.rows // 2
@@ -180,7 +180,7 @@ def beside_arrays(found: Measured, path: str, session: Session) -> None:
 
     def both(engine: Engine) -> tuple[float, float, float]:
         start = time.perf_counter()
-        with engine.prepare(schema, context, ordered=False) as prepared:
+        with engine.prepare(schema, context, permuted=False) as prepared:
             ready = time.perf_counter() - start
             scanned = scan(prepared)
         with engine.prepare(schema, context) as prepared:

@@ -160,7 +160,7 @@ class Task:
 
     def _centred(self, planned: event.BudgetedEvent) -> Schema:
         event: Any = planned.event
-        with self.training.prepare(self.schema.unscaled, Context(), ordered=False) as prepared:
+        with self.training.prepare(self.schema.unscaled, Context(), permuted=False) as prepared:
             sums = sum_moments(prepared, self.schema)
         return apply_moments(sums, self.schema, event, Randomness(), rows=self.rows)
 

@@ -61,7 +61,10 @@ def _rebuild(server: Server) -> None:
         KERNEL / f"{name}.c"
         for name in (
             "sgd",
-            "packing",
+            "hash_sampling",
+            "row_permutation",
+            "row_projection",
+            "columns_to_cells",
             "feature_map",
             "sum_state",
             "loss_derivatives",

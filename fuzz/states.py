@@ -7,13 +7,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from tests.kernel.projection import project_rows
 
-from boltdp.kernel import packed_rows, sgd
-from boltdp.kernel.cells_to_features import FeatureMap, Segment, compute_scores
-from boltdp.kernel.cells_to_features import Kind as Segmented
+from boltdp.kernel import sgd
+from boltdp.kernel.feature_map import FeatureMap, Segment, compute_scores
+from boltdp.kernel.feature_map import Kind as Segmented
 from boltdp.kernel.feature_sums import FeatureSums
 from boltdp.kernel.loss_derivatives import DerivativeSums
 from boltdp.kernel.misclassification import ErrorCounts
+from boltdp.kernel.row_permutation import compute_permuted_positions
 from boltdp.kernel.sgd import State
 from boltdp.losses import HuberSVM, Logistic, Loss, Multinomial
 from boltdp.privacy.mechanisms import Kind, Mechanism
@@ -151,10 +153,10 @@ def feed_rows(dice: random.Random) -> None:
         feature_map,
     )
     out = np.empty((count, 1 + dice.choice((1, 4))), np.float32)
-    packed_rows.project_rows(rows, np.random.default_rng(1).normal(size=(dims, out.shape[1] - 1)), out)
+    project_rows(rows, np.random.default_rng(1).normal(size=(dims, out.shape[1] - 1)), out)
     total = dice.randrange(1, 1000)
     start = dice.randrange(total)
-    packed_rows.permuted_position(start, dice.randrange(total - start + 2), rows=total, seed=dice.getrandbits(64))
+    compute_permuted_positions(start, dice.randrange(total - start + 2), rows=total, seed=dice.getrandbits(64))
 
 
 TARGETS = (

@@ -20,7 +20,7 @@ from boltdp import BoltdpError, Classes, Model, PrivacyWarning, Schema, Settings
 from boltdp.engines import use_source
 from boltdp.engines.in_memory import ArrayEngine
 from boltdp.errors import ParameterError
-from boltdp.schema.declare import declare_schema
+from boltdp.schema.from_arguments import declare_schema
 from boltdp.schema.schema import Categorical, Numeric, Vector
 from boltdp.schema.source_columns import ColumnType
 

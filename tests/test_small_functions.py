@@ -15,8 +15,8 @@ from boltdp.losses import HuberSVM, Multinomial
 from boltdp.privacy.budget import Budget
 from boltdp.schema.check import find_similar
 from boltdp.schema.columns import Numeric, Vector, expand_range
-from boltdp.schema.curves import compute_step_places
-from boltdp.schema.declare import declare_schema
+from boltdp.schema.curves import compute_step_thresholds
+from boltdp.schema.from_arguments import declare_schema
 from boltdp.schema.infer import derive_schema
 from boltdp.schema.noisy_summary import bound_count, choose_interval_width, compute_bound_offset, trim_tails
 from boltdp.schema.schema import Schema, array_schema
@@ -42,7 +42,7 @@ def test_similar_values_differ_in_case_blanks_or_a_letter() -> None:
 
 
 def test_steps_are_evenly_spaced() -> None:
-    assert compute_step_places(Numeric("age", 0, 100), 4) == (20.0, 40.0, 60.0, 80.0)
+    assert compute_step_thresholds(Numeric("age", 0, 100), 4) == (20.0, 40.0, 60.0, 80.0)
 
 
 def test_schemas_follow_from_arguments_and_from_types() -> None:
@@ -75,7 +75,7 @@ def test_columns_are_suggested_and_batches_fit_in_memory() -> None:
 
 def test_numbers_are_counted() -> None:
     histogram = Histogram(np.array([0.0, 10.0]))
-    histogram.add(np.array([-1.0, 0.0, 9.9, 10.0, np.inf]))
+    histogram.add_numbers(np.array([-1.0, 0.0, 9.9, 10.0, np.inf]))
     assert histogram.counts.tolist() == [1, 2, 2]
     numbers, texts = split_numbers(Counter({"1.5": 2, "x": 3, "nan": 1}))
     assert (numbers.tolist(), texts) == ([1.5, 1.5], Counter({"x": 3, "nan": 1}))
@@ -97,7 +97,7 @@ def test_plans_and_candidates_follow_from_settings() -> None:
     schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
     plan = make_plan(schema, 10_000, Settings(epsilon=1.0))
     assert (plan.certificate.private, plan.algorithm.name) == (True, "objective")
-    assert len(plan.schema.columns[0].rule.places) == 8
+    assert len(plan.schema.columns[0].encoding_rule.thresholds) == 8
     assert choose_budget_share(Budget(1.0), features=50, rows=60_000) == 0.05
     grid: dict[str, list[float]] = {"passes": [5, 10], "regularization": [0.0, 0.01]}
     tried = candidates(Settings(epsilon=1.0), grid, inverse_radius=True)

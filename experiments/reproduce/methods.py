@@ -223,7 +223,7 @@ def _trained(cell: Cell, certificate: Certificate, repeat: int, rows: data.Prepa
     if cell.way in ("scs13", "bst14"):
         job = Job(certificate, randomness)
         (weights,) = get_algorithm(certificate.algorithm).run(
-            ordered(cell.data, repeat), [job], classes=rows.classes, context=Context(seed=repeat)
+            prepare_permuted(cell.data, repeat), [job], classes=rows.classes, context=Context(seed=repeat)
         )
     else:
         recipe = certificate.problem
@@ -241,14 +241,17 @@ def noiseless_weights(name: str, repeat: int, recipe: Recipe) -> Doubles:
         training = SelfComposition(BudgetedEvent(None, training), rows.classes)
     certificate = certify(training, None)
     (weights,) = get_algorithm(certificate.algorithm).run(
-        ordered(name, repeat), [Job(certificate, Randomness())], classes=rows.classes, context=Context(seed=repeat)
+        prepare_permuted(name, repeat),
+        [Job(certificate, Randomness())],
+        classes=rows.classes,
+        context=Context(seed=repeat),
     )
     return weights
 
 
 @lru_cache(maxsize=1)
-def ordered(name: str, repeat: int) -> PreparedRows:
-    """The rows in the order of a repeat."""
+def prepare_permuted(name: str, repeat: int) -> PreparedRows:
+    """Prepare the rows, permuted by the seed of a repeat."""
     rows = data.on_the_sphere(name)
     return rows.engine().prepare(rows.schema, Context(seed=repeat))
 
@@ -266,7 +269,9 @@ def _tuned(cell: Cell, repeat: int, rows: data.Prepared, budget: Budget | None) 
         events = plan_trial_selection(plan_one, budget, candidates=len(grid), rows=rows.rows, mean=TRIALS)
         choose = choose_by_trials
     certificates = [certify(event, budget) for event in events]
-    return choose(ordered(cell.data, repeat), certificates, classes=rows.classes, context=Context(seed=repeat))[1]
+    return choose(
+        prepare_permuted(cell.data, repeat), certificates, classes=rows.classes, context=Context(seed=repeat)
+    )[1]
 
 
 def _own(cell: Cell) -> Measured:

@@ -21,8 +21,8 @@
 #include "columns.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
-#include "packed_rows.h"
-#include "kernel_states.h"
+#include "aggregate_helpers.h"
+#include "row_permutation.h"
 #include "storage/buffile.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -198,8 +198,8 @@ PlaceOf(Packing *packing, int64 position)
 	{
 		packing->known_from = position;
 		packing->known = (int) Min(PLACES, packing->last - position);
-		packing_permuted((uint64) (position - packing->first), packing->known, (uint64) (packing->last - packing->first),
-					  packing->seed, packing->places);
+		permutation_apply((uint64) (position - packing->first), packing->known,
+						  (uint64) (packing->last - packing->first), packing->seed, packing->places);
 	}
 	return packing->first + packing->places[position - packing->known_from];
 }
@@ -219,7 +219,7 @@ boltdp_permuted_position(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("position must be from 0 to the number of rows less 1, got " INT64_FORMAT " of " INT64_FORMAT,
 						position, total)));
-	packing_permuted((uint64) position, 1, (uint64) total, (uint64) seed, &result);
+	permutation_apply((uint64) position, 1, (uint64) total, (uint64) seed, &result);
 	PG_RETURN_INT64(result);
 }
 

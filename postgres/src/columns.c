@@ -1,5 +1,5 @@
 /*
- * columns.c: from the columns of a row to its packed row, with the kernel's encoding (encoding.h).
+ * columns.c: from the columns of a row to its packed row, with the kernel's encoding (columns_to_cells.h).
  *
  * SQL's own arithmetic would not do: it raises an error when a cast to real underflows, and an error that depends on a
  * row tells something about it. Here nothing about a value can fail, and no message has one: what is missing becomes a
@@ -14,9 +14,9 @@
 #include "arrays.h"
 #include "catalog/pg_enum.h"
 #include "columns.h"
-#include "encoding.h"
+#include "columns_to_cells.h"
 #include "mb/pg_wchar.h"
-#include "kernel_states.h"
+#include "aggregate_helpers.h"
 #include "utils/builtins.h"
 #include "utils/float.h"
 #include "utils/lsyscache.h"

@@ -1,4 +1,4 @@
-/* columns.h: encoding the columns of a row of PostgreSQL by a plan (encoding.h). */
+/* columns.h: encoding the columns of a row of PostgreSQL by a plan (columns_to_cells.h). */
 #ifndef BOLTDP_COLUMNS_H
 #define BOLTDP_COLUMNS_H
 

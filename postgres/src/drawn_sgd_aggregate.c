@@ -11,7 +11,7 @@
 #include "miscadmin.h"
 #include "port/pg_bswap.h"
 #include "sgd.h"
-#include "kernel_states.h"
+#include "aggregate_helpers.h"
 #include "sgd_aggregate.h"
 #include "utils/memutils.h"
 

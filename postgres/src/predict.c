@@ -4,10 +4,9 @@
 #include <math.h>
 
 #include "arrays.h"
-#include "encoding.h"
+#include "columns_to_cells.h"
 #include "executor/spi.h"
 #include "losses.h"
-#include "packed_rows.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
@@ -282,7 +281,7 @@ ReadNumbers(const NumberArray *x, float8 *numbers)
 		numbers[i] = IsNullAt(x, i) ? NAN : numbers[--present];
 }
 
-/* Encode numbers as training did: a cell of each (encoding.h), centred and scaled; a missing one is 0. */
+/* Encode numbers as training did: a cell of each (columns_to_cells.h), centred and scaled; a missing one is 0. */
 static void
 EncodeNumbers(const Model *model, const float8 *restrict numbers, float8 *restrict features)
 {
@@ -350,7 +349,7 @@ Score(Model *model, Datum datum)
 	{
 		for (int i = 0; i < model->encoded; i++)
 			model->packed[1 + i] = (float4) model->row[i];
-		packing_project(model->packed, 1, model->encoded, model->projection, model->dims, model->projected);
+		project_features(model->packed, 1, model->encoded, model->projection, model->dims, model->projected);
 		for (int i = 0; i < model->dims; i++)
 			model->x[i] = model->projected[1 + i];
 	}

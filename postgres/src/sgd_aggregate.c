@@ -9,7 +9,7 @@
 
 #include "arrays.h"
 #include "sgd.h"
-#include "kernel_states.h"
+#include "aggregate_helpers.h"
 #include "sgd_aggregate.h"
 #include "utils/float.h"
 

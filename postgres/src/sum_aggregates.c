@@ -10,8 +10,8 @@
 #include "postgres.h"
 
 #include "arrays.h"
-#include "kernel_states.h"
-#include "packed_rows.h"
+#include "hash_sampling.h"
+#include "aggregate_helpers.h"
 #include "sum_state.h"
 
 typedef struct Summation
@@ -148,7 +148,7 @@ boltdp_sample_block(PG_FUNCTION_ARGS)
 	if ((uintptr_t) rows % sizeof(float4) != 0)
 		rows = memcpy(palloc(size), rows, size);
 	result = NewBlock(block.dims[0], block.dims[1]);
-	taken = packing_sample((const float4 *) rows, block.dims[0], block.dims[1], (uint64) share, (float4 *) ARR_DATA_PTR(result));
+	taken = hash_sample((const float4 *) rows, block.dims[0], block.dims[1], (uint64) share, (float4 *) ARR_DATA_PTR(result));
 	if (taken == 0)
 		PG_RETURN_NULL();
 	SET_VARSIZE(result, VARSIZE(result) - size + taken * block.dims[1] * sizeof(float4));

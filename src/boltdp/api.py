@@ -27,7 +27,7 @@ from boltdp.evaluation.noisy_evaluation import NoisyEvaluation
 from boltdp.ledger import Ledger, find_account
 from boltdp.model import Model as ReleasedModel
 from boltdp.privacy.budget import Budget
-from boltdp.schema.declare import declare_schema
+from boltdp.schema.from_arguments import declare_schema
 from boltdp.schema.schema import Schema
 from boltdp.schema.source_columns import suggest_columns
 from boltdp.schema.target import Threshold
@@ -244,9 +244,9 @@ def _open_rows(
 ) -> Iterator[tuple[Engine, Schema, Account | None]]:
     """Open the source; yield its engine, its schema and the account to charge, checked without reading a row."""
     with use_source(source, **where_from) as engine:
-        for one in engine.exposures:
+        for one in engine.exposure_warnings:
             warnings.warn(one, PrivacyWarning, stacklevel=4)
-        for condition in engine.conditions:
+        for condition in engine.guarantee_conditions:
             warnings.warn(condition, UserWarning, stacklevel=5)
         public = _make_schema(source, engine, schema, **declared)
         if settings is not None:

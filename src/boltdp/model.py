@@ -16,7 +16,7 @@ from boltdp._files.outputs import write_text
 from boltdp._files.sealed import OUTSIDE, ModelFileError, add_digest, read_sealed_file
 from boltdp.encoding.declared_values import Value
 from boltdp.errors import ParameterError, show_value
-from boltdp.kernel.cells_to_features import FeatureMap, compute_scores
+from boltdp.kernel.feature_map import FeatureMap, compute_scores
 from boltdp.privacy import certificate as certificates
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.release_with_noise import is_on_release_grid
@@ -116,7 +116,7 @@ class Model:
 
     def predict_indices(self, margins: Doubles) -> npt.NDArray[np.intp]:
         """Return the index of the predicted class for each row of margins."""
-        return self.schema.target.as_classes().predict_indices(margins, self.cut)
+        return self.schema.target.require_classes().predict_indices(margins, self.cut)
 
     def probabilities(self, margins: Doubles) -> Doubles:
         """Compute the probability of each class; not all losses have probabilities."""

@@ -23,11 +23,11 @@ class CountedRows(PreparedRows):
     def __init__(self, inside: PreparedRows, counts: Counter[str] | None = None) -> None:
         self._inside = inside
         self.counts: Counter[str] = Counter() if counts is None else counts
-        self.rows, self.cells, self.feature_map, self.ordered = (
+        self.rows, self.cells, self.feature_map, self.permuted = (
             inside.rows,
             inside.cells,
             inside.feature_map,
-            inside.ordered,
+            inside.permuted,
         )
         self.fed: list[State] = []
 
@@ -52,14 +52,14 @@ class CountedRows(PreparedRows):
         self.fed += states
         self._inside.run_pass(states, context)
 
-    def sum(self, sums: Sequence[Summation]) -> None:
+    def add_to_sums(self, sums: Sequence[Summation]) -> None:
         self.counts["sum"] += 1
-        self._inside.sum(sums)
+        self._inside.add_to_sums(sums)
 
     @contextmanager
-    def sample_rows(self, share: float) -> Iterator[PreparedRows]:
+    def open_sample(self, share: float) -> Iterator[PreparedRows]:
         self.counts["sampled"] += 1
-        with self._inside.sample_rows(share) as few:
+        with self._inside.open_sample(share) as few:
             counted = CountedRows(few)
             yield counted
         self.counts["sum of sample"] += counted.counts["sum"]
@@ -86,6 +86,6 @@ class CountedEngine(Engine):
     ) -> Iterator[pa.RecordBatch]:
         return self._inside.batches(columns, keep, parse=parse)
 
-    def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> PreparedRows:
+    def prepare(self, schema: Schema, context: Context, *, permuted: bool = True) -> PreparedRows:
         self.counts["prepare"] += 1
-        return CountedRows(self._inside.prepare(schema, context, ordered=ordered), self.counts)
+        return CountedRows(self._inside.prepare(schema, context, permuted=permuted), self.counts)

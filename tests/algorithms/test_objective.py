@@ -292,7 +292,7 @@ def test_a_sample_that_misleads_costs_scans_and_nothing_else(label: int, monkeyp
         with spooled(few) as prepared:
             yield prepared
 
-    monkeypatch.setattr(LocalRows, "sample_rows", misleading)
+    monkeypatch.setattr(LocalRows, "open_sample", misleading)
     found = solved(rows, make_objective_solver(problem, np.zeros((1, 3)), noise=None))[0]
     assert len(samples) == 1
     np.testing.assert_allclose(found, expected, rtol=1e-6)

@@ -20,7 +20,8 @@ from boltdp.engines import open_source
 from boltdp.engines.base import Engine, encode_rows
 from boltdp.engines.local_store import LocalRows
 from boltdp.errors import ParameterError
-from boltdp.kernel import packed_rows, sgd
+from boltdp.kernel import sgd
+from boltdp.kernel.row_permutation import compute_source_positions
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.output_perturbation import OutputPerturbation
 from boltdp.privacy.events.sgd_sensitivity import compute_sgd_sensitivity
@@ -79,7 +80,7 @@ def test_a_model_is_the_average_of_the_references_of_its_partitions(partitions: 
     engine = open_source(table())
     model = train(engine, THREE, settings)
     rows = THREE.encoding.read_features(np.concatenate([*encode_rows(engine, THREE)]))[
-        packed_rows.source_position(0, ROWS, rows=ROWS, seed=5)
+        compute_source_positions(0, ROWS, rows=ROWS, seed=5)
     ]
     recipe = recipe_of(model.certificate)
     assert recipe.partitions == partitions

@@ -503,7 +503,7 @@ def test_declared_centres_and_projections_are_reduced_with_their_features() -> N
     made = audited(Settings(epsilon=1.0, algorithm="bolton", passes=1), schema, rows=50)
     assert made.schema.standardization is not None
     kept = [place for place, center in enumerate(centers) if center in made.schema.standardization.centers]
-    assert kept == [0, *range(2, 2 + made.schema.columns[1].rule.feature_count)]
+    assert kept == [0, *range(2, 2 + made.schema.columns[1].encoding_rule.feature_count)]
     assert made.certificate.problem.dims == made.schema.dims == made.schema.encoded_dims <= 100
     assert faults(replay_of(made, count=3)) == []
 

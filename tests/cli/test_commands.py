@@ -304,7 +304,7 @@ def test_the_prior_of_the_schema_is_a_threshold(run: Run, rows: Path, command: s
     made = run(command, rows, *options, "--json")
     assert made.exit_code == 0, made.output
     assert json.loads(made.stdout)["threshold"] == Model.load("model.json").threshold == 0.4
-    assert Model.load("model.json").schema.target.as_classes().prior == (0.6, 0.4)
+    assert Model.load("model.json").schema.target.require_classes().prior == (0.6, 0.4)
 
 
 @pytest.mark.parametrize(

@@ -64,8 +64,8 @@ def test_json_has_the_numbers_and_files_are_written(run: Run, rows: Path, steps:
     scaled = next(one for one in loaded.schema.encoding.scaled_rules if one.rule.column == "age")
     column, (middles, factors) = scaled.rule, scaled.original_units
     assert isinstance(column, NumberRule)
-    assert [point["at"] for point in age] == [0.0, *np.repeat(column.places, 2), 100.0]
-    values = np.array([100.0, *np.ones(len(column.places))])
+    assert [point["at"] for point in age] == [0.0, *np.repeat(column.thresholds, 2), 100.0]
+    values = np.array([100.0, *np.ones(len(column.thresholds))])
     weights = loaded.weights[0, : len(values)]
     assert age[-1]["effect"] == pytest.approx(weights @ ((values - middles) * factors))
     assert [point["at"] for point in columns["ward"]["points"]] == ["A", "B", "C"]

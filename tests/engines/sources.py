@@ -22,9 +22,10 @@ import pyarrow as pa
 import pytest
 
 from boltdp.engines.base import Engine
-from boltdp.kernel.cells_to_features import FeatureMap
-from boltdp.kernel.packed_rows import project_rows, source_position
+from boltdp.kernel.feature_map import FeatureMap
+from boltdp.kernel.row_permutation import compute_source_positions
 from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, TimePart, Vector
+from tests.kernel.projection import project_rows
 
 ROWS = 997
 SCHEMA = Schema(
@@ -224,7 +225,7 @@ def features(schema: Schema, packed: npt.NDArray[np.float32]) -> npt.NDArray[np.
         for column in schema.columns:
             if isinstance(column, (Categorical, TimePart)):
                 code = next(given)
-                row += [unit * (code == k) for k in range(len(column.rule.values))]
+                row += [unit * (code == k) for k in range(len(column.encoding_rule.values))]
                 continue
             count = column.length if isinstance(column, Vector) else 1
             row += [0.0 if math.isnan(x) else x * unit for x in (next(given) for _ in range(count))]
@@ -260,5 +261,5 @@ def write_csv(path: Path, rows: dict[str, list[Any]], *, delimiter: str = ",") -
 
 
 def in_order(packed: npt.NDArray[np.float32], seed: int) -> npt.NDArray[np.float32]:
-    """The reference order: position p holds the row source_position(p)."""
-    return packed[source_position(0, len(packed), rows=len(packed), seed=seed)]
+    """The reference order: position p holds the row compute_source_positions(p)."""
+    return packed[compute_source_positions(0, len(packed), rows=len(packed), seed=seed)]

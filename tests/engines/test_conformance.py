@@ -13,15 +13,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
-from boltdp.encoding import python_cells
+from boltdp.encoding import python_to_arrow
 from boltdp.encoding.encode import Encoder
-from boltdp.engines.base import Engine, encode_rows, scan_rows, scan_rows_keeping
+from boltdp.engines.base import Engine, encode_rows, scan_rows, scan_rows_with_columns
 from boltdp.engines.local_store import store_rows
 from boltdp.engines.prepared_rows import Partition, PreparedRows
 from boltdp.errors import DataError, ParameterError
 from boltdp.evaluation.evaluate import evaluate_privately
 from boltdp.kernel import sgd
-from boltdp.kernel.cells_to_features import FeatureMap, Segment
+from boltdp.kernel.feature_map import FeatureMap, Segment
 from boltdp.kernel.feature_sums import FeatureSums
 from boltdp.kernel.loss_derivatives import DerivativeSums
 from boltdp.kernel.misclassification import ErrorCounts
@@ -133,11 +133,11 @@ def test_a_check_counts_what_plain_python_counts(source: Source) -> None:
 
 def test_kept_columns_come_beside_their_rows_and_as_they_are(source: Source) -> None:
     feature, label = source.schema.columns[0].name, source.schema.label
-    found = [*scan_rows_keeping(source.engine, source.schema, np.copy, [label, feature, feature])]
+    found = [*scan_rows_with_columns(source.engine, source.schema, np.copy, [label, feature, feature])]
     rows = np.concatenate([packed for packed, _ in found])
     np.testing.assert_array_equal(rows[:, 1:], source.packed[:, 1:])
     assert {tuple(kept.schema.names) for _, kept in found} == {(label, feature, feature)}
-    labels = np.array([python_cells.to_float(cell) for _, kept in found for cell in kept.column(0).to_pylist()])
+    labels = np.array([python_to_arrow.to_float(cell) for _, kept in found for cell in kept.column(0).to_pylist()])
     declared = np.isin(labels, source.schema.classes)
     np.testing.assert_array_equal(np.where(declared, labels, np.nan), source.packed[:, 0])
     for _, kept in found:
@@ -145,9 +145,9 @@ def test_kept_columns_come_beside_their_rows_and_as_they_are(source: Source) -> 
 
 
 @pytest.mark.parametrize("person_id", ["visits", "sex"])
-@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize("permuted", [True, False])
 def test_of_each_persons_rows_the_first_ones_count_and_others_are_neutral(
-    source: Source, person_id: str, ordered: bool
+    source: Source, person_id: str, permuted: bool
 ) -> None:
     """By numbers, or by texts of which some are missing: those count together."""
     if person_id not in source.schema.sources:
@@ -155,7 +155,7 @@ def test_of_each_persons_rows_the_first_ones_count_and_others_are_neutral(
     others = tuple(column for column in source.schema.columns if column.name != person_id)
     schema = replace(source.schema, columns=others, person_id=person_id, max_rows_per_person=40)
     met, counts = Counter[Any](), []
-    for _, kept in scan_rows_keeping(source.engine, schema, np.copy, [person_id]):
+    for _, kept in scan_rows_with_columns(source.engine, schema, np.copy, [person_id]):
         for person in kept.column(0).to_pylist():
             met[person] += 1
             counts.append(met[person] <= 40)
@@ -164,9 +164,9 @@ def test_of_each_persons_rows_the_first_ones_count_and_others_are_neutral(
     neutral = Encoder(schema.encoding).encode(pa.RecordBatch.from_arrays([pa.nulls(1)] * len(names), names))
     expected = np.where(np.array(counts)[:, None], rows, neutral)
     assert np.isnan(expected[~np.array(counts), 0]).all()
-    with source.engine.prepare(schema, Context(seed=4), ordered=ordered) as prepared:
+    with source.engine.prepare(schema, Context(seed=4), permuted=permuted) as prepared:
         found = content(prepared)
-    if ordered:
+    if permuted:
         np.testing.assert_array_equal(found, in_order(expected, seed=4))
         np.testing.assert_array_equal(np.vstack([*scan_rows(source.engine, schema, np.copy, limited=True)]), expected)
     else:
@@ -209,11 +209,11 @@ def test_rows_can_be_read_in_another_way_without_another_copy(source: Source) ->
     other = replace(source.schema, clip_norm=0.25).encoding.feature_map
     sums = [FeatureSums(each, clip_norm=0.9) for each in (source.feature_map, other)]
     expected = [each.copy_empty() for each in sums]
-    with source.engine.prepare(source.schema, Context(seed=4), ordered=False) as prepared:
+    with source.engine.prepare(source.schema, Context(seed=4), permuted=False) as prepared:
         view = prepared.with_feature_map(other)
         assert (view.feature_map, view.rows, view.cells, view.dims) == (other, ROWS, prepared.cells, prepared.dims)
-        prepared.sum(sums[:1])
-        view.sum(sums[1:])
+        prepared.add_to_sums(sums[:1])
+        view.add_to_sums(sums[1:])
         with pytest.raises(ParameterError, match=rf"^feature_map must be of {prepared.cells} cells, got 1$"):
             prepared.with_feature_map(FeatureMap([Segment("numbers", np.zeros(1), np.ones(1))]))
     for each, given in zip(sums, expected, strict=True):
@@ -233,14 +233,14 @@ def test_rows_in_any_order_are_the_same_rows_and_good_for_sums_only(spooled: Sou
     summed, expected = sums(), sums()
     for each in expected:
         each.add(spooled.packed)
-    with spooled.engine.prepare(spooled.schema, Context(seed=9), ordered=False) as prepared:
+    with spooled.engine.prepare(spooled.schema, Context(seed=9), permuted=False) as prepared:
         assert (prepared.rows, prepared.cells, prepared.dims) == (
             ROWS,
             spooled.packed.shape[1] - 1,
             spooled.schema.dims,
         )
         rows = content(prepared)
-        prepared.sum(summed)
+        prepared.add_to_sums(summed)
         trained = states(spooled, ROWS)
         for use in (
             lambda: prepared.run_pass(trained, Context()),
@@ -389,10 +389,10 @@ def test_bad_partitions_are_refused_before_they_are_fed(source: Source) -> None:
         np.testing.assert_array_equal(content(prepared), rows)
     assert [state.to_bytes() for part in parts for state in part.states] == before
     with (
-        source.engine.prepare(source.schema, Context(seed=9), ordered=False) as unordered,
+        source.engine.prepare(source.schema, Context(seed=9), permuted=False) as unpermuted,
         pytest.raises(ParameterError, match="must be prepared in a permuted order"),
     ):
-        unordered.run_partitions(parts, Context())
+        unpermuted.run_partitions(parts, Context())
 
 
 def test_progress_over_partitions_is_that_of_all_together(spooled: Source) -> None:
@@ -425,11 +425,11 @@ def test_derivatives_have_the_bits_of_those_over_the_array(spooled: Source, loss
                 for _ in range(2)
             )
             expected.add(rows[part])
-            prepared.portion(part.start, part.stop).sum([sums])
+            prepared.portion(part.start, part.stop).add_to_sums([sums])
             assert sums.value.shape == expected.value.shape
             assert sums.value.tobytes() == expected.value.tobytes()
         with pytest.raises(ParameterError, match=r"^rows must have 1 \+ 2 columns, got "):
-            prepared.sum([DerivativeSums(Logistic(), np.zeros((1, 2)))])
+            prepared.add_to_sums([DerivativeSums(Logistic(), np.zeros((1, 2)))])
 
 
 def test_several_sums_are_made_in_one_scan_and_none_disturbs_another(spooled: Source) -> None:
@@ -444,14 +444,14 @@ def test_several_sums_are_made_in_one_scan_and_none_disturbs_another(spooled: So
         )
         # What is summed already stays.
         for part in (slice(0, ROWS), slice(100, 400)):
-            prepared.portion(part.start, part.stop).sum(sums)
+            prepared.portion(part.start, part.stop).add_to_sums(sums)
             for each in expected:
                 each.add(rows[part])
-        prepared.sum([])
+        prepared.add_to_sums([])
         before = [each.to_bytes() for each in sums]
         assert [total(each) for each in sums] == [total(each) for each in expected]
         with pytest.raises(ParameterError, match=r"^rows must have 1 \+ 2 columns, got "):
-            prepared.sum([*sums, DerivativeSums(Logistic(), np.zeros((1, 2)))])
+            prepared.add_to_sums([*sums, DerivativeSums(Logistic(), np.zeros((1, 2)))])
         assert [each.to_bytes() for each in sums] == before
 
 
@@ -467,8 +467,8 @@ def test_a_sample_has_all_rows_that_sums_of_its_share_take(spooled: Source) -> N
             for share in (0.001, 0.3):
                 of_sample, of_all = sums(share), sums(share)
                 of_all.add(rows[part])
-                with prepared.portion(part.start, part.stop).sample_rows(share) as few:
-                    few.sum([of_sample])
+                with prepared.portion(part.start, part.stop).open_sample(share) as few:
+                    few.add_to_sums([of_sample])
                 assert total(of_sample) == total(of_all)
                 assert of_all.rows < share * ROWS + 100
         # Its rows go, those that it is of stay.
@@ -592,7 +592,8 @@ def test_progress_tells_rows_and_ends_with_all_of_them(spooled: Source) -> None:
         before = list(reports)
         # How many rows are drawn, and how many sums are made, is secret: neither has anybody to tell.
         prepared.run_sampled_batches(states(spooled, ROWS), [np.arange(ROWS)])
-        prepared.sum([DerivativeSums(Logistic(), np.zeros((1, spooled.schema.dims)), feature_map=spooled.feature_map)])
+        zeros = np.zeros((1, spooled.schema.dims))
+        prepared.add_to_sums([DerivativeSums(Logistic(), zeros, feature_map=spooled.feature_map)])
     assert reports == before
     for stage in ("preparing", "passing"):
         done = [rows for reported, rows, total in reports if (reported, total) == (stage, ROWS)]
@@ -640,8 +641,8 @@ def test_slices_are_cut_by_position(source: Source, start: int, stop: int) -> No
 
 def moments(engine: Engine, schema: Schema) -> npt.NDArray[np.int64]:
     sums = FeatureSums(schema.unscaled.encoding.feature_map, clip_norm=0.9)
-    with engine.prepare(schema.unscaled, Context(seed=2), ordered=False) as prepared:
-        prepared.sum([sums])
+    with engine.prepare(schema.unscaled, Context(seed=2), permuted=False) as prepared:
+        prepared.add_to_sums([sums])
     return sums.value
 
 

@@ -81,8 +81,8 @@ def test_drawn_rows_depend_on_the_positions_alone(
         given_rows = []
         for block, drawn in store.read_at_positions(cut_anew):
             given_rows += [block[position].tolist() if position >= 0 else None for position in drawn]
-    ordered = in_order(packed(rows), 5).tolist()
-    assert given_rows == [ordered[position] if position >= 0 else None for position in asked]
+    permuted = in_order(packed(rows), 5).tolist()
+    assert given_rows == [permuted[position] if position >= 0 else None for position in asked]
 
 
 def test_rows_drawn_many_times_come_in_short_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,10 +90,10 @@ def test_rows_drawn_many_times_come_in_short_blocks(tmp_path: Path, monkeypatch:
     positions = np.array([7] * 50 + [8, 999, -1] * 20)
     with spool_file(tmp_path) as prepared:
         assert isinstance(prepared._store, FileStore)
-        blocks = list(prepared._store._read_sorted(np.sort(positions)))
+        blocks = list(prepared._store._read_at_sorted_positions(np.sort(positions)))
         assert max(len(block) for block in blocks) == 10
-        ordered = in_order(packed(1000), 1)
-        expected = np.vstack([[ordered[7]] * 50, [ordered[8]] * 20, [ordered[999]] * 20])
+        permuted = in_order(packed(1000), 1)
+        expected = np.vstack([[permuted[7]] * 50, [permuted[8]] * 20, [permuted[999]] * 20])
         np.testing.assert_array_equal(np.concatenate(blocks)[20:], expected)
 
 

@@ -445,10 +445,10 @@ def test_texts_in_memory_become_numbers_as_those_of_a_csv_file_do(tmp_path: Path
 def test_texts_of_pandas_are_not_looked_at_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     frame = pd.DataFrame({"sex": ["F", "M"] * 500, "age": ["30", None] * 500, "y": ["0", "1"] * 500})
     seen: list[Any] = []
-    each = "boltdp.encoding.python_cells._convert_each"
-    from boltdp.encoding import python_cells
+    each = "boltdp.encoding.python_to_arrow._convert_each_cell"
+    from boltdp.encoding import python_to_arrow
 
-    original = python_cells._convert_each
+    original = python_to_arrow._convert_each_cell
     monkeypatch.setattr(each, lambda values, kind: original(seen.extend(values) or values, kind))  # type: ignore[func-returns-value]
     with open_source(frame) as engine:
         assert len(np.concatenate(list(encode_rows(engine, PEOPLE)))) == 1000

@@ -60,24 +60,24 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
         yield opened
 
 
-@pytest.mark.parametrize("ordered", [True, False])
-def test_prepared_rows_have_the_same_bits_for_any_number_of_threads(engine: Engine, ordered: bool) -> None:
+@pytest.mark.parametrize("permuted", [True, False])
+def test_prepared_rows_have_the_same_bits_for_any_number_of_threads(engine: Engine, permuted: bool) -> None:
     found = set()
     for threads in THREADS:
-        with engine.prepare(SCHEMA, Context(seed=5, threads=threads), ordered=ordered) as prepared:
+        with engine.prepare(SCHEMA, Context(seed=5, threads=threads), permuted=permuted) as prepared:
             found.add(np.concatenate([*prepared.blocks()]).tobytes())
-            if ordered:
+            if permuted:
                 prepared.reshuffle(6)
                 found_again = np.concatenate([*prepared.blocks()]).tobytes()
                 assert found_again not in found
     assert len(found) == 1
 
 
-@pytest.mark.parametrize("ordered", [True, False])
-def test_sums_have_the_same_bits_for_any_number_of_threads_and_any_order(engine: Engine, ordered: bool) -> None:
+@pytest.mark.parametrize("permuted", [True, False])
+def test_sums_have_the_same_bits_for_any_number_of_threads_and_any_order(engine: Engine, permuted: bool) -> None:
     found = set()
     for threads in THREADS:
-        with engine.prepare(SCHEMA, Context(seed=threads, threads=threads), ordered=ordered) as prepared:
+        with engine.prepare(SCHEMA, Context(seed=threads, threads=threads), permuted=permuted) as prepared:
             weights = np.linspace(-1, 1, prepared.dims).reshape(1, -1)
             sums: list[Any] = [
                 FeatureSums(prepared.feature_map, clip_norm=0.9),
@@ -85,9 +85,9 @@ def test_sums_have_the_same_bits_for_any_number_of_threads_and_any_order(engine:
                 DerivativeSums(Logistic(), weights, feature_map=prepared.feature_map, hessian=True),
                 ErrorCounts(weights[None], classes=2, feature_map=prepared.feature_map),
             ]
-            prepared.sum(sums)
+            prepared.add_to_sums(sums)
             # Each adds to what is there.
-            prepared.sum(sums[:1])
+            prepared.add_to_sums(sums[:1])
             values = [np.array(each.counts) if isinstance(each, ErrorCounts) else each.value for each in sums]
             found.add(b"".join(value.tobytes() for value in values))
     assert len(found) == 1
@@ -131,9 +131,9 @@ def test_a_bad_row_in_any_part_is_told_and_nothing_is_left(engine: Engine, tmp_p
 
 
 @pytest.mark.parametrize("threads", THREADS)
-@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize("permuted", [True, False])
 def test_a_stop_ends_the_threads_that_encode(
-    engine: Engine, threads: int, ordered: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    engine: Engine, threads: int, permuted: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     encode, calls, before = Encoder.encode, [0], threading.active_count()
 
@@ -146,7 +146,7 @@ def test_a_stop_ends_the_threads_that_encode(
     monkeypatch.setattr(Encoder, "encode", encode_and_ask)
     try:
         with pytest.raises(KeyboardInterrupt):
-            engine.prepare(SCHEMA, Context(threads=threads), ordered=ordered)
+            engine.prepare(SCHEMA, Context(threads=threads), permuted=permuted)
     finally:
         _interrupts.clear_request()
     assert 5 <= calls[0] <= 5 + 2 * threads * 3
@@ -154,7 +154,7 @@ def test_a_stop_ends_the_threads_that_encode(
     assert [path.name for path in tmp_path.iterdir()] in ([], ["rows.csv"])
     # The engine can still be used.
     monkeypatch.setattr(Encoder, "encode", encode)
-    with engine.prepare(SCHEMA, Context(threads=threads), ordered=ordered) as prepared:
+    with engine.prepare(SCHEMA, Context(threads=threads), permuted=permuted) as prepared:
         assert prepared.rows == ROWS
 
 
@@ -168,13 +168,13 @@ def test_a_stop_ends_the_threads_that_sum(engine: Engine, threads: int, monkeypa
             _interrupts.request_stop()
         add(self, rows)
 
-    with engine.prepare(SCHEMA, Context(threads=threads), ordered=False) as prepared:
+    with engine.prepare(SCHEMA, Context(threads=threads), permuted=False) as prepared:
         monkeypatch.setattr(FeatureSums, "add", add_and_ask)
         assert isinstance(prepared, LocalRows)
         monkeypatch.setattr("boltdp.engines.local_store.BUCKET_BYTES", 1 << 14)
         try:
             with pytest.raises(KeyboardInterrupt):
-                prepared.sum([FeatureSums(prepared.feature_map, clip_norm=1.0)])
+                prepared.add_to_sums([FeatureSums(prepared.feature_map, clip_norm=1.0)])
         finally:
             _interrupts.clear_request()
     assert 5 <= calls[0] <= 5 + 3 * threads
@@ -184,9 +184,9 @@ def test_few_rows_are_summed_by_the_thread_that_asks(monkeypatch: pytest.MonkeyP
     def none(*_: object, **__: object) -> None:
         raise AssertionError("another thread was asked")
 
-    with open_source(table()).prepare(SCHEMA, Context(threads=4), ordered=False) as prepared:
+    with open_source(table()).prepare(SCHEMA, Context(threads=4), permuted=False) as prepared:
         monkeypatch.setattr("boltdp.engines.local_store.map_in_order", none)
-        prepared.sum([FeatureSums(prepared.feature_map, clip_norm=1.0)])
+        prepared.add_to_sums([FeatureSums(prepared.feature_map, clip_norm=1.0)])
 
 
 # ---- the pipeline -----------------------------------------------------------------------------------------------

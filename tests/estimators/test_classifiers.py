@@ -46,7 +46,7 @@ from boltdp import (
     Schema,
     Settings,
 )
-from boltdp.encoding import python_cells
+from boltdp.encoding import python_to_arrow
 from boltdp.engines.in_memory import ArrayEngine, wrap_rows
 from boltdp.errors import DataError, ParameterError
 from boltdp.estimators.callers import SEARCHED
@@ -566,7 +566,7 @@ def test_a_ragged_row_is_a_missing_row() -> None:
     assert np.array_equal(noiseless().fit(rows, y).coef_, noiseless().fit(neutral, y).coef_)
 
 
-@pytest.mark.parametrize("make", [list, tuple, deque, python_cells.to_object_array])
+@pytest.mark.parametrize("make", [list, tuple, deque, python_to_arrow.to_object_array])
 def test_rows_of_a_list_do_not_decide_the_number_of_features(make: Any) -> None:
     rows = make([[0.5, 0.5]] * 100 + [[0.5]] * 99 + [[0.5]])
     other = make([[0.5, 0.5]] * 100 + [[0.5]] * 99 + [[0.5, 0.5, 0.5]])
@@ -725,7 +725,7 @@ def test_the_prior_follows_its_class_where_classes_are_sorted() -> None:
     columns = tuple(Numeric(name, -5, 5) for name in "abcd")
     schema = Schema(Classes("label", ("yes", "no"), prior=(0.3, 0.7)), columns)
     private = PrivateLogisticRegression(schema=schema, threshold="prior").fit(frame, np.where(y == 1, "yes", "no"))
-    assert private.model_.schema.target.as_classes().prior == (0.7, 0.3)
+    assert private.model_.schema.target.require_classes().prior == (0.7, 0.3)
     assert private.model_.classes == ("no", "yes")
     assert private.model_.threshold == 0.3
 

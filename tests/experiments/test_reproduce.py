@@ -64,10 +64,10 @@ def few_rows(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(data, "on_the_sphere", lambda name: data.scaled(name, tasks[name]))
     for name in QUICK_EPSILONS:
         monkeypatch.setitem(QUICK_EPSILONS, name, (4.0,) if name == "mnist" else (0.4,))
-    for cached in (methods.noiseless_weights, methods.ordered):
+    for cached in (methods.noiseless_weights, methods.prepare_permuted):
         cached.cache_clear()
     yield
-    for cached in (methods.noiseless_weights, methods.ordered):
+    for cached in (methods.noiseless_weights, methods.prepare_permuted):
         cached.cache_clear()
 
 

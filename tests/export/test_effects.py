@@ -133,7 +133,7 @@ def test_the_noise_of_an_effect_is_that_of_its_weights(name: str, classes: int) 
 
 
 def test_steps_are_drawn_where_a_number_has_a_curve() -> None:
-    rule = Numeric("age", 0, 100, curve=(18.0, 65.0)).rule
+    rule = Numeric("age", 0, 100, curve=(18.0, 65.0)).encoding_rule
     scaled = ScaledRule(rule, np.array([0.0, -0.25, 0.0]), np.array([1.0, 2.0, 4.0]))
     no_noise = effects_module._NoiseDeviation(None, None)
     places, features = effects_module._EffectVisitor(scaled, np.zeros(3), no_noise)._sample_features(rule)

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from boltdp import Model
-from boltdp.encoding.timestamps import PARTS
+from boltdp.encoding.timestamp_parts import PARTS
 from boltdp.engines import open_source
 from boltdp.engines.base import Engine, encode_rows
 from boltdp.export.effects import compute_effects
@@ -55,7 +55,7 @@ def check_sql(run: Run, engine: Engine, dialect: str, columns: tuple[TimePart, .
     """SQL must find the codes of the encoder, and give the class and the probability of the model."""
     packed = np.vstack([*encode_rows(engine, Schema(Classes("sick", (0, 1)), columns), label=False)])
     of_two, of_three, decided = models(columns)
-    expressions = [_write_part_code(column.rule, DIALECTS[dialect]) for column in columns]
+    expressions = [_write_part_code(column.encoding_rule, DIALECTS[dialect]) for column in columns]
     expressions += [write_scoring_expression(model, dialect) for model in (of_two, of_three, decided)]
     found = [*zip(*run([*expressions, write_probability_expression(decided, dialect)]), strict=True)]
     for place, column in enumerate(columns):
@@ -142,7 +142,7 @@ def test_scikit_learn_takes_the_parts_by_name() -> None:
     (cells,) = encode_rows(open_source(table()), model.schema, label=False)
     estimator = model.to_sklearn()
     assert list(estimator.feature_names_in_[:2]) == ["admitted.hour=0", "admitted.hour=1"]
-    hot = [cells[:, [place]] == np.arange(len(column.rule.values)) for place, column in enumerate(columns, 1)]
+    hot = [cells[:, [place]] == np.arange(len(column.encoding_rule.values)) for place, column in enumerate(columns, 1)]
     frame = pd.DataFrame(np.hstack(hot).astype(float), columns=estimator.feature_names_in_)
     assert estimator.predict(frame).tolist() == model.predict(open_source(table())).tolist()
 

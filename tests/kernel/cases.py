@@ -112,7 +112,8 @@ def finished(
 def same_bits(states: Iterable[State], others: Iterable[State]) -> bool:
     """Whether the weights are equal to the bit (not just equal: -0.0 is not 0.0) and so is the position."""
     return all(
-        state.weights.tobytes() == other.weights.tobytes() and (state.updates, state.row) == (other.updates, other.row)
+        state.weights.tobytes() == other.weights.tobytes()
+        and (state.updates, state.rows_done) == (other.updates, other.rows_done)
         for state, other in zip(states, others, strict=True)
     )
 

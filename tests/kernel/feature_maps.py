@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from boltdp.kernel.cells_to_features import FeatureMap, Kind, Segment
+from boltdp.kernel.feature_map import FeatureMap, Kind, Segment
 
 #: Segments of these kinds and lengths.
 SHAPES: tuple[tuple[tuple[Kind, int], ...], ...] = (

@@ -223,7 +223,7 @@ _WORD = 2**64 - 1
 
 
 def reference_permuted_position(position: int, *, rows: int, seed: int) -> int:
-    """Where one row goes: the Feistel network of packed_rows.c, in Python's integers.
+    """Where one row goes: the Feistel network of row_permutation.c, in Python's integers.
 
     >>> sorted(reference_permuted_position(i, rows=4, seed=1) for i in range(4))
     [0, 1, 2, 3]

@@ -73,7 +73,7 @@ def test_all_lanes_of_all_builds_agree_with_the_reference(start: list[int], from
 def test_a_build_that_does_not_exist_is_refused() -> None:
     room = np.zeros(128, dtype=np.uint32)
     code = sgd._library.sgd_chacha20(room.ctypes.data, room.ctypes.data, 3)
-    assert sgd._error_text(code) == "this machine cannot run the build asked for"
+    assert sgd._get_error_text(code) == "this machine cannot run the build asked for"
 
 
 def log_ulps_wrong(x: float) -> float:

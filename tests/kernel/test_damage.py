@@ -154,11 +154,11 @@ def use_or_refuse(data: bytes) -> None:
     rows = np.resize(small_rows(), (3 * M, 1 + state.cells))
     rows[:, 0] = [1, -1] * (3 * M // 2)
     for block in (rows[:1], rows[1:4], rows[4:]):
-        position = (state.updates, state.row)
+        position = (state.updates, state.rows_done)
         try:
             run([state], block)
         except ParameterError:  # the damage has left it fewer rows than these
-            assert (state.updates, state.row) == position
+            assert (state.updates, state.rows_done) == position
     try:
         finite = np.isfinite(state.weights).all()
     except DataError:  # it was given numbers so large that the weights overflowed, and says so

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boltdp.errors import DataError, ParameterError
-from boltdp.kernel.cells_to_features import FeatureMap, Segment
+from boltdp.kernel.feature_map import FeatureMap, Segment
 from boltdp.kernel.feature_sums import UNIT, FeatureSums
 from boltdp.kernel.sgd import list_builds
 from tests.kernel.feature_maps import cells_for

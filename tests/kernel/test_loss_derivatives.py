@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boltdp.errors import DataError, ParameterError
-from boltdp.kernel.cells_to_features import FeatureMap, Segment
-from boltdp.kernel.loss_derivatives import DerivativeSums, _exponent_above
+from boltdp.kernel.feature_map import FeatureMap, Segment
+from boltdp.kernel.loss_derivatives import DerivativeSums, _find_exponent_above
 from boltdp.kernel.sgd import list_builds
 from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial
 from boltdp.privacy.events.objective_perturbation import bound_gradient_rounding, bound_term_rounding
@@ -329,4 +329,4 @@ def test_misuse_is_refused() -> None:
 
 
 def test_the_exponent_is_of_a_power_above_the_norm() -> None:
-    assert (_exponent_above(np.array([[3.0, 4.0]])), _exponent_above(np.zeros(2))) == (3, 0)
+    assert (_find_exponent_above(np.array([[3.0, 4.0]])), _find_exponent_above(np.zeros(2))) == (3, 0)

@@ -116,9 +116,9 @@ def test_an_empty_batch_still_shrinks_the_weights_and_has_noise() -> None:
 def test_a_pass_is_over_after_its_batches() -> None:
     state = State(RECIPE, marked=True)
     feed([state], *[0] * 25, END, END)
-    assert (state.updates, state.row, state.passes_done) == (2, 25, 0)
+    assert (state.updates, state.rows_done, state.passes_done) == (2, 25, 0)
     feed([state], END)
-    assert (state.updates, state.row, state.passes_done) == (3, 0, 1)
+    assert (state.updates, state.rows_done, state.passes_done) == (3, 0, 1)
 
 
 @pytest.mark.parametrize("after", [END, 0], ids=["end", "row"])
@@ -145,7 +145,7 @@ def test_no_label_ends_a_batch(label: float, element: Element) -> None:
     state = State(RECIPE, marked=True)
     run([state], rows)
     run([state], rows, positions=np.array([0, 0]))
-    assert (state.updates, state.row) == (0, 7)
+    assert (state.updates, state.rows_done) == (0, 7)
 
 
 def test_in_other_recipes_the_end_of_a_batch_is_a_row_without_a_gradient() -> None:
@@ -159,4 +159,4 @@ def test_in_other_recipes_the_end_of_a_batch_is_a_row_without_a_gradient() -> No
 def test_marked_and_other_models_share_a_scan() -> None:
     marked, other = State(RECIPE, marked=True), State(RECIPE)
     feed([other, marked], 0, END, 1)
-    assert (marked.updates, marked.row, other.updates, other.row) == (1, 2, 1, 3)
+    assert (marked.updates, marked.rows_done, other.updates, other.rows_done) == (1, 2, 1, 3)

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from boltdp.errors import ParameterError
-from boltdp.kernel.packed_rows import project_rows
 from boltdp.kernel.sgd import State, list_builds, run
 from boltdp.losses import HuberSVM
 from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import make_constant_schedule
+from tests.kernel.projection import project_rows
 
 
 def recipe(dims: int, rows: int) -> Recipe:
@@ -25,7 +25,7 @@ def test_a_state_given_twice_is_refused() -> None:
     state = State(recipe(1, 2))
     with pytest.raises(ParameterError, match="each state must be given once"):
         run([state, state], np.zeros((1, 2)))
-    assert state.row == 0
+    assert state.rows_done == 0
 
 
 def test_a_state_is_of_one_partition() -> None:

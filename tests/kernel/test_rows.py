@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from boltdp.errors import ParameterError
-from boltdp.kernel.packed_rows import permuted_position, project_rows, source_position
+from boltdp.kernel.row_permutation import compute_permuted_positions, compute_source_positions
 from boltdp.kernel.sgd import State, run
 from boltdp.losses import Logistic
 from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import make_constant_schedule
 from tests.kernel.cases import inside
+from tests.kernel.projection import project_rows
 from tests.kernel.reference import reference_permuted_position
 
 
@@ -63,9 +64,9 @@ def test_a_bad_row_is_still_bad_after_projection(bad: float) -> None:
 @pytest.mark.parametrize("rows", [*range(1, 70), 255, 256, 257, 1000])
 def test_the_permutation_is_a_bijection_and_the_inverse_its_inverse(rows: int) -> None:
     for seed in (0, 1, 2**64 - 1):
-        to = permuted_position(0, rows, rows=rows, seed=seed)
+        to = compute_permuted_positions(0, rows, rows=rows, seed=seed)
         np.testing.assert_array_equal(np.sort(to), np.arange(rows))
-        back = source_position(0, rows, rows=rows, seed=seed)
+        back = compute_source_positions(0, rows, rows=rows, seed=seed)
         np.testing.assert_array_equal(back[to], np.arange(rows))
 
 
@@ -73,26 +74,26 @@ def test_the_permutation_is_a_bijection_and_the_inverse_its_inverse(rows: int) -
 @settings(max_examples=200)
 def test_the_permutation_is_that_of_the_reference(rows: int, seed: int, data: st.DataObject) -> None:
     at = data.draw(st.integers(0, rows - 1))
-    to = int(permuted_position(at, 1, rows=rows, seed=seed)[0])
+    to = int(compute_permuted_positions(at, 1, rows=rows, seed=seed)[0])
     assert to == reference_permuted_position(at, rows=rows, seed=seed)
-    assert int(source_position(to, 1, rows=rows, seed=seed)[0]) == at
+    assert int(compute_source_positions(to, 1, rows=rows, seed=seed)[0]) == at
 
 
 def test_the_permutation_never_changes() -> None:
     # Models remember a seed: these numbers are a guarantee.
-    assert permuted_position(0, 5, rows=1000, seed=42).tolist() == [223, 534, 354, 536, 728]
+    assert compute_permuted_positions(0, 5, rows=1000, seed=42).tolist() == [223, 534, 354, 536, 728]
 
 
 def test_pieces_of_the_permutation_fit_together() -> None:
-    whole = permuted_position(0, 1000, rows=1000, seed=3)
-    pieces = [permuted_position(start, 125, rows=1000, seed=3) for start in range(0, 1000, 125)]
+    whole = compute_permuted_positions(0, 1000, rows=1000, seed=3)
+    pieces = [compute_permuted_positions(start, 125, rows=1000, seed=3) for start in range(0, 1000, 125)]
     np.testing.assert_array_equal(np.concatenate(pieces), whole)
 
 
 def test_positions_are_spread_evenly() -> None:
     # Each source decile against each target decile: a chi-square of 81 degrees of freedom, far from its tail.
     rows = 100_000
-    to = permuted_position(0, rows, rows=rows, seed=11)
+    to = compute_permuted_positions(0, rows, rows=rows, seed=11)
     counts = np.histogram2d(np.arange(rows), to, bins=10)[0]
     chi_square = ((counts - rows / 100) ** 2 / (rows / 100)).sum()
     assert 30 < chi_square < 160
@@ -107,7 +108,7 @@ def looks_uniform(counts: npt.NDArray[np.int64]) -> bool:
 
 @pytest.mark.parametrize("rows", [2, 3, 4])
 def test_every_order_of_very_few_rows_is_equally_likely_over_the_seeds(rows: int) -> None:
-    orders = np.array([permuted_position(0, rows, rows=rows, seed=seed) for seed in range(5000)])
+    orders = np.array([compute_permuted_positions(0, rows, rows=rows, seed=seed) for seed in range(5000)])
     counts = np.unique(orders, axis=0, return_counts=True)[1]
     assert counts.size == math.factorial(rows)
     assert looks_uniform(counts)
@@ -115,7 +116,7 @@ def test_every_order_of_very_few_rows_is_equally_likely_over_the_seeds(rows: int
 
 @pytest.mark.parametrize("rows", [9, 16, 33])
 def test_where_two_neighbouring_rows_go_is_uniform_over_the_seeds(rows: int) -> None:
-    pairs = np.array([permuted_position(rows // 2, 2, rows=rows, seed=seed) for seed in range(20_000)])
+    pairs = np.array([compute_permuted_positions(rows // 2, 2, rows=rows, seed=seed) for seed in range(20_000)])
     counts = np.zeros((rows, rows), dtype=np.int64)
     np.add.at(counts, (pairs[:, 0], pairs[:, 1]), 1)
     assert not np.diag(counts).any()
@@ -123,7 +124,7 @@ def test_where_two_neighbouring_rows_go_is_uniform_over_the_seeds(rows: int) -> 
 
 
 def test_different_seeds_permute_differently() -> None:
-    orders = {tuple(permuted_position(0, 20, rows=20, seed=seed).tolist()) for seed in range(50)}
+    orders = {tuple(compute_permuted_positions(0, 20, rows=20, seed=seed).tolist()) for seed in range(50)}
     assert len(orders) == 50
 
 
@@ -140,7 +141,7 @@ def test_different_seeds_permute_differently() -> None:
     ],
 )
 def test_positions_outside_the_rows_are_refused(start: int, count: int, rows: int, seed: int, message: str) -> None:
-    for function in (permuted_position, source_position):
+    for function in (compute_permuted_positions, compute_source_positions):
         with pytest.raises(ParameterError, match=message):
             function(start, count, rows=rows, seed=seed)
 

@@ -60,7 +60,7 @@ def test_a_pass_ends_after_its_rows_and_the_next_begins_by_itself() -> None:
     seen = []
     for _ in range(15):
         run([state], np.zeros((1, 3)))
-        seen.append((state.passes_done, state.row, state.is_finished))
+        seen.append((state.passes_done, state.rows_done, state.is_finished))
     assert seen[3:6] == [(0, 4, False), (1, 0, False), (1, 1, False)]
     assert seen[-1] == (3, 0, True)
 

@@ -61,7 +61,7 @@ def test_class_weights_must_be_of_the_classes() -> None:
 def in_mid_batch() -> bytearray:
     state = State(RECIPE)
     run([state], packed_rows(RECIPE, seed=1)[:5])
-    assert (state.updates, state.row) == (1, 5)
+    assert (state.updates, state.rows_done) == (1, 5)
     return bytearray(state.to_bytes())
 
 
@@ -162,7 +162,7 @@ NOISE = Mechanism("gaussian", 0.5, 5)
 def noisy_in_mid_batch(*, marked: bool) -> bytearray:
     state = State(RECIPE, noise=NOISE, key=bytes(32), marked=marked)
     run([state], packed_rows(RECIPE, seed=1)[:5], positions=np.array([0, 1, 2, BATCH_END, 3, 4]) if marked else None)
-    assert (state.updates, state.row) == (1, 5)
+    assert (state.updates, state.rows_done) == (1, 5)
     return bytearray(state.to_bytes())
 
 
@@ -266,12 +266,12 @@ def test_unaligned_memory_is_refused() -> None:
     block = np.zeros(size + 64, dtype=np.uint8)
     block[4 : 4 + size] = np.frombuffer(State(RECIPE).to_bytes(), dtype=np.uint8)
     code = sgd._library.sgd_check(block.ctypes.data + 4, size)
-    assert sgd._error_text(code) == "the memory of the state or of the rows is not aligned"
+    assert sgd._get_error_text(code) == "the memory of the state or of the rows is not aligned"
 
 
 @pytest.mark.parametrize("code", range(10))
 def test_every_error_has_a_text(code: int) -> None:
-    assert sgd._error_text(code)
+    assert sgd._get_error_text(code)
 
 
 @pytest.mark.parametrize(
@@ -335,7 +335,7 @@ def test_row_positions_far_beyond_32_bits_are_exact() -> None:
         struct.pack_into("<Q", block, 8 * SLOTS[slot], value)
     state = State.from_bytes(block)
     run([state], np.zeros((end - start, 2)))
-    assert (state.updates, state.row) == (n - 1, end)
+    assert (state.updates, state.rows_done) == (n - 1, end)
     run([state], np.zeros((m - end, 2)))
     assert state.is_finished
     struct.pack_into("<Q", block, 8 * SLOTS["row"], start + 1)

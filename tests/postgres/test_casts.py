@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from boltdp.cli import main
-from boltdp.engines.base import scan_rows_keeping
+from boltdp.engines.base import scan_rows_with_columns
 from boltdp.engines.postgres import PostgresEngine
 from boltdp.engines.postgres.local_server import Server
 from boltdp.evaluation.evaluate import evaluate, evaluate_privately
@@ -147,7 +147,7 @@ def test_training_predicting_and_evaluating_run_no_planted_cast(database: str, w
         assert len(predict(model, engine)) == ROWS + 1
         evaluate(model, engine, by="mood")
         evaluate_privately(model, engine, Budget(1.0), by="mood")
-        with engine.prepare(SCHEMA, Context(seed=1), ordered=False) as prepared:
+        with engine.prepare(SCHEMA, Context(seed=1), permuted=False) as prepared:
             rows = np.vstack([block.copy() for block in prepared.blocks()])
     assert {name for name, kind in kinds.items() if kind == "other"} == {"pair", "vector", "bool", "span", "moods"}
     # good, bad, good, 1, and the second month; and none of them in the last row.
@@ -160,7 +160,7 @@ def test_columns_that_are_kept_are_printed_by_their_types(database: str) -> None
     schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
     expected = {**{name: printed for name, (_, _, printed) in TYPES.items()}, "domain": "bad", "moods": "{bad}"}
     with PostgresEngine(database, table="people") as engine:
-        ((_, batch),) = scan_rows_keeping(engine, schema, len, [*expected, "folded"])
+        ((_, batch),) = scan_rows_with_columns(engine, schema, len, [*expected, "folded"])
     for name, printed in expected.items():
         assert batch.column(name).to_pylist() == [printed] * ROWS + [None], name
 
@@ -184,9 +184,9 @@ def test_groups_are_found_without_a_planted_cast(database: str) -> None:
     schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
     for name, printed in ({name: printed for name, (_, _, printed) in TYPES.items()} | {"folded": "good"}).items():
         with PostgresEngine(database, table="people") as engine:
-            groups = engine.groups(name, [printed, "stolen"])
+            groups = engine.group_by(name, [printed, "stolen"])
             assert groups.rows == [ROWS, 0]
-            groups = engine.groups(name, [printed])
+            groups = engine.group_by(name, [printed])
             train_groups(groups, [make_plan(schema, ROWS, SETTINGS)], SETTINGS.context())
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from boltdp.cli import main
 from boltdp.engines.postgres import PostgresEngine
-from boltdp.engines.postgres.declared_schema import read_check
+from boltdp.engines.postgres.catalog_constraints import parse_check_constraint
 from boltdp.engines.postgres.local_server import Server
 from boltdp.errors import DataError
 from boltdp.model import Model
@@ -239,4 +239,4 @@ WORDS = [*"()[],x1=.+", "::", "AND", "OR", "NOT", "IS", "NULL", "ANY", "ALL", "A
 
 @given(st.lists(st.sampled_from(WORDS)))
 def test_no_text_stops_the_reader(words: list[str]) -> None:
-    assert isinstance(read_check(" ".join(words)), dict)
+    assert isinstance(parse_check_constraint(" ".join(words)), dict)

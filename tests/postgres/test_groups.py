@@ -69,7 +69,7 @@ def test_models_of_groups_have_the_bits_of_models_of_each_alone(
     server: Server, table: str, schema: Schema, delta: float, options: dict[str, Any]
 ) -> None:
     with PostgresEngine(server.uri, table=table, **options) as engine:
-        groups = engine.groups("ward", list(SIZES))
+        groups = engine.group_by("ward", list(SIZES))
         assert groups.rows == list(SIZES.values())
         plans = [planned(schema, rows, delta=delta) for rows in groups.rows]
         models = train_groups(groups, plans, seeded())
@@ -98,7 +98,7 @@ def test_the_table_is_scanned_to_count_and_to_prepare_however_many_groups_there_
     for values in ([*SIZES][:1], [*SIZES]):
         before = scanned()
         with PostgresEngine(server.uri, table=table) as engine:
-            groups = engine.groups("ward", values)
+            groups = engine.group_by("ward", values)
             train_groups(groups, [planned(schema, rows, delta=1e-6) for rows in groups.rows], seeded())
         assert scanned() - before == scans
 
@@ -106,23 +106,23 @@ def test_the_table_is_scanned_to_count_and_to_prepare_however_many_groups_there_
 def test_groups_are_of_one_moment_and_leave_nothing(server: Server, admin: psycopg.Connection, table: str) -> None:
     """A row that changes its group meanwhile stays in the one that it was in."""
     with PostgresEngine(server.uri, table=table) as engine:
-        groups = engine.groups("tenth", ["1", "2"])
+        groups = engine.group_by("tenth", ["1", "2"])
         admin.execute("UPDATE visits SET tenth = 2, age = 0 WHERE tenth = 1")
-        with groups.prepared([SCHEMA] * 2, Context(seed=1), ordered=[True, False]) as (first, second):
-            assert (first.ordered, second.ordered) == (True, False)
+        with groups.prepare([SCHEMA] * 2, Context(seed=1), permuted=[True, False]) as (first, second):
+            assert (first.permuted, second.permuted) == (True, False)
             assert [len(content(first)), len(content(second))] == groups.rows == [300, 300]
             # Passes may take long, and must not keep the server from tidying up.
             assert sessions(admin) == ["idle"]
         assert engine._session.ask(LEFT, fault="") == [(0,)]
         message = "the data changed while it was read: its number of rows is not what it was"
-        for ordered, what in ((False, message), (True, "the rows cannot be prepared")):
+        for permuted, what in ((False, message), (True, "the rows cannot be prepared")):
             with (
                 pytest.raises(DataError, match=what),
-                groups.prepared([SCHEMA] * 2, Context(), ordered=[ordered] * 2),
+                groups.prepare([SCHEMA] * 2, Context(), permuted=[permuted] * 2),
             ):
                 pass
         assert engine._session.ask(LEFT, fault="") == [(0,)]
-        assert engine.groups("tenth", ["1", "2"]).rows == [0, 600]
+        assert engine.group_by("tenth", ["1", "2"]).rows == [0, 600]
 
 
 def test_no_index_puts_the_rows_of_a_group_in_the_order_of_their_values(
@@ -131,7 +131,7 @@ def test_no_index_puts_the_rows_of_a_group_in_the_order_of_their_values(
     def rows(uri: str) -> list[list[Any]]:
         with (
             PostgresEngine(uri, table=table) as engine,
-            engine.groups("ward", [*SIZES]).prepared([SCHEMA] * 3, Context(), ordered=[False] * 3) as tables,
+            engine.group_by("ward", [*SIZES]).prepare([SCHEMA] * 3, Context(), permuted=[False] * 3) as tables,
         ):
             return [[block.tolist() for block in prepared.blocks()] for prepared in tables]
 
@@ -155,7 +155,7 @@ def test_what_is_made_of_a_group_goes_when_its_model_is_trained(
                 raise RuntimeError
             return train_prepared(*arguments)
 
-        groups = engine.groups("ward", list(SIZES))
+        groups = engine.group_by("ward", list(SIZES))
         plans = [planned(SCHEMA, rows, delta=0.0) for rows in groups.rows]
         monkeypatch.setattr(service_groups, "train_prepared", watched)
         with pytest.raises(RuntimeError):
@@ -167,18 +167,18 @@ def test_groups_that_cannot_be_are_refused_before_a_row_is_read(server: Server, 
     with PostgresEngine(server.uri, table=table) as engine:
         for column, values in (("ward", []), ("ward", ["a", "a"]), ("ward", list(map(str, range(501))))):
             with pytest.raises(ParameterError, match="groups must be 1 to 500 different values"):
-                engine.groups(column, values)
+                engine.group_by(column, values)
         with pytest.raises(DataError, match="must have the column 'floor'"):
-            engine.groups("floor", ["1"])
+            engine.group_by("floor", ["1"])
         persons = replace(SCHEMA, person_id="tenth", max_rows_per_person=1)
         with (
             pytest.raises(ParameterError, match="a person's may be in several"),
-            engine.groups("ward", ["7"]).prepared([persons], Context(), ordered=[True]),
+            engine.group_by("ward", ["7"]).prepare([persons], Context(), permuted=[True]),
         ):
             pass
     with (
         PostgresEngine(server.uri, table=table, where="client") as engine,
         pytest.raises(ParameterError, match="must be prepared in the server"),
-        engine.groups("ward", ["7"]).prepared([SCHEMA], Context(), ordered=[True]),
+        engine.group_by("ward", ["7"]).prepare([SCHEMA], Context(), permuted=[True]),
     ):
         pass

@@ -116,7 +116,7 @@ def test_a_view_is_as_trusted_as_what_it_reads(desk: Desk) -> None:
 
 def test_the_owner_is_checked_in_the_transaction_that_reads(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the table changes hands when the allowance was found, and not while it is read."""
-    find, charge = Worker._find_free_name, Worker._charge
+    find, charge = Worker._find_free_name, Worker._mark_charged
 
     def give(*arguments: Any) -> str:
         desk.ask("postgres", "ALTER TABLE patients OWNER TO bob")
@@ -143,7 +143,7 @@ def test_the_owner_is_checked_in_the_transaction_that_reads(desk: Desk, monkeypa
                 desk.ask("postgres", "SET lock_timeout = '50ms'; " + statement)
         charge(*arguments)
 
-    monkeypatch.setattr(Worker, "_charge", attempt)
+    monkeypatch.setattr(Worker, "_mark_charged", attempt)
     desk.request()
     assert desk.serve() == ["ann/3: done"]
 
@@ -171,7 +171,7 @@ def test_every_way_to_the_rows_asks_first(desk: Desk) -> None:
     )
     schema = Schema(Classes("outcome", (False, True)), (Numeric("age", 0, 120),))
     with worker._TrustedTable(desk.uri("trainer"), allowance, lambda _: answers[-1]) as engine:
-        groups = engine.groups("ward", ["north"])
+        groups = engine.group_by("ward", ["north"])
         with engine.prepare(schema, Context()):
             pass
         answers.append(False)
@@ -179,8 +179,8 @@ def test_every_way_to_the_rows_asks_first(desk: Desk) -> None:
             engine.columns,
             engine.count,
             lambda: engine.prepare(schema, Context()),
-            lambda: engine.groups("ward", ["north"]),
-            lambda: groups.prepared([schema], Context(), ordered=[False]).__enter__(),
+            lambda: engine.group_by("ward", ["north"]),
+            lambda: groups.prepare([schema], Context(), permuted=[False]).__enter__(),
         ):
             with pytest.raises(DataError, match="not trusted"):
                 read()

@@ -58,7 +58,7 @@ def test_ids_are_compared_by_their_type(server: Server, admin: psycopg.Connectio
         for where in ("server", "client"):
             found: dict[str, Any] = {}
             with PostgresEngine(server.uri, table="visits", where=where) as engine:
-                with engine.prepare(SCHEMA, Context(seed=1), ordered=False) as prepared:
+                with engine.prepare(SCHEMA, Context(seed=1), permuted=False) as prepared:
                     found["prepared"] = np.vstack([block.copy() for block in prepared.blocks()])
                 found["limited"] = np.vstack([*scan_rows(engine, SCHEMA, np.copy, limited=True)])
             for name, rows in found.items():

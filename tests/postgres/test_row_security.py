@@ -45,19 +45,19 @@ def watched(server: Server) -> Iterator[str]:
 @pytest.mark.parametrize("source", SOURCES)
 def test_policies_that_apply_are_a_condition(server: Server, watched: str, source: str) -> None:
     with PostgresEngine(watched, **SOURCES[source]) as engine:
-        (condition,) = engine.conditions
+        (condition,) = engine.guarantee_conditions
         assert condition.startswith(ACTIVE)
         assert engine.count() == 200
-        assert list(engine.conditions) == [condition]  # in the transaction of the snapshot too
+        assert list(engine.guarantee_conditions) == [condition]  # in the transaction of the snapshot too
         assert engine.count() == 200
     with PostgresEngine(server.uri, **SOURCES[source]) as engine:  # as a superuser, to whom none applies
-        assert len(engine.conditions) == (1 if source == "view" else 0)
+        assert len(engine.guarantee_conditions) == (1 if source == "view" else 0)
         assert engine.count() == (200 if source == "view" else 400)
 
 
 def test_a_table_without_policies_has_no_condition(watched: str) -> None:
     with PostgresEngine(watched, table="open_rows") as engine:
-        assert list(engine.conditions) == []
+        assert list(engine.guarantee_conditions) == []
 
 
 def test_the_condition_is_printed_and_warned_of(watched: str, tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def everything(uri: str) -> dict[str, Any]:
         halves = engine.slice(0, ROWS // 2), engine.slice(ROWS // 2, ROWS)
         keep("public", tune(halves[0], SCHEMA, grid, method="public", public=halves[1]))
         if engine.in_server:
-            groups = engine.groups("sex", ["F", "M"])
+            groups = engine.group_by("sex", ["F", "M"])
             for model in train_groups(groups, [make_plan(SCHEMA, rows, BOLTON) for rows in groups.rows], context):
                 keep("group", model)
     with PostgresEngine(uri, table="people", shuffle="random") as engine:

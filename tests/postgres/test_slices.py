@@ -98,7 +98,7 @@ def test_slices_are_of_one_moment_however_the_table_changes(
         with hidden.prepare(SCHEMA, Context(seed=1)) as prepared:
             assert content(prepared) == expected[1]
             moments = FeatureSums(prepared.feature_map, clip_norm=1.0)
-            prepared.sum([moments])
+            prepared.add_to_sums([moments])
             # Passes may take long, and must not keep the server from tidying up.
             assert sessions(admin) == ["idle"] * 3
         features, sums = np.array(expected[1])[:, 1:], moments.value[0]

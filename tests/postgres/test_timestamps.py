@@ -9,7 +9,7 @@ import numpy as np
 import psycopg
 import pytest
 
-from boltdp.encoding.timestamps import PARTS
+from boltdp.encoding.timestamp_parts import PARTS
 from boltdp.engines.base import encode_rows
 from boltdp.engines.postgres import PostgresEngine
 from boltdp.engines.postgres.local_server import Server
@@ -105,9 +105,9 @@ def test_texts_of_every_type_are_read(server: Server, moments: psycopg.Connectio
     for where in ("server", "client"):
         with (
             PostgresEngine(server.uri, table="texts", where=where) as engine,
-            engine.prepare(schema, Context(seed=1), ordered=False) as prepared,
+            engine.prepare(schema, Context(seed=1), permuted=False) as prepared,
         ):
             (block,) = (np.array(block) for block in prepared.blocks())
         assert sorted(block[:, 1:].tolist()) == [[-1] * 4, [-1] * 4, [13, 1, 4, 6]]
-    code = _write_part_code(TimePart("at", "hour").rule, DIALECTS["postgres"])
+    code = _write_part_code(TimePart("at", "hour").encoding_rule, DIALECTS["postgres"])
     assert moments.execute(f"SELECT {code} FROM texts ORDER BY id".encode()).fetchall() == [(13,), (None,), (None,)]

@@ -127,10 +127,10 @@ def test_standardized_models_are_those_of_the_arrays(server: Server, table: str,
 def test_sums_over_no_rows_are_nothing(server: Server, table: str) -> None:
     with (
         PostgresEngine(server.uri, query=f"SELECT * FROM {table} WHERE false") as engine,
-        engine.prepare(SCHEMA, Context(), ordered=False) as prepared,
+        engine.prepare(SCHEMA, Context(), permuted=False) as prepared,
     ):
         moments = FeatureSums(prepared.feature_map, clip_norm=1.0)
-        prepared.sum([moments])
+        prepared.add_to_sums([moments])
     assert moments.value.tolist() == [[0] * DIMS] * 2
 
 
@@ -141,7 +141,7 @@ def test_preparing_that_is_ended_from_outside_leaves_a_session_that_can_go_on(
     with PostgresEngine(server.uri, query=slow) as engine:
         engine.count = lambda: ROWS  # type: ignore[method-assign]
         with ThreadPoolExecutor(1) as pool:
-            packing = pool.submit(engine.prepare, SCHEMA, Context(), ordered=False)
+            packing = pool.submit(engine.prepare, SCHEMA, Context(), permuted=False)
             # A server forgets what cancels a statement that it is still reading: only one that runs is cancelled.
             cancel = (
                 "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query LIKE 'SELECT boltdp.pack%'"
@@ -424,7 +424,7 @@ def test_categories_are_met_in_the_encoding_of_the_database(server: Server, admi
         for where in ("server", "client"):
             with (
                 PostgresEngine(uri, table="words", where=where) as engine,
-                engine.prepare(schema, Context(), ordered=False) as prepared,
+                engine.prepare(schema, Context(), permuted=False) as prepared,
             ):
                 found[where] = np.concatenate([block.copy() for block in prepared.blocks()]).tolist()
     finally:
@@ -647,7 +647,7 @@ def test_no_index_of_a_selected_column_puts_the_rows_in_the_order_of_others(
             query = f"SELECT age, sick FROM wards WHERE ward = {ward}"
             with (
                 PostgresEngine(server.uri, query=query, where=where) as engine,
-                engine.prepare(schema, Context(seed=1), ordered=False) as prepared,
+                engine.prepare(schema, Context(seed=1), permuted=False) as prepared,
             ):
                 (batch,) = engine.batches(["age"])
                 assert batch.column("age").to_pylist() == ages[50 * ward : 50 * ward + 50]
@@ -883,8 +883,8 @@ def test_states_are_kept_while_they_are_needed_and_no_longer(
             prepared.run_pass([ours], Context())
             assert kept() == ours.to_bytes()
             expected, summed = sums(), sums()
-            arrays.sum(expected)
-            prepared.sum(summed)
+            arrays.add_to_sums(expected)
+            prepared.add_to_sums(summed)
             for one, other in zip(expected, summed, strict=True):
                 np.testing.assert_array_equal(other.value, one.value)
             assert len(session._handles) == 2
@@ -895,7 +895,7 @@ def test_states_are_kept_while_they_are_needed_and_no_longer(
             session.ask(rename.format(name, aside), fault="")
             before, unchanged = sums(), sums()
             with pytest.raises(DataError, match=r"^the rows cannot be summed: relation .* does not exist$"):
-                prepared.sum(unchanged)
+                prepared.add_to_sums(unchanged)
             assert [each.to_bytes() for each in unchanged] == [each.to_bytes() for each in before]
             assert kept() is None
             session.ask(rename.format(aside, name), fault="")
@@ -946,9 +946,9 @@ def test_nothing_that_watches_the_server_sees_a_model_or_a_row(server: Server) -
         key = np.random.default_rng(5).bytes(32)
         noise = Mechanism("gaussian", scale=0.1, dimensions=DIMS)
         with PostgresEngine(talkative.uri, table="patients") as engine:
-            with engine.prepare(SCHEMA, Context(), ordered=False) as prepared:
+            with engine.prepare(SCHEMA, Context(), permuted=False) as prepared:
                 moments = FeatureSums(prepared.feature_map, clip_norm=1.0)
-                prepared.sum([moments])
+                prepared.add_to_sums([moments])
             sums = moments.value
         with (
             PostgresEngine(talkative.uri, table="patients") as engine,
@@ -964,8 +964,8 @@ def test_nothing_that_watches_the_server_sees_a_model_or_a_row(server: Server) -
             at, tables = len(log.read_text("utf-8")), leftovers(watcher)
             product = DerivativeSums(Logistic(), around[0], direction=around[1])
             hessian = DerivativeSums(Logistic(), around[0], hessian=True)
-            prepared.sum([product])
-            prepared.portion(0, ROWS // 2).sum([hessian, DerivativeSums(Logistic(), around[1])])
+            prepared.add_to_sums([product])
+            prepared.portion(0, ROWS // 2).add_to_sums([hessian, DerivativeSums(Logistic(), around[1])])
             summed, bent = product.value, hessian.value
             summing = statements(log.read_text("utf-8")[at:])
             assert leftovers(watcher) == tables
@@ -1056,10 +1056,10 @@ def test_a_sample_leaves_no_trace_of_how_many_rows_are_in_it(server: Server, adm
             schema = array_schema(dims=2, classes=(0, 1), clip_norm=2.0)
             with (
                 PostgresEngine(server.uri, table="sampled") as engine,
-                engine.prepare(schema, Context(seed=1), ordered=False) as prepared,
-                prepared.sample_rows(0.1) as few,
+                engine.prepare(schema, Context(seed=1), permuted=False) as prepared,
+                prepared.open_sample(0.1) as few,
             ):
-                few.sum([DerivativeSums(Logistic(), np.ones((1, 2)), share=0.1)])
+                few.add_to_sums([DerivativeSums(Logistic(), np.ones((1, 2)), share=0.1)])
                 seen.append(sizes())
     finally:
         admin.execute("DROP TABLE sampled")

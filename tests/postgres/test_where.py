@@ -19,7 +19,7 @@ from boltdp._files.sealed import ModelFileError
 from boltdp.cli import main
 from boltdp.engines import open_source
 from boltdp.engines.postgres import PostgresEngine
-from boltdp.engines.postgres.build import explain_unusable
+from boltdp.engines.postgres.build import explain_unusable_version
 from boltdp.engines.postgres.local_server import Server, private_server
 from boltdp.errors import DataError
 from boltdp.model import Model
@@ -95,7 +95,7 @@ def test_commands_say_where_the_rows_were(
     [("0.2.0", True), ("0.2.17", True), ("0.1.0", False), ("0.3.0", False), ("0.20.0", False), ("0.2.0-beta", False)],
 )
 def test_versions_of_the_extension_that_work_are_a_range(version: str, usable: bool) -> None:
-    fault = explain_unusable(version)
+    fault = explain_unusable_version(version)
     assert (fault is None) == usable
     assert usable or "ALTER EXTENSION boltdp UPDATE" in str(fault)
 

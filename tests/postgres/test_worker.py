@@ -46,17 +46,17 @@ def second(*arguments, trained=[]):
     trained.append(train(*arguments))
     return trained[0]
 
-answer, train = worker.Worker._answer, train_per_group.train_prepared
+answer, train = worker.Worker._store_answer, train_per_group.train_prepared
 place, replacement = {
     "claimed": ((worker.Worker, "_train_request"), die),
-    "planned": ((worker.Worker, "_charge"), die),
+    "planned": ((worker.Worker, "_mark_charged"), die),
     "charged": ((Account, "charged"), die),
     "reserved": ((worker, "run_plan"), die),
     "one of two": ((train_per_group, "train_prepared"), second),
     "trained": ((Reservation, "commit"), die),
-    "noted": ((worker.Worker, "_answer"), die),
+    "noted": ((worker.Worker, "_store_answer"), die),
     "storing": ((worker, "make_insert"), die),
-    "answered": ((worker.Worker, "_answer"), dying),
+    "answered": ((worker.Worker, "_store_answer"), dying),
 }[stage]
 getattr(*place)
 setattr(*place, replacement)

@@ -18,7 +18,7 @@ from boltdp.algorithms._base import Job
 from boltdp.algorithms._sgd import average_partitions
 from boltdp.algorithms.bolton import BoltOn
 from boltdp.engines.local_store import store_rows
-from boltdp.kernel.packed_rows import source_position
+from boltdp.kernel.row_permutation import compute_source_positions
 from boltdp.losses import HuberSVM, Multinomial
 from boltdp.privacy.certificate import certify
 from boltdp.privacy.events.event import Noiseless
@@ -50,7 +50,7 @@ def trained(recipe: Recipe, rows: Rows, *, classes: int = 2, seed: int = 0) -> W
 def lone_row_distance(recipe: Recipe, *, place: int, seed: int = 0) -> float:
     """How far apart the labels of the row at a place of the order bring the weights, if all other rows are zero."""
     rows = np.zeros((recipe.rows, recipe.dims + 1), np.float32)
-    (at,) = source_position(place, 1, rows=recipe.rows, seed=seed)
+    (at,) = compute_source_positions(place, 1, rows=recipe.rows, seed=seed)
     rows[at, 1] = 1.0
     other = rows.copy()
     other[at, 0] = 1.0

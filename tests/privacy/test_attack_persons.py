@@ -20,7 +20,7 @@ from boltdp.algorithms.bolton import BoltOn
 from boltdp.engines import open_source
 from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.kernel.loss_derivatives import DerivativeSums
-from boltdp.kernel.packed_rows import source_position
+from boltdp.kernel.row_permutation import compute_source_positions
 from boltdp.losses import HuberSVM, Logistic, Loss, Multinomial
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import certify
@@ -90,7 +90,7 @@ def at_places(recipe: Recipe, places: Sequence[int], entry: Entry, *, seed: int 
     """All rows neutral but those that a run meets at some places of its order."""
     entries = others(recipe.rows)
     for place in places:
-        entries[int(source_position(place, 1, rows=recipe.rows, seed=seed)[0])] = entry
+        entries[int(compute_source_positions(place, 1, rows=recipe.rows, seed=seed)[0])] = entry
     return entries
 
 
@@ -179,12 +179,12 @@ def test_a_person_who_leaves_one_partition_and_enters_another_breaks_the_bound_o
     schema = schema_of(1, 2, 1)
     # Others pull to an edge of the ball, and the last row of a partition throws its weights to the other edge: in one
     # partition with the first person, in another, where all pull the other way, with the second.
-    ends = sorted((int(source_position(place, 1, rows=40, seed=0)[0]), place // 10) for place in (9, 29))
+    ends = sorted((int(compute_source_positions(place, 1, rows=40, seed=0)[0]), place // 10) for place in (9, 29))
     (first, left), (second, entered) = ends
     one: list[Entry] = others(40)
     for place in range(40):
         if place // 10 in (left, entered):
-            at = int(source_position(place, 1, rows=40, seed=0)[0])
+            at = int(compute_source_positions(place, 1, rows=40, seed=0)[0])
             one[at] = (f"other {at}", [1.0], int(place // 10 == entered))
     other = list(one)
     one[first], other[first] = ("a", [1.0], 1), ("nobody", None, None)
@@ -246,7 +246,7 @@ def test_an_optimiser_moves_a_sum_of_gradients_by_g_rows_and_no_more(loss: Loss)
     def summed(entries: list[Entry], weights: Weights) -> Weights:
         with prepared_of(entries, schema) as prepared:
             sums = DerivativeSums(loss, weights, clip=clip, classes=3, feature_map=prepared.feature_map)
-            prepared.sum([sums])
+            prepared.add_to_sums([sums])
         return sums.value
 
     def moved(point: Weights) -> float:

@@ -61,14 +61,14 @@ def counted(kind: Kind, cells: list[Any], budget: Budget, bounds: tuple[float, f
     """What is counted of a column in the first scan, and in the second after the first gave these bounds."""
     plan = plan_private_draft({"x": ColumnType(kind), "y": ColumnType("bool")}, "y", budget)
     counts, array = PrivateCounts(plan.counted["x"], kind, plan.event), pa.array(cells, KINDS[kind][1])
-    counts.add(array)
+    counts.add_cells(array)
     first: Counter[Any] = Counter({f"value {value!r}": count for value, count in counts.values.items()})
     first |= Counter({place: int(count) for place, count in enumerate(counts.wide.counts) if count})
     first["texts"] = counts.texts
     if kind == "text":
         return [first]
     counts.start_narrow_intervals(*bounds)
-    counts.add_narrow(array)
+    counts.add_cells_to_narrow_intervals(array)
     assert counts.narrow is not None
     return [first, Counter({place: int(count) for place, count in enumerate(counts.narrow.counts) if count})]
 

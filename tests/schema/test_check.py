@@ -125,7 +125,7 @@ def test_spellings_of_one_value_are_told_and_garbage_above_a_tenth() -> None:
     rows = pa.table({"from": airports * 4, "y": YES * 9})
     every = checked(rows, Categorical("from", (*airports,))).columns[1]
     assert every.problem is None
-    assert every.variants == (("ATL", "atl", " A.T.L "), ("JFK", "jfk", "JFK."), ("LAX", "lax", "L-AX"))
+    assert every.spelling_variants == (("ATL", "atl", " A.T.L "), ("JFK", "jfk", "JFK."), ("LAX", "lax", "L-AX"))
     assert next(every.list_deviations()).startswith("spellings of the same value: 'ATL' = 'atl' = ' A.T.L '; 'JFK'")
     some = checked(rows, Categorical("from", (*airports[:6], "LAX"))).columns[1]
     assert some.problem == "22.2 % of the cells are other spellings of declared values"
@@ -134,7 +134,7 @@ def test_spellings_of_one_value_are_told_and_garbage_above_a_tenth() -> None:
 @pytest.mark.parametrize("values", [("A+", "A-"), ("1.5", "15"), ("-1", "1"), ("-", "+")])
 def test_values_that_differ_in_a_sign_or_a_point_are_not_spellings_of_one(values: tuple[str, ...]) -> None:
     rows = pa.table({"group": [*values] * 2, "y": YES})
-    assert not checked(rows, Categorical("group", values)).columns[1].variants
+    assert not checked(rows, Categorical("group", values)).columns[1].spelling_variants
 
 
 def test_numbers_match_classes_as_in_training() -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from boltdp.encoding.encode import Encoder
 from boltdp.errors import ParameterError
-from boltdp.schema.curves import BASE, MAX_PLACES, Spacing, add_curves, compute_step_places
+from boltdp.schema.curves import BASE, MAX_PLACES, Spacing, add_curves, compute_step_thresholds
 from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, Standardization, Vector
 
 COUNTS = st.integers(1, MAX_PLACES)
@@ -53,7 +53,7 @@ def features(schema: Schema, cells: pa.Array) -> Any:
 @given(COUNTS, st.floats(-1e6, 1e6), st.floats(1e-3, 1e6))
 def test_even_places_are_as_far_from_each_other(count: int, low: float, width: float) -> None:
     column = Numeric("a", low, low + width)
-    places = compute_step_places(column, count)
+    places = compute_step_thresholds(column, count)
     ends = [column.low, *places, column.high]
     assert len(places) == count
     gaps = [after - before for before, after in pairwise(ends)]
@@ -64,7 +64,7 @@ def test_even_places_are_as_far_from_each_other(count: int, low: float, width: f
 @given(COUNTS, st.floats(0, 1e3), st.floats(1e-3, 1e9))
 def test_log_places_are_geometric_from_the_lower_bound(count: int, low: float, width: float) -> None:
     column = Numeric("a", low, low + width)
-    ends = np.array([column.low, *compute_step_places(column, count, "log"), column.high])
+    ends = np.array([column.low, *compute_step_thresholds(column, count, "log"), column.high])
     # Shifted so, neighbours differ by one factor.
     ratios = (ends - column.low) / (column.high - column.low) * (BASE - 1) + 1
     np.testing.assert_allclose(ratios[1:] / ratios[:-1], BASE ** (1 / (count + 1)), rtol=0.011)
@@ -72,7 +72,7 @@ def test_log_places_are_geometric_from_the_lower_bound(count: int, low: float, w
 
 @given(COUNTS, st.floats(1e-3, 1e9))
 def test_log_places_of_symmetric_bounds_are_symmetric(count: int, high: float) -> None:
-    places = compute_step_places(Numeric("a", -high, high), count, "log")
+    places = compute_step_thresholds(Numeric("a", -high, high), count, "log")
     assert [-place for place in reversed(places)] == list(places)
     assert (0.0 in places) == (count % 2 == 1)
     above = [place for place in places if place > 0]
@@ -86,7 +86,7 @@ def test_log_places_of_symmetric_bounds_are_symmetric(count: int, high: float) -
 def test_places_that_are_counted_may_be_declared(spacing: Spacing, count: int) -> None:
     for low, high in ((0, 110), (0, 1e-12), (3, 1e15), (-7.5, 7.5)):
         column = Numeric("a", low, high)
-        assert len(replace(column, curve=compute_step_places(column, count, spacing)).names) == 1 + count
+        assert len(replace(column, curve=compute_step_thresholds(column, count, spacing)).feature_names) == 1 + count
 
 
 # ---- the schema -------------------------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ def test_toml_declares_curves_by_number_by_place_and_by_spacing() -> None:
     age, first, second, pay, none, old = schema.columns
     assert age == Numeric("age", 0, 110, curve=(18, 25.5))
     assert (first, second) == (Numeric("f0", 0, 4, (1, 2, 3)), Numeric("f1", 0, 4, (1, 2, 3)))
-    assert pay.names == ("pay", "pay>=9", "pay>=99")
+    assert pay.feature_names == ("pay", "pay>=9", "pay>=99")
     assert (none, old) == (Numeric("none", 0, 1), Numeric("old", 0, 1))
     assert schema.feature_names[:7] == ("age", "age>=18", "age>=25.5", "f0", "f0>=1", "f0>=2", "f0>=3")
     assert schema.largest_norm == math.sqrt(6 + (2 + 3 + 3 + 2) / 16)
@@ -159,8 +159,8 @@ def test_faults_of_a_curve_are_told(column: dict[str, Any], message: str) -> Non
 def test_a_curve_in_python_is_of_places() -> None:
     with pytest.raises(ParameterError, match=r"^the curve of 'a' must be a list of places, got 8$"):
         Numeric("a", 0, 1, curve=8)  # type: ignore[arg-type]
-    assert Numeric("a", -1, 1, curve=(-0.0,)).names == ("a", "a>=0")
-    assert Numeric("a", 0, 1e300, curve=(0.1, 1e299)).names == ("a", "a>=0.1", "a>=1e+299")
+    assert Numeric("a", -1, 1, curve=(-0.0,)).feature_names == ("a", "a>=0")
+    assert Numeric("a", 0, 1e300, curve=(0.1, 1e299)).feature_names == ("a", "a>=0.1", "a>=1e+299")
 
 
 def test_many_columns_with_curves_are_refused_before_they_are_made() -> None:
@@ -263,7 +263,7 @@ def test_automatic_curves_follow_the_bounds(bounds: tuple[float, float], expecte
 def test_automatic_curves_of_wide_ranges_are_spaced_by_log(bounds: tuple[float, float]) -> None:
     column = Numeric("a", *bounds)
     found = curve(add_curves(Schema(Classes("y", (0, 1)), (column,)), 4))
-    assert found == compute_step_places(column, 4, "log") != compute_step_places(column, 4, "even")
+    assert found == compute_step_thresholds(column, 4, "log") != compute_step_thresholds(column, 4, "even")
 
 
 @given(COUNTS, st.integers(-1000, 1000), st.integers(2, 200))
@@ -288,7 +288,7 @@ def test_what_is_declared_or_fixed_stays_as_it_is() -> None:
     ):
         assert add_curves(fixed, 8) == fixed
     mixed = add_curves(replace(schema, columns=(*columns, Numeric("b", 0, 100))), 3)
-    assert [len(column.names) for column in mixed.columns] == [2, 4, 2, 2]
+    assert [len(column.feature_names) for column in mixed.columns] == [2, 4, 2, 2]
 
 
 @given(st.tuples(st.floats(), st.floats()).map(sorted), COUNTS)
@@ -310,5 +310,5 @@ def test_the_page_of_the_schema_says_what_is_so() -> None:
     assert failed == 0
     example = page.read_text("utf-8").split("```toml\n")[1].split("```")[0]
     columns = {column.name: column for column in Schema.from_toml(example).columns}
-    assert len(columns["weight_kg"].names) == len(columns["income"].names) == 1 + 8
+    assert len(columns["weight_kg"].feature_names) == len(columns["income"].feature_names) == 1 + 8
     assert columns["height_cm"] == Numeric("height_cm", 40, 230, curve=(150, 165, 180))

@@ -17,7 +17,7 @@ import pytest
 from boltdp.audit.neighbouring_tables import generate_pairs
 from boltdp.encoding.encode import Encoder
 from boltdp.encoding.plan import RuleVisitor
-from boltdp.encoding.timestamps import Part
+from boltdp.encoding.timestamp_parts import Part
 from boltdp.engines import open_source
 from boltdp.engines.base import check_columns, encode_rows
 from boltdp.engines.postgres import PostgresEngine
@@ -33,7 +33,7 @@ from boltdp.export.sql_dialects import DIALECTS
 from boltdp.run_context import Context
 from boltdp.schema.check import check_source
 from boltdp.schema.columns import COLUMN_KINDS, Categorical, Column, Numeric, TimePart, Vector
-from boltdp.schema.declare import declare_schema
+from boltdp.schema.from_arguments import declare_schema
 from boltdp.schema.schema import Classes, Schema
 from boltdp.schema.source_columns import ColumnType
 from boltdp.workflows.predict import predict
@@ -193,7 +193,7 @@ def test_features_are_those_of_the_values(case: Case) -> None:
     (packed,) = encode_rows(open_source(case.rows), case.schema)
     plan = case.schema.encoding
     assert packed.shape == (len(case.rows), 1 + plan.cell_count)
-    assert (len(case.column.names), len(case.schema.feature_names)) == (plan.rules[0].feature_count, plan.dims)
+    assert (len(case.column.feature_names), len(case.schema.feature_names)) == (plan.rules[0].feature_count, plan.dims)
     read = plan.read_features(packed)
     middles, factors = plan.scaled_rules[0].original_units
     expected = (np.array([case.features(cell) for cell in case.cells], float) - middles) * factors
@@ -226,7 +226,9 @@ def test_duckdb_predicts_what_the_model_predicts(case: Case, seed: int) -> None:
     for dialect in DIALECTS:
         assert write_probability_expression(model, dialect)
     features = np.array([case.features(cell) for cell in case.cells], float)
-    named = features if case.column.rule.reads_lists else pd.DataFrame(features, columns=case.column.names)
+    named = (
+        features if case.column.encoding_rule.reads_lists else pd.DataFrame(features, columns=case.column.feature_names)
+    )
     assert to_sklearn(model).predict(named).tolist() == expected[:-1]
 
 
@@ -252,7 +254,7 @@ def test_postgres_encodes_and_predicts_as_this_process_does(case: Case, server: 
     for where in ("server", "client"):
         with (
             PostgresEngine(server.uri, table="every_kind", where=where) as engine,
-            engine.prepare(case.schema, Context(seed=1), ordered=False) as prepared,
+            engine.prepare(case.schema, Context(seed=1), permuted=False) as prepared,
         ):
             blocks = np.concatenate([np.array(block) for block in prepared.blocks()])
         np.testing.assert_array_equal(_sort(blocks), _sort(local))
@@ -295,16 +297,16 @@ def test_check_counts_what_is_not_as_declared(case: Case) -> None:
 @every_case
 def test_a_call_declares_it(case: Case) -> None:
     if not case.declaration:  # lists of numbers have bounds, and the length of their type
-        given = {"a": ColumnType("list", length=case.column.rule.number_count), "y": ColumnType("bool")}
-        made, _ = declare_schema(given, "y", bounds={"a": case.column.rule.bounds})
+        given = {"a": ColumnType("list", length=case.column.encoding_rule.number_count), "y": ColumnType("bool")}
+        made, _ = declare_schema(given, "y", bounds={"a": case.column.encoding_rule.bounds})
     else:
         made, _ = declare_schema(
             {"a": ColumnType.from_arrow(case.arrow), "y": ColumnType("bool")}, "y", **case.declaration
         )
     (column,) = made.columns
     assert (type(column), column.source) == (type(case.column), "a")
-    assert column.rule.bounds == case.column.rule.bounds
-    assert column.rule.values == case.column.rule.values
+    assert column.encoding_rule.bounds == case.column.encoding_rule.bounds
+    assert column.encoding_rule.values == case.column.encoding_rule.values
 
 
 @every_case

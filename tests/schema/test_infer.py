@@ -54,7 +54,7 @@ def test_draft_tells_of_curves_in_a_line_that_can_be_taken_as_it_is() -> None:
     assert line.startswith("# name = { bounds = [low, high], curve = 8 } ")
     declared = line[2 : line.index("}") + 1].replace("name", "age").replace("[low, high]", "[17, 81]")
     schema = Schema.from_toml(text.replace("age = [17, 81]", declared))
-    assert len(schema.columns[0].names) == 1 + 8
+    assert len(schema.columns[0].feature_names) == 1 + 8
     without = draft_schema(open_source(pa.table({"city": ["Bern"], "y": ["no"]})), "y")
     assert "curve" not in without
 

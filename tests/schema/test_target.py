@@ -47,7 +47,7 @@ class Number(Target):
         return Numeric(self.column, self.low, self.high)
 
     @property
-    def examples(self) -> tuple[Value, ...]:
+    def example_labels(self) -> tuple[Value, ...]:
         return self.low, self.high
 
     @property

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boltdp.encoding import python_cells
+from boltdp.encoding import python_to_arrow
 from boltdp.encoding.encode import Encoder
-from boltdp.encoding.timestamps import FIRST_DAY, LAST_DAY, MAX_CHARACTERS, PARTS, PATTERN, compute_part_codes
+from boltdp.encoding.timestamp_parts import FIRST_DAY, LAST_DAY, MAX_CHARACTERS, PARTS, PATTERN, compute_part_codes
 from boltdp.engines import open_source
 from boltdp.engines.base import encode_rows
 from boltdp.errors import DataError, ParameterError
@@ -188,7 +188,7 @@ EAST = timezone(timedelta(hours=5, minutes=30))
     ],
 )
 def test_objects_become_the_text_of_a_timestamp(cell: Any, read: str | None) -> None:
-    found = python_cells.to_timestamp_text(cell)
+    found = python_to_arrow.to_timestamp_text(cell)
     assert found == read or (read is None and not re.fullmatch(PATTERN, str(found)))
 
 

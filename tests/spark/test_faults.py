@@ -16,12 +16,11 @@ import pytest
 
 from boltdp.engines.spark import PreparedBlocks, SparkEngine, executor_tasks
 from boltdp.engines.spark.executor_tasks import CHANGED
-from boltdp.engines.spark.prepared_rows import Place, StoredBlocks, choose_partition_bounds
+from boltdp.engines.spark.prepared_rows import BlockInfo, StoredBlocks, choose_partition_bounds
 from boltdp.engines.spark.session import silence_pyspark
 from boltdp.errors import DataError, ParameterError
-from boltdp.kernel import packed_rows
 from boltdp.kernel.feature_sums import FeatureSums
-from boltdp.run_context import Context
+from boltdp.kernel.row_permutation import compute_permuted_positions
 from boltdp.schema.schema import Classes, Numeric, Schema
 
 ROOT = Path(__file__).parents[2]
@@ -65,13 +64,13 @@ def test_a_replaced_row_moves_no_other_row(spark: Any) -> None:
             assert isinstance(prepared, PreparedBlocks)
             assert len(prepared._blocks.bounds) - 1 == parts
             kept.append(np.concatenate([np.array(block) for block in prepared.blocks()]))
-    at = int(packed_rows.permuted_position(12_345, 1, rows=rows, seed=5)[0])
+    at = int(compute_permuted_positions(12_345, 1, rows=rows, seed=5)[0])
     for other in kept[1:]:
         assert np.flatnonzero((kept[0] != other).any(axis=1)).tolist() == [at]
 
 
-@pytest.mark.parametrize("ordered", [False, True])
-def test_rows_that_are_computed_anew_and_differently_are_an_error(spark: Any, ordered: bool) -> None:
+@pytest.mark.parametrize("permuted", [False, True])
+def test_rows_that_are_computed_anew_and_differently_are_an_error(spark: Any, permuted: bool) -> None:
     """A source that gives other rows whenever it is asked, once Spark has lost what it had persisted."""
 
     def drawn(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -81,17 +80,17 @@ def test_rows_that_are_computed_anew_and_differently_are_an_error(spark: Any, or
 
     with silence_pyspark():
         frame = spark.range(1000).mapInArrow(drawn, "age double, sick long")
-    with SparkEngine(frame, parts=2).prepare(SCHEMA, Context(seed=1), ordered=ordered) as prepared:
+    with SparkEngine(frame, parts=2).prepare(SCHEMA, Context(seed=1), permuted=permuted) as prepared:
         sums = FeatureSums(prepared.feature_map, clip_norm=1.0)
-        prepared.sum([sums])
+        prepared.add_to_sums([sums])
         before = sums.value.tolist()
         # As if all executors were gone with what they had.
         assert isinstance(prepared, PreparedBlocks)
-        stored = prepared._blocks.apply_moves()
+        stored = prepared._blocks.apply_permutations()
         for lost in (stored._named, stored.frame):
             lost.unpersist(blocking=True)
         with pytest.raises(DataError, match=f"^{CHANGED}$") as caught:
-            prepared.sum([sums])
+            prepared.add_to_sums([sums])
         assert caught.value.hint is not None
         with pytest.raises(DataError, match=f"^{CHANGED}$"):
             list(prepared.blocks())
@@ -174,8 +173,8 @@ def test_too_few_parts_are_refused(spark: Any) -> None:
 
 def test_places_are_known_and_nothing_of_the_rows(spark: Any) -> None:
     frame = spark.range(10).selectExpr("CAST(id AS double) AS age", "id % 2 AS sick")
-    with SparkEngine(frame).prepare(SCHEMA, Context(seed=1), ordered=False) as prepared:
+    with SparkEngine(frame).prepare(SCHEMA, Context(seed=1), permuted=False) as prepared:
         assert isinstance(prepared, PreparedBlocks)
-        stored: StoredBlocks = prepared._blocks.apply_moves()
-        assert sum(place.rows for place in stored.places) == 10
-        assert {type(place) for place in stored.places} == {Place}
+        stored: StoredBlocks = prepared._blocks.apply_permutations()
+        assert sum(place.rows for place in stored.infos) == 10
+        assert {type(place) for place in stored.infos} == {BlockInfo}

@@ -28,7 +28,7 @@ SCHEMA = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
 @pytest.fixture
 def prepared(spark: Any) -> Iterator[PreparedBlocks]:
     frame = spark.range(0, 1000, 1, 3).selectExpr("CAST(id AS double) / 10 AS age", "id % 2 AS sick")
-    with SparkEngine(frame).prepare(SCHEMA, Context(seed=1), ordered=False) as rows:
+    with SparkEngine(frame).prepare(SCHEMA, Context(seed=1), permuted=False) as rows:
         assert isinstance(rows, PreparedBlocks)
         yield rows
 
@@ -39,7 +39,7 @@ def files(directory: Path) -> list[Path]:
 
 def moments(prepared: PreparedBlocks) -> list[Any]:
     sums = FeatureSums(prepared.feature_map, clip_norm=1.0)
-    prepared.sum([sums])
+    prepared.add_to_sums([sums])
     found: list[Any] = sums.value.tolist()
     return found
 
@@ -92,11 +92,11 @@ def test_rows_of_a_sample_are_kept_beside_the_blocks_and_spark_knows_nothing_of_
 
     def summed(rows: PreparedBlocks) -> list[Any]:
         sums = DerivativeSums(Logistic(), np.ones((1, 2)), feature_map=rows.feature_map, share=0.1)
-        rows.sum([sums])
+        rows.add_to_sums([sums])
         return [sums.rows, *sums.value.ravel().tolist()]
 
     expected, stored = summed(prepared), set(files(directory))
-    with prepared.sample_rows(0.1) as few:
+    with prepared.open_sample(0.1) as few:
         for damage in (False, False, True):
             if damage:
                 for path in files(directory):
@@ -112,14 +112,14 @@ def test_rows_of_a_sample_are_kept_beside_the_blocks_and_spark_knows_nothing_of_
 
 
 def test_nothing_is_kept_where_spark_encrypts(spark: Any, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Session, "_encrypted", True)
+    monkeypatch.setattr(Session, "_is_encrypted", True)
     frame = spark.range(100).selectExpr("CAST(id AS double) AS age", "id % 2 AS sick")
-    with SparkEngine(frame).prepare(SCHEMA, Context(seed=1), ordered=False) as prepared:
+    with SparkEngine(frame).prepare(SCHEMA, Context(seed=1), permuted=False) as prepared:
         assert files(directory) == []
         assert isinstance(prepared, PreparedBlocks)
         assert moments(prepared)
     session = Session(spark)
-    assert session.new_run() is None
+    assert session.make_cache_name() is None
     assert session.memory_bytes == sys.maxsize
 
 

@@ -46,7 +46,7 @@ def source(spark: Any, gone: Path) -> Any:
 def test_a_slice_of_fewer_rows_is_an_error(
     spark: Any, tmp_path: Path, fewer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gone, made = tmp_path / "gone", StoredBlocks._collect_places
+    gone, made = tmp_path / "gone", StoredBlocks._collect_block_infos
 
     def then_lost(self: StoredBlocks) -> Any:
         places = made(self)
@@ -54,15 +54,15 @@ def test_a_slice_of_fewer_rows_is_an_error(
             fewer(gone, self)
         return places
 
-    monkeypatch.setattr(StoredBlocks, "_collect_places", then_lost)
+    monkeypatch.setattr(StoredBlocks, "_collect_block_infos", then_lost)
     part = SparkEngine(source(spark, gone)).slice(100, 900)
-    with pytest.raises(DataError, match=f"^{CHANGED}$"), part.prepare(SCHEMA, Context(seed=1), ordered=False):
+    with pytest.raises(DataError, match=f"^{CHANGED}$"), part.prepare(SCHEMA, Context(seed=1), permuted=False):
         pass
 
 
 def test_what_went_wrong_first_is_told(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where blocks cannot be dropped after that."""
-    monkeypatch.setattr(StoredBlocks, "_collect_places", lambda self: self.session.ask(lambda: 1 / 0, "first"))
+    monkeypatch.setattr(StoredBlocks, "_collect_block_infos", lambda self: self.session.ask(lambda: 1 / 0, "first"))
     monkeypatch.setattr(StoredBlocks, "drop", lambda self: self.session.ask(lambda: 1 / 0, "second"))
     with pytest.raises(DataError, match=r"^first$"):
         StoredBlocks(Session(spark), spark.createDataFrame([], BLOCKS), width=1)

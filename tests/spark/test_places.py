@@ -13,8 +13,7 @@ import pytest
 
 from boltdp.engines.spark import SparkEngine
 from boltdp.engines.spark.session import silence_pyspark
-from boltdp.kernel import packed_rows
-from boltdp.run_context import Context
+from boltdp.kernel.row_permutation import compute_permuted_positions
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema
 
 ROWS, REPLACED = 1000, 5
@@ -67,6 +66,6 @@ def test_a_row_that_makes_its_file_the_largest_moves_no_other(spark: Any, tmp_pa
             found.append(ages(frame))
         finally:
             spark.conf.unset("spark.sql.files.maxPartitionBytes")
-    places = packed_rows.permuted_position(0, ROWS, rows=ROWS, seed=3)
+    places = compute_permuted_positions(0, ROWS, rows=ROWS, seed=3)
     assert (np.diff(found[0][places]) > 0).all()
     assert np.array_equal(found[0], found[1])

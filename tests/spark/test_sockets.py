@@ -83,7 +83,7 @@ def test_a_session_without_authentication_or_encryption_is_told_of(
     spark: Any, monkeypatch: pytest.MonkeyPatch, changed: dict[str, str], told: str
 ) -> None:
     monkeypatch.setattr(spark.sparkContext, "_conf", spark.sparkContext.getConf().setAll([*changed.items()]))
-    exposures = Session(spark).exposures
+    exposures = Session(spark).exposure_warnings
     assert len(exposures) == bool(told)
     assert "".join(exposures).startswith(told)
 

@@ -45,7 +45,7 @@ def main(address: str, table: str) -> None:
         words = np.frombuffer(data[: len(data) // 8 * 8], np.uint8).reshape(-1, 8)
         seen.update(word.tobytes() for word in words[((words != 0) & (words != 255)).sum(axis=1) >= 6])
 
-    join, update, carry = executor_tasks.join_results, prepared_rows._update_states, executor_tasks.pack_payload
+    join, update, carry = executor_tasks.join_results, prepared_rows._update_from_result, executor_tasks.pack_payload
 
     def joined(sums: Sequence[Any], result: bytes) -> None:
         for data in executor_tasks.unpack_results(result):
@@ -65,7 +65,7 @@ def main(address: str, table: str) -> None:
                 remember(one.to_bytes())
         return carry(objects)
 
-    executor_tasks.join_results, prepared_rows._update_states, executor_tasks.pack_payload = (
+    executor_tasks.join_results, prepared_rows._update_from_result, executor_tasks.pack_payload = (
         joined,
         updated,
         pack_payload,

@@ -148,7 +148,7 @@ def test_rare_ones_among_zeros_do_not_make_bounds_of_nothing() -> None:
             assert isinstance(column, Numeric)
             assert column.low == 0, text
             assert 1 <= column.high <= 1.2, text
-        assert sevens.rule.bounds == (6, 8)
+        assert sevens.encoding_rule.bounds == (6, 8)
         assert '"0.0" = [0, 1]  # a guess: nearly all are 0, and noise hides the others' in text
 
 

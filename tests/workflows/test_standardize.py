@@ -168,15 +168,15 @@ def read(engine: Engine, schema: Schema, *, label: bool = True) -> npt.NDArray[n
 
 
 def standardized(engine: Engine, schema: Schema, event: NoisyMoments | None, context: Context) -> Schema:
-    with prepare_rows(engine, schema, event, context, rows=engine.count(), ordered=False) as (_, made):
+    with prepare_rows(engine, schema, event, context, rows=engine.count(), permuted=False) as (_, made):
         return made
 
 
 def summed(engine: Engine, schema: Schema, clip_norm: float) -> npt.NDArray[np.int64]:
     """The exact moments."""
     sums = FeatureSums(schema.unscaled.encoding.feature_map, clip_norm=clip_norm)
-    with engine.prepare(schema, Context(), ordered=False) as prepared:
-        prepared.sum([sums])
+    with engine.prepare(schema, Context(), permuted=False) as prepared:
+        prepared.add_to_sums([sums])
     return sums.value
 
 

@@ -18,7 +18,7 @@ from boltdp.engines import open_source
 from boltdp.engines.base import Engine, PreparedRows, encode_rows
 from boltdp.engines.in_memory import ArrayEngine
 from boltdp.errors import DataError, ParameterError
-from boltdp.kernel.packed_rows import source_position
+from boltdp.kernel.row_permutation import compute_source_positions
 from boltdp.losses import HuberSVM, Logistic, MarginLogistic, Multinomial
 from boltdp.model import Model
 from boltdp.privacy.events.event import NOISELESS, SEEDED
@@ -65,7 +65,7 @@ def test_noiseless_training_equals_the_reference(multiclass: str) -> None:
     settings = Settings(epsilon=None, multiclass=multiclass, passes=2, batch_size=7, seed=5)  # type: ignore[arg-type]
     model = train(engine, schema, settings)
     rows = schema.encoding.read_features(np.concatenate(list(encode_rows(engine, schema))))
-    rows = rows[source_position(0, ROWS, rows=ROWS, seed=5)]
+    rows = rows[compute_source_positions(0, ROWS, rows=ROWS, seed=5)]
     recipe = model.certificate.problem
     assert isinstance(recipe, Recipe)
     if multiclass == "multinomial":

@@ -17,7 +17,7 @@ from boltdp.engines.base import Engine, PreparedRows, Slice
 from boltdp.engines.in_memory import ArrayEngine
 from boltdp.engines.local_store import store_rows
 from boltdp.errors import DataError, ParameterError
-from boltdp.kernel.packed_rows import source_position
+from boltdp.kernel.row_permutation import compute_source_positions
 from boltdp.model import Model
 from boltdp.privacy import exact_sampling, release_with_noise
 from boltdp.privacy.budget import Budget
@@ -146,7 +146,7 @@ def test_a_row_of_one_portion_changes_no_other_candidate() -> None:
     grid = candidates(Settings(algorithm="bolton", epsilon=None, seed=6, batch_size=10), {"passes": [1, 2, 3]})
     bounds = [find_portion_bounds(i, rows=ROWS, candidates=3) for i in range(4)]
     table = pa.table({"age": np.zeros(ROWS), "dose": np.zeros(ROWS), "sick": np.zeros(ROWS)})
-    place = int(source_position(bounds[1][0] + 7, 1, rows=ROWS, seed=6)[0])
+    place = int(compute_source_positions(bounds[1][0] + 7, 1, rows=ROWS, seed=6)[0])
     sick = np.zeros(ROWS)
     sick[place] = 1
     weights = []
@@ -354,8 +354,8 @@ class ChangedEngine(CountedEngine):
         super().__init__(inside)
         self._later = later
 
-    def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> PreparedRows:
-        return self._later.prepare(schema, context, ordered=ordered)
+    def prepare(self, schema: Schema, context: Context, *, permuted: bool = True) -> PreparedRows:
+        return self._later.prepare(schema, context, permuted=permuted)
 
 
 @pytest.mark.parametrize("later", [ROWS - 10, ROWS + 10])
@@ -413,7 +413,7 @@ LINE = Schema(Classes("y", (0, 1)), (Numeric("x", -1, 1),), intercept=False)
 def in_prepared_order(packed: npt.NDArray[np.float64], *, seed: int) -> ArrayEngine:
     """An engine whose prepared rows, with this seed, are these (y, x)."""
     rows = np.empty_like(packed)
-    rows[source_position(0, len(packed), rows=len(packed), seed=seed)] = packed
+    rows[compute_source_positions(0, len(packed), rows=len(packed), seed=seed)] = packed
     return ArrayEngine.from_arrow(pa.table({"y": rows[:, 0], "x": rows[:, 1]}))
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from boltdp import _interrupts
-from boltdp._files.locked_directories import locked_directory
+from boltdp._files.temporary_directories import open_temporary_directory
 from boltdp.errors import BoltdpError
 
 #: Prefix of the temporary directories of outputs, beside their targets.
@@ -53,7 +53,7 @@ def _temporary_file(path: str | Path) -> Iterator[tuple[Path, Path]]:
     if target.exists() and not target.is_file():
         raise OutputError(f"the output {str(path)!r} must be a plain file")
     try:
-        with locked_directory(target.parent, prefix=OUTPUT_PREFIX) as folder:
+        with open_temporary_directory(target.parent, prefix=OUTPUT_PREFIX) as folder:
             yield target, folder / target.name
     except OSError as fault:
         reason = fault.strerror or "no space or no permission"

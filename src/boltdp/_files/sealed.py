@@ -31,7 +31,7 @@ class ModelFileError(BoltdpError):
 
 
 def read_sealed_file(path: str | Path) -> dict[str, Any]:
-    """Return the object in a file; raise ModelFileError if its digest is not that of its contents."""
+    """Return the JSON object in a model file; raise ModelFileError if its digest does not match its contents."""
     try:
         text = read_text(path, most=MAX_BYTES)
     except BoltdpError as fault:

@@ -144,6 +144,7 @@ def _decode_base64(text: Any, length: int) -> bytes:
 
 
 def _read_key(path: str | Path, load: Callable[[bytes], Any], kind: type[T], wanted: str) -> T:
+    """Return the key in a PEM file; raise SignatureError if it is not a `wanted` one."""
     try:
         text = read_text(path, most=MAX_BYTES).encode()
     except InputError as fault:

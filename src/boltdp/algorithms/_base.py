@@ -55,7 +55,7 @@ class Algorithm(ABC):
     columns: ClassVar[Mapping[str, tuple[str, str]]]  #: the heading and format of each column of a table of forecasts
     explanation: ClassVar[str]  #: of that table
     gaussian: ClassVar[bool] = False  #: whether its noise is one Gaussian, which composes exactly with an earlier one
-    ordered: ClassVar[bool] = True  #: whether it needs rows in a random order; False: it only sums over them
+    needs_permutation: ClassVar[bool] = True  #: whether it needs permuted rows; if not, it only sums over rows
     fixed_scans: ClassVar[bool] = True  #: whether public numbers alone decide how often it scans the rows
 
     def check(self, settings: Settings, loss: Loss, budget: Budget | None) -> None:

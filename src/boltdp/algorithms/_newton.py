@@ -25,7 +25,7 @@ from threadpoolctl import threadpool_limits
 from boltdp._array_types import Doubles
 from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.errors import SolverError
-from boltdp.kernel.cells_to_features import FeatureMap
+from boltdp.kernel.feature_map import FeatureMap
 from boltdp.kernel.loss_derivatives import MAX_HESSIAN_SLOTS, DerivativeSums
 from boltdp.privacy.events.objective_perturbation import (
     MIN_STEP,
@@ -95,8 +95,8 @@ def run_solvers(prepared: PreparedRows, solvers: Sequence[Solver]) -> list[Doubl
             share = min(sums.share for sums in waiting.values())
             served = {number: sums for number, sums in waiting.items() if sums.share == share}
             if share < 1.0 and share not in samples:
-                samples[share] = stack.enter_context(prepared.sample_rows(share))
-            samples.get(share, prepared).sum(list(served.values()))
+                samples[share] = stack.enter_context(prepared.open_sample(share))
+            samples.get(share, prepared).add_to_sums(list(served.values()))
             for number in served:
                 resume_solver(number)
     return [solutions[number] for number in range(len(solvers))]

@@ -21,7 +21,7 @@ from boltdp.algorithms._base import (
 )
 from boltdp.engines.prepared_rows import Partition, PreparedRows
 from boltdp.errors import ParameterError, check_whole_number
-from boltdp.kernel.cells_to_features import FeatureMap
+from boltdp.kernel.feature_map import FeatureMap
 from boltdp.kernel.sgd import State
 from boltdp.losses import Loss
 from boltdp.privacy.budget import Budget

@@ -12,7 +12,7 @@ from boltdp._array_types import Doubles
 from boltdp.algorithms._base import Algorithm, Job, find_main_noise
 from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.errors import ParameterError
-from boltdp.kernel.cells_to_features import FeatureMap
+from boltdp.kernel.feature_map import FeatureMap
 from boltdp.losses import Loss
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
@@ -46,7 +46,7 @@ class NoisyGD(Algorithm):
     about = "to the gradient of every scan"
     takes = frozenset({"passes", "step_size", "gradient_clip"})
     noise_place = "noise of each scan"
-    gaussian, ordered = True, False
+    gaussian, needs_permutation = True, False
     columns: ClassVar[Mapping[str, tuple[str, str]]] = {
         "noise_per_row": ("noise per row", "{:.2g}"),
         "step": ("step", "{:.3g}"),
@@ -89,7 +89,7 @@ class NoisyGD(Algorithm):
         descents = [_descend(job, classes, prepared.feature_map) for job in jobs]
         sums, weights = [next(descent) for descent in descents], [np.empty(0) for _ in jobs]
         for scan in range(1, scans + 1):
-            prepared.sum([one for of_job in sums for one in of_job])
+            prepared.add_to_sums([one for of_job in sums for one in of_job])
             for number, descent in enumerate(descents):
                 try:
                     sums[number] = next(descent) if sums[number] else []

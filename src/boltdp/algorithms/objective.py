@@ -46,7 +46,7 @@ class Objective(Algorithm):
     about = "once, before training"
     takes = frozenset[str]()
     noise_place = "noise before training"
-    ordered, fixed_scans = False, False
+    needs_permutation, fixed_scans = False, False
     columns: ClassVar[Mapping[str, tuple[str, str]]] = {
         "noise_per_row": ("noise per row", "{:.2g}"),
         "regularization": ("regularization", "{:.2g}"),

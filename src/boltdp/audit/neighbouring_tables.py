@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from boltdp.encoding.plan import BoundedRule, NumberListRule, NumberRule, RuleVisitor, TimePartRule, ValueRule
-from boltdp.kernel.packed_rows import source_position
+from boltdp.kernel.row_permutation import compute_source_positions
 from boltdp.schema.columns import COLUMN_KINDS, Column
 from boltdp.schema.schema import Categorical, Schema, Vector
 
@@ -64,7 +64,7 @@ class Pair:
 
         random = np.random.default_rng(self.seed)
         if self.shared is None:
-            classes = len(schema.target.examples)
+            classes = len(schema.target.example_labels)
             labels = [int(random.integers(classes + 1)) for _ in range(SHARED_ROWS)]
             shared = [Row("either", label if label < classes else None) for label in labels]
         else:
@@ -73,7 +73,7 @@ class Pair:
         maker = _SyntheticColumnMaker([row.kind for row in kinds], random)
         columns = {rule.source: pa.array(*rule.accept(maker)) for rule in schema.encoding.rules}
         columns[schema.label] = pa.array(
-            [None if row.label is None else schema.target.examples[row.label] for row in kinds]
+            [None if row.label is None else schema.target.example_labels[row.label] for row in kinds]
         )
         distinct = pa.table(columns)
         order = 2 + random.integers(len(shared), size=rows)
@@ -98,11 +98,11 @@ def generate_pairs(schema: Schema, rows: int, *, seed: int, changed: int = 1) ->
     The rows that differ are the last that are read in half of the first pairs, and at random positions in the others.
     """
     random = np.random.default_rng(seed)
-    last, nothing = len(schema.target.examples) - 1, Row("missing", None)
+    last, nothing = len(schema.target.example_labels) - 1, Row("missing", None)
 
     def choose_positions(first: int | None = None) -> tuple[int, ...]:
         if first is not None:
-            return tuple(source_position(first, changed, rows=rows, seed=ORDER).tolist())
+            return tuple(compute_source_positions(first, changed, rows=rows, seed=ORDER).tolist())
         return tuple(random.choice(rows, changed, replace=False).tolist())
 
     for shared in (nothing, Row("low", 0), Row("high", 0), None):
@@ -129,7 +129,8 @@ def reduce_schema(schema: Schema, features: int) -> Schema:
 
     >>> from boltdp.schema.schema import Classes, Numeric
     >>> columns = Vector("scan", 5000, 0, 1), Numeric("age", 0, 100), Categorical("town", tuple(range(800)))
-    >>> [column.rule.feature_count for column in reduce_schema(Schema(Classes("y", (0, 1)), columns), 101).columns]
+    >>> reduced = reduce_schema(Schema(Classes("y", (0, 1)), columns), 101)
+    >>> [column.encoding_rule.feature_count for column in reduced.columns]
     [1, 49, 50]
     """
     left = features - schema.intercept
@@ -142,21 +143,22 @@ def reduce_schema(schema: Schema, features: int) -> Schema:
         # Each kind that is still to come has its share of the features that are left.
         share = left // max(1, sum(map(bool, kinds)) - number)
         column = _shorten_column(schema.columns[place], share)
-        if column.rule.feature_count <= left:
-            kept[place], left = column, left - column.rule.feature_count
+        if column.encoding_rule.feature_count <= left:
+            kept[place], left = column, left - column.encoding_rule.feature_count
     kept = kept or {0: schema.columns[0]}
     standardization = schema.standardization
     if standardization is not None:
         mask = np.concatenate(
             [
-                np.arange(column.rule.feature_count) < (kept[place].rule.feature_count if place in kept else 0)
+                np.arange(column.encoding_rule.feature_count)
+                < (kept[place].encoding_rule.feature_count if place in kept else 0)
                 for place, column in enumerate(schema.columns)
             ]
         )
         centers, scales = (np.array(one)[mask] for one in (standardization.centers, standardization.scales))
         standardization = replace(standardization, centers=tuple(centers.tolist()), scales=tuple(scales.tolist()))
     columns, projection = tuple(kept[place] for place in sorted(kept)), schema.projection
-    dims = sum(column.rule.feature_count for column in columns) + schema.intercept
+    dims = sum(column.encoding_rule.feature_count for column in columns) + schema.intercept
     if projection is not None:
         projection = replace(projection, dims=min(projection.dims, dims))
     return replace(schema, columns=columns, standardization=standardization, projection=projection)

@@ -300,10 +300,12 @@ def _prepare_table(subject: Subject, table: pa.Table) -> Iterator[tuple[Prepared
     from boltdp.engines.in_memory import ArrayEngine
 
     context, certificate = Context(seed=ORDER, threads=1), subject.certificate
-    ordered = get_algorithm(certificate.algorithm).ordered
+    permuted = get_algorithm(certificate.algorithm).needs_permutation
     with (
         ArrayEngine.from_arrow(table) as engine,
-        prepare_rows(engine, subject.schema, certificate.moments, context, rows=certificate.rows, ordered=ordered) as (
+        prepare_rows(
+            engine, subject.schema, certificate.moments, context, rows=certificate.rows, permuted=permuted
+        ) as (
             prepared,
             schema,
         ),
@@ -331,5 +333,5 @@ def _sum_gradients(subject: Subject, prepared: PreparedRows, draws: Sequence[Dra
         )
         for at, positive in zip(weights, [1] if len(weights) == 1 else range(len(weights)), strict=True)
     ]
-    prepared.sum(sums)
+    prepared.add_to_sums(sums)
     return [one.value for one in sums]

@@ -168,9 +168,9 @@ class Data:
         """Open the source, print the conditions of the guarantee, and warn of what else could read its rows."""
         with ExitStack() as end:
             engine = end.enter_context(self._open_source(where))
-            for condition in engine.conditions:
+            for condition in engine.guarantee_conditions:
                 state_condition(condition)
-            for exposure in engine.exposures:
+            for exposure in engine.exposure_warnings:
                 warn(exposure)
             end.pop_all()
         return engine

@@ -74,8 +74,9 @@ def describe_persons_and_costs(certificate: Certificate) -> list[tuple[str, str]
 
 
 def describe_curves(schema: Schema) -> list[tuple[str, str]]:
-    """Return the line of a report that lists the columns with curves; none if there are none."""
-    curved = [(column.name, len(column.rule.places)) for column in schema.columns if column.rule.places]
+    """Return a line that lists the columns with curves, if there are any."""
+    steps = [(column.name, len(column.encoding_rule.thresholds)) for column in schema.columns]
+    curved = [(name, count) for name, count in steps if count]
     if not curved:
         return []
     listed = [f"{steps} of {name}" for name, steps in curved[:MAX_SHOWN_CURVES]]

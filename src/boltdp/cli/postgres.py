@@ -64,7 +64,7 @@ def check(uri: str | None, *, pg_config: str) -> None:
         from boltdp.engines.postgres.session import POOL_HINT, TRANSACTION_POOL
 
         with closing(Session(uri)) as session:
-            missing = session.missing()
+            missing = session.find_missing_requirement()
         if missing is not None:
             raise NotReadyError(
                 f"the passes cannot be run in the server: {missing}",

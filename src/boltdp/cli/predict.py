@@ -72,7 +72,7 @@ def predict(
     ending = ".csv" if output is None else Path(output).suffix
     if ending not in (".csv", ".parquet"):
         raise ParameterError(f"the output must end in .csv or .parquet, got {output!r}")
-    classes = model.schema.target.as_classes().names if proba else ()
+    classes = model.schema.target.require_classes().names if proba else ()
     added = [prefix + name for name in ("prediction", *(f"probability_{name}" for name in classes))]
     with data.open() as engine:
         if ALL_COLUMNS in keep and ALL_COLUMNS not in engine.columns():
@@ -104,7 +104,7 @@ def _predict_batches(
     import pyarrow as pa
 
     from boltdp.encoding.arrow_buffers import to_arrow_array
-    from boltdp.engines.base import scan_rows_keeping
+    from boltdp.engines.base import scan_rows_with_columns
     from boltdp.workflows.predict import score_batches
 
     def make_columns(margins: Doubles) -> list[pa.Array]:
@@ -116,7 +116,7 @@ def _predict_batches(
         scored = score_batches(model, engine, context)
         return (pa.RecordBatch.from_arrays(make_columns(margins), added) for margins in scored)
     names = [*keep, *added]
-    scanned = scan_rows_keeping(engine, model.schema, model.margins, keep, context=context)
+    scanned = scan_rows_with_columns(engine, model.schema, model.margins, keep, context=context)
     return (pa.RecordBatch.from_arrays([*kept, *make_columns(margins)], names) for margins, kept in scanned)
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from boltdp._array_types import Booleans
-from boltdp.kernel.encoding import TYPES, Values
+from boltdp.kernel.columns_to_cells import TYPES, Values
 
 #: The names of the types that the kernel reads.
 _NAMES_IN_KERNEL = {pa.type_for_alias({"text": "string"}.get(name, name)): name for name in TYPES}
@@ -22,7 +22,7 @@ _NAMES = {"halffloat": "float16", "float": "float32", "double": "float64"}
 
 
 def view_values(cells: pa.Array) -> npt.NDArray[Any]:
-    """Return the numbers or booleans of a buffer, arbitrary ones for missing cells; numbers are not copied.
+    """View an Arrow array of numbers or booleans as NumPy, without a copy of numbers; missing cells are arbitrary.
 
     >>> view_values(pa.array([7, 8, 9], pa.int16()).slice(1)), view_values(pa.array([False, True, True]).slice(1))
     (array([8, 9], dtype=int16), array([ True,  True]))
@@ -31,12 +31,12 @@ def view_values(cells: pa.Array) -> npt.NDArray[Any]:
     if buffer is None or not len(cells):
         return np.zeros(len(cells), dtype)
     if dtype.kind == "b":
-        return _unpack_bits(buffer, cells.offset, len(cells))
+        return _unpack_bitmap(buffer, cells.offset, len(cells))
     return np.frombuffer(buffer, dtype, len(cells), cells.offset * dtype.itemsize)
 
 
 def locate_values(cells: pa.Array) -> Values | None:
-    """Return the buffers of numbers, booleans or texts for the kernel; None for types that it does not read.
+    """Return the buffers of an Arrow array for the C kernel; None for types that it does not read.
 
     >>> locate_values(pa.array([7, 8, 9], pa.int16()).slice(1)).offset, locate_values(pa.nulls(1))
     (1, None)
@@ -56,7 +56,7 @@ def locate_values(cells: pa.Array) -> Values | None:
 
 
 def _align_buffer(buffer: pa.Buffer | None, item: int, size: int) -> pa.Buffer:
-    """Return a buffer of at least `size` bytes that is aligned to its items; those of other libraries need not be."""
+    """Return an Arrow buffer, copied if it is shorter than `size` bytes or not aligned to items of `item` bytes."""
     if buffer is not None and buffer.address % item == 0 and buffer.size >= size:
         return buffer
     given = b"" if buffer is None else buffer.to_pybytes()
@@ -74,11 +74,11 @@ def mask_missing(cells: pa.Array) -> Booleans | None:
     bitmap = cells.buffers()[0]
     if bitmap is None:  # the null type has no bitmap
         return np.ones(len(cells), bool)
-    return ~_unpack_bits(bitmap, cells.offset, len(cells))
+    return ~_unpack_bitmap(bitmap, cells.offset, len(cells))
 
 
 def to_arrow_array(values: npt.NDArray[Any]) -> pa.Array:
-    """Return an Arrow array of numbers, booleans or strings.
+    """Convert a NumPy array of numbers, booleans or strings to Arrow.
 
     >>> [to_arrow_array(np.array(some)).to_pylist() for some in ([0.5, 1.0], [True, False], ["no", "yes"])]
     [[0.5, 1.0], [True, False], ['no', 'yes']]
@@ -93,7 +93,7 @@ def to_arrow_array(values: npt.NDArray[Any]) -> pa.Array:
     return pa.Array.from_buffers(pa.from_numpy_dtype(numbers.dtype), len(numbers), [None, pa.py_buffer(numbers)])
 
 
-def _unpack_bits(buffer: pa.Buffer, start: int, count: int) -> Booleans:
+def _unpack_bitmap(buffer: pa.Buffer, start: int, count: int) -> Booleans:
     first = start // 8
     packed = np.frombuffer(buffer, np.uint8, (start + count + 7) // 8 - first, first)
     bits: Booleans = np.unpackbits(packed, bitorder="little")[start % 8 : start % 8 + count].view(bool)

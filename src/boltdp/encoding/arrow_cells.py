@@ -20,8 +20,8 @@ from boltdp.encoding.arrow_buffers import locate_values, mask_missing, view_valu
 from boltdp.encoding.compiled_plan import PlanPacker
 from boltdp.encoding.declared_values import Value
 from boltdp.encoding.plan import EncodingPlan, NumberListRule, NumberRule, RuleVisitor, TimePartRule, ValueRule
-from boltdp.encoding.timestamps import HOUR_AT, LAST_DAY, PATTERN, Codes, Part, compute_part_codes
-from boltdp.kernel.encoding import Values
+from boltdp.encoding.timestamp_parts import HOUR_AT, LAST_DAY, PATTERN, Codes, Part, compute_part_codes
+from boltdp.kernel.columns_to_cells import Values
 
 #: The value of DuckDB's infinite timestamp in Arrow.
 _INFINITE = 2**63 - 1
@@ -31,12 +31,13 @@ _DAYS = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_0
 
 @dataclass(frozen=True)
 class Cells:
-    """The cells of a source column in one batch, with their timestamps, which several rules share."""
+    """The Arrow cells of a source column in one batch; several rules may read them."""
 
     array: pa.Array
 
     @cached_property
-    def timestamps(self) -> _Timestamps:
+    def parsed_timestamps(self) -> _Timestamps:
+        """The cells parsed as timestamps, once for all rules that encode a part of them."""
         return _Timestamps.from_cells(self.array)
 
 
@@ -44,7 +45,7 @@ Reader: TypeAlias = Callable[[Cells], Values]
 
 
 class Readers(RuleVisitor[Reader]):
-    """Makes the reader of each rule; several threads may share a reader."""
+    """Makes, for each encoding rule, the function that reads its Arrow cells for the packer; threads may share it."""
 
     def visit_number(self, rule: NumberRule) -> Reader:
         def read(cells: Cells) -> Values:
@@ -61,7 +62,7 @@ class Readers(RuleVisitor[Reader]):
         return lambda cells: coder.prepare_cells(cells.array)
 
     def visit_time_part(self, rule: TimePartRule) -> Reader:
-        return lambda cells: Values.from_array(cells.timestamps.find_codes(rule.part))
+        return lambda cells: Values.from_array(cells.parsed_timestamps.find_codes(rule.part))
 
 
 class _Timestamps(NamedTuple):
@@ -73,7 +74,7 @@ class _Timestamps(NamedTuple):
 
     @classmethod
     def from_cells(cls, cells: pa.Array) -> _Timestamps:
-        """Read timestamps (in UTC if they have a zone), dates or texts."""
+        """Parse Arrow timestamps (in UTC if they have a zone), dates or texts."""
         kind = cells.type
         if pa.types.is_dictionary(kind):
             return cls.from_cells(cells.dictionary_decode())
@@ -100,7 +101,7 @@ class _Timestamps(NamedTuple):
         return cls(days, hours, ~known)
 
     def find_codes(self, part: Part) -> Codes:
-        """Return the code of a part, such as the hour, of each timestamp; -1 if it is missing."""
+        """Return the category code of a part of each timestamp, such as the hour; -1 if it is missing."""
         codes = compute_part_codes(part, self.days, self.hours)
         if self.gaps is not None:
             codes[self.gaps] = -1
@@ -119,7 +120,7 @@ def to_floats(cells: pa.Array) -> Floats:
 
 
 def concatenate_lists(cells: pa.Array, length: int) -> Floats:
-    """Return the concatenated lists of numbers, NaN for missing lists and those of another length.
+    """Concatenate Arrow lists of `length` numbers, with NaN for missing lists and those of another length.
 
     >>> concatenate_lists(pa.array([[1.0, 2.0], [3.0]]), 2)
     array([ 1.,  2., nan, nan])
@@ -161,12 +162,12 @@ class Coder:
         self._last: tuple[Any, pa.Array, Codes] | None = None
 
     def prepare_cells(self, cells: pa.Array) -> Values:
-        """Return cells in a form that the kernel matches with declared values: numbers, booleans, texts, indices."""
+        """Convert Arrow cells to numbers, booleans, texts or indices, which the packer matches with declared values."""
         kind = cells.type
         if pa.types.is_dictionary(kind):
             found = locate_values(cells.indices)
             assert found is not None  # indices are whole numbers
-            return found.with_codes(self._code_dictionary(cells.dictionary))
+            return found.with_codes(self._find_dictionary_codes(cells.dictionary))
         if pa.types.is_floating(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind):
             return locate_values(cells) or Values.from_array(to_floats(cells))
         found = locate_values(cells) or locate_values(cells.cast(pa.string()))
@@ -174,13 +175,13 @@ class Coder:
         return found
 
     def find_codes(self, cells: pa.Array) -> Codes:
-        """Return the code of each cell."""
+        """Return the index of the declared value that each cell matches, -1 if it matches none."""
         packed = np.empty((len(cells), 1), np.float32)
         self._packer.pack([self.prepare_cells(cells)], packed)
         return np.nan_to_num(packed[:, 0], nan=-1.0).astype(np.int32)
 
-    def _code_dictionary(self, dictionary: pa.Array) -> Codes:
-        """Return the codes of a dictionary's values; those of the last dictionary are cached."""
+    def _find_dictionary_codes(self, dictionary: pa.Array) -> Codes:
+        """Return the codes of the values of an Arrow dictionary; those of the last one are cached."""
         key = [buffer and (buffer.address, buffer.size) for buffer in dictionary.buffers()], dictionary.offset
         last = self._last  # read once: another thread may replace it
         if last is not None and last[0] == key and len(last[2]) == len(dictionary):

@@ -1,4 +1,4 @@
-"""Encoding plans compiled to words, the one form in which every engine runs them: see `kernel/encoding.h`."""
+"""Encoding plans compiled to words, the one form in which every engine runs them: see `kernel/columns_to_cells.h`."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import numpy as np
 from boltdp._array_types import PackedRows
 from boltdp.encoding.declared_values import Matcher
 from boltdp.encoding.plan import EncodingPlan, NumberListRule, NumberRule, RuleVisitor, TimePartRule, ValueRule
-from boltdp.kernel.encoding import Packer, Values
+from boltdp.kernel.columns_to_cells import Packer, Values
 
-# The codes of `kernel/encoding.h`.
+# The codes of `kernel/columns_to_cells.h`.
 _MAGIC = b"boltpln1"
 _CLASS, _CATEGORY, _NUMBER, _VECTOR = range(4)
 _MATCH_TEXT, _MATCH_INTEGER, _MATCH_FLOAT = range(3)
 
 
 def compile_plan(plan: EncodingPlan, types: Sequence[str]) -> bytes:
-    """Compile a plan for values of these types (`boltdp.kernel.encoding.TYPES`) of the label and of each rule."""
+    """Compile a plan for values of these types (see `columns_to_cells.TYPES`) of the label and of each rule."""
     label, *others = types
     columns = [plan.label.accept(_Compiler(label, kind=_CLASS))]
     columns += [rule.accept(_Compiler(name)) for rule, name in zip(plan.rules, others, strict=True)]
@@ -48,13 +48,13 @@ class PlanPacker:
 
 
 class _Compiler(RuleVisitor[bytes]):
-    """Compiles a rule for values of a type; `kind` is the code of rules that match values."""
+    """Compiles an encoding rule to words for cells of one type; `kind` is the code of rules that match values."""
 
     def __init__(self, type_name: str, *, kind: int = _CATEGORY) -> None:
         self._type, self._kind = type_name, kind
 
     def visit_number(self, rule: NumberRule) -> bytes:
-        return _pack_words(_NUMBER, *map(float, rule.bounds), len(rule.places), *map(float, rule.places))
+        return _pack_words(_NUMBER, *map(float, rule.bounds), len(rule.thresholds), *map(float, rule.thresholds))
 
     def visit_number_list(self, rule: NumberListRule) -> bytes:
         return _pack_words(_VECTOR, *map(float, rule.bounds), rule.length)
@@ -65,11 +65,11 @@ class _Compiler(RuleVisitor[bytes]):
     def visit_time_part(self, rule: TimePartRule) -> bytes:
         # The values are codes already.
         codes = ((code, code) for code in range(len(rule.values)))
-        return _pack_words(self._kind) + _pack_numbers(_MATCH_INTEGER, codes)
+        return _pack_words(self._kind) + _pack_lookup(_MATCH_INTEGER, codes)
 
 
 def _pack_values(matcher: Matcher, type_name: str) -> bytes:
-    """Pack what values of a type are compared with, and the codes."""
+    """Pack the declared values that cells of a type are compared with, and their codes."""
     numbers = matcher.numbers.items()
     if type_name == "text":
         texts = {text.encode(): code for text, code in matcher.texts.items()}
@@ -78,15 +78,16 @@ def _pack_values(matcher: Matcher, type_name: str) -> bytes:
     if type_name in ("float32", "float64"):
         # In the type of the column, so that a declared 0.1 matches the float32 nearest to 0.1.
         own = np.dtype(type_name).type
-        return _pack_numbers(_MATCH_FLOAT, ((float(own(number)), code) for number, code in numbers))
+        return _pack_lookup(_MATCH_FLOAT, ((float(own(number)), code) for number, code in numbers))
     # An unsigned integer above 2^63 has the bits of a negative one.
     least = -(2**63) if type_name.startswith("int") else 0
-    return _pack_numbers(
+    return _pack_lookup(
         _MATCH_INTEGER, ((int(number), code) for number, code in numbers if number == int(number) >= least)
     )
 
 
-def _pack_numbers(match: int, numbers: Iterable[tuple[int | float, int]]) -> bytes:
+def _pack_lookup(match: int, numbers: Iterable[tuple[int | float, int]]) -> bytes:
+    """Pack a lookup table from numbers to codes."""
     entries = [_pack_words(code, number) for number, code in numbers]
     return _pack_words(match, len(entries)) + b"".join(entries)
 

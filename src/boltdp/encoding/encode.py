@@ -46,11 +46,11 @@ class Encoder:
     def _check_complete(self, out: PackedRows, *, labelled: bool) -> None:
         if labelled and np.isnan(out[:, 0]).any():
             raise _make_incomplete_error(self.plan.label.source, "one that is not declared")
-        place = 1
+        start = 1
         for rule in self.plan.rules:
-            if rule.has_missing(out[:, place : place + rule.cell_count]):
-                raise _make_incomplete_error(rule.source, rule.invalid_cell)
-            place += rule.cell_count
+            if rule.has_missing(out[:, start : start + rule.cell_count]):
+                raise _make_incomplete_error(rule.source, rule.invalid_cell_phrase)
+            start += rule.cell_count
 
 
 def _make_incomplete_error(name: str, what: str) -> DataError:

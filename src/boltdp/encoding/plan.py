@@ -1,8 +1,8 @@
 """The encoding plan of a schema: the rules by which columns become packed cells, and cells become features.
 
 A packed row is the class index, then the cells, as float32: numbers are clipped to their bounds and scaled to [-1, 1],
-followed by the number of places of their curve that they have reached; a category is its index. Rows are encoded once:
-the centres and scales that are found later are part of the feature map, as are the steps, the one-hot categories, the
+followed by the number of thresholds of their curve that they reach; a category is its index. Rows are encoded once: the
+centres and scales that are found later are part of the feature map, as are the steps, the one-hot categories, the
 intercept and the division by the row norm.
 
 Nothing is learned from the values. A missing or undeclared number becomes NaN, its steps and a category -1, which the
@@ -25,8 +25,8 @@ import numpy as np
 from boltdp._array_types import Doubles, PackedRows
 from boltdp.encoding.declared_values import Value
 from boltdp.encoding.projection import Projection
-from boltdp.encoding.timestamps import PARTS, Part
-from boltdp.kernel.cells_to_features import FeatureMap, Segment
+from boltdp.encoding.timestamp_parts import PARTS, Part
+from boltdp.kernel.feature_map import FeatureMap, Segment
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ STEP_HEIGHT = 0.5
 
 @dataclass(frozen=True)
 class Rule(ABC):
-    """The encoding of one column: numbers, then steps of a curve, then categories."""
+    """The rule that encodes one column as features: numbers, then steps of a curve, then categories."""
 
     reads_lists: ClassVar[bool] = False  #: whether a cell of the data holds all numbers of a row
 
@@ -45,7 +45,7 @@ class Rule(ABC):
 
     @property
     def number_count(self) -> int:
-        """The number of features that are numbers."""
+        """The number of features of the column that are numbers, not steps or categories."""
         return 0
 
     @property
@@ -54,7 +54,7 @@ class Rule(ABC):
         return -1.0, 1.0
 
     @property
-    def places(self) -> tuple[float, ...]:
+    def thresholds(self) -> tuple[float, ...]:
         """The thresholds of the step features of a curve."""
         return ()
 
@@ -65,30 +65,30 @@ class Rule(ABC):
 
     @property
     @abstractmethod
-    def invalid_cell(self) -> str:
+    def invalid_cell_phrase(self) -> str:
         """How an error message describes an invalid cell."""
 
     @abstractmethod
     def accept(self, visitor: RuleVisitor[T]) -> T:
-        """Return the result of the visitor's method for this rule."""
+        """Call the method of the visitor for this kind of rule, and return its result."""
 
     @property
     def feature_count(self) -> int:
-        return self.number_count + len(self.places) + len(self.values)
+        return self.number_count + len(self.thresholds) + len(self.values)
 
     @property
     def cell_count(self) -> int:
-        return self.number_count + bool(self.places) + bool(self.values)
+        return self.number_count + bool(self.thresholds) + bool(self.values)
 
     @property
     def squared_norm(self) -> float:
         """An upper bound on the squared norm of the features."""
-        return self.number_count + len(self.places) * (STEP_HEIGHT / 2.0) ** 2 + bool(self.values)
+        return self.number_count + len(self.thresholds) * (STEP_HEIGHT / 2.0) ** 2 + bool(self.values)
 
     @property
     def expected_means(self) -> Doubles:
         """The prior means of the features, for evenly spread numbers and equally likely categories."""
-        steps = STEP_HEIGHT * (0.5 - np.arange(1, 1 + len(self.places)) / (1 + len(self.places)))
+        steps = STEP_HEIGHT * (0.5 - np.arange(1, 1 + len(self.thresholds)) / (1 + len(self.thresholds)))
         categories = [1.0 / len(self.values) for _ in self.values]
         return np.concatenate([np.zeros(self.number_count), steps, categories])
 
@@ -109,15 +109,15 @@ class BoundedRule(Rule):
         return self.low, self.high
 
     @property
-    def invalid_cell(self) -> str:
+    def invalid_cell_phrase(self) -> str:
         return "one that is no number"
 
 
 @dataclass(frozen=True)
 class NumberRule(BoundedRule):
-    """A number, and a step at each place of its curve."""
+    """A number, and a step at each threshold of its curve."""
 
-    places: tuple[float, ...] = ()
+    thresholds: tuple[float, ...] = ()
 
     @property
     def number_count(self) -> int:
@@ -150,7 +150,7 @@ class ValueRule(Rule):
     values: tuple[Value, ...] = ()
 
     @property
-    def invalid_cell(self) -> str:
+    def invalid_cell_phrase(self) -> str:
         return "an undeclared category"
 
     def accept(self, visitor: RuleVisitor[T]) -> T:
@@ -159,7 +159,7 @@ class ValueRule(Rule):
 
 @dataclass(frozen=True)
 class TimePartRule(Rule):
-    """A part of a timestamp, see `boltdp.encoding.timestamps`."""
+    """A part of a timestamp, see `boltdp.encoding.timestamp_parts`."""
 
     part: Part
 
@@ -168,7 +168,7 @@ class TimePartRule(Rule):
         return PARTS[self.part]
 
     @property
-    def invalid_cell(self) -> str:
+    def invalid_cell_phrase(self) -> str:
         return f"one without {'an' if self.part == 'hour' else 'a'} {self.part}"
 
     def accept(self, visitor: RuleVisitor[T]) -> T:
@@ -176,7 +176,7 @@ class TimePartRule(Rule):
 
 
 class RuleVisitor(ABC, Generic[T]):
-    """An operation with one method for each rule."""
+    """An operation on encoding rules, with one method for each kind of rule."""
 
     @abstractmethod
     def visit_number(self, rule: NumberRule) -> T: ...
@@ -201,7 +201,7 @@ class ScaledRule:
 
     @cached_property
     def original_units(self) -> tuple[Doubles, Doubles]:
-        """The middles and factors of the features (value - middle) * factor in the units of the data.
+        """The middles and factors by which a value of the data becomes the feature (value - middle) * factor.
 
         The value is clipped to its bounds; it is 0 or 1 for a category or a step.
         """
@@ -211,7 +211,7 @@ class ScaledRule:
         # Clipped against rounding: outside the bounds a missing number would not become 0 in SQL.
         middles[:count] = np.clip(middle + half * self.centers[:count], low, high)
         factors[:count] /= half
-        steps = slice(count, count + len(self.rule.places))
+        steps = slice(count, count + len(self.rule.thresholds))
         middles[steps] = 0.5 + self.centers[steps] / STEP_HEIGHT
         factors[steps] *= STEP_HEIGHT
         return middles, factors
@@ -222,9 +222,9 @@ class ScaledRule:
         middles, factors = (numbers[self.rule.number_count :] for numbers in self.original_units)
         return (0.0 - middles) * factors, (1.0 - middles) * factors
 
-    def list_segments(self) -> Iterator[Segment]:
-        """Yield the segments of the feature map: numbers, steps, and categories."""
-        numbers, steps, (absent, present) = self.rule.number_count, len(self.rule.places), self.indicator_values
+    def iterate_segments(self) -> Iterator[Segment]:
+        """Yield the segments of the feature map for this column: numbers, steps, and categories."""
+        numbers, steps, (absent, present) = self.rule.number_count, len(self.rule.thresholds), self.indicator_values
         if numbers:
             yield Segment("numbers", self.centers[:numbers], self.factors[:numbers])
         if steps:
@@ -264,7 +264,7 @@ class EncodingPlan:
     @cached_property
     def unprojected_map(self) -> FeatureMap:
         """The map from cells to features before the projection."""
-        segments = [segment for scaled in self.scaled_rules for segment in scaled.list_segments()]
+        segments = [segment for scaled in self.scaled_rules for segment in scaled.iterate_segments()]
         if self.constant is not None:
             segments.append(Segment("constant", np.array([self.constant]), np.zeros(1)))
         return FeatureMap(segments)

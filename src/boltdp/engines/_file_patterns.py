@@ -53,7 +53,7 @@ class Files:
 
 
 def find_format(path: str | Path) -> Format | None:
-    """Return the format of a file according to its suffix, or None if it is not supported.
+    """Return the format of a data file according to its suffix, or None if it is not supported.
 
     >>> find_format("rows.CSV.gz"), find_format("part-0.c000.snappy.parquet"), find_format("rows.xlsx")
     ('csv', 'parquet', None)
@@ -75,7 +75,7 @@ def find_files(name: str | Path) -> Files:
 
 
 def collect_files(name: str, paths: Sequence[str], *, root: str, what: str) -> Files:
-    """Return several files; raise DataError unless they have one format and the same partition columns."""
+    """Return several data files as one source; raise DataError if formats or partition columns differ."""
     formats = {find_format(path) for path in paths}
     if len(formats) != 1 or None in formats or "duckdb" in formats:
         endings = sorted({_find_suffix(path) or "no ending" for path in paths})

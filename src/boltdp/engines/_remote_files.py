@@ -31,7 +31,7 @@ _CREDENTIALS_HINT = "credentials are taken from where s3fs and gcsfs look for th
 
 
 def is_remote(source: str) -> bool:
-    """Return whether a source is an address rather than a path."""
+    """Return whether a data source is a remote address rather than a path."""
     return _ADDRESS_PATTERN.match(source) is not None
 
 
@@ -43,10 +43,10 @@ def remove_secrets(address: str) -> str:
     >>> remove_secrets("https://me:secret@host/rows.csv?signature=secret")
     'https://host/rows.csv'
     """
-    return "::".join(map(_hide_secrets, address.split("::")))
+    return "::".join(map(_strip_credentials, address.split("::")))
 
 
-def _hide_secrets(address: str) -> str:
+def _strip_credentials(address: str) -> str:
     protocol, separator, rest = address.partition("://")
     before, _, after = rest.rpartition("@")
     shown = after if ":" in before or "/" not in before else rest
@@ -54,7 +54,7 @@ def _hide_secrets(address: str) -> str:
 
 
 def fetch_files(address: str, folder: Path) -> Files:
-    """Copy the files at an address to a directory."""
+    """Download the data files at a remote address to a directory."""
     name, protocol = remove_secrets(address), address.partition(":")[0].lower()
     filesystem, path = _open_filesystem(address, protocol, name)
     if protocol in _SINGLE_FILE_PROTOCOLS:
@@ -78,6 +78,7 @@ def fetch_files(address: str, folder: Path) -> Files:
 
 
 def _open_filesystem(address: str, protocol: str, name: str) -> tuple[Any, str]:
+    """Return the fsspec file system of an address, and the path in it."""
     hint: str | None = "pip install 'boltdp[remote]'"
     try:
         import fsspec

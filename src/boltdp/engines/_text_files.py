@@ -49,9 +49,9 @@ def find_separator(file: str) -> str:
 
 def read_csv_header(files: Files, separator: str) -> list[str]:
     """Return the column names of CSV files; raise DataError if their headers differ."""
-    header = _read_header(files.paths[0], separator)
+    header = _read_csv_header_of_file(files.paths[0], separator)
     for file in files.paths[1:]:
-        if _read_header(file, separator) != header:
+        if _read_csv_header_of_file(file, separator) != header:
             raise DataError(f"the CSV files of {files.name!r} must have the same header, {file!r} has another")
     return header
 
@@ -73,7 +73,7 @@ def read_json_keys(files: Files) -> list[str]:
         )
     if not keys:
         raise DataError(f"the first line of {file!r} must have all columns as keys, and it has none")
-    return _check_distinct(keys, f"the first line of {file!r}")
+    return _check_different_names(keys, f"the first line of {file!r}")
 
 
 def has_blank_line(file: str, separator: str) -> bool:
@@ -104,7 +104,7 @@ def describe_csv_fault(files: Files, separator: str | None = None) -> str | None
     """
     for file in files.paths:
         delimiter = find_separator(file) if separator is None else separator
-        width = len(_read_header(file, delimiter))
+        width = len(_read_csv_header_of_file(file, delimiter))
         try:
             with _open_bytes(file) as raw:
                 for at, line in enumerate(iter(lambda: raw.readline(MAX_CELL_BYTES), b""), 1):
@@ -133,7 +133,7 @@ def describe_csv_fault(files: Files, separator: str | None = None) -> str | None
     return None
 
 
-def _read_header(file: str, separator: str) -> list[str]:
+def _read_csv_header_of_file(file: str, separator: str) -> list[str]:
     names = None
     with suppress(OSError, EOFError, zlib.error, csv.Error), _open_text(file) as text:
         names = next(csv.reader(text, delimiter=separator), [])
@@ -145,10 +145,10 @@ def _read_header(file: str, separator: str) -> list[str]:
         raise DataError(f"the header of the CSV file {file!r} must be UTF-8", hint=ENCODING_HINT)
     # pandas writes an index column without a name.
     names = [name or f"column{i}" for i, name in enumerate(names)]
-    return _check_distinct(names, f"the header of the CSV file {file!r}")
+    return _check_different_names(names, f"the header of the CSV file {file!r}")
 
 
-def _check_distinct(names: list[str], where: str) -> list[str]:
+def _check_different_names(names: list[str], where: str) -> list[str]:
     # DuckDB compares names without regard to case.
     if len({name.lower() for name in names}) < len(names):
         raise DataError(f"{where} must have different names (in either case)")

@@ -3,7 +3,7 @@
 An engine never logs a value, never decides a sensitivity and never draws noise. The order of its rows depends on
 their positions and a seed, never on their values:
 
-    the prepared row at position p is the original row  source_position(p; rows=m, seed)
+    the prepared row at position p is the original row  compute_source_positions(p, ...; rows=m, seed)
 
 A new engine implements `count`, `columns` and `batches`. The other methods are built on these; engines that can process
 rows where they are stored override them.
@@ -37,7 +37,7 @@ R = TypeVar("R")
 
 
 class Engine(ABC):
-    """A source of rows."""
+    """A source of rows, and the place where they are prepared for training."""
 
     spool: str | Path | None = None  #: directory for prepared rows that are written to a file
     memory_bytes: int | None = None  #: prepared rows above this size go to a file; None: see `store_rows`
@@ -49,22 +49,22 @@ class Engine(ABC):
         return "in this process"
 
     @property
-    def exposures(self) -> tuple[str, ...]:
-        """Sentences about who else could read the rows where they are, as far as the engine can see."""
+    def exposure_warnings(self) -> tuple[str, ...]:
+        """Warnings about who else could read the private rows where the engine prepares them."""
         return ()
 
     @property
-    def conditions(self) -> Sequence[str]:
+    def guarantee_conditions(self) -> Sequence[str]:
         """Conditions of the guarantee that concern this source, in sentences; no row is read for them."""
         return ()
 
     @abstractmethod
     def count(self) -> int:
-        """Return the number of rows, m."""
+        """Return the number of rows of the source, m."""
 
     @abstractmethod
     def columns(self) -> dict[str, ColumnType]:
-        """Return names and types of the columns, without looking at values."""
+        """Return names and types of the columns of the source, without looking at values."""
 
     @abstractmethod
     def batches(
@@ -98,7 +98,7 @@ class Engine(ABC):
         batches = _read_batches(self, schema, context, label=label)
         return map_in_order(lambda batch: work(encoder.encode(batch)), batches, threads=context.threads)
 
-    def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> PreparedRows:
+    def prepare(self, schema: Schema, context: Context, *, permuted: bool = True) -> PreparedRows:
         """Encode the rows once, permuted unless they are for sums only, in memory or, if they are large, in a file."""
         check_columns(schema, self.columns())
         check_person_id(schema, self.columns(), context)
@@ -109,7 +109,7 @@ class Engine(ABC):
             rows=self.count(),
             width=1 + schema.encoding.cell_count,
             feature_map=schema.encoding.feature_map,
-            ordered=ordered,
+            permuted=permuted,
             context=context,
             directory=self.spool,
             memory_bytes=self.memory_bytes,
@@ -158,7 +158,7 @@ class Slice(Engine):
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Raise DataError if two columns have the same name."""
+    """Raise DataError if two columns of a source have the same name."""
     if len(set(names)) < len(names):
         twice = next(name for i, name in enumerate(names) if name in names[:i])
         raise DataError(f"the columns of the data must have different names, got {twice!r} more than once")
@@ -171,7 +171,7 @@ def check_columns(schema: Schema, columns: Mapping[str, ColumnType], *, label: b
     if absent is not None:
         raise DataError(
             f"the data must have the column {absent!r}, which the schema declares",
-            hint=_hint_missing_column(absent, names, columns),
+            hint=_suggest_missing_column(absent, names, columns),
         )
     for column in schema.columns:
         column.check_type(columns[column.source])
@@ -179,7 +179,7 @@ def check_columns(schema: Schema, columns: Mapping[str, ColumnType], *, label: b
         schema.target.label_column.check_type(columns[schema.label])
 
 
-def _hint_missing_column(absent: str, declared: Sequence[str], columns: Mapping[str, ColumnType]) -> str | None:
+def _suggest_missing_column(absent: str, declared: Sequence[str], columns: Mapping[str, ColumnType]) -> str | None:
     untyped = all(column.kind == "untyped" for column in columns.values())
     if untyped and len(columns) == 1 and len(declared) > 1:
         return (
@@ -221,7 +221,7 @@ def scan_rows(
     return map_in_order(lambda batch: work(encoder.encode(batch)), batches, threads=context.threads)
 
 
-def scan_rows_keeping(
+def scan_rows_with_columns(
     engine: Engine,
     schema: Schema,
     work: Callable[[PackedRows], R],
@@ -241,13 +241,13 @@ def scan_rows_keeping(
             )
     encoder = Encoder(schema.encoding, on_bad_row=context.on_bad_row)
 
-    def encode_and_keep(batch: pa.RecordBatch) -> tuple[R, pa.RecordBatch]:
-        places = [*range(batch.num_columns)]
-        cells, kept = batch.select(places[: -len(keep)]), batch.select(places[-len(keep) :])
+    def encode_batch(batch: pa.RecordBatch) -> tuple[R, pa.RecordBatch]:
+        indices = [*range(batch.num_columns)]
+        cells, kept = batch.select(indices[: -len(keep)]), batch.select(indices[-len(keep) :])
         return work(encoder.encode(cells)), kept
 
     batches = _read_batches(engine, schema, context, label=False, keep=keep)
-    return map_in_order(encode_and_keep, batches, threads=context.threads)
+    return map_in_order(encode_batch, batches, threads=context.threads)
 
 
 def _read_batches(

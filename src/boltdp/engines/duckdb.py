@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import duckdb
 import pyarrow as pa
 
-from boltdp._files.locked_directories import locked_directory
+from boltdp._files.temporary_directories import open_temporary_directory
 from boltdp._threads import await_result
 from boltdp.engines._file_patterns import Files, find_files, find_format, suggest_file
 from boltdp.engines._remote_files import fetch_files, is_remote
@@ -225,7 +225,7 @@ class DuckDBEngine(Engine):
 
     def count(self) -> int:
         if self._count is None:
-            self._check_once()
+            self._check_files_once()
             answer = self._run_interruptible(lambda: self._relation.aggregate("count(*)").fetchall())
             self._count = int(answer[0][0])
         return self._count
@@ -244,12 +244,12 @@ class DuckDBEngine(Engine):
         self, columns: Sequence[str], keep: Sequence[str] = (), *, parse: Mapping[str, Kind] | None = None
     ) -> Iterator[pa.RecordBatch]:
         parse = parse or {}
-        asked = [self._make_expression(name, parse.get(name)) for name in columns]
+        asked = [self._write_column(name, parse.get(name)) for name in columns]
         # DuckDB would rename duplicate columns, so these have aliases of their own.
-        kept = [f"{_quote_identifier(name)} AS {_quote_identifier(f'kept {place}')}" for place, name in enumerate(keep)]
+        kept = [f"{_quote_identifier(name)} AS {_quote_identifier(f'kept {index}')}" for index, name in enumerate(keep)]
         names, select = [*columns, *keep], ", ".join([*asked, *kept])
         rows = choose_batch_rows(len(names), lists="list" in parse.values(), threads=self.threads)
-        self._check_once()
+        self._check_files_once()
         if self._connection is not None:
             self._connection.execute(f"SET threads = {self.threads}")
         reader = self._run_interruptible(lambda: self._relation.project(select).to_arrow_reader(rows))
@@ -261,14 +261,14 @@ class DuckDBEngine(Engine):
             reader.close()
 
     def _iterate_batches(self, fetch: Callable[[], pa.RecordBatch | None]) -> Iterator[pa.RecordBatch]:
-        """Yield all batches; with several threads, the next one is fetched while the last is processed."""
+        """Yield all batches of rows; with several threads, the next one is fetched while the last is processed."""
         if self._connection is None or self.threads == 1:
             yield from iter(lambda: self._run_interruptible(fetch), None)
             return
-        ahead = self._submit(fetch)
+        ahead = self._submit_to_worker(fetch)
         try:
-            while (batch := self._wait_for(ahead)) is not None:
-                ahead = self._submit(fetch)
+            while (batch := self._await_worker(ahead)) is not None:
+                ahead = self._submit_to_worker(fetch)
                 yield batch
         finally:
             wait([ahead])
@@ -278,22 +278,23 @@ class DuckDBEngine(Engine):
         self._worker.shutdown()
         self._held.close()
 
-    def _check_once(self) -> None:
+    def _check_files_once(self) -> None:
         for check in () if self._checked else self._scan.checks:
             check()
         self._checked = True
 
     def _run_interruptible(self, action: Callable[[], T]) -> T:
-        """Run an action in the worker thread, where a signal can interrupt it."""
+        """Run a DuckDB action in the worker thread, where a signal can interrupt it."""
         if self._connection is None:
             return _call_duckdb(action, self._scan.fault, hint=self._scan.hint)
         # Python handles no signal while DuckDB runs in the main thread.
-        return self._wait_for(self._submit(action))
+        return self._await_worker(self._submit_to_worker(action))
 
-    def _submit(self, action: Callable[[], T]) -> Future[T]:
+    def _submit_to_worker(self, action: Callable[[], T]) -> Future[T]:
         return self._worker.submit(_call_duckdb, action, self._scan.fault, hint=self._scan.hint)
 
-    def _wait_for(self, begun: Future[T]) -> T:
+    def _await_worker(self, begun: Future[T]) -> T:
+        """Return the result of an action of the worker thread; Ctrl-C interrupts its DuckDB query."""
         try:
             return await_result(begun)
         except KeyboardInterrupt:
@@ -301,6 +302,7 @@ class DuckDBEngine(Engine):
             raise
 
     def _interrupt_worker(self) -> None:
+        """Interrupt the DuckDB query that runs in the worker thread, if any."""
         if self._connection is None:
             return
         with suppress(RuntimeError):  # the worker is shut down
@@ -309,7 +311,8 @@ class DuckDBEngine(Engine):
             while not wait([last], timeout=0.05).done:
                 self._connection.interrupt()
 
-    def _make_expression(self, name: str, parse: Kind | None) -> str:
+    def _write_column(self, name: str, parse: Kind | None) -> str:
+        """Return the SQL that selects a column, parsed as numbers or lists if it is untyped."""
         column = _quote_identifier(name)
         if name not in self._scan.untyped or parse not in ("number", "list"):
             return column
@@ -367,9 +370,9 @@ def _connect(path: str, *, spill: str = "") -> duckdb.DuckDBPyConnection:
 
 
 def _make_directory(held: ExitStack, spool: str | Path | None, prefix: str) -> str:
-    """Make a directory for private rows, removed when `held` is closed; first, remove those of killed processes."""
+    """Make a directory for spilled private rows, removed when `held` is closed; remove those of killed processes."""
     parent = find_spool_directory(spool)
-    return str(run_in_spool(lambda: held.enter_context(locked_directory(parent, prefix=prefix)), parent))
+    return str(run_in_spool(lambda: held.enter_context(open_temporary_directory(parent, prefix=prefix)), parent))
 
 
 @dataclass(frozen=True)

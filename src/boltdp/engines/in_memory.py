@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from boltdp.encoding import python_cells
+from boltdp.encoding import python_to_arrow
 from boltdp.engines._frame_types import is_lazy_frame, is_sparse, is_table
 from boltdp.engines.base import Engine, check_names
 from boltdp.errors import DataError, quote_names
@@ -28,7 +28,7 @@ Cells: TypeAlias = Any
 
 
 class ArrayEngine(Engine):
-    """Columns in memory.
+    """The engine of rows in memory: a dictionary of columns.
 
     Lists, arrays of objects, and columns of objects or strings in a data frame are untyped, like those of a CSV file:
     each cell is converted to the declared type, or is missing. Strings of Arrow and Polars are parsed as numbers too.
@@ -53,10 +53,10 @@ class ArrayEngine(Engine):
 
         A list of rows is a column of lists whose length the schema declares: no row decides it.
         """
-        if python_cells.is_list_of_rows(X) and len(X):  # type: ignore[arg-type]
-            rows = cls({name: python_cells.to_arrow_column(X, "list")}, rows=len(X))  # type: ignore[arg-type]
+        if python_to_arrow.is_list_of_rows(X) and len(X):  # type: ignore[arg-type]
+            rows = cls({name: python_to_arrow.to_arrow_column(X, "list")}, rows=len(X))  # type: ignore[arg-type]
             return rows if y is None else rows.with_column(label, y)
-        features = python_cells.to_matrix(X)
+        features = python_to_arrow.to_matrix(X)
         if features.ndim != 2 or 0 in features.shape or features.dtype.kind not in "fiub":
             raise DataError(
                 f"X must be an array of numbers, rows by features and not empty, got one of shape {features.shape} "
@@ -67,7 +67,9 @@ class ArrayEngine(Engine):
         flat = pa.array(np.ascontiguousarray(features).reshape(-1))
         columns: dict[str, Cells] = {name: pa.FixedSizeListArray.from_arrays(flat, features.shape[1])}
         if y is not None:
-            columns[label] = _to_column(y, f"y must have one label for each of the {len(features)} rows", len(features))
+            columns[label] = _make_column(
+                y, f"y must have one label for each of the {len(features)} rows", len(features)
+            )
         return cls(columns, rows=len(features))
 
     @classmethod
@@ -118,14 +120,14 @@ class ArrayEngine(Engine):
         return cls(columns, rows=len(frame))
 
     def with_column(self, name: str, values: npt.ArrayLike) -> ArrayEngine:
-        added = _to_column(values, f"{name!r} must have one value for each of the {self._rows} rows", self._rows)
+        added = _make_column(values, f"{name!r} must have one value for each of the {self._rows} rows", self._rows)
         return ArrayEngine({**self._columns, name: added}, rows=self._rows)
 
     def count(self) -> int:
         return self._rows
 
     def columns(self) -> dict[str, ColumnType]:
-        return {name: _find_type(column) for name, column in self._columns.items()}
+        return {name: _find_column_type(column) for name, column in self._columns.items()}
 
     def batches(
         self, columns: Sequence[str], keep: Sequence[str] = (), *, parse: Mapping[str, Kind] | None = None
@@ -134,18 +136,18 @@ class ArrayEngine(Engine):
         columns = [*columns, *keep]
         chosen = [self._columns[name] for name in columns]
         # Null columns stand in for untyped and sparse ones while Arrow slices the rows.
-        typed = [column if _is_typed(column) else pa.nulls(self._rows) for column in chosen]
+        typed = [column if _is_arrow_column(column) else pa.nulls(self._rows) for column in chosen]
         start = 0
         width = sum(column.width if isinstance(column, _SPARSE) else 1 for column in chosen)
         rows = choose_batch_rows(width, lists=any(pa.types.is_nested(column.type) for column in typed))
         for batch in pa.table(typed, list(columns)).to_batches(max_chunksize=rows):
             stop = start + batch.num_rows
             parts = [
-                (python_cells.parse_numbers(part) if kind == "number" and _find_type(column).parsed else part)
-                if _is_typed(column)
+                (python_to_arrow.parse_numbers(part) if kind == "number" and _find_column_type(column).parsed else part)
+                if _is_arrow_column(column)
                 else column.to_dense(start, stop)
                 if isinstance(column, _SPARSE)
-                else python_cells.to_arrow_column(column[start:stop], kind)
+                else python_to_arrow.to_arrow_column(column[start:stop], kind)
                 for kind, column, part in zip(kinds, chosen, batch.columns, strict=True)
             ]
             yield pa.RecordBatch.from_arrays([*map(_cast_string_view, parts)], list(columns))
@@ -205,8 +207,8 @@ def wrap_rows(schema: Schema, X: Any) -> ArrayEngine:
     if not isinstance(X, np.ndarray) and not sparse:
         return ArrayEngine.from_pandas(X)
     names = [column.name for column in schema.columns]
-    one_vector = len(names) == 1 and schema.columns[0].rule.reads_lists
-    plain = all(column.rule.number_count and not column.rule.reads_lists for column in schema.columns)
+    one_vector = len(names) == 1 and schema.columns[0].encoding_rule.reads_lists
+    plain = all(column.encoding_rule.number_count and not column.encoding_rule.reads_lists for column in schema.columns)
     if not one_vector and (X.ndim != 2 or len(names) != X.shape[1] or not plain):
         raise DataError(
             "X must be a data frame that has the columns which the schema declares",
@@ -223,8 +225,8 @@ def wrap_rows(schema: Schema, X: Any) -> ArrayEngine:
     )
 
 
-def _to_column(values: Any, requirement: str, rows: int) -> Cells:
-    array = python_cells.to_object_array(values) if isinstance(values, (list, tuple)) else np.asarray(values)
+def _make_column(values: Any, requirement: str, rows: int) -> Cells:
+    array = python_to_arrow.to_object_array(values) if isinstance(values, (list, tuple)) else np.asarray(values)
     if array.shape != (rows,):
         raise DataError(f"{requirement}, got an array of shape {array.shape}")
     return _to_cells(array)
@@ -240,10 +242,10 @@ def _to_cells(values: Any) -> Cells:
     return None
 
 
-def _find_type(column: Cells) -> ColumnType:
+def _find_column_type(column: Cells) -> ColumnType:
     if column is None:
         return ColumnType("other")
-    if not _is_typed(column) and not isinstance(column, _SPARSE):
+    if not _is_arrow_column(column) and not isinstance(column, _SPARSE):
         return ColumnType("untyped")
     known = ColumnType.from_arrow(column.type)
     return replace(known, parsed=True) if known.kind == "text" else known
@@ -254,5 +256,5 @@ def _cast_string_view(part: pa.Array) -> pa.Array:
     return part.cast(pa.large_string()) if pa.types.is_string_view(part.type) else part
 
 
-def _is_typed(column: Cells) -> bool:
+def _is_arrow_column(column: Cells) -> bool:
     return isinstance(column, (pa.Array, pa.ChunkedArray))

@@ -30,10 +30,12 @@ import numpy.typing as npt
 from boltdp import _interrupts
 from boltdp._array_types import Integers, PackedRows
 from boltdp._threads import close_at_end, map_in_order, run_all
-from boltdp.engines.prepared_rows import PreparedRows, check_ordered, check_width
+from boltdp.engines.prepared_rows import PreparedRows, check_permuted, check_width
 from boltdp.errors import DataError
-from boltdp.kernel import packed_rows, sgd
-from boltdp.kernel.cells_to_features import FeatureMap
+from boltdp.kernel import sgd
+from boltdp.kernel.feature_map import FeatureMap
+from boltdp.kernel.hash_sampling import sample_packed_rows
+from boltdp.kernel.row_permutation import compute_permuted_positions, put_rows, sort_by_bucket, take_rows
 from boltdp.kernel.sum_state import Summation
 from boltdp.run_context import Context
 
@@ -87,13 +89,13 @@ def run_in_spool(action: Callable[[], R], directory: Path) -> R:
 
 
 def split_range(start: int, stop: int, step: int) -> Iterator[range]:
-    """Split the positions start to stop - 1 into ranges of at least one and at most `step` positions."""
+    """Split the row positions start to stop - 1 into ranges of at least one and at most `step` positions."""
     step = max(1, step)
     return (range(at, min(at + step, stop)) for at in range(start, stop, step))
 
 
 class LocalRows(PreparedRows):
-    """A range of rows of a store in this process."""
+    """Prepared rows in the memory or in a spool file of this process, or a range of them."""
 
     def __init__(
         self,
@@ -102,17 +104,17 @@ class LocalRows(PreparedRows):
         stop: int,
         *,
         feature_map: FeatureMap | None = None,
-        ordered: bool = True,
+        permuted: bool = True,
         threads: int = 1,
     ) -> None:
-        super().__init__(start, stop, cells=store.width - 1, feature_map=feature_map, ordered=ordered)
+        super().__init__(start, stop, cells=store.width - 1, feature_map=feature_map, permuted=permuted)
         self._store, self._threads = store, threads
 
     def blocks(self) -> Iterator[PackedRows]:
         return self._store.blocks(self._start, self._stop)
 
     def reshuffle(self, seed: int) -> None:
-        check_ordered(self)
+        check_permuted(self)
         self._store.shuffle(self._start, self._stop, seed)
 
     def run_sampled_batches(self, states: Sequence[sgd.State], positions: Iterable[Integers]) -> None:
@@ -121,9 +123,9 @@ class LocalRows(PreparedRows):
             _interrupts.check()
             sgd.run(states, block, positions=drawn)
 
-    def sum(self, sums: Sequence[Summation]) -> None:
+    def add_to_sums(self, sums: Sequence[Summation]) -> None:
         if self._threads == 1 or 4 * self._store.width * self.rows <= SINGLE_THREAD_BYTES:
-            super().sum(sums)
+            super().add_to_sums(sums)
             return
         check_width(sums, self.cells)
 
@@ -144,14 +146,16 @@ class LocalRows(PreparedRows):
         return split_range(self._start, self._stop, min(window, share))
 
     @contextmanager
-    def sample_rows(self, share: float) -> Iterator[LocalRows]:
+    def open_sample(self, share: float) -> Iterator[LocalRows]:
+        """Yield a copy of the sampled rows in memory."""
+
         def sample(part: range) -> list[PackedRows]:
-            return [packed_rows.sample_packed_rows(block, share) for block in self._store.blocks(part.start, part.stop)]
+            return [sample_packed_rows(block, share) for block in self._store.blocks(part.start, part.stop)]
 
         parts = map_in_order(sample, self._split_positions(), threads=self._threads)
         chosen = np.concatenate([np.empty((0, self._store.width), np.float32), *chain.from_iterable(parts)])
         yield LocalRows(
-            MemoryStore(chosen), 0, len(chosen), feature_map=self.feature_map, ordered=False, threads=self._threads
+            MemoryStore(chosen), 0, len(chosen), feature_map=self.feature_map, permuted=False, threads=self._threads
         )
 
     def close(self) -> None:
@@ -159,7 +163,7 @@ class LocalRows(PreparedRows):
 
 
 class MemoryStore:
-    """Rows in an array."""
+    """A store of prepared rows in an array."""
 
     def __init__(self, array: PackedRows) -> None:
         self._array = array
@@ -177,29 +181,29 @@ class MemoryStore:
         for part in parts:
             yield self._array, part
 
-    def write_rows(self, parts: Iterable[RowGroup[Any]], *, ordered: bool, context: Context) -> None:
-        """Encode and write all groups of rows, at permuted positions if `ordered`."""
+    def write_rows(self, parts: Iterable[RowGroup[Any]], *, permuted: bool, context: Context) -> None:
+        """Encode all groups of rows and write them to the store, at permuted positions if `permuted`."""
 
         def write(part: RowGroup[Any]) -> int:
-            if ordered:
+            if permuted:
                 with part.encode() as block:
-                    packed_rows.put_rows(block, part.permute_positions(len(self._array), context.seed), self._array)
+                    put_rows(block, part.compute_permuted_positions(len(self._array), context.seed), self._array)
             else:
                 part.encode_into(self._array[part.start : part.start + part.rows])
             return part.rows
 
-        _write_parts(write, parts, context)
+        _write_groups(write, parts, context)
 
     def shuffle(self, start: int, stop: int, seed: int) -> None:
         part = self._array[start:stop]
-        packed_rows.put_rows(part.copy(), packed_rows.permuted_position(0, len(part), rows=len(part), seed=seed), part)
+        put_rows(part.copy(), compute_permuted_positions(0, len(part), rows=len(part), seed=seed), part)
 
     def close(self) -> None:
         self._array = self._array[:0]
 
 
 class FileStore:
-    """Rows in an unnamed file, with the same methods as `MemoryStore`."""
+    """A store of prepared rows in an unnamed spool file, with the same methods as `MemoryStore`."""
 
     def __init__(self, *, rows: int, width: int, directory: Path, bucket_bytes: int, threads: int = 1) -> None:
         self.width = width
@@ -214,31 +218,31 @@ class FileStore:
         self.max_draws = max(1, bucket_bytes // 16)
         # One shuffle at a time, since it uses all threads and memory for buckets.
         self._shuffling = threading.Lock()
-        self._file = self._create_file(rows * self._row_bytes)
+        self._file = self._create_spool_file(rows * self._row_bytes)
 
-    def write_rows(self, parts: Iterable[RowGroup[Any]], *, ordered: bool, context: Context) -> None:
-        with self._open_bucket_sort(self._rows, self._file) if ordered else nullcontext() as sorter:
+    def write_rows(self, parts: Iterable[RowGroup[Any]], *, permuted: bool, context: Context) -> None:
+        with self._open_bucket_sort(self._rows, self._file) if permuted else nullcontext() as sorter:
 
             def write(part: RowGroup[Any]) -> int:
                 with part.encode() as block:
                     if sorter is None:
                         self.transfer(os.pwritev, self._file, block, part.start)
                     else:
-                        sorter.add(block, part.permute_positions(self._rows, context.seed))
+                        sorter.add(block, part.compute_permuted_positions(self._rows, context.seed))
                 return part.rows
 
-            _write_parts(write, parts, context)
+            _write_groups(write, parts, context)
             if sorter is not None:
                 self._write_buckets(sorter, 0)
 
     def blocks(self, start: int, stop: int) -> Iterator[PackedRows]:
-        windows = self._map_windows(start, stop)
+        mapped = self._map_row_ranges(start, stop)
         if self._threads == 1 or stop - start <= self._window_rows:
-            return windows
-        return map_in_order(_fetch_pages, windows, threads=2)
+            return mapped
+        return map_in_order(_fetch_pages, mapped, threads=2)
 
-    def _map_windows(self, start: int, stop: int) -> Iterator[PackedRows]:
-        """Map the rows window by window, since mapped pages count as resident memory."""
+    def _map_row_ranges(self, start: int, stop: int) -> Iterator[PackedRows]:
+        """Map ranges of rows of the file to memory one by one, since mapped pages count as resident memory."""
         for part in split_range(start, stop, self._window_rows):
             # Windows start at a page boundary; the array keeps its window mapped.
             skip = part.start * self._row_bytes % mmap.ALLOCATIONGRANULARITY
@@ -252,7 +256,7 @@ class FileStore:
             order = np.argsort(part)
             with self._open_bucket_sort(len(part)) as sorter:
                 done = 0
-                for block in self._read_sorted(part[order]):
+                for block in self._read_at_sorted_positions(part[order]):
                     sorter.add(block, order[done : done + len(block)])
                     done += len(block)
                 for bucket in range(sorter.buckets):
@@ -261,7 +265,7 @@ class FileStore:
                         yield block, positions
                         part = part[len(block) :]
 
-    def _read_sorted(self, positions: Integers) -> Iterator[PackedRows]:
+    def _read_at_sorted_positions(self, positions: Integers) -> Iterator[PackedRows]:
         at = 0
         while at < len(positions):
             first = max(int(positions[at]), 0)
@@ -271,7 +275,7 @@ class FileStore:
             (window,) = self.blocks(first, max(int(part[-1]), first) + 1)
             # Ends of batches sort first; the rows taken for them are not used.
             taken = np.empty((len(part), self.width), np.float32)
-            packed_rows.take_rows(window, np.maximum(part - first, 0), taken)
+            take_rows(window, np.maximum(part - first, 0), taken)
             yield taken
             at += len(part)
 
@@ -282,7 +286,7 @@ class FileStore:
             def write(part: range) -> None:
                 for block in self.blocks(part.start, part.stop):
                     at = part.start - start
-                    sorter.add(block, packed_rows.permuted_position(at, len(block), rows=rows, seed=seed))
+                    sorter.add(block, compute_permuted_positions(at, len(block), rows=rows, seed=seed))
 
             run_all(write, split_range(start, stop, self._window_rows), threads=self._threads)
             self._write_buckets(sorter, start)
@@ -291,6 +295,8 @@ class FileStore:
         self._file.close()
 
     def _write_buckets(self, sorter: _BucketSort, start: int) -> None:
+        """Write the sorted rows of all buckets to the file, from row `start` on."""
+
         def write(bucket: int) -> None:
             with sorter.read_bucket(bucket) as block:
                 self.transfer(os.pwritev, self._file, block, start + (bucket << self._shift))
@@ -302,12 +308,12 @@ class FileStore:
     def _open_bucket_sort(self, rows: int, file: IO[bytes] | None = None) -> Iterator[_BucketSort]:
         """Yield a bucket sort of this number of rows, in the given file or a new one."""
         with (
-            self._create_file(rows * self._row_bytes) if file is None else nullcontext(file) as bucket_file,
-            self._create_file(4 * rows) as slots,
+            self._create_spool_file(rows * self._row_bytes) if file is None else nullcontext(file) as bucket_file,
+            self._create_spool_file(4 * rows) as slots,
         ):
             yield _BucketSort(self, bucket_file, slots, rows=rows, shift=self._shift)
 
-    def _create_file(self, needed: int) -> IO[bytes]:
+    def _create_spool_file(self, needed: int) -> IO[bytes]:
         free = run_in_spool(lambda: shutil.disk_usage(self._directory).free, self._directory)
         if free < needed:
             raise DataError(
@@ -327,7 +333,7 @@ class FileStore:
 
 
 class _BucketSort:
-    """An external bucket sort: rows by bucket in one file, their slots in another. It is thread-safe."""
+    """An external bucket sort of packed rows by position: rows in one file, their positions in buckets in another."""
 
     def __init__(self, store: FileStore, file: IO[bytes], slots: IO[bytes], *, rows: int, shift: int) -> None:
         self._store, self._file, self._slots = store, file, slots
@@ -339,13 +345,13 @@ class _BucketSort:
 
     def add(self, block: PackedRows, positions: Integers) -> None:
         """Append the rows of a block to the buckets of their output positions."""
-        order, slots, counts = packed_rows.sort_by_bucket(positions, shift=self._shift, buckets=self.buckets)
+        order, slots, counts = sort_by_bucket(positions, shift=self._shift, buckets=self.buckets)
         with self._lock:
             starts = self._ends.copy()
             self._ends += counts
         stops = np.cumsum(counts)
         with self._buffers.lend(len(block)) as sorted_rows:
-            packed_rows.take_rows(block, order, sorted_rows)
+            take_rows(block, order, sorted_rows)
             for bucket in np.flatnonzero(counts).tolist():
                 part, at = slice(int(stops[bucket] - counts[bucket]), int(stops[bucket])), int(starts[bucket])
                 self._store.transfer(os.pwritev, self._file, sorted_rows[part], at)
@@ -357,11 +363,11 @@ class _BucketSort:
         start = bucket << self._shift
         count = min(1 << self._shift, self._rows - start)
         slots = np.empty(count, np.uint32)
-        with self._buffers.lend(count) as arrived, self._buffers.lend(count) as ordered:
+        with self._buffers.lend(count) as arrived, self._buffers.lend(count) as sorted_rows:
             self._store.transfer(os.preadv, self._file, arrived, start)
             self._store.transfer(os.preadv, self._slots, slots, start)
-            packed_rows.put_rows(arrived, slots.astype(np.int64), ordered)
-            yield ordered
+            put_rows(arrived, slots.astype(np.int64), sorted_rows)
+            yield sorted_rows
 
 
 class _Buffers:
@@ -373,7 +379,7 @@ class _Buffers:
 
     @contextmanager
     def lend(self, rows: int) -> Iterator[PackedRows]:
-        """Yield an uninitialised buffer for `rows` rows, which is reused afterwards."""
+        """Yield an uninitialised buffer for `rows` packed rows, which is reused afterwards."""
         try:
             buffer = self._idle.pop()
         except IndexError:
@@ -386,7 +392,7 @@ class _Buffers:
 
 @dataclass(frozen=True)
 class RowGroup(Generic[T]):
-    """Consecutive items, such as batches of columns, that are encoded together."""
+    """Consecutive batches of a source, or other items, whose rows are encoded together."""
 
     start: int  #: position of the first row
     rows: int
@@ -407,9 +413,9 @@ class RowGroup(Generic[T]):
             self.encode_into(block)
             yield block
 
-    def permute_positions(self, rows: int, seed: int) -> Integers:
+    def compute_permuted_positions(self, rows: int, seed: int) -> Integers:
         """Return the position of each row after the permutation of all `rows` rows by `seed`."""
-        return packed_rows.permuted_position(self.start, self.rows, rows=rows, seed=seed)
+        return compute_permuted_positions(self.start, self.rows, rows=rows, seed=seed)
 
 
 def _copy_rows(block: Any, out: PackedRows) -> None:
@@ -424,7 +430,7 @@ def store_rows(
     context: Context,
     encode: Callable[[T, PackedRows], object] = _copy_rows,
     feature_map: FeatureMap | None = None,
-    ordered: bool = True,
+    permuted: bool = True,
     directory: str | Path | None = None,
     memory_bytes: int | None = None,
     in_memory: bool = False,
@@ -449,14 +455,14 @@ def store_rows(
         )
     try:
         parts = _group_items(items, encode, rows=rows, width=width, threads=threads)
-        store.write_rows(parts, ordered=ordered, context=context)
+        store.write_rows(parts, permuted=permuted, context=context)
     except BaseException:
         store.close()
         raise
-    return LocalRows(store, 0, rows, feature_map=feature_map, ordered=ordered, threads=threads)
+    return LocalRows(store, 0, rows, feature_map=feature_map, permuted=permuted, threads=threads)
 
 
-def _write_parts(write: Callable[[RowGroup[Any]], int], parts: Iterable[RowGroup[Any]], context: Context) -> None:
+def _write_groups(write: Callable[[RowGroup[Any]], int], parts: Iterable[RowGroup[Any]], context: Context) -> None:
     for done in accumulate(map_in_order(write, parts, threads=context.threads)):
         context.report_rows(done)
 
@@ -488,5 +494,6 @@ _CHANGED_ROWS = "the data must keep its {} rows while it is read, and it has cha
 
 
 def _fetch_pages(block: PackedRows) -> PackedRows:
+    """Read a byte of each mapped page, so that the rows are in memory, and return them."""
     block.reshape(-1)[:: mmap.PAGESIZE // block.itemsize].max()
     return block

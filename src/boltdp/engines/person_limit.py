@@ -90,7 +90,7 @@ class LimitingEncoder:
 
 
 def _encode_ids(ids: pa.Array) -> tuple[Integers, list[Any]]:
-    """Return an integer code for each row, and the id that each code stands for; None is the unknown person."""
+    """Return the integer code of each row's person, and the id of each code; None is the unknown person."""
     kind = ids.type
     try:
         if pa.types.is_dictionary(kind):

@@ -18,7 +18,7 @@ from boltdp._array_types import Integers, PackedRows
 from boltdp._threads import run_all
 from boltdp.errors import ParameterError
 from boltdp.kernel import sgd
-from boltdp.kernel.cells_to_features import FeatureMap
+from boltdp.kernel.feature_map import FeatureMap
 from boltdp.kernel.sgd import State
 from boltdp.kernel.sum_state import Summation
 from boltdp.run_context import Context
@@ -42,7 +42,7 @@ class Partition:
 
 
 class PreparedRows(ABC):
-    """Encoded rows, in permuted order unless they are for sums only. Closing removes them.
+    """Rows that an engine has encoded, in permuted order unless they are for sums only. Closing removes them.
 
     States and sums must have been made with the same `feature_map`. `run_pass` and `sum` use `blocks`, and
     `run_partitions` uses `portion`, `reshuffle` and `run_pass`; an engine may override them to run where the rows are.
@@ -51,12 +51,12 @@ class PreparedRows(ABC):
     _threads: int = 1  #: number of threads in which this process may scan the rows
 
     def __init__(
-        self, start: int, stop: int, *, cells: int, feature_map: FeatureMap | None, ordered: bool = True
+        self, start: int, stop: int, *, cells: int, feature_map: FeatureMap | None, permuted: bool = True
     ) -> None:
         self._start, self.rows = start, stop - start  #: a range of the rows of a store
         self.cells = cells  #: cells per row, after the label
         self.feature_map = feature_map  #: maps cells to features; None: the cells are the features
-        self.ordered = ordered  #: whether rows are permuted; if not, they are for sums only
+        self.permuted = permuted  #: whether rows are permuted; if not, they are for sums only
 
     @property
     def _stop(self) -> int:
@@ -68,7 +68,7 @@ class PreparedRows(ABC):
         return self.cells if self.feature_map is None else self.feature_map.dims
 
     def with_feature_map(self, feature_map: FeatureMap | None) -> Self:
-        """Return a view of the rows with another feature map, which needs no closing."""
+        """Return a view of the prepared rows with another feature map, which needs no closing."""
         if feature_map is not None and feature_map.cells != self.cells:
             raise ParameterError(f"feature_map must be of {self.cells} cells, got {feature_map.cells}")
         view = copy.copy(self)
@@ -77,11 +77,11 @@ class PreparedRows(ABC):
 
     @abstractmethod
     def blocks(self) -> Iterator[PackedRows]:
-        """Yield the packed rows in order, in blocks."""
+        """Yield the packed rows in order, in blocks of many rows."""
 
     def portion(self, start: int, stop: int) -> PreparedRows:
-        """Return a view of the rows at positions start to stop - 1, which needs no closing."""
-        check_ordered(self)
+        """Return a view of the prepared rows at positions start to stop - 1, which needs no closing."""
+        check_permuted(self)
         check_range(start, stop, rows=self.rows, what="a portion")
         view = copy.copy(self)
         view._start, view.rows = self._start + start, stop - start
@@ -89,7 +89,7 @@ class PreparedRows(ABC):
 
     @abstractmethod
     def reshuffle(self, seed: int) -> None:
-        """Permute the rows again: position p takes the row now at source_position(p; seed)."""
+        """Permute the rows again: position p takes the row now at position compute_source_positions(p, ...; seed)."""
 
     @abstractmethod
     def run_sampled_batches(self, states: Sequence[State], positions: Iterable[Integers]) -> None:
@@ -103,8 +103,8 @@ class PreparedRows(ABC):
     def _translate_positions(
         self, states: Sequence[State], positions: Iterable[Integers], size: int
     ) -> Iterator[Integers]:
-        """Check states and sampled positions within these rows, and return the positions within the whole store."""
-        check_ordered(self)
+        """Check SGD states and sampled positions, and yield the positions within the whole store, `size` at a time."""
+        check_permuted(self)
         check_width(states, self.cells)
         return offset_positions(positions, start=self._start, stop=self._stop, size=size)
 
@@ -114,7 +114,7 @@ class PreparedRows(ABC):
 
     def run_pass(self, states: Sequence[State], context: Context) -> None:
         """Run one SGD pass: update every state with each row once, in order."""
-        check_ordered(self)
+        check_permuted(self)
         done = 0
         for block in self.blocks():
             sgd.run(states, block)
@@ -133,8 +133,8 @@ class PreparedRows(ABC):
         threads = min(self._threads, max(len(parts), 1))
         run_all(lambda part: run_partition(self, part, passes), parts, threads=threads)
 
-    def sum(self, sums: Sequence[Summation]) -> None:
-        """Add every row to each of the sums, in one scan.
+    def add_to_sums(self, sums: Sequence[Summation]) -> None:
+        """Add every row to each of the sums over rows (such as gradients), in one scan.
 
         No progress is reported, since the number of scans of a solver depends on the rows.
         """
@@ -145,8 +145,8 @@ class PreparedRows(ABC):
                 each.add(block)
 
     @contextmanager
-    def sample_rows(self, share: float) -> Iterator[PreparedRows]:
-        """Yield rows that contain the sample of this share which sums use: all rows, or a copy of the sample."""
+    def open_sample(self, share: float) -> Iterator[PreparedRows]:
+        """Yield prepared rows for sums over a hash sample of this share of rows: a copy of the sample, or all rows."""
         yield self
 
     def __enter__(self) -> Self:
@@ -192,21 +192,21 @@ def run_partition(prepared: PreparedRows, part: Partition, passes: PassProgress)
 
 
 def check_width(fed: Iterable[State | Summation], cells: int) -> None:
-    """Raise ParameterError if states or sums are for rows with another number of cells."""
+    """Raise ParameterError if SGD states or sums are for prepared rows with another number of cells."""
     for each in fed:
         if each.cells != cells:
             raise ParameterError(f"rows must have 1 + {each.cells} columns, got {1 + cells}")
 
 
-def check_ordered(prepared: PreparedRows) -> None:
+def check_permuted(prepared: PreparedRows) -> None:
     """Raise ParameterError if rows were prepared for sums only, without a permutation."""
-    if not prepared.ordered:
+    if not prepared.permuted:
         raise ParameterError("rows must be prepared in a permuted order for anything but sums, these are in any")
 
 
 def check_partitions(prepared: PreparedRows, parts: Sequence[Partition]) -> None:
     """Raise ParameterError if partitions overlap or are out of range, or if their states do not fit the rows."""
-    check_ordered(prepared)
+    check_permuted(prepared)
     for part in parts:
         check_range(part.start, part.stop, rows=prepared.rows, what="a partition")
         check_width(part.states, prepared.cells)
@@ -222,7 +222,7 @@ def check_range(start: int, stop: int, *, rows: int, what: str) -> None:
 
 
 def offset_positions(positions: Iterable[Integers], *, start: int, stop: int, size: int) -> Iterator[Integers]:
-    """Yield positions relative to `start` as positions in the whole store; -1, the end of a batch, is unchanged.
+    """Yield sampled positions relative to `start` as positions in the whole store; -1, the end of a batch, stays.
 
     Positions are checked and yielded in arrays of `size`, in a buffer that is reused.
     """

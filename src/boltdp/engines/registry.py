@@ -56,7 +56,7 @@ class EngineDescription(ABC):
         """Return the local files, patterns and directories that a source and a query name."""
         return []
 
-    def dataset_name(self, source: Any, table: str | None) -> str | None:
+    def find_dataset_name(self, source: Any, table: str | None) -> str | None:
         """Return the name by which a ledger knows the rows of a source, or of a table in it, if they have one."""
         return table
 
@@ -95,7 +95,7 @@ class _Postgres(EngineDescription):
 
         return PostgresEngine(source, **vars(options))
 
-    def dataset_name(self, source: Any, table: str | None) -> str | None:
+    def find_dataset_name(self, source: Any, table: str | None) -> str | None:
         # One name for each table, whatever the search path.
         from boltdp.engines.postgres.source import name_table
 
@@ -105,9 +105,9 @@ class _Postgres(EngineDescription):
         self, source: str, table: str, blocks: Iterable[Any], *, dims: int, progress: Callable[[int], None] | None
     ) -> None:
         require("postgres", "writing to PostgreSQL")
-        from boltdp.engines.postgres.copy_rows import load_rows
+        from boltdp.engines.postgres.load_table import load_table
 
-        load_rows(source, table, blocks, dims=dims, progress=progress)
+        load_table(source, table, blocks, dims=dims, progress=progress)
 
 
 class _SparkAddress(EngineDescription):
@@ -156,7 +156,7 @@ class _Files(EngineDescription):
             paths += find_paths_in_query(paths[0], query)
         return [path.removeprefix("file://") for path in paths]
 
-    def dataset_name(self, source: Any, table: str | None) -> str | None:
+    def find_dataset_name(self, source: Any, table: str | None) -> str | None:
         return table or (None if PATTERN_CHARACTERS & set(str(source)) else Path(source).name)
 
 
@@ -227,7 +227,7 @@ def find_engine(source: Any) -> EngineDescription:
 
     >>> find_engine("postgresql://localhost/hospital").declares_schema
     True
-    >>> find_engine("data/rows.csv").dataset_name("data/rows.csv", None)
+    >>> find_engine("data/rows.csv").find_dataset_name("data/rows.csv", None)
     'rows.csv'
     """
     found = next((engine for engine in ENGINES if engine.can_open(source)), None)

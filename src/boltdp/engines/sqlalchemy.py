@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import sqlalchemy as sa
 
-from boltdp.encoding import python_cells
+from boltdp.encoding import python_to_arrow
 from boltdp.engines.base import Engine, check_names
 from boltdp.errors import DataError, ParameterError, list_names, suggest_names
 from boltdp.schema.source_columns import BATCH_ROWS, ColumnType, Kind
@@ -49,12 +49,12 @@ class SQLAlchemyEngine(Engine):
                 self._connection = held.enter_context(opened)
             self._fault = "the query cannot be run" if table is None else f"the table {table!r} cannot be read"
             self._rows = self._select_table(table) if table is not None else query
-            self._names = self._call(lambda: [*self._run(self._wrap_rows("*", no_rows=True)).keys()])
+            self._names = self._call_database(lambda: [*self._execute(self._wrap_rows("*", no_rows=True)).keys()])
             check_names(self._names)
             self._held = held.pop_all()
 
     def count(self) -> int:
-        return int(self._call(lambda: self._run(self._wrap_rows("count(*)")).scalar_one()))
+        return int(self._call_database(lambda: self._execute(self._wrap_rows("count(*)")).scalar_one()))
 
     def columns(self) -> dict[str, ColumnType]:
         return dict.fromkeys(self._names, ColumnType("untyped"))
@@ -63,25 +63,25 @@ class SQLAlchemyEngine(Engine):
         self, columns: Sequence[str], keep: Sequence[str] = (), *, parse: Mapping[str, Kind] | None = None
     ) -> Iterator[pa.RecordBatch]:
         names = [*columns, *keep]
-        places = [self._names.index(name) for name in names]
-        result = self._call(lambda: self._run(self._rows, stream_results=True))
+        indices = [self._names.index(name) for name in names]
+        result = self._call_database(lambda: self._execute(self._rows, stream_results=True))
         try:
-            while rows := self._call(lambda: result.fetchmany(BATCH_ROWS)):
-                cells = ([row[place] for row in rows] for place in places)
+            while rows := self._call_database(lambda: result.fetchmany(BATCH_ROWS)):
+                cells = ([row[index] for row in rows] for index in indices)
                 parts = [
-                    python_cells.to_arrow_column(part, (parse or {}).get(name))
+                    python_to_arrow.to_arrow_column(part, (parse or {}).get(name))
                     for name, part in zip(names, cells, strict=True)
                 ]
                 yield pa.RecordBatch.from_arrays(parts, names)
         finally:
-            self._call(result.close)
+            self._call_database(result.close)
 
     def close(self) -> None:
         self._held.close()
 
     def _select_table(self, name: str) -> Any:
-        inspector = self._call(lambda: sa.inspect(self._connection))
-        names = self._call(lambda: [*inspector.get_table_names(), *inspector.get_view_names()])
+        inspector = self._call_database(lambda: sa.inspect(self._connection))
+        names = self._call_database(lambda: [*inspector.get_table_names(), *inspector.get_view_names()])
         if name not in names:
             hint = suggest_names(name, names) or f"there are the tables {list_names(names)}"
             raise DataError(f"the table {name!r} does not exist", hint=hint)
@@ -94,13 +94,13 @@ class SQLAlchemyEngine(Engine):
         around: Any = sa.select(sa.literal_column(columns)).select_from(self._rows.subquery("source"))
         return around.where(sa.literal_column("1 = 0")) if no_rows else around
 
-    def _run(self, statement: Any, **options: Any) -> Any:
+    def _execute(self, statement: Any, **options: Any) -> Any:
         # SQL text goes to the driver unchanged: SQLAlchemy would treat a colon as a parameter.
         if isinstance(statement, str):
             return self._connection.exec_driver_sql(statement, execution_options=options)
         return self._connection.execute(statement, execution_options=options)
 
-    def _call(self, action: Callable[[], T]) -> T:
+    def _call_database(self, action: Callable[[], T]) -> T:
         return _call_database(action, self._fault)
 
 

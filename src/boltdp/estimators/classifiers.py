@@ -20,7 +20,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from boltdp._array_types import Doubles
 from boltdp.api import Model, refuse_arguments_beside_schema, warn_if_not_private, warn_of_unused_columns
-from boltdp.encoding import python_cells
+from boltdp.encoding import python_to_arrow
 from boltdp.engines._frame_types import is_table
 from boltdp.engines.base import check_names
 from boltdp.engines.in_memory import ArrayEngine, count_array_columns, to_arrow_table, wrap_rows
@@ -29,8 +29,8 @@ from boltdp.estimators.callers import find_learned_name, list_outside_reasons
 from boltdp.export.original_units import convert_to_original_units
 from boltdp.ledger import Account, Ledger, find_account
 from boltdp.model import Model as ReleasedModel
-from boltdp.schema.curves import compute_step_places
-from boltdp.schema.declare import declare_schema
+from boltdp.schema.curves import compute_step_thresholds
+from boltdp.schema.from_arguments import declare_schema
 from boltdp.schema.schema import Classes, Column, Numeric, Schema, Vector, check_positive
 from boltdp.schema.source_columns import ColumnType
 from boltdp.schema.target import Threshold
@@ -127,7 +127,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> tuple[ArrayEngine, Schema, tuple[str, ...]]:
         """Return an engine of the labelled rows, their schema, and the reasons why the model is not private."""
         width = self._find_declared_width() if schema is None else self.n_features_in_
-        length_read = width is None and python_cells.is_list_of_rows(X)
+        length_read = width is None and python_to_arrow.is_list_of_rows(X)
         X = self._check_features(X, reset=schema is None, width=width)
         if y is None:
             raise DataError(f"{type(self).__name__} requires y to be passed, but the target y is None")
@@ -144,7 +144,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if schema is None:
             name, schema = getattr(given, "name", None), self._load_schema()
             if schema is not None:
-                schema = replace(schema, target=schema.target.as_classes().sort_classes())  # as scikit-learn does
+                schema = replace(schema, target=schema.target.require_classes().sort_classes())  # as scikit-learn does
             else:
                 if self.classes is None:
                     classes, reasons = _read_classes(given), (*reasons, CLASSES_READ)
@@ -428,7 +428,7 @@ def _is_data_frame(X: Any) -> bool:
 def _convert_numbers(X: Any, *, warn: bool, width: int | None) -> Any:
     """Convert X to numbers before scikit-learn does, whose errors depend on single values and quote them."""
     if not _is_data_frame(X):
-        values = X if issparse(X) else python_cells.to_matrix(X, width=width)
+        values = X if issparse(X) else python_to_arrow.to_matrix(X, width=width)
         if values.ndim < 2:
             raise DataError(f"X must be a 2D array, rows by features, got shape {values.shape}. Reshape your data")
         if values.dtype.kind not in "fiub":
@@ -450,7 +450,7 @@ def _convert_numbers(X: Any, *, warn: bool, width: int | None) -> Any:
                     UserWarning,
                     stacklevel=5,
                 )
-            cells = python_cells.to_arrow_column(X.iloc[:, index].array, "number")
+            cells = python_to_arrow.to_arrow_column(X.iloc[:, index].array, "number")
             numbers.isetitem(index, cells.to_numpy(zero_copy_only=False))
     return numbers
 
@@ -473,7 +473,7 @@ def _convert_table(table: pa.Table) -> Doubles:
 def _convert_labels(y: Any) -> npt.NDArray[Any]:
     """Convert y to an array of its own type; a list becomes an array of objects, so that no label changes type."""
     if isinstance(y, (list, tuple)):
-        return python_cells.to_object_array(y)
+        return python_to_arrow.to_object_array(y)
     if isinstance(y, str):
         raise DataError(
             f"y must be the labels themselves, one for each row, got the text {y!r}",
@@ -526,7 +526,7 @@ def _add_curves(columns: tuple[Column, ...], curves: Any) -> tuple[Column, ...]:
     for name, curve in curves.items():
         steps = int(curve) if isinstance(curve, np.integer) else curve
         listed = isinstance(curve, (list, tuple, np.ndarray))
-        places = tuple(curve) if listed else compute_step_places(numbers[name], steps)
+        places = tuple(curve) if listed else compute_step_thresholds(numbers[name], steps)
         numbers[name] = replace(numbers[name], curve=places)
     return tuple(numbers.get(column.name, column) for column in columns)
 

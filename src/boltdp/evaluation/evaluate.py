@@ -95,7 +95,7 @@ def evaluate_privately(
         return NoisyEvaluation(
             model=digest_model(model),
             rows=rows,
-            classes=model.schema.target.as_classes().names,
+            classes=model.schema.target.require_classes().names,
             threshold=model.threshold,
             by=by,
             groups=groups,

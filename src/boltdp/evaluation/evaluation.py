@@ -282,7 +282,7 @@ class ExactEvaluation(Evaluation):
     def __init__(self, model: Model, by: str | None = None) -> None:
         self._model = model
         self.rows = 0
-        self.classes = model.schema.target.as_classes().names
+        self.classes = model.schema.target.require_classes().names
         self.threshold = model.threshold
         self.by, self.groups = by, name_groups(model.schema, by)
         self.probabilistic = model.certificate.problem.loss.probabilistic
@@ -395,7 +395,7 @@ def name_groups(schema: Schema, by: str | None) -> tuple[str, ...]:
     """Return the names of the subgroups by a categorical column of the schema; one empty name without a column."""
     if by is None:
         return ("",)
-    declared = [column for column in schema.columns if column.rule.values]
+    declared = [column for column in schema.columns if column.encoding_rule.values]
     column = next((one for one in declared if one.name == by), None)
     names = ", ".join(repr(one.name) for one in declared) or "none"
     if column is None or schema.projection is not None:
@@ -403,4 +403,4 @@ def name_groups(schema: Schema, by: str | None) -> tuple[str, ...]:
             f"by must be a categorical column of the model's schema, without a projection, got {by!r}",
             hint=f"the schema has {names}",
         )
-    return (*(format_value(value) for value in column.rule.values), NO_GROUP)
+    return (*(format_value(value) for value in column.encoding_rule.values), NO_GROUP)

@@ -213,7 +213,7 @@ class _EffectVisitor(RuleVisitor[Effect]):
 
         The first of the two is the limit from below the step, the second is at the step.
         """
-        steps = np.array(rule.places, dtype=np.float64)
+        steps = np.array(rule.thresholds, dtype=np.float64)
         ends = [rule.low, float(self.middles[0]), rule.high]
         if len(steps):
             ends += np.linspace(rule.low, rule.high, MAX_SEGMENTS + 1).tolist()

@@ -29,7 +29,7 @@ def _make_input_scaling(schema: Schema) -> dict[str, list[Any]]:
     scaling: dict[str, list[Any]] = {"low": [], "high": [], "middle": [], "factor": []}
     curves: dict[str, list[Any]] = {"steps": [], "places": [], "absent": [], "present": []}
     for scaled in schema.encoding.scaled_rules:
-        rule, (middles, factors), count = scaled.rule, scaled.original_units, len(scaled.rule.places)
+        rule, (middles, factors), count = scaled.rule, scaled.original_units, len(scaled.rule.thresholds)
         inputs = [*range(rule.number_count), *range(rule.number_count + count, rule.feature_count)]
         scaling["low"] += [rule.bounds[0]] * len(inputs)
         scaling["high"] += [rule.bounds[1]] * len(inputs)
@@ -38,7 +38,7 @@ def _make_input_scaling(schema: Schema) -> dict[str, list[Any]]:
         # The steps of a number follow from it.
         absent, present = scaled.indicator_values
         curves["steps"] += [count, *[0] * (len(inputs) - 1)]
-        curves["places"] += rule.places
+        curves["places"] += rule.thresholds
         curves["absent"] += absent[:count].tolist()
         curves["present"] += present[:count].tolist()
     return scaling | curves if curves["places"] else scaling
@@ -68,7 +68,7 @@ def make_model_row(name: str, model: Model) -> dict[str, Any]:
         "name": name,
         "private": model.certificate.private,
         "loss": model.certificate.problem.loss.name,
-        "classes": list(model.schema.target.as_classes().names),
+        "classes": list(model.schema.target.require_classes().names),
         "weights": model.weights.tolist(),
         **_make_input_scaling(schema),
         "cut": model.cut,

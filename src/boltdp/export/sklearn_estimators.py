@@ -48,7 +48,7 @@ def to_sklearn(model: Model) -> Any:
     def set_names(estimator: Any) -> Any:
         estimator.n_features_in_ = coefficients.shape[1]
         # The entries of a vector have no names, so X must be an array.
-        if not any(column.rule.reads_lists for column in schema.columns):
+        if not any(column.encoding_rule.reads_lists for column in schema.columns):
             names = replace(schema, projection=None, intercept=False).feature_names
             estimator.feature_names_in_ = np.array(names, dtype=object)
         return estimator
@@ -57,7 +57,7 @@ def to_sklearn(model: Model) -> Any:
     if not loss.probabilistic:
         return set_weights(LinearSVC(), every, classes)
     estimator = LogisticRegression() if loss.softmax else LinkedLogisticRegression(loss)
-    if loss.vector_count > 1 or model.schema.target.as_classes().is_binary:
+    if loss.vector_count > 1 or model.schema.target.require_classes().is_binary:
         plain = set_weights(estimator, every, classes)
         if not model.cut:
             return plain

@@ -30,7 +30,7 @@ from boltdp.encoding.plan import (
     TimePartRule,
     ValueRule,
 )
-from boltdp.encoding.timestamps import HOUR_AT, PATTERN
+from boltdp.encoding.timestamp_parts import HOUR_AT, PATTERN
 from boltdp.errors import ParameterError
 from boltdp.export.original_units import unproject_weights
 from boltdp.export.sql_dialects import Dialect, find_dialect
@@ -66,7 +66,7 @@ def write_probability_expression(model: Model, dialect: str, *, of: Value | None
 
     Without `of`, it is the probability of the second of two classes, or an array of all, in the order of classes.
     """
-    sql, classes = find_dialect(dialect), model.schema.target.as_classes().values
+    sql, classes = find_dialect(dialect), model.schema.target.require_classes().values
     loss = model.certificate.problem.loss
     if not loss.probabilistic:
         raise ParameterError(f"a probability must be that of a model that gives some, got the loss {loss.name!r}")
@@ -219,23 +219,23 @@ class _NumberSql(_BoundedSql):
 
     @property
     def term_count(self) -> int:
-        return 1 + bool(self.rule.places)
+        return 1 + bool(self.rule.thresholds)
 
     def list_terms(self, weights: Doubles) -> Iterator[str]:
         yield f"{self.write_number(self.cell, 0)} * {self.sql.constant(weights[0])}"
-        if self.rule.places:
+        if self.rule.thresholds:
             below, above = (values * weights[1:] for values in self.scaled.indicator_values)
-            sums = [math.fsum([*above[:passed], *below[passed:]]) for passed in range(1 + len(self.rule.places))]
-            yield self._write_steps(self.rule.places, sums)
+            sums = [math.fsum([*above[:passed], *below[passed:]]) for passed in range(1 + len(self.rule.thresholds))]
+            yield self._write_steps(self.rule.thresholds, sums)
 
     def list_features(self) -> Iterator[str]:
         yield self.write_number(self.cell, 0)
-        for place, *values in zip(self.rule.places, *self.scaled.indicator_values, strict=True):
+        for place, *values in zip(self.rule.thresholds, *self.scaled.indicator_values, strict=True):
             yield self._write_steps([place], values)
 
     @property
     def group_key(self) -> object:
-        return self if self.rule.places else (*self.rule.bounds, *self.centers, *self.factors)
+        return self if self.rule.thresholds else (*self.rule.bounds, *self.centers, *self.factors)
 
     def make_array(self, group: Sequence[_ColumnSql]) -> str:
         """Write an SQL array of the features of columns with equal bounds: one expression, mapped over their cells."""

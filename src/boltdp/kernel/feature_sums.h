@@ -6,7 +6,7 @@
  * rows shortened to the radius; a row without a feature map that has a NaN adds nothing. Labels play no part.
  *
  * Each term is rounded by itself to a whole multiple of 1/FEATURE_SUMS_UNIT, and whole numbers are added exactly:
- * replacing a row changes nothing but its own terms. The sums are those of slots (cells_to_features.h), of which
+ * replacing a row changes nothing but its own terms. The sums are those of slots (feature_map.h), of which
  * `feature_sums.py` makes those of features.
  */
 #ifndef BOLTDP_FEATURE_SUMS_H

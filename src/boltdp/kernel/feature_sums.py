@@ -6,7 +6,7 @@ import numpy as np
 
 from boltdp._array_types import Integers
 from boltdp.errors import ParameterError
-from boltdp.kernel.cells_to_features import FeatureMap
+from boltdp.kernel.feature_map import FeatureMap
 from boltdp.kernel.sum_state import Summation
 
 _HEADER_BYTES = 8 * 8
@@ -28,7 +28,7 @@ class FeatureSums(Summation):
         if (feature_map is None) == (cells is None):
             raise ParameterError("either a feature map or the number of cells must be given")
         width = int(cells or 0) if feature_map is None else feature_map.cells
-        if self._start("feature_sums", width, (width,), feature_map, clip_norm):
+        if self._allocate_block("feature_sums", width, (width,), feature_map, clip_norm):
             raise ParameterError(f"clip_norm must be > 0 and rows have cells, got {clip_norm} and {width}")
 
     @property

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "losses.h"
-#include "packed_rows.h"
+#include "hash_sampling.h"
 
 typedef uint64_t word4 __attribute__((vector_size(32), aligned(8), may_alias));
 
@@ -428,7 +428,7 @@ INLINE void add_tile(struct derivatives_state *s, struct tile *t, const float *r
     double squares[TILE], labels[TILE];
     int good = 0, sampled[TILE], any = 0;
     for (int r = 0; r < n; r++)
-        any |= sampled[r] = packing_is_sampled(rows + r * width, width, s->share);
+        any |= sampled[r] = hash_selects(rows + r * width, width, s->share);
     if (!any)
         return;
     if (t->map == NULL)

@@ -5,7 +5,7 @@
  * What a solver needs that looks for the exact minimiser; and gradient descent, which wants each row's gradient
  * clipped. Rows are packed float32 as in sgd.h, with the same guard: scaled into the unit ball, and without a
  * derivative where a number is not finite or the label not declared. Each class may have a weight of at most 1, which
- * its rows' losses are multiplied by, before anything is clipped. With a feature map (cells_to_features.h), weights and sums
+ * its rows' losses are multiplied by, before anything is clipped. With a feature map (feature_map.h), weights and sums
  * are those of its slots; without one, every cell is a feature, and a slot.
  *
  * THE ORDER OF ROWS DOES NOT MATTER. Each number that a row adds is rounded to a multiple of 2^-50, and such numbers

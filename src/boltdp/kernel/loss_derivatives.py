@@ -8,9 +8,9 @@ import numpy as np
 
 from boltdp._array_types import Doubles
 from boltdp.errors import ParameterError
-from boltdp.kernel.cells_to_features import FeatureMap, slot_weights
-from boltdp.kernel.packed_rows import count_sampled_hashes
-from boltdp.kernel.sgd import _library, _make_class_weights, _pointer
+from boltdp.kernel.feature_map import FeatureMap, convert_to_slot_weights
+from boltdp.kernel.hash_sampling import count_sampled_hashes
+from boltdp.kernel.sgd import _convert_class_weights, _get_address, _library
 from boltdp.kernel.sum_state import Summation, check_finite
 from boltdp.losses import Loss
 
@@ -64,7 +64,7 @@ class DerivativeSums(Summation):
         weights = check_finite("weights", weights, (loss.vector_count, weights.shape[-1]))
         direction = None if direction is None else check_finite("direction", direction, weights.shape)
         dims = weights.shape[1]
-        weights = slot_weights(weights, feature_map)
+        weights = convert_to_slot_weights(weights, feature_map)
         if not clip > 0 or (second_order and clip < math.inf):
             raise ParameterError(f"clip must be > 0, and infinite for anything but the gradient, got {clip}")
         if hessian and direction is not None:
@@ -79,13 +79,13 @@ class DerivativeSums(Summation):
         # The grid is fixed, so the direction is scaled to norm below 1, by a power of two, which is exact.
         self._exponent = 0
         if direction is not None:
-            self._exponent = _exponent_above(direction)
-            direction = slot_weights(np.ldexp(direction, -self._exponent), feature_map)
+            self._exponent = _find_exponent_above(direction)
+            direction = convert_to_slot_weights(np.ldexp(direction, -self._exponent), feature_map)
         kind = _HESSIAN if hessian else _GRADIENT if direction is None else _PRODUCT
         shape = (loss.number, cells, classes, positive, kind, class_weights is not None)
-        by_class = _make_class_weights(class_weights, classes)
-        arrays = [_pointer(weights), _pointer(direction), _pointer(by_class)]
-        code = self._start("derivatives", cells, shape, feature_map, loss.parameter, clip, hashes, *arrays)
+        by_class = _convert_class_weights(class_weights, classes)
+        arrays = [_get_address(weights), _get_address(direction), _get_address(by_class)]
+        code = self._allocate_block("derivatives", cells, shape, feature_map, loss.parameter, clip, hashes, *arrays)
         if not self._block.size:
             raise ParameterError(f"positive must be one of 2 or more classes, got {positive} of {classes}")
         if code:
@@ -110,7 +110,7 @@ class DerivativeSums(Summation):
         return np.ascontiguousarray(self._feature_map.gather_sums(gathered.swapaxes(-1, -2)))
 
 
-def _exponent_above(numbers: Doubles) -> int:
+def _find_exponent_above(numbers: Doubles) -> int:
     """Return the exponent of a power of two above the L2 norm, without overflow or underflow."""
     largest = int(np.frexp(np.abs(numbers).max())[1])
     return largest + int(np.frexp(np.linalg.norm(np.ldexp(numbers, -largest)))[1])

@@ -8,7 +8,7 @@
  * A row whose features are not all finite, or whose label is no declared class, is an error of every model: nobody can
  * be right about it, and one row still changes each count by at most 1.
  *
- * With a feature map (cells_to_features.h) the weights are those of its slots, and a row may have any cells. Every <w, x> is
+ * With a feature map (feature_map.h) the weights are those of its slots, and a row may have any cells. Every <w, x> is
  * summed from the first number to the last, the dense ones first, so that every build gives the same counts.
  */
 #ifndef BOLTDP_MISCLASSIFICATION_H

@@ -6,7 +6,7 @@ import numpy as np
 
 from boltdp._array_types import Doubles
 from boltdp.errors import ParameterError
-from boltdp.kernel.cells_to_features import FeatureMap, slot_weights
+from boltdp.kernel.feature_map import FeatureMap, convert_to_slot_weights
 from boltdp.kernel.sum_state import Summation, check_finite
 
 _HEADER_BYTES = 8 * 8
@@ -30,8 +30,8 @@ class ErrorCounts(Summation):
         weights = check_finite("weights", weights, weights.shape)
         self._models = models
         cells = dims if feature_map is None else feature_map.cells
-        of_slots = slot_weights(weights, feature_map)
-        if self._start(
+        of_slots = convert_to_slot_weights(weights, feature_map)
+        if self._allocate_block(
             "misclassification", cells, (cells, classes, models, vectors), feature_map, of_slots.ctypes.data
         ):
             raise ParameterError(

@@ -14,7 +14,7 @@
 
 #include "exp.h"
 #include "losses.h"
-#include "cells_to_features.h"
+#include "feature_map.h"
 
 #if defined(__FAST_MATH__) || FLT_EVAL_METHOD != 0
 #error "sgd.c needs plain IEEE arithmetic: no -ffast-math, no x87"
@@ -517,4 +517,15 @@ const char *sgd_error_text(int code)
         [SGD_BAD_POSITION] = "a position is outside the rows",
     };
     return code >= 0 && (size_t) code < sizeof texts / sizeof *texts ? texts[code] : "unknown error";
+}
+
+WIDEST float sgd_read_memory(const float *numbers, size_t n)
+{
+    float sums[32] = {0};
+    for (size_t i = 0; i + 32 <= n; i += 32)
+        for (size_t k = 0; k < 32; k++)
+            sums[k] += numbers[i + k];
+    for (size_t k = 1; k < 32; k++)
+        sums[0] += sums[k];
+    return sums[0];
 }

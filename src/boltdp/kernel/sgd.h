@@ -14,7 +14,7 @@
  * do. It comes from ChaCha20 with the state's key and the number of the update, so that each update has its own and
  * nothing is kept between them (gaussian_sampling.md). The product's own algorithm adds none here.
  *
- * A packed row is the class index (0, 1, ...), then its cells. A state may have a feature map (cells_to_features.h), which
+ * A packed row is the class index (0, 1, ...), then its cells. A state may have a feature map (feature_map.h), which
  * makes features of cells, and then rows are float32; without one the cells are the features, float32 or float64.
  *
  * THE SAME BITS FROM EVERY BUILD. Sums have one written association (sgd_loops.h), exp is our own, nothing is
@@ -29,6 +29,13 @@
 
 #define SGD_MAGIC UINT64_C(0x31646773746c6f62) /* "boltsgd1" in memory on a little-endian machine */
 #define SGD_VERSION 4
+
+/* Other compilers and processors get the portable loops; the bits are the same, since no sum changes its order. */
+#if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__)
+#define WIDEST __attribute__((target_clones("avx2", "default")))
+#else
+#define WIDEST
+#endif
 
 enum sgd_growth { SGD_NONE = 0, SGD_LINEAR = 1, SGD_SQRT = 2 };
 enum sgd_noise { SGD_NOISELESS = 0, SGD_GAUSSIAN = 1, SGD_SPHERICAL = 2 };
@@ -155,5 +162,8 @@ double sgd_exp2_256ths(double u);
 
 /* The factor s for a row with this sum of squares, such that ||s*x|| <= 1; 0 for a row that must be neutral. */
 double sgd_row_scale(double sum_of_squares, uint64_t dims);
+
+/* The sum of n floats: reads memory as fast as it can be read, the yardstick of the benchmark. */
+float sgd_read_memory(const float *numbers, size_t n);
 
 #endif

@@ -1,6 +1,6 @@
 """Passes of SGD over packed rows: C in `sgd.c`, called through ctypes, which releases the GIL.
 
-A packed row is its label, then its cells. A feature map (`cells_to_features.py`) converts float32 cells to features;
+A packed row is its label, then its cells. A feature map (`feature_map.py`) converts float32 cells to features;
 without one the cells are the features, float32 or float64. Rows with a norm above 1 are scaled into the unit ball. Rows
 with a feature that is NaN or infinite, or with an unknown label, have gradient zero but still count. White-box
 algorithms add noise to every update (`gaussian_sampling.md`); the others add none here.
@@ -23,7 +23,7 @@ from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.sgd_recipe import Recipe, check_undivided
 
 if TYPE_CHECKING:
-    from boltdp.kernel.cells_to_features import FeatureMap
+    from boltdp.kernel.feature_map import FeatureMap
 
 # The enumerations of sgd.h.
 _GROWTHS = {"none": 0, "linear": 1, "sqrt": 2}
@@ -110,14 +110,14 @@ _library = load_library(
         "misclassification_init": (c_int, [c_void_p, c_size_t, *[c_uint64] * 4, *[c_void_p] * 2]),
         "feature_sums_bytes": (c_uint64, [c_uint64, c_void_p]),
         "feature_sums_init": (c_int, [c_void_p, c_size_t, c_uint64, c_void_p, c_double]),
-        "packing_read": (c_float, [c_void_p, c_size_t]),
+        "sgd_read_memory": (c_float, [c_void_p, c_size_t]),
         "sampling_fixed": (c_size_t, [c_char_p, *[c_uint64] * 4, c_size_t, c_void_p, c_size_t, c_void_p]),
         "sampling_poisson": (c_size_t, [c_char_p, *[c_uint64] * 3, c_double, c_void_p, c_void_p, c_size_t]),
     }
 )
 
 
-def _error_text(code: int) -> str:
+def _get_error_text(code: int) -> str:
     text: bytes = _library.sgd_error_text(code)
     return text.decode()
 
@@ -180,25 +180,25 @@ class State:
             deviation=0.0 if noise is None else noise.scale,
             weighted=recipe.class_weights is not None,
         )
-        class_weights = _make_class_weights(recipe.class_weights, classes)
+        class_weights = _convert_class_weights(recipe.class_weights, classes)
         if feature_map is not None and feature_map.dims != recipe.dims:
             raise ParameterError(f"feature_map must be of {recipe.dims} features, got {feature_map.dims}")
-        map_pointer = _pointer(feature_map)
+        map_pointer = _get_address(feature_map)
         size = _library.sgd_bytes(c_recipe, map_pointer)
-        self._block = _aligned_block(size)
-        code = _library.sgd_init(self._block.ctypes.data, size, c_recipe, key, _pointer(class_weights), map_pointer)
+        self._block = _allocate_aligned(size)
+        code = _library.sgd_init(self._block.ctypes.data, size, c_recipe, key, _get_address(class_weights), map_pointer)
         if code:
-            raise ParameterError(_error_text(code), hint="sgd.h states the range of each number")
+            raise ParameterError(_get_error_text(code), hint="sgd.h states the range of each number")
 
     @classmethod
     def from_bytes(cls, data: bytes | bytearray | memoryview) -> State:
         """Restore a state from `to_bytes`; raise DataError if the bytes are not a valid state."""
         state = cls.__new__(cls)
-        state._block = _aligned_block(memoryview(data).nbytes)
+        state._block = _allocate_aligned(memoryview(data).nbytes)
         state._block[:] = np.frombuffer(data, dtype=np.uint8)
         code = _library.sgd_check(state._block.ctypes.data, state._block.size)
         if code:
-            raise DataError(f"cannot continue from these bytes: {_error_text(code)}")
+            raise DataError(f"cannot continue from these bytes: {_get_error_text(code)}")
         return state
 
     def to_bytes(self) -> bytes:
@@ -206,7 +206,7 @@ class State:
         return self._block.tobytes()
 
     def update(self, data: bytes | bytearray | memoryview) -> None:
-        """Replace this state by its continuation in another process, given as `to_bytes`."""
+        """Replace this SGD state by the bytes (of `to_bytes`) of its continuation in another process."""
         self._block = State.from_bytes(data)._block
 
     @property
@@ -223,7 +223,7 @@ class State:
         out = np.empty((_library.losses_vectors(recipe.loss, recipe.classes), recipe.dims))
         code = _library.sgd_weights(self._block.ctypes.data, self._block.size, out.ctypes.data)
         if code:
-            raise DataError(_error_text(code))
+            raise DataError(_get_error_text(code))
         return out
 
     @property
@@ -232,8 +232,8 @@ class State:
         return int(self._header.updates)
 
     @property
-    def row(self) -> int:
-        """The number of rows of the current pass that were processed."""
+    def rows_done(self) -> int:
+        """The number of rows of the current pass that SGD has processed."""
         return int(self._header.row)
 
     @property
@@ -258,7 +258,7 @@ def run(
     positions: Integers | None = None,
     build: str | None = None,
 ) -> None:
-    """Feed a block of packed rows to every state: one read of the rows serves all models.
+    """Run SGD over a block of packed rows: each state is updated, in one read of the rows.
 
     With `positions`, only the rows there are fed, in that order. `BATCH_END` among them ends a batch of a marked state;
     other states treat it as a row with gradient zero.
@@ -268,7 +268,7 @@ def run(
     state. The result does not depend on how rows are split into blocks, nor on `build`, the instruction set, which is
     for tests; the default is the fastest.
     """
-    build_number = _build_number(build)
+    build_number = _find_build_number(build)
     if rows.dtype not in _ELEMENTS or rows.ndim != 2 or not rows.flags.c_contiguous:
         raise ParameterError(
             f"rows must be a C-contiguous 2-D array of float32 or float64, got {rows.ndim}-D {rows.dtype}"
@@ -296,10 +296,10 @@ def run(
         build_number,
     )
     if code:
-        raise ParameterError(_error_text(code))
+        raise ParameterError(_get_error_text(code))
 
 
-def _build_number(build: str | None) -> int:
+def _find_build_number(build: str | None) -> int:
     if build is not None and build not in list_builds():
         raise ParameterError(f"build must be one of {', '.join(list_builds())}, got {build!r}")
     return _FASTEST if build is None else _BUILDS[build]
@@ -321,7 +321,7 @@ def _check_noise(recipe: Recipe, noise: Mechanism | None, key: bytes | None) -> 
         raise ParameterError(f"noise must have {recipe.dimensions} dimensions, got {noise.dimensions}")
 
 
-def _make_class_weights(weights: tuple[float, ...] | None, classes: int) -> Doubles | None:
+def _convert_class_weights(weights: tuple[float, ...] | None, classes: int) -> Doubles | None:
     """Convert class weights to an array for C; raise ParameterError unless there is one for each class."""
     if weights is None:
         return None
@@ -330,14 +330,14 @@ def _make_class_weights(weights: tuple[float, ...] | None, classes: int) -> Doub
     return np.array(weights, dtype=np.float64)
 
 
-def _pointer(numbers: Doubles | FeatureMap | None) -> int | None:
+def _get_address(numbers: Doubles | FeatureMap | None) -> int | None:
     """Return the memory address of an array or of a feature map for C; None for None."""
     if numbers is None:
         return None
     return numbers.ctypes.data if isinstance(numbers, np.ndarray) else numbers.block.ctypes.data
 
 
-def _aligned_block(size: int) -> npt.NDArray[np.uint8]:
+def _allocate_aligned(size: int) -> npt.NDArray[np.uint8]:
     block = np.zeros(size + _ALIGNMENT, dtype=np.uint8)
     skip = -block.ctypes.data % _ALIGNMENT
     return block[skip : skip + size]

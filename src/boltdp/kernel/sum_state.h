@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "cells_to_features.h"
+#include "feature_map.h"
 #include "sgd.h"
 
 /* What every state begins with. */

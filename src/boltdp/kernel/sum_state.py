@@ -10,12 +10,13 @@ import numpy.typing as npt
 
 from boltdp._array_types import Doubles, PackedRows
 from boltdp.errors import DataError, ParameterError
-from boltdp.kernel.sgd import _aligned_block, _build_number, _error_text, _library, _pointer
+from boltdp.kernel.feature_map import check_packed_rows
+from boltdp.kernel.sgd import _allocate_aligned, _find_build_number, _get_address, _get_error_text, _library
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from boltdp.kernel.cells_to_features import FeatureMap
+    from boltdp.kernel.feature_map import FeatureMap
 
 
 class Summation:
@@ -26,7 +27,7 @@ class Summation:
 
     _mismatch: ClassVar[str]  #: error message for the block of another sum
 
-    def _start(
+    def _allocate_block(
         self,
         kind: str,
         cells: int,
@@ -35,10 +36,10 @@ class Summation:
         *arguments: float | None,
     ) -> int:
         """Make the block by the functions KIND_bytes and KIND_init of C, and return the error code."""
-        pointer = _pointer(feature_map)
+        pointer = _get_address(feature_map)
         self._feature_map = feature_map
         self.cells = cells  #: numbers per packed row, without the label
-        self._block = _aligned_block(getattr(_library, f"{kind}_bytes")(*shape, pointer))
+        self._block = _allocate_aligned(getattr(_library, f"{kind}_bytes")(*shape, pointer))
         init = getattr(_library, f"{kind}_init")
         code: int = init(self._block.ctypes.data, self._block.size, *shape, pointer, *arguments)
         self._first = self._block.copy()
@@ -46,28 +47,27 @@ class Summation:
 
     def add(self, rows: PackedRows, *, build: str | None = None) -> None:
         """Add a block of packed rows; for `build` see `sgd.run`."""
-        number = _build_number(build)
-        if rows.dtype != np.float32 or rows.ndim != 2 or not rows.flags.c_contiguous:
-            raise ParameterError(f"rows must be a C-contiguous 2-D array of float32, got {rows.ndim}-D {rows.dtype}")
+        number = _find_build_number(build)
+        check_packed_rows("rows", rows)
         if rows.shape[1] != 1 + self.cells:
             raise ParameterError(f"rows must have 1 + {self.cells} columns, got {rows.shape[1]}")
         code = _library.sum_add(self._block.ctypes.data, self._block.size, rows.ctypes.data, len(rows), number)
         if code:
-            raise ParameterError(_error_text(code))
+            raise ParameterError(_get_error_text(code))
 
     def copy_empty(self) -> Self:
         """Return a copy of this sum before its first row."""
         other = copy.copy(self)
-        other._block = _aligned_block(self._first.size)
+        other._block = _allocate_aligned(self._first.size)
         other._block[:] = self._first
         return other
 
     def join(self, other: Self) -> None:
-        """Add the sum over other rows of a copy that `copy_empty` made."""
-        if not self._absorb(other._block):
+        """Add another sum, over other rows, that began as a copy by `copy_empty`."""
+        if not self._join_block(other._block):
             raise ParameterError(self._mismatch)
 
-    def _absorb(self, block: npt.NDArray[np.uint8]) -> bool:
+    def _join_block(self, block: npt.NDArray[np.uint8]) -> bool:
         """Add the block of another sum; return False if it belongs to one with other weights or another feature map."""
         mine = self._block
         return block.size == mine.size and not _library.sum_join(mine.ctypes.data, mine.size, block.ctypes.data)
@@ -77,13 +77,13 @@ class Summation:
         return self._block.tobytes()
 
     def update(self, data: bytes) -> None:
-        """Replace this sum by its continuation in another process, given as `to_bytes`."""
-        block = _aligned_block(len(data))
+        """Replace this sum by the bytes (of `to_bytes`) of its continuation in another process."""
+        block = _allocate_aligned(len(data))
         block[:] = np.frombuffer(data, dtype=np.uint8)
         code = _library.sum_check(block.ctypes.data, block.size)
         if code:
-            raise DataError(f"cannot go on from these bytes: {_error_text(code)}")
-        if not self.copy_empty()._absorb(block):
+            raise DataError(f"cannot go on from these bytes: {_get_error_text(code)}")
+        if not self.copy_empty()._join_block(block):
             raise DataError(self._mismatch)
         self._block = block
 

@@ -39,7 +39,7 @@ def find_account(
         return None
     name = dataset
     if name is None and query is None and source is not None:
-        name = find_engine(source).dataset_name(source, table)
+        name = find_engine(source).find_dataset_name(source, table)
     if name is None:
         raise ParameterError(
             f"dataset must say what is charged to the ledger {found.address!r}; a query, a pattern or an object has no "

@@ -337,9 +337,9 @@ class PostgresStore(Store):
                     end.pop_all()
         except psycopg.Error as fault:
             # No message here can contain data, so that the server may be quoted; but not the URI.
-            from boltdp.engines.postgres.session import unreachable
+            from boltdp.engines.postgres.session import explain_unreachable
 
-            reason, hint = fault.diag.message_primary or unreachable(fault), getattr(fault, "hint", None)
+            reason, hint = fault.diag.message_primary or explain_unreachable(fault), getattr(fault, "hint", None)
             if isinstance(fault, psycopg.errors.ReadOnlySqlTransaction | psycopg.errors.FeatureNotSupported):
                 hint = STANDBY_HINT
         else:

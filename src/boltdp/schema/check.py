@@ -80,9 +80,9 @@ class CheckedColumn:
 
     @classmethod
     def from_summary(cls, name: str, role: str, cells: int, summary: Summary) -> CheckedColumn:
-        """Compare the summary of a column with its declaration, which the summary was counted by."""
+        """Compare the summary of a column with the declaration by which its cells were counted."""
         met = {value: summary.values[value] for value in summary.declared}
-        others = _list_most_frequent({v: n for v, n in summary.values.items() if v not in met}, summary.declared)
+        others = _find_most_frequent({v: n for v, n in summary.values.items() if v not in met}, summary.declared)
         checked = cls(name=name, role=role, cells=cells, missing=summary.missing, unparsed=summary.unparsed)
         if summary.histogram is None or summary.rule is None:
             constant = role != "label" and sum(count > 0 for count in summary.values.values()) == 1
@@ -122,21 +122,21 @@ class CheckedColumn:
             return f"{_format_share(wrong, present)} of the cells are not as declared"
         if self.unparsed > MAX_UNREAD * present:
             return f"{_format_share(self.unparsed, present)} of the cells do not parse"
-        if self.misspelt > MAX_UNREAD * present:
-            return f"{_format_share(self.misspelt, present)} of the cells are other spellings of declared values"
+        if self.misspelt_count > MAX_UNREAD * present:
+            return f"{_format_share(self.misspelt_count, present)} of the cells are other spellings of declared values"
         if self._bounds_too_wide:
             return f"the bounds are over {1 / MIN_RANGE:g} times as wide as all of the numbers"
         return None
 
     @property
-    def misspelt(self) -> int:
-        """The number of cells, of the most frequent undeclared values, that spell a declared value differently."""
+    def misspelt_count(self) -> int:
+        """The number of cells with another spelling of a declared value, among the most frequent undeclared ones."""
         known = {_normalize(name) for name, _ in self.counts}
         return sum(one.count for one in self.undeclared_values if _normalize(one.value) in known)
 
     @property
-    def variants(self) -> tuple[tuple[str, ...], ...]:
-        """Values that occur and differ only in case, blanks or punctuation, declared or among the most frequent."""
+    def spelling_variants(self) -> tuple[tuple[str, ...], ...]:
+        """Groups of values in the column that differ only in case, blanks or punctuation."""
         met = [*(name for name, count in self.counts if count), *(one.value for one in self.undeclared_values)]
         groups: dict[str, list[str]] = {}
         for value in met:
@@ -154,7 +154,7 @@ class CheckedColumn:
         present = max(self.cells - self.missing, 1)
         if self.unparsed:
             what = "no lists of the declared length" if self.role == "vector" else "no numbers"
-            listed = _list_unexpected(self.unparsed_values)
+            listed = _format_unexpected(self.unparsed_values)
             yield f"{_format_share(self.unparsed, present)} are {what}, and count as missing{listed}"
         if 2 * sum(one.count for one in self.unparsed_values if _COMMA.fullmatch(one.value)) > present:
             query = f"SELECT * REPLACE (replace({self.name}, ',', '.') AS {self.name}) FROM source"
@@ -167,10 +167,12 @@ class CheckedColumn:
             yield f"{share} are above {self.high:g} and clipped to it, as far as {self.largest:g}"
         if self.undeclared:
             what = "are ignored" if self.role == "label" else "count as no category"
-            listed = _list_unexpected(self.undeclared_values)
+            listed = _format_unexpected(self.undeclared_values)
             yield f"{_format_share(self.undeclared, present)} are not declared, and {what}{listed}"
-        if self.variants:
-            listed = "; ".join(" = ".join(map(_quote, group[:MAX_SHOWN])) for group in self.variants[:MAX_SHOWN])
+        if self.spelling_variants:
+            listed = "; ".join(
+                " = ".join(map(_quote, group[:MAX_SHOWN])) for group in self.spelling_variants[:MAX_SHOWN]
+            )
             query = f"SELECT * REPLACE (lower(trim({self.name})) AS {self.name}) FROM source"
             yield f'spellings of the same value: {listed}; a query can normalize them, such as --query "{query}"'
         if self._bounds_too_wide:
@@ -192,7 +194,7 @@ class CheckedColumn:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Report:
-    """How rows compare with a schema; `ok` says whether training could learn from rows like these."""
+    """The result of a schema check: how rows compare with the schema, and whether training could learn (`ok`)."""
 
     rows: int
     columns: tuple[CheckedColumn, ...]  #: the label first
@@ -235,9 +237,9 @@ def check_source(source: Source, schema: Schema, *, progress: Callable[[int], ob
     """Compare all rows of a source with a schema; `progress` is called with the number of rows read so far."""
     columns = source.columns()
     declared = (schema.target.label_column, *schema.columns)
-    faults = {column.name: _find_fault(columns, column) for column in declared}
+    faults = {column.name: _find_column_fault(columns, column) for column in declared}
     readable = [column for column in declared if faults[column.name] is None]
-    summaries = {column.name: Summary(rule=column.rule) for column in declared}
+    summaries = {column.name: Summary(rule=column.encoding_rule) for column in declared}
     parse: dict[str, Kind] = {column.source: column.parsed_as for column in readable if column.parsed_as is not None}
     # Timestamps are not parsed; texts in other columns may not parse.
     unsure = [name for name, one in columns.items() if one.kind == "untyped" or one.parsed]
@@ -262,7 +264,7 @@ def check_source(source: Source, schema: Schema, *, progress: Callable[[int], ob
         found = CheckedColumn.from_summary(column.name, role, rows * (summary.length or 1), summary)
         checked.append(replace(found, fault=faults[column.name]))
     used = {column.source for column in declared}
-    unused = tuple((name, _explain_unused(column)) for name, column in columns.items() if name not in used)
+    unused = tuple((name, _explain_unused_column(column)) for name, column in columns.items() if name not in used)
     return Report(rows=rows, columns=tuple(checked), unused=unused)
 
 
@@ -275,7 +277,7 @@ def find_similar(value: str, declared: Sequence[str]) -> str | None:
 
 
 def _simplify(text: str) -> str:
-    """Return a normal form to compare texts by: a number, or letters and digits in lower case."""
+    """Reduce a value to a form in which similar ones are equal: a number, or letters and digits in lower case."""
     try:
         return f"{float(text):g}"
     except ValueError:
@@ -290,7 +292,7 @@ def _normalize(text: str) -> str:
         return re.sub(r"[\s._',]+|(?<=\w)-(?=\w)", "", text.casefold()) or text
 
 
-def _find_fault(columns: Mapping[str, ColumnType], column: Column) -> str | None:
+def _find_column_fault(columns: Mapping[str, ColumnType], column: Column) -> str | None:
     """Return why a declared column cannot be read from these columns; None if it can."""
     if column.source in columns:
         fault = column.find_type_fault(columns[column.source])
@@ -299,7 +301,7 @@ def _find_fault(columns: Mapping[str, ColumnType], column: Column) -> str | None
     return "the data has no such column" + ("" if meant is None else f"; {_quote(meant)} looks like it")
 
 
-def _explain_unused(column: ColumnType) -> str:
+def _explain_unused_column(column: ColumnType) -> str:
     if column.kind in ("timestamp", "date"):
         return f"a {column.kind}, whose parts a schema can declare"
     if column.kind == "other":
@@ -307,12 +309,13 @@ def _explain_unused(column: ColumnType) -> str:
     return "a key, which tells rows apart" if column.key else "the schema does not declare it"
 
 
-def _list_most_frequent(counts: Mapping[Value, int], declared: Sequence[str] = ()) -> tuple[UnexpectedValue, ...]:
+def _find_most_frequent(counts: Mapping[Value, int], declared: Sequence[str] = ()) -> tuple[UnexpectedValue, ...]:
+    """Return the most frequent undeclared values, each with a similar declared value if there is one."""
     ordered = sorted(counts.items(), key=lambda item: (-item[1], str(item[0])))[:MAX_SHOWN]
     return tuple(UnexpectedValue(str(value), count, find_similar(str(value), declared)) for value, count in ordered)
 
 
-def _list_unexpected(values: Iterable[UnexpectedValue]) -> str:
+def _format_unexpected(values: Iterable[UnexpectedValue]) -> str:
     listed = ", ".join(map(str, values))
     return f": {listed}" if listed else ""
 

@@ -15,12 +15,12 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from boltdp._files.toml import format_toml_key, format_toml_value
+from boltdp._files.toml_writer import format_toml_key, format_toml_value
 from boltdp.encoding.declared_values import Value, check_integer, check_value_count, check_values, format_value
 from boltdp.encoding.plan import NumberListRule, NumberRule, Rule, TimePartRule, ValueRule
-from boltdp.encoding.timestamps import PARTS, Part
+from boltdp.encoding.timestamp_parts import PARTS, Part
 from boltdp.errors import DataError, ParameterError, check_number, join_names, show_value, suggest_names
-from boltdp.schema.curves import MAX_PLACES, choose_step_places, compute_step_places
+from boltdp.schema.curves import MAX_PLACES, choose_step_thresholds, compute_step_thresholds
 
 if TYPE_CHECKING:
     from boltdp.schema.source_columns import ColumnType, Kind
@@ -65,35 +65,35 @@ class Column(ABC):
 
     @property
     def source(self) -> str:
-        """The name of the column of the data whose cells are encoded."""
-        return self.rule.source
+        """The name of the data column whose cells this schema column encodes."""
+        return self.encoding_rule.source
 
     @property
     @abstractmethod
-    def rule(self) -> Rule:
+    def encoding_rule(self) -> Rule:
         """The rule by which the encoding plan turns a cell into features."""
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the features that encode it: of its numbers, the steps of its curve, its categories."""
-        rule, name = self.rule, self.name
+    def feature_names(self) -> tuple[str, ...]:
+        """The names of the features of the column: its numbers, the steps of its curve, its categories."""
+        rule, name = self.encoding_rule, self.name
         numbers = [f"{name}[{i}]" for i in range(rule.number_count)] if rule.reads_lists else [name] * rule.number_count
-        steps = [f"{name}>={repr(place).removesuffix('.0')}" for place in rule.places]
+        steps = [f"{name}>={repr(place).removesuffix('.0')}" for place in rule.thresholds]
         return (*numbers, *steps, *(f"{name}={format_value(value)}" for value in rule.values))
 
     @classmethod
     @abstractmethod
     def from_declaration(cls, name: str, declared: Any) -> Sequence[Column]:
-        """Make the columns that an entry of the schema file's table declares."""
+        """Make the columns that one entry of a schema file declares."""
 
     @property
     @abstractmethod
-    def entry(self) -> Any:
-        """The value that declares the column in a schema file, as JSON-compatible values."""
+    def schema_entry(self) -> Any:
+        """The entry that declares the column in a schema file, as JSON-compatible values."""
 
     def add_declaration(self, table: dict[str, Any]) -> None:
-        """Add the entry of the column to the table of a schema file for columns of its kind."""
-        table[self.name] = self.entry
+        """Add the entry of the column to the table of its kind in a schema file."""
+        table[self.name] = self.schema_entry
 
     @classmethod
     def from_type(cls, name: str, column: ColumnType) -> Column | None:
@@ -110,8 +110,8 @@ class Column(ABC):
         return self
 
     def describe(self) -> str:
-        """Describe the declared bounds or categories in words."""
-        return f"one of {list_values(self.rule.values)}"
+        """Describe the declared bounds or categories of the column in words."""
+        return f"one of {list_values(self.encoding_rule.values)}"
 
     def find_type_fault(self, given: ColumnType) -> str | None:
         """Return why cells of this type cannot be read, in words that follow "it"; None if they can."""
@@ -138,12 +138,12 @@ class Column(ABC):
 
 @dataclass(frozen=True)
 class Numeric(Column):
-    """A column of numbers with public bounds; encoded to [-1, 1].
+    """A schema column of numbers with public bounds; encoded to [-1, 1].
 
     A curve adds a step function at each of its places, as a feature beside the number itself. Steps are centred at 0
     and half as high as a category, to keep norms small.
 
-    >>> Numeric("age", 0, 100, curve=(18, 65)).names
+    >>> Numeric("age", 0, 100, curve=(18, 65)).feature_names
     ('age', 'age>=18', 'age>=65')
     """
 
@@ -174,7 +174,7 @@ class Numeric(Column):
         object.__setattr__(self, "curve", places)
 
     @cached_property
-    def rule(self) -> NumberRule:
+    def encoding_rule(self) -> NumberRule:
         return NumberRule(self.name, self.name, self.low, self.high, self.curve)
 
     @classmethod
@@ -190,16 +190,16 @@ class Numeric(Column):
                     f"the column {name!r} must declare a number of places for its curve beside 'spacing'"
                 )
             return [replace(column, curve=tuple(curve))]
-        return [replace(column, curve=compute_step_places(column, curve, declared.get("spacing", "even")))]
+        return [replace(column, curve=compute_step_thresholds(column, curve, declared.get("spacing", "even")))]
 
     @property
-    def entry(self) -> Any:
+    def schema_entry(self) -> Any:
         bounds = [self.low, self.high]
         return {"bounds": bounds, "curve": [*self.curve]} if self.curve else bounds
 
     @classmethod
     def from_type(cls, name: str, column: ColumnType) -> Numeric | None:
-        if _is_zero_or_one(column):
+        if _is_zero_or_one_column(column):
             return cls(name, 0, 1)
         if column.kind == "number" and column.bounds is not None and column.values is None:
             return cls(name, *column.bounds)
@@ -214,7 +214,7 @@ class Numeric(Column):
         return Draft(cls.table, [], "a key: drop it?" if column.key else "[low, high]")
 
     def add_curve(self, count: int) -> Numeric:
-        return self if self.curve else replace(self, curve=choose_step_places(self, count))
+        return self if self.curve else replace(self, curve=choose_step_thresholds(self, count))
 
     def describe(self) -> str:
         curve = f", with a curve of {len(self.curve)} steps" if self.curve else ""
@@ -223,9 +223,9 @@ class Numeric(Column):
 
 @dataclass(frozen=True)
 class Categorical(Column):
-    """A column of texts, numbers or booleans with public categories; encoded one-hot.
+    """A schema column of texts, numbers or booleans with public categories; encoded one-hot.
 
-    >>> Categorical("sex", ("F", "M")).names
+    >>> Categorical("sex", ("F", "M")).feature_names
     ('sex=F', 'sex=M')
     """
 
@@ -248,7 +248,7 @@ class Categorical(Column):
             )
 
     @cached_property
-    def rule(self) -> ValueRule:
+    def encoding_rule(self) -> ValueRule:
         return ValueRule(self.name, self.name, self.categories)
 
     @classmethod
@@ -256,12 +256,12 @@ class Categorical(Column):
         return [cls(name, check_list(declared, f"the categories of {name!r}"))]
 
     @property
-    def entry(self) -> Any:
+    def schema_entry(self) -> Any:
         return [*self.categories]
 
     @classmethod
     def from_type(cls, name: str, column: ColumnType) -> Categorical | None:
-        if column.values is None or column.kind == "list" or _is_zero_or_one(column):
+        if column.values is None or column.kind == "list" or _is_zero_or_one_column(column):
             return None
         return cls(name, column.values)
 
@@ -277,9 +277,9 @@ class Categorical(Column):
 
 @dataclass(frozen=True)
 class TimePart(Column):
-    """A part of a column of timestamps, such as the hour; its categories are fixed. See `boltdp.encoding.timestamps`.
+    """A schema column: a part of timestamps, such as the hour, whose categories are fixed (`encoding.timestamp_parts`).
 
-    >>> TimePart("admitted", "weekday").names[:2]
+    >>> TimePart("admitted", "weekday").feature_names[:2]
     ('admitted.weekday=Mon', 'admitted.weekday=Tue')
     """
 
@@ -301,7 +301,7 @@ class TimePart(Column):
         object.__setattr__(self, "name", f"{self.timestamp}.{self.part}")
 
     @cached_property
-    def rule(self) -> TimePartRule:
+    def encoding_rule(self) -> TimePartRule:
         return TimePartRule(self.name, self.timestamp, self.part)
 
     @classmethod
@@ -313,7 +313,7 @@ class TimePart(Column):
         return [cls(name, part) for part in parts]
 
     @property
-    def entry(self) -> Any:
+    def schema_entry(self) -> Any:
         return [self.part]
 
     def add_declaration(self, table: dict[str, Any]) -> None:
@@ -341,9 +341,9 @@ class TimePart(Column):
 
 @dataclass(frozen=True)
 class Vector(Column):
-    """A column that holds a list of `length` numbers, all with the same public bounds; encoded to [-1, 1] each.
+    """A schema column of lists of `length` numbers with the same public bounds; encoded to [-1, 1] each.
 
-    >>> Vector("v", 2, -1, 1).names
+    >>> Vector("v", 2, -1, 1).feature_names
     ('v[0]', 'v[1]')
     """
 
@@ -367,7 +367,7 @@ class Vector(Column):
         _check_and_set_bounds(self)
 
     @cached_property
-    def rule(self) -> NumberListRule:
+    def encoding_rule(self) -> NumberListRule:
         return NumberListRule(self.name, self.name, self.low, self.high, self.length)
 
     @classmethod
@@ -376,7 +376,7 @@ class Vector(Column):
         return [cls(name, declared["length"], *check_pair(declared["bounds"], name))]
 
     @property
-    def entry(self) -> Any:
+    def schema_entry(self) -> Any:
         return {"length": self.length, "bounds": [self.low, self.high]}
 
     @classmethod
@@ -493,5 +493,5 @@ def _check_and_set_bounds(column: Numeric | Vector) -> None:
     object.__setattr__(column, "high", high)
 
 
-def _is_zero_or_one(column: ColumnType) -> bool:
+def _is_zero_or_one_column(column: ColumnType) -> bool:
     return column.kind == "bool" or (column.kind == "number" and sorted(column.values or ()) == [0, 1])

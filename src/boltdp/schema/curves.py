@@ -28,8 +28,8 @@ PLACE_DIGITS = 3
 MIN_LOG_WIDTH = 1000.0
 
 
-def compute_step_places(column: Numeric, count: Any, spacing: Any = "even") -> tuple[float, ...]:
-    """Compute the numbers at which a curve of `count` steps jumps, from the bounds of a column alone."""
+def compute_step_thresholds(column: Numeric, count: Any, spacing: Any = "even") -> tuple[float, ...]:
+    """Compute the thresholds of a curve of `count` steps from the public bounds of a column alone."""
     what = f"the curve of {column.name!r}"
     check_integer(count, what, least=1)
     if count > MAX_PLACES:
@@ -42,14 +42,14 @@ def compute_step_places(column: Numeric, count: Any, spacing: Any = "even") -> t
     if spacing == "even":
         return tuple(_add_rounded(low, (high - low) * step / last) for step in range(1, last))
     if low >= 0:
-        return tuple(_add_rounded(low, _scale(high - low, step / last)) for step in range(1, last))
+        return tuple(_add_rounded(low, _space_exponentially(high - low, step / last)) for step in range(1, last))
     if low != -high:
         raise ParameterError(
             f"the spacing of {what} must be even unless its bounds are at least 0 or symmetric around 0, "
             f"got [{low:g}, {high:g}]"
         )
     steps = [2 * step - last for step in range(1, last)]
-    return tuple(_add_rounded(0.0, math.copysign(_scale(high, abs(step) / last), step)) for step in steps)
+    return tuple(_add_rounded(0.0, math.copysign(_space_exponentially(high, abs(step) / last), step)) for step in steps)
 
 
 def _add_rounded(start: float, distance: float) -> float:
@@ -66,32 +66,32 @@ def add_curves(schema: Schema, count: int) -> Schema:
     """Return the schema with curves of at most `count` steps, chosen by its bounds alone, where none is declared.
 
     Numbers within [-1, 1] have none: they are indicators or already scaled. Wide ranges from or around 0 have the
-    spacing "log", and ranges of few whole numbers at most one place between two neighbours. A schema with a projection
-    or a standardization is returned unchanged.
+    spacing "log", and ranges of few whole numbers at most one threshold between two neighbours. A schema with a
+    projection or a standardization is returned unchanged.
     """
     if count == 0 or schema.projection is not None or schema.standardization is not None:
         return schema
     return replace(schema, columns=tuple(column.add_curve(count) for column in schema.columns))
 
 
-def choose_step_places(column: Numeric, count: int) -> tuple[float, ...]:
-    """Choose the numbers at which an automatic curve of at most `count` steps jumps, from the bounds of a column."""
+def choose_step_thresholds(column: Numeric, count: int) -> tuple[float, ...]:
+    """Choose the thresholds of an automatic curve of at most `count` steps from the public bounds of a column."""
     low, high = column.low, column.high
     width = high - low
     if low >= -1 and high <= 1:
         return ()
     if low.is_integer() and high.is_integer() and width - 1 < 2 * count + 2:
         gaps, taken = int(width), min(int(width), count)
-        places = tuple(low + (2 * step + 1) * gaps // (2 * taken) + 0.5 for step in range(taken))
+        thresholds = tuple(low + (2 * step + 1) * gaps // (2 * taken) + 0.5 for step in range(taken))
     else:
         # Ranges from or around 0 are mostly amounts; others, such as years and heights, are evenly spaced.
         wide = low in (0.0, -high) and width >= MIN_LOG_WIDTH
-        places = compute_step_places(column, count, "log" if wide else "even")
-    # If the bounds are extremely close or far apart, rounding can move places outside.
-    return tuple(sorted({place for place in places if low < place < high}))
+        thresholds = compute_step_thresholds(column, count, "log" if wide else "even")
+    # If the bounds are extremely close or far apart, rounding can move thresholds outside.
+    return tuple(sorted({one for one in thresholds if low < one < high}))
 
 
-def _scale(width: float, exponent: float) -> float:
+def _space_exponentially(width: float, exponent: float) -> float:
     """Compute width (BASE^exponent - 1) / (BASE - 1): a distance that grows exponentially from 0 to `width`."""
     # Rounded, so that the last bit of a C library's power cannot make it differ between machines.
     return width * round(math.pow(BASE, exponent) - 1.0, 9) / (BASE - 1.0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from boltdp._files.toml import format_toml_key, format_toml_value
+from boltdp._files.toml_writer import format_toml_key, format_toml_value
 from boltdp.encoding.declared_values import Value
 from boltdp.errors import DataError, show_value, suggest_names
 from boltdp.privacy.events.event import BudgetedEvent
@@ -142,7 +142,7 @@ def draft_column(name: str, column: ColumnType, summary: Summary | None, unused:
     """Draft the schema entry of a column from its type and summary; None if it is unknown or cannot be a feature."""
     declared = derive_column(name, column)
     if declared is not None:
-        return Draft(declared.table, declared.entry)
+        return Draft(declared.table, declared.schema_entry)
     found = (kind.draft_entry(name, column, summary) for kind in COLUMN_KINDS)
     draft = next((draft for draft in found if draft is not None), None)
     reason = unused or (explain_unused(name, column, summary) if summary is not None else "")
@@ -153,6 +153,7 @@ def draft_column(name: str, column: ColumnType, summary: Summary | None, unused:
 
 
 def _draft_classes(name: str, column: ColumnType, summary: Summary | None, unused: str) -> str:
+    """Draft the classes of the label, as TOML with a comment."""
     if declared := derive_classes(column):
         return format_toml_value([*declared])
     if summary is not None:

@@ -54,13 +54,13 @@ class PrivateCounts:
         self._released = Summary(noise=event)
         self._beyond = (math.inf, math.inf)  # upper bounds on the counts of numbers below and above the range
 
-    def add(self, cells: pa.Array) -> None:
+    def add_cells(self, cells: pa.Array) -> None:
         """Count each cell once: a number in its wide interval, another value by itself."""
         if self._counted == "values":
             self.values.update(count_values(cells))
             return
         numbers, texts = self._separate_numbers(cells)
-        self.wide.add(numbers)
+        self.wide.add_numbers(numbers)
         if self._event.threshold is not None:
             self.values.update(texts)
         else:
@@ -106,10 +106,10 @@ class PrivateCounts:
         self._step, self._first = step, first
         self.narrow = Histogram(np.arange(first + 0.5, last) * step)
 
-    def add_narrow(self, cells: pa.Array) -> None:
+    def add_cells_to_narrow_intervals(self, cells: pa.Array) -> None:
         """Count numbers, in a second scan, in equal intervals over the released range; the end ones get the rest."""
         assert self.narrow is not None
-        self.narrow.add(self._separate_numbers(cells)[0])
+        self.narrow.add_numbers(self._separate_numbers(cells)[0])
 
     def summarize(self, random_bytes: RandomBytes) -> Summary:
         """Release the narrow counts with noise, and summarize the column from released counts alone."""
@@ -191,10 +191,10 @@ def trim_tails(counts: Doubles, *, noise: float, alone: float = math.inf) -> tup
     """
     allowed = TAIL * max(float(counts.sum()), 0.0)
 
-    def find_first_significant(ordered: Doubles) -> int:
-        sums = np.cumsum(ordered)
+    def find_first_significant(counts: Doubles) -> int:
+        sums = np.cumsum(counts)
         largest = np.maximum(allowed, MAX_TAIL_DEVIATIONS * noise * np.sqrt(np.arange(1, len(sums) + 1)))
-        return int(np.argmax((sums > largest) | (ordered > max(alone, allowed))))
+        return int(np.argmax((sums > largest) | (counts > max(alone, allowed))))
 
     return find_first_significant(counts), len(counts) - 1 - find_first_significant(counts[::-1])
 

@@ -22,7 +22,7 @@ from typing import Any, Literal
 import numpy as np
 
 from boltdp._files.inputs import read_text
-from boltdp._files.toml import format_toml_key, format_toml_value
+from boltdp._files.toml_writer import format_toml_key, format_toml_value
 from boltdp.encoding.declared_values import Value, check_integer, check_value_count
 from boltdp.encoding.plan import EncodingPlan
 from boltdp.encoding.projection import Projection
@@ -156,7 +156,7 @@ class Schema:
             raise ParameterError(f"intercept must be true or false, got {show_value(self.intercept)}")
         if self.clip_norm is not None:
             object.__setattr__(self, "clip_norm", check_positive(self.clip_norm, "clip_norm"))
-        encoded_dims = sum(column.rule.feature_count for column in columns) + self.intercept
+        encoded_dims = sum(column.encoding_rule.feature_count for column in columns) + self.intercept
         check_size(features=encoded_dims, classes=1)
         object.__setattr__(self, "encoded_dims", encoded_dims)
         features = encoded_dims - self.intercept
@@ -206,7 +206,7 @@ class Schema:
     @property
     def classes(self) -> tuple[Value, ...]:
         """The declared classes; raises a ParameterError for other targets."""
-        return self.target.as_classes().values
+        return self.target.require_classes().values
 
     @property
     def without_person_limit(self) -> Schema:
@@ -227,13 +227,13 @@ class Schema:
     def feature_names(self) -> tuple[str, ...]:
         if self.projection is not None:
             return tuple(f"projected[{i}]" for i in range(self.projection.dims))
-        names = [name for column in self.columns for name in column.names]
+        names = [name for column in self.columns for name in column.feature_names]
         return (*names, "intercept") if self.intercept else tuple(names)
 
     @property
     def largest_norm(self) -> float:
         """The largest norm that an encoded row can have before it is divided by `row_norm`."""
-        return math.sqrt(sum(column.rule.squared_norm for column in self.columns) + self.intercept)
+        return math.sqrt(sum(column.encoding_rule.squared_norm for column in self.columns) + self.intercept)
 
     @property
     def row_norm(self) -> float:
@@ -245,7 +245,7 @@ class Schema:
     @property
     def feature_clip_norm(self) -> float:
         """The clip norm of the encoded features without the intercept, before any division."""
-        longest, declared = math.sqrt(sum(column.rule.squared_norm for column in self.columns)), self.clip_norm
+        longest, declared = math.sqrt(sum(column.encoding_rule.squared_norm for column in self.columns)), self.clip_norm
         if declared is None:
             return longest
         # A 1 beside the features is inside the declared norm, unless there is no room for it.
@@ -254,7 +254,7 @@ class Schema:
     @property
     def numeric_feature_count(self) -> int:
         """The number of features that are numbers, not categories or steps."""
-        return sum(column.rule.number_count for column in self.columns)
+        return sum(column.encoding_rule.number_count for column in self.columns)
 
     @property
     def intercept_value(self) -> float:
@@ -264,12 +264,12 @@ class Schema:
     @property
     def encoding(self) -> EncodingPlan:
         """The plan by which cells become features: a rule per column, with centres and factors."""
-        rules = tuple(column.rule for column in self.columns)
+        rules = tuple(column.encoding_rule for column in self.columns)
         features, unit = self.encoded_dims - self.intercept, 1.0 / self.row_norm
         centers, factors = np.zeros(features), np.full(features, unit)
         if self.standardization is not None:
             centers, factors = np.array(self.standardization.centers), unit / np.array(self.standardization.scales)
-        label, constant = self.target.label_column.rule, self.intercept_value if self.intercept else None
+        label, constant = self.target.label_column.encoding_rule, self.intercept_value if self.intercept else None
         return EncodingPlan(label, rules, centers, factors, constant, self.projection)
 
     @property
@@ -308,7 +308,7 @@ class Schema:
         for kind in COLUMN_KINDS:
             for name, entry in _expand_table(declared, kind.table):
                 columns += (made := kind.from_declaration(name, entry))
-                features += sum(column.rule.feature_count for column in made)
+                features += sum(column.encoding_rule.feature_count for column in made)
                 check_size(features=features, classes=1)  # before they exhaust the memory
         projection = declared.get("projection")
         if projection is not None:

@@ -25,8 +25,8 @@ from boltdp.encoding.arrow_buffers import mask_missing, view_values
 from boltdp.encoding.arrow_cells import Coder, PartCoder, concatenate_lists, to_floats
 from boltdp.encoding.declared_values import Matcher, Value, format_value
 from boltdp.encoding.plan import Rule, TimePartRule
-from boltdp.encoding.python_cells import to_float
-from boltdp.encoding.timestamps import HOUR_AT, PATTERN
+from boltdp.encoding.python_to_arrow import to_float
+from boltdp.encoding.timestamp_parts import HOUR_AT, PATTERN
 from boltdp.errors import ParameterError, make_printable
 from boltdp.privacy.events.noisy_counts import NoisyCounts
 from boltdp.schema.source_columns import ColumnType, Kind, Source
@@ -60,7 +60,7 @@ class Histogram:
         edges[-1] = np.nextafter(high, math.inf)
         return cls(edges)
 
-    def add(self, numbers: Doubles) -> None:
+    def add_numbers(self, numbers: Doubles) -> None:
         self.counts += np.bincount(np.searchsorted(self.edges, numbers, side="right"), minlength=len(self.counts))
 
 
@@ -101,7 +101,7 @@ class Summary:
 
     @property
     def bounds(self) -> tuple[float, float] | None:
-        """Bounds to declare: those found through noise, or the range, rounded outward to two digits of its width."""
+        """Bounds to declare in a schema: noisy ones, or the rounded range of the numbers; None if there is none."""
         if not (self.is_numeric and self.low <= self.high):
             return None
         if self.noise is not None:
@@ -114,6 +114,7 @@ class Summary:
 
     @property
     def bounds_comment(self) -> str:
+        """The comment beside these bounds in a drafted schema."""
         if self.noise is not None and self.inside is None:
             return "a guess: nearly all are 0, and noise hides the others"
         if self.noise is not None and self.inside is not None:
@@ -127,7 +128,7 @@ class Summary:
 
     @cached_property
     def categories(self) -> tuple[Value, ...]:
-        """Values to declare, numbers first, each in one spelling; empty if there are too many exact ones."""
+        """Categories of the column to declare in a schema, numbers first; empty if there are too many."""
         kept: list[Value] = []
         for value in () if self.noise is None and len(self.values) > MAX_CATEGORIES else self.values:
             with suppress(ParameterError):
@@ -188,7 +189,7 @@ class Summary:
 
     def add_unparsed(self, texts: pa.Array) -> None:
         """Count texts as unparsed that `add_declared` counted as missing, since they did not parse."""
-        texts = texts.filter(pa.array(~(find_missing(texts) | _find_blank(texts))))
+        texts = texts.filter(pa.array(~(find_missing(texts) | _mask_blank_texts(texts))))
         count = len(texts) * (1 if self.length is None else self.length)
         self.missing -= count
         self.unparsed += count
@@ -203,7 +204,7 @@ class Summary:
     def _add_numbers(self, numbers: Doubles) -> None:
         self.numbers += len(numbers)
         if self.histogram is not None:
-            self.histogram.add(numbers)
+            self.histogram.add_numbers(numbers)
         if len(numbers):
             self.low, self.high = min(self.low, float(numbers.min())), max(self.high, float(numbers.max()))
             exact = max(-self.low, self.high) < 2.0**53  # larger ones have no digits after the point
@@ -214,7 +215,7 @@ class Summary:
         if pa.types.is_floating(cells.type):
             gaps = gaps | np.isnan(to_floats(cells))
         elif pa.types.is_string(cells.type) or pa.types.is_large_string(cells.type):
-            gaps = gaps | ((codes < 0) & _find_blank(cells))
+            gaps = gaps | ((codes < 0) & _mask_blank_texts(cells))
         self.missing += int(gaps.sum())
         met = np.bincount(codes[codes >= 0], minlength=len(self.declared)).tolist()
         self.values.update(dict(zip(self.declared, met, strict=True)))
@@ -322,6 +323,6 @@ def find_missing(cells: pa.Array) -> Booleans:
     return np.zeros(len(cells), bool) if gaps is None else gaps
 
 
-def _find_blank(cells: pa.Array) -> Booleans:
+def _mask_blank_texts(cells: pa.Array) -> Booleans:
     found: Booleans = view_values(pc.equal(pc.utf8_trim_whitespace(cells.cast(pa.string())), ""))
     return found

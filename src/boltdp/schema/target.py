@@ -33,7 +33,7 @@ PRIOR_TOLERANCE = 1e-6
 
 
 class SqlWriter(Protocol):
-    """The expressions of a dialect of SQL that a target needs."""
+    """Writes the SQL expressions, in some dialect, that the prediction of a target needs."""
 
     def literal(self, value: Value) -> str: ...
 
@@ -44,7 +44,7 @@ class SqlWriter(Protocol):
 
 @dataclass(frozen=True)
 class Target(ABC):
-    """The column that a model predicts. Each kind is a frozen dataclass with all methods of this interface."""
+    """The column that a model predicts, as the schema declares it; each kind is a frozen dataclass."""
 
     kind: ClassVar[str]  #: its name, to which losses refer
     task: ClassVar[str]  #: the name of the task, such as classification
@@ -75,13 +75,13 @@ class Target(ABC):
 
     @property
     @abstractmethod
-    def examples(self) -> tuple[Value, ...]:
-        """Label values, including the extreme ones, for rows that an audit makes."""
+    def example_labels(self) -> tuple[Value, ...]:
+        """Label values for the rows that an audit makes, including the extreme ones."""
 
     @property
     @abstractmethod
     def summary(self) -> str:
-        """The number and kind of the declared values in words, such as "2 classes"."""
+        """The number of declared labels in words, such as "2 classes"."""
 
     def describe(self) -> str:
         """Name the column and its declared values in words, for messages."""
@@ -93,7 +93,7 @@ class Target(ABC):
 
     @abstractmethod
     def describe_values(self) -> str:
-        """List the declared values as text."""
+        """List the declared labels as text."""
 
     @abstractmethod
     def choose_default_loss(self, *, plain: bool) -> str:
@@ -101,7 +101,7 @@ class Target(ABC):
 
     @abstractmethod
     def adapt_loss(self, loss: Loss, *, joint: bool) -> Loss:
-        """Return the form of a loss for this target; `joint` prefers one model of all classes to one-vs-all models."""
+        """Return the variant of a loss for this target; `joint` prefers one model of all classes to one-vs-all."""
 
     @abstractmethod
     def count_weight_vectors(self, loss: Loss) -> int:
@@ -133,30 +133,30 @@ class Target(ABC):
 
     @abstractmethod
     def write_prediction(self, scores: Sequence[str], cut: float, sql: SqlWriter) -> str:
-        """Return the SQL expression of the prediction, from those of the scores."""
+        """Return the SQL of the prediction, given the SQL of the scores."""
 
     def probabilities(self, scores: Doubles, loss: Loss) -> Doubles:
         """Return the probability of each class for each row of scores."""
-        self._refuse("probabilities")
+        self._raise_without_classes("probabilities")
 
     def resolve_class_weights(self, asked: ClassWeights) -> tuple[float, ...]:
         """Return the weight of each class, scaled to a maximum of 1."""
-        self._refuse("class_weights")
+        self._raise_without_classes("class_weights")
 
     def resolve_threshold(self, threshold: Threshold, loss: Loss) -> float:
         """Return the threshold as a probability, for a model with this loss."""
-        self._refuse("a threshold")
+        self._raise_without_classes("a threshold")
 
     def describe_threshold(self, threshold: float) -> str:
         """Describe in words what is predicted with this threshold."""
-        self._refuse("a threshold")
+        self._raise_without_classes("a threshold")
 
-    def as_classes(self) -> Classes:
+    def require_classes(self) -> Classes:
         """Return the target if it has classes; raise a ParameterError otherwise."""
-        self._refuse("classes")
+        self._raise_without_classes("classes")
 
-    def _refuse(self, what: str) -> NoReturn:
-        """Raise a ParameterError that only labels with classes have `what`."""
+    def _raise_without_classes(self, what: str) -> NoReturn:
+        """Raise a ParameterError: only targets with classes have `what`."""
         raise ParameterError(f"{what} must be for a label with classes, got {self.describe()}")
 
 
@@ -228,7 +228,7 @@ class Classes(Target):
         return tuple(format_value(value) for value in self.values)
 
     @property
-    def examples(self) -> tuple[Value, ...]:
+    def example_labels(self) -> tuple[Value, ...]:
         return self.values
 
     @property
@@ -358,7 +358,7 @@ class Classes(Target):
     def describe_threshold(self, threshold: float) -> str:
         return f"{self.names[1]!r} where its probability exceeds {threshold:g}"
 
-    def as_classes(self) -> Classes:
+    def require_classes(self) -> Classes:
         return self
 
     def sort_classes(self) -> Classes:

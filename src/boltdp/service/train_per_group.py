@@ -26,19 +26,19 @@ def train_groups(groups: PostgresGroups, plans: Sequence[Plan], context: Context
     """
     schemas = [plan.schema for plan in plans]
 
-    def standardize(tables: Sequence[PreparedRows]) -> Iterator[Schema]:
+    def standardize_schemas(tables: Sequence[PreparedRows]) -> Iterator[Schema]:
         for prepared, schema, plan in zip(tables, schemas, plans, strict=True):
             moments, rows = plan.certificate.moments, plan.certificate.rows
             yield standardize_schema(prepared, schema, moments, context.randomness, rows=rows)
 
     if any(plan.schema.projection is not None and plan.certificate.moments is not None for plan in plans):
-        unprojected, unordered = [schema.unscaled for schema in schemas], [False for _ in plans]
-        with groups.prepared(unprojected, context, ordered=unordered, last=False) as tables:
-            schemas = list(standardize(tables))
-    ordered = [plan.algorithm.ordered for plan in plans]
+        unprojected, unpermuted = [schema.unscaled for schema in schemas], [False for _ in plans]
+        with groups.prepare(unprojected, context, permuted=unpermuted, last=False) as tables:
+            schemas = list(standardize_schemas(tables))
+    permuted = [plan.algorithm.needs_permutation for plan in plans]
     models = []
-    with groups.prepared(schemas, context, ordered=ordered) as tables:
-        for prepared, schema, plan in zip(tables, standardize(tables), plans, strict=True):
+    with groups.prepare(schemas, context, permuted=permuted) as tables:
+        for prepared, schema, plan in zip(tables, standardize_schemas(tables), plans, strict=True):
             with prepared:  # drops the table of a group as early as possible
                 models.append(
                     train_prepared(

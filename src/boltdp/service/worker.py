@@ -31,7 +31,7 @@ from boltdp._files.sealed import compute_digest
 from boltdp.algorithms import ALGORITHMS
 from boltdp.engines.base import PreparedRows, check_columns
 from boltdp.engines.postgres import PostgresEngine, PostgresGroups, Session
-from boltdp.engines.postgres.session import Composed, unreachable
+from boltdp.engines.postgres.session import Composed, explain_unreachable
 from boltdp.engines.postgres.source import SourceColumn
 from boltdp.errors import BoltdpError, DataError
 from boltdp.export.postgres_models import make_insert, make_model_row
@@ -129,7 +129,7 @@ class Refused(Exception):  # noqa: N818 - an answer, not an error
 
 @dataclass(frozen=True)
 class Request:
-    """A role's request for a model."""
+    """A request of a database role for a model, as the worker claims it."""
 
     role_id: int
     role: str  #: its present name
@@ -156,7 +156,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Allowance:
-    """The models of a table that its owner allows a role to request."""
+    """The models of a table that its owner allows a database role to request from the worker."""
 
     dataset: str
     role_id: int
@@ -183,13 +183,13 @@ class Allowance:
         except BoltdpError:
             return f"role {self.role_id}"
 
-    def has_within_limits(self, budget: Budget) -> bool:
-        """Whether one request may have this epsilon."""
+    def allows_budget(self, budget: Budget) -> bool:
+        """Return whether the epsilon of one request is within the limits of the owner."""
         low, high = self.min_epsilon, self.max_epsilon_per_request
         return (low is None or low <= budget.epsilon) and (high is None or budget.epsilon <= high)
 
-    def allows(self, request: Request) -> bool:
-        """Whether the request is allowed, apart from its budget."""
+    def allows_request(self, request: Request) -> bool:
+        """Return whether the label, columns and groups of a request are allowed; its budget is not checked."""
         columns = self.columns if request.columns is None else request.columns
         # Checked before `set`: elements of a multidimensional array are lists, which cannot be hashed.
         allowed = bool(columns) and all(one in self.columns for one in columns)
@@ -197,7 +197,7 @@ class Allowance:
         return request.label == self.label and allowed and request.groups in (None, self.groups)
 
     def name_models(self, request: Request, name: str) -> list[str]:
-        """Return the names of the models of a request: that of the one model, or one per group."""
+        """Return the names of the models of a request: `name`, or one with each group."""
         return [name] if request.groups is None else [f"{name}:{value}" for value in self.group_values or []]
 
     def select_schema(self, request: Request, engine: PostgresEngine) -> Schema:
@@ -216,7 +216,7 @@ class Allowance:
 
 
 def choose_settings(budget: Budget, schema: Schema, *, rows: int) -> Settings:
-    """Choose an algorithm whose number of scans does not depend on the rows.
+    """Choose the training settings of a request: an algorithm whose number of scans does not depend on the rows.
 
     The server's statistics show the number of scans to any role. That of objective perturbation depends on the rows.
 
@@ -244,7 +244,7 @@ class _TrustedTable(PostgresEngine):
         # Schema and name separately: another table could have the name "schema.table".
         super().__init__(uri, table=(allowance.namespace, allowance.relation), where="server")
 
-    def check(self) -> None:
+    def check_trust(self) -> None:
         """Begin the transaction, unless there is one, and raise a DataError if the table must not be read in it."""
         self._session.begin()
         fault = "the table cannot be locked"
@@ -254,37 +254,39 @@ class _TrustedTable(PostgresEngine):
             raise DataError("the table, or what runs when it is read, belongs to a role that is not trusted")
 
     def _describe_columns(self) -> dict[str, SourceColumn]:
-        self.check()
+        self.check_trust()
         return super()._describe_columns()
 
     def count(self) -> int:
-        self.check()
+        self.check_trust()
         return super().count()
 
     def _count_rows(self, query: Composed) -> list[Any]:
-        self.check()
+        self.check_trust()
         return super()._count_rows(query)
 
-    def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> PreparedRows:
-        self.check()
-        return super().prepare(schema, context, ordered=ordered)
+    def prepare(self, schema: Schema, context: Context, *, permuted: bool = True) -> PreparedRows:
+        self.check_trust()
+        return super().prepare(schema, context, permuted=permuted)
 
 
 @dataclass(frozen=True)
-class _Work:
-    """The planned models: one of all rows, or one per group."""
+class _PlannedModels:
+    """The planned models of a request: one of all rows, or one per group."""
 
     engine: PostgresEngine
     groups: PostgresGroups | None
     plans: dict[str, Plan]  #: by the name of the model
 
     @classmethod
-    def plan(cls, request: Request, allowance: Allowance, engine: PostgresEngine, budget: Budget, name: str) -> _Work:
+    def plan(
+        cls, request: Request, allowance: Allowance, engine: PostgresEngine, budget: Budget, name: str
+    ) -> _PlannedModels:
         """Plan the model of a request, or one per allowed group; rows are counted, and nothing is charged."""
         schema = allowance.select_schema(request, engine)
         check_columns(schema, engine.columns())
         values = allowance.group_values or []
-        groups = None if request.groups is None else engine.groups(request.groups, values)
+        groups = None if request.groups is None else engine.group_by(request.groups, values)
         names = allowance.name_models(request, name)
         plans = [
             make_plan(schema, rows, choose_settings(budget, schema, rows=rows))
@@ -292,14 +294,15 @@ class _Work:
         ]
         return cls(engine, groups, dict(zip(names, plans, strict=True)))
 
-    def charge(self, budget: Budget) -> Charge:
-        """Return the charge; disjoint groups compose in parallel."""
+    def make_charge(self, budget: Budget) -> Charge:
+        """Return what the ledger is charged for the models; disjoint groups compose in parallel."""
         first, *_ = certificates = [plan.certificate for plan in self.plans.values()]
         if self.groups is None:
             return first
         return Release(budget, Parallel(tuple(one.spent for one in certificates)), first.adjacency)
 
     def train(self, context: Context) -> dict[str, Model]:
+        """Train the planned models; return them by name. The ledger must be charged before."""
         plans = list(self.plans.values())
         models = (
             [run_plan(self.engine, plans[0], context)]
@@ -315,17 +318,17 @@ class Worker:
     def __init__(self, uri: str, ledger: Ledger, *, say: Callable[[str], None]) -> None:
         self._uri, self._ledger, self._say = uri, ledger, say
         with closing(Session(uri)) as session:
-            missing = session.missing()
+            missing = session.find_missing_requirement()
         if missing is not None:
             raise WorkerError(f"the passes cannot be run in the server: {missing}")
         ledger.history()  # a missing or damaged ledger is an error now, not a refusal of every request
         try:
             self._connect()
         except psycopg.OperationalError as fault:
-            raise WorkerError(f"PostgreSQL cannot be reached: {unreachable(fault)}") from None
+            raise WorkerError(f"PostgreSQL cannot be reached: {explain_unreachable(fault)}") from None
 
     def _connect(self) -> None:
-        """Open the session; raise a WorkerError if the database is not set up for requests."""
+        """Connect to the database; raise a WorkerError if the database is not set up for requests."""
         self._connection = psycopg.connect(self._uri, autocommit=True, application_name="boltdp worker")
         try:
             reason = None if self._listen() else "no role was named to serve"
@@ -391,27 +394,28 @@ class Worker:
         self._say("connected again")
 
     def serve_next(self) -> bool:
-        """Serve the next waiting request that no other worker serves; return False if there is none."""
+        """Serve the next request that waits in the database; return False if there is none."""
         with _interrupts.check_and_shield(), self._connection.cursor(row_factory=class_row(Request)) as cursor:
             request = cursor.execute(_CLAIM).fetchone()
         if request is None:
             return False
         try:
-            state, reason, models = self._serve(request)
+            state, reason, models = self._decide_request(request)
         except KeyboardInterrupt:
-            self._reset(request, "worker_pid")  # leaves it to another worker
+            self._clear_column(request, "worker_pid")  # leaves it to another worker
             raise
         with _interrupts.shield():
             try:
-                self._answer(request, state, reason, models)
+                self._store_answer(request, state, reason, models)
             except psycopg.errors.UniqueViolation:
                 # Another model has this name and is kept.
                 state, reason = "failed", REASONS["failed"]
-                self._answer(request, state, reason, {})
+                self._store_answer(request, state, reason, {})
         self._say(f"{request.name}: {state}" + ("" if reason is None else f", {reason}"))
         return True
 
-    def _serve(self, request: Request) -> tuple[str, str | None, dict[str, Model]]:
+    def _decide_request(self, request: Request) -> tuple[str, str | None, dict[str, Model]]:
+        """Train the models of a request; return its final state, the reason if it is not "done", and the models."""
         if request.charged:
             return "failed", REASONS["failed"], {}
         try:
@@ -427,31 +431,31 @@ class Worker:
             return "failed", REASONS["failed"], {}
 
     def _train_request(self, request: Request) -> dict[str, Model]:
-        """Check, plan, charge and train; return the models by name."""
+        """Check a request, plan its models, charge them and train them; return the models by name."""
         budget = request.budget
-        allowances = [one for one in self._find_allowances(request) if one.allows(request)]
+        allowances = [one for one in self._find_allowances(request) if one.allows_request(request)]
         if not allowances:
             raise Refused("not allowed")
-        allowances = [one for one in allowances if one.has_within_limits(budget)]
+        allowances = [one for one in allowances if one.allows_budget(budget)]
         if not allowances:
             raise Refused("outside limits")
-        with self._refuse_on(request, LedgerError, "over budget"):
-            self._check_ledger(request.dataset)
+        with self._refuse_request_on(request, LedgerError, "over budget"):
+            self._check_composition(request.dataset)
             allowance = next((one for one in allowances if self._has_budget(one, budget)), None)
         if allowance is None:
             raise Refused("over budget")
         name = self._find_free_name(request, allowance)
-        with self._refuse_on(request, BoltdpError, "not possible"):
+        with self._refuse_request_on(request, BoltdpError, "not possible"):
             engine = _TrustedTable(self._uri, allowance, self._is_trusted)
         with engine:
-            with self._refuse_on(request, BoltdpError, "not possible"):
-                work = _Work.plan(request, allowance, engine, budget, name)
-            with self._refuse_on(request, LedgerError, "over budget"):
-                self._charge(request, allowance, budget)
-            return self._train_charged(request, allowance, work, budget)
+            with self._refuse_request_on(request, BoltdpError, "not possible"):
+                planned = _PlannedModels.plan(request, allowance, engine, budget, name)
+            with self._refuse_request_on(request, LedgerError, "over budget"):
+                self._mark_charged(request, allowance, budget)
+            return self._train_charged(request, allowance, planned, budget)
 
     def _is_trusted(self, allowance: Allowance) -> bool:
-        """Whether the relation has its name, and all that runs when it is read belongs to trusted roles."""
+        """Return whether the relation has its name, and all that runs when it is read belongs to trusted roles."""
         key = allowance.relation_id, allowance.namespace, allowance.relation
         return self._connection.execute(_IS_TRUSTED, key).fetchall() == [(True,)]
 
@@ -464,25 +468,27 @@ class Worker:
                 return name
         raise AssertionError
 
-    def _train_charged(self, request: Request, allowance: Allowance, work: _Work, budget: Budget) -> dict[str, Model]:
-        """Reserve the charge in the ledger, and train."""
+    def _train_charged(
+        self, request: Request, allowance: Allowance, planned: _PlannedModels, budget: Budget
+    ) -> dict[str, Model]:
+        """Reserve the charge in the ledger, and train the models."""
         context = Settings(epsilon=budget.epsilon).context()
         try:
             account = Account(self._ledger, request.dataset, role=allowance.ledger_role)
-            with account.reserve(work.charge(budget), drawn=lambda: context.randomness.drawn) as reservation:
-                models = work.train(context)
+            with account.reserve(planned.make_charge(budget), drawn=lambda: context.randomness.drawn) as reservation:
+                models = planned.train(context)
                 digests = [compute_digest(model.to_dict()) for model in models.values()]
-                reservation.commit(digests[0] if work.groups is None else compute_digest({"models": digests}))
+                reservation.commit(digests[0] if planned.groups is None else compute_digest({"models": digests}))
         except BudgetExceeded:
-            self._reset(request, "charged_to")
+            self._clear_column(request, "charged_to")
             raise Refused("over budget") from None
         except KeyboardInterrupt:
             if not context.randomness.drawn:
-                self._reset(request, "charged_to")
+                self._clear_column(request, "charged_to")
             raise
         return models
 
-    def _check_ledger(self, dataset: str) -> None:
+    def _check_composition(self, dataset: str) -> None:
         if self._ledger.spent(dataset).composition == "curves":
             raise LedgerError(
                 f"the budget of the dataset {dataset!r} must have the composition 'adaptive' or 'basic': analysts may "
@@ -490,7 +496,7 @@ class Worker:
             )
 
     @contextmanager
-    def _refuse_on(self, request: Request, kind: type[BoltdpError], why: Refusal) -> Iterator[None]:
+    def _refuse_request_on(self, request: Request, kind: type[BoltdpError], why: Refusal) -> Iterator[None]:
         """Turn an error that depends on public facts only into a refusal, and log it."""
         try:
             yield
@@ -506,7 +512,7 @@ class Worker:
         return [one for one in found if one.trusted]
 
     def _has_budget(self, allowance: Allowance, budget: Budget) -> bool:
-        """Whether the remaining budget of the allowance suffices, by basic composition.
+        """Return whether the remaining budget of the allowance suffices, by basic composition.
 
         Both of what the extension knows of the role, and of what the ledger does, which outlives the extension and
         knows the role by its name.
@@ -514,37 +520,37 @@ class Worker:
         limit, key = Budget(allowance.epsilon, allowance.delta), (allowance.dataset, allowance.role_id)
         known = [Budget(*one) for one in self._connection.execute(_SELECT_SPENT, key).fetchall()]
         noted = self._ledger.charged_budgets(allowance.dataset, role=allowance.ledger_role)
-        return all(_add_budgets([*spent, budget]).is_within(limit) for spent in (known, noted))
+        return all(_sum_budgets([*spent, budget]).is_within(limit) for spent in (known, noted))
 
-    def _charge(self, request: Request, allowance: Allowance, budget: Budget) -> None:
+    def _mark_charged(self, request: Request, allowance: Allowance, budget: Budget) -> None:
         """Mark the request as charged to the role of the allowance, under a lock."""
         with _interrupts.check_and_shield(), self._connection.transaction():
             self._connection.execute("SELECT FROM boltdp.serving FOR UPDATE")
             if not self._has_budget(allowance, budget):
                 raise Refused("over budget")
-            self._update(request, charged_to=allowance.role_id)
+            self._update_request(request, charged_to=allowance.role_id)
 
-    def _reset(self, request: Request, column: Literal["charged_to", "worker_pid"]) -> None:
+    def _clear_column(self, request: Request, column: Literal["charged_to", "worker_pid"]) -> None:
         with _interrupts.shield():
-            self._update(request, **{column: None})
+            self._update_request(request, **{column: None})
 
-    def _update(self, request: Request, **values: object) -> None:
+    def _update_request(self, request: Request, **values: object) -> None:
         """Set columns of a request that is served by this session."""
         changes = sql.SQL(", ").join(sql.SQL("{} = %s").format(sql.Identifier(name)) for name in values)
         key = request.role_id, request.number
         if self._connection.execute(sql.SQL(_UPDATE).format(changes), [*values.values(), *key]).rowcount != 1:
             raise WorkerError("the request was taken by another worker")
 
-    def _answer(self, request: Request, state: str, reason: str | None, models: dict[str, Model]) -> None:
+    def _store_answer(self, request: Request, state: str, reason: str | None, models: dict[str, Model]) -> None:
         """Store the models and the answer in one transaction, to be visible from a grid point on."""
         with self._connection.transaction():
             ((published,),) = self._connection.execute(_PUBLICATION_TIME, [request.role_id, request.number]).fetchall()
             for name, model in models.items():
                 row = {**make_model_row(name, model), "granted_to": [request.role_id], "stored": published}
                 self._connection.execute(make_insert(row), row)
-            self._update(request, state=state, reason=reason, models=list(models) or None, published=published)
+            self._update_request(request, state=state, reason=reason, models=list(models) or None, published=published)
 
 
-def _add_budgets(budgets: Sequence[Budget]) -> Spent:
+def _sum_budgets(budgets: Sequence[Budget]) -> Spent:
     epsilons, deltas = [one.epsilon for one in budgets], [one.delta for one in budgets]
     return Spent(len(budgets), math.fsum(epsilons), math.fsum(deltas), composed=None)

@@ -140,13 +140,13 @@ def _run_draft_plan(engine: Engine, label: str, plan: PrivateDraftPlan, rows: in
     counts = {name: PrivateCounts(what, columns[name].kind, plan.event) for name, what in plan.counted.items()}
     for batch in scan_rows(engine, [*counts], progress=context.start_stage("counting", rows).report_rows):
         for name, column in counts.items():
-            column.add(batch.column(name))
+            column.add_cells(batch.column(name))
     for column in counts.values():
         column.release(random_bytes)
     again = {name: column for name, column in counts.items() if column.narrow is not None}
     for batch in scan_rows(engine, [*again], progress=context.start_stage("counting again", rows).report_rows):
         for name, column in again.items():
-            column.add_narrow(batch.column(name))
+            column.add_cells_to_narrow_intervals(batch.column(name))
     summaries = {name: column.summarize(random_bytes) for name, column in counts.items()}
     unused = {name: "a key" for name, column in columns.items() if column.key}
     unused |= {name: infer.NEEDS_DELTA + ("" if name == label else infer.TIMESTAMPS) for name in plan.without_delta}

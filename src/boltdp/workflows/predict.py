@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boltdp._array_types import Doubles
-from boltdp.encoding.python_cells import to_matrix
+from boltdp.encoding.python_to_arrow import to_matrix
 from boltdp.engines import use_source
 from boltdp.engines._frame_types import is_sparse
 from boltdp.engines.base import Engine, scan_rows

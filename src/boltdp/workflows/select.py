@@ -206,7 +206,7 @@ def count_errors(released: Sequence[Doubles], prepared: PreparedRows, *, classes
     """
     weights = np.stack([one.reshape(-1, one.shape[-1]) for one in released])
     errors = ErrorCounts(weights, classes=classes, feature_map=prepared.feature_map)
-    prepared.sum([errors])
+    prepared.add_to_sums([errors])
     return errors.counts
 
 

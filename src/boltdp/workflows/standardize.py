@@ -106,7 +106,7 @@ def choose_budget_share(budget: Budget, *, features: int, rows: int, changed: in
 
 @contextmanager
 def prepare_rows(
-    engine: Engine, schema: Schema, event: NoisyMoments | None, context: Context, *, rows: int, ordered: bool
+    engine: Engine, schema: Schema, event: NoisyMoments | None, context: Context, *, rows: int, permuted: bool
 ) -> Iterator[tuple[PreparedRows, Schema]]:
     """Prepare rows for training, and yield them with their schema, standardized by noisy moments if there is an event.
 
@@ -117,9 +117,9 @@ def prepare_rows(
         check_moment_rows(rows, clip_norm=event.clip_norm)
         if schema.projection is not None:
             stage = context.start_stage("standardizing", rows)
-            with engine.prepare(schema.unscaled, stage, ordered=False) as unprojected:
+            with engine.prepare(schema.unscaled, stage, permuted=False) as unprojected:
                 schema = standardize_schema(unprojected, schema, event, context.randomness, rows=rows)
-    with engine.prepare(schema, context.start_stage("preparing", rows), ordered=ordered) as prepared:
+    with engine.prepare(schema, context.start_stage("preparing", rows), permuted=permuted) as prepared:
         schema = standardize_schema(prepared, schema, event, context.randomness, rows=rows)
         yield prepared.with_feature_map(schema.encoding.feature_map), schema
 
@@ -140,7 +140,7 @@ def sum_moments(prepared: PreparedRows, schema: Schema) -> Integers:
     The intercept is left out. The sums are as sensitive as the rows.
     """
     sums = FeatureSums(schema.unscaled.encoding.feature_map, clip_norm=schema.feature_clip_norm)
-    prepared.sum([sums])
+    prepared.add_to_sums([sums])
     return sums.value
 
 
@@ -158,7 +158,7 @@ def derive_standardization(schema: Schema, released: ReleasedMoments) -> Standar
     """
     rules, numbers, half = schema.encoding.rules, _find_numbers(schema), STEP_HEIGHT / 2.0
     prior = np.concatenate([rule.expected_means for rule in rules])
-    counts = [count for rule in rules for count in (rule.number_count, len(rule.places), len(rule.values))]
+    counts = [count for rule in rules for count in (rule.number_count, len(rule.thresholds), len(rule.values))]
     steps = np.repeat([False, True, False] * len(rules), counts)
     lowest, highest = np.where(numbers, -1.0, np.where(steps, -half, 0.0)), np.where(steps, half, 1.0)
     means = np.clip(released.means, lowest, highest)

@@ -94,7 +94,7 @@ def tune(
 
     def run_selection() -> Model:
         # Moments are released once, on all rows, for all candidates, before any of them is trained.
-        with prepare_rows(engine, schema, moments, context, rows=rows, ordered=True) as (prepared, standardized):
+        with prepare_rows(engine, schema, moments, context, rows=rows, permuted=True) as (prepared, standardized):
             if public is not None:
                 forks = context.randomness.spawn()
                 number = select.choose_on_public_rows(public, standardized, certificates, forks, context)

@@ -23,8 +23,8 @@ VERSION = re.findall(r"default_version = '(.*)'", (SOURCES / "boltdp.control").r
 USABLE_VERSIONS = re.compile(r"0\.2\.\d+")
 
 
-def explain_unusable(version: str) -> str | None:
-    """Explain why an installed version cannot be used; None if it can."""
+def explain_unusable_version(version: str) -> str | None:
+    """Return why an installed version of the PostgreSQL extension cannot be used; None if it can."""
     if USABLE_VERSIONS.fullmatch(version):
         return None
     usable = USABLE_VERSIONS.pattern.replace("\\.", ".").replace("\\d+", "x")

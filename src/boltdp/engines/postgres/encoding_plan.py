@@ -18,19 +18,19 @@ MAX_ARGUMENTS = 90
 def compile_source_plan(plan: EncodingPlan, columns: Mapping[str, SourceColumn]) -> tuple[bytes, Composed]:
     """Compile a plan to words, which are public, and return them with the column arguments of `boltdp.pack`."""
     rules = [plan.label, *plan.rules]
-    arguments: Composed = sql.SQL(", ").join([_make_argument(rule, columns[rule.source]) for rule in rules])
+    arguments: Composed = sql.SQL(", ").join([_write_argument(rule, columns[rule.source]) for rule in rules])
     if len(rules) > MAX_ARGUMENTS:
         arguments = sql.SQL("ROW({})").format(arguments)
     return compile_plan(plan, [_find_value_type(columns[rule.source]) for rule in rules]), arguments
 
 
-def _make_argument(rule: Rule, column: SourceColumn) -> Composed:
+def _write_argument(rule: Rule, column: SourceColumn) -> Composed:
     # The server computes the code of a part of a timestamp itself.
-    return column.time_part(rule.part) if isinstance(rule, TimePartRule) else column.pack_argument()
+    return column.write_time_part(rule.part) if isinstance(rule, TimePartRule) else column.write_pack_argument()
 
 
 def _find_value_type(column: SourceColumn) -> str:
-    """Return the type as which columns.c reads a column, see `boltdp.kernel.encoding.TYPES`."""
+    """Return the type as which columns.c reads a column, see `boltdp.kernel.columns_to_cells.TYPES`."""
     if column.type.kind == "text":
         return "text"
     if column.base in INTEGERS:

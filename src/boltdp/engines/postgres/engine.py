@@ -21,7 +21,7 @@ from psycopg import sql
 from boltdp.engines.base import Engine, PreparedRows, check_columns
 from boltdp.engines.person_limit import check_person_id
 from boltdp.engines.postgres.encoding_plan import compile_source_plan
-from boltdp.engines.postgres.prepared_rows import Layout, Packing, PreparedTable, Shuffle
+from boltdp.engines.postgres.prepared_rows import Layout, PackArguments, PreparedTable, Shuffle
 from boltdp.engines.postgres.session import MEMORY, POOL_HINT, TRANSACTION_POOL, Composed, Session
 from boltdp.engines.postgres.source import (
     SourceColumn,
@@ -103,7 +103,8 @@ class PostgresEngine(Engine):
             raise
 
     def _decide_where(self, where: Where) -> bool:
-        self._why_streamed = "as asked for" if where == "client" else self._session.missing()
+        """Return whether passes run in the server, as `where` asks or as is possible."""
+        self._why_streamed = "as asked for" if where == "client" else self._session.find_missing_requirement()
         if where == "server" and self._why_streamed is not None:
             hint = POOL_HINT if self._why_streamed == TRANSACTION_POOL else None
             raise DataError(f"the passes cannot be run in the server: {self._why_streamed}", hint=hint)
@@ -116,7 +117,7 @@ class PostgresEngine(Engine):
         return "in the server" if self._why_streamed is None else f"streamed to this process: {self._why_streamed}"
 
     @property
-    def conditions(self) -> Sequence[str]:
+    def guarantee_conditions(self) -> Sequence[str]:
         self._describe_columns()  # tells why a source cannot be read
         return (ROW_SECURITY,) if self._session.hides_rows(self._source, user_path=self._user_path) else ()
 
@@ -137,7 +138,7 @@ class PostgresEngine(Engine):
     def batches(
         self, columns: Sequence[str], keep: Sequence[str] = (), *, parse: Mapping[str, Kind] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        kept = [self._describe_columns()[name].as_printed() for name in keep]
+        kept = [self._describe_columns()[name].to_readable_column() for name in keep]
         return self._read_batches(self._source, columns, kept, parse or {})
 
     def batches_with_persons(
@@ -146,7 +147,7 @@ class PostgresEngine(Engine):
         column = self._describe_columns()[person_id]
         collations = "SELECT pg_catalog.bool_and(collisdeterministic) FROM pg_catalog.pg_collation"
         ((plain,),) = self._session.ask(collations, fault="the collations cannot be looked up")
-        if column.prints_equal(plain_collations=plain):
+        if column.is_equal_as_text(plain_collations=plain):
             return self.batches(columns, [person_id], parse=parse)
         # The server compares the ids, since no other process knows how their type does.
         number = SourceColumn(f"boltdp_{secrets.token_hex(8)}", "int8", ColumnType("number"))
@@ -159,10 +160,10 @@ class PostgresEngine(Engine):
         described = self._describe_columns()
         numbers = [name for name in columns if parse.get(name) == "number"]
         single = [described[name] for name in columns if name not in numbers] + [*keep]
-        fields, types = [column.cell() for column in single], [column.copy_type for column in single]
+        fields, types = [column.write_cell() for column in single], [column.copy_type for column in single]
         if numbers:
             # One array field is much faster to read than one field per column.
-            floats = [sql.SQL("COALESCE({}, 'NaN')").format(described[name].number()) for name in numbers]
+            floats = [sql.SQL("COALESCE({}, 'NaN')").format(described[name].write_number()) for name in numbers]
             fields.append(sql.SQL("ARRAY[{}]::pg_catalog.float8[]").format(sql.SQL(", ").join(floats)))
             types.append("bytea")
         select = sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(fields), source)
@@ -180,25 +181,25 @@ class PostgresEngine(Engine):
         self._slices.append(part)
         return part
 
-    def groups(self, column: str, values: Sequence[str]) -> PostgresGroups:
+    def group_by(self, column: str, values: Sequence[str]) -> PostgresGroups:
         """Count the rows of each value of a public column, as text, and return groups that are prepared together."""
         return PostgresGroups(self, column, values)
 
-    def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> PreparedRows:
+    def prepare(self, schema: Schema, context: Context, *, permuted: bool = True) -> PreparedRows:
         check_columns(schema, self.columns())
         check_person_id(schema, self.columns(), context)
         rows = self.count()
         with self._transaction():
             if not self._runs_in_server(context):
-                return super().prepare(schema, context, ordered=ordered)
-            packing = self._make_packing(schema, rows=rows, ordered=ordered)
-            (prepared,) = self._create_tables([packing], self._training_source(schema), context)
+                return super().prepare(schema, context, permuted=permuted)
+            arguments = self._make_pack_arguments(schema, rows=rows, permuted=permuted)
+            (prepared,) = self._create_tables([arguments], self._write_training_source(schema), context)
         prepared.vacuum()
         return prepared
 
     @contextmanager
     def _transaction(self, *, last: bool = True) -> Iterator[None]:
-        """Run a block in the transaction of the snapshot, which ends with it if it is the last one, or if it fails."""
+        """Run a block in the transaction of the row snapshot, which ends with the `last` block or a failed one."""
         self._session.begin()
         try:
             yield
@@ -224,24 +225,30 @@ class PostgresEngine(Engine):
             self._why_streamed = None if context.on_bad_row == "neutral" else "bad rows are reported"
         return self._why_streamed is None
 
-    def _make_packing(self, schema: Schema, *, rows: int, ordered: bool, condition: Composed | None = None) -> Packing:
+    def _make_pack_arguments(
+        self, schema: Schema, *, rows: int, permuted: bool, condition: Composed | None = None
+    ) -> PackArguments:
         plan, columns = compile_source_plan(schema.encoding, self._describe_columns())
-        return Packing(plan, columns, schema.encoding.cell_count, schema.encoding.feature_map, rows, ordered, condition)
+        return PackArguments(
+            plan, columns, schema.encoding.cell_count, schema.encoding.feature_map, rows, permuted, condition
+        )
 
-    def _create_tables(self, packings: Sequence[Packing], source: Composed, context: Context) -> list[PreparedTable]:
+    def _create_tables(
+        self, arguments: Sequence[PackArguments], source: Composed, context: Context
+    ) -> list[PreparedTable]:
         tables = PreparedTable.create(
             self._session,
-            packings,
+            arguments,
             source=source,
             user_path=self._user_path,
             layout=self.layout,
             seed=None if self.shuffle == "random" else context.seed,
         )
-        context.report_rows(sum(packing.rows for packing in packings))
+        context.report_rows(sum(one.rows for one in arguments))
         return tables
 
-    def _training_source(self, schema: Schema) -> Composed:
-        """Return the source of the rows for training, in which rows beyond the limit per person are neutral."""
+    def _write_training_source(self, schema: Schema) -> Composed:
+        """Return the SQL of the rows for training, in which rows beyond the limit per person are neutral."""
         if schema.person_id is None or schema.max_rows_per_person is None:
             return self._source
         described = self._describe_columns()
@@ -294,8 +301,8 @@ class PostgresSlice(PostgresEngine):
             raise DataError(f"the data must keep its {self._rows} rows while it is read, and it has changed")
         return self._rows
 
-    def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> PreparedRows:
-        prepared = super().prepare(schema, context, ordered=ordered)
+    def prepare(self, schema: Schema, context: Context, *, permuted: bool = True) -> PreparedRows:
+        prepared = super().prepare(schema, context, permuted=permuted)
         # Passes may take hours, so no transaction stays open.
         self._whole._end_snapshot()
         return prepared
@@ -309,7 +316,7 @@ class PostgresGroups:
     """
 
     def __init__(self, whole: PostgresEngine, column: str, values: Sequence[str]) -> None:
-        """Use `PostgresEngine.groups`."""
+        """Use `PostgresEngine.group_by`."""
         if not 0 < len(set(values)) == len(values) <= MAX_GROUPS:
             raise ParameterError(f"groups must be 1 to {MAX_GROUPS} different values, got {len(values)}")
         described = whole._describe_columns()
@@ -328,8 +335,8 @@ class PostgresGroups:
         return self._whole.where
 
     @contextmanager
-    def prepared(
-        self, schemas: Sequence[Schema], context: Context, *, ordered: Sequence[bool], last: bool = True
+    def prepare(
+        self, schemas: Sequence[Schema], context: Context, *, permuted: Sequence[bool], last: bool = True
     ) -> Iterator[list[PreparedTable]]:
         """Encode the rows of each group by its schema, in one scan, into tables that are dropped at the end.
 
@@ -344,11 +351,13 @@ class PostgresGroups:
             check_columns(schema, whole.columns())
         equals = sql.SQL("{} OPERATOR(pg_catalog.=) {}")
         with whole._transaction(last=last):
-            packings = [
-                whole._make_packing(schema, rows=rows, ordered=order, condition=equals.format(self._number, number))
-                for number, (schema, rows, order) in enumerate(zip(schemas, self.rows, ordered, strict=True), 1)
+            arguments = [
+                whole._make_pack_arguments(
+                    schema, rows=rows, permuted=order, condition=equals.format(self._number, number)
+                )
+                for number, (schema, rows, order) in enumerate(zip(schemas, self.rows, permuted, strict=True), 1)
             ]
-            tables = whole._create_tables(packings, self._source, context)
+            tables = whole._create_tables(arguments, self._source, context)
         with ExitStack() as closing:
             for table in tables:
                 closing.enter_context(table)

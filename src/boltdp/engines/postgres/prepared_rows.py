@@ -17,9 +17,9 @@ from psycopg import sql
 from boltdp import _interrupts
 from boltdp._array_types import Integers, PackedRows
 from boltdp.engines.postgres.session import Composed, Session
-from boltdp.engines.prepared_rows import PreparedRows, check_ordered, check_width
+from boltdp.engines.prepared_rows import PreparedRows, check_permuted, check_width
 from boltdp.errors import DataError
-from boltdp.kernel.cells_to_features import FeatureMap
+from boltdp.kernel.feature_map import FeatureMap
 from boltdp.kernel.sgd import State
 from boltdp.kernel.sum_state import Summation
 from boltdp.run_context import Context
@@ -38,19 +38,19 @@ POSITION_BYTES = 48
 
 
 @dataclass(frozen=True)
-class Packing:
-    """The parameters of encoding the rows of a source into one table."""
+class PackArguments:
+    """The arguments of the SQL aggregate `boltdp.pack`, which encodes the rows of a source into one table."""
 
     plan: bytes  #: the compiled encoding plan
     columns: Composed
     cells: int
     feature_map: FeatureMap | None
     rows: int
-    ordered: bool
+    permuted: bool
     condition: Composed | None = None  #: on public columns; None selects all rows
 
 
-def _new_name() -> sql.Identifier:
+def _make_table_name() -> sql.Identifier:
     return sql.Identifier("pg_temp", f"boltdp_{secrets.token_hex(8)}")
 
 
@@ -60,16 +60,16 @@ class _Table:
 
     rows: int
     block_rows: int  #: rows per tuple
-    name: sql.Identifier = field(default_factory=_new_name)
+    name: sql.Identifier = field(default_factory=_make_table_name)
     dropped: bool = False
 
 
 class PreparedTable(PreparedRows):
-    """The packed rows of a temporary table, or a range of them."""
+    """Prepared rows in a temporary table of PostgreSQL, or a range of them."""
 
-    def __init__(self, session: Session, packing: Packing, *, layout: Layout, seed: int | None) -> None:
+    def __init__(self, session: Session, pack: PackArguments, *, layout: Layout, seed: int | None) -> None:
         """Use `create`."""
-        super().__init__(0, packing.rows, cells=packing.cells, feature_map=packing.feature_map, ordered=packing.ordered)
+        super().__init__(0, pack.rows, cells=pack.cells, feature_map=pack.feature_map, permuted=pack.permuted)
         self._session, self._seed = session, seed
         self._table = _Table(self.rows, max(1, TUPLE_BYTES // (4 * (1 + self.cells))) if layout == "packed" else 1)
 
@@ -77,46 +77,47 @@ class PreparedTable(PreparedRows):
     def create(
         cls,
         session: Session,
-        packings: Sequence[Packing],
+        arguments: Sequence[PackArguments],
         *,
         source: Composed,
         user_path: bool,
         layout: Layout,
         seed: int | None,
     ) -> list[PreparedTable]:
-        """Encode the rows of a source into new tables, one per packing, in one scan (`user_path` as in `Session.ask`).
+        """Encode the rows of a source into new tables, one for each of `arguments`, in one scan.
 
-        The seed determines their order; None is a seed that only the server knows.
+        The seed determines their order; None is a seed that only the server knows. `user_path` is as in `Session.ask`.
         """
-        tables = [cls(session, packing, layout=layout, seed=seed) for packing in packings]
-        session.reserve(sum(table._size for table in tables))
+        tables = [cls(session, one, layout=layout, seed=seed) for one in arguments]
+        session.reserve(sum(table._table_bytes for table in tables))
         for table in tables:
             table._create_table()
-        plans = list(dict.fromkeys(packing.plan for packing in packings))  # without repetitions
-        rows = sum(packing.rows for packing in packings)
+        plans = list(dict.fromkeys(one.plan for one in arguments))  # without repetitions
+        rows = sum(one.rows for one in arguments)
         calls = []
-        for table, packing in zip(tables, packings, strict=True):
-            memory = max(1, session.memory * packing.rows // max(1, rows))
-            calls.append(table._pack_call(packing, plans.index(packing.plan) + 1, memory=memory))
+        for table, pack in zip(tables, arguments, strict=True):
+            memory = max(1, session.memory * pack.rows // max(1, rows))
+            calls.append(table._write_pack_call(pack, plans.index(pack.plan) + 1, memory=memory))
         fill = sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(calls), source)
         (packed,) = session.ask(fill, plans, fault="the rows cannot be prepared", user_path=user_path)
-        if [number or 0 for number in packed] != [packing.rows for packing in packings]:
+        if [number or 0 for number in packed] != [one.rows for one in arguments]:
             raise DataError("the data changed while it was read: its number of rows is not what it was")
         return tables
 
-    def _pack_call(self, packing: Packing, plan: int, *, memory: int) -> Composed:
-        """Return the aggregate call that encodes rows by the plan in parameter number `plan` and permutes them."""
-        order = (self.rows, _to_bigint(self._seed)) if self.ordered else (None, None)
+    def _write_pack_call(self, pack: PackArguments, plan: int, *, memory: int) -> Composed:
+        """Return the SQL of the aggregate that encodes rows, by the plan in parameter `plan`, and permutes them."""
+        order = (self.rows, _convert_to_bigint(self._seed)) if self.permuted else (None, None)
         call = sql.SQL("boltdp.pack({}, {}::pg_catalog.bytea, {}, {}, {}, {}, {})").format(
-            self._table_literal(), sql.SQL(f"${plan}"), self._table.block_rows, *order, memory, packing.columns
+            self._write_table_literal(), sql.SQL(f"${plan}"), self._table.block_rows, *order, memory, pack.columns
         )
-        return call if packing.condition is None else sql.SQL("{} FILTER (WHERE {})").format(call, packing.condition)
+        return call if pack.condition is None else sql.SQL("{} FILTER (WHERE {})").format(call, pack.condition)
 
-    def _table_literal(self) -> Composed:
+    def _write_table_literal(self) -> Composed:
+        """Return the SQL of the table as an argument of the extension's functions."""
         return sql.SQL("{}::pg_catalog.regclass").format(self._table.name.as_string())
 
     @property
-    def _size(self) -> int:
+    def _table_bytes(self) -> int:
         """The approximate number of bytes of the table."""
         block_rows = self._table.block_rows
         # Tuple headers, alignment and page margins add an eighth.
@@ -134,14 +135,14 @@ class PreparedTable(PreparedRows):
             self._session.vacuum(self._table.name)
 
     def run_pass(self, states: Sequence[State], context: Context) -> None:
-        check_ordered(self)
+        check_permuted(self)
         check_width(states, self.cells)
-        call = sql.SQL("boltdp.sgd((SELECT boltdp.get_state($1)), {})").format(self._block_expression())
-        self._feed(states, call)
+        call = sql.SQL("boltdp.sgd((SELECT boltdp.get_state($1)), {})").format(self._write_block_expression())
+        self._update_states(states, call)
         context.report_rows(self.rows)
 
     def run_sampled_batches(self, states: Sequence[State], positions: Iterable[Integers]) -> None:
-        """Update the models with the drawn rows, which each scan sorts in the memory of the session."""
+        """Update SGD states with the sampled rows, which each scan sorts in the memory of the session."""
         _interrupts.check()
         parts = self._translate_positions(states, positions, BATCH_ROWS)
         drawn = np.concatenate([np.empty(0, np.int64), *(part.copy() for part in parts)])
@@ -151,17 +152,17 @@ class PreparedTable(PreparedRows):
         call = sql.SQL("boltdp.sgd_drawn((SELECT boltdp.get_state($1)), (SELECT boltdp.get_state($2)), start, block)")
         for part in np.array_split(drawn, scans):
             with self._session.send_positions(part) as handle:
-                self._feed(states, call, handle)
+                self._update_states(states, call, handle)
 
-    def _feed(self, states: Sequence[State], call: Composed, *handles: int) -> None:
-        """Update the models by an aggregate whose first parameter is their handle, followed by other handles."""
+    def _update_states(self, states: Sequence[State], call: Composed, *handles: int) -> None:
+        """Update SGD states by an aggregate call in the server, whose parameters are their handle and `handles`."""
         models = [state.to_bytes() for state in states]
         joined = b"".join(models)
         if joined != self._session.kept_state:
             self._session.send_states(joined)
         self._session.kept_state = None
         answer = self._session.ask(
-            self._select(sql.SQL("boltdp.put_state($1, {})").format(call)),
+            self._write_select(sql.SQL("boltdp.put_state($1, {})").format(call)),
             [self._session.handle, *handles],
             fault="a pass cannot be run",
             prepared_only=True,
@@ -173,17 +174,17 @@ class PreparedTable(PreparedRows):
             state.update(done[at : at + len(model)])
             at += len(model)
 
-    def sum(self, sums: Sequence[Summation]) -> None:
+    def add_to_sums(self, sums: Sequence[Summation]) -> None:
         """Add the rows to all sums in one scan, with one aggregate per sum."""
         _interrupts.check()
         check_width(sums, self.cells)
         if not sums:
             return
         calls = [
-            sql.SQL(f"boltdp.sums((SELECT boltdp.get_state(${number})), {{}})").format(self._block_expression())
+            sql.SQL(f"boltdp.sums((SELECT boltdp.get_state(${number})), {{}})").format(self._write_block_expression())
             for number in range(1, len(sums) + 1)
         ]
-        query = self._select(sql.SQL(", ").join(calls))
+        query = self._write_select(sql.SQL(", ").join(calls))
         try:
             handles = self._session.send_states(*(each.to_bytes() for each in sums))
             (summed,) = self._session.ask(query, handles, fault="the rows cannot be summed", prepared_only=True)
@@ -194,13 +195,13 @@ class PreparedTable(PreparedRows):
             self._session.drop_states()
 
     def reshuffle(self, seed: int) -> None:
-        check_ordered(self)
-        old, self._table.name = self._table.name, _new_name()
+        check_permuted(self)
+        old, self._table.name = self._table.name, _make_table_name()
         try:
             self._create_table()
             repack = sql.SQL("SELECT boltdp.repack({}, {}, {}, {}, {}, {}, {}, start, block) FROM {}").format(
-                self._table_literal(),
-                *(self._table.block_rows, self._table.rows, _to_bigint(None if self._seed is None else seed)),
+                self._write_table_literal(),
+                *(self._table.block_rows, self._table.rows, _convert_to_bigint(None if self._seed is None else seed)),
                 *(self._session.memory, self._start, self._stop, old),
             )
             self._session.ask(repack, fault="the rows cannot be prepared")
@@ -211,7 +212,7 @@ class PreparedTable(PreparedRows):
         self.vacuum()
 
     def blocks(self) -> Iterator[PackedRows]:
-        for gathered in self._session.stream(self._select(self._block_expression()), ["bytea"]):
+        for gathered in self._session.stream(self._write_select(self._write_block_expression()), ["bytea"]):
             for (raw,) in gathered:
                 # The header of a two-dimensional array has 28 bytes; each number follows its length.
                 numbers = np.frombuffer(raw, [("length", ">i4"), ("number", ">f4")], offset=28)["number"]
@@ -226,16 +227,16 @@ class PreparedTable(PreparedRows):
         if not self._session.closed:
             self._session.ask(sql.SQL("DROP TABLE {}").format(self._table.name), fault="the rows cannot be dropped")
 
-    def _select(self, columns: Composed) -> Composed:
-        """Return the statement that selects from all tuples with rows in the range."""
+    def _write_select(self, columns: Composed) -> Composed:
+        """Return the SQL that selects from all tuples of the table with rows in the range."""
         select = sql.SQL("SELECT {} FROM {}").format(columns, self._table.name)
         if self.rows == self._table.rows:
             return select
         within = "{} WHERE start OPERATOR(pg_catalog.>) {} AND start OPERATOR(pg_catalog.<) {}"
         return sql.SQL(within).format(select, self._start - self._table.block_rows, self._stop)
 
-    def _block_expression(self) -> Composed:
-        """Return the rows of a tuple that are in the range."""
+    def _write_block_expression(self) -> Composed:
+        """Return the SQL of the rows of a tuple that are in the range."""
         if self._table.block_rows == 1 or self.rows == self._table.rows:
             return sql.SQL("block")
         return sql.SQL(
@@ -246,6 +247,6 @@ class PreparedTable(PreparedRows):
         ).format(start=self._start, stop=self._stop, n=self._table.block_rows)
 
 
-def _to_bigint(seed: int | None) -> int | None:
+def _convert_to_bigint(seed: int | None) -> int | None:
     """Return a 64-bit seed as a signed number, or None for a secret seed that the server draws."""
     return seed if seed is None or seed < 2**63 else seed - 2**64

@@ -26,8 +26,8 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
 from boltdp._array_types import Integers
-from boltdp.engines.postgres.build import explain_unusable
-from boltdp.engines.postgres.declared_schema import Field
+from boltdp.engines.postgres.build import explain_unusable_version
+from boltdp.engines.postgres.catalog_constraints import Field
 from boltdp.errors import DataError
 from boltdp.schema.source_columns import BATCH_ROWS
 
@@ -93,7 +93,7 @@ class Session:
         self._handles = [self.handle]
         self._drawn_handle = secrets.randbits(63)  #: of drawn positions
         self._uri = uri
-        self._connection = _attempt(
+        self._connection = _run_quoting_no_row(
             lambda: connect(uri, autocommit=True, prepare_threshold=None, application_name="boltdp"),
             "PostgreSQL cannot be reached",
         )
@@ -115,7 +115,7 @@ class Session:
     def _set_up(self) -> None:
         fault = "the session cannot be set up"
         found = dict(
-            self._control(
+            self._run_outside_transaction(
                 "SELECT name, setting FROM pg_catalog.pg_settings WHERE name OPERATOR(pg_catalog.=)"
                 " ANY (ARRAY['search_path', 'work_mem', 'maintenance_work_mem'])",
                 fault,
@@ -142,18 +142,21 @@ class Session:
 
         `prepared_only` says that it reads prepared rows only, `user_path` that it runs with the user's search path.
         """
-        return self._run(
-            lambda cursor: _fetch(cursor, query, values), fault, user_path=user_path, prepared_only=prepared_only
+        return self._run_action(
+            lambda cursor: _execute_and_fetch(cursor, query, values),
+            fault,
+            user_path=user_path,
+            prepared_only=prepared_only,
         )
 
-    def _control(self, statement: LiteralString | Composed, fault: str) -> list[Any]:
-        """Run a statement outside a transaction with the settings."""
-        return self._run(lambda cursor: _fetch(cursor, statement), fault, user_path=None)
+    def _run_outside_transaction(self, statement: LiteralString | Composed, fault: str) -> list[Any]:
+        """Run a statement without the transaction and the settings that others run in."""
+        return self._run_action(lambda cursor: _execute_and_fetch(cursor, statement), fault, user_path=None)
 
-    def _run(
+    def _run_action(
         self, action: Callable[[Cursor], T], fault: str, *, user_path: bool | None = False, prepared_only: bool = False
     ) -> T:
-        """Run an action in a transaction with the user's or the safe search path, or as it is for None."""
+        """Run an action in a transaction with the user's or the safe search path; for None, in no transaction."""
 
         def run() -> T:
             if self._copying is not None:
@@ -162,14 +165,14 @@ class Session:
             with own, psycopg.RawCursor(self._connection) as cursor:
                 return action(cursor)
 
-        return _attempt(run, fault, prepared_only=prepared_only)
+        return _run_quoting_no_row(run, fault, prepared_only=prepared_only)
 
     @contextmanager
     def _transaction(self, *, user_path: bool, savepoint: bool = False) -> Iterator[None]:
-        """Run a block in the transaction of the snapshot, behind a savepoint or not, or else in its own."""
+        """Run a block in the open transaction, behind a savepoint or not, or if none is open in one of its own."""
         if not self._snapshot:
             with self._connection.transaction():
-                self._configure(user_path=user_path)
+                self._configure_transaction(user_path=user_path)
                 yield
             return
         path = self._user_search_path if user_path else SAFE_SEARCH_PATH
@@ -182,8 +185,8 @@ class Session:
         with self._connection.transaction() if savepoint else nullcontext():
             yield
 
-    def _configure(self, *, user_path: bool = False) -> None:
-        """Set what a new transaction needs, and check that it runs where things are kept."""
+    def _configure_transaction(self, *, user_path: bool = False) -> None:
+        """Set the settings of a new transaction, and check that it runs in the server process that keeps our states."""
         path = self._user_search_path if user_path else SAFE_SEARCH_PATH
         setter = sql.SQL("pg_catalog.set_config({}, {}, true)")
         calls = [setter.format(*setting) for setting in {**self._settings, "search_path": path}.items()]
@@ -210,11 +213,11 @@ class Session:
         """Yield lists of at most BATCH_ROWS rows of a query, read by binary COPY; another statement ends the stream."""
         if self._copying is not None:
             self._copying.close()
-        self._copying = rows = self._copy(select, types, user_path=user_path)
-        while gathered := _attempt(lambda: next(rows, None), "the rows cannot be read"):
+        self._copying = rows = self._stream_copy(select, types, user_path=user_path)
+        while gathered := _run_quoting_no_row(lambda: next(rows, None), "the rows cannot be read"):
             yield gathered
 
-    def _copy(self, select: Composed, types: Sequence[str], *, user_path: bool) -> Rows:
+    def _stream_copy(self, select: Composed, types: Sequence[str], *, user_path: bool) -> Rows:
         statement = sql.SQL("COPY ({}) TO STDOUT (FORMAT BINARY)").format(select)
         # The savepoint protects the transaction of the snapshot from an error or an early end.
         with (
@@ -228,16 +231,16 @@ class Session:
                 yield gathered
 
     def send_states(self, *states: bytes) -> list[int]:
-        """Send states to the server's memory and return their handles, of which the first is `handle`."""
+        """Send SGD states or sums to the server's memory and return their handles, of which the first is `handle`."""
         self.kept_state = None
         self._handles += [secrets.randbits(63) for _ in range(len(states) - len(self._handles))]
         handles = self._handles[: len(states)]
-        self._send(dict(zip(handles, states, strict=True)), fault="a state cannot be sent")
+        self._send_to_memory(dict(zip(handles, states, strict=True)), fault="a state cannot be sent")
         self.kept_state = states[0] if len(states) == 1 else None
         return handles
 
     def drop_states(self) -> None:
-        """Drop all states, unless the end of the session has done so."""
+        """Drop all SGD states and sums in the server's memory, unless the end of the session has done so."""
         self.kept_state = None
         self._drop_handles(self._handles, fault="a state cannot be dropped")
 
@@ -246,12 +249,12 @@ class Session:
         """Keep drawn positions, which are as secret as the rows, in the server's memory during the block."""
         try:
             drawn = {self._drawn_handle: positions.astype(">i8").tobytes()}
-            self._send(drawn, fault="the drawn positions cannot be sent")
+            self._send_to_memory(drawn, fault="the drawn positions cannot be sent")
             yield self._drawn_handle
         finally:
             self._drop_handles([self._drawn_handle], fault="the drawn positions cannot be dropped")
 
-    def _send(self, kept: Mapping[int, bytes], *, fault: str) -> None:
+    def _send_to_memory(self, kept: Mapping[int, bytes], *, fault: str) -> None:
         """Send bytes to the memory of the session by binary COPY, which appears in no log and no error message."""
 
         def copy_in(cursor: Cursor) -> None:
@@ -262,7 +265,7 @@ class Session:
                     copy.write(data)
                 copy.write(b"\xff\xff")
 
-        self._run(copy_in, fault)
+        self._run_action(copy_in, fault)
 
     def _drop_handles(self, handles: Sequence[int], *, fault: str) -> None:
         if not self.closed:
@@ -273,11 +276,11 @@ class Session:
         """Begin a transaction with a snapshot of the rows, new or exported by another session, unless there is one."""
         if self._snapshot:
             return
-        self._control("BEGIN ISOLATION LEVEL REPEATABLE READ", _BEGIN_FAULT)
+        self._run_outside_transaction("BEGIN ISOLATION LEVEL REPEATABLE READ", _BEGIN_FAULT)
         try:
             if snapshot is not None:
-                self._control(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(snapshot), _BEGIN_FAULT)
-            self._run(lambda _: self._configure(), _BEGIN_FAULT, user_path=None)
+                self._run_outside_transaction(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(snapshot), _BEGIN_FAULT)
+            self._run_action(lambda _: self._configure_transaction(), _BEGIN_FAULT, user_path=None)
         except BaseException:
             self.rollback()
             raise
@@ -321,22 +324,22 @@ class Session:
     def vacuum(self, table: sql.Identifier) -> None:
         """Set the visibility map of a table, which speeds up scans, if that is possible."""
         with suppress(DataError):
-            self._control(sql.SQL("VACUUM {}").format(table), "the rows cannot be vacuumed")
+            self._run_outside_transaction(sql.SQL("VACUUM {}").format(table), "the rows cannot be vacuumed")
 
     def commit(self) -> None:
         if self._snapshot:
             self._snapshot = False
-            self._control("COMMIT", "the transaction cannot be ended")
+            self._run_outside_transaction("COMMIT", "the transaction cannot be ended")
 
     def rollback(self) -> None:
         self._snapshot = False
         # A rollback undoes changed settings and drops new states.
         self._path = self.kept_state = None
         if not self.closed:
-            self._control("ROLLBACK", "the transaction cannot be undone")
+            self._run_outside_transaction("ROLLBACK", "the transaction cannot be undone")
 
     def close(self) -> None:
-        """Close the connection; in a pool, whose connection outlives it, drop what is kept there first."""
+        """Close the connection; behind a pooler, whose connection stays open, drop our states and tables first."""
         if self._kept_since is not None and not self.closed and self.pooled:
             with suppress(DataError):
                 self.rollback()
@@ -345,11 +348,11 @@ class Session:
 
     @property
     def pooled(self) -> bool:
-        """Whether a pooler is between: the number by which statements are cancelled is then not the server's."""
+        """Whether a pooler is between this process and the server, which then has another process number."""
         return self._connection.info.backend_pid != self._backend
 
     def _shares_backends(self) -> bool:
-        """Whether another connection gets the backend of this one, which a transaction pool lends to the next."""
+        """Whether another connection gets the server process of this one, as a transaction pool lends it."""
         if self.moved or not self.pooled:
             return self.moved
         try:
@@ -363,7 +366,7 @@ class Session:
     def closed(self) -> bool:
         return self._connection.closed
 
-    def missing(self) -> str | None:
+    def find_missing_requirement(self) -> str | None:
         """Return the requirement of in-server passes that the server lacks, or None."""
         answer = self.ask(
             "SELECT e.extversion, e.extowner OPERATOR(pg_catalog.=) n.nspowner OR EXISTS (SELECT"
@@ -384,7 +387,7 @@ class Session:
             problem = TRANSACTION_POOL
         if not own_schema:
             problem = "the schema boltdp belongs to another role than the extension, which could change what is run"
-        return explain_unusable(version) or problem
+        return explain_unusable_version(version) or problem
 
     def describe_fields(self, source: Composed, *, user_path: bool = False) -> list[Field]:
         """Return the columns of a source, which the server describes without reading a row."""
@@ -398,12 +401,12 @@ class Session:
                 for i, name in enumerate(names)
             ]
 
-        return self._run(describe, "the rows cannot be read", user_path=user_path)
+        return self._run_action(describe, "the rows cannot be read", user_path=user_path)
 
     def hides_rows(self, source: Composed, *, user_path: bool = False) -> bool:
         """Whether policies of row-level security apply to this role in a source that it may read."""
 
-        def ask() -> bool:
+        def is_refused() -> bool:
             if self._copying is not None:
                 self._copying.close()
             try:
@@ -419,11 +422,11 @@ class Session:
                 return True
             return False
 
-        return _attempt(ask, "the rows cannot be read")
+        return _run_quoting_no_row(is_refused, "the rows cannot be read")
 
 
 def connect(uri: str, *, wait: float | None = None, **options: Any) -> psycopg.Connection[Any]:
-    """Connect, and wait for a first answer: a pooler accepts connections before it has one of the server's to give."""
+    """Connect to PostgreSQL, and wait for a first answer, since a pooler accepts connections before it has one."""
     wait = CONNECT_SECONDS if wait is None else wait
     if "connect_timeout" not in conninfo_to_dict(uri):
         options["connect_timeout"] = max(2, round(wait))
@@ -449,12 +452,12 @@ class NoFreeConnection(psycopg.OperationalError):
     hint = "a training needs a connection for its rows, one for each slice, and one for a ledger in the database"
 
 
-def _fetch(cursor: Cursor, query: LiteralString | Composed, values: Sequence[Any] = ()) -> list[Any]:
+def _execute_and_fetch(cursor: Cursor, query: LiteralString | Composed, values: Sequence[Any] = ()) -> list[Any]:
     cursor.execute(query, values, binary=True)
     return cursor.fetchall() if cursor.description is not None else []
 
 
-def _attempt(action: Callable[[], T], fault: str, *, prepared_only: bool = False) -> T:
+def _run_quoting_no_row(action: Callable[[], T], fault: str, *, prepared_only: bool = False) -> T:
     """Return the result of an action on the server; raises an error that quotes no row if it fails."""
     try:
         return action()
@@ -464,10 +467,10 @@ def _attempt(action: Callable[[], T], fault: str, *, prepared_only: bool = False
     raise DataError(f"{fault}: {reason}", hint=hint)
 
 
-def unreachable(error: psycopg.Error) -> str:
-    """Explain why there is no connection; part of a password with an @, parsed as a host name, is removed.
+def explain_unreachable(error: psycopg.Error) -> str:
+    """Return why PostgreSQL cannot be reached; part of a password with an @, parsed as a host name, is removed.
 
-    >>> unreachable(psycopg.OperationalError("failed to resolve host 'ret@host': unknown"))
+    >>> explain_unreachable(psycopg.OperationalError("failed to resolve host 'ret@host': unknown"))
     "failed to resolve host 'host': unknown"
     """
     text = str(error).strip().splitlines()
@@ -477,6 +480,7 @@ def unreachable(error: psycopg.Error) -> str:
 
 
 def _explain_error(error: psycopg.Error, *, prepared_only: bool) -> tuple[str, str | None]:
+    """Return the reason of a server error without quoting a row, and a hint if there is one."""
     if isinstance(error, NoFreeConnection):
         return str(error), error.hint
     state = error.sqlstate
@@ -484,7 +488,7 @@ def _explain_error(error: psycopg.Error, *, prepared_only: bool) -> tuple[str, s
     if (state or "").startswith("57P") or (state is None and "server closed the connection" in str(error)):
         return "the server ended the connection", SESSION_ENDED_HINT
     if state is None:
-        return unreachable(error), None
+        return explain_unreachable(error), None
     if state == "57014":
         return "the statement was cancelled", None
     if state == "53100":

@@ -15,9 +15,9 @@ import pyarrow as pa
 from psycopg import sql
 
 from boltdp._array_types import Doubles
-from boltdp.encoding.timestamps import HOUR_AT, MAX_CHARACTERS, PATTERN, Part
+from boltdp.encoding.timestamp_parts import HOUR_AT, MAX_CHARACTERS, PATTERN, Part
 from boltdp.engines.base import check_names
-from boltdp.engines.postgres.declared_schema import CatalogType, Declaration, Field, read_declarations
+from boltdp.engines.postgres.catalog_constraints import CatalogType, Declaration, Field, read_declarations
 from boltdp.engines.postgres.session import Composed, Session
 from boltdp.errors import DataError, list_names, suggest_names
 from boltdp.schema.source_columns import ColumnType, Kind
@@ -48,7 +48,7 @@ def find_table(session: Session, name: str | tuple[str, str]) -> Composed:
 
 
 def name_table(uri: str, name: str) -> str:
-    """Return the one name of a table: without its schema if that is public."""
+    """Return the name by which a ledger knows a PostgreSQL table: without its schema if that is public."""
     with closing(Session(uri)) as session:
         schema, table = resolve_name(session, name)
     return table if schema == "public" else f"{schema}.{table}"
@@ -85,12 +85,12 @@ def resolve_name(session: Session, name: str) -> tuple[str, str]:
 
 
 def wrap_query(query: str) -> Composed:
-    """Return a query, which may end in a comment, as a source."""
+    """Return the SQL of a source: a query in parentheses, which may end in a comment."""
     return sql.SQL("(\n{}\n) AS source").format(sql.SQL(query))
 
 
 def slice_source(source: Composed, start: int, stop: int) -> Composed:
-    """Return the rows at positions start to stop - 1 of a full scan.
+    """Return the SQL of the rows at positions start to stop - 1 of a full scan of a source.
 
     They are numbered, because OFFSET and LIMIT could lead to another plan, which orders ties differently.
     """
@@ -103,7 +103,7 @@ def slice_source(source: Composed, start: int, stop: int) -> Composed:
 def limit_rows_per_person(
     source: Composed, columns: Sequence[SourceColumn], person_id: SourceColumn, limit: int
 ) -> Composed:
-    """Return the columns of a source with NULL in all cells of rows beyond the limit per person (`person_limit`)."""
+    """Return the SQL of columns of a source, with NULL in all cells beyond the limit per person (`person_limit`)."""
     number, place = (sql.Identifier(f"boltdp_{secrets.token_hex(8)}") for _ in range(2))
     counted = "CASE WHEN source.{place} OPERATOR(pg_catalog.<=) {limit} THEN {cell} END AS {name}"
     names = [sql.Identifier(column.name) for column in (*columns, person_id)]
@@ -118,7 +118,7 @@ def limit_rows_per_person(
             for column in columns
         ),
         names=sql.SQL(", ").join(names),
-        person_id=person_id.person_key(),
+        person_id=person_id.write_person_key(),
         number=number,
         place=place,
         source=source,
@@ -126,13 +126,13 @@ def limit_rows_per_person(
 
 
 def number_persons(source: Composed, person_id: SourceColumn, number: str) -> Composed:
-    """Add a column `number`, equal where the ids of persons are equal by their own type, in the order of the rows."""
+    """Return the SQL of a source with a column `number`, equal for rows whose person ids are equal by their type."""
     return sql.SQL(
         "(SELECT source.*, pg_catalog.dense_rank() OVER (ORDER BY {person_id}) AS {number}"
         " FROM (SELECT source.*, pg_catalog.row_number() OVER () AS {place} FROM {source}) AS source"
         " ORDER BY source.{place}) AS source"
     ).format(
-        person_id=person_id.person_key(),
+        person_id=person_id.write_person_key(),
         number=sql.Identifier(number),
         place=sql.Identifier(f"boltdp_{secrets.token_hex(8)}"),
         source=source,
@@ -140,14 +140,14 @@ def number_persons(source: Composed, person_id: SourceColumn, number: str) -> Co
 
 
 def add_group_numbers(source: Composed, column: SourceColumn, values: Sequence[str], number: str) -> Composed:
-    """Add a column `number`: the index, from 1, of the row's group in `values`, or NULL.
+    """Return the SQL of a source with a column `number`: the index, from 1, of the row's group in `values`, or NULL.
 
     OFFSET 0 makes the server compute it once per row.
     """
     return sql.SQL(
         "(SELECT source.*, pg_catalog.array_position({values}::pg_catalog.text[],"
         ' {column} COLLATE pg_catalog."C") AS {number} FROM {source} OFFSET 0) AS source'
-    ).format(values=list(values), column=column.text(), number=sql.Identifier(number), source=source)
+    ).format(values=list(values), column=column.write_text(), number=sql.Identifier(number), source=source)
 
 
 def describe_columns(session: Session, source: Composed, *, user_path: bool = False) -> dict[str, SourceColumn]:
@@ -163,7 +163,7 @@ def describe_columns(session: Session, source: Composed, *, user_path: bool = Fa
 
 @dataclass(frozen=True)
 class SourceColumn:
-    """A column of the source, with SQL expressions that read it and raise an error for no value."""
+    """A column of a PostgreSQL source, and the SQL that reads it, which raises an error for no value."""
 
     name: str
     base: str  #: PostgreSQL's name of the type, or of the element type of a list; "enum" for any enum
@@ -183,21 +183,22 @@ class SourceColumn:
             base, column = known.element, ColumnType("list")
         elif known.category in ("S", "E"):
             base, column = _ENUM if known.category == "E" else base, ColumnType("text")
-        return cls(field.name, base, declared.apply(column), known.trusted, known.sortable)
+        return cls(field.name, base, declared.add_to_type(column), known.trusted, known.sortable)
 
     @property
     def reference(self) -> sql.Identifier:
         return sql.Identifier("source", self.name)
 
-    def text(self) -> Composed:
-        """Return the column as text: by a cast, or by the output function where another role may define the cast."""
+    def write_text(self) -> Composed:
+        """Return the SQL of the column as text: a cast, or the output function if another role may define the cast."""
         if self.trusted:
             return sql.SQL("({}::pg_catalog.text)").format(self.reference)
         return sql.SQL(
             "(CASE WHEN pg_catalog.num_nulls({c}) OPERATOR(pg_catalog.=) 0 THEN pg_catalog.format('%s', {c}) END)"
         ).format(c=self.reference)
 
-    def number(self) -> Composed:
+    def write_number(self) -> Composed:
+        """Return the SQL of the column as double precision; NULL if another role may define the cast."""
         if not self.trusted:
             return sql.SQL("NULL::pg_catalog.float8")
         if self.base == "numeric":
@@ -206,7 +207,8 @@ class SourceColumn:
             self.reference
         )
 
-    def numbers(self) -> Composed:
+    def write_number_list(self) -> Composed:
+        """Return the SQL of the column as an array of numbers."""
         if self.base in ("float4", "float8"):
             return sql.SQL("{}").format(self.reference)
         if self.base == "numeric":
@@ -216,20 +218,20 @@ class SourceColumn:
             ).format(c=self.reference, double=_cast_to_double(sql.Identifier("element")))
         return sql.SQL("{}::real[]" if self.base in _VECTORS else "{}::pg_catalog.float8[]").format(self.reference)
 
-    def pack_argument(self) -> Composed:
-        """Return the column as an argument of `boltdp.pack`, in a type that it supports."""
+    def write_pack_argument(self) -> Composed:
+        """Return the SQL of the column as an argument of `boltdp.pack`, in a type that it supports."""
         if self.base in _VECTORS:
-            return self.numbers()
+            return self.write_number_list()
         cast = self.type.kind == "text" and self.base not in _TEXTS
-        return self.text() if cast else sql.SQL("{}").format(self.reference)
+        return self.write_text() if cast else sql.SQL("{}").format(self.reference)
 
-    def time_part(self, part: Part) -> Composed:
-        """Return the code of a part, such as the hour, of a timestamp, date or text; NULL if it has none."""
+    def write_time_part(self, part: Part) -> Composed:
+        """Return the SQL of the code of a part, such as the hour, of a timestamp, date or text; NULL if it has none."""
         if self.base in _TIMES:
-            return self._check_year(_date_part(part, self._timestamp()))
-        text = sql.SQL('({} COLLATE pg_catalog."C")').format(self.text())
+            return self._write_year_check(_write_date_part(part, self._write_timestamp()))
+        text = sql.SQL('({} COLLATE pg_catalog."C")').format(self.write_text())
         date = sql.SQL("pg_catalog.substr({}, 1, 10)::pg_catalog.date").format(text)
-        code, min_length = _date_part(part, date), 0
+        code, min_length = _write_date_part(part, date), 0
         if part == "hour":
             code = sql.SQL("pg_catalog.substr({}, {}, 2)::pg_catalog.int4").format(text, HOUR_AT)
             min_length = HOUR_AT
@@ -240,25 +242,26 @@ class SourceColumn:
             " AND pg_catalog.length({text}) OPERATOR(pg_catalog.>) {min_length} THEN {code} END END"
         ).format(text=text, max_bytes=MAX_CHARACTERS, pattern=f"^({PATTERN})$", min_length=min_length, code=code)
 
-    def _timestamp(self) -> Composed:
+    def _write_timestamp(self) -> Composed:
         return sql.SQL("pg_catalog.timezone('UTC', {})" if self.base == "timestamptz" else "{}").format(self.reference)
 
-    def _check_year(self, value: Composed) -> Composed:
-        """Return `value` if the year of the date or timestamp is 1 to 9999, else NULL."""
+    def _write_year_check(self, value: Composed) -> Composed:
+        """Return the SQL of `value` if the year of the date or timestamp is 1 to 9999, else NULL."""
         kind = sql.SQL('pg_catalog."{}"').format(sql.SQL("date" if self.base == "date" else "timestamp"))
         return sql.SQL(
             "CASE WHEN {moment} OPERATOR(pg_catalog.>=) '0001-01-01'::{kind}"
             " AND {moment} OPERATOR(pg_catalog.<) '10000-01-01'::{kind} THEN {value} END"
-        ).format(moment=self._timestamp(), kind=kind, value=value)
+        ).format(moment=self._write_timestamp(), kind=kind, value=value)
 
-    def as_printed(self) -> SourceColumn:
-        """Return the column as text, unless its type is read without loss."""
+    def to_readable_column(self) -> SourceColumn:
+        """Return the column cast to text, unless values of its type are read without loss."""
         plain = self.type.kind in ("bool", "text") or self.base in (*INTEGERS, "float4", "float8")
         if plain and self.type.kind != "list":
             return self
         return replace(self, base="text", type=ColumnType("text"))
 
-    def cell(self) -> Composed:
+    def write_cell(self) -> Composed:
+        """Return the SQL of the column in the type in which it is copied to this process."""
         if self.base in _TIMES:
             counted = "{m} OPERATOR(pg_catalog.-) '1970-01-01'::pg_catalog.date"
             if self.base != "date":  # microseconds, computed from integers that a double represents exactly
@@ -267,17 +270,19 @@ class SourceColumn:
                     " OPERATOR(pg_catalog.*) 1000000 OPERATOR(pg_catalog.+)"
                     " pg_catalog.date_part('microseconds', {m})::bigint"
                 )
-            return sql.SQL("({})::bigint").format(self._check_year(sql.SQL(counted).format(m=self._timestamp())))
+            return sql.SQL("({})::bigint").format(
+                self._write_year_check(sql.SQL(counted).format(m=self._write_timestamp()))
+            )
         if self.type.kind == "list":
-            return sql.SQL("({})::pg_catalog.float8[]").format(self.numbers())
+            return sql.SQL("({})::pg_catalog.float8[]").format(self.write_number_list())
         if self.base in INTEGERS:
             return sql.SQL("{}::bigint").format(self.reference)
         if self.base == "numeric":
-            return self.number()
-        return self.text() if self.type.kind == "text" else sql.SQL("{}").format(self.reference)
+            return self.write_number()
+        return self.write_text() if self.type.kind == "text" else sql.SQL("{}").format(self.reference)
 
-    def person_key(self) -> Composed:
-        """Return the key that is equal for rows of one person by the type of the ids, or else as printed.
+    def write_person_key(self) -> Composed:
+        """Return the SQL of a key that is equal for the rows of one person: the id, or its text if ids have no order.
 
         NaN is no id.
         """
@@ -285,17 +290,17 @@ class SourceColumn:
             return sql.SQL("CASE WHEN {n} OPERATOR(pg_catalog.<>) 'NaN' THEN {n} END").format(n=self.reference)
         if self.sortable:
             return sql.SQL("{}").format(self.reference)
-        return sql.SQL('({} COLLATE pg_catalog."C")').format(self.text())
+        return sql.SQL('({} COLLATE pg_catalog."C")').format(self.write_text())
 
-    def prints_equal(self, *, plain_collations: bool) -> bool:
-        """Whether values are equal where their texts are; of texts, where all collations compare bytes in the end."""
+    def is_equal_as_text(self, *, plain_collations: bool) -> bool:
+        """Return whether two values are equal exactly if their texts are; of texts, if all collations are plain."""
         if self.type.kind == "text" and self.base in ("text", "varchar"):
             return plain_collations
         return not self.sortable or self.base in _PRINTED_EQUAL
 
     @property
     def copy_type(self) -> str:
-        """The type in which COPY returns `cell`; lists are returned as bytes."""
+        """The type in which COPY returns the cells of `write_cell`; lists are returned as bytes."""
         if self.type.kind == "list":
             return "bytea"
         if self.type.kind == "text":
@@ -305,6 +310,7 @@ class SourceColumn:
         return {"int2": "int8", "int4": "int8", "numeric": "float8"}.get(self.base, self.base)
 
     def to_arrow(self, cells: Sequence[Any]) -> pa.Array:
+        """Convert copied cells of the column to Arrow."""
         if self.type.kind == "list":
             return _read_lists(cells)
         if self.base == "date":
@@ -315,14 +321,14 @@ class SourceColumn:
         return pa.array(cells, types.get(self.copy_type, pa.float64()))
 
 
-def _date_part(part: Part, moment: Composed) -> Composed:
+def _write_date_part(part: Part, timestamp: Composed) -> Composed:
     field, first = _FIELDS[part]
     number = sql.SQL("pg_catalog.date_part({}, {})::pg_catalog.int4 OPERATOR(pg_catalog.-) {}")
-    return number.format(field, moment, first)
+    return number.format(field, timestamp, first)
 
 
 def _cast_to_double(number: Composed | sql.Identifier) -> Composed:
-    """Cast a numeric to double precision, without the error for values out of range, which would quote the value."""
+    """Return the SQL that casts a numeric to double precision without an error, which would quote the value."""
     return sql.SQL(
         "CASE WHEN {n} OPERATOR(pg_catalog.=) 'NaN' THEN 'NaN'::pg_catalog.float8"
         " WHEN {n} OPERATOR(pg_catalog.>=) 1e308 THEN 'Infinity' WHEN {n} OPERATOR(pg_catalog.<=) -1e308"

@@ -63,7 +63,7 @@ def load_block(run: str, name: str, *, width: int, rows: int | None = None) -> P
 
 
 def restart_timeout(run: str) -> None:
-    """Restart the timeout after which the watchdog removes the blocks."""
+    """Restart the timeout after which the watchdog removes the cached blocks."""
     with suppress(OSError):
         os.utime(_get_run_folder(run))
 
@@ -74,12 +74,12 @@ def remove_blocks(run: str) -> None:
 
 
 def _get_run_folder(run: str) -> Path:
-    """Return the folder of a run; without a local directory, a path where nothing can be created."""
+    """Return the cache folder of a run; without a local directory, a path where nothing can be created."""
     return Path(find_local_directory() or os.devnull) / f"boltdp-{run}"
 
 
 def _create_folder(folder: Path) -> None:
-    """Create the folder of a run and start its watchdog, unless another worker has done so."""
+    """Create the cache folder of a run and start its watchdog, unless another worker has done so."""
     try:
         folder.mkdir(mode=0o700)
     except FileExistsError:

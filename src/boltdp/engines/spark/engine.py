@@ -16,14 +16,14 @@ from boltdp._array_types import PackedRows
 from boltdp.engines.base import Engine, PreparedRows, Slice, check_columns, check_names
 from boltdp.engines.person_limit import check_person_id
 from boltdp.engines.spark import executor_tasks
-from boltdp.engines.spark.executor_tasks import Window
+from boltdp.engines.spark.executor_tasks import RowRange
 from boltdp.engines.spark.prepared_rows import (
+    BlockInfo,
     Blocks,
-    Place,
     PreparedBlocks,
     StoredBlocks,
     choose_partition_bounds,
-    iterate_rows,
+    iterate_result_rows,
 )
 from boltdp.engines.spark.session import Session, silence_pyspark
 from boltdp.errors import DataError, ParameterError, list_names, suggest_names
@@ -55,7 +55,7 @@ _KINDS: dict[str, Kind] = {
 class SparkEngine(Engine):
     """The rows of a DataFrame of PySpark, classic or Connect.
 
-    `parts` is the number of partitions of ordered rows; the default depends on their size.
+    `parts` is the number of partitions of permuted rows; the default depends on their size.
 
     The guarantee is for rows at fixed positions. Rows of files are ordered by file name and position in the file,
     however Spark splits them; all others, also cached ones, by partition and position in it. So each row must come from
@@ -106,8 +106,8 @@ class SparkEngine(Engine):
         return "in Spark"
 
     @property
-    def exposures(self) -> tuple[str, ...]:
-        return self._session.exposures
+    def exposure_warnings(self) -> tuple[str, ...]:
+        return self._session.exposure_warnings
 
     def count(self) -> int:
         if self._count is None:
@@ -115,16 +115,16 @@ class SparkEngine(Engine):
         return self._count
 
     @cached_property
-    def _spark_types(self) -> dict[str, Any]:
+    def _spark_types_by_name(self) -> dict[str, Any]:
         fields = self._session.ask(lambda: self._frame.schema.fields, "the columns cannot be read", names_only=True)
         check_names([field.name for field in fields])
         return {field.name: field.dataType for field in fields}
 
-    def _spark_type(self, name: str) -> str:
-        return type(self._spark_types.get(name)).__name__
+    def _get_spark_type(self, name: str) -> str:
+        return type(self._spark_types_by_name.get(name)).__name__
 
     def columns(self) -> dict[str, ColumnType]:
-        return {name: _column_type(spark) for name, spark in self._spark_types.items()}
+        return {name: _make_column_type(spark) for name, spark in self._spark_types_by_name.items()}
 
     def batches(
         self, columns: Sequence[str], keep: Sequence[str] = (), *, parse: Mapping[str, Kind] | None = None
@@ -145,30 +145,30 @@ class SparkEngine(Engine):
         for result in self._collect_results([*names, schema.label] if label else names, make):
             yield pickle.loads(executor_tasks.unmask_bytes(result))
 
-    def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> PreparedRows:
-        return self._prepare_range(schema, context, 0, self.count(), ordered=ordered)
+    def prepare(self, schema: Schema, context: Context, *, permuted: bool = True) -> PreparedRows:
+        return self._prepare_range(schema, context, 0, self.count(), permuted=permuted)
 
     def close(self) -> None:
         self._session.close()
 
     def _prepare_range(
-        self, schema: Schema, context: Context, start: int, stop: int, *, ordered: bool
+        self, schema: Schema, context: Context, start: int, stop: int, *, permuted: bool
     ) -> PreparedBlocks:
-        """Encode the rows at positions start to stop - 1 as packed blocks, in the order of the seed if `ordered`."""
+        """Encode the rows at positions start to stop - 1 as packed blocks, in the order of the seed if `permuted`."""
         check_columns(schema, self.columns())
         check_person_id(schema, self.columns(), context)
         rows, names = self.count(), [*schema.sources, schema.label]
         session, width = self._session, 1 + schema.encoding.cell_count
         whole = (start, stop) == (0, rows)
         if schema.person_id is None or schema.max_rows_per_person is None:
-            source, batches, files = self._select_columns(names, placed=ordered or not whole)
+            source, batches, files = self._select_columns(names, with_positions=permuted or not whole)
         else:
             # The session's number of shuffle partitions is too large for few rows.
             parts = len(choose_partition_bounds(rows, width=width, scanned=rows, parts=self.parts)) - 1
             counted = self._limit_rows_per_person(names, schema.person_id, schema.max_rows_per_person, parts=parts)
-            source, batches, files = self._select_columns(names, placed=False, frame=counted)
+            source, batches, files = self._select_columns(names, with_positions=False, frame=counted)
         # Ordered rows are scanned at most once before they are permuted, so caching them does not pay.
-        run = session.new_run() if whole and not ordered else None
+        run = session.make_cache_name() if whole and not permuted else None
         encode = executor_tasks.EncodeTask(schema, context.on_bad_row, batches, run=run)
         context.report_rows(0)
         stored = StoredBlocks(session, session.map_partitions(source, encode), width=width, run=run)
@@ -176,37 +176,37 @@ class SparkEngine(Engine):
             after.callback(stored.drop)
             if stored.rows != rows:
                 raise DataError(f"the data must keep its {rows} rows while it is read, and it has changed")
-            starts = _start_positions(stored.places, files)
-            if ordered:
+            starts = _compute_start_positions(stored.infos, files)
+            if permuted:
                 bounds = choose_partition_bounds(stop - start, width=width, scanned=stored.parts, parts=self.parts)
                 blocks = Blocks(stored, starts=[at - start for at in starts], bounds=bounds, spool=self.spool)
-                blocks.add_moves([(0, stop - start, context.seed)])
+                blocks.add_permutations([(0, stop - start, context.seed)])
             elif whole:
                 blocks = Blocks(stored)
             else:
-                run, places = session.new_run(), stored.make_places(starts)
-                select = executor_tasks.SelectRangeTask(places, Window(start, stop), width, run=run)
+                run, block_starts = session.make_cache_name(), stored.map_block_starts(starts)
+                select = executor_tasks.SelectRangeTask(block_starts, RowRange(start, stop), width, run=run)
                 selected = session.map_partitions(stored.frame, select)
                 blocks = Blocks(StoredBlocks(session, selected, width=width, run=run, rows=stop - start))
-            if ordered or whole:
+            if permuted or whole:
                 after.pop_all()  # the blocks are used
         context.report_rows(stop - start)
         return PreparedBlocks(blocks, feature_map=schema.encoding.feature_map)
 
     def _select_columns(
-        self, names: Sequence[str], *, placed: bool, encoded: bool = True, frame: Any = None
+        self, names: Sequence[str], *, with_positions: bool, encoded: bool = True, frame: Any = None
     ) -> tuple[Any, executor_tasks.Batches, dict[int, str]]:
-        """Select columns, and with `placed` positions in files; return the frame, how to read it, and the file names.
+        """Select columns, and `with_positions` in files; return the frame, how to read it, and the file names.
 
         With `encoded`, missing floats may become NaN, so that several columns can be transferred as one array.
         """
         from pyspark.sql import functions
 
         frame = self._frame if frame is None else frame
-        floats = [[name for name in names if self._spark_type(name) == kind] for kind in _FLOATS]
+        floats = [[name for name in names if self._get_spark_type(name) == kind] for kind in _FLOATS]
         arrays = tuple(tuple(group) for group in floats if encoded and len(group) >= MIN_ARRAY_COLUMNS)
         single = [name for name in names if not any(name in group for group in arrays)]
-        files, origin = self._find_files() if placed else ({}, [])
+        files, origin = self._find_files() if with_positions else ({}, [])
 
         def select() -> Any:
             cells = [functions.col(_quote_name(name)).alias(f"c{place}") for place, name in enumerate(single)]
@@ -225,16 +225,16 @@ class SparkEngine(Engine):
         from pyspark.sql import functions
 
         files, origin = self._find_files()
-        of_floats = self._spark_type(person_id) in _FLOATS
+        of_floats = self._get_spark_type(person_id) in _FLOATS
 
         def number_rows() -> Any:
             cells = [functions.col(_quote_name(name)).alias(f"c{place}") for place, name in enumerate(names)]
             person = functions.col(_quote_name(person_id))
             if of_floats:  # NaN is no id
                 person = functions.when(~functions.isnan(person), person)
-            places = [functions.expr(one).alias(name) for one, name in zip(origin, ("path", "split"), strict=False)]
+            split = [functions.expr(one).alias(name) for one, name in zip(origin, ("path", "split"), strict=False)]
             number = functions.expr("monotonically_increasing_id()").alias("number")
-            return _resolve_names(self._frame.select(*cells, person.alias("person_id"), *places, number))
+            return _resolve_names(self._frame.select(*cells, person.alias("person_id"), *split, number))
 
         numbered = self._session.ask(number_rows, "the columns cannot be read")
         keys = ["path", "split", "number"] if files and self._are_contiguous(numbered) else ["number"]
@@ -251,13 +251,13 @@ class SparkEngine(Engine):
         """Whether each split of a file is contiguous in one partition, as `sort_by_file` requires."""
         from pyspark.sql import functions
 
-        def query() -> Any:
+        def collect_splits() -> Any:
             # The upper bits of a number are the partition, the lower 33 bits the position in it.
             pieces = numbered.groupBy("path", "split", functions.expr("shiftright(number, 33)").alias("part"))
             spans = functions.expr("max(number) - min(number) + 1 = count(*)").alias("whole")
             return pieces.agg(spans).select("path", "split", "whole").collect()
 
-        found = self._session.ask(query, "the files cannot be listed")
+        found = self._session.ask(collect_splits, "the files cannot be listed")
         pieces = {(one["path"], one["split"]) for one in found}
         return len(pieces) == len(found) and all(one["whole"] for one in found)
 
@@ -268,7 +268,7 @@ class SparkEngine(Engine):
         """
         from pyspark.sql import functions
 
-        def query() -> tuple[list[Any], list[str]]:
+        def collect_files() -> tuple[list[Any], list[str]]:
             level = self._frame.storageLevel
             cached = level.useMemory or level.useDisk
             if not cached and self._frame.inputFiles():
@@ -283,7 +283,7 @@ class SparkEngine(Engine):
                     return named.distinct().collect(), origin
             return [], []
 
-        found, origin = self._session.ask(query, "the files cannot be listed")
+        found, origin = self._session.ask(collect_files, "the files cannot be listed")
         names = {one["file"]: one["path"] for one in found if one["path"]}
         return (names, origin) if len(names) == len(found) else ({}, [])
 
@@ -294,20 +294,20 @@ class SparkEngine(Engine):
         Spark reads files in another order.
         """
         session = self._session
-        source, batches, files = self._select_columns(columns, placed=True, encoded=make is not None)
+        source, batches, files = self._select_columns(columns, with_positions=True, encoded=make is not None)
         frame = session.map_partitions(source, executor_tasks.CollectTask(batches, make))
         stored = StoredBlocks(session, frame, fault="the rows cannot be read")
         try:
-            places = stored.places
-            order = sort_by_file(places, files)
-            if order != list(range(len(places))):
-                runs = groupby(order, key=lambda i: _split_key(places[i]))
+            infos = stored.infos
+            order = sort_by_file(infos, files)
+            if order != list(range(len(infos))):
+                runs = groupby(order, key=lambda i: _get_split_key(infos[i]))
                 targets = {
-                    (places[i].part, places[i].number): target for target, (_, run) in enumerate(runs) for i in run
+                    (infos[i].part, infos[i].number): target for target, (_, run) in enumerate(runs) for i in run
                 }
                 frame = session.map_partitions(frame, executor_tasks.AssignTask(targets))
                 frame = frame.repartitionById(1 + max(targets.values()), "target").sortWithinPartitions("number")
-            for one in iterate_rows(session, frame):
+            for one in iterate_result_rows(session, frame):
                 yield bytes(one["packed"])
         finally:
             stored.drop()
@@ -322,39 +322,40 @@ class SparkSlice(Slice):
     def where(self) -> str:
         return self._engine.where
 
-    def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> PreparedRows:
+    def prepare(self, schema: Schema, context: Context, *, permuted: bool = True) -> PreparedRows:
         if schema.person_id is not None:
             raise ParameterError(
                 "a schema with a person_id must be of all rows of a DataFrame, got some of them",
                 hint="make a table of these rows, or a DataFrame",
             )
-        return self._engine._prepare_range(schema, context, self._start, self._stop, ordered=ordered)
+        return self._engine._prepare_range(schema, context, self._start, self._stop, permuted=permuted)
 
 
-def sort_by_file(places: Sequence[Place], files: Mapping[int, str]) -> list[int]:
-    """Return the indices of places sorted by file and position in it, if each split of a file is contiguous.
+def sort_by_file(infos: Sequence[BlockInfo], files: Mapping[int, str]) -> list[int]:
+    """Return the indices of blocks sorted by file and position in it, if each split of a file is contiguous.
 
     Spark sorts the splits of files by size, which depends on their content. Where splits are mixed, as after a shuffle,
     the order is that of the partitions.
 
-    >>> places = [Place(0, 0, 7, 0, 0, 2, b""), Place(1, 0, 5, 0, 0, 3, b"")]
-    >>> sort_by_file(places, {5: "a.parquet", 7: "b.parquet"}), sort_by_file(places, {})
+    >>> infos = [BlockInfo(0, 0, 7, 0, 0, 2, b""), BlockInfo(1, 0, 5, 0, 0, 3, b"")]
+    >>> sort_by_file(infos, {5: "a.parquet", 7: "b.parquet"}), sort_by_file(infos, {})
     ([1, 0], [0, 1])
     """
-    plain = list(range(len(places)))
-    runs = [key for key, _ in groupby(map(_split_key, places))]
-    if not files or len({key[1:] for key in runs}) < len(runs) or any(place.file not in files for place in places):
+    plain = list(range(len(infos)))
+    runs = [key for key, _ in groupby(map(_get_split_key, infos))]
+    if not files or len({key[1:] for key in runs}) < len(runs) or any(info.file not in files for info in infos):
         return plain
-    return sorted(plain, key=lambda i: (files[places[i].file], places[i].split, i))
+    return sorted(plain, key=lambda i: (files[infos[i].file], infos[i].split, i))
 
 
-def _split_key(place: Place) -> tuple[int, int, int]:
-    return place.part, place.file, place.split
+def _get_split_key(info: BlockInfo) -> tuple[int, int, int]:
+    return info.part, info.file, info.split
 
 
-def _start_positions(places: Sequence[Place], files: Mapping[int, str]) -> list[int]:
-    order = sort_by_file(places, files)
-    starts = accumulate((places[i].rows for i in order), initial=0)
+def _compute_start_positions(infos: Sequence[BlockInfo], files: Mapping[int, str]) -> list[int]:
+    """Return the position of the first row of each block in the order of the files."""
+    order = sort_by_file(infos, files)
+    starts = accumulate((infos[i].rows for i in order), initial=0)
     return [start for _, start in sorted(zip(order, starts, strict=False))]
 
 
@@ -378,7 +379,7 @@ def _resolve_names(frame: Any) -> Any:
     return frame
 
 
-def _column_type(spark: Any) -> ColumnType:
+def _make_column_type(spark: Any) -> ColumnType:
     kind = type(spark).__name__
     if kind == "ArrayType":
         element = _KINDS.get(type(spark.elementType).__name__, "other")

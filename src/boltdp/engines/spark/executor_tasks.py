@@ -35,7 +35,9 @@ from boltdp.engines.local_store import LocalRows, MemoryStore, store_rows
 from boltdp.engines.prepared_rows import Partition, PassProgress, run_partition
 from boltdp.engines.spark import block_cache
 from boltdp.errors import BoltdpError, DataError
-from boltdp.kernel import packed_rows, sgd
+from boltdp.kernel import sgd
+from boltdp.kernel.hash_sampling import sample_packed_rows
+from boltdp.kernel.row_permutation import compute_permuted_positions, put_rows, take_rows
 from boltdp.kernel.sgd import State
 from boltdp.kernel.sum_state import Summation
 from boltdp.run_context import Context
@@ -56,16 +58,16 @@ CHANGED_HINT = "write the rows to a table first, and train on that"
 #: Schemas of the results of tasks, in Spark's notation.
 BLOCKS = "part int, number int, file long, split long, start long, rows int, digest binary, packed binary, fault string"
 #: The columns of BLOCKS without the packed rows.
-PLACES = ("part", "number", "file", "split", "start", "rows", "digest", "fault")
+BLOCK_INFO = ("part", "number", "file", "split", "start", "rows", "digest", "fault")
 CHUNKS = "part int, slots binary, packed binary, fault string"
 RESULTS = "part int, fingerprint binary, result binary, missing binary, fault string"
-ORDERED = "target int, number int, packed binary, fault string"
+COLLECTED = "target int, number int, packed binary, fault string"
 
 _ARROW = {"int": pa.int32(), "long": pa.int64(), "binary": pa.binary(), "string": pa.string()}
 
 
 class Task(ABC):
-    """A function for `mapInArrow`."""
+    """A function that Spark runs on each partition of a DataFrame, by `mapInArrow`."""
 
     columns: ClassVar[str]
 
@@ -130,7 +132,7 @@ class BlockTask(Task):
     def make_block_result(
         self, rows: PackedRows, *, part: int, number: int, file: int = 0, split: int = 0, start: int = 0
     ) -> pa.RecordBatch:
-        """Return a block of packed rows as a result, with its place and a digest of its rows, and cache it."""
+        """Return a block of packed rows as a result, with its position and a digest of its rows, and cache it."""
         place = {"part": part, "number": number, "file": file, "split": split, "start": start}
         state = blake2b(struct.pack("<5q", *place.values()), key=self.key, digest_size=DIGEST_BYTES)
         state.update(rows.data.cast("B"))
@@ -142,13 +144,13 @@ class BlockTask(Task):
 
 @dataclass(frozen=True)
 class Batches:
-    """The columns of the source's batches: single columns, then arrays, then, if `placed`, file and split.
+    """The columns of the source's batches: single columns, then arrays, then, `with_positions`, file and split.
 
     An array contains the floats of several columns, which Spark transfers faster than separate columns.
     """
 
     names: tuple[str, ...]
-    placed: bool
+    with_positions: bool
     version: str = __version__  #: of the driver
     arrays: tuple[tuple[str, ...], ...] = ()
 
@@ -161,7 +163,7 @@ class Batches:
             for names, cells in zip(self.arrays, batch.columns[len(self.names) :], strict=False):
                 columns.update(zip(names, _unpack_columns(cells, len(names)), strict=True))
             table = pa.RecordBatch.from_arrays([*columns.values()], [*columns])
-            if not self.placed or not batch.num_rows:
+            if not self.with_positions or not batch.num_rows:
                 yield 0, 0, table
                 continue
             file, split = map(view_values, batch.columns[-2:])
@@ -225,7 +227,7 @@ class CollectTask(Task):
 
     def process_partition(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         part, number = get_partition_number(), 0
-        make = serialize_batch if self.make is None else self.make.compile()
+        make = serialize_batch if self.make is None else self.make.make_function()
         for file, split, table in self.batches.split_by_file(batches):
             for at in range(0, len(table), MAX_BATCH_ROWS):
                 chunk = table.slice(at, MAX_BATCH_ROWS)
@@ -246,7 +248,7 @@ class EncodedFunction:
     work: Callable[[PackedRows], object]
     key: bytes = field(default_factory=lambda: secrets.token_bytes(KEY_BYTES))
 
-    def compile(self) -> Callable[[pa.RecordBatch], bytes]:
+    def make_function(self) -> Callable[[pa.RecordBatch], bytes]:
         """Return a function that encodes a batch, calls `work` with its rows, and pickles the result."""
         encoder = Encoder(self.schema.encoding, on_bad_row=self.on_bad_row)
         return lambda batch: pickle.dumps(self.work(encoder.encode(batch)))
@@ -258,10 +260,10 @@ class AssignTask(Task):
 
     targets: Mapping[tuple[int, int], int]
 
-    columns: ClassVar[str] = ORDERED
+    columns: ClassVar[str] = COLLECTED
 
     def process_partition(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for one in read_rows(batches):
+        for one in read_result_rows(batches):
             target = self.targets.get((one["part"], one["number"]))
             if target is None:
                 raise DataError(CHANGED)
@@ -269,7 +271,7 @@ class AssignTask(Task):
 
 
 def serialize_batch(batch: pa.RecordBatch) -> bytes:
-    """Serialize a batch in Arrow's stream format."""
+    """Serialize a batch of rows in Arrow's stream format, to be collected from executors."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -282,7 +284,7 @@ def deserialize_batch(data: bytes) -> pa.RecordBatch:
         return reader.read_next_batch()
 
 
-def read_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
+def read_result_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
     """Yield the rows of another task's result, with packed rows as buffers, not copies; raise the error it reported."""
     for batch in batches:
         columns = {name: batch.column(name) for name in batch.schema.names}
@@ -304,59 +306,59 @@ class Block:
     digest: bytes
     rows: PackedRows
 
-    def check_start(self, places: Places) -> int:
+    def find_start(self, starts: BlockStarts) -> int:
         """Return the original position of the first row; raise DataError if the block has changed."""
-        start, digest = places.get((self.part, self.number), (0, b""))
+        start, digest = starts.get((self.part, self.number), (0, b""))
         if digest != self.digest:
             raise DataError(CHANGED)
         return start
 
 
 #: The original position of the first row and the digest of each block, by its part and number.
-Places: TypeAlias = Mapping[tuple[int, int], tuple[int, bytes]]
+BlockStarts: TypeAlias = Mapping[tuple[int, int], tuple[int, bytes]]
 
 
 def read_blocks(batches: Iterator[pa.RecordBatch], width: int) -> Iterator[Block]:
     """Yield the blocks of a partition without copying them."""
-    for one in read_rows(batches):
+    for one in read_result_rows(batches):
         rows = np.frombuffer(one["packed"], np.float32).reshape(-1, width)
         yield Block(one["part"], one["number"], one["start"], one["digest"], rows)
 
 
 @dataclass(frozen=True)
-class Window:
-    """A range of positions of ordered rows; blocks in any order start at position 0."""
+class RowRange:
+    """A range of positions of permuted rows; blocks in any order start at position 0."""
 
     start: int
     stop: int
 
     def select_rows(self, start: int, rows: PackedRows) -> PackedRows:
-        """Return the part of a block, whose first row is at position `start`, that is in this window of positions."""
+        """Return the rows of a block, the first of which is at position `start`, that are in this range."""
         first, last = max(self.start - start, 0), min(self.stop - start, len(rows))
         return rows[first : max(first, last)]
 
 
-#: The window of all rows.
-ALL_ROWS = Window(0, (1 << 63) - 1)
+#: The range of all rows.
+ALL_ROWS = RowRange(0, (1 << 63) - 1)
 
 
 @dataclass(frozen=True)
 class SelectRangeTask(BlockTask):
-    """Selects the rows of a window of original positions from all blocks, in any order."""
+    """Selects the rows in a range of original positions from all blocks, in any order."""
 
-    places: Places
-    window: Window
+    starts: BlockStarts
+    row_range: RowRange
     width: int
 
     def process_partition(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for block in read_blocks(batches, self.width):
-            rows = self.window.select_rows(block.check_start(self.places), block.rows)
+            rows = self.row_range.select_rows(block.find_start(self.starts), block.rows)
             if len(rows):
                 yield self.make_block_result(rows, part=block.part, number=block.number)
 
 
 #: Start and stop of a range of rows, and the seed that permutes them.
-Move: TypeAlias = tuple[int, int, int]
+RangePermutation: TypeAlias = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
@@ -367,8 +369,8 @@ class ScatterTask(Task):
     and disjoint, and so are ranges.
     """
 
-    places: Places
-    moves: tuple[Move, ...]
+    starts: BlockStarts
+    moves: tuple[RangePermutation, ...]
     ranges: tuple[tuple[int, int], ...]
     width: int
     key: bytes = field(default_factory=lambda: secrets.token_bytes(KEY_BYTES))  #: masks the chunks
@@ -378,12 +380,12 @@ class ScatterTask(Task):
     def process_partition(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         starts, stops = (np.array(edges, np.int64) for edges in zip(*self.ranges, strict=True))
         for block in read_blocks(batches, self.width):
-            positions = self._compute_positions(block.check_start(self.places), len(block.rows))
+            positions = self._compute_positions(block.find_start(self.starts), len(block.rows))
             parts = np.searchsorted(starts, positions, side="right") - 1
             met = np.flatnonzero((parts >= 0) & (positions < stops[parts]))
             order = met[np.argsort(parts[met], kind="stable")]
             rows = np.empty((len(order), self.width), np.float32)
-            packed_rows.take_rows(block.rows, order, rows)
+            take_rows(block.rows, order, rows)
             slots = (positions - starts[parts])[order].astype(np.uint32)
             counts = np.bincount(parts[met], minlength=len(starts))
             ends = np.cumsum(counts)
@@ -393,14 +395,14 @@ class ScatterTask(Task):
                 yield self.make_result(part=part, slots=goal, packed=mask_bytes(rows[of].tobytes(), self.key + goal))
 
     def _compute_positions(self, at: int, count: int) -> Integers:
-        """Return the positions after all moves of the `count` rows that start at position `at`."""
+        """Return the positions, after all permutations, of the `count` rows that start at position `at`."""
         positions = np.arange(at, at + count)
         # Starts with the first move that ends after the first row.
         for start, stop, seed in self.moves[bisect_right(self.moves, at, key=lambda move: move[1]) :]:
             first, last = max(start - at, 0), min(stop - at, count)
             if first >= last:
                 break
-            moved = packed_rows.permuted_position(at + first - start, last - first, rows=stop - start, seed=seed)
+            moved = compute_permuted_positions(at + first - start, last - first, rows=stop - start, seed=seed)
             positions[first:last] = start + moved
         return positions
 
@@ -408,21 +410,21 @@ class ScatterTask(Task):
 def gather_rows(
     batches: Iterator[pa.RecordBatch], sizes: Sequence[int], width: int, memory_bytes: int
 ) -> dict[int, PackedRows]:
-    """Collect the chunks of a partition to the sorted rows of each range of positions, by the range's number.
+    """Collect the chunks of a Spark partition to the sorted rows of each range of positions, by the range's number.
 
     Each row must be received exactly once.
     """
     ranges: dict[int, PackedRows] = {}
     seen: dict[int, Booleans] = {}
     received: Counter[int] = Counter()
-    for one in read_rows(batches):
+    for one in read_result_rows(batches):
         part = one["part"]
         if part not in ranges:
             ranges[part] = _allocate_rows(sizes[part], width, memory_bytes)
             seen[part] = np.zeros(sizes[part], np.bool_)
         slots = np.frombuffer(one["slots"], np.uint32).astype(np.int64)
         rows = np.frombuffer(unmask_bytes(one["packed"]), np.float32).reshape(len(slots), -1)
-        packed_rows.put_rows(rows, slots, ranges[part])
+        put_rows(rows, slots, ranges[part])
         seen[part][slots] = True
         received[part] += len(slots)
     if any(received[part] != sizes[part] or not seen[part].all() for part in ranges):
@@ -431,7 +433,7 @@ def gather_rows(
 
 
 def _allocate_rows(rows: int, width: int, memory_bytes: int) -> PackedRows:
-    """Return an array of rows, in memory or in an anonymous file."""
+    """Return an array of packed rows, in memory of the executor or in an anonymous file."""
     if 4 * rows * width <= memory_bytes:
         return np.empty((rows, width), np.float32)
     with tempfile.TemporaryFile(dir=block_cache.find_local_directory()) as file:
@@ -472,13 +474,13 @@ class TrainTask(Task):
             size, initial, seeds = parts[part]
             states = [State.from_bytes(state) for state in initial]
             own = Partition(0, size, states, seeds)
-            with _to_local_rows(rows, shuffled=any(seed is not None for seed in seeds)) as prepared:
+            with _make_local_rows(rows, shuffled=any(seed is not None for seed in seeds)) as prepared:
                 run_partition(prepared, own, PassProgress([own], Context(seed=0, threads=1)))
             yield self.make_result(part=part, result=pack_results(states, self.parts, part))
 
 
-def _to_local_rows(rows: PackedRows, *, shuffled: bool) -> LocalRows:
-    """Return rows as local rows; those in a file that will be shuffled are copied to a store that supports it."""
+def _make_local_rows(rows: PackedRows, *, shuffled: bool) -> LocalRows:
+    """Wrap packed rows as local rows; if they are in a file and will be shuffled, copy them to a store that can."""
     if not (isinstance(rows, np.memmap) and shuffled):
         return LocalRows(MemoryStore(rows), 0, len(rows))
     step = max(1, MEMORY_BYTES // (4 * rows.shape[1]))
@@ -493,18 +495,18 @@ def store_permuted(
     directory: str | Path | None,
     memory_bytes: int | None = None,
 ) -> LocalRows:
-    """Store rows that are permuted already, of this number and width."""
+    """Store packed rows that are permuted already; `shape` is their number and width."""
     rows, width = shape
     context = Context(seed=0, threads=1)
     prepared = store_rows(
-        blocks, rows=rows, width=width, ordered=False, context=context, directory=directory, memory_bytes=memory_bytes
+        blocks, rows=rows, width=width, permuted=False, context=context, directory=directory, memory_bytes=memory_bytes
     )
-    prepared.ordered = True
+    prepared.permuted = True
     return prepared
 
 
 def mask_bytes(data: bytes, key: bytes) -> bytes:
-    """Mask bytes with a pseudorandom stream, so that compression cannot shorten them.
+    """Mask bytes for Spark with a pseudorandom stream, so that its compression cannot shorten them.
 
     Spark compresses closures, results and shuffles and logs their sizes, which would depend on weights, sums and rows.
     This is no encryption: the result contains the seed of the stream. Use each key once.
@@ -525,7 +527,7 @@ def _apply_mask(data: npt.NDArray[np.uint8], seed: bytes) -> npt.NDArray[np.uint
 
 
 def pack_payload(objects: object) -> bytes:
-    """Pickle and mask objects, without pages of zeros, which empty sums have many of."""
+    """Pickle and mask the sums or states that a Spark task starts with, without pages of zeros."""
     data = pickle.dumps(objects)
     pages = np.frombuffer(data + bytes(-len(data) % PAGE_BYTES), np.uint8).reshape(-1, PAGE_BYTES)
     nonzero = pages.any(axis=1)
@@ -591,7 +593,7 @@ class ScanTask(Task):
 class SumTask(ScanTask):
     """Computes the sums of a partition, over all blocks or those missing in a cached scan, and caches the blocks."""
 
-    window: Window
+    row_range: RowRange
     width: int
     missed: frozenset[bytes] | None = None
     run: str | None = None
@@ -602,7 +604,7 @@ class SumTask(ScanTask):
                 continue
             if self.run is not None:
                 block_cache.save_block(self.run, block.digest.hex(), block.rows)
-            yield block.digest, self.window.select_rows(block.start, block.rows)
+            yield block.digest, self.row_range.select_rows(block.start, block.rows)
 
 
 @dataclass(frozen=True)
@@ -618,10 +620,11 @@ class CachedSumTask(ScanTask):
 
     def read_blocks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[bytes, PackedRows | None]]:
         block_cache.restart_timeout(self.run)
-        for one in read_rows(batches):
+        for one in read_result_rows(batches):
             yield one["digest"], self._load_rows(one["digest"].hex(), one["rows"])
 
     def _load_rows(self, name: str, count: int) -> PackedRows | None:
+        """Return a cached block, or the sample of it that the sums use; None if it is missing."""
         sample_name = f"{name}-{self.share!r}"
         sample = None if self.share == 1.0 else block_cache.load_block(self.run, sample_name, width=self.width)
         if sample is not None:
@@ -629,7 +632,7 @@ class CachedSumTask(ScanTask):
         rows = block_cache.load_block(self.run, name, rows=count, width=self.width)
         if rows is None or self.share == 1.0:
             return rows
-        sample = packed_rows.sample_packed_rows(rows, self.share)
+        sample = sample_packed_rows(rows, self.share)
         block_cache.save_block(self.run, sample_name, sample)
         return sample
 
@@ -639,7 +642,7 @@ class JoinSumsTask(ScanTask):
     """Adds up the sums of several partitions, where they are too large to be added by the driver alone."""
 
     def read_blocks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[bytes, bytes | None]]:
-        for one in read_rows(batches):
+        for one in read_result_rows(batches):
             yield one["fingerprint"], one["result"]
             yield one["missing"], None
 
@@ -659,7 +662,7 @@ def join_results(sums: Sequence[Summation], result: bytes) -> None:
 class PassTask(ScanTask):
     """Runs a pass of the states over the rows of one part of the blocks, in order."""
 
-    window: Window
+    row_range: RowRange
     width: int
 
     def read_blocks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[bytes, PackedRows]]:
@@ -668,7 +671,7 @@ class PassTask(ScanTask):
             if expected is not None and block.start != expected:
                 raise DataError(CHANGED)
             expected = block.start + len(block.rows)
-            yield block.digest, self.window.select_rows(block.start, block.rows)
+            yield block.digest, self.row_range.select_rows(block.start, block.rows)
 
     def add_block(self, fed: list[Any], rows: PackedRows) -> None:
         sgd.run(fed, rows)

@@ -67,7 +67,7 @@ def wrap_java(java: Path) -> Path:
 
 
 def _read_java_version(java: Path) -> int:
-    """Return the major version, or 0 if it cannot be run."""
+    """Return the major version of a Java, or 0 if it cannot be run."""
     try:
         answer = subprocess.run([str(java), "-version"], capture_output=True, text=True, check=False, timeout=60)
     except (OSError, subprocess.TimeoutExpired):

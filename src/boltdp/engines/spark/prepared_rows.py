@@ -23,15 +23,15 @@ from boltdp.engines.prepared_rows import (
     Partition,
     PassProgress,
     PreparedRows,
-    check_ordered,
     check_partitions,
+    check_permuted,
     check_width,
 )
 from boltdp.engines.spark import executor_tasks
-from boltdp.engines.spark.executor_tasks import ALL_ROWS, CHANGED, CHANGED_HINT, PLACES, Places, Window
+from boltdp.engines.spark.executor_tasks import ALL_ROWS, BLOCK_INFO, CHANGED, CHANGED_HINT, BlockStarts, RowRange
 from boltdp.engines.spark.session import Session
 from boltdp.errors import DataError
-from boltdp.kernel.cells_to_features import FeatureMap
+from boltdp.kernel.feature_map import FeatureMap
 from boltdp.kernel.sgd import State
 from boltdp.kernel.sum_state import Summation
 from boltdp.run_context import Context
@@ -49,7 +49,7 @@ MIN_REMOVAL_TASKS = 4
 
 
 @dataclass(frozen=True)
-class Place:
+class BlockInfo:
     """The position of a block, the number of its rows and their digest: all that this process knows of it."""
 
     part: int
@@ -62,7 +62,7 @@ class Place:
 
 
 class StoredBlocks:
-    """A persisted DataFrame of blocks, and their places."""
+    """A persisted Spark DataFrame of packed blocks, and the info of each block."""
 
     def __init__(
         self,
@@ -84,11 +84,11 @@ class StoredBlocks:
         self.frame = frame
         # Deserialized, which is faster to scan than serialized storage.
         level = StorageLevel.MEMORY_AND_DISK_DESER
-        # The places are persisted separately, so that a scan of cached blocks does not read Spark's copies.
-        self._named = session.ask(lambda: frame.persist(level).select(*PLACES).persist(level), fault)
-        self.places: list[Place] = []
+        # The infos of blocks are persisted separately, so that a scan of cached blocks does not read Spark's copies.
+        self._named = session.ask(lambda: frame.persist(level).select(*BLOCK_INFO).persist(level), fault)
+        self.infos: list[BlockInfo] = []
         try:
-            self.places = self._collect_places()
+            self.infos = self._collect_block_infos()
             if rows not in (None, self.rows):
                 raise DataError(CHANGED, hint=CHANGED_HINT)
         except BaseException:
@@ -98,11 +98,11 @@ class StoredBlocks:
 
     @property
     def rows(self) -> int:
-        return sum(place.rows for place in self.places)
+        return sum(info.rows for info in self.infos)
 
     @property
     def parts(self) -> int:
-        return len({place.part for place in self.places})
+        return len({info.part for info in self.infos})
 
     def drop(self) -> None:
         """Remove the blocks from Spark and from the cache of executors."""
@@ -116,17 +116,17 @@ class StoredBlocks:
         for frame in (self._named, self.frame):
             self.session.ask(frame.unpersist, fault)
 
-    def add_sums(self, sums: Sequence[Summation], window: Window, share: float) -> None:
-        """Add the rows of a window to sums in one job; `share` is the share of rows that the sums sample."""
+    def add_sums(self, sums: Sequence[Summation], row_range: RowRange, share: float) -> None:
+        """Add the rows of a range to sums in one Spark job; `share` is the share of rows that the sums sample."""
         payload = executor_tasks.pack_payload([each.copy_empty() for each in sums])
-        if self._run is None or window != ALL_ROWS:
-            task = executor_tasks.SumTask(payload, window, self.width)
-            found = self._collect_sums(self.filter_blocks(window), task, sums)
+        if self._run is None or row_range != ALL_ROWS:
+            task = executor_tasks.SumTask(payload, row_range, self.width)
+            found = self._collect_sums(self.filter_blocks(row_range), task, sums)
         else:
             cached = executor_tasks.CachedSumTask(payload, self.width, self._run, share)
             found = self._collect_sums(self._named, cached, sums)
-            found += self._sum_missing(found, sums, payload)
-        self.check_blocks(found, self.find_overlapping(window))
+            found += self._sum_uncached_blocks(found, sums, payload)
+        self.check_blocks(found, self.find_overlapping_blocks(row_range))
         for one in found:
             executor_tasks.join_results(sums, bytes(one["result"]))
 
@@ -138,78 +138,81 @@ class StoredBlocks:
             partial = self.session.map_partitions(partial.repartitionById(join_tasks, "part"), join)
         return [*self.session.ask(partial.collect, "the rows cannot be summed")]
 
-    def _sum_missing(self, found: Sequence[Any], sums: Sequence[Summation], payload: bytes) -> list[Any]:
+    def _sum_uncached_blocks(self, found: Sequence[Any], sums: Sequence[Summation], payload: bytes) -> list[Any]:
         """Sum the blocks missing in the cache of executors from Spark's persisted copies."""
-        raise_faults(found)
+        raise_reported_error(found)
         missing = b"".join(bytes(one["missing"] or b"") for one in found)
         size = executor_tasks.DIGEST_BYTES
         missed = frozenset(missing[at : at + size] for at in range(0, len(missing), size))
         if not missed:
             return []
-        parts = ", ".join(str(part) for part in sorted({p.part for p in self.places if p.digest in missed}))
+        parts = ", ".join(str(part) for part in sorted({p.part for p in self.infos if p.digest in missed}))
         task = executor_tasks.SumTask(payload, ALL_ROWS, self.width, missed, self._run)
         return self._collect_sums(self.frame.where(f"part IN ({parts or -1})"), task, sums)
 
-    def _collect_places(self) -> list[Place]:
+    def _collect_block_infos(self) -> list[BlockInfo]:
         found = self.session.ask(self._named.collect, self._fault)
-        raise_faults(found)
-        places = [Place(**{name: one[name] for name in PLACES[:-2]}, digest=bytes(one["digest"])) for one in found]
-        return sorted(places, key=lambda place: (place.part, place.number))
+        raise_reported_error(found)
+        named = ({name: one[name] for name in BLOCK_INFO[:-2]} | {"digest": bytes(one["digest"])} for one in found)
+        infos = [BlockInfo(**one) for one in named]
+        return sorted(infos, key=lambda info: (info.part, info.number))
 
-    def make_places(self, starts: Sequence[int]) -> Places:
+    def map_block_starts(self, starts: Sequence[int]) -> BlockStarts:
         """Return the position of the first row and the digest of each block, by its part and number."""
-        known = zip(self.places, starts, strict=True)
-        return {(place.part, place.number): (start, place.digest) for place, start in known}
+        known = zip(self.infos, starts, strict=True)
+        return {(info.part, info.number): (start, info.digest) for info, start in known}
 
-    def filter_blocks(self, window: Window) -> Any:
-        overlapping = f"start < {window.stop} AND start + rows > {window.start}"
+    def filter_blocks(self, row_range: RowRange) -> Any:
+        """Return the DataFrame of the blocks with rows in the range, and of reported errors."""
+        overlapping = f"start < {row_range.stop} AND start + rows > {row_range.start}"
         return self.frame.where(f"fault IS NOT NULL OR ({overlapping})")
 
-    def check_blocks(self, found: Sequence[Any], chosen: Sequence[Place]) -> None:
+    def check_blocks(self, found: Sequence[Any], chosen: Sequence[BlockInfo]) -> None:
         """Raise DataError unless the results are of exactly these blocks, and the blocks are unchanged."""
-        raise_faults(found)
+        raise_reported_error(found)
         met = executor_tasks.combine_digests([bytes(one["fingerprint"]) for one in found])
-        if met != executor_tasks.combine_digests([place.digest for place in chosen]):
+        if met != executor_tasks.combine_digests([info.digest for info in chosen]):
             raise DataError(CHANGED, hint=CHANGED_HINT)
 
-    def stream_rows(self, window: Window) -> Iterator[PackedRows]:
-        expected, last = {place.digest: place for place in self.find_overlapping(window)}, 0
-        for one in iterate_rows(self.session, self.filter_blocks(window)):
-            place = expected.pop(bytes(one["digest"]), None)
-            if place is None or place.start < last:
+    def stream_rows(self, row_range: RowRange) -> Iterator[PackedRows]:
+        """Yield the packed rows in the range, in order, block by block; raise DataError if a block has changed."""
+        expected, last = {info.digest: info for info in self.find_overlapping_blocks(row_range)}, 0
+        for one in iterate_result_rows(self.session, self.filter_blocks(row_range)):
+            info = expected.pop(bytes(one["digest"]), None)
+            if info is None or info.start < last:
                 raise DataError(CHANGED, hint=CHANGED_HINT)
-            last = place.start
-            yield window.select_rows(last, np.frombuffer(one["packed"], np.float32).reshape(-1, self.width))
+            last = info.start
+            yield row_range.select_rows(last, np.frombuffer(one["packed"], np.float32).reshape(-1, self.width))
         if expected:
             raise DataError(CHANGED, hint=CHANGED_HINT)
 
-    def find_overlapping(self, window: Window) -> list[Place]:
-        return [place for place in self.places if place.start < window.stop and place.start + place.rows > window.start]
+    def find_overlapping_blocks(self, row_range: RowRange) -> list[BlockInfo]:
+        return [info for info in self.infos if info.start < row_range.stop and info.start + info.rows > row_range.start]
 
 
 class PreparedBlocks(PreparedRows):
-    """Packed blocks in a cluster, or a range of their rows."""
+    """Prepared rows in a Spark cluster, as packed blocks, or a range of them."""
 
     def __init__(self, blocks: Blocks, *, feature_map: FeatureMap | None) -> None:
-        super().__init__(0, blocks.rows, cells=blocks.width - 1, feature_map=feature_map, ordered=blocks.ordered)
+        super().__init__(0, blocks.rows, cells=blocks.width - 1, feature_map=feature_map, permuted=blocks.permuted)
         self._blocks, self._share = blocks, 1.0
 
     def blocks(self) -> Iterator[PackedRows]:
-        return self._blocks.apply_moves().stream_rows(self._window)
+        return self._blocks.apply_permutations().stream_rows(self._row_range)
 
     def reshuffle(self, seed: int) -> None:
-        check_ordered(self)
-        self._blocks.add_moves([(self._start, self._stop, seed)])
+        check_permuted(self)
+        self._blocks.add_permutations([(self._start, self._stop, seed)])
 
     def run_pass(self, states: Sequence[State], context: Context) -> None:
-        check_ordered(self)
+        check_permuted(self)
         check_width(states, self.cells)
         context.report_rows(0)
-        for done in self._blocks.run_pass(states, Window(self._start, self._stop)):
+        for done in self._blocks.run_pass(states, RowRange(self._start, self._stop)):
             context.report_rows(done)
 
     def run_partitions(self, parts: Sequence[Partition], context: Context) -> None:
-        """Run all passes over several parts in one job, with one task per part.
+        """Run all SGD passes over several partitions in one Spark job, with one task per partition.
 
         If a part is too large for the disk of an executor, each pass reads the blocks where they are.
         """
@@ -229,14 +232,15 @@ class PreparedBlocks(PreparedRows):
     def run_sampled_batches(self, states: Sequence[State], positions: Iterable[Integers]) -> None:
         self._blocks.fetch_rows().run_sampled_batches(states, self._translate_positions(states, positions, 1 << 16))
 
-    def sum(self, sums: Sequence[Summation]) -> None:
+    def add_to_sums(self, sums: Sequence[Summation]) -> None:
         _interrupts.check()
         check_width(sums, self.cells)
         if sums:
-            self._blocks.add_sums(sums, self._window, self._share)
+            self._blocks.add_sums(sums, self._row_range, self._share)
 
     @contextmanager
-    def sample_rows(self, share: float) -> Iterator[PreparedBlocks]:
+    def open_sample(self, share: float) -> Iterator[PreparedBlocks]:
+        """Yield a view of the rows of which sums use a sample of this share."""
         view = copy.copy(self)
         view._share = min(share, self._share)
         yield view
@@ -245,16 +249,16 @@ class PreparedBlocks(PreparedRows):
         self._blocks.close()
 
     @property
-    def _window(self) -> Window:
-        window = Window(self._start, self._stop)
-        return ALL_ROWS if window == Window(0, self._blocks.rows) else window
+    def _row_range(self) -> RowRange:
+        row_range = RowRange(self._start, self._stop)
+        return ALL_ROWS if row_range == RowRange(0, self._blocks.rows) else row_range
 
 
 class Blocks:
-    """The stored blocks and pending moves of rows that all views of prepared blocks share.
+    """The stored blocks and pending permutations of rows that all views of prepared blocks share.
 
     Moves are applied when the rows are next needed in order: sums of all rows need no order, and passes over parts
-    apply the last moves together with the shuffle to parts.
+    apply the last permutations together with the shuffle to parts.
     """
 
     def __init__(
@@ -266,62 +270,62 @@ class Blocks:
         spool: str | Path | None = None,
     ) -> None:
         self._stored, self.width = stored, stored.width
-        self.ordered, self.bounds = starts is not None, bounds
+        self.permuted, self.bounds = starts is not None, bounds
         self.rows = bounds[-1] if bounds else stored.rows
         self._starts = starts or []
-        self._rounds: list[tuple[executor_tasks.Move, ...]] = []  #: the moves of a round are disjoint
+        self._rounds: list[tuple[executor_tasks.RangePermutation, ...]] = []  #: the ranges of a round are disjoint
         self._spool = spool
         self._local: LocalRows | None = None
 
-    def add_moves(self, moves: Sequence[executor_tasks.Move]) -> None:
+    def add_permutations(self, moves: Sequence[executor_tasks.RangePermutation]) -> None:
         """Add permutations of ranges of rows, which are applied when rows are next needed in order."""
         if moves:
             self._rounds.append(tuple(sorted(moves)))
             self._drop_local()
 
-    def apply_moves(self) -> StoredBlocks:
-        """Apply all pending moves, and return the blocks in order."""
+    def apply_permutations(self) -> StoredBlocks:
+        """Apply all pending permutations, and return the blocks in order."""
         while self._rounds:
             self._apply_first_round()
         return self._stored
 
     def _apply_first_round(self) -> None:
-        """Apply the moves of one round; the new blocks have one partition per part."""
+        """Apply the first permutations, of disjoint ranges, by one Spark shuffle to a partition per part."""
         old, session = self._stored, self._stored.session
         order = executor_tasks.GatherTask(self.bounds, self.width, session.memory_bytes)
         blocks = session.map_partitions(self._scatter_rows([*pairwise(self.bounds)]), order)
         self._stored = StoredBlocks(session, blocks, width=self.width, rows=self.rows)
-        self._starts = [place.start for place in self._stored.places]
+        self._starts = [info.start for info in self._stored.infos]
         self._rounds.pop(0)
         old.drop()
 
     def _scatter_rows(self, ranges: Sequence[tuple[int, int]]) -> Any:
-        """Apply the moves of one round and shuffle the rows to one partition per range of positions."""
+        """Shuffle the rows, by the first permutations, to one Spark partition per range of positions."""
         moves = self._rounds[0] if self._rounds else ()
-        known = self._stored.make_places(self._starts)
+        known = self._stored.map_block_starts(self._starts)
         scatter = executor_tasks.ScatterTask(known, moves, tuple(ranges), self.width)
         return self._stored.session.map_partitions(self._stored.frame, scatter).repartitionById(len(ranges), "part")
 
-    def add_sums(self, sums: Sequence[Summation], window: Window, share: float) -> None:
+    def add_sums(self, sums: Sequence[Summation], row_range: RowRange, share: float) -> None:
         # Sums of all rows need no order.
-        unmoved = window == ALL_ROWS and self._stored.rows == self.rows
-        (self._stored if unmoved else self.apply_moves()).add_sums(sums, window, share)
+        unmoved = row_range == ALL_ROWS and self._stored.rows == self.rows
+        (self._stored if unmoved else self.apply_permutations()).add_sums(sums, row_range, share)
 
-    def run_pass(self, states: Sequence[State], window: Window) -> Iterator[int]:
+    def run_pass(self, states: Sequence[State], row_range: RowRange) -> Iterator[int]:
         """Run one SGD pass with a job per partition, in order, and yield the number of rows done so far."""
-        stored = self.apply_moves()
-        for part, of_part in groupby(stored.find_overlapping(window), key=lambda place: place.part):
+        stored = self.apply_permutations()
+        for part, of_part in groupby(stored.find_overlapping_blocks(row_range), key=lambda info: info.part):
             payload = executor_tasks.pack_payload([state.to_bytes() for state in states])
-            blocks = stored.filter_blocks(window).where(f"part = {part}")
-            results = stored.session.map_partitions(blocks, executor_tasks.PassTask(payload, window, self.width))
-            found, places = stored.session.ask(results.collect, "a pass cannot be run"), [*of_part]
-            stored.check_blocks(found, places)
+            blocks = stored.filter_blocks(row_range).where(f"part = {part}")
+            results = stored.session.map_partitions(blocks, executor_tasks.PassTask(payload, row_range, self.width))
+            found, infos = stored.session.ask(results.collect, "a pass cannot be run"), [*of_part]
+            stored.check_blocks(found, infos)
             (one,) = found
-            _update_states(states, one)
-            yield min(places[-1].start + places[-1].rows, window.stop) - window.start
+            _update_from_result(states, one)
+            yield min(infos[-1].start + infos[-1].rows, row_range.stop) - row_range.start
 
     def run_partitions(self, parts: Sequence[Partition], offset: int) -> None:
-        """Run all SGD passes over each partition in one job, and add the permutations of these passes as moves."""
+        """Run all SGD passes over each partition in one job, and add the permutations of these passes."""
         while len(self._rounds) > 1:
             self._apply_first_round()
         parts = sorted(parts, key=lambda part: part.start)
@@ -331,17 +335,18 @@ class Blocks:
         task = executor_tasks.TrainTask(executor_tasks.pack_payload(given), self.width, session.memory_bytes)
         results = session.map_partitions(self._scatter_rows(ranges), task)
         found = session.ask(results.collect, "the passes cannot be run")
-        raise_faults(found)
+        raise_reported_error(found)
         if sorted(one["part"] for one in found) != [*range(len(parts))]:
             raise DataError(CHANGED, hint=CHANGED_HINT)
         for one in found:
-            _update_states(parts[one["part"]].states, one)
+            _update_from_result(parts[one["part"]].states, one)
         for number in range(max(len(part.seeds) for part in parts)):
             seeds = [part.seeds[number] if number < len(part.seeds) else None for part in parts]
-            self.add_moves([(*of, seed) for of, seed in zip(ranges, seeds, strict=True) if seed is not None])
+            self.add_permutations([(*of, seed) for of, seed in zip(ranges, seeds, strict=True) if seed is not None])
 
     def fetch_rows(self) -> LocalRows:
-        stored = self.apply_moves()
+        """Copy all rows, in order, to this process; the copy is kept."""
+        stored = self.apply_permutations()
         if self._local is None:
             shape = self.rows, self.width
             self._local = executor_tasks.store_permuted(
@@ -359,7 +364,7 @@ class Blocks:
             self._local = None
 
 
-def _update_states(states: Sequence[State], one: Any) -> None:
+def _update_from_result(states: Sequence[State], one: Any) -> None:
     for state, data in zip(states, executor_tasks.unpack_results(bytes(one["result"])), strict=True):
         state.update(data)
 
@@ -379,16 +384,16 @@ def choose_partition_bounds(rows: int, *, width: int, scanned: int, parts: int |
     return tuple(part * rows // parts for part in range(parts + 1))
 
 
-def iterate_rows(session: Session, frame: Any) -> Iterator[Any]:
+def iterate_result_rows(session: Session, frame: Any) -> Iterator[Any]:
     """Yield the rows of a task's result in order, one partition at a time; raise the error it reported, if any."""
     fault = "the rows cannot be read"
     rows = session.ask(frame.toLocalIterator, fault)
     while (one := session.ask(lambda: next(rows, None), fault)) is not None:
-        raise_faults([one])
+        raise_reported_error([one])
         yield one
 
 
-def raise_faults(found: Sequence[Any]) -> None:
+def raise_reported_error(found: Sequence[Any]) -> None:
     """Raise the first error that tasks reported, if any."""
     for one in found:
         fault = one["fault"]

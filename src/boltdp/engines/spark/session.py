@@ -58,11 +58,11 @@ class Session:
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="boltdp-spark")
 
     @cached_property
-    def _encrypted(self) -> bool:
+    def _is_encrypted(self) -> bool:
         """Whether Spark encrypts its files; files of the block cache would not be encrypted."""
-        return self._is_on("spark.io.encryption.enabled")
+        return self._is_any_setting_on("spark.io.encryption.enabled")
 
-    def _is_on(self, *names: str) -> bool:
+    def _is_any_setting_on(self, *names: str) -> bool:
         """Return whether at least one of the settings is true."""
 
         def read() -> list[str]:
@@ -74,23 +74,23 @@ class Session:
         return any(value.lower() == "true" for value in values)
 
     @cached_property
-    def exposures(self) -> tuple[str, ...]:
-        """Sentences about who else could read the rows in Spark, by its settings."""
+    def exposure_warnings(self) -> tuple[str, ...]:
+        """Warnings about who else could read the private rows in Spark, by its settings."""
         found = []
-        if not self._is_on("spark.authenticate"):
+        if not self._is_any_setting_on("spark.authenticate"):
             found.append("spark.authenticate is off in Spark: whoever reaches its ports can read the rows")
-        if not self._is_on(*ENCRYPTION):
+        if not self._is_any_setting_on(*ENCRYPTION):
             found.append(f"{ENCRYPTION[0]} is off in Spark: whoever watches its network can read the rows")
         return tuple(found)
 
     @property
     def memory_bytes(self) -> int:
         """Upper bound on the bytes of rows that a task sorts in memory."""
-        return sys.maxsize if self._encrypted else MEMORY_BYTES
+        return sys.maxsize if self._is_encrypted else MEMORY_BYTES
 
-    def new_run(self) -> str | None:
+    def make_cache_name(self) -> str | None:
         """Return a name for blocks in the cache of executors, or None if they must not be cached."""
-        return None if self._encrypted else secrets.token_hex(8)
+        return None if self._is_encrypted else secrets.token_hex(8)
 
     @classmethod
     def open(cls, address: str) -> Session:
@@ -105,7 +105,7 @@ class Session:
         if address.startswith("local"):
             # The default of Spark is the python3 on the PATH.
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        with _keep_signals(), silence_pyspark(), _hide_files():
+        with _restore_interrupt_handler(), silence_pyspark(), _make_files_private():
             # The active session is that of this thread, the context that of the process.
             owned = SparkSession.getActiveSession() is None and (remote or SparkContext._active_spark_context is None)
             # A "local-cluster", which is for tests of Spark, has a network of its own.
@@ -165,7 +165,7 @@ class Session:
     def close(self) -> None:
         self._worker.shutdown()
         if self._owned:
-            with _keep_signals(), silence_pyspark(), suppress(Exception):
+            with _restore_interrupt_handler(), silence_pyspark(), suppress(Exception):
                 self.spark.stop()
 
 
@@ -191,8 +191,8 @@ def silence_pyspark() -> Iterator[None]:
 
 
 @contextmanager
-def _hide_files() -> Iterator[None]:
-    """Let processes started meanwhile create files that only this user can read, as Spark's files contain rows."""
+def _make_files_private() -> Iterator[None]:
+    """Let only this user read files of processes that start in the block, as Spark's files contain rows."""
     before = os.umask(0o077)
     try:
         yield
@@ -206,7 +206,7 @@ def is_connect(spark: Any) -> bool:
 
 
 @contextmanager
-def _keep_signals() -> Iterator[None]:
+def _restore_interrupt_handler() -> Iterator[None]:
     """Restore the handler of Ctrl-C, which PySpark replaces."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -219,7 +219,7 @@ def _keep_signals() -> Iterator[None]:
 
 
 def _explain_error(error: Exception, *, names_only: bool) -> str | None:
-    """Return a reason that quotes no row, or None."""
+    """Return the reason of a Spark error without quoting a row; None if it is unknown."""
     message = str(error)
     for pattern, reason in REASONS.items():
         if re.search(pattern, message):

@@ -1,9 +1,10 @@
-/* encoding.c: see encoding.h. */
-#include "encoding.h"
+/* columns_to_cells.c: see columns_to_cells.h. */
+#include "columns_to_cells.h"
 
 #include <string.h>
 
-#include "packed_rows.h"
+#include "hash_sampling.h"
+#include "row_projection.h"
 #include "sgd.h"
 
 /* ---- reading a plan ----------------------------------------------------------------------------------------- */
@@ -161,19 +162,19 @@ INLINE uint64_t hash_text(const char *text, size_t length)
     uint64_t hash = length, word;
     for (; length >= sizeof word; length -= sizeof word, text += sizeof word) {
         memcpy(&word, text, sizeof word);
-        hash = packing_mix(hash, word);
+        hash = hash_mix(hash, word);
     }
     word = 0;
     for (size_t i = 0; i < length; i++)
         word = word << 8 | (unsigned char) text[i];
-    return packing_mix(hash, word);
+    return hash_mix(hash, word);
 }
 
 /* Where in the hash table a key and its text are, or the empty place where they would be. */
 INLINE const struct encoding_entry *place_of(const struct encoding_lookup *lookup, uint64_t key, const char *text,
                                              size_t length)
 {
-    for (uint64_t at = packing_mix(0, key);; at++) {
+    for (uint64_t at = hash_mix(0, key);; at++) {
         const struct encoding_entry *entry = lookup->places + (at & lookup->mask);
         if (entry->code < 0 || (entry->key == key && entry->length == length &&
                                 (length == 0 || memcmp(entry->text, text, length) == 0)))
@@ -437,7 +438,7 @@ void encoding_project(const struct encoding_plan *plan, const float *rows, size_
             for (size_t k = 0; k < width; k++)
                 features[i * width + k] = (float) scratch[k];
         }
-        packing_project(features, n_rows, plan->map->dims, plan->matrix, plan->projected,
-                        out + start * (1 + plan->projected));
+        project_features(features, n_rows, plan->map->dims, plan->matrix, plan->projected,
+                         out + start * (1 + plan->projected));
     }
 }

@@ -46,7 +46,7 @@ def declare_schema(
     uses = Counter(name for names in given.values() for name in names)
     check_label(columns, label, declared=uses)
     for what, names in given.items():
-        _check_names(columns, label, names, what)
+        _check_column_names(columns, label, names, what)
     twice = [name for name in columns if uses[name] > 1]
     if twice:
         what = "bounds, categories or timestamps" if given["timestamps"] else "bounds or categories"
@@ -113,6 +113,7 @@ def _raise_undeclared(columns: Mapping[str, ColumnType], label: str | None, unde
 
 
 def _read_bounds(columns: Mapping[str, ColumnType], label: str, bounds: Any) -> dict[str, tuple[Any, Any]]:
+    """Return the bounds of each column, by name; a single pair is for all columns of numbers."""
     if bounds is None or isinstance(bounds, Mapping):
         by_name = _read_dict(bounds, "bounds", "(0, 110)")
         return {name: _read_pair(pair, f"the bounds of {name!r}") for name, pair in by_name.items()}
@@ -132,7 +133,7 @@ def _read_dict(given: Any, what: str, example: str) -> dict[str, Any]:
     return {str(name): value for name, value in given.items()}
 
 
-def _check_names(columns: Mapping[str, ColumnType], label: str, given: Mapping[str, Any], what: str) -> None:
+def _check_column_names(columns: Mapping[str, ColumnType], label: str, given: Mapping[str, Any], what: str) -> None:
     if label in given:
         raise ParameterError(f"{what} must be of features, got the label {label!r}", hint="its values are the classes")
     unknown = [name for name in given if name not in columns]

@@ -62,7 +62,7 @@ class Declaration:
             self.key or other.key,
         )
 
-    def apply(self, column: ColumnType) -> ColumnType:
+    def add_to_type(self, column: ColumnType) -> ColumnType:
         """Return a column type with the declared bounds, values, length and key."""
         bounds = (self.low, self.high) if self.low < self.high and math.isfinite(self.high - self.low) else None
         values: Sequence[Value] = self.values or ()
@@ -97,7 +97,7 @@ class CatalogType:
 def read_declarations(run_query: RunQuery, fields: Sequence[Field]) -> list[tuple[Field, CatalogType, Declaration]]:
     """Read the type and the declarations of each column from the catalogue: those of its type and of its table."""
     tables = sorted({field.table for field in fields} - {0})
-    checks = _read_checks(run_query, tables)
+    checks = _read_check_constraints(run_query, tables)
     columns = {
         (table, number): (name, type_oid, key)
         for table, number, name, type_oid, key in run_query(
@@ -111,7 +111,9 @@ def read_declarations(run_query: RunQuery, fields: Sequence[Field]) -> list[tupl
         )
     }
     # The result of a query has the base type of a domain; the column of the table has the domain itself.
-    types = _read_types(run_query, [type_oid for _, type_oid, _ in columns.values()] + [field.type for field in fields])
+    types = _read_catalog_types(
+        run_query, [type_oid for _, type_oid, _ in columns.values()] + [field.type for field in fields]
+    )
     found = []
     for field in fields:
         name, type_oid, key = columns.get((field.table, field.number), ("", field.type, False))
@@ -121,7 +123,7 @@ def read_declarations(run_query: RunQuery, fields: Sequence[Field]) -> list[tupl
     return found
 
 
-def _read_types(run_query: RunQuery, types: Sequence[int]) -> dict[int, CatalogType]:
+def _read_catalog_types(run_query: RunQuery, types: Sequence[int]) -> dict[int, CatalogType]:
     rows = run_query(
         "WITH RECURSIVE base AS"
         " (SELECT oid AS given, 0 AS depth, * FROM pg_catalog.pg_type"
@@ -148,7 +150,7 @@ def _read_types(run_query: RunQuery, types: Sequence[int]) -> dict[int, CatalogT
     )
     found: dict[int, CatalogType] = {}
     for oid, name, category, element, checks, labels, trusted, sortable in rows:
-        constraints = [read_check(check).get("VALUE", Declaration()) for check in checks]
+        constraints = [parse_check_constraint(check).get("VALUE", Declaration()) for check in checks]
         domain = found[oid].declared if oid in found else Declaration()
         # Labels first: they determine the order of the values. A base type comes after its domains.
         declared = reduce(Declaration.__and__, constraints, Declaration(values=tuple(labels) or None) & domain)
@@ -156,7 +158,7 @@ def _read_types(run_query: RunQuery, types: Sequence[int]) -> dict[int, CatalogT
     return found
 
 
-def _read_checks(run_query: RunQuery, tables: Sequence[int]) -> dict[int, list[dict[str, Declaration]]]:
+def _read_check_constraints(run_query: RunQuery, tables: Sequence[int]) -> dict[int, list[dict[str, Declaration]]]:
     """Read the CHECK constraints of each table, except those that its child tables do not inherit."""
     checks: dict[int, list[dict[str, Declaration]]] = {}
     for oid, check in run_query(
@@ -168,14 +170,14 @@ def _read_checks(run_query: RunQuery, tables: Sequence[int]) -> dict[int, list[d
         " WHERE oid OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.oid[]) AND relispartition",
         [list(tables)],
     ):
-        checks.setdefault(oid, []).append(read_check(check or ""))
+        checks.setdefault(oid, []).append(parse_check_constraint(check or ""))
     return checks
 
 
-def read_check(text: str) -> dict[str, Declaration]:
+def parse_check_constraint(text: str) -> dict[str, Declaration]:
     """Parse a constraint printed by `pg_get_expr` to declarations by column name. The column of a domain is VALUE."""
     declared: dict[str, Declaration] = {}
-    for name, declaration in _read_terms(_parse_items(text)):
+    for name, declaration in _parse_terms(_parse_items(text)):
         declared[name] = declared.get(name, Declaration()) & declaration
     return declared
 
@@ -242,41 +244,41 @@ def _split_items(items: list[_Item], separator: _Item) -> list[list[_Item]]:
     return parts
 
 
-def _read_terms(items: list[_Item]) -> Iterator[tuple[str, Declaration]]:
+def _parse_terms(items: list[_Item]) -> Iterator[tuple[str, Declaration]]:
     """Yield the column and the declaration of each term of a conjunction; an expression never mixes AND and OR."""
     match items:
         case [("group", inner)]:
-            yield from _read_terms(inner)
+            yield from _parse_terms(inner)
         case _ if _AND in items:
             for part in _split_items(items, _AND):
-                yield from _read_terms(part)
+                yield from _parse_terms(part)
         case _ if _OR in items:
-            yield from _read_alternatives(_split_items(items, _OR))
+            yield from _parse_alternatives(_split_items(items, _OR))
         case [("name", name), ("mark", "="), ("word", "ANY"), ("list", values)]:
             if all(len(value) == 1 and value[0][0] == "literal" for value in values):
                 yield name, Declaration(values=tuple(value[0][1] for value in values))
         case [left, ("mark", comparison), ("literal", text)] if comparison in _MIRRORED:
-            yield from _read_comparison(left, comparison, text)
+            yield from _parse_comparison(left, comparison, text)
         case [("literal", text), ("mark", comparison), *_, right] if comparison in _MIRRORED:
             if items[2:-1] in ([], [("word", "ALL")]):
-                yield from _read_comparison(right, _MIRRORED[comparison], text)
+                yield from _parse_comparison(right, _MIRRORED[comparison], text)
 
 
-def _read_alternatives(parts: list[list[_Item]]) -> Iterator[tuple[str, Declaration]]:
+def _parse_alternatives(parts: list[list[_Item]]) -> Iterator[tuple[str, Declaration]]:
     """Combine equalities of one column to its values. IS NULL is ignored, because NULL satisfies every constraint."""
     parts = [part[0][1] if len(part) == 1 and part[0][0] == "group" else part for part in parts]
     parts = [part for part in parts if part[1:] != [("word", "IS"), ("word", "NULL")]]
     if len(parts) == 1:
-        yield from _read_terms(parts[0])
+        yield from _parse_terms(parts[0])
         return
-    constraints = [list(_read_terms(part)) for part in parts]
+    constraints = [list(_parse_terms(part)) for part in parts]
     names = {name for each in constraints for name, _ in each}
     if len(names) == 1 and all(len(each) == 1 and each[0][1].values is not None for each in constraints):
         values = [value for each in constraints for value in each[0][1].values or ()]
         yield names.pop(), Declaration(values=tuple(dict.fromkeys(values)))
 
 
-def _read_comparison(item: _Item, comparison: str, text: str) -> Iterator[tuple[str, Declaration]]:
+def _parse_comparison(item: _Item, comparison: str, text: str) -> Iterator[tuple[str, Declaration]]:
     """Yield the declaration of a comparison of a column, or of the length or norm of one, with a literal."""
     number = _parse_number(text)
     match item:

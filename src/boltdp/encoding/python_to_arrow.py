@@ -93,7 +93,7 @@ def to_float_list(cell: Any) -> list[float] | Doubles | None:
         if cell.ndim != 1:
             return None
         if cell.dtype.kind in "fiub":
-            return _as_doubles(cell)
+            return _cast_to_doubles(cell)
     elif isinstance(cell, (str, bytes, dict, Set)) or not (isinstance(cell, Iterable) and isinstance(cell, Sized)):
         return None
     with suppress(Exception):  # third-party types may raise anything
@@ -102,7 +102,7 @@ def to_float_list(cell: Any) -> list[float] | Doubles | None:
 
 
 def to_arrow_column(cells: Any, kind: str | None) -> pa.Array:
-    """Convert cells to an Arrow column of the declared kind: "number", "list", or texts, such as those of timestamps.
+    """Convert Python cells to an Arrow column of a kind: "number", "list", "timestamp", or texts for any other.
 
     The kind "kept" is for identifiers. Cells may be a list, an array of objects, or an array of pandas.
     """
@@ -116,7 +116,7 @@ def to_arrow_column(cells: Any, kind: str | None) -> pa.Array:
         cells = cells if isinstance(cells, np.ndarray) else list(cells)
         texts = None if kind == "list" else _convert_texts(cells)
     if texts is None or kind == "list":
-        return _convert_each(cells, kind)
+        return _convert_each_cell(cells, kind)
     return parse_numbers(texts) if kind == "number" else texts.cast(pa.string())
 
 
@@ -129,22 +129,22 @@ def parse_numbers(texts: pa.Array) -> pa.Array:
     if not pa.types.is_dictionary(texts.type):
         texts = texts.cast(pa.string()).dictionary_encode()
     if len(texts.dictionary) > len(texts):
-        return _convert_each(texts.to_pylist(), "number")
-    return _convert_each(texts.dictionary.to_pylist(), "number").take(texts.indices)
+        return _convert_each_cell(texts.to_pylist(), "number")
+    return _convert_each_cell(texts.dictionary.to_pylist(), "number").take(texts.indices)
 
 
 def _convert_categories(cells: Any, kind: str | None) -> pa.Array:
     """Convert a categorical column of pandas; each category is converted once, and texts stay a dictionary."""
     texts = kind not in ("number", "list")
     if len(cells.categories) > len(cells):
-        found = _convert_each(cells, kind)
+        found = _convert_each_cell(cells, kind)
         return found.dictionary_encode() if texts else found
-    found, places = _convert_each(cells.categories, kind), pa.array(cells.codes, pa.int32(), mask=cells.codes < 0)
-    return pa.DictionaryArray.from_arrays(places, found) if texts else found.take(places)
+    found, codes = _convert_each_cell(cells.categories, kind), pa.array(cells.codes, pa.int32(), mask=cells.codes < 0)
+    return pa.DictionaryArray.from_arrays(codes, found) if texts else found.take(codes)
 
 
 def _convert_texts(cells: Sequence[Any] | npt.NDArray[np.object_]) -> pa.Array | None:
-    """Convert cells that are all texts or missing; None if Arrow could convert one differently from `text`."""
+    """Convert cells that are all texts or missing; None if Arrow could convert one differently from `to_text`."""
     kinds = set(map(type, cells))
     if str not in kinds or any(kind not in _TEXT_TYPES and kind.__name__ != _NA for kind in kinds):
         return None
@@ -153,7 +153,8 @@ def _convert_texts(cells: Sequence[Any] | npt.NDArray[np.object_]) -> pa.Array |
     return None
 
 
-def _convert_each(cells: Iterable[Any], kind: str | None) -> pa.Array:
+def _convert_each_cell(cells: Iterable[Any], kind: str | None) -> pa.Array:
+    """Convert Python cells to an Arrow column of a kind, one by one."""
     if kind == "number":
         return pa.array(np.fromiter(map(to_float, cells), np.float64), from_pandas=True)
     if kind == "list":
@@ -163,12 +164,12 @@ def _convert_each(cells: Iterable[Any], kind: str | None) -> pa.Array:
 
 
 def to_object_array(values: Sequence[Any]) -> npt.NDArray[np.object_]:
-    """Return an array of objects with the elements of a list."""
+    """Convert a list to a NumPy array of objects, even if its elements are lists."""
     return np.fromiter(values, np.dtype(object), len(values))
 
 
 def is_list_of_rows(X: Any) -> bool:
-    """Return whether X is a list of rows, of which each has a length of its own, and no array of a fixed width."""
+    """Return whether X is a list of rows, which may differ in length, and not an array of a fixed width."""
     if hasattr(X, "__array__") or hasattr(X, "shape"):
         return getattr(X, "ndim", None) == 1 and np.asarray(X).dtype == object
     listed = isinstance(X, Iterable) and isinstance(X, Sized)
@@ -191,10 +192,11 @@ def to_matrix(X: Any, *, width: int | None = None) -> npt.NDArray[Any]:
     values: npt.NDArray[Any] = np.asarray(X)
     if values.dtype == object:
         return np.fromiter(map(to_float, values.flat), np.float64, values.size).reshape(values.shape)
-    return values if values.dtype.kind != "f" or values.dtype in (np.float32, np.float64) else _as_doubles(values)
+    return values if values.dtype.kind != "f" or values.dtype in (np.float32, np.float64) else _cast_to_doubles(values)
 
 
 def _stack_rows(rows: Sequence[list[float] | Doubles | None], width: int | None) -> Doubles:
+    """Stack rows to a matrix of `width` columns; rows of another length become NaN."""
     if width is None:
         counts = Counter(None if row is None else len(row) for row in rows)
         width = max(counts, key=lambda length: (counts[length], length or 0), default=None)
@@ -203,13 +205,13 @@ def _stack_rows(rows: Sequence[list[float] | Doubles | None], width: int | None)
             f"X must be a 2D array, rows by features, got a list of shape ({len(rows)},). Reshape your data"
         )
     stacked = np.full((len(rows), width), np.nan)
-    for place, row in zip(stacked, rows, strict=True):
+    for target, row in zip(stacked, rows, strict=True):
         if row is not None and len(row) == width:
-            place[:] = row
+            target[:] = row
     return stacked
 
 
-def _as_doubles(values: npt.NDArray[Any]) -> Doubles:
+def _cast_to_doubles(values: npt.NDArray[Any]) -> Doubles:
     # Too large values become infinite, and a warning would reveal that there is one.
     with np.errstate(over="ignore"):
         return values.astype(np.float64)

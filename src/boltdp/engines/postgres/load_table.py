@@ -1,4 +1,4 @@
-"""Load numeric rows into a new PostgreSQL table by binary COPY."""
+"""Load numeric rows into a new PostgreSQL table, by binary COPY."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Blocks = Iterable[tuple[PackedRows, npt.NDArray[np.int32]]]
 MAX_COLUMNS = 1600
 
 
-def load_rows(
+def load_table(
     uri: str, table: str, blocks: Blocks, *, dims: int, progress: Callable[[int], None] | None = None
 ) -> None:
     """Create and fill a table with the columns f0, f1, ... and label, in one transaction.

@@ -1,4 +1,4 @@
-"""Packing of columns into rows of cells by a compiled encoding plan: C in `encoding.c`, without the GIL."""
+"""Packing of columns into rows of cells by a compiled encoding plan: C in `columns_to_cells.c`, without the GIL."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from boltdp._array_types import PackedRows
 from boltdp._native import load_library
 from boltdp.errors import ParameterError
-from boltdp.kernel.packed_rows import _check_rows
+from boltdp.kernel.feature_map import check_packed_rows
 
 #: The types of values, in the order of `enum value_type`.
 TYPES = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64", "bool", "text")
@@ -58,12 +58,13 @@ class Packer:
         self.width = 1 + outputs if self._projects else self._cells  #: numbers of a packed row
 
     def _allocate(self, size: int) -> int:
+        """Return the address of new memory, which C uses while the packer lives."""
         self._memory.append(np.zeros(size, np.uint8))
         return self._memory[-1].ctypes.data
 
     def pack(self, values: Sequence[Values], out: PackedRows) -> PackedRows:
         """Pack the values of all columns into the rows of `out`, and return their cells before any projection."""
-        _check_rows("out", out)
+        check_packed_rows("out", out)
         if out.shape[1] != self.width or len(values) != self._columns:
             raise ParameterError(
                 f"there must be values of {self._columns} columns for rows of {self.width} numbers, got "

@@ -1,6 +1,6 @@
-/* kernel_states.h: what the aggregates around the kernel have in common. */
-#ifndef BOLTDP_KERNEL_STATES_H
-#define BOLTDP_KERNEL_STATES_H
+/* aggregate_helpers.h: what the aggregates around the kernel have in common. */
+#ifndef BOLTDP_AGGREGATE_HELPERS_H
+#define BOLTDP_AGGREGATE_HELPERS_H
 
 #include "postgres.h"
 

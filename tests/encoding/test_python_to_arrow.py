@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boltdp.encoding.python_cells import to_arrow_column, to_float, to_float_list, to_object_array, to_text
+from boltdp.encoding.python_to_arrow import to_arrow_column, to_float, to_float_list, to_object_array, to_text
 from boltdp.engines import open_source
 from boltdp.engines.base import encode_rows
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema

@@ -14,14 +14,14 @@ from boltdp import _interrupts
 
 
 @contextmanager
-def locked_directory(parent: Path, *, prefix: str) -> Iterator[Path]:
+def open_temporary_directory(parent: Path, *, prefix: str) -> Iterator[Path]:
     """Yield a new directory that is removed at the end; first remove the stale ones of killed processes.
 
     A process holds a lock on its directory while it runs: a directory that can be locked is stale.
 
     >>> with tempfile.TemporaryDirectory() as parent:
     ...     os.mkdir(f"{parent}/.mine-left")
-    ...     with locked_directory(Path(parent), prefix=".mine-") as folder:
+    ...     with open_temporary_directory(Path(parent), prefix=".mine-") as folder:
     ...         os.listdir(parent) == [folder.name]
     True
     """
@@ -30,7 +30,7 @@ def locked_directory(parent: Path, *, prefix: str) -> Iterator[Path]:
         # A signal between these two calls would leave the directory behind.
         with _interrupts.shield():
             _remove_stale_directories(parent, prefix)
-            held.append(_create_and_lock(parent, prefix))
+            held.append(_create_locked_directory(parent, prefix))
         yield held[0][0]
     finally:
         try:
@@ -51,7 +51,8 @@ def _remove_directories(held: list[tuple[Path, int | None]]) -> None:
                 os.close(lock)
 
 
-def _create_and_lock(parent: Path, prefix: str) -> tuple[Path, int | None]:
+def _create_locked_directory(parent: Path, prefix: str) -> tuple[Path, int | None]:
+    """Create a directory; return it with the descriptor of its lock, None if the file system has no locks."""
     while True:
         folder = Path(tempfile.mkdtemp(dir=parent, prefix=prefix))
         try:

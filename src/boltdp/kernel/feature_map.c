@@ -1,10 +1,9 @@
-/* cells_to_features.c: see cells_to_features.h. */
-#include "cells_to_features.h"
+/* feature_map.c: see feature_map.h. */
+#include "feature_map.h"
 
 #include <float.h>
 #include <math.h>
 
-#include "packed_rows.h"
 #include "sgd.h"
 
 int feature_map_check(const void *map, size_t bytes)

@@ -1,4 +1,4 @@
-"""Packed rows go to other places."""
+"""Packed rows go to other positions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boltdp.errors import ParameterError
-from boltdp.kernel.packed_rows import put_rows, sample_packed_rows, sort_by_bucket, take_rows
+from boltdp.kernel.hash_sampling import sample_packed_rows
+from boltdp.kernel.row_permutation import put_rows, sort_by_bucket, take_rows
 
 OUT = np.zeros((3, 4), dtype=np.float32)
 
@@ -19,11 +20,11 @@ OUT = np.zeros((3, 4), dtype=np.float32)
 def test_put_is_the_inverse_of_take(rows: int, width: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     given_rows = rng.normal(size=(rows, width)).astype(np.float32)
-    places = rng.permutation(rows)
+    positions = rng.permutation(rows)
     taken, back = np.empty_like(given_rows), np.empty_like(given_rows)
-    take_rows(given_rows, places, taken)
-    np.testing.assert_array_equal(taken, given_rows[places])
-    put_rows(taken, places, back)
+    take_rows(given_rows, positions, taken)
+    np.testing.assert_array_equal(taken, given_rows[positions])
+    put_rows(taken, positions, back)
     np.testing.assert_array_equal(back, given_rows)
 
 
@@ -40,21 +41,26 @@ def test_rows_are_sorted_by_bucket_and_keep_their_order_there(positions: list[in
 def test_a_read_only_output_is_refused() -> None:
     out = np.zeros((2, 1), dtype=np.float32)
     out.flags.writeable = False
-    rows, places = np.zeros((2, 1), dtype=np.float32), np.arange(2)
+    rows, positions = np.zeros((2, 1), dtype=np.float32), np.arange(2)
     for move in (take_rows, put_rows):
         with pytest.raises(ParameterError, match="out must be writable"):
-            move(rows, places, out)
+            move(rows, positions, out)
 
 
 @pytest.mark.parametrize(
-    ("rows", "places", "out", "message"),
+    ("rows", "positions", "out", "message"),
     [
-        (OUT, np.arange(3), OUT[:, :3].copy(), "there must be a place for each row, and rows must be as wide as out"),
-        (OUT, np.arange(2), OUT, "there must be a place for each row, .* got 2 places for 3 rows"),
-        (OUT, np.array([0, 1, 3]), OUT, "places must be from 0 to 2, got one outside"),
-        (OUT, np.array([0, -1, 2]), OUT, "places must be from 0 to 2, got one outside"),
-        (OUT, np.arange(3, dtype=np.int32), OUT, "places must be a C-contiguous 1-D array of int64, got 1-D int32"),
-        (OUT, np.arange(6)[::2], OUT, "places must be a C-contiguous 1-D array of int64, got 1-D int64"),
+        (
+            OUT,
+            np.arange(3),
+            OUT[:, :3].copy(),
+            "there must be a position for each row, and rows must be as wide as out",
+        ),
+        (OUT, np.arange(2), OUT, "there must be a position for each row, .* got 2 positions for 3 rows"),
+        (OUT, np.array([0, 1, 3]), OUT, "positions must be from 0 to 2, got one outside"),
+        (OUT, np.array([0, -1, 2]), OUT, "positions must be from 0 to 2, got one outside"),
+        (OUT, np.arange(3, dtype=np.int32), OUT, "positions must be a C-contiguous 1-D array of int64, got 1-D int32"),
+        (OUT, np.arange(6)[::2], OUT, "positions must be a C-contiguous 1-D array of int64, got 1-D int64"),
         (
             OUT.astype(np.float64),
             np.arange(3),
@@ -63,10 +69,10 @@ def test_a_read_only_output_is_refused() -> None:
         ),
     ],
 )
-def test_rows_that_cannot_be_moved_are_refused(rows: Any, places: Any, out: Any, message: str) -> None:
+def test_rows_that_cannot_be_moved_are_refused(rows: Any, positions: Any, out: Any, message: str) -> None:
     for move in (take_rows, put_rows):
         with pytest.raises(ParameterError, match=message):
-            move(rows, places, out)
+            move(rows, positions, out)
 
 
 @pytest.mark.parametrize(("shift", "buckets"), [(-1, 1), (33, 1), (0, 0)])
@@ -76,7 +82,7 @@ def test_buckets_that_cannot_be_are_refused(shift: int, buckets: int) -> None:
 
 
 def test_positions_outside_the_buckets_are_refused() -> None:
-    with pytest.raises(ParameterError, match="places must be from 0 to 7, got one outside"):
+    with pytest.raises(ParameterError, match="positions must be from 0 to 7, got one outside"):
         sort_by_bucket(np.array([8]), shift=2, buckets=2)
 
 

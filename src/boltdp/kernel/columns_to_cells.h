@@ -1,5 +1,5 @@
 /*
- * encoding.h: from the values of columns to the cells of packed rows (cells_to_features.h), by a plan made of the schema.
+ * columns_to_cells.h: from the values of columns to the cells of packed rows (feature_map.h), by a plan made of the schema.
  *
  * A plan is compiled by encoding/compiled_plan.py. It is words of 8 bytes, numbers being int64 or double:
  *
@@ -15,14 +15,14 @@
  * A number is scaled from its bounds to [-1, 1], and followed by the number of places at or below it if it has any: NaN
  * and -1 if it is missing. A vector is `length` numbers. Nothing about a value can fail.
  */
-#ifndef BOLTDP_ENCODING_H
-#define BOLTDP_ENCODING_H
+#ifndef BOLTDP_COLUMNS_TO_CELLS_H
+#define BOLTDP_COLUMNS_TO_CELLS_H
 
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "cells_to_features.h"
+#include "feature_map.h"
 
 enum column_kind { COLUMN_CLASS, COLUMN_CATEGORY, COLUMN_NUMBER, COLUMN_VECTOR, COLUMN_KINDS };
 enum column_match { MATCH_TEXT, MATCH_INTEGER, MATCH_FLOAT, MATCHES };

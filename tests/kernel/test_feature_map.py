@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boltdp.errors import DataError, ParameterError
-from boltdp.kernel.cells_to_features import FeatureMap, Segment, compute_scores
+from boltdp.kernel.feature_map import FeatureMap, Segment, compute_scores
 from boltdp.kernel.loss_derivatives import DerivativeSums
 from boltdp.kernel.misclassification import ErrorCounts
 from boltdp.kernel.sgd import State, _library, list_builds, run
@@ -36,7 +36,7 @@ def classes_of(loss: Loss) -> int:
 
 
 def read_slowly(feature_map: FeatureMap, cells: npt.NDArray[np.float32]) -> Matrix:
-    """The features as `cells_to_features.h` says it."""
+    """The features as `feature_map.h` says it."""
     rows = []
     for _, *row in cells.astype(np.float64).tolist():
         at, features = 0, []

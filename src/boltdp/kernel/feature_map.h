@@ -1,5 +1,5 @@
 /*
- * cells_to_features.h: how the cells of a packed row are read as features.
+ * feature_map.h: how the cells of a packed row are read as features.
  *
  * A packed row is a label and its cells: a number between -1 and 1 for each number of a column, and one whole number
  * for each column of few values, whatever its features are. So a row is as long as its columns are many, and what is
@@ -15,7 +15,7 @@
  * Whoever only sums over rows needs no features. A row has a few numbers, and of each category or steps, a group, one
  * of few vectors. So what is summed has a SLOT for each number and constant (the dense ones, which come first), and for
  * each vector of each group: count + 1 of a category, the first for a cell that is none of them; count + 2 of steps,
- * the first for a missing one, then those for 0, 1, .. count. cells_to_features.py turns weights of features into weights of
+ * the first for a missing one, then those for 0, 1, .. count. feature_map.py turns weights of features into weights of
  * slots, and sums of slots into sums of features. A slot of a group has a `square`, of its vector's length, and a
  * `unit`: the power of two that is at least this length, but less than twice as much, or 0. What is added to the slot
  * is multiplied by it, so that rounding it moves the features' sum by as little as rounding a number does.

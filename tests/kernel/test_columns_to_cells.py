@@ -14,7 +14,7 @@ from boltdp.encoding.compiled_plan import compile_plan
 from boltdp.encoding.plan import EncodingPlan, NumberListRule, NumberRule, Rule, ValueRule
 from boltdp.encoding.projection import Projection
 from boltdp.errors import ParameterError
-from boltdp.kernel.encoding import TYPES, Packer, Values
+from boltdp.kernel.columns_to_cells import TYPES, Packer, Values
 
 OUT = np.zeros((3, 4), dtype=np.float32)
 numbers = st.floats(allow_nan=True, allow_infinity=True, width=32)
@@ -195,7 +195,7 @@ def test_a_label_is_a_class_or_a_number_in_one_cell() -> None:
     ours.pack([Values.from_array(np.array([0.0, 7.5, np.nan])), Values.from_array(np.ones(3, np.int8))], out)
     np.testing.assert_array_equal(out[:, 0], np.array([-1.0, 0.5, np.nan], np.float32))
     for label in (
-        NumberRule("price", "price", 0, 10, places=(5.0,)),
+        NumberRule("price", "price", 0, 10, thresholds=(5.0,)),
         NumberListRule("price", "price", 0, 10, length=2),
     ):
         with pytest.raises(ParameterError, match="the plan is corrupt"):

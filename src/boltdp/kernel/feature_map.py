@@ -1,4 +1,4 @@
-"""The map from the cells of a packed row to its features: C in `cells_to_features.h`, which defines cells.
+"""The map from the cells of a packed row to its features: C in `feature_map.h`, which defines cells.
 
 Rows are encoded once, in public units: numbers from -1 to 1, a category as its index, a curve as a number of steps.
 The feature map, which is part of every state and every sum, applies centres, scales and the clip norm.
@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from boltdp._array_types import Doubles, Integers, PackedRows
 from boltdp.errors import ParameterError
-from boltdp.kernel.sgd import _aligned_block, _library, _pointer
+from boltdp.kernel.sgd import _allocate_aligned, _get_address, _library
 
 Kind = Literal["numbers", "category", "steps", "constant"]
 _KINDS: tuple[Kind, ...] = ("numbers", "category", "steps", "constant")
@@ -27,7 +27,7 @@ Numbers = TypeVar("Numbers", Doubles, Integers)
 
 @dataclass(frozen=True)
 class Segment:
-    """Consecutive features of one kind, with two parameters each: see `cells_to_features.h`."""
+    """Consecutive features of one kind, with two parameters each: see `feature_map.h`."""
 
     kind: Kind
     a: Doubles
@@ -48,27 +48,27 @@ class Segment:
 
     @property
     def slots(self) -> int:
-        """The number of slots, the entries of a sum over rows, that these features need: see `cells_to_features.h`."""
+        """The number of slots, the entries of a sum over rows, that these features need: see `feature_map.h`."""
         return len(self.a) + (0 if not self.is_group else 1 if self.kind == "category" else 2)
 
     def spread_weights(self, weights: Doubles) -> Doubles:
         """Convert the weights of a group's features to weights of its slots: <w, x> for the features x of each slot."""
         absent, present = weights * self.a, weights * self.b
-        below, above = _sums_before(present), _sums_after(absent)
+        below, above = _compute_prefix_sums(present), _compute_suffix_sums(absent)
         if self.kind == "steps":
             # Slot k + 1 has k steps present and the others absent; slot 0 is a missing cell, without features.
             return np.concatenate([np.zeros_like(below[..., :1]), below + above], axis=-1)
-        others = _sums_before(absent)[..., :-1] + above[..., 1:]
+        others = _compute_prefix_sums(absent)[..., :-1] + above[..., 1:]
         return np.concatenate([above[..., :1], others + present], axis=-1)
 
     def gather_sums(self, sums: Doubles) -> Doubles:
         """Convert sums of the slots of a group, in its units, to sums of its features, along the last axis."""
         sums = sums / np.where(self.units > 0, self.units, 1.0)
         if self.kind == "steps":
-            below, above = _sums_before(sums[..., 1:]), _sums_after(sums[..., 1:])
+            below, above = _compute_prefix_sums(sums[..., 1:]), _compute_suffix_sums(sums[..., 1:])
             return self.b * above[..., 1:-1] + self.a * below[..., 1:-1]
         # Subtracting from the total would lose digits.
-        others = _sums_before(sums)[..., 1:-1] + _sums_after(sums)[..., 2:]
+        others = _compute_prefix_sums(sums)[..., 1:-1] + _compute_suffix_sums(sums)[..., 2:]
         return self.a * others + self.b * sums[..., 1:]
 
     @cached_property
@@ -84,14 +84,14 @@ class Segment:
         return np.where(lengths > 0, np.ldexp(1.0, exponents - (fractions == 0.5)), 0.0)
 
 
-def _sums_before(numbers: Doubles) -> Doubles:
+def _compute_prefix_sums(numbers: Doubles) -> Doubles:
     """Return prefix sums along the last axis, starting with 0, added from left to right."""
     return np.concatenate([np.zeros_like(numbers[..., :1]), np.cumsum(numbers, axis=-1)], axis=-1)
 
 
-def _sums_after(numbers: Doubles) -> Doubles:
+def _compute_suffix_sums(numbers: Doubles) -> Doubles:
     """Return suffix sums along the last axis, ending with 0."""
-    return _sums_before(numbers[..., ::-1])[..., ::-1]
+    return _compute_prefix_sums(numbers[..., ::-1])[..., ::-1]
 
 
 class FeatureMap:
@@ -133,7 +133,7 @@ class FeatureMap:
         size = 8 * (_HEADER_WORDS + 2 * len(counts) + sum(map(len, numbers)))
         header = [size, self.cells, self.dims, self.dense, self.slots, len(groups), len(counts), 0]
         words = np.concatenate([np.array(header, np.uint64), np.array(counts, np.uint64).reshape(-1)])
-        block = _aligned_block(size)
+        block = _allocate_aligned(size)
         block[:] = np.concatenate([words.view(np.uint8), np.concatenate(numbers).view(np.uint8)])
         return block
 
@@ -173,7 +173,7 @@ class FeatureMap:
                 dense += part.slots
 
 
-def slot_weights(weights: Doubles, feature_map: FeatureMap | None) -> Doubles:
+def convert_to_slot_weights(weights: Doubles, feature_map: FeatureMap | None) -> Doubles:
     """Convert weights of features to a C-contiguous array of weights of slots; they are the same without a map."""
     if feature_map is not None:
         if feature_map.dims != weights.shape[-1]:
@@ -194,10 +194,10 @@ def compute_scores(rows: PackedRows, weights: Doubles, feature_map: FeatureMap |
             f"{rows.shape} and weights of shape {weights.shape}"
         )
     contiguous = np.ascontiguousarray(rows)
-    of_slots = slot_weights(weights, feature_map)
+    of_slots = convert_to_slot_weights(weights, feature_map)
     out, room = np.empty((len(rows), len(weights))), np.empty(2 * of_slots.shape[1])
     _library.feature_map_scores(
-        _pointer(feature_map),
+        _get_address(feature_map),
         cells,
         contiguous.ctypes.data,
         len(rows),
@@ -207,3 +207,11 @@ def compute_scores(rows: PackedRows, weights: Doubles, feature_map: FeatureMap |
         out.ctypes.data,
     )
     return out
+
+
+def check_packed_rows(name: str, rows: PackedRows) -> None:
+    """Raise ParameterError unless the kernel can read, or as `out` write, these packed rows."""
+    if rows.dtype != np.float32 or rows.ndim != 2 or not rows.flags.c_contiguous:
+        raise ParameterError(f"{name} must be a C-contiguous 2-D array of float32, got {rows.ndim}-D {rows.dtype}")
+    if name == "out" and not rows.flags.writeable:
+        raise ParameterError("out must be writable, got a read-only array")
