@@ -21,6 +21,7 @@ from boltdp.engines.spark.session import silence_pyspark
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel.feature_sums import FeatureSums
 from boltdp.kernel.row_permutation import compute_permuted_positions
+from boltdp.run_context import Context
 from boltdp.schema.schema import Classes, Numeric, Schema
 
 ROOT = Path(__file__).parents[2]

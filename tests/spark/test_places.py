@@ -14,6 +14,7 @@ import pytest
 from boltdp.engines.spark import SparkEngine
 from boltdp.engines.spark.session import silence_pyspark
 from boltdp.kernel.row_permutation import compute_permuted_positions
+from boltdp.run_context import Context
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema
 
 ROWS, REPLACED = 1000, 5
