@@ -33,6 +33,7 @@ from boltdp.errors import ParameterError
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import Event
 from boltdp.privacy.events.noisy_gradient_descent import NoisyGradients
+from boltdp.privacy.events.noisy_counts import NoisyLabelCount
 from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation
 from boltdp.privacy.events.output_perturbation import OutputPerturbation
@@ -78,7 +79,7 @@ class ExactLoss:
 def exact_loss(stage: Stage, replayed: ReplayedRelease | None, *, random: np.random.Generator) -> ExactLoss | None:
     """Return the privacy loss of one release on the worst rows; None where the density of the release is unknown."""
     match stage.event:
-        case NoisyMoments() as event:
+        case NoisyLabelCount() | NoisyMoments() as event:
             if replayed is None:
                 raise ParameterError(f"the exact loss of {event.kind!r} must follow from its replay, got none")
             spent = partial(exact_delta, replayed.limit.noise, distance=replayed.ratio * replayed.limit.sensitivity)

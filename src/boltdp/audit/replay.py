@@ -33,6 +33,7 @@ from boltdp.audit.subject import Stage, Subject
 from boltdp.context import Context
 from boltdp.privacy import release
 from boltdp.privacy.events.event import Training
+from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.release import RandomBytes
@@ -92,7 +93,8 @@ def list_limits(stage: Stage) -> list[Limit]:
     event = stage.event
     if isinstance(event, Training):
         return [Limit(stage, *vector) for vector in event.noisy_vectors]
-    return [] if event.noise is None else [Limit(stage, "sums", event.noise, event.sensitivity)]
+    name = "sums" if isinstance(event, NoisyMoments) else "count"
+    return [] if event.noise is None else [Limit(stage, name, event.noise, event.sensitivity)]
 
 
 @dataclass
