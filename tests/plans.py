@@ -12,7 +12,7 @@ from boltdp.workflows.plan_training import make_plan
 def plan_certificate(
     settings: Settings, *, rows: int, dims: int, classes: int, person_rows: int | None = None
 ) -> Certificate:
-    """Plan a training without a schema, standardization or label check, from the numbers of rows, features and classes."""
+    """Plan a training, without standardization or a label check, from the numbers of rows, features and classes."""
     if settings.standardize == "private":
         raise ParameterError("a plan must have the standardization that is asked for, got none")
     schema = array_schema(dims=dims, classes=range(classes))

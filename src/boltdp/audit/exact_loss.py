@@ -32,8 +32,8 @@ from boltdp.audit.worst_neighbours import (
 from boltdp.errors import ParameterError
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import Event
-from boltdp.privacy.events.noisy_gradient_descent import NoisyGradients
 from boltdp.privacy.events.noisy_counts import NoisyLabelCount
+from boltdp.privacy.events.noisy_gradient_descent import NoisyGradients
 from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation
 from boltdp.privacy.events.output_perturbation import OutputPerturbation

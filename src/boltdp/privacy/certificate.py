@@ -87,7 +87,7 @@ class Certificate:
     @cached_property
     def label_count(self) -> NoisyLabelCount | None:
         """The noisy count of rows without a usable label, if it was released."""
-        return next((event for event in self.spent.walk() if isinstance(event, NoisyLabelCount)), None)
+        return next((part.event for part in self.parts if isinstance(part.event, NoisyLabelCount)), None)
 
     @cached_property
     def parts(self) -> tuple[BudgetedEvent, ...]:
@@ -214,8 +214,8 @@ def certify(
 ) -> Certificate:
     """Return the certificate of a training after the noisy counts that drafted its schema and the release `before`.
 
-    `before` is the release that standardizes the features; `labels` counts those that are unusable. `reasons` state why the guarantee does not hold, for causes
-    outside the privacy core, such as classes read from the data.
+    `before` is the release that standardizes the features, and `labels` counts those that are unusable. `reasons` state
+    why the guarantee does not hold, for causes outside the privacy core, such as classes read from the data.
 
     Proof: noisy_counts.md 5, 7
     """
