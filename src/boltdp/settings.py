@@ -94,6 +94,7 @@ class Settings:
         "many; 0: none. Where rows are too few for it, nothing is spent.",
         default=0.01,
         metavar="SHARE",
+        usual=False,
     )
     algorithm: str = _algorithm("Where noise is added.", default="auto", some_algorithms=False)
     loss: str = _model(

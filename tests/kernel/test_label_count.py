@@ -60,7 +60,7 @@ def test_rows_with_the_cells_of_a_neutral_one_are_not_counted(cells: int) -> Non
     assert count(packed) == 5
     assert count(packed, neutral=neutral) == 3
     other = packed.copy()
-    other.view(np.uint32)[5, 1 : cells] = 0x7FC01234  # a NaN is one, whatever its bits are
+    other.view(np.uint32)[5, 1:cells] = 0x7FC01234  # a NaN is one, whatever its bits are
     assert count(other, neutral=neutral) == 3
 
 
