@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -85,6 +87,7 @@ def test_misuse_is_refused() -> None:
     for cells, classes in ((0, 2), (3, 0), (3, 10**9)):
         with pytest.raises(ParameterError, match="there must be cells and classes"):
             LabelCount(cells=cells, classes=classes)
-    for neutral in (np.zeros((1, 3), np.float32), np.zeros((2, 4), np.float32), np.zeros((1, 4))):
+    unfit: list[Any] = [np.zeros((1, 3), np.float32), np.zeros((2, 4), np.float32), np.zeros((1, 4))]
+    for neutral in unfit:
         with pytest.raises(ParameterError, match="neutral must be one packed row of 3 cells"):
             LabelCount(cells=3, classes=2, neutral=neutral)
