@@ -121,6 +121,8 @@ def test_the_warning_takes_the_noise_into_account() -> None:
     tail = event.noise.scale * math.log(0.5e6)
     for count, said in ((0.05 * ROWS + tail - 1, False), (0.05 * ROWS + tail + 1, True), (-500.0, False)):
         assert (describe_unusable_labels(replace(model, unusable_labels=count)) is not None) == said
+    many = train(open_source(people(2)), SCHEMA, replace(SETTINGS, label_check=0.9, epsilon=100.0))
+    assert "about 100% (± 0.79%) of the 2 rows" in (describe_unusable_labels(replace(many, unusable_labels=2.0)) or "")
     assert "about 100% " in (describe_unusable_labels(replace(model, unusable_labels=ROWS * 1.2)) or "")
 
 
@@ -224,7 +226,7 @@ def test_whether_it_is_made_follows_from_public_numbers() -> None:
     assert not made(1641, epsilon=1e-12)
 
 
-@pytest.mark.parametrize("share", [-0.1, 1.0, math.nan])
+@pytest.mark.parametrize("share", [-0.1, 1.0, math.nan, 1e-320, 9e-7])
 def test_the_share_must_be_one(share: float) -> None:
     with pytest.raises(ParameterError, match="label_check must be"):
         make_plan(SCHEMA, ROWS, replace(SETTINGS, label_check=share))

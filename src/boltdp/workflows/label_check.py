@@ -31,6 +31,8 @@ NOTABLE_SHARE = 0.05
 OVERWHELMING_SHARE = 0.9
 #: The check is made if the noise exceeds this share of the rows with a probability of at most TAIL_PROBABILITY.
 MAX_NOISE_SHARE = 0.4
+#: The smallest share of epsilon that can be asked for.
+MIN_SHARE = 1e-6
 #: The number of classes that a warning quotes.
 MAX_QUOTED = 5
 
@@ -41,11 +43,9 @@ def subtract_label_check(settings: Settings, schema: Schema, *, rows: int) -> tu
     The event is None if the check is switched off, if there is no budget, or if the rows are too few for its noise.
     """
     share, budget, person_rows = settings.label_check, settings.budget, schema.max_rows_per_person
-    if not 0 <= share < 1:
-        raise ParameterError(f"label_check must be at least 0 and below 1, got {share}")
-    if budget is None or not share:
-        return settings, None
-    if rows < count_needed_rows(settings, schema):
+    if share and not MIN_SHARE <= share < 1:
+        raise ParameterError(f"label_check must be 0, or at least {MIN_SHARE:g} and below 1, got {share}")
+    if budget is None or not share or rows < count_needed_rows(settings, schema):
         return settings, None
     taken = Budget(share * budget.epsilon)
     left = budget.subtract(taken)
@@ -93,7 +93,7 @@ def describe_unusable_labels(model: Model) -> str | None:
     target, share, error = model.schema.target, min(count / rows, 1.0), event.noise.deviation / rows
     useless = "nearly all rows were ignored, so that the model is useless: "
     return (
-        f"{useless if share > OVERWHELMING_SHARE else ''}about {share:.0%} (± {error:.1%}) of the {rows:,} rows were "
-        f"ignored, since their {target.key} {target.column!r} is missing or not one of the "
+        f"{useless if share > OVERWHELMING_SHARE else ''}about {share:.0%} (± {100 * error:.2g}%) of the {rows:,} "
+        f"rows were ignored, since their {target.key} {target.column!r} is missing or not one of the "
         f"{target.describe_used_labels(MAX_QUOTED)}; is one misspelt, or not declared?"
     )
