@@ -63,6 +63,7 @@ setup(
                     "loss_derivatives.c",
                     "misclassification.c",
                     "feature_sums.c",
+                    "label_count.c",
                     "row_sampling.c",
                     "exact_sampling.c",
                     "sensitivity_recursion.c",

@@ -13,6 +13,7 @@ from boltdp.kernel import sgd
 from boltdp.kernel.feature_map import FeatureMap, Segment, compute_scores
 from boltdp.kernel.feature_map import Kind as Segmented
 from boltdp.kernel.feature_sums import FeatureSums
+from boltdp.kernel.label_count import LabelCount
 from boltdp.kernel.loss_derivatives import DerivativeSums
 from boltdp.kernel.misclassification import ErrorCounts
 from boltdp.kernel.row_permutation import compute_permuted_positions
@@ -106,11 +107,11 @@ def feed_state(dice: random.Random) -> None:
 
 
 def feed_sums(dice: random.Random) -> None:
-    """A sum of derivatives or of moments, or a count of errors, the same way; and one more that joins it."""
+    """A sum of derivatives or of moments, or a count of errors or of labels, alike; and one more that joins it."""
     dims = dice.choice((1, 2, 5, 16, 33, 256, 300))
     numbers = np.random.default_rng(dice.getrandbits(32))
-    sums: DerivativeSums | ErrorCounts | FeatureSums
-    feature_map, kind = _feature_map(dice, dims), dice.randrange(4)
+    sums: DerivativeSums | ErrorCounts | FeatureSums | LabelCount
+    feature_map, kind = _feature_map(dice, dims), dice.randrange(5)
     if kind < 2:
         loss = _loss(dice)
         weights = numbers.normal(size=(loss.vector_count, dims))
@@ -131,6 +132,9 @@ def feed_sums(dice: random.Random) -> None:
         sums = ErrorCounts(
             numbers.normal(size=(dice.randrange(1, 20), vectors, dims)), classes=3, feature_map=feature_map
         )
+    elif kind == 3:
+        neutral = numbers.normal(size=(1, 1 + dims)).astype(np.float32)
+        sums = LabelCount(cells=dims, classes=3, neutral=dice.choice((None, neutral)))
     else:
         norm = dice.choice((1e-3, 1.0, 50.0))
         sums = FeatureSums(feature_map, clip_norm=norm) if feature_map else FeatureSums(clip_norm=norm, cells=dims)

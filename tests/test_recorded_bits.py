@@ -72,7 +72,7 @@ class Case:
 
 def case(algorithm: str, schema: Schema = TWO, **chosen: Any) -> Case:
     noise_seed = None if chosen.get("epsilon", 2.0) is None else 23  # where there is no noise, a seed of it is refused
-    usual = {"epsilon": 2.0, "seed": 5, "noise_seed": noise_seed}
+    usual = {"epsilon": 2.0, "seed": 5, "noise_seed": noise_seed, "label_check": 0.0}
     return Case(Settings(**{**usual, "algorithm": algorithm, **chosen}), schema)
 
 

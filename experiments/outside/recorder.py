@@ -193,7 +193,7 @@ def traced(trace: Trace) -> Iterator[None]:
 
 def declare_sensitivities(certificate: Certificate) -> dict[Mechanism, float]:
     """Return the declared sensitivity of each mechanism of a training."""
-    events = [certificate.training, certificate.moments]
+    events = [certificate.training, certificate.moments, certificate.label_count]
     claims = [Claim(event, Budget(1.0)) for event in events if event is not None]
     return {limit.noise: limit.sensitivity for claim in claims for limit in list_limits(claim)}
 

@@ -33,6 +33,7 @@ from boltdp.schema.source_columns import suggest_columns
 from boltdp.schema.target import Threshold
 from boltdp.settings import OPTIONS, Settings
 from boltdp.workflows import predict as predictions
+from boltdp.workflows.label_check import describe_unusable_labels
 from boltdp.workflows.train import train as train_engine
 from boltdp.workflows.tune import TRIALS, Method
 from boltdp.workflows.tune import candidates as combinations
@@ -172,6 +173,7 @@ def train(
         with opened as (engine, public, account):
             model = train_engine(engine, public, asked, context=context, account=account)
     warn_if_not_private(model.certificate, asked.epsilon)
+    warn_of_unusable_labels(model)
     return Model.from_released(model).with_threshold(threshold)
 
 
@@ -229,6 +231,7 @@ def tune(
             run: dict[str, Any] = {"method": method, "trials": trials, "context": context, "account": account}
             model = tune_engine(engine, schema_of_rows, tried, public=rows, **run)
     warn_if_not_private(model.certificate, tried[0].epsilon)
+    warn_of_unusable_labels(model)
     return Model.from_released(model).with_threshold(threshold)
 
 
@@ -260,6 +263,12 @@ def warn_if_not_private(certificate: Certificate, epsilon: float | None, *, stac
         warnings.warn(
             f"the model is not private: {'; '.join(certificate.reasons)}", PrivacyWarning, stacklevel=stacklevel
         )
+
+
+def warn_of_unusable_labels(model: ReleasedModel, *, stacklevel: int = 3) -> None:
+    """Warn if the label check says that a notable share of the rows was ignored."""
+    if (unusable := describe_unusable_labels(model)) is not None:
+        warnings.warn(unusable, UserWarning, stacklevel=stacklevel)
 
 
 def warn_of_unused_columns(unused: Sequence[str], *, stacklevel: int = 4) -> None:

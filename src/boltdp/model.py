@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -41,6 +42,7 @@ class Model:
     certificate: Certificate
     trained_where: str | None = None  #: where the rows were during training, in words; not certified
     threshold: float | None = None  #: the second of two classes is predicted where its probability exceeds this
+    unusable_labels: float | None = None  #: the noisy number of rows whose label was missing or not declared
 
     def __repr__(self) -> str:
         budget, target = self.certificate.budget, self.schema.target
@@ -80,13 +82,18 @@ class Model:
             )
         if certificate.draft != self.schema.spent:
             raise ParameterError("the certificate must have what the schema has spent, and no other draft of one")
+        if (self.unusable_labels is None) != (certificate.label_count is None):
+            raise ParameterError("the model must have the count of unusable labels that its certificate states")
         if self.threshold is not None:
             object.__setattr__(self, "threshold", target.resolve_threshold(self.threshold, loss))
 
     @classmethod
-    def from_release(cls, schema: Schema, released: Doubles, certificate: Certificate) -> Self:
+    def from_release(
+        cls, schema: Schema, released: Doubles, certificate: Certificate, unusable_labels: float | None = None
+    ) -> Self:
         """Make a model from released weights, an array of shape (models, weight vectors per model, features)."""
-        return cls(schema, released.reshape(-1, released.shape[-1]), certificate)
+        weights = released.reshape(-1, released.shape[-1])
+        return cls(schema, weights, certificate, unusable_labels=unusable_labels)
 
     @property
     def classes(self) -> tuple[Value, ...]:
@@ -141,7 +148,7 @@ class Model:
             "weights": self.weights.tolist(),
             "certificate": self.certificate.to_dict(),
             "trained_where": self.trained_where,
-            **({} if self.threshold is None else {"threshold": self.threshold}),
+            **{name: value for name in _OPTIONAL_KEYS if (value := getattr(self, name)) is not None},
         }
 
     @classmethod
@@ -159,7 +166,7 @@ class Model:
             if key not in record:
                 raise ModelFileError(f"the model cannot be read: {key!r} is missing")
         for key in record:
-            if key not in (*_REQUIRED_KEYS, "threshold"):
+            if key not in (*_REQUIRED_KEYS, *_OPTIONAL_KEYS):
                 raise ModelFileError(f"the model has an entry {show_value(key)} that this boltdp does not know")
         private, certificate = record["private"], record["certificate"]
         if not isinstance(certificate, dict) or not isinstance(private, bool) or certificate.get("private") != private:
@@ -169,10 +176,11 @@ class Model:
             where = record["trained_where"]
             if where is not None and not isinstance(where, str):
                 raise ValueError("where it was trained must be said in words")
-            threshold = record.get("threshold")
-            if "threshold" in record and type(threshold) is not float:
-                raise ValueError("its threshold must be a number, written with a decimal point")
-            return cls(schema, weights, Certificate.from_dict(certificate), where, threshold)
+            for key, name in _OPTIONAL_KEYS.items():
+                if key in record and (type(record[key]) is not float or not math.isfinite(record[key])):
+                    raise ValueError(f"its {name} must be a number, written with a decimal point")
+            given = {key: record.get(key) for key in _OPTIONAL_KEYS}
+            return cls(schema, weights, Certificate.from_dict(certificate), where, **given)
         except (TypeError, ValueError, OverflowError) as error:
             raise ModelFileError(f"the model cannot be read: {error}") from error
 
@@ -196,6 +204,7 @@ class Model:
 
 
 _REQUIRED_KEYS = ("format", "format_version", "private", "schema", "weights", "certificate", "trained_where")
+_OPTIONAL_KEYS = {"threshold": "threshold", "unusable_labels": "count of unusable labels"}
 
 
 def _read_weights(rows: Any) -> Doubles:

@@ -89,6 +89,13 @@ class Settings:
 
     epsilon: float | None = _privacy("The privacy budget: smaller is more private.", default=MISSING)
     delta: float = _privacy("0 is pure differential privacy.", default=0.0)
+    label_check: float = _privacy(
+        "The share of epsilon that pays for a noisy count of rows whose label is missing or not declared, to warn of "
+        "many; 0: none. Where rows are too few for it, nothing is spent.",
+        default=0.01,
+        metavar="SHARE",
+        usual=False,
+    )
     algorithm: str = _algorithm("Where noise is added.", default="auto", some_algorithms=False)
     loss: str = _model(
         "auto: margin, if the algorithm is auto and there is noise, else logistic.",

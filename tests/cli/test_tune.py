@@ -30,8 +30,9 @@ def test_tune_writes_a_model_that_verifies_and_says_how_it_was_chosen(run: Run, 
     assert isinstance(selection, PortionSelection)
     assert (selection.candidates, selection.rows, certificate.rows) == (4, 2000, 2000)
     assert certificate.problem.rows == 400
-    # A row is in one portion: each candidate, and the choice, has all that standardizing left.
-    assert {part.budget for part in selection.trained} == {Budget(selection.epsilon or 0.0)} == {Budget(9.5)}
+    # A row is in one portion: each candidate, and the choice, has all that the label check and standardizing left.
+    left = Budget(10.0).subtract(Budget(0.1)).take_share(0.05)[1]
+    assert {part.budget for part in selection.trained} == {Budget(selection.epsilon or 0.0)} == {left}
     assert f"candidate {selection.chosen + 1} of 4" in result.stdout
     assert "step size" in result.stdout
     assert SECRET not in result.output

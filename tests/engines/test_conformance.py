@@ -29,7 +29,7 @@ from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.noisy_counts import make_noisy_counts
 from boltdp.privacy.events.selection import PortionSelection, find_portion_bounds
-from boltdp.privacy.release_with_noise import Randomness, release_counts
+from boltdp.privacy.release_with_noise import Randomness, release_counts, release_label_count
 from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import make_constant_schedule
 from boltdp.run_context import Context
@@ -37,6 +37,8 @@ from boltdp.schema.check import check_source
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, Standardization, TimePart, Vector
 from boltdp.schema.source_columns import MAX_BATCH_ROWS
 from boltdp.settings import Settings
+from boltdp.workflows.label_check import count_unusable_labels
+from boltdp.workflows.plan_training import make_plan
 from boltdp.workflows.train import train_prepared
 from boltdp.workflows.tune import candidates, tune
 from tests.engines.sources import ROWS, Source, columns, features, in_order
@@ -651,6 +653,28 @@ def test_moments_of_slices_add_up_to_those_of_all_rows(source: Source) -> None:
     first, second = (moments(part, source.schema) for part in parts)
     np.testing.assert_array_equal(first + second, moments(source.engine, source.schema))
     assert np.abs(first).max() > 0
+
+
+@pytest.mark.parametrize("limited", [False, True], ids=["all", "limited"])
+def test_the_label_check_of_a_training_is_the_same_in_every_engine(source: Source, limited: bool) -> None:
+    schema, unusable = source.schema, int(np.isnan(source.packed[:, 0]).sum())
+    if limited:
+        if "visits" not in schema.sources:
+            return  # other rows than these
+        others = tuple(column for column in schema.columns if column.name != "visits")
+        schema = replace(schema, columns=others, person_id="visits", max_rows_per_person=40)
+        met, within = Counter[Any](), []
+        for _, kept in scan_rows_keeping(source.engine, schema, np.copy, ["visits"]):
+            for person in kept.column(0).to_pylist():
+                met[person] += 1
+                within.append(met[person] <= 40)
+        rows = np.vstack([*encode_rows(source.engine, schema.without_person_limit)])
+        unusable = int(np.isnan(rows[np.array(within), 0]).sum())
+    certificate = make_plan(schema, ROWS, Settings(epsilon=200.0, algorithm="bolton", noise_seed=4)).certificate
+    with source.engine.prepare(schema, Context(seed=4), ordered=False) as prepared:
+        released = count_unusable_labels(prepared, schema, certificate, Randomness(4))
+    assert released == release_label_count(unusable, certificate, Randomness(4))
+    assert unusable > 0
 
 
 def test_slices_do_not_disturb_one_another(source: Source) -> None:

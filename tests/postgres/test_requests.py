@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from collections.abc import Iterator
@@ -245,6 +246,27 @@ def test_an_owner_declares_the_schema_where_the_table_does_not(desk: Desk) -> No
     desk.ask("hospital", allow, [schema])
     desk.request(columns=["id"])
     assert desk.serve() == ["ann/1: done"]
+
+
+def test_an_analyst_is_told_of_a_misspelt_class_by_a_noisy_count(desk: Desk) -> None:
+    desk.ledger.set_budget("patients", Budget(9.0, 1e-5), composition="basic")
+    allow = "SELECT boltdp.allow_training('patients', 'ann', 'ward', '{age}', 9, schema => %s)"
+    for classes, told in ((["north", "sout"], True), (["north", "south"], False)):
+        schema = {"label": "ward", "classes": classes, "numeric": {"age": [0, 120]}}
+        desk.ask("hospital", allow, [json.dumps(schema)])
+        number = desk.request(label="ward", epsilon=4.0)
+        (said,) = desk.serve()
+        desk.publish()
+        reason = desk.status(number)["reason"]
+        expected = (
+            rf"ann/1: about \d\d% \(± 1\.2%\) of the {ROWS:,} rows were ignored, since their label 'ward' is missing "
+            r"or not one of the classes north, sout; is one misspelt, or not declared\?"
+        )
+        assert (re.fullmatch(expected, reason or "") is not None) == told
+        assert said == f"ann/{number}: done" + (f", {reason}" if told else "")
+        (model,) = desk.ask("ann", "SELECT certificate FROM boltdp.models WHERE name = %s", [f"ann/{number}"])
+        assert "noisy count of unusable labels" in str(model["certificate"])
+    assert desk.spent() == 8.0
 
 
 def test_only_owners_who_are_trusted_allow_training_and_only_of_their_own_tables(desk: Desk) -> None:

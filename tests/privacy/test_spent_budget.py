@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -34,7 +34,8 @@ from boltdp.privacy.accounting.spent_budget import (
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import OVERSPENT, Certificate, certify
-from boltdp.privacy.events.event import SEEDED, Event, Noiseless, mark_non_private
+from boltdp.privacy.events.event import SEEDED, BudgetedEvent, Composition, Event, Noiseless, mark_non_private
+from boltdp.privacy.events.noisy_counts import make_noisy_label_count
 from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.serialization import from_record, to_record
@@ -111,6 +112,20 @@ def test_gaussian_certificates_are_composed_exactly() -> None:
     assert distance is not None
     exact = Mechanism("gaussian", 1.0, 1).delta(1.5, sensitivity=distance * math.sqrt(6))
     assert bound_delta_of_charges([one] * 6, Budget(1.5, 1e-6)) == pytest.approx(exact, rel=1e-9)
+
+
+def test_a_count_of_labels_and_its_training_are_composed_as_two_releases() -> None:
+    training, share = certificate(0.5, 1e-7, "noisy-gd").spent, Budget(0.05)
+    assert training.mu is not None
+    labels = BudgetedEvent(share, make_noisy_label_count(share))
+    one, whole = certify(training, Budget(0.55, 1e-7), labels=labels), Budget(1.5, 1e-6)
+    assert one.private
+    parts = [("gaussian", 1 / training.mu), ("laplace", 20.0)] * 6
+    assert library(parts, 1.5, upper=False) <= composed_delta([one] * 6, whole) <= 1.2 * library(parts, 1.5, upper=True)
+    # A part that claims nothing is not taken out of what claims something.
+    assert isinstance(one.spent, Composition)
+    free = Composition((replace(labels, budget=None), one.spent.parts[1]))
+    assert composed_delta([replace(one, spent=free)], whole) == 1.0
 
 
 def test_releases_of_which_only_epsilon_is_known_are_randomised_responses() -> None:

@@ -32,6 +32,7 @@ from boltdp.audit.statistical_tests import gamma_cdf, normal_cdf, rejects_distri
 from boltdp.audit.subject import Claim, Subject
 from boltdp.privacy import release_with_noise
 from boltdp.privacy.events.event import Training
+from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.release_with_noise import RandomBytes
@@ -93,7 +94,8 @@ def list_limits(claim: Claim) -> list[Limit]:
     event = claim.event
     if isinstance(event, Training):
         return [Limit(claim, *vector) for vector in event.noisy_vectors]
-    return [] if event.noise is None else [Limit(claim, "sums", event.noise, event.sensitivity)]
+    name = "sums" if isinstance(event, NoisyMoments) else "count"
+    return [] if event.noise is None else [Limit(claim, name, event.noise, event.sensitivity)]
 
 
 @dataclass

@@ -21,7 +21,7 @@ from boltdp.privacy.events.event import (
     Training,
     compose,
 )
-from boltdp.privacy.events.noisy_counts import is_schema_draft
+from boltdp.privacy.events.noisy_counts import NoisyLabelCount, is_schema_draft
 from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.privacy.events.selection import Selection, SelectionAmongTrained
 from boltdp.schema.schema import Schema
@@ -29,7 +29,7 @@ from boltdp.schema.schema import Schema
 #: Maximum numbers of rows and features of a replayed training: a larger training is planned again for these.
 MAX_ROWS, MAX_FEATURES = 2000, 100
 
-AuditedEvent: TypeAlias = NoisyMoments | Training
+AuditedEvent: TypeAlias = NoisyLabelCount | NoisyMoments | Training
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def _filter_event(event: Event, budget: Budget, left_out: list[str], *, replayed
             return _filter_event(event.inner, budget, left_out, replayed=replayed)
         case NoisyMoments() if replayed is not None and replayed.encoded_dims - replayed.intercept < event.features:
             return _resize_moments(event, budget, replayed)
-        case NoisyMoments():
+        case NoisyLabelCount() | NoisyMoments():
             return event
         case Training() if not isinstance(event, Noiseless):
             if replayed is None:
@@ -138,6 +138,6 @@ def _list_claims(event: Event, budget: Budget) -> list[Claim]:
         case SelfComposition():
             inner = _list_claims(event.part.event, event.part.budget or budget)
             return [replace(claim, model_count=event.count) for claim in inner]
-        case NoisyMoments() | Training():
+        case NoisyLabelCount() | NoisyMoments() | Training():
             return [Claim(event, budget)]
     return []

@@ -7,12 +7,14 @@ from typing import Any
 from boltdp.algorithms import get_algorithm
 from boltdp.algorithms._base import compute_noise_per_weight
 from boltdp.cli._options import MAX_SHOWN_CLASSES, describe_ledger
-from boltdp.cli._terminal import emit_guarantee, emit_json, emit_table, is_given, note
+from boltdp.cli._terminal import emit_guarantee, emit_json, emit_table, is_given, note, warn
 from boltdp.ledger.ledger import Account
 from boltdp.model import Model
 from boltdp.privacy.certificate import Certificate
+from boltdp.privacy.events.noisy_counts import NoisyLabelCount
 from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.schema.schema import Schema
+from boltdp.workflows.label_check import describe_unusable_labels
 
 MAX_SHOWN_CURVES = 5
 
@@ -20,15 +22,19 @@ MAX_SHOWN_CURVES = 5
 def print_model_report(model: Model, output: str, *, as_json: bool, account: Account | None = None) -> None:
     """Print the guarantee of a new model, its cost, and where the model is."""
     certificate, target = model.certificate, model.schema.target
-    # Whether private rows have other labels is private, and is not printed.
+    # Whether private rows have other labels is private: only the noisy count of the label check is shown.
     note(
         f"{target.describe_used_labels(MAX_SHOWN_CLASSES)}: rows with an unknown {target.key} are ignored; "
         "`boltdp check` on public rows shows whether there are any"
     )
+    if (unusable := describe_unusable_labels(model)) is not None:
+        warn(unusable)
     if as_json:
         stated: dict[str, Any] = {"model": output, "guarantee": certificate.guarantee(), "where": model.trained_where}
         if model.threshold is not None:
             stated["threshold"] = model.threshold
+        if model.unusable_labels is not None:
+            stated["unusable_labels"] = model.unusable_labels
         if account is not None:
             stated["ledger"] = account.ledger.address
             stated["dataset"] = account.dataset
@@ -67,8 +73,10 @@ def describe_persons_and_costs(certificate: Certificate) -> list[tuple[str, str]
     if draft is not None and draft.budget is not None:
         lines.append(("schema", f"found privately, for {draft.budget.describe()}"))
     for part in certificate.parts:
-        if isinstance(part.event, NoisyMoments):
-            cost = "" if part.budget is None else f", for {part.budget.describe()}"
+        cost = "" if part.budget is None else f", for {part.budget.describe()}"
+        if isinstance(part.event, NoisyLabelCount):
+            lines.append(("label check", part.event.describe() + cost))
+        elif isinstance(part.event, NoisyMoments):
             lines.append(("standardizing", part.event.describe() + cost))
     return lines
 

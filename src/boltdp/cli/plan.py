@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +16,9 @@ from boltdp.cli._terminal import emit, emit_guarantee, emit_json, emit_table
 from boltdp.errors import ParameterError
 from boltdp.privacy.certificate import Certificate
 from boltdp.schema.schema import Classes, Numeric, Schema, check_size
-from boltdp.workflows.plan_training import make_plan
+from boltdp.settings import Settings
+from boltdp.workflows.label_check import count_needed_rows
+from boltdp.workflows.plan_training import make_plan, resolve_settings
 
 #: The budgets that `plan` lists besides --epsilon.
 EPSILONS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
@@ -65,6 +68,7 @@ def plan(
         [
             *algorithm.describe_cost(certificate),
             *describe_persons_and_costs(certificate),
+            *_describe_absent_check(certificate, settings, schema),
             *describe_curves(plans[epsilon].schema),
             *algorithm.describe_choices(certificate, settings),
         ]
@@ -74,6 +78,15 @@ def plan(
     headings = [heading for heading, _ in algorithm.columns.values()]
     emit_table(lines, header=("epsilon", "noise", *headings), numbers=True)
     emit(f"\n{algorithm.explanation}")
+
+
+def _describe_absent_check(certificate: Certificate, settings: Settings, schema: Schema) -> list[tuple[str, str]]:
+    """Return a line that says for how many rows labels would be checked, if there are too few for that."""
+    if certificate.label_count is not None or not settings.label_check:
+        return []
+    left = resolve_settings(settings, schema)
+    needed = math.ceil(count_needed_rows(left, schema))
+    return [("label check", f"none, and nothing is spent on it: that needs at least {needed:,} rows")]
 
 
 def make_public_schema(path: str | None, *, features: int | None, classes: int) -> Schema:

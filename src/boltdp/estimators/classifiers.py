@@ -19,7 +19,13 @@ from sklearn.utils import check_random_state, validation
 from sklearn.utils.multiclass import check_classification_targets
 
 from boltdp._array_types import Doubles
-from boltdp.api import Model, refuse_arguments_beside_schema, warn_if_not_private, warn_of_unused_columns
+from boltdp.api import (
+    Model,
+    refuse_arguments_beside_schema,
+    warn_if_not_private,
+    warn_of_unusable_labels,
+    warn_of_unused_columns,
+)
 from boltdp.encoding import python_to_arrow
 from boltdp.engines._frame_types import is_table
 from boltdp.engines.base import check_names
@@ -165,6 +171,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.classes_ = np.array(model.classes)
         self.coef_, self.intercept_ = convert_to_original_units(model.schema, model.weights)
         warn_if_not_private(self.certificate_, self.epsilon, stacklevel=4)
+        warn_of_unusable_labels(model, stacklevel=4)
         return self
 
     def decision_function(self, X: Any) -> Doubles:

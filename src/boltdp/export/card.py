@@ -401,6 +401,7 @@ def _list_mechanisms(certificate: Certificate) -> tuple[tuple[str, str], ...]:
     facts = {
         "algorithm": certificate.algorithm,
         "schema": None if certificate.draft is None else "found from the rows, by noisy counts",
+        "label check": None if certificate.label_count is None else certificate.label_count.describe(),
         "standardizing": None if moments is None else moments.describe(),
         "chosen": None if selection is None else selection.describe(),
         "noise in training": _describe_noise(certificate.training_noise),

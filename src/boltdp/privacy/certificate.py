@@ -22,7 +22,7 @@ from boltdp.privacy.events.event import (
     mark_non_private,
     strip_non_private,
 )
-from boltdp.privacy.events.noisy_counts import is_schema_draft
+from boltdp.privacy.events.noisy_counts import NoisyLabelCount, is_schema_draft
 from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.privacy.events.noisy_sgd import NoisyUpdates
 from boltdp.privacy.events.selection import Selection
@@ -85,8 +85,13 @@ class Certificate:
         return next((event for event in self.spent.walk() if isinstance(event, NoisyMoments)), None)
 
     @cached_property
+    def label_count(self) -> NoisyLabelCount | None:
+        """The noisy count of rows without a usable label, if it was released."""
+        return next((part.event for part in self.parts if isinstance(part.event, NoisyLabelCount)), None)
+
+    @cached_property
     def parts(self) -> tuple[BudgetedEvent, ...]:
-        """The composed events with their budgets, in the order of their releases."""
+        """The composed events with their budgets; the released models are those of the last."""
         return tuple(part for event in self.spent.walk() if isinstance(event, Composition) for part in event.parts)
 
     @cached_property
@@ -203,26 +208,28 @@ def certify(
     budget: Budget | None,
     *,
     draft: BudgetedEvent | None = None,
+    labels: BudgetedEvent | None = None,
     before: BudgetedEvent | None = None,
     seeded: bool = False,
     reasons: tuple[str, ...] = (),
 ) -> Certificate:
     """Return the certificate of a training after the noisy counts that drafted its schema and the release `before`.
 
-    `before` is the release that standardizes the features. `reasons` state why the guarantee does not hold, for causes
-    outside the privacy core, such as classes read from the data.
+    `before` is the release that standardizes the features, and `labels` counts those that are unusable. `reasons` state
+    why the guarantee does not hold, for causes outside the privacy core, such as classes read from the data.
 
-    Proof: noisy_counts.md 5
+    Proof: noisy_counts.md 5, 7
     """
-    spent, left = training, budget
-    if draft is not None and draft.budget is not None and budget is not None:
-        left = budget.subtract(draft.budget)
+    outer, left = [], budget
+    for one in (draft, labels):
+        if one is not None:
+            outer.append((one, left := left if left is None or one.budget is None else left.subtract(one.budget)))
+    spent = training
     if before is not None:
-        spent = compose(
-            before, BudgetedEvent(None if left is None else subtract_spent(left, before, training), training)
-        )
-    if draft is not None:
-        spent = compose(draft, BudgetedEvent(left, spent))
+        rest = None if left is None else subtract_spent(left, before, training)
+        spent = compose(before, BudgetedEvent(rest, training))
+    for one, rest in reversed(outer):
+        spent = compose(one, BudgetedEvent(rest, spent))
     return Certificate(budget=budget, spent=mark_non_private(spent, (*reasons, SEEDED) if seeded else reasons))
 
 

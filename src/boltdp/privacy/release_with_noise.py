@@ -1,6 +1,7 @@
 """The only module that adds noise to private numbers: every result computed from rows is released here.
 
     `release_counts`, `release_values`    noisy counts, to draft a schema or to evaluate a model
+    `release_label_count`    a noisy count of the rows of a training without a usable label
     `release_moments`     noisy sums, to centre the features
     `draw_linear_terms`   noise before training
     `release_gradient`    noise in the sum of a scan
@@ -158,6 +159,18 @@ def release_values(counts: Mapping[V, int], event: NoisyCounts, random_bytes: Ra
     # The order depends only on released numbers, not on the order of the rows.
     above = [(count, value) for value, count in zip(present, noisy, strict=True) if count > event.threshold]
     return {value: count for count, value in sorted(above, key=lambda pair: (-pair[0], str(pair[1])))}
+
+
+def release_label_count(count: int, certificate: Certificate, randomness: Randomness) -> float:
+    """Return the number of rows without a usable label, with the noise that `certificate` states.
+
+    Proof: noisy_counts.md 7
+    """
+    check_seed(certificate, randomness)
+    event = certificate.label_count
+    if event is None:
+        raise ParameterError("labels must be counted only if the certificate states it, and it does not")
+    return float(add_noise(event.noise, np.array([float(count)]), randomness.stream("labels"))[0])
 
 
 def choose_by_errors(errors: Sequence[int], *, epsilon: float, random_bytes: RandomBytes) -> int:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import count
@@ -46,6 +46,7 @@ from boltdp.schema.infer import derive_schema
 from boltdp.schema.schema import Schema
 from boltdp.service.train_per_group import train_groups
 from boltdp.settings import Settings
+from boltdp.workflows.label_check import describe_unusable_labels
 from boltdp.workflows.plan_training import Plan, make_plan
 from boltdp.workflows.standardize import plan_standardization
 from boltdp.workflows.train import run_plan
@@ -419,7 +420,8 @@ class Worker:
         if request.charged:
             return "failed", REASONS["failed"], {}
         try:
-            return "done", None, self._train_request(request)
+            models = self._train_request(request)
+            return "done", _describe_labels(models), models
         except Refused as refused:
             return "refused", REASONS[refused.why], {}
         except psycopg.Error:
@@ -549,6 +551,12 @@ class Worker:
                 row = {**make_model_row(name, model), "granted_to": [request.role_id], "stored": published}
                 self._connection.execute(make_insert(row), row)
             self._update_request(request, state=state, reason=reason, models=list(models) or None, published=published)
+
+
+def _describe_labels(models: Mapping[str, Model]) -> str | None:
+    """Return the warnings of models whose label check says that a notable share of the rows was ignored."""
+    found = {name: describe_unusable_labels(model) for name, model in models.items()}
+    return "\n".join(f"{name}: {warning}" for name, warning in found.items() if warning is not None) or None
 
 
 def _sum_budgets(budgets: Sequence[Budget]) -> Spent:

@@ -17,6 +17,7 @@ from boltdp.privacy.training_problem import Problem
 from boltdp.schema.curves import add_curves
 from boltdp.schema.schema import Schema, check_size
 from boltdp.settings import Settings
+from boltdp.workflows.label_check import subtract_label_check
 from boltdp.workflows.standardize import plan_standardization
 
 #: The steps of each automatic curve, by the largest number of columns with curves; with more columns there are none.
@@ -34,7 +35,7 @@ class Plan:
     """A training as it will run; `boltdp plan` shows it, and every training, tuning and comparison follows one."""
 
     schema: Schema  #: with its curves
-    certificate: Certificate  #: of all events, including standardization and the draft of the schema
+    certificate: Certificate  #: of all events, including the label check, standardization and the draft of the schema
 
     @property
     def algorithm(self) -> Algorithm:
@@ -49,7 +50,7 @@ def make_plan(
     `dims` overrides the number of features of the schema. `reasons` are why the result will not be private, if the
     caller knows any.
     """
-    resolved = resolve_settings(settings, schema)
+    resolved, labels = subtract_label_check(resolve_settings(settings, schema), schema, rows=rows)
     schema, standardization = add_auto_curves(resolved, schema, rows=rows)
     budget = left = resolved.budget
     if budget is not None:
@@ -58,7 +59,7 @@ def make_plan(
     # Gaussian events compose more tightly than basic composition, which leaves more of the budget.
     if budget is not None and (more := subtract_spent(budget, standardization, event)) != left:
         event = plan_models(resolved, schema, rows, more, dims=dims)
-    return Plan(schema, _certify(event, settings, schema, standardization, reasons))
+    return Plan(schema, _certify(event, settings, schema, labels, standardization, reasons))
 
 
 def make_plans(
@@ -73,7 +74,8 @@ def make_plans(
 
     Each candidate has a plan for the case that it is selected; `plan_selection` makes its event.
     """
-    resolved = [resolve_settings(each, schema) for each in candidates]
+    checked = [subtract_label_check(resolve_settings(each, schema), schema, rows=rows) for each in candidates]
+    resolved, labels = [each for each, _ in checked], checked[0][1]
     first = resolved[0]
     schema, standardization = add_auto_curves(first, schema, rows=rows)
     left = None if first.budget is None else subtract_spent(first.budget, standardization)
@@ -85,15 +87,20 @@ def make_plans(
         return plan_models(resolved[number], schema, rows, budget)
 
     events = plan_selection(plan_candidate, left, candidates=len(candidates), rows=rows)
-    return [Plan(schema, _certify(event, candidates[0], schema, standardization, reasons)) for event in events]
+    return [Plan(schema, _certify(event, candidates[0], schema, labels, standardization, reasons)) for event in events]
 
 
 def _certify(
-    event: Event, settings: Settings, schema: Schema, standardization: BudgetedEvent | None, reasons: tuple[str, ...]
+    event: Event,
+    settings: Settings,
+    schema: Schema,
+    labels: BudgetedEvent | None,
+    standardization: BudgetedEvent | None,
+    reasons: tuple[str, ...],
 ) -> Certificate:
-    """Make the certificate of an event together with the draft of the schema and the standardization."""
-    seeded = settings.noise_seed is not None
-    return certify(event, settings.budget, draft=schema.spent, before=standardization, seeded=seeded, reasons=reasons)
+    """Make the certificate of an event with the draft of the schema, the label check and the standardization."""
+    before = {"draft": schema.spent, "labels": labels, "before": standardization}
+    return certify(event, settings.budget, seeded=settings.noise_seed is not None, reasons=reasons, **before)
 
 
 def resolve_settings(settings: Settings, schema: Schema) -> Settings:

@@ -16,6 +16,7 @@ from boltdp.privacy.release_with_noise import release_weights
 from boltdp.run_context import Context
 from boltdp.schema.schema import Schema
 from boltdp.settings import Settings
+from boltdp.workflows.label_check import count_unusable_labels
 from boltdp.workflows.plan_training import Plan, make_plan, resolve_settings
 from boltdp.workflows.standardize import prepare_rows
 
@@ -82,9 +83,10 @@ def train_prepared(prepared: PreparedRows, schema: Schema, certificate: Certific
     """Train on prepared rows with the algorithm and settings in `certificate`, and release the model."""
     check_row_count(prepared, certificate.problem.rows)
     algorithm, job = get_algorithm(certificate.algorithm), Job(certificate, context.randomness)
+    labels = count_unusable_labels(prepared, schema, certificate, context.randomness)
     (weights,) = algorithm.run(prepared, [job], classes=schema.target.label_count, context=context)
     released = release_weights(weights, certificate, context.randomness)
-    return Model.from_release(schema, released, certificate)
+    return Model.from_release(schema, released, certificate, labels)
 
 
 def list_non_private_reasons(reasons: tuple[str, ...], context: Context) -> tuple[str, ...]:

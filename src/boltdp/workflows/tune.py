@@ -16,6 +16,7 @@ from boltdp.run_context import Context
 from boltdp.schema.schema import Schema
 from boltdp.settings import TUNABLE, Settings
 from boltdp.workflows import select
+from boltdp.workflows.label_check import count_unusable_labels
 from boltdp.workflows.plan_training import make_plans, resolve_settings
 from boltdp.workflows.select import TRIALS
 from boltdp.workflows.standardize import prepare_rows
@@ -103,7 +104,8 @@ def tune(
             else:
                 choose = select.choose_by_portions if method == "portions" else select.choose_by_trials
                 number, weights = choose(prepared, certificates, classes=schema.target.label_count, context=context)
-                model = Model.from_release(standardized, weights, certificates[number])
+                labels = count_unusable_labels(prepared, standardized, certificates[number], context.randomness)
+                model = Model.from_release(standardized, weights, certificates[number], labels)
         return replace(model, trained_where=engine.where)
 
     charge: Charge = certificates[0]

@@ -27,6 +27,7 @@ from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import why_not_private
 from boltdp.privacy.events.event import BudgetedEvent, Composition, Event, strip_non_private
+from boltdp.privacy.events.noisy_counts import NoisyLabelCount
 from boltdp.privacy.serialization import find_event_classes
 
 #: How the costs of several releases are composed: by basic composition or zCDP, by privacy profiles, by sums alone.
@@ -222,18 +223,29 @@ def bound_delta_of_charges(charges: Sequence[Charge], budget: Budget) -> float:
     together = Composition(tuple(BudgetedEvent(charge.budget, strip_non_private(charge.spent)) for charge in charges))
     if together.mu is not None:
         return together.delta(budget.epsilon)
+    events = [each for part in together.parts for each in _split_label_count(part)]
     width = budget.epsilon / (RESOLUTION * math.sqrt(len(charges)))
     if not width >= MIN_WIDTH or budget.epsilon > MAX_EPSILON:
         return 1.0
-    allowed = TRUNCATION_SHARE * budget.delta / len(charges)
+    allowed = TRUNCATION_SHARE * budget.delta / len(events)
     parts = []
-    for part, count in Counter(together.parts).items():
+    for part, count in Counter(events).items():
         assert part.budget is not None
         losses = _discretise_event(part.event, part.budget, width, allowed)
         if losses is None:
             return 1.0
         parts.append((losses, count))
     return bound_delta_of_losses(parts, budget)
+
+
+def _split_label_count(part: BudgetedEvent) -> tuple[BudgetedEvent, ...]:
+    """Return the count of labels and the rest of a training apart: both were planned before either was released.
+
+    Proof: composition.md 3
+    """
+    pieces = part.event.parts if isinstance(part.event, Composition) else ()
+    counted = any(isinstance(one.event, NoisyLabelCount) for one in pieces)
+    return pieces if counted and all(one.budget is not None for one in pieces) else (part,)
 
 
 @lru_cache(maxsize=256)

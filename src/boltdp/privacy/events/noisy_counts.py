@@ -1,4 +1,4 @@
-"""Noisy counts of rows: of values in columns, to draft a schema, or of a model's errors.
+"""Noisy counts of rows: of values in columns, to draft a schema, of a model's errors, or of unusable labels.
 
 In each release a row adds 1 to at most one count: that of the interval of its number, or that of its value. Intervals
 are public; values are not, and a value is released only if its noisy count exceeds a threshold.
@@ -97,6 +97,50 @@ class NoisyCounts(Event):
         return {"sensitivity": self.sensitivity}
 
 
+@dataclass(frozen=True, kw_only=True)
+class NoisyLabelCount(Event):
+    """A noisy count of the rows of a training whose label is missing or not a declared one."""
+
+    kind = "noisy count of unusable labels"
+    noise: Mechanism
+    person_rows: int | None = field(default=None, metadata=IF_GIVEN)  #: g, as `Problem` has it
+
+    def __post_init__(self) -> None:
+        check_dimensions(self.noise, 1)
+        check_person_rows(self.person_rows)
+
+    @property
+    def sensitivity(self) -> float:
+        """The sensitivity of the count to one row, or person.
+
+        Proof: noisy_counts.md 7
+        """
+        return float(1 if self.person_rows is None else self.person_rows)
+
+    def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
+        """Return the delta of the noise.
+
+        Proof: noisy_counts.md 7
+        """
+        return self.noise.delta(epsilon, sensitivity=self.sensitivity)
+
+    @property
+    def derived(self) -> dict[str, Any]:
+        return {"sensitivity": self.sensitivity}
+
+    def describe(self) -> str:
+        return f"rows with a missing or undeclared label are counted, ± {self.noise.deviation:,.0f}"
+
+
+def make_noisy_label_count(budget: Budget, *, person_rows: int | None = None) -> NoisyLabelCount:
+    """Return the event of a noisy count of unusable labels within a budget.
+
+    Proof: noisy_counts.md 7
+    """
+    changes = 1.0 if person_rows is None else float(person_rows)
+    return NoisyLabelCount(noise=calibrate(changes, dimensions=1, budget=budget), person_rows=person_rows)
+
+
 def _compute_sensitivities(releases: int, person_rows: int | None) -> tuple[float, float]:
     """Return the L1- and the L2-sensitivity of the counts of all releases together."""
     rows = 1 if person_rows is None else person_rows
@@ -137,5 +181,5 @@ def find_quantile(noise: Mechanism, probability: float) -> float:
 
 
 def is_schema_draft(event: Event) -> bool:
-    """Return whether an event consists of noisy counts only, as the draft of a schema does."""
+    """Return whether an event consists of noisy counts of columns only, as the draft of a schema does."""
     return all(isinstance(one, NoisyCounts) for one in event.walk() if not one.children)

@@ -1,0 +1,35 @@
+"""The number of rows without a usable label: C in `label_count.c`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from boltdp._array_types import PackedRows
+from boltdp.errors import ParameterError
+from boltdp.kernel.sum_state import Summation
+
+_COUNT_AT = 7 * 8
+
+
+class LabelCount(Summation):
+    """The number of rows whose label is missing or not the index of one of `classes` classes.
+
+    `neutral` is a packed row: rows with its cells, as those beyond a limit per person have, are not counted. One row
+    changes the count by at most 1. The count is as sensitive as the rows.
+    """
+
+    _mismatch = "counts must stay those of the same classes and neutral row"
+
+    def __init__(self, *, cells: int, classes: int, neutral: PackedRows | None = None) -> None:
+        skipped = None
+        if neutral is not None:
+            if neutral.shape != (1, 1 + cells) or neutral.dtype != np.float32:
+                raise ParameterError(f"neutral must be one packed row of {cells} cells, got shape {neutral.shape}")
+            skipped = np.ascontiguousarray(neutral[0, 1:])
+        address = None if skipped is None else skipped.ctypes.data
+        if self._start("label_count", cells, (cells, classes), None, address):
+            raise ParameterError(f"there must be cells and classes, got {cells} and {classes}")
+
+    @property
+    def count(self) -> int:
+        return int(np.frombuffer(self._block, np.uint64, 1, _COUNT_AT)[0])
