@@ -664,14 +664,14 @@ def test_the_label_check_of_a_training_is_the_same_in_every_engine(source: Sourc
         others = tuple(column for column in schema.columns if column.name != "visits")
         schema = replace(schema, columns=others, person_id="visits", max_rows_per_person=40)
         met, within = Counter[Any](), []
-        for _, kept in scan_rows_keeping(source.engine, schema, np.copy, ["visits"]):
+        for _, kept in scan_rows_with_columns(source.engine, schema, np.copy, ["visits"]):
             for person in kept.column(0).to_pylist():
                 met[person] += 1
                 within.append(met[person] <= 40)
         rows = np.vstack([*encode_rows(source.engine, schema.without_person_limit)])
         unusable = int(np.isnan(rows[np.array(within), 0]).sum())
     certificate = make_plan(schema, ROWS, Settings(epsilon=200.0, algorithm="bolton", noise_seed=4)).certificate
-    with source.engine.prepare(schema, Context(seed=4), ordered=False) as prepared:
+    with source.engine.prepare(schema, Context(seed=4), permuted=False) as prepared:
         released = count_unusable_labels(prepared, schema, certificate, Randomness(4))
     assert released == release_label_count(unusable, certificate, Randomness(4))
     assert unusable > 0

@@ -121,11 +121,15 @@ def test_a_count_of_labels_and_its_training_are_composed_as_two_releases() -> No
     one, whole = certify(training, Budget(0.55, 1e-7), labels=labels), Budget(1.5, 1e-6)
     assert one.private
     parts = [("gaussian", 1 / training.mu), ("laplace", 20.0)] * 6
-    assert library(parts, 1.5, upper=False) <= composed_delta([one] * 6, whole) <= 1.2 * library(parts, 1.5, upper=True)
+    assert (
+        library(parts, 1.5, upper=False)
+        <= bound_delta_of_charges([one] * 6, whole)
+        <= 1.2 * library(parts, 1.5, upper=True)
+    )
     # A part that claims nothing is not taken out of what claims something.
     assert isinstance(one.spent, Composition)
     free = Composition((replace(labels, budget=None), one.spent.parts[1]))
-    assert composed_delta([replace(one, spent=free)], whole) == 1.0
+    assert bound_delta_of_charges([replace(one, spent=free)], whole) == 1.0
 
 
 def test_releases_of_which_only_epsilon_is_known_are_randomised_responses() -> None:

@@ -22,7 +22,7 @@ from boltdp.audit.replay import intercept_noise, replay_pairs
 
 import boltdp
 from boltdp import PrivateGridSearch, PrivateLogisticRegression
-from boltdp.audit.exact_loss import exact_loss
+from boltdp.audit.exact_loss import compute_exact_loss
 from boltdp.audit.subject import make_subject
 from boltdp.cli import main
 from boltdp.engines import open_source
@@ -377,14 +377,14 @@ def test_a_ledger_is_charged_for_all_of_it_once(tmp_path: Path) -> None:
 def test_an_audit_replays_the_count(schema: Schema, monkeypatch: pytest.MonkeyPatch) -> None:
     certificate = make_plan(schema, ROWS, SETTINGS).certificate
     subject = make_subject(schema, certificate)
-    assert [stage.name for stage in subject.stages] == ["noisy count of unusable labels", "output perturbation"]
+    assert [claim.name for claim in subject.claims] == ["noisy count of unusable labels", "output perturbation"]
     changed = 8 if schema.person_id else 1
     pairs = [*islice(generate_pairs(schema, subject.rows, seed=1, changed=changed), 36, 48)]
 
     def replay() -> tuple[float, list[str], int, bool]:
         found = replay_pairs(subject, pairs, lambda _: None)
-        (one,) = (one for one in found.stages if one.limit.name == "count")
-        exact = exact_loss(subject.stages[0], one, random=np.random.default_rng(1))
+        (one,) = (one for one in found.releases if one.limit.name == "count")
+        exact = compute_exact_loss(subject.claims[0], one, random=np.random.default_rng(1))
         assert exact is not None
         return one.ratio, one.faults(mistake=1e-12), found.leaks + found.unstated, exact.broken
 

@@ -27,7 +27,7 @@ class LabelCount(Summation):
                 raise ParameterError(f"neutral must be one packed row of {cells} cells, got shape {neutral.shape}")
             skipped = np.ascontiguousarray(neutral[0, 1:])
         address = None if skipped is None else skipped.ctypes.data
-        if self._start("label_count", cells, (cells, classes), None, address):
+        if self._allocate_block("label_count", cells, (cells, classes), None, address):
             raise ParameterError(f"there must be cells and classes, got {cells} and {classes}")
 
     @property

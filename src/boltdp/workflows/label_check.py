@@ -15,7 +15,7 @@ from boltdp.kernel.label_count import LabelCount
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import BudgetedEvent
-from boltdp.privacy.events.noisy_counts import TAIL_PROBABILITY, make_noisy_label_count, upper_quantile
+from boltdp.privacy.events.noisy_counts import TAIL_PROBABILITY, find_quantile, make_noisy_label_count
 from boltdp.privacy.release_with_noise import Randomness, release_label_count
 from boltdp.settings import Settings
 
@@ -69,7 +69,7 @@ def count_unusable_labels(
         return None
     neutral = None if schema.person_id is None else _encode_neutral_row(schema)
     labels = LabelCount(cells=prepared.cells, classes=schema.target.label_count, neutral=neutral)
-    prepared.sum([labels])
+    prepared.add_to_sums([labels])
     return release_label_count(labels.count, certificate, randomness)
 
 
@@ -88,7 +88,7 @@ def describe_unusable_labels(model: Model) -> str | None:
     event, count, rows = model.certificate.label_count, model.unusable_labels, model.certificate.rows
     if event is None or count is None:
         return None
-    if count - upper_quantile(event.noise, TAIL_PROBABILITY) <= NOTABLE_SHARE * rows:
+    if count - find_quantile(event.noise, TAIL_PROBABILITY) <= NOTABLE_SHARE * rows:
         return None
     target, share, error = model.schema.target, min(count / rows, 1.0), event.noise.deviation / rows
     useless = "nearly all rows were ignored, so that the model is useless: "
