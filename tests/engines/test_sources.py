@@ -25,13 +25,16 @@ import pytest
 import sqlalchemy as sa
 from fsspec.implementations.memory import MemoryFile
 
+import boltdp
 from boltdp import PrivateLogisticRegression
 from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.engines._text_files import find_separator
 from boltdp.engines.base import Engine, check_columns, encode_rows
 from boltdp.errors import DataError, ParameterError
+from boltdp.privacy.budget import Budget
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, Vector
+from boltdp.workflows.draft_schema import draft_private_schema, draft_schema
 from tests.engines.test_duckdb import GAP, SCHEMA, SECRET, csv_file, told
 
 
@@ -181,9 +184,59 @@ def test_order_of_json_does_not_depend_on_threads(tmp_path: Path) -> None:
     "text",
     ["", "\n", f"{SECRET}\n", f'["{SECRET}"]\n', '\ufeff{"age": 1}\n', "{}\n", f'{{"{SECRET}": 1, "{SECRET}": 2}}'],
 )
-def test_json_without_keys_in_its_first_line_is_told(tmp_path: Path, text: str) -> None:
-    message = told(lambda: open_source(json_file(tmp_path, text)))
+def test_json_without_keys_in_its_first_line_is_told_where_a_schema_is_drafted(tmp_path: Path, text: str) -> None:
+    def draft() -> None:
+        with open_source(json_file(tmp_path, text)) as engine:
+            draft_schema(engine, "age")
+
+    message = told(draft)
     assert "in each line" in message or "must have all columns as keys" in message or "different names" in message
+
+
+@pytest.mark.parametrize(
+    "first",
+    ["{}", '{"y": 0}', '{"other": 1}', "", "{x}", '{"AGE": 1, "age": 25, "y": 0}', '{"age": 25, "age": 1}'],
+)
+def test_the_first_line_of_json_is_a_row_like_every_other(tmp_path: Path, first: str) -> None:
+    path = json_file(tmp_path, "\n".join([first, '{"age": 75, "y": 1}', '{"y": 0, "age": 25}', ""]))
+    with open_source(path) as engine:
+        rows = np.nan_to_num(np.concatenate(list(encode_rows(engine, SCHEMA))), nan=GAP).tolist()
+        assert engine.count() == len(rows) == 2 + bool(first)
+    assert rows[-2:] == [[1, 0.5], [0, -0.5]]
+    if first in ("{}", '{"other": 1}', "{x}"):
+        assert rows[0] == [GAP, GAP]
+
+
+def test_features_of_json_are_those_that_are_declared_whatever_the_first_line_has(tmp_path: Path) -> None:
+    schemas = []
+    for first in ('{"y": 0, "b": 1, "c": 3}', '{"a": 1, "y": 1, "b": 2}'):
+        path = json_file(tmp_path, "\n".join([first, *['{"a": 1, "b": 2, "y": 1}'] * 50]))
+        with pytest.warns(UserWarning, match="a key that no line has is a column of missing cells"):
+            model = boltdp.train(path, label="y", epsilon=1, bounds={"a": (0, 9), "b": (0, 9)}, classes=[0, 1])
+        schemas.append(model.schema.columns)
+        assert model.certificate.private
+    assert schemas == [(Numeric("a", 0, 9), Numeric("b", 0, 9))] * 2
+
+
+@pytest.mark.parametrize("text", [SECRET, f'["{SECRET}"]', '\ufeff{"age": 1}', '{\n"age": 1\n}\n', "age,y\n1,0\n"])
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.jsonl.gz"])
+def test_file_that_is_not_json_lines_is_told(tmp_path: Path, text: str, name: str) -> None:
+    json_file(tmp_path, '{"age": 1}\n', f"a {name}")
+    json_file(tmp_path, f"\n{text}", f"b {name}")
+    assert "a JSON object in each line" in told(lambda: open_source(tmp_path))
+
+
+def test_query_cannot_read_json_lines(tmp_path: Path) -> None:
+    path = json_file(tmp_path, '{"age": 1}\n')
+    assert "it may not read JSON lines" in told(lambda: open_source(path, query="SELECT age FROM source"))
+    assert "it may not read JSON lines" in told(lambda: open_source("", query=f"SELECT age FROM '{path}'"))
+
+
+def test_json_has_no_columns_for_a_private_draft(tmp_path: Path) -> None:
+    path = json_file(tmp_path, "\n".join(['{"age": 1, "y": 1}'] * 50))
+    expected = pytest.raises(ParameterError, match="the columns of a private draft must be declared")
+    with open_source(path) as engine, expected:
+        draft_private_schema(engine, "y", Budget(1.0))
 
 
 # Arrow
