@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TypeAlias
 
 from boltdp.errors import ParameterError
-from boltdp.ledger.hash_chain import LedgerError, Line
+from boltdp.ledger.hash_chain import LedgerError, LedgerUnavailableError, Line
 
 #: Version of the format of the stores.
 VERSION = 1
@@ -61,7 +61,7 @@ class Store(ABC):
 
     def missing_error(self) -> LedgerError:
         hint = "`boltdp ledger set-budget` makes one; see its --help"
-        return LedgerError(f"there is no ledger {self.place}", hint=hint)
+        return LedgerUnavailableError(f"there is no ledger {self.place}", hint=hint)
 
     @contextmanager
     def keep_open(self) -> Iterator[None]:
