@@ -9,6 +9,7 @@ from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -233,3 +234,17 @@ def test_equal_ids_of_sqlite_are_one_person() -> None:
         with open_source(connection.engine, table="visits") as engine:
             batches = mark_rows_within_limit(engine.batches_with_persons(["age"], "id"), 1)
             assert [batch.column(1).to_pylist() for batch in batches] == [[True, False, False, False, True, True]]
+
+
+@pytest.mark.parametrize("ending", [".csv", ".jsonl"])
+def test_equal_ids_of_untyped_files_are_one_person(tmp_path: Path, ending: str) -> None:
+    first, second = ["7", "8.0", "x", "08"], ["7.0", "8", "x", "8.5"]
+    for name, ids in (("a", first), ("b", second)):
+        lines = [f'{{"age": 1, "id": {one}}}' for one in ("7", "8.0", '"x"', '"08"') if ids is first]
+        lines += [f'{{"age": 1, "id": {one}}}' for one in ('"7.0"', "8", '"x"', "8.5") if ids is second]
+        text = "\n".join(lines) if ending == ".jsonl" else "\n".join(["age,id", *(f"1,{one}" for one in ids)])
+        (tmp_path / f"{name}{ending}").write_text(f"{text}\n")
+    with open_source(tmp_path) as engine:
+        batches = mark_rows_within_limit(engine.batches_with_persons(["age"], "id"), 1)
+        found = [within for batch in batches for within in batch.column(1).to_pylist()]
+    assert found == [*[True] * 4, False, False, False, True]

@@ -207,6 +207,33 @@ def test_the_first_line_of_json_is_a_row_like_every_other(tmp_path: Path, first:
         assert rows[0] == [GAP, GAP]
 
 
+ODD_OBJECTS = {
+    "bytes that are no UTF-8": b'{"age": "\xff", "\xfe": 1}',
+    "half of a pair": b'{"age": "\\ud800"}',
+    "a zero byte": b'{"age": "\x00"}',
+    "nested deeply": b'{"age": ' + b"[" * 9999 + b"]" * 9999 + b"}",
+    "a long text": b'{"age": "' + b"x" * 5_000_000 + b'"}',
+    "a number beyond doubles": b'{"age": ' + b"9" * 5000 + b', "y": 1e999}',
+    "words": b'{"age": NaN, "y": Infinity}',
+    "many keys": b"{" + b",".join(b'"%d": 1' % i for i in range(9999)) + b"}",
+    "no key": b'{"": 1}',
+    "another kind of quotes": b"{'age': 1}",
+    "blanks": b' \t{"age": "x"}\t ',
+}
+
+
+@pytest.mark.parametrize("name", ODD_OBJECTS)
+def test_no_object_of_json_changes_whether_the_others_are_read(tmp_path: Path, name: str) -> None:
+    good = b'{"age": 75, "y": 1}'
+    for place, lines in enumerate(([ODD_OBJECTS[name], good, good], [good, ODD_OBJECTS[name], good])):
+        (path := tmp_path / f"{place}.jsonl").write_bytes(b"\n".join(lines))
+        with open_source(path) as engine:
+            rows = np.nan_to_num(np.concatenate(list(encode_rows(engine, SCHEMA))), nan=GAP).tolist()
+            assert engine.count() == 3
+        assert [rows[1 - place], rows[2]] == [[1, 0.5]] * 2
+        assert rows[place][0] == GAP
+
+
 def test_features_of_json_are_those_that_are_declared_whatever_the_first_line_has(tmp_path: Path) -> None:
     schemas = []
     for first in ('{"y": 0, "b": 1, "c": 3}', '{"a": 1, "y": 1, "b": 2}'):

@@ -166,9 +166,18 @@ def to_arrow_column(cells: Any, kind: str | None) -> pa.Array:
     if texts is None or kind == "list":
         return _convert_each(cells, kind)
     if kind == "person":
-        found = texts.cast(pa.string()).dictionary_encode()
-        return _convert_each(found.dictionary.to_pylist(), kind).take(found.indices)
+        return to_person_keys(texts.cast(pa.string()))
     return parse_numbers(texts) if kind == "number" else texts.cast(pa.string())
+
+
+def to_person_keys(texts: pa.Array) -> pa.Array:
+    """Convert the ids of persons by `to_person_key`, each distinct text once.
+
+    >>> to_person_keys(pa.array(["1.0", "x", None, "1"])).to_pylist()
+    ['1', 'x', None, '1']
+    """
+    found = texts.dictionary_encode()
+    return _convert_each(found.dictionary.to_pylist(), "person").take(found.indices)
 
 
 def parse_numbers(texts: pa.Array) -> pa.Array:

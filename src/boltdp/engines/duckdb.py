@@ -22,7 +22,8 @@ import duckdb
 import pyarrow as pa
 
 from boltdp._files.locked_directories import locked_directory
-from boltdp._threads import await_result
+from boltdp._threads import await_result, close_at_end
+from boltdp.encoding.python_cells import to_person_keys
 from boltdp.engines._file_patterns import Files, find_files, find_format, suggest_file
 from boltdp.engines._remote_files import fetch_files, is_remote
 from boltdp.engines._text_files import (
@@ -295,6 +296,12 @@ class DuckDBEngine(Engine):
             # An open reader would keep the connection busy.
             reader.close()
 
+    def batches_with_persons(
+        self, columns: Sequence[str], person_id: str, *, parse: Mapping[str, Kind] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        batches = self.batches(columns, [person_id], parse=parse)
+        return _convert_persons(batches) if self.columns()[person_id].kind == "untyped" else batches
+
     def _iterate_batches(self, fetch: Callable[[], pa.RecordBatch | None]) -> Iterator[pa.RecordBatch]:
         """Yield all batches; with several threads, the next one is fetched while the last is processed."""
         if self._connection is None or self.threads == 1:
@@ -350,6 +357,14 @@ class DuckDBEngine(Engine):
         if typed or parse not in ("number", "list"):
             return column
         return f"TRY_CAST({column} AS {'DOUBLE' if parse == 'number' else 'DOUBLE[]'}) AS {column}"
+
+
+def _convert_persons(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Convert texts in the last column, since files may have one id as 1, as 1.0 and in quotes."""
+    with close_at_end(batches):
+        for batch in batches:
+            *cells, ids = batch.columns
+            yield pa.RecordBatch.from_arrays([*cells, to_person_keys(ids)], batch.schema.names)
 
 
 def _call_duckdb(
