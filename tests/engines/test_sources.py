@@ -31,6 +31,7 @@ from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.engines._text_files import find_separator
 from boltdp.engines.base import Engine, check_columns, encode_rows
+from boltdp.engines.duckdb import DETECTED
 from boltdp.errors import DataError, ParameterError
 from boltdp.privacy.budget import Budget
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, Vector
@@ -666,3 +667,42 @@ def test_column_of_a_wrong_type_is_told_with_a_way_out(tmp_path: Path) -> None:
         assert 'TRY_CAST("age" AS DOUBLE) AS "age"' in str(hint_of(lambda: check_columns(SCHEMA, engine.columns())))
     query = f"SELECT * REPLACE (TRY_CAST(age AS DOUBLE) AS age) FROM '{tmp_path / 'rows.parquet'}'"
     assert ages("", query=query) == [None]
+
+
+# Files that others read
+
+
+def test_columns_that_duckdb_or_arrow_detect_from_rows_are_a_condition(tmp_path: Path) -> None:
+    path, lines = csv_file(tmp_path, "age,y\n1,0\n"), json_file(tmp_path, '{"age": 1, "y": 0}\n')
+    parquet(tmp_path / "a.parquet", age=[1.0])
+    base = tmp_path / "rows.duckdb"
+    with duckdb.connect(str(base)) as connection:
+        connection.execute("CREATE TABLE plain AS SELECT 1 AS age")
+        sources: list[tuple[Any, dict[str, str], bool]] = [
+            (connection.sql(f"SELECT * FROM '{path}'"), {}, True),
+            (connection.sql(f"FROM read_json('{lines}')"), {}, True),
+            (connection.read_csv(str(path)).filter("age > 0"), {}, True),
+            (connection.table("plain"), {}, False),
+            (connection.sql(f"SELECT * FROM '{tmp_path / 'a.parquet'}'"), {}, False),
+            (ds.dataset(str(path), format="csv"), {}, True),
+            (ds.dataset(str(tmp_path / "a.parquet")), {}, False),
+        ]
+        for source, options, detected in sources:
+            with open_source(source, **options) as engine:
+                assert (DETECTED in engine.conditions) == detected, source
+    for table, query, detected in (
+        ("plain", None, False),
+        (None, "SELECT * FROM plain", False),
+        (None, f"SELECT * FROM '{path}'", True),
+        (None, f"SELECT * FROM plain WHERE age IN (SELECT age FROM read_json_auto('{lines}'))", True),
+    ):
+        with open_source(base, table=table, query=query) as engine:
+            assert (DETECTED in engine.conditions) == detected, query
+    with duckdb.connect(str(base)) as connection:
+        connection.execute(f"CREATE VIEW seen AS SELECT * FROM read_csv('{path}')")
+        connection.execute('CREATE VIEW "again as" AS SELECT age FROM Seen')
+    for table, detected in (("seen", True), ("again as", True), ("plain", False)):
+        with open_source(base, table=table) as engine:
+            assert (DETECTED in engine.conditions) == detected, table
+    with open_source(path) as engine, open_source("", query=f"SELECT * FROM '{path}'") as asked:
+        assert not [*engine.conditions, *asked.conditions]  # read by rules of our own

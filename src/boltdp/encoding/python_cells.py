@@ -71,7 +71,7 @@ def to_person_key(cell: Any) -> str | None:
             try:
                 cell = cell.decode()
             except UnicodeDecodeError:
-                return cell.hex()
+                return bytes.hex(cell)
         if isinstance(cell, str):
             number = parse_number(cell)
             return to_text(cell) if number is None else _print_number(number)

@@ -55,6 +55,11 @@ JSON_KEYS = (
     "the keys of JSON lines are private, so the schema names the columns: each line must be an object, and a key that "
     "no line has is a column of missing cells and no error; `boltdp check` finds it, if the rows are public"
 )
+#: The condition of text files that are read by DuckDB's or Arrow's own rules, in a relation, a view or a dataset.
+DETECTED = (
+    "DuckDB and Arrow detect the columns and types of CSV and JSON files from rows, so one private row may decide "
+    "whether the training succeeds: declare them there, or name the files to boltdp, which detects nothing"
+)
 #: Hint for malformed CSV data; the line number is private, as it depends on the rows.
 CSV_HINT = f"`boltdp check` names the line, if the rows are public; {ENCODING_HINT}"
 #: Names of types in messages of DuckDB.
@@ -157,8 +162,11 @@ class DuckDBEngine(Engine):
         A relation must satisfy the conditions for queries in `from_database`.
         """
         if isinstance(source, duckdb.DuckDBPyRelation):
-            return cls(source, _Scan("the DuckDB relation cannot be read"), spool=spool)
-        scan = _Scan("the Arrow dataset cannot be read", f"SELECT * FROM {SOURCE}")
+            conditions = _find_detection(source.sql_query())
+            return cls(source, _Scan("the DuckDB relation cannot be read", conditions=conditions), spool=spool)
+        detects = type(getattr(source, "format", None)).__name__ in ("CsvFileFormat", "JsonFileFormat")
+        conditions = (DETECTED,) if detects else ()
+        scan = _Scan("the Arrow dataset cannot be read", f"SELECT * FROM {SOURCE}", conditions=conditions)
         with ExitStack() as held:
             connection = held.enter_context(closing(_connect(":memory:")))
             connection.register(SOURCE, source)
@@ -205,7 +213,8 @@ class DuckDBEngine(Engine):
                 fault = f"the table {table!r} of {str(path)!r} cannot be read"
                 select = f"SELECT * FROM {_quote_identifier(table)}"
                 relation = _call_duckdb(lambda: connection.sql(select), fault)
-            return cls(relation, _Scan(fault), connection=connection, held=held, spool=spool)
+            scan = _Scan(fault, conditions=_find_detection(query or select, _list_views(connection)))
+            return cls(relation, scan, connection=connection, held=held, spool=spool)
 
     @classmethod
     def from_query(cls, source: str | Path, query: str, *, spool: str | Path | None = None) -> DuckDBEngine:
@@ -247,7 +256,7 @@ class DuckDBEngine(Engine):
 
     @property
     def conditions(self) -> Sequence[str]:
-        return () if self._scan.select is None else (JSON_KEYS,)
+        return self._scan.conditions if self._scan.select is None else (JSON_KEYS,)
 
     def count(self) -> int:
         if self._count is None:
@@ -432,6 +441,7 @@ class _Scan:
     untyped: frozenset[str] = frozenset()  #: columns of text whose type the schema declares
     checks: Sequence[Callable[[], object]] = ()  #: called once before rows are counted or read
     hint: str | None = None  #: the hint for the error message
+    conditions: tuple[str, ...] = ()  #: of the guarantee
     select: Callable[[Sequence[str]], str] | None = None  #: the SQL that reads columns by name, if every name is one
     read_keys: Callable[[], list[str]] = list  #: read the keys of the first row, if every name is a column
 
@@ -579,6 +589,27 @@ def _list_tables(connection: duckdb.DuckDBPyConnection) -> list[str]:
     )
     found = _call_duckdb(lambda: connection.execute(query).fetchall(), "the tables cannot be listed")
     return [name for (name,) in found]
+
+
+def _list_views(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
+    """Return the SELECT of each view, by its name in lower case."""
+    listed = "SELECT view_name, sql FROM duckdb_views() WHERE NOT internal"
+    found = _call_duckdb(lambda: connection.execute(listed).fetchall(), "the views cannot be listed")
+    # The text of a view is CREATE VIEW name [(columns)] AS SELECT ...;
+    return {name.casefold(): re.split(r"\bAS\s", sql, maxsplit=1)[-1].rstrip("; \n") for name, sql in found}
+
+
+def _find_detection(query: str, views: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """Return the condition of a query that reads CSV or JSON files, itself or by views, if it does."""
+    read, waiting = set(), [query]
+    with closing(duckdb.connect()) as connection:
+        while waiting:
+            names: list[str] = []
+            with suppress(DataError):  # it is no single SELECT in the words of DuckDB
+                names = _find_tables_in_query(connection, waiting.pop(), "", functions=True)
+            waiting += [(views or {})[name.casefold()] for name in names if name.casefold() in {*(views or ())} - read]
+            read |= {name.casefold() for name in names}
+    return (DETECTED,) if {find_format(name) for name in read} & {"csv", "json"} else ()
 
 
 def _describe_tables(tables: Sequence[str]) -> str:
