@@ -355,7 +355,7 @@ def test_a_worker_waits_for_its_ledger(desk: Desk, beside: Ledger, monkeypatch: 
             if len(waited) == 3:
                 move(beside, away=False)
 
-        monkeypatch.setattr(worker.time, "sleep", sleep)
+        monkeypatch.setattr("boltdp.service.worker.time.sleep", sleep)
         with pytest.raises(KeyboardInterrupt):
             serving.run()
     assert waited == [1.0, 2.0, 4.0]

@@ -601,7 +601,8 @@ def _list_views(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
 
 def _find_detection(query: str, views: Mapping[str, str] | None = None) -> tuple[str, ...]:
     """Return the condition of a query that reads CSV or JSON files, itself or by views, if it does."""
-    read, waiting = set(), [query]
+    read: set[str] = set()
+    waiting = [query]
     with closing(duckdb.connect()) as connection:
         while waiting:
             names: list[str] = []
