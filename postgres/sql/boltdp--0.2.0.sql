@@ -84,10 +84,6 @@ CREATE AGGREGATE boltdp.sums(state bytea, block real[]) (
 	COMBINEFUNC = boltdp.sums_join, SERIALFUNC = boltdp.sums_final, DESERIALFUNC = boltdp.sums_receive, PARALLEL = SAFE
 );
 
--- Those rows of a block of which sums of a share take derivatives, 2^32 of it all; NULL if there are none.
-CREATE FUNCTION boltdp.sample_block(block real[], share bigint) RETURNS real[]
-	AS 'MODULE_PATHNAME', 'boltdp_sample_block' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-
 -- States between two passes, in the memory of this session: never a parameter, which a server that logs statements logs.
 CREATE FUNCTION boltdp.put_state(handle bigint, models bytea) RETURNS bytea
 	AS 'MODULE_PATHNAME', 'boltdp_put_state' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;

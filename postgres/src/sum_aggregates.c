@@ -10,7 +10,6 @@
 #include "postgres.h"
 
 #include "arrays.h"
-#include "hash_sampling.h"
 #include "aggregate_helpers.h"
 #include "sum_state.h"
 
@@ -124,34 +123,4 @@ boltdp_sums_receive(PG_FUNCTION_ARGS)
 
 	AggregateContext(fcinfo, "sums");
 	PG_RETURN_POINTER(OpenSummation(VARDATA_ANY(sent), VARSIZE_ANY_EXHDR(sent), CurrentMemoryContext));
-}
-
-/* Those rows of a block that sums of a share take, 2^32 of it all; NULL if there are none. Strict. */
-PG_FUNCTION_INFO_V1(boltdp_sample_block);
-Datum
-boltdp_sample_block(PG_FUNCTION_ARGS)
-{
-	NumberArray block = OpenArray(PG_GETARG_DATUM(0));
-	int64		share = PG_GETARG_INT64(1);
-	const char *rows = block.data;
-	size_t		size = block.count * sizeof(float4);
-	size_t		taken;
-	ArrayType  *result;
-
-	if (block.ndim != 2 || CountNulls(&block) > 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
-				 errmsg("a block of rows must have two dimensions and no NULL")));
-	if (share < 0 || share > INT64CONST(1) << 32)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("the share must be from 0 to 2^32")));
-	if ((uintptr_t) rows % sizeof(float4) != 0)
-		rows = memcpy(palloc(size), rows, size);
-	result = NewBlock(block.dims[0], block.dims[1]);
-	taken = hash_sample((const float4 *) rows, block.dims[0], block.dims[1], (uint64) share, (float4 *) ARR_DATA_PTR(result));
-	if (taken == 0)
-		PG_RETURN_NULL();
-	SET_VARSIZE(result, VARSIZE(result) - size + taken * block.dims[1] * sizeof(float4));
-	ARR_DIMS(result)[0] = (int) taken;
-	PG_RETURN_ARRAYTYPE_P(result);
 }

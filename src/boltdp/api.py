@@ -349,7 +349,7 @@ def _make_schema(
         try:
             given = Schema.from_any(schema)
         except ParameterError as fault:
-            if isinstance(schema, str) and schema in columns:
+            if isinstance(schema, str) and schema in [*columns]:
                 raise ParameterError(str(fault), hint=f"did you mean label={schema!r}?") from None
             raise
         refuse_arguments_beside_schema({"label": label, **declared})

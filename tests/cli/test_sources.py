@@ -89,11 +89,6 @@ FAULTS: dict[str, tuple[Callable[[Path], object], list[str], str]] = {
     ),
     "JSON that begins with a value": (write("d.jsonl", f'"{SECRET}"\n' + LINES), ["d.jsonl"], "a JSON object in each"),
     "JSON in one array": (write("d.jsonl", f"[{LINES}]"), ["d.jsonl"], "a JSON object in each"),
-    "JSON without a column": (
-        write("d.jsonl", f'{{"age": "{SECRET}", "sick": "yes", "{SECRET}": 1}}\n' * 20),
-        ["d.jsonl"],
-        "the column 'pulse'",
-    ),
     "column of a wrong type in Parquet": (records("d.parquet"), ["d.parquet"], "make numbers of it in a query"),
     "column of a wrong type in Arrow": (records("d.arrow"), ["d.arrow"], "column 'age' must have numbers"),
     "Arrow cut short": (cut("d.arrow"), ["d.arrow"], "a file is damaged"),
@@ -145,7 +140,7 @@ FAULTS: dict[str, tuple[Callable[[Path], object], list[str], str]] = {
     "conversion in a query over JSON": (
         JSON,
         ["--query", "SELECT * REPLACE (age::DOUBLE AS age) FROM 'd.jsonl'"],
-        "the query cannot be run",
+        "the query cannot be run: it may not read JSON lines",
     ),
     "file that a query does not name as a table": (
         CSV,
@@ -201,3 +196,21 @@ def test_schema_is_drafted_of_a_directory(run: Run, rows: Path, table: pa.Table)
     assert result.exit_code == 0, result.output
     assert "year" in result.stdout
     assert "2023" not in result.stdout
+
+
+def test_keys_of_a_row_of_json_do_not_decide_whether_a_training_succeeds(
+    run: Run, tmp_path: Path, rows: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    options = ["--schema", rows.with_name("schema.toml"), "--epsilon", 1, "-o", "m.json", "--overwrite"]
+    shapes = set()
+    for keys in ("age pulse ward sick", "age pulse sick", "", f"{SECRET} sick"):
+        row = json.dumps(dict.fromkeys(keys.split(), SECRET))
+        for lines in (f"{row}\n{LINES}", f"{LINES}{row}\n", f"{row}\n" * 20):
+            write("d.jsonl", lines)(tmp_path)
+            result = run("train", "d.jsonl", *options)
+            assert result.exit_code == 0, result.output
+            assert "condition: the keys of JSON lines are private" in " ".join(result.stderr.split())
+            shapes.add(len(json.loads((tmp_path / "m.json").read_text())["weights"]))
+            assert SECRET not in result.output + (tmp_path / "m.json").read_text()
+    assert len(shapes) == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -234,7 +233,7 @@ def test_error_of_a_query_that_quotes_a_value_is_not_repeated(tmp_path: Path) ->
     assert told(read).endswith("cannot be run")
 
 
-@pytest.mark.parametrize("form", ["csv", "json lines", "parquet", "csv as source", "database"])
+@pytest.mark.parametrize("form", ["csv", "parquet", "csv as source", "database"])
 def test_a_cell_that_does_not_fit_never_fails_a_query_that_tries_to_cast(tmp_path: Path, form: str) -> None:
     cells = ["30", SECRET, "1.0h", "", "10"]
     rows = pa.table({"age": cells, "y": ["0"] * 5})
@@ -247,8 +246,6 @@ def test_a_cell_that_does_not_fit_never_fails_a_query_that_tries_to_cast(tmp_pat
             connection.execute(f"CREATE VIEW source AS FROM read_csv('{csv_file(tmp_path, text)}', all_varchar = true)")
     elif form == "parquet":
         pq.write_table(rows, path := tmp_path / "rows.parquet")
-    elif form == "json lines":
-        path = csv_file(tmp_path, "".join(json.dumps(row) + "\n" for row in rows.to_pylist()), "rows.jsonl")
     else:
         path = csv_file(tmp_path, text)
     tables = {"csv": [f"'{path}'"], "database": ["people", "source"]}.get(form, ["source"])

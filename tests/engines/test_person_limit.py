@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import datetime
+import math
 from collections import Counter
 from decimal import Decimal
+from enum import Enum
+from fractions import Fraction
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -13,11 +17,13 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from boltdp.encoding.python_to_arrow import to_person_key
 from boltdp.engines import open_source
-from boltdp.engines.person_limit import FirstRows
+from boltdp.engines.person_limit import FirstRows, mark_rows_within_limit
 from boltdp.errors import DataError, ParameterError
 from boltdp.evaluation.evaluate import evaluate
 from boltdp.run_context import Context
@@ -156,3 +162,89 @@ def test_ids_of_objects_are_compared_as_they_print() -> None:
             kept = [batch.column(0) for batch in engine.batches([], ["id"])]
         assert len({cell for part in kept for cell in part.to_pylist()}) == 2
         assert None not in kept[0].to_pylist()
+
+
+class Ward(str, Enum):
+    A = "a"
+
+
+NOON, CEST = datetime.datetime(2024, 2, 29, 12), datetime.timezone(datetime.timedelta(hours=2))
+EQUAL: dict[str, list[Any]] = {
+    "one": [1, 1.0, True, np.True_, np.int8(1), np.float32(1), Decimal("1"), Decimal("1.00"), Fraction(1), "1", "1.0"],
+    "zero": [0, 0.0, -0.0, False, Decimal("-0.00"), Decimal("0E+9999"), "0", "-0.0"],
+    "a fraction": [0.5, Decimal("0.50"), Fraction(1, 2), np.float16(0.5), "0.5"],
+    "a tenth": [0.1, Decimal("0.1"), Decimal("0.10"), Decimal.from_float(0.1)],
+    "beyond doubles": [2**63 + 1, Decimal(2**63 + 1), Fraction(2**63 + 1), np.uint64(2**63 + 1), str(2**63 + 1)],
+    "a large double": [2.0**70, 2**70, Decimal(2**70), Decimal(2.0**70)],
+    "a large exponent": [10**22, 1e22, Decimal("1E+22"), Decimal("10.0E+21")],
+    "beyond all": [Decimal("1E+999999"), Decimal("10E+999998")],
+    "a text": ["a", b"a", Ward.A, np.str_("a")],
+    "bytes": [b"\xff", np.bytes_(b"\xff")],
+    "a UUID": [UUID(int=7), str(UUID(int=7))],
+    "an instant": [
+        NOON.replace(tzinfo=datetime.timezone.utc),
+        NOON.replace(hour=14, tzinfo=CEST),
+        pd.Timestamp("2024-02-29 12:00Z"),
+        pd.Timestamp("2024-02-29 07:00", tz="America/New_York"),
+    ],
+    "a time": [NOON, pd.Timestamp(NOON)],
+}
+
+
+def mark(ids: list[Any]) -> list[bool]:
+    """Whether the row of each id counts, by what a training would read."""
+    frame = pd.DataFrame({"age": 1.0, "sick": 0, "id": pd.Series(ids, dtype=object)})
+    engine = open_source(frame).slice(0, len(ids))
+    return [
+        within
+        for batch in mark_rows_within_limit(engine.batches_with_persons(["age"], "id"), 1)
+        for within in batch.column(1).to_pylist()
+    ]
+
+
+@pytest.mark.parametrize("name", EQUAL)
+def test_equal_ids_of_different_types_are_one_person(name: str) -> None:
+    assert mark([*EQUAL[name], *EQUAL[name][::-1]]) == [True] + [False] * (2 * len(EQUAL[name]) - 1)
+    assert len({to_person_key(cell) for cell in EQUAL[name]}) == 1
+
+
+def test_persons_of_other_ids_are_others() -> None:
+    ids = [cells[0] for cells in EQUAL.values()]
+    ids += ["01", "A", -1, 2**63, 2**63 + 2, 1.5, Decimal("1E+999998"), 1e23, UUID(int=8), DAY, "1e5x"]
+    assert mark(ids) == [True] * len(ids)
+
+
+def test_ids_of_one_chunk_as_numbers_and_of_another_as_texts_are_one_person() -> None:
+    texts, numbers = [str(i % 50) for i in range(40_000)], [float(i % 50) for i in range(40_000)]
+    assert np.flatnonzero(mark([*texts, *numbers])).tolist() == list(range(50))
+
+
+def test_what_cannot_be_compared_is_one_unknown_person() -> None:
+    unknown = [None, math.nan, Decimal("sNaN"), math.inf, object(), (1,), pd.NaT, "\ud800", datetime.timedelta(1)]
+    assert mark(unknown) == [True] + [False] * (len(unknown) - 1)
+
+
+def test_equal_ids_of_sqlite_are_one_person() -> None:
+    with sa.create_engine("sqlite://", poolclass=sa.StaticPool).connect() as connection:
+        connection.exec_driver_sql("CREATE TABLE visits (age, id)")
+        connection.exec_driver_sql(
+            "INSERT INTO visits VALUES (1, 1), (2, 1.0), (3, '1'), (4, x'31'), (5, 2), (6, x'ff')"
+        )
+        connection.commit()
+        with open_source(connection.engine, table="visits") as engine:
+            batches = mark_rows_within_limit(engine.batches_with_persons(["age"], "id"), 1)
+            assert [batch.column(1).to_pylist() for batch in batches] == [[True, False, False, False, True, True]]
+
+
+@pytest.mark.parametrize("ending", [".csv", ".jsonl"])
+def test_equal_ids_of_untyped_files_are_one_person(tmp_path: Path, ending: str) -> None:
+    first, second = ["7", "8.0", "x", "08"], ["7.0", "8", "x", "8.5"]
+    for name, ids in (("a", first), ("b", second)):
+        lines = [f'{{"age": 1, "id": {one}}}' for one in ("7", "8.0", '"x"', '"08"') if ids is first]
+        lines += [f'{{"age": 1, "id": {one}}}' for one in ('"7.0"', "8", '"x"', "8.5") if ids is second]
+        text = "\n".join(lines) if ending == ".jsonl" else "\n".join(["age,id", *(f"1,{one}" for one in ids)])
+        (tmp_path / f"{name}{ending}").write_text(f"{text}\n")
+    with open_source(tmp_path) as engine:
+        batches = mark_rows_within_limit(engine.batches_with_persons(["age"], "id"), 1)
+        found = [within for batch in batches for within in batch.column(1).to_pylist()]
+    assert found == [*[True] * 4, False, False, False, True]

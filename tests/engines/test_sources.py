@@ -25,13 +25,16 @@ import pytest
 import sqlalchemy as sa
 from fsspec.implementations.memory import MemoryFile
 
+import boltdp
 from boltdp import PrivateLogisticRegression
 from boltdp.engines import open_source
 from boltdp.engines._text_files import find_separator
 from boltdp.engines.base import Engine, check_columns, encode_rows
+from boltdp.engines.duckdb import DETECTED
 from boltdp.errors import DataError, ParameterError
-from boltdp.run_context import Context
+from boltdp.privacy.budget import Budget
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, Vector
+from boltdp.workflows.draft_schema import draft_private_schema, draft_schema
 from tests.engines.test_duckdb import GAP, SCHEMA, SECRET, csv_file, told
 
 
@@ -181,9 +184,86 @@ def test_order_of_json_does_not_depend_on_threads(tmp_path: Path) -> None:
     "text",
     ["", "\n", f"{SECRET}\n", f'["{SECRET}"]\n', '\ufeff{"age": 1}\n', "{}\n", f'{{"{SECRET}": 1, "{SECRET}": 2}}'],
 )
-def test_json_without_keys_in_its_first_line_is_told(tmp_path: Path, text: str) -> None:
-    message = told(lambda: open_source(json_file(tmp_path, text)))
+def test_json_without_keys_in_its_first_line_is_told_where_a_schema_is_drafted(tmp_path: Path, text: str) -> None:
+    def draft() -> None:
+        with open_source(json_file(tmp_path, text)) as engine:
+            draft_schema(engine, "age")
+
+    message = told(draft)
     assert "in each line" in message or "must have all columns as keys" in message or "different names" in message
+
+
+@pytest.mark.parametrize(
+    "first",
+    ["{}", '{"y": 0}', '{"other": 1}', "", "{x}", '{"AGE": 1, "age": 25, "y": 0}', '{"age": 25, "age": 1}'],
+)
+def test_the_first_line_of_json_is_a_row_like_every_other(tmp_path: Path, first: str) -> None:
+    path = json_file(tmp_path, "\n".join([first, '{"age": 75, "y": 1}', '{"y": 0, "age": 25}', ""]))
+    with open_source(path) as engine:
+        rows = np.nan_to_num(np.concatenate(list(encode_rows(engine, SCHEMA))), nan=GAP).tolist()
+        assert engine.count() == len(rows) == 2 + bool(first)
+    assert rows[-2:] == [[1, 0.5], [0, -0.5]]
+    if first in ("{}", '{"other": 1}', "{x}"):
+        assert rows[0] == [GAP, GAP]
+
+
+ODD_OBJECTS = {
+    "bytes that are no UTF-8": b'{"age": "\xff", "\xfe": 1}',
+    "half of a pair": b'{"age": "\\ud800"}',
+    "a zero byte": b'{"age": "\x00"}',
+    "nested deeply": b'{"age": ' + b"[" * 9999 + b"]" * 9999 + b"}",
+    "a long text": b'{"age": "' + b"x" * 5_000_000 + b'"}',
+    "a number beyond doubles": b'{"age": ' + b"9" * 5000 + b', "y": 1e999}',
+    "words": b'{"age": NaN, "y": Infinity}',
+    "many keys": b"{" + b",".join(b'"%d": 1' % i for i in range(9999)) + b"}",
+    "no key": b'{"": 1}',
+    "another kind of quotes": b"{'age': 1}",
+    "blanks": b' \t{"age": "x"}\t ',
+}
+
+
+@pytest.mark.parametrize("name", ODD_OBJECTS)
+def test_no_object_of_json_changes_whether_the_others_are_read(tmp_path: Path, name: str) -> None:
+    good = b'{"age": 75, "y": 1}'
+    for place, lines in enumerate(([ODD_OBJECTS[name], good, good], [good, ODD_OBJECTS[name], good])):
+        (path := tmp_path / f"{place}.jsonl").write_bytes(b"\n".join(lines))
+        with open_source(path) as engine:
+            rows = np.nan_to_num(np.concatenate(list(encode_rows(engine, SCHEMA))), nan=GAP).tolist()
+            assert engine.count() == 3
+        assert [rows[1 - place], rows[2]] == [[1, 0.5]] * 2
+        assert rows[place][0] == GAP
+
+
+def test_features_of_json_are_those_that_are_declared_whatever_the_first_line_has(tmp_path: Path) -> None:
+    schemas = []
+    for first in ('{"y": 0, "b": 1, "c": 3}', '{"a": 1, "y": 1, "b": 2}'):
+        path = json_file(tmp_path, "\n".join([first, *['{"a": 1, "b": 2, "y": 1}'] * 50]))
+        with pytest.warns(UserWarning, match="a key that no line has is a column of missing cells"):
+            model = boltdp.train(path, label="y", epsilon=1, bounds={"a": (0, 9), "b": (0, 9)}, classes=[0, 1])
+        schemas.append(model.schema.columns)
+        assert model.certificate.private
+    assert schemas == [(Numeric("a", 0, 9), Numeric("b", 0, 9))] * 2
+
+
+@pytest.mark.parametrize("text", [SECRET, f'["{SECRET}"]', '\ufeff{"age": 1}', '{\n"age": 1\n}\n', "age,y\n1,0\n"])
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.jsonl.gz"])
+def test_file_that_is_not_json_lines_is_told(tmp_path: Path, text: str, name: str) -> None:
+    json_file(tmp_path, '{"age": 1}\n', f"a {name}")
+    json_file(tmp_path, f"\n{text}", f"b {name}")
+    assert "a JSON object in each line" in told(lambda: open_source(tmp_path))
+
+
+def test_query_cannot_read_json_lines(tmp_path: Path) -> None:
+    path = json_file(tmp_path, '{"age": 1}\n')
+    assert "it may not read JSON lines" in told(lambda: open_source(path, query="SELECT age FROM source"))
+    assert "it may not read JSON lines" in told(lambda: open_source("", query=f"SELECT age FROM '{path}'"))
+
+
+def test_json_has_no_columns_for_a_private_draft(tmp_path: Path) -> None:
+    path = json_file(tmp_path, "\n".join(['{"age": 1, "y": 1}'] * 50))
+    expected = pytest.raises(ParameterError, match="the columns of a private draft must be declared")
+    with open_source(path) as engine, expected:
+        draft_private_schema(engine, "y", Budget(1.0))
 
 
 # Arrow
@@ -586,3 +666,42 @@ def test_column_of_a_wrong_type_is_told_with_a_way_out(tmp_path: Path) -> None:
         assert 'TRY_CAST("age" AS DOUBLE) AS "age"' in str(hint_of(lambda: check_columns(SCHEMA, engine.columns())))
     query = f"SELECT * REPLACE (TRY_CAST(age AS DOUBLE) AS age) FROM '{tmp_path / 'rows.parquet'}'"
     assert ages("", query=query) == [None]
+
+
+# Files that others read
+
+
+def test_columns_that_duckdb_or_arrow_detect_from_rows_are_a_condition(tmp_path: Path) -> None:
+    path, lines = csv_file(tmp_path, "age,y\n1,0\n"), json_file(tmp_path, '{"age": 1, "y": 0}\n')
+    parquet(tmp_path / "a.parquet", age=[1.0])
+    base = tmp_path / "rows.duckdb"
+    with duckdb.connect(str(base)) as connection:
+        connection.execute("CREATE TABLE plain AS SELECT 1 AS age")
+        sources: list[tuple[Any, dict[str, str], bool]] = [
+            (connection.sql(f"SELECT * FROM '{path}'"), {}, True),
+            (connection.sql(f"FROM read_json('{lines}')"), {}, True),
+            (connection.read_csv(str(path)).filter("age > 0"), {}, True),
+            (connection.table("plain"), {}, False),
+            (connection.sql(f"SELECT * FROM '{tmp_path / 'a.parquet'}'"), {}, False),
+            (ds.dataset(str(path), format="csv"), {}, True),
+            (ds.dataset(str(tmp_path / "a.parquet")), {}, False),
+        ]
+        for source, options, detected in sources:
+            with open_source(source, **options) as engine:
+                assert (DETECTED in engine.conditions) == detected, source
+    for table, query, detected in (
+        ("plain", None, False),
+        (None, "SELECT * FROM plain", False),
+        (None, f"SELECT * FROM '{path}'", True),
+        (None, f"SELECT * FROM plain WHERE age IN (SELECT age FROM read_json_auto('{lines}'))", True),
+    ):
+        with open_source(base, table=table, query=query) as engine:
+            assert (DETECTED in engine.conditions) == detected, query
+    with duckdb.connect(str(base)) as connection:
+        connection.execute(f"CREATE VIEW seen AS SELECT * FROM read_csv('{path}')")
+        connection.execute('CREATE VIEW "again as" AS SELECT age FROM Seen')
+    for table, detected in (("seen", True), ("again as", True), ("plain", False)):
+        with open_source(base, table=table) as engine:
+            assert (DETECTED in engine.conditions) == detected, table
+    with open_source(path) as engine, open_source("", query=f"SELECT * FROM '{path}'") as asked:
+        assert not [*engine.conditions, *asked.conditions]  # read by rules of our own

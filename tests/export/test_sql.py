@@ -451,7 +451,8 @@ def test_other_dialects_quote_as_they_must(dialect: str) -> None:
     schema = Schema(Classes("y", ("it's", "a\\b")), (Categorical('co"l`umn', ("x'y\\z",)), Numeric("n", 0, 1)))
     expression = write_scoring_expression(make_model(schema), dialect)
     if dialect == "postgres":
-        assert "CAST(\"co\"\"l`umn\" AS text) IN ('x''y\\z')" in expression
+        assert 'pg_catalog.format(\'%s\', "co""l`umn")' in expression
+        assert "cell IN ('x''y\\z')" in expression
         assert "THEN 'a\\b' ELSE 'it''s' END" in expression
     else:
         assert "CAST(`co\"l``umn` AS STRING) IN ('x\\'y\\\\z')" in expression

@@ -6,23 +6,27 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import psycopg
 import pytest
 from click.testing import CliRunner
 
 from boltdp.cli import main
+from boltdp.engines import open_source
 from boltdp.engines.base import scan_rows_with_columns
 from boltdp.engines.postgres import PostgresEngine
 from boltdp.engines.postgres.local_server import Server
 from boltdp.evaluation.evaluate import evaluate, evaluate_privately
+from boltdp.export.sql import write_probability_expression, write_scoring_expression
 from boltdp.privacy.budget import Budget
 from boltdp.run_context import Context
-from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, TimePart
+from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, TimePart, Vector
 from boltdp.service.train_per_group import train_groups
 from boltdp.settings import Settings
 from boltdp.workflows.plan_training import make_plan
-from boltdp.workflows.predict import predict
+from boltdp.workflows.predict import predict, predict_proba
 from boltdp.workflows.train import train
+from tests.export.test_sql import make_model
 from tests.postgres.desk import Desk, opened_desk
 
 ROWS = 200
@@ -80,6 +84,7 @@ def database(server: Server) -> Iterator[str]:
                 connection.execute("GRANT CREATE ON SCHEMA public TO reader")
             with psycopg.connect(planter, autocommit=True) as connection:
                 plant(connection)
+                plant_functions(connection)
             with psycopg.connect(trainer, autocommit=True) as connection:
                 columns = "".join(f', "{name}" planted."{name}"' for name in TYPES)
                 connection.execute(
@@ -230,3 +235,81 @@ def test_the_worker_serves_requests_without_a_planted_cast(server: Server) -> No
         desk.serve()
         assert [desk.kept(number)["state"] for number in (1, 2)] == ["done", "done"]
         assert desk.ask("ann", "SELECT what FROM public.called") == []
+
+
+def plant_functions(connection: psycopg.Connection[Any]) -> None:
+    """Make functions that fit the planted types better than those of the server, and casts that are evaluated early."""
+    note = "BEGIN INSERT INTO planted.called VALUES ('early'); END"
+    connection.execute(f"CREATE FUNCTION planted.note() RETURNS void LANGUAGE plpgsql AS $body${note}$body$".encode())
+    connection.execute(
+        "CREATE FUNCTION planted.early() RETURNS float8 LANGUAGE plpgsql IMMUTABLE"
+        " AS $body$ BEGIN PERFORM planted.note(); RETURN 0.5; END $body$"
+    )
+    connection.execute("CREATE TYPE planted.inlined AS ENUM ('good', '7')")
+    connection.execute("CREATE TYPE planted.digit AS ENUM ('1')")
+    for target, value in (("text", "planted.early()::text"), ("float8", "planted.early()"), ("json", "'1'::json")):
+        connection.execute(
+            f"CREATE FUNCTION planted.inline_{target}(planted.inlined) RETURNS pg_catalog.{target} LANGUAGE sql"
+            f" IMMUTABLE AS $body$ SELECT {value} $body$".encode()
+        )
+        function = f"planted.inline_{target}(planted.inlined) AS IMPLICIT"
+        connection.execute(f"CREATE CAST (planted.inlined AS {target}) WITH FUNCTION {function}".encode())
+    for name, given in (
+        ("pg_typeof", "regtype"),
+        ("to_jsonb", "jsonb"),
+        ("num_nulls", "int4"),
+        ("cardinality", "int4"),
+    ):
+        for kind in ("mood", "mood[]", "inlined"):
+            body = f"BEGIN INSERT INTO planted.called VALUES ('{name}'); RETURN NULL; END"
+            connection.execute(
+                f"CREATE FUNCTION planted.{name}(planted.{kind}) RETURNS pg_catalog.{given} LANGUAGE plpgsql"
+                f" AS $body${body}$body$".encode()
+            )
+
+
+def test_sql_of_a_model_runs_nothing_that_is_planted_and_predicts_the_same(database: str) -> None:
+    schema = Schema(
+        Classes("sick", (0, 1)),
+        (
+            Numeric("age", 0, 100, curve=(50.0,)),
+            Numeric("seven", 0, 9),
+            Numeric("flag", 0, 1),
+            Categorical("mood", ("good", "bad")),
+            Categorical("domain", ("good", "bad")),
+            Categorical("numeric", (1, 2)),
+            Categorical("inlined", ("good", "7")),
+            TimePart("text", "month"),
+            Vector("moods", 1, 0, 9),
+        ),
+    )
+    model = make_model(schema, seed=3)
+    planter = database.replace("reader@", "caster@")
+    with psycopg.connect(planter, autocommit=True) as connection:
+        with psycopg.connect(database, autocommit=True) as trainer:
+            # The path is the worst that there is, but for what comes before the server's own schema.
+            trainer.execute("SET search_path = planted, public")
+            assert trainer.execute("SELECT 'good'::planted.inlined::pg_catalog.text").fetchall()
+            assert connection.execute("SELECT count(*) > 0 FROM planted.called").fetchone() == (True,)
+            connection.execute("TRUNCATE planted.called")
+            trainer.execute(
+                "CREATE TEMP TABLE asked AS SELECT age, '7'::planted.inlined AS seven, '1'::planted.numeric AS flag,"
+                " mood, domain, numeric, 'good'::planted.inlined AS inlined, text, '{1}'::planted.digit[] AS moods,"
+                " sick FROM people"
+            )
+            connection.execute("TRUNCATE planted.called")
+            expressions = (
+                write(model, "postgres") for write in (write_scoring_expression, write_probability_expression)
+            )
+            found, chances = (
+                [one for (one,) in trainer.execute(f"SELECT {expression} FROM asked".encode())]
+                for expression in expressions
+            )
+            rows = trainer.execute("SELECT age, mood IS NULL FROM asked").fetchall()
+        assert connection.execute("SELECT DISTINCT what FROM planted.called").fetchall() == []
+    columns = ("mood", "good"), ("domain", "bad"), ("numeric", "1"), ("text", "2024-02-29")
+    frame = pd.DataFrame({"age": [age for age, _ in rows], "seven": 7.0, "flag": 1.0, "inlined": "good"})
+    frame = frame.assign(**{name: [None if gap else cell for _, gap in rows] for name, cell in columns})
+    frame["moods"] = [[1.0]] * len(rows)
+    assert found == predict(model, open_source(frame)).tolist()
+    np.testing.assert_allclose(chances, predict_proba(model, open_source(frame))[:, 1], atol=1e-6)

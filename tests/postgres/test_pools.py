@@ -17,12 +17,16 @@ from boltdp.engines.in_memory import ArrayEngine
 from boltdp.engines.postgres import PostgresEngine, Session, session
 from boltdp.engines.postgres.local_server import Server
 from boltdp.errors import DataError
+from boltdp.export.postgres_models import store_model
 from boltdp.ledger import LedgerError, open_ledger
 from boltdp.privacy.budget import Budget
 from boltdp.run_context import Context
 from boltdp.schema.schema import Classes, Numeric, Schema
+from boltdp.service.worker import Worker, WorkerError
 from boltdp.settings import Settings
 from boltdp.workflows.train import train
+from tests.export.test_sql import make_model
+from tests.postgres.desk import Desk, opened_desk
 from tests.postgres.pgbouncer import pool
 from tests.postgres.test_training import leftovers, wait_until
 
@@ -242,4 +246,41 @@ def test_a_ledger_may_be_in_any_pool_and_leaves_its_settings_to_nobody(server: S
 def test_a_direct_connection_is_known(server: Server) -> None:
     with closing(Session(server.uri)) as direct, pool(server, "session") as uri, closing(Session(uri)) as pooled:
         assert (direct.pooled, pooled.pooled) == (False, True)
-        assert direct.find_missing_requirement() is None
+        assert direct.missing() is None
+
+
+@pytest.mark.parametrize("mode", ["session", "transaction"])
+def test_a_model_is_stored_through_a_pool_and_leaves_its_settings_to_nobody(server: Server, mode: Any) -> None:
+    model = make_model(SCHEMA)
+    with pool(server, mode, round_robin=True) as uri:
+        fill(uri)
+        before = settings(uri)
+        for _ in range(4):
+            store_model(uri, "pooled", model, replace=True)
+            assert settings(uri) == before
+        with psycopg.connect(uri) as client:
+            assert client.execute("SELECT count(*) FROM pg_prepared_statements").fetchall() == [(0,)]
+
+
+@pytest.mark.parametrize("mode", ["session", "transaction"])
+def test_a_worker_is_refused_by_a_pool_whose_sessions_go_on_without_it(server: Server, mode: Any) -> None:
+    with opened_desk(server) as desk, pool(server, mode, users=("postgres", "trainer")) as uri:
+        uri = uri.replace("/postgres?", "/desk?").replace("postgres@", "trainer@")
+        expected = "goes through a pool" if mode == "session" else REFUSED
+        with pytest.raises(WorkerError, match=expected):
+            Worker(uri, open_ledger(desk.uri("trainer")), say=print)
+
+
+def test_a_worker_sets_nothing_for_longer_than_a_transaction_and_prepares_nothing(server: Server) -> None:
+    with opened_desk(server) as desk, closing(desk_worker(desk)) as worker:
+        (path,) = worker._connection.execute("SHOW search_path").fetchone() or ()
+        for _ in range(3):
+            desk.request(epsilon=0.01)
+        assert worker.run(once=True) == 3
+        assert worker._connection.execute("SHOW search_path").fetchone() == (path,)
+        query = "SELECT count(*) FROM pg_prepared_statements"
+        assert worker._connection.execute(query).fetchone() == (0,)
+
+
+def desk_worker(desk: Desk) -> Worker:
+    return Worker(desk.uri("trainer"), open_ledger(desk.uri("trainer")), say=print)

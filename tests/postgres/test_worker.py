@@ -6,6 +6,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -15,10 +16,10 @@ from click.testing import CliRunner
 from boltdp import _interrupts
 from boltdp.cli import main
 from boltdp.engines.postgres.local_server import Server
-from boltdp.ledger import open_ledger
-from boltdp.run_context import Context
+from boltdp.ledger import Ledger, open_ledger, postgres_store
+from boltdp.privacy.budget import Budget
 from boltdp.service import worker
-from boltdp.service.worker import REASONS, Worker
+from boltdp.service.worker import REASONS, Worker, WorkerError
 from boltdp.workflows.train import run_plan
 from tests.ledger.charges import started
 from tests.postgres.desk import ALLOW, SECRET_NAME, Desk, opened_desk
@@ -284,3 +285,104 @@ def test_a_request_wakes_the_worker_and_a_signal_ends_it(desk: Desk) -> None:
             process.kill()
             raise
     assert process.returncode != 0
+
+
+# A ledger out of reach
+
+
+@pytest.fixture
+def beside(desk: Desk, tmp_path: Path) -> Ledger:
+    """A ledger in a file, which can be moved away."""
+    del desk
+    ledger = open_ledger(tmp_path / "ledger.db")
+    ledger.set_budget("patients", Budget(100.0, 1e-5))
+    return ledger
+
+
+def move(ledger: Ledger, *, away: bool) -> None:
+    here, there = Path(ledger.address), Path(f"{ledger.address}.away")
+    (here if away else there).rename(there if away else here)
+
+
+def serve_once(desk: Desk, ledger: Ledger) -> list[str]:
+    said: list[str] = []
+    with closing(Worker(desk.uri("trainer"), ledger, say=said.append)) as serving:
+        serving.run(once=True)
+    return said
+
+
+@pytest.mark.parametrize("after", ["_find_allowances", "_charge"])
+def test_a_ledger_out_of_reach_is_no_refusal_and_charges_nothing(
+    desk: Desk, beside: Ledger, monkeypatch: pytest.MonkeyPatch, after: str
+) -> None:
+    desk.request()
+    step = getattr(Worker, after)
+
+    def lose(*arguments: Any) -> Any:
+        done = step(*arguments)
+        move(beside, away=True)
+        return done
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Worker, after, lose)
+        with pytest.raises(WorkerError, match="there is no ledger") as raised:
+            serve_once(desk, beside)
+    assert "served once the ledger is there again" in str(raised.value.hint)
+    kept = desk.kept()
+    assert (kept["state"], kept["reason"], kept["charged_to"], kept["worker_pid"]) == ("waiting", None, None, None)
+    move(beside, away=False)
+    assert beside.spent("patients").spent.epsilon == 0
+    assert serve_once(desk, beside) == ["ann/1: done"]
+    assert beside.spent("patients").spent.epsilon == pytest.approx(0.2)
+
+
+def test_a_worker_waits_for_its_ledger(desk: Desk, beside: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+
+    def say(text: str) -> None:
+        said.append(text)
+        if text == "ann/1: done":
+            raise KeyboardInterrupt
+
+    with closing(Worker(desk.uri("trainer"), beside, say=say)) as serving:
+        desk.request()
+        move(beside, away=True)
+        waited: list[float] = []
+
+        def sleep(seconds: float) -> None:
+            waited.append(seconds)
+            if len(waited) == 3:
+                move(beside, away=False)
+
+        monkeypatch.setattr("boltdp.service.worker.time.sleep", sleep)
+        with pytest.raises(KeyboardInterrupt):
+            serving.run()
+    assert waited == [1.0, 2.0, 4.0]
+    assert [text.endswith("what waits is served once it is there again") for text in said] == [*[True] * 3, False]
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_a_charge_whose_commit_was_not_answered_is_not_made_again(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, committed: bool
+) -> None:
+    desk.request()
+    ask, lost = postgres_store._ask, []
+
+    def lose(connection: Any, query: Any, values: Any) -> list[Any]:
+        reserving = isinstance(values, list) and values and '"kind":"reserve"' in str(values[0]).replace(" ", "")
+        lost.extend([connection] if reserving else [])
+        if query == "COMMIT" and connection in lost:
+            if committed:
+                ask(connection, query, values)
+            connection.close()
+            raise psycopg.OperationalError("the connection is lost")
+        return ask(connection, query, values)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(postgres_store, "_ask", lose)
+        said = desk.serve()
+    assert len(lost) == 1
+    assert said[-1] == f"ann/1: failed, {REASONS['failed']}"
+    desk.serve()
+    assert (desk.kept()["state"], desk.kept()["charged_to"]) == ("failed", "ann")
+    assert desk.spent() == pytest.approx(0.2 if committed else 0.0)

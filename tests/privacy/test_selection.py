@@ -19,12 +19,13 @@ from boltdp.errors import ParameterError
 from boltdp.losses import Logistic
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import OVERSPENT, Certificate, CertificateError, certify, verify
-from boltdp.privacy.events.event import BudgetedEvent, Event, Noiseless, Training
+from boltdp.privacy.events.event import BudgetedEvent, Event, Noiseless, SelfComposition, Training
 from boltdp.privacy.events.output_perturbation import make_output_perturbation
 from boltdp.privacy.events.selection import (
     PortionSelection,
     PublicSelection,
     Selection,
+    SelectionAmongTrained,
     TrialSelection,
     check_mean_trials,
     find_portion_bounds,
@@ -371,3 +372,62 @@ def test_a_choice_must_say_how_it_was_made() -> None:
 def test_bad_parameters_are_refused(make: Callable[[], object], message: str) -> None:
     with pytest.raises(ParameterError, match=message):
         make()
+
+
+def repeated(budget: Budget = APPROXIMATE) -> SelfComposition:
+    return SelfComposition(trained(budget.split(3))[0], 3)
+
+
+def state(part: BudgetedEvent, epsilon: float, delta: float = 1.0) -> BudgetedEvent:
+    """The same part, which states a budget so many times as large."""
+    assert part.budget is not None
+    return replace(part, budget=Budget(epsilon * part.budget.epsilon, delta * part.budget.delta))
+
+
+def forge_first(selection: SelectionAmongTrained, *factors: float) -> SelectionAmongTrained:
+    first, *others = selection.trained
+    return replace(selection, trained=(state(first, *factors), *others))
+
+
+#: What states wrong budgets and is private, as its events spend what is claimed or less.
+FORGED: dict[str, tuple[Callable[[], Event], str]] = {
+    "a repetition that spends more": (lambda: replace(r := repeated(), part=state(r.part, 0.5)), "but it spends more"),
+    "repetitions beyond the claim": (lambda: replace(r := repeated(), part=state(r.part, 1.1)), "must be within"),
+    "repetitions beyond delta": (lambda: replace(r := repeated(), part=state(r.part, 1.0, 9.0)), "must be within"),
+    "a portion that spends more": (lambda: forge_first(portions(), 0.5), "but it spends more"),
+    "a portion beyond the claim": (lambda: forge_first(portions(), 9.0), "must be within"),
+    "a trial that spends more": (lambda: forge_first(trials(), 0.5), "but it spends more"),
+    "a trial beyond the claim": (lambda: forge_first(trials(), 9.0), "must be within"),
+    "a trial beyond delta": (lambda: forge_first(trials(), 1.0, 9.0), "must be within"),
+    "a public choice that spends more": (lambda: replace(p := public(), trained=state(p.trained, 0.5)), "spends more"),
+    "a public choice beyond the claim": (lambda: replace(p := public(), trained=state(p.trained, 9.0)), "be within"),
+    "a part of a part": (
+        lambda: replace(public(), trained=BudgetedEvent(APPROXIMATE, replace(r := repeated(), part=state(r.part, 2)))),
+        "be within",
+    ),
+    "a part of a part that states none": (
+        lambda: replace(public(), trained=BudgetedEvent(None, replace(r := repeated(), part=state(r.part, 2)))),
+        "be within",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_budgets_that_repetitions_and_selections_state_are_verified(name: str) -> None:
+    forge, message = FORGED[name]
+    certificate = Certificate(budget=APPROXIMATE, spent=forge())
+    forged = Certificate.from_dict(json.loads(json.dumps(certificate.to_dict())))
+    assert forged.private
+    with pytest.raises(CertificateError, match=message):
+        verify(forged)
+
+
+def test_stated_budgets_that_are_true_are_verified() -> None:
+    for event in (
+        repeated(),
+        portions(),
+        trials(),
+        public(),
+        replace(public(), trained=BudgetedEvent(None, repeated())),
+    ):
+        verify(Certificate(budget=APPROXIMATE, spent=event))

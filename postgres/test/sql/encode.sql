@@ -72,14 +72,6 @@ SELECT (SELECT array_agg(b) FROM again, unnest(block) AS b) = (SELECT array_agg(
 TRUNCATE again;
 SELECT boltdp.repack('again', 1, 7, NULL, 1000000, 2, 5, start, block) FROM packed;
 SELECT start, block[1][4] AS sex FROM again WHERE start < 2 OR start > 4;
--- A sample: the same rows of whatever block they are in.
-SELECT (SELECT array_agg(b ORDER BY b) FROM packed, unnest(boltdp.sample_block(block, 1::bigint << 31)) AS b)
-	= (SELECT array_agg(b ORDER BY b) FROM placed, unnest(boltdp.sample_block(block, 1::bigint << 31)) AS b) AS same;
-SELECT count(*) FILTER (WHERE boltdp.sample_block(block, 1::bigint << 32) = block) AS whole,
-	count(*) FILTER (WHERE boltdp.sample_block(block, 0) IS NULL) AS none, count(*) AS blocks FROM packed;
-SELECT pg_temp.fails('SELECT boltdp.sample_block(''{1,2}'', 1)');
-SELECT pg_temp.fails('SELECT boltdp.sample_block(''{{1,NULL}}'', 1)');
-SELECT pg_temp.fails('SELECT boltdp.sample_block(''{{1,2}}'', 1 + (1::bigint << 32))');
 
 -- What is refused: other tables than a temporary one of one's own, rows that are not as many as they were said to be.
 CREATE TABLE kept (start bigint, block real[]);

@@ -75,8 +75,8 @@ def predict(
     classes = model.schema.target.require_classes().names if proba else ()
     added = [prefix + name for name in ("prediction", *(f"probability_{name}" for name in classes))]
     with data.open() as engine:
-        if ALL_COLUMNS in keep and ALL_COLUMNS not in engine.columns():
-            keep = [*engine.columns()]
+        if ALL_COLUMNS in keep and ALL_COLUMNS not in engine.list_columns():
+            keep = [*engine.list_columns()]
         for name in keep:
             # Case is ignored, as in DuckDB.
             if name.lower() in {other.lower() for other in added}:

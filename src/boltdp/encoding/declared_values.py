@@ -26,7 +26,7 @@ def list_texts(value: Value) -> tuple[str, ...]:
     the texts "1" and "1.0", True, and "true". Other texts must be equal, including case and blanks: "01" is not 1.
     """
     if isinstance(value, str):
-        number = _parse_number(value)
+        number = parse_number(value)
         return (value,) if number is None else tuple(dict.fromkeys((value, *_list_spellings(number))))
     if isinstance(value, bool):
         return tuple(dict.fromkeys((_BOOLEANS[value][0], *_list_spellings(int(value)))))
@@ -54,7 +54,7 @@ class Matcher:
             for text in list_texts(value):
                 if texts.setdefault(text, index) != index:
                     raise ParameterError(f"the declared values must differ, got {show_value(value)} more than once")
-                number = _parse_number(text)
+                number = parse_number(text)
                 if number is not None and numbers.setdefault(number, index) != index:
                     raise ParameterError(f"the declared values must differ, got {show_value(value)} more than once")
         return cls(texts, numbers)
@@ -106,7 +106,7 @@ def _list_spellings(number: int | float) -> tuple[str, ...]:
     return tuple(dict.fromkeys(texts))
 
 
-def _parse_number(text: str) -> int | float | None:
+def parse_number(text: str) -> int | float | None:
     """Parse a text that is a spelling of a number; "01" is not one."""
     for number, words in enumerate(_BOOLEANS):
         if text in words:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence, Set, Sized
 from contextlib import suppress
 from datetime import date, datetime, timezone
 from decimal import Decimal
-from numbers import Integral, Real
+from numbers import Integral, Rational, Real
 from typing import Any
 from uuid import UUID
 
@@ -21,9 +21,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from boltdp._array_types import Doubles
+from boltdp.encoding.declared_values import parse_number
 from boltdp.errors import DataError
 
 _NUMBERS = (float, int, np.bool_, Real, Decimal)
+#: Zeros that are printed at the end of an id.
+MAX_ZEROS = 1000
 #: The types of cells in a column of texts, missing ones included, and the name of the type of pandas' NA.
 _TEXT_TYPES, _NA = (str, float, type(None)), "NAType"
 
@@ -43,7 +46,7 @@ def to_text(cell: Any) -> str | None:
     with suppress(Exception):  # third-party types may raise anything
         if isinstance(cell, str):
             cell.encode()  # half of a surrogate pair is no text that a column could hold
-            return str(cell)
+            return str.__str__(cell)  # of an enumeration its value, which equals it, and not its name
         if isinstance(cell, (bool, np.bool_)):
             return "true" if cell else "false"
         if isinstance(cell, Integral):
@@ -52,6 +55,50 @@ def to_text(cell: Any) -> str | None:
             # The shortest digits of its own type, so that the float32 nearest to 0.1 becomes "0.1".
             return str(cell) if isinstance(cell, (np.float16, np.float32)) else repr(float(cell))
     return None
+
+
+def to_person_key(cell: Any) -> str | None:
+    """Convert the id of a person to a text that is the same for equal ids, whatever their types; anything else to None.
+
+    The types of cells may differ by the chunk of a file that they were read from, so a text that spells a number is
+    that number, by the rule of `declared_values.list_texts`, and bytes are the text that they encode.
+
+    >>> {to_person_key(cell) for cell in (1, 1.0, True, Decimal("1.00"), "1", "1.0", b"1")}, to_person_key("01")
+    ({'1'}, '01')
+    """
+    with suppress(Exception):  # third-party types may raise anything
+        if isinstance(cell, bytes):
+            try:
+                cell = cell.decode()
+            except UnicodeDecodeError:
+                return bytes.hex(cell)
+        if isinstance(cell, str):
+            number = parse_number(cell)
+            return to_text(cell) if number is None else _print_number(number)
+        if isinstance(cell, (*_NUMBERS, Decimal)):
+            return _print_number(cell)
+        if isinstance(cell, datetime) and cell.tzinfo is not None:
+            cell = cell.astimezone(timezone.utc)
+        if isinstance(cell, (date, UUID)) and cell == cell:  # unlike pandas' NaT
+            return str(cell)
+    return None
+
+
+def _print_number(number: Any) -> str | None:
+    """Print whole numbers exactly, and others as the nearest double: numbers that are equal are printed alike."""
+    if not isinstance(number, Decimal):
+        whole = isinstance(number, (np.bool_, Integral)) or (isinstance(number, Rational) and number.denominator == 1)
+        number = Decimal(int(number) if whole else float(number))
+    if not number.is_finite():
+        return None
+    sign, digits, exponent = number.as_tuple()
+    printed = "".join(map(str, digits)).lstrip("0")
+    kept = printed.rstrip("0")
+    zeros = exponent + len(printed) - len(kept)
+    if kept and zeros < 0:
+        return repr(float(number))
+    # A decimal may have an exponent of 18 digits.
+    return f"{'-' * sign}{kept}{'0' * zeros if zeros < MAX_ZEROS else f'e{zeros}'}" if kept else "0"
 
 
 def to_identifier(cell: Any) -> str | None:
@@ -104,7 +151,8 @@ def to_float_list(cell: Any) -> list[float] | Doubles | None:
 def to_arrow_column(cells: Any, kind: str | None) -> pa.Array:
     """Convert Python cells to an Arrow column of a kind: "number", "list", "timestamp", or texts for any other.
 
-    The kind "kept" is for identifiers. Cells may be a list, an array of objects, or an array of pandas.
+    The kind "kept" is for identifiers, and "person" for comparing those of persons. Cells may be a list, an array of
+    objects, or an array of pandas.
     """
     if hasattr(cells, "categories"):
         return _convert_categories(cells, kind)
@@ -117,7 +165,19 @@ def to_arrow_column(cells: Any, kind: str | None) -> pa.Array:
         texts = None if kind == "list" else _convert_texts(cells)
     if texts is None or kind == "list":
         return _convert_each_cell(cells, kind)
+    if kind == "person":
+        return to_person_keys(texts.cast(pa.string()))
     return parse_numbers(texts) if kind == "number" else texts.cast(pa.string())
+
+
+def to_person_keys(texts: pa.Array) -> pa.Array:
+    """Convert the ids of persons by `to_person_key`, each distinct text once.
+
+    >>> to_person_keys(pa.array(["1.0", "x", None, "1"])).to_pylist()
+    ['1', 'x', None, '1']
+    """
+    found = texts.dictionary_encode()
+    return _convert_each(found.dictionary.to_pylist(), "person").take(found.indices)
 
 
 def parse_numbers(texts: pa.Array) -> pa.Array:
@@ -159,7 +219,7 @@ def _convert_each_cell(cells: Iterable[Any], kind: str | None) -> pa.Array:
         return pa.array(np.fromiter(map(to_float, cells), np.float64), from_pandas=True)
     if kind == "list":
         return pa.array(list(map(to_float_list, cells)), pa.list_(pa.float64()))
-    convert = {"timestamp": to_timestamp_text, "kept": to_identifier}.get(kind or "", to_text)
+    convert = {"timestamp": to_timestamp_text, "kept": to_identifier, "person": to_person_key}.get(kind or "", to_text)
     return pa.array(list(map(convert, cells)), pa.string())
 
 

@@ -1,7 +1,7 @@
 """Headers of text files: the columns and the separator of a CSV file, the keys of JSON lines.
 
-The first line is public, and it alone decides how a file is read. A file without a header has values there, so no
-message quotes it.
+The header of a CSV file is public, and it alone decides how the file is read. A file without a header has values there,
+so no message quotes it. The first of JSON lines is a row: that it is an object is public, its keys are not.
 """
 
 from __future__ import annotations
@@ -56,8 +56,28 @@ def read_csv_header(files: Files, separator: str) -> list[str]:
     return header
 
 
+def check_json_lines(files: Files) -> None:
+    """Raise DataError for a file that is not JSON lines: its first line must be within braces.
+
+    No key is looked at, since a row has them.
+    """
+    for file in files.paths:
+        line = b""
+        with suppress(OSError, EOFError, zlib.error), _open_bytes(file) as raw:  # reading the rows will raise the error
+            line = next((line for line in iter(lambda: raw.readline(MAX_CELL_BYTES), b"") if line.strip()), b"")
+        whole = line.rstrip().endswith(b"}") or len(line) == MAX_CELL_BYTES
+        if line and not (line.lstrip().startswith(b"{") and whole):
+            raise DataError(
+                _describe_json_fault(file), hint="`jq -c '.[]' rows.json > rows.jsonl` makes them of an array"
+            )
+
+
+def _describe_json_fault(file: str) -> str:
+    return f"the file {file!r} must have a JSON object in each line, in UTF-8 without a mark at its start"
+
+
 def read_json_keys(files: Files) -> list[str]:
-    """Return the keys of the first line of the first file, which are the columns of all files."""
+    """Return the keys of the first line of the first file, which is a row: for drafts from rows that are public."""
     file, keys = files.paths[0], None
     with suppress(OSError, EOFError, zlib.error, ValueError, RecursionError):
         with _open_bytes(file) as raw:
@@ -68,12 +88,12 @@ def read_json_keys(files: Files) -> list[str]:
         keys = [key for key, _ in first] if isinstance(first, tuple) and not has_bom else None
     if keys is None:
         raise DataError(
-            f"the file {file!r} must have a JSON object in each line, in UTF-8 without a mark at its start",
+            _describe_json_fault(file),
             hint="its first line must have all columns as keys, with null where a cell is missing",
         )
     if not keys:
         raise DataError(f"the first line of {file!r} must have all columns as keys, and it has none")
-    return _check_different_names(keys, f"the first line of {file!r}")
+    return check_distinct(keys, f"the first line of {file!r}")
 
 
 def has_blank_line(file: str, separator: str) -> bool:
@@ -145,10 +165,11 @@ def _read_csv_header_of_file(file: str, separator: str) -> list[str]:
         raise DataError(f"the header of the CSV file {file!r} must be UTF-8", hint=ENCODING_HINT)
     # pandas writes an index column without a name.
     names = [name or f"column{i}" for i, name in enumerate(names)]
-    return _check_different_names(names, f"the header of the CSV file {file!r}")
+    return check_distinct(names, f"the header of the CSV file {file!r}")
 
 
-def _check_different_names(names: list[str], where: str) -> list[str]:
+def check_distinct(names: list[str], where: str) -> list[str]:
+    """Return the names of columns; raise DataError if two are the same."""
     # DuckDB compares names without regard to case.
     if len({name.lower() for name in names}) < len(names):
         raise DataError(f"{where} must have different names (in either case)")

@@ -66,6 +66,10 @@ class Engine(ABC):
     def columns(self) -> dict[str, ColumnType]:
         """Return names and types of the columns of the source, without looking at values."""
 
+    def list_columns(self) -> dict[str, ColumnType]:
+        """Return the columns to draft a schema from; those of JSON lines are the keys of the first row."""
+        return self.columns()
+
     @abstractmethod
     def batches(
         self, columns: Sequence[str], keep: Sequence[str] = (), *, parse: Mapping[str, Kind] | None = None
@@ -145,8 +149,17 @@ class Slice(Engine):
     def batches(
         self, columns: Sequence[str], keep: Sequence[str] = (), *, parse: Mapping[str, Kind] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        at, self._engine.threads = 0, self.threads
-        batches = self._engine.batches(columns, keep, parse=parse)
+        self._engine.threads = self.threads
+        return self._cut(self._engine.batches(columns, keep, parse=parse))
+
+    def batches_with_persons(
+        self, columns: Sequence[str], person_id: str, *, parse: Mapping[str, Kind] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        self._engine.threads = self.threads
+        return self._cut(self._engine.batches_with_persons(columns, person_id, parse=parse))
+
+    def _cut(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        at = 0
         with close_at_end(batches):
             for batch in batches:
                 first, last = max(self._start - at, 0), min(self._stop - at, len(batch))

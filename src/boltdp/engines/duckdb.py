@@ -22,14 +22,23 @@ import duckdb
 import pyarrow as pa
 
 from boltdp._files.temporary_directories import open_temporary_directory
-from boltdp._threads import await_result
+from boltdp._threads import await_result, close_at_end
+from boltdp.encoding.python_to_arrow import to_person_keys
 from boltdp.engines._file_patterns import Files, find_files, find_format, suggest_file
 from boltdp.engines._remote_files import fetch_files, is_remote
-from boltdp.engines._text_files import ENCODING_HINT, find_separator, has_blank_line, read_csv_header, read_json_keys
+from boltdp.engines._text_files import (
+    ENCODING_HINT,
+    check_distinct,
+    check_json_lines,
+    find_separator,
+    has_blank_line,
+    read_csv_header,
+    read_json_keys,
+)
 from boltdp.engines.base import Engine
 from boltdp.engines.local_store import find_spool_directory, run_in_spool
 from boltdp.errors import DataError, ParameterError, list_names, make_printable, suggest_names
-from boltdp.schema.source_columns import ColumnType, Kind, choose_batch_rows
+from boltdp.schema.source_columns import ColumnType, Kind, OpenColumns, choose_batch_rows
 
 T = TypeVar("T")
 
@@ -39,6 +48,18 @@ MEMORY_LIMIT = "1GB"
 SPILL_PREFIX, FETCHED_PREFIX = "boltdp-spill-", "boltdp-fetched-"
 #: The table name of the source in a query over files.
 SOURCE = "source"
+#: A key of JSON lines to count them by, which need not be there.
+NO_KEY = "boltdp: no key"
+#: The condition of JSON lines.
+JSON_KEYS = (
+    "the keys of JSON lines are private, so the schema names the columns: each line must be an object, and a key that "
+    "no line has is a column of missing cells and no error; `boltdp check` finds it, if the rows are public"
+)
+#: The condition of text files that are read by DuckDB's or Arrow's own rules, in a relation, a view or a dataset.
+DETECTED = (
+    "DuckDB and Arrow detect the columns and types of CSV and JSON files from rows, so one private row may decide "
+    "whether the training succeeds: declare them there, or name the files to boltdp, which detects nothing"
+)
 #: Hint for malformed CSV data; the line number is private, as it depends on the rows.
 CSV_HINT = f"`boltdp check` names the line, if the rows are public; {ENCODING_HINT}"
 #: Names of types in messages of DuckDB.
@@ -124,7 +145,8 @@ class DuckDBEngine(Engine):
         A CSV file has a header. The separator is `delimiter`, or the most frequent of comma, semicolon, tab and bar in
         the header. A line with too many or too few cells, or longer than DuckDB's limit of 2 MB, is an error; so is a
         blank line, except in a file with one column, where it is a missing cell. The columns of JSON lines are the keys
-        of the first line. A line that is not an object is a row of missing cells, and blank lines are skipped.
+        that a schema names. A line without a key has a missing cell; one that is not an object is a row of missing
+        cells, except that a file whose first line is none is an error, and blank lines are skipped.
         """
         with ExitStack() as held:
             files = _find_or_fetch(name, held, spool)
@@ -140,8 +162,11 @@ class DuckDBEngine(Engine):
         A relation must satisfy the conditions for queries in `from_database`.
         """
         if isinstance(source, duckdb.DuckDBPyRelation):
-            return cls(source, _Scan("the DuckDB relation cannot be read"), spool=spool)
-        scan = _Scan("the Arrow dataset cannot be read", f"SELECT * FROM {SOURCE}")
+            conditions = _find_detection(source.sql_query())
+            return cls(source, _Scan("the DuckDB relation cannot be read", conditions=conditions), spool=spool)
+        detects = type(getattr(source, "format", None)).__name__ in ("CsvFileFormat", "JsonFileFormat")
+        conditions = (DETECTED,) if detects else ()
+        scan = _Scan("the Arrow dataset cannot be read", f"SELECT * FROM {SOURCE}", conditions=conditions)
         with ExitStack() as held:
             connection = held.enter_context(closing(_connect(":memory:")))
             connection.register(SOURCE, source)
@@ -188,7 +213,8 @@ class DuckDBEngine(Engine):
                 fault = f"the table {table!r} of {str(path)!r} cannot be read"
                 select = f"SELECT * FROM {_quote_identifier(table)}"
                 relation = _call_duckdb(lambda: connection.sql(select), fault)
-            return cls(relation, _Scan(fault), connection=connection, held=held, spool=spool)
+            scan = _Scan(fault, conditions=_find_detection(query or select, _list_views(connection)))
+            return cls(relation, scan, connection=connection, held=held, spool=spool)
 
     @classmethod
     def from_query(cls, source: str | Path, query: str, *, spool: str | Path | None = None) -> DuckDBEngine:
@@ -209,6 +235,11 @@ class DuckDBEngine(Engine):
                 name = source if is_source else table if is_remote(table) else _find_table_path(table, str(source))
                 if name is not None:
                     files = _find_or_fetch(name, held, spool)
+                    if files.format == "json":
+                        raise DataError(
+                            f"{fault}: it may not read JSON lines, whose columns would be the keys of a row",
+                            hint="train on the file itself, or write it to Parquet with columns that you declare",
+                        )
                     scan = _make_scan(connection, files)
                     view = f"CREATE VIEW {_quote_identifier(table)} AS {scan.sql}"
                     _call_duckdb(partial(connection.execute, view), scan.fault).fetchall()
@@ -223,6 +254,10 @@ class DuckDBEngine(Engine):
             scan = _Scan(fault, untyped=untyped, checks=checks)
             return cls(relation, scan, connection=connection, held=held, spool=spool)
 
+    @property
+    def guarantee_conditions(self) -> Sequence[str]:
+        return self._scan.conditions if self._scan.select is None else (JSON_KEYS,)
+
     def count(self) -> int:
         if self._count is None:
             self._check_files_once()
@@ -232,6 +267,8 @@ class DuckDBEngine(Engine):
 
     def columns(self) -> dict[str, ColumnType]:
         untyped = self._scan.untyped
+        if self._scan.select is not None:
+            return OpenColumns(dict.fromkeys(untyped, ColumnType("untyped")))
         if untyped.issuperset(self._relation.columns):
             return dict.fromkeys(self._relation.columns, ColumnType("untyped"))
         empty = _call_duckdb(lambda: self._relation.limit(0).to_arrow_table(), self._scan.fault)
@@ -239,6 +276,10 @@ class DuckDBEngine(Engine):
             field.name: ColumnType("untyped") if field.name in untyped else ColumnType.from_arrow(field.type)
             for field in empty.schema
         }
+
+    def list_columns(self) -> dict[str, ColumnType]:
+        keys = [*self._scan.read_keys(), *self._scan.untyped]
+        return dict.fromkeys(keys, ColumnType("untyped")) if self._scan.select is not None else self.columns()
 
     def batches(
         self, columns: Sequence[str], keep: Sequence[str] = (), *, parse: Mapping[str, Kind] | None = None
@@ -252,13 +293,23 @@ class DuckDBEngine(Engine):
         self._check_files_once()
         if self._connection is not None:
             self._connection.execute(f"SET threads = {self.threads}")
-        reader = self._run_interruptible(lambda: self._relation.project(select).to_arrow_reader(rows))
+        relation = self._relation
+        if self._scan.select is not None and self._connection is not None:
+            sql = self._scan.select(names)
+            relation = _call_duckdb(partial(self._connection.sql, sql), self._scan.fault)
+        reader = self._run_interruptible(lambda: relation.project(select).to_arrow_reader(rows))
         try:
             for batch in self._iterate_batches(lambda: next(reader, None)):
                 yield batch.rename_columns(names) if keep else batch
         finally:
             # An open reader would keep the connection busy.
             reader.close()
+
+    def batches_with_persons(
+        self, columns: Sequence[str], person_id: str, *, parse: Mapping[str, Kind] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        batches = self.batches(columns, [person_id], parse=parse)
+        return _convert_persons(batches) if self.columns()[person_id].kind == "untyped" else batches
 
     def _iterate_batches(self, fetch: Callable[[], pa.RecordBatch | None]) -> Iterator[pa.RecordBatch]:
         """Yield all batches of rows; with several threads, the next one is fetched while the last is processed."""
@@ -314,9 +365,18 @@ class DuckDBEngine(Engine):
     def _write_column(self, name: str, parse: Kind | None) -> str:
         """Return the SQL that selects a column, parsed as numbers or lists if it is untyped."""
         column = _quote_identifier(name)
-        if name not in self._scan.untyped or parse not in ("number", "list"):
+        typed = self._scan.select is None and name not in self._scan.untyped
+        if typed or parse not in ("number", "list"):
             return column
         return f"TRY_CAST({column} AS {'DOUBLE' if parse == 'number' else 'DOUBLE[]'}) AS {column}"
+
+
+def _convert_persons(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Convert texts in the last column, since files may have one id as 1, as 1.0 and in quotes."""
+    with close_at_end(batches):
+        for batch in batches:
+            *cells, ids = batch.columns
+            yield pa.RecordBatch.from_arrays([*cells, to_person_keys(ids)], batch.schema.names)
 
 
 def _call_duckdb(
@@ -384,6 +444,9 @@ class _Scan:
     untyped: frozenset[str] = frozenset()  #: columns of text whose type the schema declares
     checks: Sequence[Callable[[], object]] = ()  #: called once before rows are counted or read
     hint: str | None = None  #: the hint for the error message
+    conditions: tuple[str, ...] = ()  #: of the guarantee
+    select: Callable[[Sequence[str]], str] | None = None  #: the SQL that reads columns by name, if every name is one
+    read_keys: Callable[[], list[str]] = list  #: read the keys of the first row, if every name is a column
 
 
 def _make_scan(connection: duckdb.DuckDBPyConnection, files: Files, *, delimiter: str | None = None) -> _Scan:
@@ -420,26 +483,32 @@ def _make_scan(connection: duckdb.DuckDBPyConnection, files: Files, *, delimiter
         checks.append(check)
         options = [f"delim = {_quote_literal(separator)}", "header = true", "quote = '\"'", "escape = '\"'"]
     elif files.format == "json":
-        names = read_json_keys(files)
+        check_json_lines(files)
         fault = f"the JSON lines of {what} cannot be read: a file is damaged"
         options = ["format = 'newline_delimited'", "records = 'true'", "ignore_errors = true"]
     else:
         fault = f"the Parquet data of {what} cannot be read: a file is damaged or incomplete, or its columns differ"
-    if names:
-        types = ", ".join(f"{_quote_literal(name)}: 'VARCHAR'" for name in names)
-        options += [f"columns = {{{types}}}", "auto_detect = false"]
-    options.append(f"hive_partitioning = {'true, hive_types_autocast = false' if partitions else 'false'}")
+    hive = f"hive_partitioning = {'true, hive_types_autocast = false' if partitions else 'false'}"
     # DuckDB makes columns of all key=value directories of a path, also of those above the root.
     outside = {part.partition("=")[0] for path in paths for part in Path(path).parent.parts if part.find("=") > 0}
     without = ", ".join(map(_quote_identifier, sorted(outside - partitions))) if partitions else ""
     columns = f"* EXCLUDE ({without})" if without else "*"
-    return _Scan(
-        fault,
-        f"SELECT {columns} FROM read_{files.format}({_quote_paths(paths)}, {', '.join(options)})",
-        partitions | frozenset(names),
-        checks,
-        CSV_HINT if files.format == "csv" else None,
-    )
+
+    def select(names: Sequence[str]) -> str:
+        types = ", ".join(f"{_quote_literal(name)}: 'VARCHAR'" for name in names)
+        declared = [f"columns = {{{types}}}", "auto_detect = false"] if names else []
+        given = ", ".join([*options, *declared, hive])
+        return f"SELECT {columns} FROM read_{files.format}({_quote_paths(paths)}, {given})"
+
+    if files.format == "json":
+        # The columns are those that a schema names: keys of the first line would be those of one row.
+        def select_keys(names: Sequence[str]) -> str:
+            keys = check_distinct([*dict.fromkeys(names)], "the keys of JSON lines")
+            return select([name for name in keys if name not in partitions] or [NO_KEY])
+
+        return _Scan(fault, select([NO_KEY]), partitions, select=select_keys, read_keys=partial(read_json_keys, files))
+    hint = CSV_HINT if files.format == "csv" else None
+    return _Scan(fault, select(names), partitions | frozenset(names), checks, hint)
 
 
 def _make_arrow_dataset(files: Files) -> Any:
@@ -523,6 +592,28 @@ def _list_tables(connection: duckdb.DuckDBPyConnection) -> list[str]:
     )
     found = _call_duckdb(lambda: connection.execute(query).fetchall(), "the tables cannot be listed")
     return [name for (name,) in found]
+
+
+def _list_views(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
+    """Return the SELECT of each view, by its name in lower case."""
+    listed = "SELECT view_name, sql FROM duckdb_views() WHERE NOT internal"
+    found = _call_duckdb(lambda: connection.execute(listed).fetchall(), "the views cannot be listed")
+    # The text of a view is CREATE VIEW name [(columns)] AS SELECT ...;
+    return {name.casefold(): re.split(r"\bAS\s", sql, maxsplit=1)[-1].rstrip("; \n") for name, sql in found}
+
+
+def _find_detection(query: str, views: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """Return the condition of a query that reads CSV or JSON files, itself or by views, if it does."""
+    read: set[str] = set()
+    waiting = [query]
+    with closing(duckdb.connect()) as connection:
+        while waiting:
+            names: list[str] = []
+            with suppress(DataError):  # it is no single SELECT in the words of DuckDB
+                names = _find_tables_in_query(connection, waiting.pop(), "", functions=True)
+            waiting += [(views or {})[name.casefold()] for name in names if name.casefold() in {*(views or ())} - read]
+            read |= {name.casefold() for name in names}
+    return (DETECTED,) if {find_format(name) for name in read} & {"csv", "json"} else ()
 
 
 def _describe_tables(tables: Sequence[str]) -> str:

@@ -132,7 +132,17 @@ class ArrayEngine(Engine):
     def batches(
         self, columns: Sequence[str], keep: Sequence[str] = (), *, parse: Mapping[str, Kind] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        kinds = [*((parse or {}).get(name) for name in columns), *("kept" for _ in keep)]
+        return self._convert_batches(columns, keep, parse or {}, "kept")
+
+    def batches_with_persons(
+        self, columns: Sequence[str], person_id: str, *, parse: Mapping[str, Kind] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        return self._convert_batches(columns, [person_id], parse or {}, "person")
+
+    def _convert_batches(
+        self, columns: Sequence[str], keep: Sequence[str], parse: Mapping[str, Kind], kept_as: str
+    ) -> Iterator[pa.RecordBatch]:
+        kinds = [*(parse.get(name) for name in columns), *(kept_as for _ in keep)]
         columns = [*columns, *keep]
         chosen = [self._columns[name] for name in columns]
         # Null columns stand in for untyped and sparse ones while Arrow slices the rows.

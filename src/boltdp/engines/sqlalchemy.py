@@ -62,16 +62,23 @@ class SQLAlchemyEngine(Engine):
     def batches(
         self, columns: Sequence[str], keep: Sequence[str] = (), *, parse: Mapping[str, Kind] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        names = [*columns, *keep]
-        indices = [self._names.index(name) for name in names]
+        return self._convert_batches(columns, keep, parse or {}, "kept")
+
+    def batches_with_persons(
+        self, columns: Sequence[str], person_id: str, *, parse: Mapping[str, Kind] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        return self._convert_batches(columns, [person_id], parse or {}, "person")
+
+    def _convert_batches(
+        self, columns: Sequence[str], keep: Sequence[str], parse: Mapping[str, Kind], kept_as: str
+    ) -> Iterator[pa.RecordBatch]:
+        names, kinds = [*columns, *keep], [*(parse.get(name) for name in columns), *(kept_as for _ in keep)]
+        places = [self._names.index(name) for name in names]
         result = self._call_database(lambda: self._execute(self._rows, stream_results=True))
         try:
             while rows := self._call_database(lambda: result.fetchmany(BATCH_ROWS)):
-                cells = ([row[index] for row in rows] for index in indices)
-                parts = [
-                    python_to_arrow.to_arrow_column(part, (parse or {}).get(name))
-                    for name, part in zip(names, cells, strict=True)
-                ]
+                cells = ([row[place] for row in rows] for place in places)
+                parts = [python_to_arrow.to_arrow_column(part, kind) for kind, part in zip(kinds, cells, strict=True)]
                 yield pa.RecordBatch.from_arrays(parts, names)
         finally:
             self._call_database(result.close)

@@ -93,9 +93,9 @@ def store_model(uri: str, name: str, model: Model, *, replace: bool = False) -> 
         raise ModelStoreError(f"name must not have a slash, as those of requested models do, got {name!r}")
     row = make_model_row(name, model)
     try:
-        with psycopg.connect(uri) as connection:
+        with psycopg.connect(uri, prepare_threshold=None) as connection:
             # Objects that other roles created in a schema of the search path must not be used here.
-            connection.execute("SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false)")
+            connection.execute("SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true)")
             _check_table(connection, name)
             if replace:
                 connection.execute("DELETE FROM boltdp.models WHERE name OPERATOR(pg_catalog.=) %s", [name])

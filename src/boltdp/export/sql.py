@@ -241,7 +241,7 @@ class _NumberSql(_BoundedSql):
         """Write an SQL array of the features of columns with equal bounds: one expression, mapped over their cells."""
         if len(group) == 1:
             return super().make_array(group)
-        cells = self.sql.array.format(", ".join(column.cell for column in group))
+        cells = self.sql.make_cell_array([column.source for column in group], [column.cell for column in group])
         return self.sql.map.format(name="v", value=cells, body=self.write_number("v", 0))
 
     def _write_steps(self, places: Sequence[float], values: Sequence[float]) -> str:
@@ -255,6 +255,19 @@ class _NumberSql(_BoundedSql):
 
 
 class _NumberListSql(_BoundedSql):
+    def __init__(self, rule: BoundedRule, scaled: ScaledRule, sql: Dialect) -> None:
+        super().__init__(rule, scaled, sql)
+        self.cell = sql.numbers.format(self.source)
+        self._bound = self.cell != self.source
+        self.source = "list" if self._bound else self.source
+
+    def list_terms(self, weights: Doubles) -> Iterable[str]:
+        terms = super().list_terms(weights)
+        return [self._bind(" + ".join(terms))] if self._bound else terms
+
+    def _bind(self, body: str) -> str:
+        return self.sql.bind("list", self.cell, body) if self._bound else body
+
     def list_features(self) -> Iterator[str]:
         for index in range(self.rule.number_count):
             cell = f"CASE WHEN {self._length_condition} THEN {self.sql.element(self.source, index)} END"
@@ -263,11 +276,11 @@ class _NumberListSql(_BoundedSql):
     def make_array(self, group: Sequence[_ColumnSql]) -> str:
         """Write an SQL array of the features of a list: one expression, mapped over the list if it is alike for all."""
         if len(set(zip(self.centers, self.factors, strict=True))) > 1:
-            return super().make_array(group)
+            return self._bind(super().make_array(group))
         nulls = self.sql.nulls.format(self.rule.number_count)
         cells = f"CASE WHEN {self._length_condition} THEN {self.source} ELSE {nulls} END"
         number = self.write_number(f"CAST(v AS {self.sql.double})", 0)
-        return self.sql.map.format(name="v", value=cells, body=number)
+        return self._bind(self.sql.map.format(name="v", value=cells, body=number))
 
     @property
     def _length_condition(self) -> str:
@@ -276,6 +289,13 @@ class _NumberListSql(_BoundedSql):
 
 class _ValueSql(_ColumnSql):
     """A categorical column as SQL: one CASE per declared value."""
+
+    def list_terms(self, weights: Doubles) -> Iterable[str]:
+        terms = super().list_terms(weights)
+        return [self.sql.read_cell(self.source, " + ".join(terms))] if self.sql.read else terms
+
+    def make_array(self, group: Sequence[_ColumnSql]) -> str:
+        return self.sql.read_cell(self.source, super().make_array(group))
 
     def list_features(self) -> Iterator[str]:
         """Yield the SQL of the indicator of each declared category."""
@@ -288,7 +308,7 @@ class _ValueSql(_ColumnSql):
         The rule depends on the type of the cell, which the schema does not state; SQL checks it where it matters.
         """
         sql, matcher = self.sql, Matcher.from_values(self.scaled.rule.values)
-        as_text = f"CAST({self.source} AS {sql.text})"
+        as_text = "cell" if sql.read else f"CAST({self.source} AS {sql.text})"
         kind = sql.type_name.format(self.source)
         for index in range(len(self.scaled.rule.values)):
             texts = [text for text, position in matcher.texts.items() if position == index]

@@ -44,6 +44,13 @@ class Dialect:
     cell: str  #: a column as a double: a text as in CSV files, NULL if it is not a number
     flag: str  #: the same of a column with the bounds 0 and 1, which may be boolean
     quotes: str = '"'  #: around identifiers
+    read: str = (
+        ""  #: `{body}`, where `cell` is the text of the column `{0}` and `kind` its type, if they are read first
+    )
+    numbers: str = "{}"  #: an array column as doubles, if it is read first
+    cells: str = (
+        ""  #: an array of many columns as doubles, of their `{texts}` and types, `{kinds}`, if they are read first
+    )
     #: A literal that is a double beside doubles, as numerics of PostgreSQL are too.
     number: str = "{}"
     first: int = 1  #: the index of an array's first element
@@ -88,6 +95,17 @@ class Dialect:
         """Write `body`, an expression in which `name` stands for `value`, computed once."""
         return self.let.format(name=name, value=value, body=body)
 
+    def make_cell_array(self, columns: Sequence[str], cells: Sequence[str]) -> str:
+        """Write an array of columns as doubles, each of which is one of `cells`."""
+        if not self.cells:
+            return self.array.format(", ".join(cells))
+        texts = ", ".join(f"nullif({_POSTGRES_PRINT.format(column)}, '')" for column in columns)
+        return self.cells.format(texts=texts, kinds=", ".join(map(_POSTGRES_KIND.format, columns)))
+
+    def read_cell(self, column: str, body: str) -> str:
+        """Write `body`, an expression of `cell` and `kind`, for a column."""
+        return self.read.format(column, body=body) if self.read else body
+
     def make_array(self, expressions: Sequence[str]) -> str:
         return self.array.format(",\n".join(expressions))
 
@@ -99,19 +117,34 @@ class Dialect:
         return f"{array}[{index + self.first}]"
 
 
-def _write_postgres_cast(otherwise: str) -> str:
-    """Write a cast of a column to a number in PostgreSQL, which has no TRY_CAST; `otherwise` is for other types.
+def _name_postgres_types(*names: str) -> str:
+    return ", ".join(f"'pg_catalog.{name}'::pg_catalog.regtype" for name in names)
 
-    A text is cast to numeric first, since overflow or underflow of a double is an error.
-    """
-    is_text = "pg_typeof({0}) IN ('text'::regtype, 'varchar'::regtype, 'bpchar'::regtype)"
-    numeral = _make_number_pattern(r"\t\n\v\f\r")
-    return (
-        f"CASE WHEN {is_text} THEN CASE WHEN {{0}}::text ~ '^({numeral})$' THEN"
-        " CASE WHEN {0}::text ~ '[nN]' THEN {0}::text::float8"
-        " ELSE least(greatest(round(replace({0}::text, '_', '')::numeric, 307), -1e308), 1e308)::float8 END END"
-        f" {otherwise} END"
-    )
+
+# Whoever owns a type can define its casts and functions for it, which would run with the rights of those who predict,
+# and an immutable one even where it is not reached. So a column is only given to functions of pg_catalog that use none.
+_POSTGRES_KIND, _POSTGRES_PRINT = "pg_catalog.pg_typeof({0})", "pg_catalog.format('%s', {0})"
+_POSTGRES_READ = (
+    f"(SELECT {{body}} FROM (SELECT {_POSTGRES_KIND} AS kind, CASE WHEN pg_catalog.num_nulls({{0}}) = 0 THEN"
+    f" CASE {_POSTGRES_KIND} WHEN {_name_postgres_types('bool')}"
+    f" THEN CASE {_POSTGRES_PRINT} WHEN 't' THEN 'true' ELSE 'false' END"
+    f" WHEN {_name_postgres_types('bpchar')} THEN pg_catalog.rtrim({_POSTGRES_PRINT})"
+    f" ELSE {_POSTGRES_PRINT} END END AS cell OFFSET 0) AS bound_cell)"
+)
+_POSTGRES_NUMERAL = _make_number_pattern(r"\t\n\v\f\r")
+#: A cell as a number, in PostgreSQL, which has no TRY_CAST. A text is cast to numeric first, since an overflow or
+#: underflow of a double is an error. No boolean or number is printed as an empty text.
+_POSTGRES_NUMBER = (
+    f"CASE WHEN kind IN ({_name_postgres_types('text', 'varchar', 'bpchar')}) THEN"
+    f" CASE WHEN cell ~ '^({_POSTGRES_NUMERAL})$' THEN CASE WHEN cell ~ '[nN]' THEN cell::float8"
+    " ELSE least(greatest(round(replace(cell, '_', '')::numeric, 307), -1e308), 1e308)::float8 END END"
+    f" WHEN kind = {_name_postgres_types('bool')} THEN (cell = 't')::int"
+    f" WHEN kind = {_name_postgres_types('float4')} THEN cell::real ELSE cell::float8 END"
+)
+_POSTGRES_CELL = (
+    f"(SELECT {_POSTGRES_NUMBER} FROM (SELECT {_POSTGRES_KIND} AS kind, nullif({_POSTGRES_PRINT}, '') AS cell OFFSET 0)"
+    " AS bound_cell)"
+)
 
 
 # Java reads 1d and 0x1p3 too, and no underscores.
@@ -151,33 +184,42 @@ DIALECTS: dict[str, Dialect] = {
         real="real",
         text="text",
         array="CAST(ARRAY[{}] AS double precision[])",
-        length="cardinality({})",
-        map="ARRAY(SELECT {body} FROM unnest({value}) WITH ORDINALITY AS cell({name}, place) ORDER BY place)",
-        nulls="array_fill(CAST(NULL AS double precision), ARRAY[{}])",
-        dot="(SELECT sum(a * b) FROM unnest({}, {}) AS pair(a, b))",
+        length="pg_catalog.cardinality({})",
+        map="ARRAY(SELECT {body} FROM pg_catalog.unnest({value}) WITH ORDINALITY AS a({name}, place) ORDER BY place)",
+        nulls="pg_catalog.array_fill(CAST(NULL AS double precision), ARRAY[{}])",
+        dot="(SELECT sum(a * b) FROM ROWS FROM (pg_catalog.unnest({}), pg_catalog.unnest({})) AS pair(a, b))",
         # Without OFFSET 0 the planner would write the value wherever its name stands.
         let="(SELECT {body} FROM (SELECT {value} AS {name} OFFSET 0) AS bound_{name})",
-        type_name="CAST(pg_typeof({}) AS text)",
-        # By way of text, since there is no cast from boolean to a number, not even where it is not executed.
-        parse="CAST(CAST({} AS text) AS {kind})",
-        booleans="'boolean'",
-        reals="'real'",
-        doubles="'double precision', 'numeric'",
-        integers="'smallint', 'integer', 'bigint'",
-        # JSON has ISO 8601 whatever the session's DateStyle is, but timestamps with a zone in that of the session; and
-        # the blanks that char(n) adds.
-        moment="CASE CAST(pg_typeof({0}) AS text) WHEN 'timestamp with time zone' THEN"
-        " to_jsonb(CAST(to_jsonb({0}) #>> '{{}}' AS timestamptz) AT TIME ZONE 'UTC')"
-        " WHEN 'character' THEN to_jsonb(CAST({0} AS text)) ELSE to_jsonb({0}) END #>> '{{}}'",
+        type_name="kind",
+        parse="CAST(cell AS {kind})",
+        booleans=_name_postgres_types("bool"),
+        reals=_name_postgres_types("float4"),
+        doubles=_name_postgres_types("float8", "numeric"),
+        integers=_name_postgres_types("int2", "int4", "int8"),
+        # Timestamps are printed in the session's DateStyle, and read in it; JSON has ISO 8601, whatever that is.
+        moment=_POSTGRES_READ.replace(
+            "{body}",
+            "CASE kind"
+            + "".join(
+                f" WHEN {_name_postgres_types(kind)}"
+                f" THEN pg_catalog.to_jsonb(CAST(cell AS {kind}){zone}) #>> CAST('{{{{}}}}' AS text[])"
+                for kind, zone in (("timestamptz", " AT TIME ZONE 'UTC'"), ("timestamp", ""), ("date", ""))
+            )
+            + " ELSE cell END",
+        ),
+        read=_POSTGRES_READ,
+        numbers=_POSTGRES_READ.replace(
+            "{body}",
+            f"CASE kind WHEN {_name_postgres_types('float4[]')} THEN CAST(cell AS real[])::double precision[]"
+            " ELSE CAST(cell AS double precision[]) END",
+        ),
         fits="{} ~ '^({})$'",
         weekday="CAST(extract(isodow FROM CAST({} AS date)) AS int) - 1",
         underflow=True,
-        cell=_write_postgres_cast("ELSE {0}::float8"),
-        # There is no cast from boolean to double precision, and one by way of text must know a real.
-        flag=_write_postgres_cast(
-            "WHEN pg_typeof({0}) = 'boolean'::regtype THEN ({0}::text = 'true')::int"
-            " WHEN pg_typeof({0}) = 'real'::regtype THEN {0}::text::real ELSE {0}::text::float8"
-        ),
+        cell=_POSTGRES_CELL,
+        flag=_POSTGRES_CELL,
+        cells=f"ARRAY(SELECT {_POSTGRES_NUMBER} FROM ROWS FROM (pg_catalog.unnest(ARRAY[{{kinds}}]),"
+        " pg_catalog.unnest(ARRAY[{texts}])) WITH ORDINALITY AS each(kind, cell, place) ORDER BY place)",
     ),
     "spark": Dialect(
         quotes="`",

@@ -1,6 +1,6 @@
 """A budget that cannot be exceeded: every release from a dataset is charged before a row is read."""
 
-from boltdp.ledger.entries import Entry, LedgerError
+from boltdp.ledger.entries import Entry, LedgerError, LedgerUnavailableError
 from boltdp.ledger.ledger import Account, BudgetExceeded, DatasetReport, Ledger, Reservation, open_ledger
 from boltdp.ledger.locate import find_account
 
@@ -11,6 +11,7 @@ __all__ = [
     "Entry",
     "Ledger",
     "LedgerError",
+    "LedgerUnavailableError",
     "Reservation",
     "find_account",
     "open_ledger",

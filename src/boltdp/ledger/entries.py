@@ -48,6 +48,14 @@ class LedgerError(BoltdpError):
     """The ledger is missing, damaged, foreign or not writable: nothing may be released."""
 
 
+class LedgerUnavailableError(LedgerError):
+    """The ledger is missing or out of reach: nothing was appended, unless `unknown` says that it cannot be told."""
+
+    def __init__(self, message: str, *, hint: str | None = None, unknown: bool = False) -> None:
+        super().__init__(message, hint=hint)
+        self.unknown = unknown
+
+
 class Line(NamedTuple):
     """A stored entry."""
 

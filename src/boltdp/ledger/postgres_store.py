@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 from boltdp import _interrupts
 from boltdp.errors import require
-from boltdp.ledger.entries import BEGINNING, INVISIBLE, MAX_NAME, Entry, LedgerError, Line
+from boltdp.ledger.entries import BEGINNING, INVISIBLE, MAX_NAME, Entry, LedgerError, LedgerUnavailableError, Line
 from boltdp.ledger.store import MakeLine, Store
 
 #: Runs a statement with parameters and returns its rows.
@@ -27,6 +27,7 @@ SCHEMA = "boltdp_ledger"
 #: Milliseconds that a process waits for the locks of others.
 LOCK_TIMEOUT = 120_000
 STANDBY_HINT = "a standby or a read-only database cannot be written to: name the ledger of the primary by --ledger"
+UNKNOWN_HINT = "whether the entry was appended is unknown: `boltdp ledger history` shows it"
 
 #: Seconds between the time of an entry, which `latch` returns, and its append.
 MAX_DELAY = 300
@@ -329,9 +330,16 @@ class PostgresStore(Store):
 
         try:
             with _interrupts.shield(), ExitStack() as end:
+                unknown = False
                 connection, ask = self._connect()
                 end.callback(connection.close)  # after an exception, this rolls back
-                yield ask
+
+                def note_commit(query: Any, values: Sequence[Any]) -> list[Any]:
+                    nonlocal unknown
+                    unknown = query == "COMMIT"
+                    return ask(query, values)
+
+                yield note_commit
                 if self._spare.wanted and self._spare.connection is None:
                     self._spare.connection = connection
                     end.pop_all()
@@ -342,9 +350,12 @@ class PostgresStore(Store):
             reason, hint = fault.diag.message_primary or explain_unreachable(fault), getattr(fault, "hint", None)
             if isinstance(fault, psycopg.errors.ReadOnlySqlTransaction | psycopg.errors.FeatureNotSupported):
                 hint = STANDBY_HINT
+            # A server that answers otherwise has not committed.
+            unknown = unknown and (fault.sqlstate is None or fault.sqlstate.startswith("57P"))
         else:
             return
-        raise LedgerError(f"the ledger {self.place} cannot be used: {reason}", hint=hint)
+        hint = UNKNOWN_HINT if unknown else hint
+        raise LedgerUnavailableError(f"the ledger {self.place} cannot be used: {reason}", hint=hint, unknown=unknown)
 
     def _connect(self) -> tuple[Any, Ask]:
         """Return a working connection, the spare one or a new one, and the function that queries it."""

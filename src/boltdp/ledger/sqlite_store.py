@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from boltdp import _interrupts
-from boltdp.ledger.entries import LedgerError, Line
+from boltdp.ledger.entries import LedgerError, LedgerUnavailableError, Line
 from boltdp.ledger.store import VERSION, MakeLine, Store
 
 #: The file name of a ledger that is found in the directory of a data file.
@@ -113,7 +113,7 @@ class SQLiteStore(Store):
                     if connection.in_transaction:
                         connection.execute("ROLLBACK")
         except sqlite3.Error as fault:
-            raise LedgerError(f"the ledger {self.address!r} cannot be used: {fault}") from None
+            raise LedgerUnavailableError(f"the ledger {self.address!r} cannot be used: {fault}") from None
 
     def _check_file(self, connection: sqlite3.Connection) -> None:
         """Raise LedgerError for a file that is not a ledger, has another version or has other tables."""

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TypeAlias
 
 from boltdp.errors import ParameterError
-from boltdp.ledger.entries import LedgerError, Line
+from boltdp.ledger.entries import LedgerError, LedgerUnavailableError, Line
 
 #: Version of the format of the stores.
 VERSION = 1
@@ -62,7 +62,7 @@ class Store(ABC):
 
     def make_missing_error(self) -> LedgerError:
         hint = "`boltdp ledger set-budget` makes one; see its --help"
-        return LedgerError(f"there is no ledger {self.place}", hint=hint)
+        return LedgerUnavailableError(f"there is no ledger {self.place}", hint=hint)
 
     @contextmanager
     def keep_open(self) -> Iterator[None]:

@@ -277,7 +277,7 @@ def verify(certificate: Certificate) -> None:
     """Raise CertificateError if the delta that follows from a certificate's events exceeds the claimed one.
 
     The noise of a model that states why it is not private is checked too, unless the noise is as published in a paper
-    or the stated reason lies in the events themselves. So are the budgets of the parts of a composition.
+    or the stated reason lies in the events themselves. So are all budgets that parts of the release state.
     """
     event = strip_non_private(certificate.spent)
     if event.non_private_reasons or event.published or certificate.budget is None:
@@ -289,26 +289,24 @@ def verify(certificate: Certificate) -> None:
             f"the certificate claims delta = {delta:g} at epsilon = {epsilon:g}, "
             f"but {spent:.6g} follows from its events"
         )
-    for composition in event.walk():
-        if isinstance(composition, Composition):
-            _check_composed_budgets(composition, certificate.budget)
+    _check_stated_budgets(event, certificate.budget)
 
 
-def _check_composed_budgets(composition: Composition, claimed: Budget) -> None:
-    """Raise CertificateError unless each composed event is within its budget, and all budgets within the claimed one.
+def _check_stated_budgets(event: Event, claimed: Budget) -> None:
+    """Raise CertificateError if the stated budgets of parts exceed the claimed one, or if a part exceeds its own.
 
-    Budgets of Gaussian mechanisms need not add up, since these compose to less; each must be within the claimed one.
+    Proof: selection.md 1, 2.1, 2.2
     """
-    parts = [(part.event, part.budget) for part in composition.parts if part.budget is not None]
-    add_up = math.fsum if composition.mu is None else max
-    epsilon, delta = (add_up([0.0, *(getattr(one, name) for _, one in parts)]) for name in ("epsilon", "delta"))
+    epsilon, delta = event.sum_budgets()
     if epsilon > claimed.epsilon * (1 + TOLERANCE) or delta > claimed.delta * (1 + TOLERANCE):
         raise CertificateError(
             f"the budgets of the parts of a release must be within {claimed.describe()}, they are not"
         )
-    for event, budget in parts:
-        if not fits_budget(event, budget):
-            raise CertificateError(f"the certificate says that a part spends {budget.describe()}, but it spends more")
+    for part in event.budgeted:
+        if part.budget is not None and not fits_budget(part.event, part.budget):
+            stated = part.budget.describe()
+            raise CertificateError(f"the certificate says that a part spends {stated}, but it spends more")
+        _check_stated_budgets(part.event, part.budget or claimed)
 
 
 def check_claimed_budget(certificate: Certificate, *, epsilon: float | None, delta: float | None) -> None:

@@ -242,8 +242,8 @@ def check_source(source: Source, schema: Schema, *, progress: Callable[[int], ob
     summaries = {column.name: Summary(rule=column.encoding_rule) for column in declared}
     parse: dict[str, Kind] = {column.source: column.parsed_as for column in readable if column.parsed_as is not None}
     # Timestamps are not parsed; texts in other columns may not parse.
-    unsure = [name for name, one in columns.items() if one.kind == "untyped" or one.parsed]
-    rows, gaps = 0, {name: [np.zeros(0, bool)] for name in unsure if parse.get(name, "timestamp") != "timestamp"}
+    unsure = [name for name in parse if columns[name].kind == "untyped" or columns[name].parsed]
+    rows, gaps = 0, {name: [np.zeros(0, bool)] for name in unsure if parse[name] != "timestamp"}
     for batch in scan_rows(source, [*dict.fromkeys(c.source for c in readable)], parse=parse, progress=progress):
         for column in readable:
             summaries[column.name].add_declared(batch.column(column.source))

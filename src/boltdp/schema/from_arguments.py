@@ -11,7 +11,7 @@ import numpy as np
 from boltdp.errors import DataError, ParameterError, describe_argument, quote_names
 from boltdp.schema.infer import NO_FEATURES, check_label, derive_classes, derive_column
 from boltdp.schema.schema import Categorical, Classes, Column, Numeric, Schema, TimePart, Vector
-from boltdp.schema.source_columns import ColumnType, suggest_columns
+from boltdp.schema.source_columns import ColumnType, OpenColumns, suggest_columns
 
 #: What the columns have that cannot have bounds, and a hint.
 _UNFIT = {
@@ -44,6 +44,8 @@ def declare_schema(
         "timestamps": _read_dict(timestamps, "timestamps", '["hour", "weekday"]'),
     }
     uses = Counter(name for names in given.values() for name in names)
+    if isinstance(columns, OpenColumns):
+        columns = {name: columns[name] for name in (*uses, label)}
     check_label(columns, label, declared=uses)
     for what, names in given.items():
         _check_column_names(columns, label, names, what)

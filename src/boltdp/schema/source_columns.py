@@ -57,11 +57,27 @@ class ColumnType:
         return cls("other", called=str(arrow)) if kind is None else cls(kind)
 
 
+class OpenColumns(dict[str, ColumnType]):
+    """The columns of a source that declares none, such as JSON lines, whose lines have keys of their own.
+
+    Every name is an untyped column, whose cell is missing where a row does not have the key.
+
+    >>> "age" in OpenColumns(), [*OpenColumns()], OpenColumns()["age"].kind
+    (True, [], 'untyped')
+    """
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+    def __missing__(self, name: str) -> ColumnType:
+        return ColumnType("untyped")
+
+
 def suggest_columns(columns: Mapping[str, ColumnType], declared: Iterable[str], missing: str | None = None) -> str:
     """Return a hint that names a column similar to the missing one, or all columns."""
     # The first line of a file without a header has values: names are quoted only if a declared one is among them.
     untyped = all(column.kind == "untyped" for column in columns.values())
-    if untyped and not any(name in columns for name in declared):
+    if untyped and not any(name in [*columns] for name in declared):
         return "none of these columns is there: is there a header that spells them so, and is it the right file?"
     return (None if missing is None else suggest_names(missing, columns)) or f"it has {quote_names(columns)}"
 

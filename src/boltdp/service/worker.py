@@ -35,7 +35,7 @@ from boltdp.engines.postgres.session import Composed, explain_unreachable
 from boltdp.engines.postgres.source import SourceColumn
 from boltdp.errors import BoltdpError, DataError
 from boltdp.export.postgres_models import make_insert, make_model_row
-from boltdp.ledger import Account, Ledger, LedgerError
+from boltdp.ledger import Account, Ledger, LedgerError, LedgerUnavailableError
 from boltdp.ledger.entries import check_name
 from boltdp.ledger.ledger import BudgetExceeded
 from boltdp.model import Model
@@ -329,9 +329,12 @@ class Worker:
             raise WorkerError(f"PostgreSQL cannot be reached: {explain_unreachable(fault)}") from None
 
     def _connect(self) -> None:
-        """Connect to the database; raise a WorkerError if the database is not set up for requests."""
-        self._connection = psycopg.connect(self._uri, autocommit=True, application_name="boltdp worker")
+        """Open the session; raise a WorkerError if the database is not set up for requests."""
+        self._connection = psycopg.connect(
+            self._uri, autocommit=True, prepare_threshold=None, application_name="boltdp worker"
+        )
         try:
+            self._check_direct()
             reason = None if self._listen() else "no role was named to serve"
         except psycopg.OperationalError:
             self.close()
@@ -345,11 +348,30 @@ class Worker:
                 hint="as the owner of the extension: SELECT boltdp.allow_worker('ROLE')",
             )
 
+    def _check_direct(self) -> None:
+        """Raise a WorkerError behind a pooler, whose sessions go on when the worker that was known by one has ended."""
+        ((backend,),) = self._connection.execute("SELECT pg_catalog.pg_backend_pid()").fetchall()
+        if backend != self._connection.info.backend_pid:
+            self.close()
+            raise WorkerError(
+                "the connection goes through a pool, and a worker is known by its session of the server",
+                hint="give the worker a direct connection",
+            )
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """Run the block in a transaction, in which no name is resolved in a schema where others can create objects."""
+        with self._connection.transaction():
+            self._connection.execute("SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true)")
+            yield
+
+    def _ask(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
+        with self._transaction():
+            return self._connection.execute(query.encode(), values).fetchall()
+
     def _listen(self) -> bool:
         """Subscribe to notifications of requests; return False if the database has no channel."""
-        # Names must not be resolved in schemas in which other roles can create objects.
-        self._connection.execute("SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false)")
-        channels = self._connection.execute("SELECT channel FROM boltdp.serving").fetchall()
+        channels = self._ask("SELECT channel FROM boltdp.serving")
         for (channel,) in channels:
             self._connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
         return bool(channels)
@@ -362,17 +384,26 @@ class Worker:
 
         Without `once`, a lost connection is opened again, as long as that takes; what was being served is taken up.
         """
-        served = 0
+        served, delay = 0, RECONNECT_SECONDS
         while True:
             try:
                 while self.serve_next():
-                    served += 1
-                self._connection.execute("SELECT boltdp.sweep()")
+                    served, delay = served + 1, RECONNECT_SECONDS
+                self._ask("SELECT boltdp.sweep()")
                 if once:
                     return served
                 for _ in self._connection.notifies(timeout=POLL_SECONDS, stop_after=1):
                     pass
                 _interrupts.check()
+            except LedgerUnavailableError as fault:
+                if once:
+                    raise WorkerError(
+                        f"the worker cannot go on: {fault}", hint="what waits is served once the ledger is there again"
+                    ) from None
+                self._say(f"{fault}; what waits is served once it is there again")
+                time.sleep(delay)
+                _interrupts.check()
+                delay = min(2 * delay, MAX_RECONNECT_SECONDS)
             except psycopg.Error as fault:
                 # These statements concern requests only, which contain no private values.
                 reason = fault.diag.message_primary or type(fault).__name__
@@ -395,15 +426,19 @@ class Worker:
         self._say("connected again")
 
     def serve_next(self) -> bool:
-        """Serve the next request that waits in the database; return False if there is none."""
-        with _interrupts.check_and_shield(), self._connection.cursor(row_factory=class_row(Request)) as cursor:
+        """Serve the next waiting request that no other worker serves; return False if there is none."""
+        with (
+            _interrupts.check_and_shield(),
+            self._transaction(),
+            self._connection.cursor(row_factory=class_row(Request)) as cursor,
+        ):
             request = cursor.execute(_CLAIM).fetchone()
         if request is None:
             return False
         try:
-            state, reason, models = self._decide_request(request)
-        except KeyboardInterrupt:
-            self._clear_column(request, "worker_pid")  # leaves it to another worker
+            state, reason, models = self._serve(request)
+        except (KeyboardInterrupt, LedgerUnavailableError):
+            self._reset(request, "worker_pid")  # leaves it to another worker, or to a later time
             raise
         with _interrupts.shield():
             try:
@@ -424,8 +459,8 @@ class Worker:
             return "done", _describe_labels(models), models
         except Refused as refused:
             return "refused", REASONS[refused.why], {}
-        except psycopg.Error:
-            raise  # an error of the worker's own session
+        except (psycopg.Error, LedgerUnavailableError):
+            raise  # an error of the worker's own session, or a ledger out of reach, which says nothing of budgets
         except Exception as fault:
             # The message of a library may quote a row.
             reason = str(fault) if isinstance(fault, BoltdpError) else type(fault).__name__
@@ -459,31 +494,35 @@ class Worker:
     def _is_trusted(self, allowance: Allowance) -> bool:
         """Return whether the relation has its name, and all that runs when it is read belongs to trusted roles."""
         key = allowance.relation_id, allowance.namespace, allowance.relation
-        return self._connection.execute(_IS_TRUSTED, key).fetchall() == [(True,)]
+        return self._ask(_IS_TRUSTED, key) == [(True,)]
 
     def _find_free_name(self, request: Request, allowance: Allowance) -> str:
         """Return the name of a request, or if a role that had this name left models, one with a suffix."""
         for attempt in count(1):
             name = request.name if attempt == 1 else f"{request.name}-{attempt}"
             names = allowance.name_models(request, name)
-            if not self._connection.execute("SELECT FROM boltdp.models WHERE name = ANY (%s)", [names]).fetchall():
+            if not self._ask("SELECT FROM boltdp.models WHERE name = ANY (%s)", [names]):
                 return name
         raise AssertionError
 
-    def _train_charged(
-        self, request: Request, allowance: Allowance, planned: _PlannedModels, budget: Budget
-    ) -> dict[str, Model]:
-        """Reserve the charge in the ledger, and train the models."""
-        context = Settings(epsilon=budget.epsilon).context()
+    def _train_charged(self, request: Request, allowance: Allowance, work: _Work, budget: Budget) -> dict[str, Model]:
+        """Reserve the charge in the ledger, and train."""
+        context, reserved = Settings(epsilon=budget.epsilon).context(), False
         try:
             account = Account(self._ledger, request.dataset, role=allowance.ledger_role)
-            with account.reserve(planned.make_charge(budget), drawn=lambda: context.randomness.drawn) as reservation:
-                models = planned.train(context)
+            with account.charged(work.charge(budget), drawn=lambda: context.randomness.drawn) as reservation:
+                reserved = True
+                models = work.train(context)
                 digests = [compute_digest(model.to_dict()) for model in models.values()]
                 reservation.commit(digests[0] if planned.groups is None else compute_digest({"models": digests}))
         except BudgetExceeded:
             self._clear_column(request, "charged_to")
             raise Refused("over budget") from None
+        except LedgerUnavailableError as fault:
+            if reserved or fault.unknown:  # what was charged stays charged, and is not charged again
+                raise LedgerError(str(fault), hint=fault.hint) from None
+            self._reset(request, "charged_to")
+            raise
         except KeyboardInterrupt:
             if not context.randomness.drawn:
                 self._clear_column(request, "charged_to")
@@ -502,12 +541,14 @@ class Worker:
         """Turn an error that depends on public facts only into a refusal, and log it."""
         try:
             yield
+        except LedgerUnavailableError:
+            raise
         except kind as fault:
             self._say(f"{request.name}: {fault}")
             raise Refused(why) from None
 
     def _find_allowances(self, request: Request) -> list[Allowance]:
-        with self._connection.cursor(row_factory=class_row(Allowance)) as cursor:
+        with self._transaction(), self._connection.cursor(row_factory=class_row(Allowance)) as cursor:
             found = cursor.execute(_SELECT_ALLOWANCES, {"role": request.role_id, "dataset": request.dataset}).fetchall()
         if not all(one.trusted for one in found):
             self._say(f"{request.name}: the table, or what runs when it is read, belongs to a role that is not trusted")
@@ -520,14 +561,14 @@ class Worker:
         knows the role by its name.
         """
         limit, key = Budget(allowance.epsilon, allowance.delta), (allowance.dataset, allowance.role_id)
-        known = [Budget(*one) for one in self._connection.execute(_SELECT_SPENT, key).fetchall()]
+        known = [Budget(*one) for one in self._ask(_SELECT_SPENT, key)]
         noted = self._ledger.charged_budgets(allowance.dataset, role=allowance.ledger_role)
         return all(_sum_budgets([*spent, budget]).is_within(limit) for spent in (known, noted))
 
     def _mark_charged(self, request: Request, allowance: Allowance, budget: Budget) -> None:
         """Mark the request as charged to the role of the allowance, under a lock."""
-        with _interrupts.check_and_shield(), self._connection.transaction():
-            self._connection.execute("SELECT FROM boltdp.serving FOR UPDATE")
+        with _interrupts.check_and_shield(), self._transaction():
+            self._ask("SELECT FROM boltdp.serving FOR UPDATE")
             if not self._has_budget(allowance, budget):
                 raise Refused("over budget")
             self._update_request(request, charged_to=allowance.role_id)
@@ -540,13 +581,15 @@ class Worker:
         """Set columns of a request that is served by this session."""
         changes = sql.SQL(", ").join(sql.SQL("{} = %s").format(sql.Identifier(name)) for name in values)
         key = request.role_id, request.number
-        if self._connection.execute(sql.SQL(_UPDATE).format(changes), [*values.values(), *key]).rowcount != 1:
+        with self._transaction():
+            updated = self._connection.execute(sql.SQL(_UPDATE).format(changes), [*values.values(), *key]).rowcount
+        if updated != 1:
             raise WorkerError("the request was taken by another worker")
 
     def _store_answer(self, request: Request, state: str, reason: str | None, models: dict[str, Model]) -> None:
         """Store the models and the answer in one transaction, to be visible from a grid point on."""
-        with self._connection.transaction():
-            ((published,),) = self._connection.execute(_PUBLICATION_TIME, [request.role_id, request.number]).fetchall()
+        with self._transaction():
+            ((published,),) = self._ask(_PUBLICATION_TIME, [request.role_id, request.number])
             for name, model in models.items():
                 row = {**make_model_row(name, model), "granted_to": [request.role_id], "stored": published}
                 self._connection.execute(make_insert(row), row)

@@ -28,7 +28,7 @@ from boltdp.schema import infer
 from boltdp.schema.check import Report, check_source
 from boltdp.schema.noisy_summary import WIDE_EDGES, Counted, PrivateCounts, compute_significance_threshold
 from boltdp.schema.schema import Schema
-from boltdp.schema.source_columns import ColumnType
+from boltdp.schema.source_columns import ColumnType, OpenColumns
 from boltdp.schema.summary import Summary, scan_rows
 
 SEEDED_DRAFT = "the noise in the draft of the schema came from a seed"
@@ -51,7 +51,7 @@ def draft_schema(engine: Engine, label: str, *, public: bool = False) -> str:
     Only names, types and declared constraints of columns are read. With `public=True`, for non-sensitive data, bounds,
     categories and classes are taken from the values.
     """
-    columns = engine.columns()
+    columns = engine.list_columns()
     infer.check_label(columns, label, public=public)
     names = [name for name, column in columns.items() if column.kind not in infer.NO_FEATURES] if public else []
     summaries = {name: Summary() for name in names}
@@ -73,6 +73,11 @@ class PrivateDraftPlan:
 
 def plan_private_draft(columns: Mapping[str, ColumnType], label: str, budget: Budget) -> PrivateDraftPlan:
     """Plan the noisy counts, within a budget, that a draft needs of columns without declared bounds or values."""
+    if isinstance(columns, OpenColumns):
+        raise ParameterError(
+            "the columns of a private draft must be declared, and JSON lines have only the keys of each row",
+            hint="declare them in a schema, or convert the rows to CSV or Parquet",
+        )
     infer.check_label(columns, label)
     if columns[label].kind in ("list", *infer.NO_FEATURES):
         raise DataError(f"column {label!r} must have texts, numbers or booleans, its type is {columns[label].kind!r}")

@@ -67,9 +67,25 @@ class Event(ABC):
     @property
     def children(self) -> tuple[Event, ...]:
         """The events that this one is composed of: those in its fields."""
-        each = (one for value in vars(self).values() for one in (value if isinstance(value, tuple) else (value,)))
-        events = (one.event if isinstance(one, BudgetedEvent) else one for one in each)
+        events = (one.event if isinstance(one, BudgetedEvent) else one for one in self._list_fields())
         return tuple(event for event in events if isinstance(event, Event))
+
+    @property
+    def budgeted(self) -> tuple[BudgetedEvent, ...]:
+        """The children that were planned for budgets of their own, which they may state."""
+        return tuple(one for one in self._list_fields() if isinstance(one, BudgetedEvent))
+
+    def _list_fields(self) -> Iterator[Any]:
+        for value in vars(self).values():
+            yield from value if isinstance(value, tuple) else (value,)
+
+    def sum_budgets(self) -> tuple[float, float]:
+        """Return the epsilon and delta that the stated budgets of children amount to: the largest, unless they add up.
+
+        It is compared with the budget that the event claims.
+        """
+        budgets = [one.budget for one in self.budgeted if one.budget is not None]
+        return max((0.0, *(one.epsilon for one in budgets))), max((0.0, *(one.delta for one in budgets)))
 
     @property
     def released(self) -> Event:
@@ -221,6 +237,12 @@ class Composition(Wrapper):
         ]
         return min(1.0, math.fsum(spent))
 
+    def sum_budgets(self) -> tuple[float, float]:
+        if self.mu is not None:  # Gaussian mechanisms compose to less than the sum, and to no less than the largest
+            return super().sum_budgets()
+        budgets = [one.budget for one in self.budgeted if one.budget is not None]
+        return math.fsum(one.epsilon for one in budgets), math.fsum(one.delta for one in budgets)
+
     @property
     def mu(self) -> float | None:
         """The mu of the composition if all events are Gaussian, else None.
@@ -248,6 +270,10 @@ class SelfComposition(Wrapper):
         Proof: mechanisms.md 4
         """
         return min(1.0, self.count * self.part.delta(epsilon / self.count, target=target / self.count))
+
+    def sum_budgets(self) -> tuple[float, float]:
+        epsilon, delta = super().sum_budgets()
+        return self.count * epsilon, self.count * delta
 
     @property
     def model_count(self) -> int:

@@ -99,6 +99,10 @@ class PortionSelection(SelectionAmongTrained):
         chosen = 1.0 if self.epsilon is None else _compute_pure_delta(self.epsilon, epsilon)
         return max(chosen, *(part.delta(epsilon, target=target) for part in self.trained))
 
+    def sum_budgets(self) -> tuple[float, float]:
+        epsilon, delta = super().sum_budgets()
+        return max(epsilon, self.epsilon or 0.0), delta
+
     def describe(self) -> str:
         start, stop = find_portion_bounds(self.chosen, rows=self.rows, candidates=self.candidates)
         return (
@@ -132,6 +136,10 @@ class TrialSelection(SelectionAmongTrained):
         if left <= 0:
             return 1.0
         return min(1.0, self.mean * max(part.delta(left, target=target / self.mean) for part in self.trained))
+
+    def sum_budgets(self) -> tuple[float, float]:
+        epsilon, delta = super().sum_budgets()
+        return 3 * (epsilon + self.score_epsilon), self.mean * delta
 
     def describe(self) -> str:
         return (
