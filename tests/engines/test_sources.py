@@ -33,6 +33,7 @@ from boltdp.engines.base import Engine, check_columns, encode_rows
 from boltdp.engines.duckdb import DETECTED
 from boltdp.errors import DataError, ParameterError
 from boltdp.privacy.budget import Budget
+from boltdp.run_context import Context
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, Vector
 from boltdp.workflows.draft_schema import draft_private_schema, draft_schema
 from tests.engines.test_duckdb import GAP, SCHEMA, SECRET, csv_file, told
@@ -688,7 +689,7 @@ def test_columns_that_duckdb_or_arrow_detect_from_rows_are_a_condition(tmp_path:
         ]
         for source, options, detected in sources:
             with open_source(source, **options) as engine:
-                assert (DETECTED in engine.conditions) == detected, source
+                assert (DETECTED in engine.guarantee_conditions) == detected, source
     for table, query, detected in (
         ("plain", None, False),
         (None, "SELECT * FROM plain", False),
@@ -696,12 +697,12 @@ def test_columns_that_duckdb_or_arrow_detect_from_rows_are_a_condition(tmp_path:
         (None, f"SELECT * FROM plain WHERE age IN (SELECT age FROM read_json_auto('{lines}'))", True),
     ):
         with open_source(base, table=table, query=query) as engine:
-            assert (DETECTED in engine.conditions) == detected, query
+            assert (DETECTED in engine.guarantee_conditions) == detected, query
     with duckdb.connect(str(base)) as connection:
         connection.execute(f"CREATE VIEW seen AS SELECT * FROM read_csv('{path}')")
         connection.execute('CREATE VIEW "again as" AS SELECT age FROM Seen')
     for table, detected in (("seen", True), ("again as", True), ("plain", False)):
         with open_source(base, table=table) as engine:
-            assert (DETECTED in engine.conditions) == detected, table
+            assert (DETECTED in engine.guarantee_conditions) == detected, table
     with open_source(path) as engine, open_source("", query=f"SELECT * FROM '{path}'") as asked:
-        assert not [*engine.conditions, *asked.conditions]  # read by rules of our own
+        assert not [*engine.guarantee_conditions, *asked.guarantee_conditions]  # read by rules of our own

@@ -246,7 +246,7 @@ def test_a_ledger_may_be_in_any_pool_and_leaves_its_settings_to_nobody(server: S
 def test_a_direct_connection_is_known(server: Server) -> None:
     with closing(Session(server.uri)) as direct, pool(server, "session") as uri, closing(Session(uri)) as pooled:
         assert (direct.pooled, pooled.pooled) == (False, True)
-        assert direct.missing() is None
+        assert direct.find_missing_requirement() is None
 
 
 @pytest.mark.parametrize("mode", ["session", "transaction"])

@@ -18,6 +18,7 @@ from boltdp.cli import main
 from boltdp.engines.postgres.local_server import Server
 from boltdp.ledger import Ledger, open_ledger, postgres_store
 from boltdp.privacy.budget import Budget
+from boltdp.run_context import Context
 from boltdp.service import worker
 from boltdp.service.worker import REASONS, Worker, WorkerError
 from boltdp.workflows.train import run_plan
@@ -71,6 +72,7 @@ STAGES = (*UNRESERVED, "reserved", "trained", "noted", "storing", "answered")
 #: A worker that waits for nothing but a notification.
 WAITING = """
 import signal, sys
+from boltdp.run_context import Context
 from boltdp.service import worker
 from boltdp.ledger import open_ledger
 
@@ -83,6 +85,7 @@ serving.run()
 
 ONCE = """
 import sys
+from boltdp.run_context import Context
 from boltdp.service import worker
 from boltdp.ledger import open_ledger
 
@@ -366,7 +369,7 @@ def test_a_charge_whose_commit_was_not_answered_is_not_made_again(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, committed: bool
 ) -> None:
     desk.request()
-    ask, lost = postgres_store._ask, []
+    ask, lost = postgres_store._run_query, []
 
     def lose(connection: Any, query: Any, values: Any) -> list[Any]:
         reserving = isinstance(values, list) and values and '"kind":"reserve"' in str(values[0]).replace(" ", "")
@@ -379,7 +382,7 @@ def test_a_charge_whose_commit_was_not_answered_is_not_made_again(
         return ask(connection, query, values)
 
     with monkeypatch.context() as patch:
-        patch.setattr(postgres_store, "_ask", lose)
+        patch.setattr(postgres_store, "_run_query", lose)
         said = desk.serve()
     assert len(lost) == 1
     assert said[-1] == f"ann/1: failed, {REASONS['failed']}"

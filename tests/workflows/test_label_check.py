@@ -17,12 +17,12 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from boltdp.audit.neighbouring_rows import generate_pairs
-from boltdp.audit.replay import intercept_noise, replay_pairs
 
 import boltdp
 from boltdp import PrivateGridSearch, PrivateLogisticRegression
 from boltdp.audit.exact_loss import compute_exact_loss
+from boltdp.audit.neighbouring_tables import generate_pairs
+from boltdp.audit.replay_on_neighbours import intercept_noise, replay_pairs
 from boltdp.audit.subject import make_subject
 from boltdp.cli import main
 from boltdp.engines import open_source

@@ -177,7 +177,7 @@ def to_person_keys(texts: pa.Array) -> pa.Array:
     ['1', 'x', None, '1']
     """
     found = texts.dictionary_encode()
-    return _convert_each(found.dictionary.to_pylist(), "person").take(found.indices)
+    return _convert_each_cell(found.dictionary.to_pylist(), "person").take(found.indices)
 
 
 def parse_numbers(texts: pa.Array) -> pa.Array:

@@ -436,9 +436,9 @@ class Worker:
         if request is None:
             return False
         try:
-            state, reason, models = self._serve(request)
+            state, reason, models = self._decide_request(request)
         except (KeyboardInterrupt, LedgerUnavailableError):
-            self._reset(request, "worker_pid")  # leaves it to another worker, or to a later time
+            self._clear_column(request, "worker_pid")  # leaves it to another worker, or to a later time
             raise
         with _interrupts.shield():
             try:
@@ -505,14 +505,16 @@ class Worker:
                 return name
         raise AssertionError
 
-    def _train_charged(self, request: Request, allowance: Allowance, work: _Work, budget: Budget) -> dict[str, Model]:
+    def _train_charged(
+        self, request: Request, allowance: Allowance, planned: _PlannedModels, budget: Budget
+    ) -> dict[str, Model]:
         """Reserve the charge in the ledger, and train."""
         context, reserved = Settings(epsilon=budget.epsilon).context(), False
         try:
             account = Account(self._ledger, request.dataset, role=allowance.ledger_role)
-            with account.charged(work.charge(budget), drawn=lambda: context.randomness.drawn) as reservation:
+            with account.reserve(planned.make_charge(budget), drawn=lambda: context.randomness.drawn) as reservation:
                 reserved = True
-                models = work.train(context)
+                models = planned.train(context)
                 digests = [compute_digest(model.to_dict()) for model in models.values()]
                 reservation.commit(digests[0] if planned.groups is None else compute_digest({"models": digests}))
         except BudgetExceeded:
@@ -521,7 +523,7 @@ class Worker:
         except LedgerUnavailableError as fault:
             if reserved or fault.unknown:  # what was charged stays charged, and is not charged again
                 raise LedgerError(str(fault), hint=fault.hint) from None
-            self._reset(request, "charged_to")
+            self._clear_column(request, "charged_to")
             raise
         except KeyboardInterrupt:
             if not context.randomness.drawn:
