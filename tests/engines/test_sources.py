@@ -678,17 +678,17 @@ def test_columns_that_duckdb_or_arrow_detect_from_rows_are_a_condition(tmp_path:
     base = tmp_path / "rows.duckdb"
     with duckdb.connect(str(base)) as connection:
         connection.execute("CREATE TABLE plain AS SELECT 1 AS age")
-        sources: list[tuple[Any, dict[str, str], bool]] = [
-            (connection.sql(f"SELECT * FROM '{path}'"), {}, True),
-            (connection.sql(f"FROM read_json('{lines}')"), {}, True),
-            (connection.read_csv(str(path)).filter("age > 0"), {}, True),
-            (connection.table("plain"), {}, False),
-            (connection.sql(f"SELECT * FROM '{tmp_path / 'a.parquet'}'"), {}, False),
-            (ds.dataset(str(path), format="csv"), {}, True),
-            (ds.dataset(str(tmp_path / "a.parquet")), {}, False),
+        sources: list[tuple[Any, bool]] = [
+            (connection.sql(f"SELECT * FROM '{path}'"), True),
+            (connection.sql(f"FROM read_json('{lines}')"), True),
+            (connection.read_csv(str(path)).filter("age > 0"), True),
+            (connection.table("plain"), False),
+            (connection.sql(f"SELECT * FROM '{tmp_path / 'a.parquet'}'"), False),
+            (ds.dataset(str(path), format="csv"), True),
+            (ds.dataset(str(tmp_path / "a.parquet")), False),
         ]
-        for source, options, detected in sources:
-            with open_source(source, **options) as engine:
+        for source, detected in sources:
+            with open_source(source) as engine:
                 assert (DETECTED in engine.guarantee_conditions) == detected, source
     for table, query, detected in (
         ("plain", None, False),
