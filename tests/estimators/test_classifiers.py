@@ -855,7 +855,7 @@ def test_standardized_classifiers_keep_their_coefficients_in_the_units_of_x(esti
     rng = np.random.default_rng(0)
     y = rng.integers(0, 2, 20_000)
     X = 70 + 2 * rng.normal(size=(20_000, 3)) + 3 * y[:, None]
-    given = {"epsilon": 1.0, "classes": [0, 1], "bounds": (0, 100), "random_state": 3}
+    given = {"epsilon": 1.0, "classes": [0, 1], "bounds": (0, 100), "random_state": 3, "label_check": 0.0}
     classifier = estimator(standardize="private", standardize_share=0.25, standardize_moments=moments, **given)
     with pytest.warns(PrivacyWarning, match="the noise came from a seed"):
         classifier.fit(X, y)
