@@ -24,7 +24,7 @@ MUTANTS = (
         "ahead = weights - event.step * event.momentum * (\n"
         "            direction + (1.0 - event.momentum) * (summed - noisy) / problem.rows\n        )",
         "Where the next gradients are taken depends on sums that were not released.",
-        ("algorithms/test_noisy_gd.py",),
+        ("algorithms/test_noisy_gd.py::test_points_and_weights_follow_from_the_releases_alone",),
         audit="noisy-gd",
     ),
     Mutant(
@@ -33,7 +33,7 @@ MUTANTS = (
         "gradient = noisy / problem.rows",
         "gradient = (noisy + summed) / 2 / problem.rows",
         "The weights follow sums with half the noise.",
-        ("algorithms/test_noisy_gd.py",),
+        ("algorithms/test_noisy_gd.py::test_points_and_weights_follow_from_the_releases_alone",),
         audit="noisy-gd",
     ),
     Mutant(
@@ -42,7 +42,7 @@ MUTANTS = (
         "gradient = noisy / problem.rows",
         "gradient = (summed if scan + 1 == event.scans else noisy) / problem.rows",
         "The last step follows a sum that was not released.",
-        ("algorithms/test_noisy_gd.py",),
+        ("algorithms/test_noisy_gd.py::test_points_and_weights_follow_from_the_releases_alone",),
         audit="noisy-gd",
     ),
     Mutant(
@@ -52,7 +52,7 @@ MUTANTS = (
         "first = release_gradient(0 * summed, job.certificate, job.randomness, scan=scan) if scan == 0 else first\n"
         "        noisy = summed + first",
         "The difference of two sums has no noise.",
-        ("algorithms/test_noisy_gd.py",),
+        ("algorithms/test_noisy_gd.py::test_points_and_weights_follow_from_the_releases_alone",),
         audit="noisy-gd",
     ),
     Mutant(
@@ -61,7 +61,7 @@ MUTANTS = (
         "clip=event.clip,",
         "clip=2 * event.clip,",
         "A row moves a sum twice as far as the noise is for.",
-        ("algorithms/test_noisy_gd.py", "privacy/test_noisy_gradient_descent.py"),
+        ("algorithms/test_noisy_gd.py::test_points_and_weights_follow_from_the_releases_alone",),
         audit="noisy-gd",
     ),
     # ---- objective perturbation

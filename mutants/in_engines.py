@@ -138,7 +138,7 @@ MUTANTS = (
         "                each.add(block)\n",
         "                each.add(block)\n                each.add(block)\n",
         "A row moves every sum twice as far as the noise is for.",
-        ("engines/test_conformance.py", "algorithms/test_noisy_gd.py"),
+        ("algorithms/test_noisy_gd.py::test_a_descent_is_the_reference_with_its_noise_taken_away",),
         audit="noisy-gd",
     ),
     Mutant(

@@ -48,7 +48,7 @@ MUTANTS = (
         "math.nextafter(sensitivity * spherical_scale(",
         "math.nextafter(sensitivity / 2 * spherical_scale(",
         "Spherical noise of a budget with a delta is calibrated to half the sensitivity.",
-        ("privacy/test_mechanisms.py", "privacy/test_spherical_delta.py"),
+        ("privacy/test_spherical_delta.py::test_it_is_shorter_than_gaussian_noise", "privacy/test_mechanisms.py"),
         audit="bolton, delta",
     ),
     Mutant(
@@ -66,7 +66,7 @@ MUTANTS = (
         "rounded if arb(rounded) >= delta else math.nextafter(rounded, math.inf)",
         "math.nextafter(rounded, 0.0)",
         "A delta is stated below its value, where it must be an upper bound.",
-        ("privacy/test_mechanisms.py", "privacy/test_spherical_delta.py"),
+        ("privacy/test_mechanisms.py",),
     ),
     # ---- where noise is drawn
     Mutant(
@@ -105,7 +105,7 @@ MUTANTS = (
         'return _add_noise_per_model(zeros, noise, certificate, randomness.stream("perturbation"))',
         'return _add_noise_per_model(zeros, noise, certificate, randomness.stream("perturbation")) / 2',
         "The objective is perturbed by half the noise that the certificate states.",
-        ("privacy/test_release.py", "algorithms/test_objective.py"),
+        ("privacy/test_objective_perturbation.py::test_terms_have_the_stated_noise",),
         audit="objective",
     ),
     Mutant(
@@ -114,7 +114,7 @@ MUTANTS = (
         'return _add_noise_per_model(sums, noise, certificate, randomness.stream(f"scan {scan}"))',
         'return (sums + _add_noise_per_model(sums, noise, certificate, randomness.stream(f"scan {scan}"))) / 2',
         "The sums of a scan get half the noise that the certificate states.",
-        ("privacy/test_release.py", "algorithms/test_noisy_gd.py"),
+        ("privacy/test_release.py::test_a_scan_gets_the_stated_noise",),
         audit="noisy-gd",
     ),
     Mutant(
@@ -132,7 +132,9 @@ MUTANTS = (
         "[float(add_noise(event.noise, np.array([float(count)]), random_bytes)[0]) for count in counts]",
         "[(count + float(add_noise(event.noise, np.array([float(count)]), random_bytes)[0])) / 2 for count in counts]",
         "Counts of a draft or a private evaluation have half the noise that their event states.",
-        ("privacy/test_noisy_counts.py",),
+        (
+            "privacy/test_noisy_counts.py::test_an_attacker_proves_nearly_all_that_is_claimed_and_more_from_half_the_noise",
+        ),
     ),
     Mutant(
         "values below the threshold",
@@ -140,7 +142,7 @@ MUTANTS = (
         "if count > event.threshold]",
         "if count > 0]",
         "A value that a single row has can be released, which reveals that row.",
-        ("privacy/test_noisy_counts.py",),
+        ("privacy/test_noisy_counts.py::test_the_value_of_one_row_is_told_as_rarely_as_claimed",),
     ),
     Mutant(
         "selection at twice the epsilon",
@@ -164,7 +166,7 @@ MUTANTS = (
         "mechanism = calibrate(float(changes), dimensions=1, budget=Budget(epsilon))",
         "mechanism = calibrate(1.0, dimensions=1, budget=Budget(epsilon))",
         "The score of a trial hides one row of a person, not all of them.",
-        ("privacy/test_selection.py", "privacy/test_attack_persons.py"),
+        ("privacy/test_selection.py", "privacy/test_attack_persons.py::test_counts_of_errors_change_by_g_and_no_more"),
     ),
     Mutant(
         "a known number of trials",
@@ -295,7 +297,10 @@ MUTANTS = (
         "return bound * recipe.changed_rows * rounding, derivation",
         "return bound * rounding, derivation",
         "The noise hides one row of a person, not all of them.",
-        ("privacy/test_attack_persons.py",),
+        (
+            "privacy/test_attack_persons.py::test_g_rows_reach_the_bound_and_break_that_of_fewer",
+            "privacy/test_attack_persons.py::test_a_person_never_moves_the_weights_further_than_the_sensitivity",
+        ),
         audit="bolton, persons",
     ),
     Mutant(
@@ -331,7 +336,10 @@ MUTANTS = (
         'bound, derivation = 2.0 * bound_iterate_norm(recipe), "diameter"',
         'bound, derivation = bound_iterate_norm(recipe), "diameter"',
         "Two points of a ball can be farther apart than its radius.",
-        ("privacy/test_sgd_sensitivity.py", "privacy/test_attack_persons.py"),
+        (
+            "privacy/test_sgd_sensitivity.py",
+            "privacy/test_attack_persons.py::test_no_number_of_rows_moves_the_weights_out_of_the_ball",
+        ),
         audit="bolton, small ball",
     ),
     Mutant(
@@ -357,7 +365,10 @@ MUTANTS = (
         "return 1 / t + loss(near, steepness * near)",
         "return loss(near, steepness * near)",
         "The row that enters is forgotten: the pure noise of the linear term is for half of the change.",
-        ("privacy/test_objective_corners.py",),
+        (
+            "privacy/test_objective_corners.py::test_the_largest_loss_is_that_of_some_odds",
+            "privacy/test_objective_corners.py::test_the_true_loss_never_exceeds_epsilon",
+        ),
         audit="objective",
     ),
     Mutant(
@@ -366,7 +377,10 @@ MUTANTS = (
         "return r / t + directions * (1 + (mistaken - r * r) / (directions * c)).log()",
         "return r / t",
         "A row changes the curvature of the objective too, which the noise does not hide.",
-        ("privacy/test_objective_corners.py", "privacy/test_objective_perturbation.py"),
+        (
+            "privacy/test_objective_corners.py::test_the_largest_loss_is_that_of_some_odds",
+            "privacy/test_objective_corners.py::test_the_true_loss_never_exceeds_epsilon",
+        ),
         audit="objective, weak",
     ),
     Mutant(
@@ -375,7 +389,10 @@ MUTANTS = (
         "left = arb(math.nextafter(float((whole - volume).lower()), -math.inf))",
         "left = whole",
         "A row changes the curvature of the objective too, which the noise does not hide.",
-        ("privacy/test_objective_corners.py", "privacy/test_objective_perturbation.py"),
+        (
+            "privacy/test_objective_corners.py::test_a_tilt_of_0_is_the_older_bound_and_none_chosen_is_worse",
+            "privacy/test_objective_corners.py::test_the_true_delta_never_exceeds_delta",
+        ),
         audit="objective, weak, delta",
     ),
     Mutant(
@@ -384,7 +401,10 @@ MUTANTS = (
         "simplex.directions * spent(2 * edge, same), spent(edge, aside)",
         "simplex.directions * spent(edge, same), spent(edge, aside)",
         "The noise of the linear term hides one of the two rows that differ.",
-        ("privacy/test_objective_corners.py",),
+        (
+            "privacy/test_objective_corners.py::test_a_tilt_of_0_is_the_older_bound_and_none_chosen_is_worse",
+            "privacy/test_objective_corners.py::test_the_true_delta_never_exceeds_delta",
+        ),
         audit="objective, delta",
     ),
     Mutant(
@@ -393,7 +413,7 @@ MUTANTS = (
         "return bool(changed * max_privacy_loss(",
         "return bool(max_privacy_loss(",
         "The linear term hides one row of a person, not all of them.",
-        ("privacy/test_attack_persons.py",),
+        ("privacy/test_attack_persons.py::test_the_true_loss_of_a_person_never_exceeds_epsilon",),
         audit="objective, persons",
     ),
     Mutant(
@@ -402,7 +422,7 @@ MUTANTS = (
         "share = math.nextafter(epsilon / changed, 0.0)",
         "share = epsilon",
         "Group privacy divides epsilon by the number of rows, which is forgotten.",
-        ("privacy/test_attack_persons.py",),
+        ("privacy/test_attack_persons.py::test_the_true_delta_of_a_person_never_exceeds_delta",),
         audit="objective, persons, delta",
     ),
     Mutant(
@@ -428,7 +448,9 @@ MUTANTS = (
         "clipped = 2.0 * changed * clip",
         "clipped = changed * clip",
         "A replaced row moves a sum by two clipped gradients, and the noise is for one.",
-        ("privacy/test_noisy_gradient_descent.py",),
+        (
+            "privacy/test_noisy_gradient_descent.py::test_two_rows_found_by_an_optimiser_reach_the_sensitivity_and_no_more",
+        ),
         audit="noisy-gd",
     ),
     Mutant(
@@ -437,7 +459,7 @@ MUTANTS = (
         "clipped = 2.0 * changed * clip",
         "clipped = 2.0 * clip",
         "The noise hides one row of a person, not all of them.",
-        ("privacy/test_attack_persons.py",),
+        ("privacy/test_attack_persons.py::test_an_optimiser_moves_a_sum_of_gradients_by_g_rows_and_no_more",),
         audit="noisy-gd, persons",
     ),
     Mutant(
@@ -446,7 +468,10 @@ MUTANTS = (
         "together = math.sqrt(scans) * gradient_sum_sensitivity(problem, clip).total",
         "together = gradient_sum_sensitivity(problem, clip).total",
         "All scans together spend more than the budget.",
-        ("privacy/test_noisy_gradient_descent.py",),
+        (
+            "privacy/test_noisy_gradient_descent.py::test_the_noise_keeps_the_budget_and_little_less_would_not",
+            "privacy/test_noisy_gradient_descent.py::test_adaptive_scans_spend_no_more_than_one_gaussian",
+        ),
         audit="noisy-gd",
     ),
     Mutant(
@@ -455,7 +480,10 @@ MUTANTS = (
         "gaussian_sigma(budget) * together * (1.0 + 32.0 * UNIT)",
         "gaussian_sigma(budget) / 2 * together * (1.0 + 32.0 * UNIT)",
         "Every scan has half the noise that the budget needs.",
-        ("privacy/test_noisy_gradient_descent.py",),
+        (
+            "privacy/test_noisy_gradient_descent.py::test_the_noise_keeps_the_budget_and_little_less_would_not",
+            "privacy/test_noisy_gradient_descent.py::test_adaptive_scans_spend_no_more_than_one_gaussian",
+        ),
         audit="noisy-gd",
     ),
     Mutant(
@@ -465,7 +493,10 @@ MUTANTS = (
         "        return self.noise.delta(",
         "together = gradient_sum_sensitivity(self.problem, self.clip).total\n        return self.noise.delta(",
         "A certificate with the noise of one scan would verify.",
-        ("privacy/test_noisy_gradient_descent.py",),
+        (
+            "privacy/test_noisy_gradient_descent.py::test_the_noise_keeps_the_budget_and_little_less_would_not",
+            "privacy/test_noisy_gradient_descent.py::test_adaptive_scans_spend_no_more_than_one_gaussian",
+        ),
     ),
     Mutant(
         "one scan in mu",
@@ -474,7 +505,10 @@ MUTANTS = (
         "        return round_up(",
         "together = gradient_sum_sensitivity(self.problem, self.clip).total\n        return round_up(",
         "Moments and scans compose to less than they spend.",
-        ("privacy/test_noisy_gradient_descent.py",),
+        (
+            "privacy/test_noisy_gradient_descent.py::test_moments_and_scans_are_one_gaussian",
+            "privacy/test_noisy_gradient_descent.py::test_moments_and_scans_agree_with_dp_accounting",
+        ),
     ),
     # ---- moments and counts
     Mutant(
@@ -510,7 +544,7 @@ MUTANTS = (
         "rows = 1 if self.person_rows is None else self.person_rows",
         "rows = 1",
         "The noise of moments hides one row of a person, not all of them.",
-        ("privacy/test_noisy_moments.py", "privacy/test_attack_persons.py"),
+        ("privacy/test_attack_persons.py::test_hill_climbing_moves_moments_by_g_rows_and_no_more",),
         audit="noisy-gd, centred, persons",
     ),
     Mutant(
@@ -519,7 +553,10 @@ MUTANTS = (
         "deviation = math.nextafter(self.sensitivity * gaussian_sigma(budget), math.inf)",
         "deviation = math.nextafter(self.sensitivity / 2 * gaussian_sigma(budget), math.inf)",
         "Moments have half the noise that their budget needs.",
-        ("privacy/test_noisy_moments.py", "privacy/test_noisy_gradient_descent.py"),
+        (
+            "privacy/test_noisy_moments.py",
+            "privacy/test_noisy_gradient_descent.py::test_moments_and_scans_are_one_gaussian",
+        ),
         audit="noisy-gd, centred",
     ),
     Mutant(
@@ -528,7 +565,11 @@ MUTANTS = (
         "return 2.0 * rows * releases, round_up(",
         "return 1.0 * rows * releases, round_up(",
         "A replaced row changes two counts, and the Laplace noise is for one.",
-        ("privacy/test_noisy_counts.py",),
+        (
+            "privacy/test_noisy_counts.py::test_the_profile_of_two_moved_counts_is_below_the_claim",
+            "privacy/test_noisy_counts.py::test_what_is_planned_keeps_its_budget_and_a_tenth_less_noise_does_not",
+            "privacy/test_noisy_counts.py::test_no_neighbour_moves_all_counts_by_more_than_the_sensitivity",
+        ),
     ),
     Mutant(
         "half the squared sensitivity of counts",
@@ -536,7 +577,11 @@ MUTANTS = (
         "round_up(math.sqrt(2.0 * releases))",
         "round_up(math.sqrt(releases))",
         "A replaced row changes two counts, and the Gaussian noise is for one.",
-        ("privacy/test_noisy_counts.py",),
+        (
+            "privacy/test_noisy_counts.py::test_the_profile_of_two_moved_counts_is_below_the_claim",
+            "privacy/test_noisy_counts.py::test_what_is_planned_keeps_its_budget_and_a_tenth_less_noise_does_not",
+            "privacy/test_noisy_counts.py::test_no_neighbour_moves_all_counts_by_more_than_the_sensitivity",
+        ),
     ),
     Mutant(
         "one row of a person in counts",
@@ -552,7 +597,10 @@ MUTANTS = (
         "budget.delta / 2 if unknown else budget.delta",
         "budget.delta",
         "Noise and threshold each spend delta, and together more than it.",
-        ("privacy/test_noisy_counts.py",),
+        (
+            "privacy/test_noisy_counts.py::test_what_is_planned_keeps_its_budget_and_a_tenth_less_noise_does_not",
+            "privacy/test_noisy_counts.py::test_a_lower_threshold_does_not_keep_the_delta",
+        ),
     ),
     Mutant(
         "threshold for one value of several",
@@ -560,7 +608,10 @@ MUTANTS = (
         "budget.delta / (4 * unknown)",
         "budget.delta / 4",
         "Each column of values spends the whole delta of the threshold.",
-        ("privacy/test_noisy_counts.py",),
+        (
+            "privacy/test_noisy_counts.py::test_what_is_planned_keeps_its_budget_and_a_tenth_less_noise_does_not",
+            "privacy/test_noisy_counts.py::test_a_lower_threshold_does_not_keep_the_delta",
+        ),
     ),
     # ---- noise in updates
     Mutant(
@@ -648,7 +699,10 @@ MUTANTS = (
         "return round_up(math.hypot(*known))",
         "return round_up(max(known))",
         "Of several Gaussian releases only the largest is counted.",
-        ("privacy/test_noisy_gradient_descent.py", "privacy/test_events.py"),
+        (
+            "privacy/test_noisy_gradient_descent.py::test_moments_and_scans_are_one_gaussian",
+            "privacy/test_noisy_gradient_descent.py::test_moments_and_scans_agree_with_dp_accounting",
+        ),
     ),
     Mutant(
         "deltas that do not add up",
@@ -762,7 +816,11 @@ MUTANTS = (
         "left, spent = whole.subtract(before.budget), before.event.mu",
         "left, spent = whole, before.event.mu",
         "Standardization and training together spend more than the budget.",
-        ("privacy/test_noisy_moments.py", "privacy/test_noisy_gradient_descent.py", "privacy/test_release.py"),
+        (
+            "privacy/test_noisy_moments.py",
+            "privacy/test_noisy_gradient_descent.py::test_moments_and_scans_are_one_gaussian",
+            "privacy/test_release.py",
+        ),
     ),
     Mutant(
         "a lenient verifier",
@@ -778,7 +836,7 @@ MUTANTS = (
         "return 1 if self.person_rows is None else self.person_rows",
         "return 1",
         "All noise hides one row of a person, not all of them.",
-        ("privacy/test_attack_persons.py",),
+        ("privacy/test_attack_persons.py::test_g_rows_reach_the_bound_and_break_that_of_fewer",),
         audit="bolton, persons",
     ),
     Mutant(

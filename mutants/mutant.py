@@ -40,5 +40,5 @@ class Mutant:
 
     def digest(self) -> str:
         """Return a digest of the fault and of the file that it is planted into."""
-        parts = (*vars(self).values(), self.plant(PACKAGE))
+        parts = (self.file, self.tests, self.audit, self.plant(PACKAGE))
         return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()[:16]

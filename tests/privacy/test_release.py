@@ -34,7 +34,6 @@ from boltdp.privacy.mechanisms import Kind, Mechanism, calibrate, gaussian_sigma
 from boltdp.privacy.release import (
     Randomness,
     draw_index,
-    draw_linear_terms,
     draw_sample_key,
     draw_update_keys,
     is_on_release_grid,
@@ -464,19 +463,6 @@ def test_a_scan_gets_the_stated_noise() -> None:
     assert stats.kstest(free.ravel(), stats.norm(scale=event.noise.scale).cdf).pvalue > 1e-3
     flat = np.corrcoef(free.reshape(6, -1)) - np.eye(6)  # of two models in three scans
     assert np.abs(flat).max() < 0.15
-
-
-def test_the_linear_terms_have_the_stated_noise() -> None:
-    problem = Problem(loss=Multinomial(3), dims=20, rows=1000, regularization=0.05)
-    budget = Budget(1.0)
-    share = budget.split(2)
-    event = make_objective_perturbation(problem, share)
-    certificate = certify(SelfComposition(BudgetedEvent(share, event), 2), budget, seeded=True)
-    drawn = np.concatenate([draw_linear_terms(certificate, Randomness(seed)) for seed in range(150)])
-    expected = stats.gamma(event.linear.dimensions, scale=event.linear.scale)
-    assert stats.kstest(np.linalg.norm(drawn, axis=(1, 2)), expected.cdf).pvalue > 1e-3
-    free = np.array([problem.loss.to_basis(term) for term in drawn]).reshape(150, 2, -1)
-    assert abs(np.corrcoef(free[:, 0].ravel(), free[:, 1].ravel())[0, 1]) < 0.1
 
 
 def test_random_bits_are_those_of_the_operating_system() -> None:
