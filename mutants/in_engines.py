@@ -161,7 +161,7 @@ MUTANTS = (
     Mutant(
         "errors that quote rows",
         DUCKDB,
-        "    if not set(re.findall(r\"\\w+\", quoted.casefold())) <= known:\n        return None\n",
+        '    if not set(re.findall(r"\\w+", quoted.casefold())) <= known:\n        return None\n',
         "",
         "An error message quotes values of rows.",
         ("engines/test_duckdb.py",),

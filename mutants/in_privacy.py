@@ -196,9 +196,8 @@ MUTANTS = (
     Mutant(
         "one key for all models",
         RELEASE,
-        "None if certificate.training_noise is None else random_bytes(KEY_BYTES) for _ in range(certificate.model_count)",
-        "None if certificate.training_noise is None else key"
-        " for key in [random_bytes(KEY_BYTES)] for _ in range(certificate.model_count)",
+        "random_bytes(KEY_BYTES) for _ in range(certificate.model_count)",
+        "key for key in [random_bytes(KEY_BYTES)] for _ in range(certificate.model_count)",
         "The noise in the updates of all models is the same, and their difference does not have it.",
         ("privacy/test_release.py",),
     ),
@@ -306,7 +305,8 @@ MUTANTS = (
     Mutant(
         "contraction as for strong convexity of beta",
         SGD,
-        "    return np.maximum(rho, np.abs(1.0 - eta * recipe.regularization) + upward if recipe.regularization else 1.0)",
+        "    return np.maximum(rho, np.abs(1.0 - eta * recipe.regularization)"
+        " + upward if recipe.regularization else 1.0)",
         "    return rho",
         "Distances are said to shrink faster than updates shrink them.",
         ("privacy/test_sgd_sensitivity.py", "privacy/test_attack.py"),
