@@ -166,7 +166,7 @@ MUTANTS = (
         "mechanism = calibrate(float(changes), dimensions=1, budget=Budget(epsilon))",
         "mechanism = calibrate(1.0, dimensions=1, budget=Budget(epsilon))",
         "The score of a trial hides one row of a person, not all of them.",
-        ("privacy/test_selection.py", "privacy/test_attack_persons.py::test_counts_of_errors_change_by_g_and_no_more"),
+        ("privacy/test_selection.py",),
     ),
     Mutant(
         "a known number of trials",
@@ -369,7 +369,7 @@ MUTANTS = (
             "privacy/test_objective_corners.py::test_the_largest_loss_is_that_of_some_odds",
             "privacy/test_objective_corners.py::test_the_true_loss_never_exceeds_epsilon",
         ),
-        audit="objective",
+        audit="objective, weak",
     ),
     Mutant(
         "no volume term in the pure objective",
@@ -393,7 +393,7 @@ MUTANTS = (
             "privacy/test_objective_corners.py::test_a_tilt_of_0_is_the_older_bound_and_none_chosen_is_worse",
             "privacy/test_objective_corners.py::test_the_true_delta_never_exceeds_delta",
         ),
-        audit="objective, weak, delta",
+        audit="objective, weak, persons, delta",
     ),
     Mutant(
         "half the shift of the objective with delta",
@@ -414,7 +414,7 @@ MUTANTS = (
         "return bool(max_privacy_loss(",
         "The linear term hides one row of a person, not all of them.",
         ("privacy/test_attack_persons.py::test_the_true_loss_of_a_person_never_exceeds_epsilon",),
-        audit="objective, persons",
+        audit="objective, weak, persons",
     ),
     Mutant(
         "one row of a person in the objective with delta",
@@ -439,7 +439,7 @@ MUTANTS = (
         "bound = 2.0 * gradient_tolerance(problem, noise)",
         "bound = gradient_tolerance(problem, noise)",
         "Where the solver stops can depend on the rows twice as much as the noise hides.",
-        ("privacy/test_objective_perturbation.py", "algorithms/test_objective.py"),
+        ("privacy/test_objective_perturbation.py",),
     ),
     # ---- noisy gradient descent
     Mutant(

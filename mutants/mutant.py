@@ -9,6 +9,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "boltdp"
 
+#: The code by which the process of an audit ends if it refutes the claim; a process that fails ends with 1.
+REFUTED = 3
+
 
 class StaleMutantError(Exception):
     """The text of a mutant is not found exactly once, as after a change of the source."""

@@ -89,7 +89,8 @@ def test_points_and_weights_follow_from_the_releases_alone(monkeypatch: pytest.M
             exact = honest(problem.loss, points[scan], clip=0.3, classes=3)
             held.sum([exact])
             np.testing.assert_array_equal(sums[0], exact.value)
-            return released[scan].copy()
+            answer: Doubles = released[scan].copy()
+            return answer
 
         monkeypatch.setattr(loss_derivatives, "DerivativeSums", watched)
         monkeypatch.setattr(noisy_gd, "release_gradient", release)

@@ -38,6 +38,7 @@ from boltdp.kernel.feature_sums import FeatureSums
 from boltdp.losses import Logistic, Loss
 from boltdp.privacy import release
 from boltdp.privacy.certificate import Certificate
+from boltdp.privacy.events.objective_perturbation import gradient_tolerance
 from boltdp.privacy.events.sgd_sensitivity import sensitivity
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.release import RandomBytes, Randomness
@@ -457,7 +458,7 @@ def test_noise_that_is_rounded_before_it_is_added_is_caught(name: str, monkeypat
 
 @pytest.mark.parametrize("schema", [SCHEMA, THREE], ids=["two classes", "three"])
 def test_weights_that_are_not_the_minimiser_are_caught(schema: Schema, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, honest = audited(SOUND["objective, logistic"], schema, rows=60), _newton.gradient_tolerance
+    made = audited(SOUND["objective, logistic"], schema, rows=60)
 
     def judge() -> tuple[str, bool]:
         report = Report(made.certificate, made, replay_of(made, count=3), (), ())
@@ -466,7 +467,7 @@ def test_weights_that_are_not_the_minimiser_are_caught(schema: Schema, monkeypat
         return line.found, line.broken
 
     assert judge() == ("found", False)
-    monkeypatch.setattr(_newton, "gradient_tolerance", lambda *given: 1e5 * honest(*given))
+    monkeypatch.setattr(_newton, "gradient_tolerance", lambda *given: 1e5 * gradient_tolerance(*given))
     assert judge() == ("missed in 3 of 3 trainings", True)
 
 
