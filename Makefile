@@ -7,7 +7,7 @@ RUN := $(VENV)/bin/python
 DEMO := $(if $(wildcard $(VENV)/installed),$(VENV),build/demo)
 KERNEL := $(wildcard src/boltdp/kernel/*.[ch])
 
-.PHONY: check docs reproduce reproduce-quick demo demo-postgres wheel test test-slow test-wheel explore fuzz lint format bench bench-postgres bench-spark bench-whitebox clean
+.PHONY: check docs reproduce reproduce-quick demo demo-postgres wheel test test-slow test-wheel explore fuzz mutants lint format bench bench-postgres bench-spark bench-whitebox clean
 .DEFAULT_GOAL := help
 
 help:
@@ -21,6 +21,7 @@ help:
 	@echo "make docs       build the documentation as a site, into build/site; any warning or broken link fails"
 	@echo "make explore    the tests of properties, with examples that were not tried before"
 	@echo "make fuzz       damaged files, states and rows, the kernel under sanitizers; HOURS=1 for longer"
+	@echo "make mutants    plant faults, and write which tests and audits catch each to docs/mutants.md: half an hour"
 	@echo "make bench      measure speed, as ratios with their targets"
 	@echo "make bench-postgres  the same for PostgreSQL, on a server of its own"
 	@echo "make bench-spark     the same for Spark, beside its own MLlib; ROWS=40000000 for a larger size too"
@@ -90,6 +91,9 @@ explore: $(VENV)/installed
 
 fuzz: $(VENV)/installed
 	$(RUN) -m fuzz $(if $(HOURS),--hours $(HOURS))
+
+mutants: $(VENV)/installed
+	$(RUN) -m mutants
 
 bench: $(VENV)/installed
 	$(RUN) -m bench

@@ -25,7 +25,7 @@ PROOFS = SOURCE / "privacy"
 #: Columns of a line of prose.
 WIDEST = 100
 #: Made by a command, as wide as the command makes them.
-GENERATED = {ROOT / "docs" / "cli.md"}
+GENERATED = {ROOT / "docs" / "cli.md", ROOT / "docs" / "mutants.md"}
 #: Sections that the code cites, at least.
 MIN_CITED = 55
 

@@ -34,7 +34,7 @@ HUNTED = {
 }
 
 #: Where it is looked for: everything that is written, but for other people's words and the past.
-FOLDERS = ("src", "postgres", "docs", "bench", "demo", "experiments", "fuzz", "website", "tools", ".github")
+FOLDERS = ("src", "postgres", "docs", "bench", "demo", "experiments", "fuzz", "mutants", "website", "tools", ".github")
 PAGES = ("README.md", "SECURITY.md", "CONTRIBUTING.md", "pyproject.toml", "setup.py", "Makefile")
 SUFFIXES = {".py", ".c", ".h", ".sql", ".md", ".toml", ".yml", ".ipynb", ""}
 

@@ -86,6 +86,7 @@ NAVIGATION = {
     ],
     "For engineers": [
         "contributing",
+        "Planted faults <mutants>",
         "kernel/update",
         "kernel/gaussian_sampling",
     ],

@@ -16,9 +16,11 @@ from boltdp.audit.statistical_tests import bound_rate
 from boltdp.engines import open_source
 from boltdp.engines.local_store import LocalRows, store_rows
 from boltdp.errors import ParameterError
+from boltdp.kernel import loss_derivatives
+from boltdp.kernel.loss_derivatives import DerivativeSums
 from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.certificate import certify, subtract_spent
+from boltdp.privacy.certificate import Certificate, certify, subtract_spent
 from boltdp.privacy.events.event import BudgetedEvent
 from boltdp.privacy.events.noisy_gradient_descent import make_noisy_gradients
 from boltdp.privacy.events.noisy_moments import NoisyMoments
@@ -66,6 +68,40 @@ def test_a_descent_is_the_reference_with_its_noise_taken_away() -> None:
         direction = 0.7 * direction + 0.3 * (total / len(rows) + 0.01 * ahead)
         weights = weights - 2.0 * direction
     np.testing.assert_allclose(found[0], weights, rtol=1e-6, atol=1e-9)
+
+
+def test_points_and_weights_follow_from_the_releases_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every scan releases the sums of clipped gradients, and nothing else of the rows gets into the descent."""
+    scans, honest = 5, loss_derivatives.DerivativeSums
+    problem = Problem(loss=Multinomial(3), dims=4, rows=60, regularization=0.05)
+    certificate = certify(make_noisy_gradients(problem, BUDGET, clip=0.3, scans=scans, step=2.0, momentum=0.7), BUDGET)
+    released = np.random.default_rng(3).standard_normal((scans, 1, 3, 4))
+
+    def descend(rows: Any) -> tuple[list[Doubles], Doubles]:
+        points: list[Doubles] = []
+
+        def watched(loss: Loss, point: Doubles, **options: Any) -> DerivativeSums:
+            points.append(point.copy())
+            return honest(loss, point, **options)
+
+        def release(sums: Doubles, _: Certificate, __: Randomness, *, scan: int) -> Doubles:
+            assert len(points) == scan + 1
+            exact = honest(problem.loss, points[scan], clip=0.3, classes=3)
+            held.sum([exact])
+            np.testing.assert_array_equal(sums[0], exact.value)
+            answer: Doubles = released[scan].copy()
+            return answer
+
+        monkeypatch.setattr(loss_derivatives, "DerivativeSums", watched)
+        monkeypatch.setattr(noisy_gd, "release_gradient", release)
+        with prepared(rows) as held:
+            (found,) = ALGORITHMS["noisy-gd"].run(held, [Job(certificate, Randomness())], classes=3, context=Context())
+        return points, found
+
+    first, other = descend(some_rows(3, rows=60)), descend(some_rows(3, rows=120)[60:])
+    assert len(first[0]) == scans
+    np.testing.assert_array_equal(first[0], other[0])
+    np.testing.assert_array_equal(first[1], other[1])
 
 
 @pytest.mark.parametrize("settings", [{}, {"multiclass": "one-vs-all"}, {"loss": "huber"}], ids=str)

@@ -17,10 +17,10 @@ from click.testing import CliRunner
 from scipy import stats
 
 from boltdp._array_types import Doubles
-from boltdp.algorithms import noisy_gd
+from boltdp.algorithms import _newton, noisy_gd
 from boltdp.algorithms._base import Job
 from boltdp.algorithms.bolton import BoltOn
-from boltdp.audit import audit
+from boltdp.audit import Report, audit
 from boltdp.audit.black_box import BlackBox, run_black_box
 from boltdp.audit.exact_loss import ExactLoss, compute_exact_loss
 from boltdp.audit.neighbouring_tables import generate_pairs
@@ -37,6 +37,7 @@ from boltdp.kernel.feature_sums import FeatureSums
 from boltdp.losses import Logistic, Loss
 from boltdp.privacy import release_with_noise
 from boltdp.privacy.certificate import Certificate
+from boltdp.privacy.events.objective_perturbation import gradient_tolerance
 from boltdp.privacy.events.sgd_sensitivity import compute_sgd_sensitivity
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.release_with_noise import RandomBytes, Randomness
@@ -442,6 +443,33 @@ def test_noise_that_is_not_a_number_is_caught() -> None:
     found = replay_of(audited(SOUND["bolton"]), count=3)
     found.releases[0].noises[0][0] = np.nan
     assert "the noise is not finite" in faults(found)
+
+
+@pytest.mark.parametrize("name", ["auto", "bolton", "noisy-gd, centred"])
+def test_noise_that_is_rounded_before_it_is_added_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, honest = audited(SOUND[name], rows=60), vars(release_with_noise)["add_noise"]
+
+    def textbook(mechanism: Mechanism, vector: Doubles, random_bytes: RandomBytes) -> Doubles:
+        drawn: Doubles = honest(mechanism, np.zeros_like(vector), random_bytes)
+        return vector + drawn
+
+    monkeypatch.setattr(release_with_noise, "add_noise", textbook)
+    assert "draws are not rounded to the grid of the noise" in " ".join(faults(replay_of(made, count=3)))
+
+
+@pytest.mark.parametrize("schema", [SCHEMA, THREE], ids=["two classes", "three"])
+def test_weights_that_are_not_the_minimiser_are_caught(schema: Schema, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = audited(SOUND["objective, logistic"], schema, rows=60)
+
+    def judge() -> tuple[str, bool]:
+        report = Report(made.certificate, made, replay_of(made, count=3), (), ())
+        assert report.to_dict()["missed_minima"] == report.replay.unsolved
+        (line,) = (one for one in report.findings if one.what == "minimum of the objective")
+        return line.found, line.broken
+
+    assert judge() == ("found", False)
+    monkeypatch.setattr(_newton, "gradient_tolerance", lambda *given: 1e5 * gradient_tolerance(*given))
+    assert judge() == ("missed in 3 of 3 trainings", True)
 
 
 def test_audits_at_once_leave_noise_as_it_was() -> None:

@@ -157,6 +157,16 @@ def test_the_shorter_noise_is_taken_when_delta_is_allowed() -> None:
     assert calibrate(2.0, dimensions=60, budget=Budget(1.0)).kind == "spherical"
 
 
+@pytest.mark.parametrize(("dimensions", "kind"), [(2, "spherical"), (50, "spherical"), (5000, "gaussian")])
+@pytest.mark.parametrize("sensitivity", [0.3, 7.0])
+def test_calibrated_noise_spends_its_budget_and_no_more(dimensions: int, kind: Kind, sensitivity: float) -> None:
+    budget = Budget(1.0, 1e-6)
+    noise = calibrate(sensitivity, dimensions=dimensions, budget=budget)
+    assert noise.kind == kind
+    less = replace(noise, scale=0.999 * noise.scale)
+    assert noise.delta(1.0, sensitivity=sensitivity) <= 1e-6 < less.delta(1.0, sensitivity=sensitivity)
+
+
 def test_scale_is_never_rounded_down() -> None:
     from fractions import Fraction
 

@@ -64,6 +64,16 @@ def test_scs13_takes_pure_noise_where_it_is_shorter() -> None:
     assert calibrate_scs13(few, APPROXIMATE).kind == "spherical"
 
 
+@pytest.mark.parametrize("calibration", [calibrate_bst14, calibrate_dpsgd], ids=["bst14", "dpsgd"])
+@pytest.mark.parametrize("passes", [1, 4])
+def test_batches_of_all_rows_need_the_noise_of_no_sampling(
+    calibration: Callable[[Recipe, Budget], Mechanism], passes: int
+) -> None:
+    """A replaced row moves the mean gradient of all rows by 2L/m, and no sample hides it."""
+    plain = 2 / 1000 * math.sqrt(passes) * gaussian_sigma(APPROXIMATE)
+    assert plain <= calibration(recipe(batch_size=1000, passes=passes), APPROXIMATE).scale <= 1.03 * plain
+
+
 def test_multinomial_noise_lives_in_the_degrees_of_freedom() -> None:
     noise = calibrate_dpsgd(recipe(Multinomial(3)), APPROXIMATE)
     assert noise.dimensions == 80

@@ -213,6 +213,18 @@ def test_the_noise_of_stopping_is_negligible(rows: int, loss: Loss, budget: Budg
     assert choose_gradient_tolerance(plan, event.linear) < 1e-2
 
 
+def test_weights_where_a_solver_may_stop_are_no_further_apart_than_the_noise_at_the_end_is_for() -> None:
+    """Of neutral rows the objective is the penalty and the linear term: both points have gradients within the limit."""
+    plan = problem(penalty=0.05)
+    event = make_objective_perturbation(plan, Budget(1.0))
+    limit, strength = gradient_tolerance(plan, event.linear), plan.rows * plan.regularization
+    term, along = np.full(plan.dims, 3.0), np.eye(plan.dims)[0]
+    one, other = ((sign * limit * along - term) / strength for sign in (0.999, -0.999))
+    for weights in (one, other):
+        assert np.linalg.norm(strength * weights + term) <= limit
+    assert 0.99 * event.sensitivity.total <= np.linalg.norm(one - other) <= event.sensitivity.total
+
+
 @given(st.floats(0.05, 20.0), st.sampled_from([0.0, 1e-3, 1e-9]), st.sampled_from(curved_losses(classes=4)))
 def test_what_the_minimiser_spends_is_what_its_noise_was_made_for(epsilon: float, delta: float, loss: Loss) -> None:
     plan, budget = problem(loss, penalty=0.5), Budget(epsilon, delta)

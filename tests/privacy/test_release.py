@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import OVERSPENT, Certificate, CertificateError, certify, verify
 from boltdp.privacy.events.event import NOISELESS, SEEDED, Analysis, BudgetedEvent, Noiseless, SelfComposition, Training
+from boltdp.privacy.events.noisy_gradient_descent import make_noisy_gradients
 from boltdp.privacy.events.noisy_sgd import NoisyUpdates, calibrate_scs13
 from boltdp.privacy.events.objective_perturbation import (
     ObjectivePerturbation,
@@ -35,6 +37,7 @@ from boltdp.privacy.release_with_noise import (
     draw_sample_key,
     draw_update_keys,
     is_on_release_grid,
+    release_gradient,
     release_weights,
 )
 from boltdp.privacy.sgd_recipe import Recipe
@@ -446,6 +449,26 @@ def test_release_adds_the_stated_noise(loss: Loss) -> None:
     else:
         expected = stats.chi(mechanism.dimensions, scale=mechanism.scale)
     assert stats.kstest(np.ravel(lengths), expected.cdf).pvalue > 1e-3
+
+
+def test_a_scan_gets_the_stated_noise() -> None:
+    problem = Problem(loss=Multinomial(4), dims=300, rows=1000)
+    budget = Budget(1.0, 1e-6)
+    share = budget.split(2)
+    event = make_noisy_gradients(problem, share, clip=0.5, scans=6, step=1.0, momentum=0.7)
+    certificate = certify(SelfComposition(BudgetedEvent(share, event), 2), budget, seeded=True)
+    sums = np.zeros((2, 4, 300))
+    sums[:, 0], sums[:, 1] = 7.0, -7.0
+    scans = [release_gradient(sums, certificate, Randomness(1), scan=scan) - sums for scan in range(3)]
+    free = np.array([[problem.loss.to_basis(model) for model in noise] for noise in scans])
+    assert stats.kstest(free.ravel(), stats.norm(scale=event.noise.scale).cdf).pvalue > 1e-3
+    flat = np.corrcoef(free.reshape(6, -1)) - np.eye(6)  # of two models in three scans
+    assert np.abs(flat).max() < 0.15
+
+
+def test_random_bits_are_those_of_the_operating_system() -> None:
+    assert Randomness().stream() is os.urandom
+    assert Randomness().stream("moments") is os.urandom
 
 
 def test_multinomial_weights_leave_only_through_their_own_subspace() -> None:

@@ -138,11 +138,12 @@ def test_a_fixed_number_of_trials_would_cost_more() -> None:
     assert proven_epsilon(never_good(bad), never_good(1 - bad), runs) > claimed
 
 
-def test_scores_have_laplace_noise() -> None:
+@pytest.mark.parametrize("changes", [1, 5])
+def test_scores_have_laplace_noise(changes: int) -> None:
     bits = make_seeded_bytes(6)
-    noise = np.array([release_count(50, epsilon=0.5, random_bytes=bits) - 50 for _ in range(2000)])
-    assert np.abs(noise).mean() == pytest.approx(2.0, rel=0.1)
-    assert np.median(noise) == pytest.approx(0.0, abs=0.2)
+    noise = np.array([release_count(50, epsilon=0.5, random_bytes=bits, changes=changes) - 50 for _ in range(2000)])
+    assert np.abs(noise).mean() == pytest.approx(2.0 * changes, rel=0.1)
+    assert np.median(noise) == pytest.approx(0.0, abs=0.2 * changes)
 
 
 @given(st.floats(1e-3, 50), st.just(0.0) | st.floats(1e-30, 1e-3), st.floats(1.1, 1e4))

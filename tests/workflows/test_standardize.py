@@ -29,7 +29,7 @@ from boltdp.model import Model
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, CertificateError, certify
 from boltdp.privacy.events.event import Composition
-from boltdp.privacy.events.noisy_moments import NoisyMoments, ReleasedMoments
+from boltdp.privacy.events.noisy_moments import Moments, NoisyMoments, ReleasedMoments
 from boltdp.privacy.events.selection import PortionSelection, PublicSelection, TrialSelection
 from boltdp.run_context import Context
 from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, Standardization, Vector
@@ -44,6 +44,7 @@ from boltdp.workflows.standardize import (
     derive_standardization,
     plan_standardization,
     prepare_rows,
+    sum_moments,
 )
 from boltdp.workflows.train import BAD_ROWS_SHOWN, train
 from boltdp.workflows.tune import Method, candidates, tune
@@ -385,6 +386,24 @@ def test_one_row_moves_the_sums_by_no_more_than_the_sensitivity() -> None:
         numbers = np.array([True, False, False, False, True, True])
         moved = (first - second) * 2.0**-20
         assert math.hypot(*moved[0], *moved[1][numbers]) <= event.sensitivity
+
+
+@pytest.mark.parametrize("moments", ["squares", "mean"])
+def test_rows_longer_than_the_clip_norm_move_the_moments_no_further(moments: Moments) -> None:
+    schema = replace(SCHEMA, clip_norm=0.5)
+    event = moments_of(replace(PRIVATE, standardize_moments=moments), schema)
+    assert event.clip_norm == schema.feature_clip_norm < 1.0
+    numbers = np.array([True, False, False, False, True, True])
+    vectors = []
+    for age, sex, scan in [(200.0, "F", [4.0, 4.0]), (0.0, "X", [-4.0, -4.0]), (1e9, "M", [-9.0, 9.0])]:
+        rows = people(50).to_pydict()
+        rows["age"][7], rows["sex"][7], rows["scan"][7] = age, sex, scan
+        with open_source(pa.table(rows)).prepare(schema, Context(), ordered=False) as prepared:
+            sums = sum_moments(prepared, schema) * 2.0**-20
+        squares = sums[1][numbers] if moments == "squares" else sums[1].sum(keepdims=True) * event.norm_weight
+        vectors.append(np.concatenate([sums[0], squares]))
+    moved = [float(np.linalg.norm(one - other)) for one in vectors for other in vectors]
+    assert 0.5 * event.sensitivity < max(moved) <= event.sensitivity
 
 
 def test_bad_rows_may_be_shown_where_that_is_asked_for() -> None:

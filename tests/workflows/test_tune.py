@@ -24,11 +24,13 @@ from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import certify
 from boltdp.privacy.events.event import SEEDED, Event
 from boltdp.privacy.events.selection import PortionSelection, PublicSelection, TrialSelection, find_portion_bounds
+from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.release_with_noise import Randomness
 from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.run_context import Context
 from boltdp.schema.schema import Classes, Numeric, Schema
 from boltdp.settings import Settings
+from boltdp.workflows import select
 from boltdp.workflows.plan_training import plan_models
 from boltdp.workflows.predict import predict
 from boltdp.workflows.select import count_errors, plan_trial_selection
@@ -470,6 +472,50 @@ def test_trials_withstand_an_attack_and_four_times_the_epsilon_does_not() -> Non
     assert proven_epsilon(*valid, runs) <= claimed
     broken = released_negative(4 * claimed, 0, runs=runs), released_negative(4 * claimed, 1, runs=runs)
     assert proven_epsilon(*broken, runs) > claimed
+
+
+def test_scores_of_trials_hide_all_rows_of_a_person(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Mechanism] = []
+    honest = vars(release)["add_noise"]
+
+    def watched(mechanism: Mechanism, vector: Doubles, random_bytes: release.RandomBytes) -> Doubles:
+        drawn.append(mechanism)
+        noisy: Doubles = honest(mechanism, vector, random_bytes)
+        return noisy
+
+    monkeypatch.setattr(release, "add_noise", watched)
+    persons = replace(SCHEMA, person_id="patient", max_rows_per_person=5)
+    engine = patients(rows=300).with_column("patient", np.arange(300) // 7)
+    selection = tune(engine, persons, GRID[1:], method="trials", trials=5).certificate.selection
+    assert isinstance(selection, TrialSelection)
+    scores = [noise for noise in drawn if noise.dimensions == 1]
+    assert scores
+    assert min(noise.scale for noise in scores) >= 5 / selection.score_epsilon
+
+
+def test_the_released_scores_of_trials_decide(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+
+    def upside_down(count: int, **_: Any) -> float:
+        seen.append(count)
+        return -float(count)
+
+    monkeypatch.setattr(select, "release_count", upside_down)
+    monkeypatch.setattr(select, "draw_trial_count", lambda *_: 12)
+    engine = patients(rows=300)
+    grid = [replace(one, seed=1, noise_seed=1) for one in GRID]
+    model = tune(engine, SCHEMA, grid, method="trials")
+    with engine.prepare(SCHEMA, Context(seed=0)) as rows:
+        assert count_errors([model.weights], rows, classes=2) == [max(seen)]
+    assert max(seen) > min(seen)
+
+
+@pytest.mark.parametrize("chosen", range(3))
+def test_the_released_choice_among_portions_decides(chosen: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(select, "choose_by_errors", lambda *_, **__: chosen)
+    selection = tune(patients(rows=300), SCHEMA, GRID, method="portions").certificate.selection
+    assert selection is not None
+    assert selection.chosen == chosen
 
 
 @pytest.mark.parametrize("method", ["trials", "portions", "public"])

@@ -33,7 +33,7 @@ from boltdp.audit.subject import Claim, Subject
 from boltdp.privacy import release_with_noise
 from boltdp.privacy.events.event import Training
 from boltdp.privacy.events.noisy_moments import NoisyMoments
-from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation
+from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation, gradient_tolerance
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.release_with_noise import RandomBytes
 from boltdp.run_context import Context
@@ -67,6 +67,12 @@ class Draw:
     def scaled_noise(self) -> Doubles:
         """The noise that was added, in units of its scale."""
         return (self.released - self.vector) / self.noise.scale
+
+    @property
+    def is_on_grid(self) -> bool:
+        """Whether all released numbers are on the grid of the noise; others would reveal the last bits of the input."""
+        steps = np.ldexp(self.released, self.noise.grid_exponent)
+        return bool((steps == np.rint(steps)).all())
 
 
 @dataclass(frozen=True)
@@ -107,6 +113,7 @@ class ReplayedRelease:
     ratio: float = 0.0  #: the largest distance of inputs, in sensitivities
     worst: Pair | None = None
     noises: list[Doubles] = field(default_factory=list)  #: in scales of the noise
+    off_grid: int = 0  #: draws that are not rounded to the grid of the noise
     sample: Doubles | None = None  #: further draws in few dimensions, in the same scales
 
     @property
@@ -124,6 +131,8 @@ class ReplayedRelease:
             found.append(
                 f"noise was drawn {len(drawn):,} times in {self.pairs} trainings, not {self.limit.draws:,} in each"
             )
+        if self.off_grid:
+            found.append(f"{self.off_grid:,} draws are not rounded to the grid of the noise")
         if len(drawn) < 2:
             return found
         if not np.isfinite(drawn).all():
@@ -149,6 +158,7 @@ class Replay:
     releases: list[ReplayedRelease]
     leaks: int = 0  #: pairs of tables whose models differ in more than the releases
     unstated: int = 0  #: releases that the certificate does not mention
+    unsolved: int = 0  #: trainings whose weights are not the minimiser of the stated objective with the drawn term
     words: list[npt.NDArray[np.uint64]] = field(default_factory=list)  #: random bits that were read for each draw
     missing: int = 0  #: words that draws should have read and have not: at least one for each dimension
 
@@ -202,6 +212,7 @@ def _compare_runs(subject: Subject, pair: Pair, found: Replay, by_noise: dict[Me
     )
     if not same or first.model != second.model:
         found.leaks += 1
+    found.unsolved += not first.solved
     for draw in first.draws:
         found.words.append(np.frombuffer(draw.bits, np.uint64, len(draw.bits) // WORD))
         found.missing += max(draw.noise.dimensions - len(found.words[-1]), 0)
@@ -214,6 +225,7 @@ def _compare_runs(subject: Subject, pair: Pair, found: Replay, by_noise: dict[Me
         if ratio > replayed.ratio or replayed.worst is None:
             replayed.ratio, replayed.worst = max(ratio, replayed.ratio), pair
         replayed.noises.append(before.scaled_noise)
+        replayed.off_grid += not before.is_on_grid
     for replayed in by_noise.values():
         replayed.pairs += 1
 
@@ -225,6 +237,7 @@ class _Run:
     draws: list[Draw]
     model: str  #: all that it shows
     gradients: Sequence[Doubles] = ()  #: of objective perturbation: the sum over all rows at the weights
+    solved: bool = True  #: whether the gradients of its objectives are as small as its proof needs
 
 
 def _record_run(subject: Subject, table: pa.Table) -> _Run:
@@ -243,7 +256,8 @@ def _record_run(subject: Subject, table: pa.Table) -> _Run:
         return released
 
     with intercept_noise(record), _prepare_table(subject, table) as (prepared, train):
-        return _Run(draws, train(), _sum_gradients(subject, prepared, draws))
+        model, gradients = train(), _sum_gradients(subject, prepared, draws)
+        return _Run(draws, model, gradients, _are_minimal(subject, gradients, draws))
 
 
 def _repeat_run(subject: Subject, table: pa.Table, first: _Run) -> _Run:
@@ -323,7 +337,7 @@ def _sum_gradients(subject: Subject, prepared: PreparedRows, draws: Sequence[Dra
     if not isinstance(event, ObjectivePerturbation):
         return []
     problem, loss = event.problem, event.problem.loss
-    weights = [loss.from_basis(draw.vector.reshape(-1, problem.dims)) for draw in draws if draw.noise == event.end]
+    weights = _list_weights(event, draws)
     sums = [
         DerivativeSums(
             loss,
@@ -337,3 +351,26 @@ def _sum_gradients(subject: Subject, prepared: PreparedRows, draws: Sequence[Dra
     ]
     prepared.add_to_sums(sums)
     return [one.value for one in sums]
+
+
+def _list_weights(event: ObjectivePerturbation, draws: Sequence[Draw]) -> list[Doubles]:
+    """Return the weights of each model before their release."""
+    loss, dims = event.problem.loss, event.problem.dims
+    return [loss.from_basis(draw.vector.reshape(-1, dims)) for draw in draws if draw.noise == event.end]
+
+
+def _are_minimal(subject: Subject, gradients: Sequence[Doubles], draws: Sequence[Draw]) -> bool:
+    """Return whether the gradient of each noisy objective at its weights is within the tolerance of the proof.
+
+    Proof: events/objective_perturbation.md 4
+    """
+    event = subject.certificate.training
+    if not isinstance(event, ObjectivePerturbation):
+        return True
+    problem, loss = event.problem, event.problem.loss
+    terms = [loss.from_basis(draw.released.reshape(-1, problem.dims)) for draw in draws if draw.noise == event.linear]
+    whole = [
+        gradient + problem.rows * problem.regularization * weights + term
+        for gradient, weights, term in zip(gradients, _list_weights(event, draws), terms, strict=False)
+    ]
+    return all(np.linalg.norm(one) <= gradient_tolerance(problem, event.linear) for one in whole)

@@ -17,6 +17,7 @@ from boltdp.audit.replay_on_neighbours import Replay, list_limits, replay_pairs
 from boltdp.audit.subject import Subject, make_subject
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import Training
+from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation
 from boltdp.schema.schema import Schema
 
 #: Pairs of neighbouring tables in a replay.
@@ -71,6 +72,11 @@ class Report:
             broken = bool(replay.leaks or replay.unstated)
             lines.append(Finding("replay", "all else that is released", "the same bits", leak + unstated, broken))
             lines.append(Finding("replay", "random bits", "used once", *_judge_random_bits(replay)))
+        if any(isinstance(claim.event, ObjectivePerturbation) for claim in self.audited.replayed_claims):
+            found = (
+                f"missed in {replay.unsolved} of {replay.releases[0].pairs} trainings" if replay.unsolved else "found"
+            )
+            lines.append(Finding("replay", "minimum of the objective", "found", found, bool(replay.unsolved)))
         for exact in self.exact:
             budget, found = exact.claim.budget, f"epsilon = {exact.epsilon:.4g}"
             found += f" ({exact.epsilon / budget.epsilon:.0%})"
@@ -139,6 +145,7 @@ class Report:
             ],
             "leaks": self.replay.leaks,
             "unstated_releases": self.replay.unstated,
+            "missed_minima": self.replay.unsolved,
             "reused_random_words": self.replay.reused_words,
             "repeated_draws": self.replay.repeated_draws,
             "exact_loss": [
