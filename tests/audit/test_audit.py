@@ -37,7 +37,7 @@ from boltdp.kernel.feature_sums import FeatureSums
 from boltdp.losses import Logistic, Loss
 from boltdp.privacy import release_with_noise
 from boltdp.privacy.certificate import Certificate
-from boltdp.privacy.events.objective_perturbation import gradient_tolerance
+from boltdp.privacy.events.objective_perturbation import choose_gradient_tolerance
 from boltdp.privacy.events.sgd_sensitivity import compute_sgd_sensitivity
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.release_with_noise import RandomBytes, Randomness
@@ -468,7 +468,7 @@ def test_weights_that_are_not_the_minimiser_are_caught(schema: Schema, monkeypat
         return line.found, line.broken
 
     assert judge() == ("found", False)
-    monkeypatch.setattr(_newton, "gradient_tolerance", lambda *given: 1e5 * gradient_tolerance(*given))
+    monkeypatch.setattr(_newton, "choose_gradient_tolerance", lambda *given: 1e5 * choose_gradient_tolerance(*given))
     assert judge() == ("missed in 3 of 3 trainings", True)
 
 

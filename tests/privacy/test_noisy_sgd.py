@@ -70,7 +70,7 @@ def test_batches_of_all_rows_need_the_noise_of_no_sampling(
     calibration: Callable[[Recipe, Budget], Mechanism], passes: int
 ) -> None:
     """A replaced row moves the mean gradient of all rows by 2L/m, and no sample hides it."""
-    plain = 2 / 1000 * math.sqrt(passes) * gaussian_sigma(APPROXIMATE)
+    plain = 2 / 1000 * math.sqrt(passes) * calibrate_unit_gaussian(APPROXIMATE)
     assert plain <= calibration(recipe(batch_size=1000, passes=passes), APPROXIMATE).scale <= 1.03 * plain
 
 

@@ -217,7 +217,7 @@ def test_weights_where_a_solver_may_stop_are_no_further_apart_than_the_noise_at_
     """Of neutral rows the objective is the penalty and the linear term: both points have gradients within the limit."""
     plan = problem(penalty=0.05)
     event = make_objective_perturbation(plan, Budget(1.0))
-    limit, strength = gradient_tolerance(plan, event.linear), plan.rows * plan.regularization
+    limit, strength = choose_gradient_tolerance(plan, event.linear), plan.rows * plan.regularization
     term, along = np.full(plan.dims, 3.0), np.eye(plan.dims)[0]
     one, other = ((sign * limit * along - term) / strength for sign in (0.999, -0.999))
     for weights in (one, other):

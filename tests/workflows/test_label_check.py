@@ -386,7 +386,7 @@ def test_an_audit_replays_the_count(schema: Schema, monkeypatch: pytest.MonkeyPa
         (one,) = (one for one in found.releases if one.limit.name == "count")
         exact = compute_exact_loss(subject.claims[0], one, random=np.random.default_rng(1))
         assert exact is not None
-        return one.ratio, one.faults(mistake=1e-12), found.leaks + found.unstated, exact.broken
+        return one.ratio, one.list_faults(mistake=1e-12), found.leaks + found.unstated, exact.broken
 
     assert replay() == (1.0, [], 0, False)
     honest: Any = vars(LabelCount)["count"].fget

@@ -398,7 +398,7 @@ def test_rows_longer_than_the_clip_norm_move_the_moments_no_further(moments: Mom
     for age, sex, scan in [(200.0, "F", [4.0, 4.0]), (0.0, "X", [-4.0, -4.0]), (1e9, "M", [-9.0, 9.0])]:
         rows = people(50).to_pydict()
         rows["age"][7], rows["sex"][7], rows["scan"][7] = age, sex, scan
-        with open_source(pa.table(rows)).prepare(schema, Context(), ordered=False) as prepared:
+        with open_source(pa.table(rows)).prepare(schema, Context(), permuted=False) as prepared:
             sums = sum_moments(prepared, schema) * 2.0**-20
         squares = sums[1][numbers] if moments == "squares" else sums[1].sum(keepdims=True) * event.norm_weight
         vectors.append(np.concatenate([sums[0], squares]))

@@ -476,14 +476,14 @@ def test_trials_withstand_an_attack_and_four_times_the_epsilon_does_not() -> Non
 
 def test_scores_of_trials_hide_all_rows_of_a_person(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[Mechanism] = []
-    honest = vars(release)["add_noise"]
+    honest = vars(release_with_noise)["add_noise"]
 
-    def watched(mechanism: Mechanism, vector: Doubles, random_bytes: release.RandomBytes) -> Doubles:
+    def watched(mechanism: Mechanism, vector: Doubles, random_bytes: release_with_noise.RandomBytes) -> Doubles:
         drawn.append(mechanism)
         noisy: Doubles = honest(mechanism, vector, random_bytes)
         return noisy
 
-    monkeypatch.setattr(release, "add_noise", watched)
+    monkeypatch.setattr(release_with_noise, "add_noise", watched)
     persons = replace(SCHEMA, person_id="patient", max_rows_per_person=5)
     engine = patients(rows=300).with_column("patient", np.arange(300) // 7)
     selection = tune(engine, persons, GRID[1:], method="trials", trials=5).certificate.selection

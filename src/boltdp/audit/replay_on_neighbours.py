@@ -33,7 +33,7 @@ from boltdp.audit.subject import Claim, Subject
 from boltdp.privacy import release_with_noise
 from boltdp.privacy.events.event import Training
 from boltdp.privacy.events.noisy_moments import NoisyMoments
-from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation, gradient_tolerance
+from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation, choose_gradient_tolerance
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.release_with_noise import RandomBytes
 from boltdp.run_context import Context
@@ -373,4 +373,4 @@ def _are_minimal(subject: Subject, gradients: Sequence[Doubles], draws: Sequence
         gradient + problem.rows * problem.regularization * weights + term
         for gradient, weights, term in zip(gradients, _list_weights(event, draws), terms, strict=False)
     ]
-    return all(np.linalg.norm(one) <= gradient_tolerance(problem, event.linear) for one in whole)
+    return all(np.linalg.norm(one) <= choose_gradient_tolerance(problem, event.linear) for one in whole)
