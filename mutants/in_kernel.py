@@ -67,7 +67,7 @@ MUTANTS = (
         "return sgd_row_scale((s[0] + s[1]) + (s[2] + s[3]), d);",
         "return sgd_row_scale((s[0] + s[1]) + (s[2] + s[3]), d) == 0.0 ? 0.0 : 1.0;",
         "A row is to be cut to norm 1 before it is projected.",
-        ("kernel/test_packed_rows.py",),
+        ("kernel/test_rows.py",),
     ),
     # ---- updates
     Mutant(

@@ -354,6 +354,23 @@ def test_jobs_have_the_bits_of_jobs_alone_however_many_are_run_at_once(
         assert counted.counts["sum"] <= 1.25 * max(needed)
 
 
+def test_each_model_is_the_minimiser_with_its_own_linear_term() -> None:
+    rows = some_rows(3, rows=500, dims=4)
+    asked = Settings(epsilon=1.0, algorithm="objective", multiclass="one-vs-all", noise_seed=1)
+    certificate = plan_certificate(asked, rows=500, dims=4, classes=3)
+    problem, noise = certificate.problem, certificate.training_noise
+    with spooled(rows) as prepared:
+        job = Job(certificate, Randomness(1))
+        (weights,) = ALGORITHMS["objective"].run(prepared, [job], classes=3, context=Context(seed=1))
+    terms = draw_linear_terms(certificate, Randomness(1))
+    assert len({term.tobytes() for term in terms}) == 3
+    for positive, (found, term) in enumerate(zip(weights, terms, strict=True)):
+        sums = DerivativeSums(problem.loss, found, positive=positive, classes=3)
+        sums.add(rows)
+        gradient = sums.value + problem.rows * problem.regularization * found + term
+        assert np.linalg.norm(gradient) <= choose_gradient_tolerance(problem, noise)
+
+
 # ---- training ---------------------------------------------------------------------------------------------------
 
 TABLE = pa.table(

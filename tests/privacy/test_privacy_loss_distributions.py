@@ -18,6 +18,7 @@ from boltdp.privacy.accounting.privacy_loss_distributions import (
     MIN_DEVIATION,
     RUNGS_PER_DOUBLING,
     Profile,
+    _discretise_update,
     _find_fast_length,
     _normal_cdf,
     bound_delta_of_updates,
@@ -175,5 +176,17 @@ def test_the_normal_distribution_function_is_precise_in_its_tail() -> None:
     assert _normal_cdf(np.array([-37.5, 0.0, 9.0])).tolist() == pytest.approx(expected, rel=1e-8, abs=0.0)
 
 
-def test_fast_lengths_have_small_prime_factors() -> None:
+def test_find_fast_lengths_have_small_prime_factors() -> None:
     assert [_find_fast_length(least) for least in (7, 65_537, 10**6)] == [8, 65_610, 1_000_000]
+
+
+@pytest.mark.parametrize("allowed", [1e-2, 1e-4])
+def test_a_discretised_update_spends_at_least_its_profile(allowed: float) -> None:
+    """At all epsilons, also beyond the grid, where only the mass at infinity is left."""
+    profile = poisson_profile(1.0, rate=0.1)
+    losses = _discretise_update(profile, updates=10, epsilon=1.0, allowed=allowed)
+    assert losses is not None
+    grid = losses.width * losses.places
+    for epsilon in np.linspace(0.0, 1.5 * float(grid.max()), 40).tolist():
+        spent = float(losses.masses @ np.maximum(-np.expm1(epsilon - grid), 0.0)) + losses.infinite
+        assert spent >= float(profile(np.array([epsilon]))[0]) * (1 - 1e-9)

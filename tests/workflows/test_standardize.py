@@ -406,6 +406,17 @@ def test_rows_longer_than_the_clip_norm_move_the_moments_no_further(moments: Mom
     assert 0.5 * event.sensitivity < max(moved) <= event.sensitivity
 
 
+def test_the_noise_of_moments_hides_all_rows_of_a_person() -> None:
+    persons = replace(SCHEMA, person_id="patient", max_rows_per_person=3)
+    rows, of_person = moments_of(PRIVATE), moments_of(PRIVATE, persons)
+    assert of_person.person_rows == 3
+    assert of_person.sensitivity == pytest.approx(3 * rows.sensitivity)
+    budget = plan_standardization(PRIVATE, persons, rows=1000)
+    assert budget is not None
+    assert budget.budget is not None
+    assert of_person.delta(budget.budget.epsilon) == 0.0
+
+
 def test_bad_rows_may_be_shown_where_that_is_asked_for() -> None:
     table = people().filter(pa.array([i % 50 != 0 and i % 31 != 0 for i in range(ROWS)]))
     complete = table.filter(pa.array([sex in ("F", "M") for sex in table["sex"].to_pylist()]))
