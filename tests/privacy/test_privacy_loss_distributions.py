@@ -183,7 +183,7 @@ def test_find_fast_lengths_have_small_prime_factors() -> None:
 @pytest.mark.parametrize("allowed", [1e-2, 1e-4])
 def test_a_discretised_update_spends_at_least_its_profile(allowed: float) -> None:
     """At all epsilons, also beyond the grid, where only the mass at infinity is left."""
-    profile = poisson_profile(1.0, rate=0.1)
+    profile = make_poisson_profile(1.0, rate=0.1)
     losses = _discretise_update(profile, updates=10, epsilon=1.0, allowed=allowed)
     assert losses is not None
     grid = losses.width * losses.places
