@@ -9,7 +9,7 @@ BASE = "engines/base.py"
 PREPARED = "engines/prepared_rows.py"
 STORE = "engines/local_store.py"
 DUCKDB = "engines/duckdb.py"
-ENCODING = "kernel/encoding.h"
+ENCODING = "kernel/columns_to_cells.h"
 
 MUTANTS = (
     # ---- persons
@@ -77,7 +77,7 @@ MUTANTS = (
     Mutant(
         "rows in their stored order",
         STORE,
-        "return packed_rows.permuted_position(self.start, self.rows, rows=rows, seed=seed)",
+        "return compute_permuted_positions(self.start, self.rows, rows=rows, seed=seed)",
         "return np.arange(self.start, self.start + self.rows)",
         "Rows are trained on in the order in which they are stored.",
         ("engines/test_local_store.py",),
@@ -85,7 +85,7 @@ MUTANTS = (
     Mutant(
         "a file not shuffled",
         STORE,
-        "sorter.add(block, packed_rows.permuted_position(at, len(block), rows=rows, seed=seed))",
+        "sorter.add(block, compute_permuted_positions(at, len(block), rows=rows, seed=seed))",
         "sorter.add(block, np.arange(at, at + len(block)))",
         "Rows in a file are not permuted before each pass as the certificate states.",
         ("engines/test_local_store.py", "engines/test_stores.py"),
@@ -127,7 +127,7 @@ MUTANTS = (
     Mutant(
         "rows without an order in SGD",
         PREPARED,
-        "    if not prepared.ordered:\n",
+        "    if not prepared.permuted:\n",
         "    if False:\n",
         "SGD could run over rows that were prepared for sums, in any order.",
         ("engines/test_conformance.py", "engines/test_stores.py"),
@@ -188,6 +188,6 @@ MUTANTS = (
         "    x = x > high ? high : x;\n    cell = (float) ((x - middle) / half);",
         "    cell = (float) ((x - middle) / half);\n    if (x > high)\n        return cell;",
         "Cells beyond their declared bounds are not clipped to them.",
-        ("kernel/test_encoding.py", "encoding/test_encode.py"),
+        ("kernel/test_columns_to_cells.py", "encoding/test_encode.py"),
     ),
 )

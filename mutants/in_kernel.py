@@ -13,7 +13,7 @@ EXACT = "kernel/exact_sampling.c"
 ROWS = "kernel/row_sampling.c"
 NORMALS = "kernel/gaussian_sampling.h"
 CHACHA = "kernel/chacha.h"
-PACKED = "kernel/packed_rows.c"
+PROJECTION = "kernel/row_projection.c"
 ERRORS = "kernel/misclassification.c"
 RECURSION = "kernel/sensitivity_recursion.c"
 
@@ -63,7 +63,7 @@ MUTANTS = (
     ),
     Mutant(
         "long rows projected",
-        PACKED,
+        PROJECTION,
         "return sgd_row_scale((s[0] + s[1]) + (s[2] + s[3]), d);",
         "return sgd_row_scale((s[0] + s[1]) + (s[2] + s[3]), d) == 0.0 ? 0.0 : 1.0;",
         "A row is to be cut to norm 1 before it is projected.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mutants.mutant import Mutant
 
 MECHANISMS = "privacy/mechanisms.py"
-RELEASE = "privacy/release.py"
+RELEASE = "privacy/release_with_noise.py"
 SAMPLING = "privacy/exact_sampling.py"
 SGD = "privacy/events/sgd_sensitivity.py"
 OBJECTIVE = "privacy/events/objective_perturbation.py"
@@ -36,8 +36,8 @@ MUTANTS = (
     Mutant(
         "half the Gaussian noise",
         MECHANISMS,
-        "sigma = math.nextafter(sensitivity * gaussian_sigma(budget), math.inf)",
-        "sigma = math.nextafter(sensitivity / 2 * gaussian_sigma(budget), math.inf)",
+        "sigma = math.nextafter(sensitivity * calibrate_unit_gaussian(budget), math.inf)",
+        "sigma = math.nextafter(sensitivity / 2 * calibrate_unit_gaussian(budget), math.inf)",
         "Gaussian noise is calibrated to half the sensitivity.",
         ("privacy/test_mechanisms.py",),
         audit="bolton, delta",
@@ -45,8 +45,8 @@ MUTANTS = (
     Mutant(
         "half the spherical noise with delta",
         MECHANISMS,
-        "math.nextafter(sensitivity * spherical_scale(",
-        "math.nextafter(sensitivity / 2 * spherical_scale(",
+        "math.nextafter(sensitivity * calibrate_unit_spherical(",
+        "math.nextafter(sensitivity / 2 * calibrate_unit_spherical(",
         "Spherical noise of a budget with a delta is calibrated to half the sensitivity.",
         ("privacy/test_spherical_delta.py::test_it_is_shorter_than_gaussian_noise", "privacy/test_mechanisms.py"),
         audit="bolton, delta",
@@ -180,7 +180,7 @@ MUTANTS = (
         "seed from the clock",
         RELEASE,
         "            return system_bytes\n",
-        '            return seeded_bytes(__import__("time").time_ns() // 10**12)\n',
+        '            return make_seeded_bytes(__import__("time").time_ns() // 10**12)\n',
         "Whoever knows when a model was trained can subtract its noise.",
         ("privacy/test_release.py",),
         audit="bolton",
@@ -257,8 +257,8 @@ MUTANTS = (
     Mutant(
         "half the sensitivity of the recursion",
         SGD,
-        "reach = 2.0 * recipe.loss.lipschitz * eta / _batch_sizes",
-        "reach = recipe.loss.lipschitz * eta / _batch_sizes",
+        "reach = 2.0 * recipe.loss.lipschitz * eta / _compute_batch_sizes",
+        "reach = recipe.loss.lipschitz * eta / _compute_batch_sizes",
         "A replaced row moves averaged weights twice as far as the noise is for.",
         ("privacy/test_sgd_sensitivity.py", "privacy/test_attack.py"),
         audit="bolton, average",
@@ -362,8 +362,8 @@ MUTANTS = (
     Mutant(
         "one row of two in the objective",
         CORNERS,
-        "return 1 / t + loss(near, steepness * near)",
-        "return loss(near, steepness * near)",
+        "return 1 / t + compute_loss(near, steepness * near)",
+        "return compute_loss(near, steepness * near)",
         "The row that enters is forgotten: the pure noise of the linear term is for half of the change.",
         (
             "privacy/test_objective_corners.py::test_the_largest_loss_is_that_of_some_odds",
@@ -410,8 +410,8 @@ MUTANTS = (
     Mutant(
         "one row of a person in the pure objective",
         OBJECTIVE,
-        "return bool(changed * max_privacy_loss(",
-        "return bool(max_privacy_loss(",
+        "return bool(changed * bound_privacy_loss(",
+        "return bool(bound_privacy_loss(",
         "The linear term hides one row of a person, not all of them.",
         ("privacy/test_attack_persons.py::test_the_true_loss_of_a_person_never_exceeds_epsilon",),
         audit="objective, weak, persons",
@@ -436,8 +436,8 @@ MUTANTS = (
     Mutant(
         "half the sensitivity of stopping",
         OBJECTIVE,
-        "bound = 2.0 * gradient_tolerance(problem, noise)",
-        "bound = gradient_tolerance(problem, noise)",
+        "bound = 2.0 * choose_gradient_tolerance(problem, noise)",
+        "bound = choose_gradient_tolerance(problem, noise)",
         "Where the solver stops can depend on the rows twice as much as the noise hides.",
         ("privacy/test_objective_perturbation.py",),
     ),
@@ -465,8 +465,8 @@ MUTANTS = (
     Mutant(
         "noise for one scan",
         GRADIENTS,
-        "together = math.sqrt(scans) * gradient_sum_sensitivity(problem, clip).total",
-        "together = gradient_sum_sensitivity(problem, clip).total",
+        "together = math.sqrt(scans) * bound_gradient_sensitivity(problem, clip).total",
+        "together = bound_gradient_sensitivity(problem, clip).total",
         "All scans together spend more than the budget.",
         (
             "privacy/test_noisy_gradient_descent.py::test_the_noise_keeps_the_budget_and_little_less_would_not",
@@ -477,8 +477,8 @@ MUTANTS = (
     Mutant(
         "half the noise of gradient sums",
         GRADIENTS,
-        "gaussian_sigma(budget) * together * (1.0 + 32.0 * UNIT)",
-        "gaussian_sigma(budget) / 2 * together * (1.0 + 32.0 * UNIT)",
+        "calibrate_unit_gaussian(budget) * together * (1.0 + 32.0 * UNIT)",
+        "calibrate_unit_gaussian(budget) / 2 * together * (1.0 + 32.0 * UNIT)",
         "Every scan has half the noise that the budget needs.",
         (
             "privacy/test_noisy_gradient_descent.py::test_the_noise_keeps_the_budget_and_little_less_would_not",
@@ -489,9 +489,9 @@ MUTANTS = (
     Mutant(
         "one scan in the profile",
         GRADIENTS,
-        "together = math.sqrt(self.scans) * gradient_sum_sensitivity(self.problem, self.clip).total\n"
+        "together = math.sqrt(self.scans) * bound_gradient_sensitivity(self.problem, self.clip).total\n"
         "        return self.noise.delta(",
-        "together = gradient_sum_sensitivity(self.problem, self.clip).total\n        return self.noise.delta(",
+        "together = bound_gradient_sensitivity(self.problem, self.clip).total\n        return self.noise.delta(",
         "A certificate with the noise of one scan would verify.",
         (
             "privacy/test_noisy_gradient_descent.py::test_the_noise_keeps_the_budget_and_little_less_would_not",
@@ -501,9 +501,9 @@ MUTANTS = (
     Mutant(
         "one scan in mu",
         GRADIENTS,
-        "together = math.sqrt(self.scans) * gradient_sum_sensitivity(self.problem, self.clip).total\n"
+        "together = math.sqrt(self.scans) * bound_gradient_sensitivity(self.problem, self.clip).total\n"
         "        return round_up(",
-        "together = gradient_sum_sensitivity(self.problem, self.clip).total\n        return round_up(",
+        "together = bound_gradient_sensitivity(self.problem, self.clip).total\n        return round_up(",
         "Moments and scans compose to less than they spend.",
         (
             "privacy/test_noisy_gradient_descent.py::test_moments_and_scans_are_one_gaussian",
@@ -550,8 +550,8 @@ MUTANTS = (
     Mutant(
         "half the Gaussian noise of moments",
         MOMENTS,
-        "deviation = math.nextafter(self.sensitivity * gaussian_sigma(budget), math.inf)",
-        "deviation = math.nextafter(self.sensitivity / 2 * gaussian_sigma(budget), math.inf)",
+        "deviation = math.nextafter(self.sensitivity * calibrate_unit_gaussian(budget), math.inf)",
+        "deviation = math.nextafter(self.sensitivity / 2 * calibrate_unit_gaussian(budget), math.inf)",
         "Moments have half the noise that their budget needs.",
         (
             "privacy/test_noisy_moments.py",
@@ -626,8 +626,8 @@ MUTANTS = (
     Mutant(
         "half the sensitivity of an update of BST14",
         UPDATES,
-        "return round_up(_gradient_sensitivity(recipe)), recipe.largest_batch / recipe.rows",
-        "return round_up(_gradient_sensitivity(recipe)) / 2, recipe.largest_batch / recipe.rows",
+        "return round_up(_compute_batch_sensitivity(recipe)), recipe.largest_batch / recipe.rows",
+        "return round_up(_compute_batch_sensitivity(recipe)) / 2, recipe.largest_batch / recipe.rows",
         "The noise of BST14 is for half the distance by which a row moves an update.",
         ("privacy/test_noisy_sgd.py",),
         audit="bst14",
@@ -662,8 +662,8 @@ MUTANTS = (
     Mutant(
         "Gaussian noise of SCS13 for one pass",
         UPDATES,
-        "sigma = reach * math.sqrt(recipe.passes) * gaussian_sigma(budget)",
-        "sigma = reach * gaussian_sigma(budget)",
+        "sigma = reach * math.sqrt(recipe.passes) * calibrate_unit_gaussian(budget)",
+        "sigma = reach * calibrate_unit_gaussian(budget)",
         "All passes of SCS13 together spend more than the budget.",
         ("privacy/test_noisy_sgd.py",),
         audit="scs13, delta",

@@ -153,6 +153,7 @@ CREATE TABLE boltdp.models (
 	places double precision[],                -- and of all of them, end to end, where they are,
 	absent double precision[],                -- what the feature is below
 	present double precision[],               -- and from there on
+	unusable_labels double precision,         -- the noisy number of rows whose label was missing or not declared
 	granted_to regrole[]                      -- roles that it is for; NULL: everybody
 );
 -- No condition of a query finds a name by this index, nor an order: EXPLAIN would tell how many others' it passed over.

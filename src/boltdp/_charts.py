@@ -89,9 +89,9 @@ def draw_diagonal(axes: Any) -> None:
     axes.plot([0, 1], [0, 1], color=GREY, linewidth=0.9, linestyle="--")
 
 
-def draw_dot(axes: Any, across: float, up: float, label: str) -> None:
-    """Draw a labelled point at the position (across, up)."""
-    axes.plot(across, up, "o", color=ORANGE, markersize=6.5, markeredgecolor="white", label=label, zorder=5)
+def draw_dot(axes: Any, x: float, y: float, label: str) -> None:
+    """Draw a labelled point."""
+    axes.plot(x, y, "o", color=ORANGE, markersize=6.5, markeredgecolor="white", label=label, zorder=5)
 
 
 # ---- inline SVG; export/html_pages.py has the style of its classes ---------------------------------------------------
@@ -130,15 +130,15 @@ def draw_text(x: float, y: float, html: str, anchor: str = "start") -> str:
     return f'<text x="{x:.4g}" y="{y:g}" text-anchor="{anchor}">{html}</text>'
 
 
-def draw_box(kind: str, one: float, other: float, top: float, height: float) -> str:
-    """Return an SVG rectangle between two horizontal positions."""
-    left, width = min(one, other), abs(one - other)
-    return f'<rect class="{kind}" x="{left:.1f}" y="{top:.1f}" width="{width:.1f}" height="{height:.1f}"/>'
+def draw_box(css_class: str, x1: float, x2: float, top: float, height: float) -> str:
+    """Return an SVG rectangle between two horizontal positions, in either order."""
+    left, width = min(x1, x2), abs(x1 - x2)
+    return f'<rect class="{css_class}" x="{left:.1f}" y="{top:.1f}" width="{width:.1f}" height="{height:.1f}"/>'
 
 
-def draw_points(shape: str, kind: str, points: Points) -> str:
+def draw_points(shape: str, css_class: str, points: Points) -> str:
     """Return an SVG polyline or polygon."""
-    return f'<{shape} class="{kind}" points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in points)}"/>'
+    return f'<{shape} class="{css_class}" points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in points)}"/>'
 
 
 def draw_figure(title: str, said: Iterable[str], drawing: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from boltdp.algorithms._sgd import choose_constant_step, choose_noisy_step
+from boltdp.algorithms._sgd import choose_constant_step, choose_step_for_noise
 from boltdp.losses import Logistic
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.mechanisms import Mechanism
@@ -17,4 +17,4 @@ def test_steps_grow_with_the_budget_up_to_the_smoothness() -> None:
 
 
 def test_the_step_of_noisy_updates_minimises_the_usual_bound() -> None:
-    assert round(choose_noisy_step(RECIPE, Mechanism("gaussian", 0.1, 50)), 4) == 0.0091
+    assert round(choose_step_for_noise(RECIPE, Mechanism("gaussian", 0.1, 50)), 4) == 0.0091

@@ -169,10 +169,10 @@ def test_curves_are_made_of_the_numbers_that_are_given(server: Server, admin: ps
 
 def stored(admin: psycopg.Connection, name: str) -> Model:
     """What the table has of a model, as it would be read from a file."""
-    query = "SELECT private, weights, schema, certificate FROM boltdp.models WHERE name = %s"
+    query = "SELECT private, weights, schema, certificate, unusable_labels FROM boltdp.models WHERE name = %s"
     row = admin.execute(query, [name]).fetchone()
     assert row is not None
-    private, weights, schema, certificate = row
+    private, weights, schema, certificate, unusable_labels = row
     return Model.from_dict(
         {
             "format": FORMAT,
@@ -183,6 +183,7 @@ def stored(admin: psycopg.Connection, name: str) -> Model:
             "certificate": certificate,
             "trained_where": None,
         }
+        | ({} if unusable_labels is None else {"unusable_labels": unusable_labels})
     )
 
 

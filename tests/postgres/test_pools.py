@@ -151,7 +151,7 @@ def test_a_pool_that_gives_every_transaction_another_backend_is_refused_whenever
     turning: str, admin: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unnoticed(monkeypatch)
-    monkeypatch.setattr(Session, "missing", lambda _: None)
+    monkeypatch.setattr(Session, "find_missing_requirement", lambda _: None)
     before = settings(turning)
     with opened(turning, where="server") as engine, pytest.raises(DataError, match=REFUSED) as raised:
         train(engine, SCHEMA, SETTINGS)

@@ -52,7 +52,7 @@ answer, train = worker.Worker._store_answer, train_per_group.train_prepared
 place, replacement = {
     "claimed": ((worker.Worker, "_train_request"), die),
     "planned": ((worker.Worker, "_mark_charged"), die),
-    "charged": ((Account, "charged"), die),
+    "charged": ((Account, "reserve"), die),
     "reserved": ((worker, "run_plan"), die),
     "one of two": ((train_per_group, "train_prepared"), second),
     "trained": ((Reservation, "commit"), die),
@@ -314,7 +314,7 @@ def serve_once(desk: Desk, ledger: Ledger) -> list[str]:
     return said
 
 
-@pytest.mark.parametrize("after", ["_find_allowances", "_charge"])
+@pytest.mark.parametrize("after", ["_find_allowances", "_mark_charged"])
 def test_a_ledger_out_of_reach_is_no_refusal_and_charges_nothing(
     desk: Desk, beside: Ledger, monkeypatch: pytest.MonkeyPatch, after: str
 ) -> None:

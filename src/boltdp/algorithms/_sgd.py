@@ -126,7 +126,7 @@ class PassesOfSGD(Algorithm):
         def choose_step() -> float:
             if settings.step_size is not None:
                 return settings.step_size
-            return choose_constant_step(recipe, budget) if noise is None else choose_noisy_step(recipe, noise)
+            return choose_constant_step(recipe, budget) if noise is None else choose_step_for_noise(recipe, noise)
 
         match name:
             case "decreasing":
@@ -343,8 +343,11 @@ def choose_constant_step(recipe: Recipe, share: Budget | None) -> float:
     return min(tau, recipe.updates / recipe.beta) / recipe.updates
 
 
-def choose_noisy_step(recipe: Recipe, noise: Mechanism) -> float:
-    """Return the constant step size R / (G*sqrt(T)) for updates with this noise, which minimises the usual bound."""
+def choose_step_for_noise(recipe: Recipe, noise: Mechanism) -> float:
+    """Return the constant step size for updates with this noise, that of the usual bound on the error of SGD.
+
+    It is R / (G*sqrt(T)) for weights of norm R, gradients of norm G with their noise and T updates, at most 1/beta.
+    """
     step = min(recipe.radius, TYPICAL_NORM) / (bound_gradient_norm(recipe, noise) * math.sqrt(recipe.updates))
     return min(step, 1.0 / recipe.beta)
 

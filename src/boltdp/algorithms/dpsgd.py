@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from boltdp.algorithms._row_sampling import draw_poisson_batches
-from boltdp.algorithms._sgd import WhiteBox, choose_noisy_step
+from boltdp.algorithms._sgd import WhiteBox, choose_step_for_noise
 from boltdp.privacy.events.noisy_sgd import calibrate_dpsgd
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.sgd_recipe import Recipe
@@ -25,4 +25,4 @@ class DPSGD(WhiteBox):
         assert noise is not None
         if recipe.regularization > 0:
             return make_strongly_convex_schedule(beta=recipe.beta, gamma=recipe.regularization)
-        return make_constant_schedule(choose_noisy_step(recipe, noise))
+        return make_constant_schedule(choose_step_for_noise(recipe, noise))

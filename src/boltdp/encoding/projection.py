@@ -24,12 +24,12 @@ class Projection:
         check_integer(self.dims, "the dims of the projection", least=1)
         check_integer(self.seed, "the seed of the projection", least=0)
 
-    def make_matrix(self, dims: int) -> Doubles:
-        """Draw the matrix from `dims` features to the projected ones, with entries N(0, 1/projected dims).
+    def make_matrix(self, input_dims: int) -> Doubles:
+        """Draw the matrix from `input_dims` features to `dims` features, with entries N(0, 1/dims).
 
         It is drawn from NumPy's PCG64 with the public seed, and rounded to float32, so that the last bit of a C
         library's logarithm cannot make it differ between machines.
         """
-        drawn = np.random.Generator(np.random.PCG64(self.seed)).standard_normal((dims, self.dims))
+        drawn = np.random.Generator(np.random.PCG64(self.seed)).standard_normal((input_dims, self.dims))
         rounded: PackedRows = (drawn / np.sqrt(self.dims)).astype(np.float32)
         return rounded.astype(np.float64)

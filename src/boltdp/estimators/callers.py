@@ -64,10 +64,10 @@ def list_outside_reasons() -> tuple[str, ...]:
     return tuple(dict.fromkeys(reasons))
 
 
-def find_learned_name(names: Iterable[str]) -> str | None:
-    """Return a name that a transformer which learns from rows gives to columns, if there is one.
+def find_transformer_name(names: Iterable[str]) -> str | None:
+    """Return the first column name that a scikit-learn transformer gave, as those that learn from rows do, or None.
 
-    >>> find_learned_name(["age", "onehotencoder__sex_F"]), find_learned_name(["age", "pca", "remainder"])
+    >>> find_transformer_name(["age", "onehotencoder__sex_F"]), find_transformer_name(["age", "pca", "remainder"])
     ('onehotencoder__sex_F', None)
     """
     return next((name for name in names if _MADE_NAME.match(name)), None)

@@ -31,7 +31,7 @@ from boltdp.engines._frame_types import is_table
 from boltdp.engines.base import check_names
 from boltdp.engines.in_memory import ArrayEngine, count_array_columns, to_arrow_table, wrap_rows
 from boltdp.errors import DataError, ParameterError, PrivacyWarning, check_number, describe_argument, show_hints
-from boltdp.estimators.callers import find_learned_name, list_outside_reasons
+from boltdp.estimators.callers import find_transformer_name, list_outside_reasons
 from boltdp.export.original_units import convert_to_original_units
 from boltdp.ledger import Account, Ledger, find_account
 from boltdp.model import Model as ReleasedModel
@@ -142,7 +142,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         reasons: tuple[str, ...] = ()
         if self.epsilon is not None and schema is None:
             reasons = list_outside_reasons()
-            made = find_learned_name(getattr(self, "feature_names_in_", ()))
+            made = find_transformer_name(getattr(self, "feature_names_in_", ()))
             if made is not None:
                 warnings.warn(MADE_NAME.format(made), PrivacyWarning, stacklevel=3)
         if length_read:

@@ -229,14 +229,14 @@ class _EffectVisitor(RuleVisitor[Effect]):
 
 
 def _describe_noise(model: Model, spread: WeightDeviation | None) -> str:
-    """Describe where the noise was added, and what the bands around an effect say about it."""
+    """Describe where noise was added, and what the bands of noise that are drawn around each effect mean."""
     if spread is None:
         return _UNKNOWN
     if not spread.deviation:
         return _NONE
     problem, noise = model.certificate.problem, model.certificate.training_noise
-    said = _EXACT
+    text = _EXACT
     if not spread.exact:
         assert noise is not None
-        said = _AT_MOST.format(pull=noise.deviation / problem.loss.lipschitz, rows=problem.rows)
-    return said + ("" if model.certificate.selection is None else _CHOSEN)
+        text = _AT_MOST.format(pull=noise.deviation / problem.loss.lipschitz, rows=problem.rows)
+    return text + ("" if model.certificate.selection is None else _CHOSEN)

@@ -77,6 +77,7 @@ def make_model_row(name: str, model: Model) -> dict[str, Any]:
         "projection": None if matrix is None else matrix.tolist(),
         "schema": json.dumps(schema.to_dict()),
         "certificate": json.dumps(model.certificate.to_dict(), allow_nan=False),
+        "unusable_labels": model.unusable_labels,
     }
 
 

@@ -66,8 +66,8 @@ def _compute_positions(function: Any, start: int, count: int, *, rows: int, seed
     return out
 
 
-def _copy_rows(function: Any, rows: PackedRows, positions: Integers, out: PackedRows, *, count: int) -> None:
-    """Copy packed rows by a function of C, after a check of the arrays."""
+def _copy_rows(copy_in_c: Any, rows: PackedRows, positions: Integers, out: PackedRows, *, count: int) -> None:
+    """Check the arrays, and copy packed rows with a C function, to or from the positions."""
     check_packed_rows("rows", rows)
     check_packed_rows("out", out)
     if len(positions) != count or rows.shape[1] != out.shape[1]:
@@ -75,7 +75,7 @@ def _copy_rows(function: Any, rows: PackedRows, positions: Integers, out: Packed
             f"there must be a position for each row, and rows must be as wide as out, got {len(positions)} positions "
             f"for {count} rows, and widths {rows.shape[1]} and {out.shape[1]}"
         )
-    function(rows.ctypes.data, positions.ctypes.data, count, rows.shape[1], out.ctypes.data)
+    copy_in_c(rows.ctypes.data, positions.ctypes.data, count, rows.shape[1], out.ctypes.data)
 
 
 def _check_positions(positions: Integers, *, rows: int) -> None:

@@ -49,7 +49,7 @@ class LedgerError(BoltdpError):
 
 
 class LedgerUnavailableError(LedgerError):
-    """The ledger is missing or out of reach: nothing was appended, unless `unknown` says that it cannot be told."""
+    """The ledger is missing or out of reach: nothing was appended, unless `unknown` says that this is unknown."""
 
     def __init__(self, message: str, *, hint: str | None = None, unknown: bool = False) -> None:
         super().__init__(message, hint=hint)

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from boltdp._array_types import Doubles
 from boltdp.encoding.declared_values import Value
-from boltdp.privacy.events.noisy_counts import NoisyCounts, find_quantile
+from boltdp.privacy.events.noisy_counts import NoisyCounts, find_upper_quantile
 from boltdp.privacy.release_with_noise import RandomBytes, release_counts, release_values
 from boltdp.schema.source_columns import Kind
 from boltdp.schema.summary import Histogram, Summary, count_values, read_largest_numbers, read_numbers, split_numbers
@@ -172,7 +172,7 @@ def compute_significance_threshold(event: NoisyCounts, *, intervals: int, run: i
     """
     noise, probability = event.noise, MISTAKE_PROBABILITY / intervals
     if run == 1 or noise.kind == "gaussian":
-        return find_quantile(noise, probability) * math.sqrt(run)
+        return find_upper_quantile(noise, probability) * math.sqrt(run)
     rarity = -math.log(probability)
     return noise.scale * (2.0 * math.sqrt(run * rarity) + rarity)
 

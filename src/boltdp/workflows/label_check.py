@@ -15,7 +15,7 @@ from boltdp.kernel.label_count import LabelCount
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import BudgetedEvent
-from boltdp.privacy.events.noisy_counts import TAIL_PROBABILITY, find_quantile, make_noisy_label_count
+from boltdp.privacy.events.noisy_counts import TAIL_PROBABILITY, find_upper_quantile, make_noisy_label_count
 from boltdp.privacy.release_with_noise import Randomness, release_label_count
 from boltdp.settings import Settings
 
@@ -88,7 +88,7 @@ def describe_unusable_labels(model: Model) -> str | None:
     event, count, rows = model.certificate.label_count, model.unusable_labels, model.certificate.rows
     if event is None or count is None:
         return None
-    if count - find_quantile(event.noise, TAIL_PROBABILITY) <= NOTABLE_SHARE * rows:
+    if count - find_upper_quantile(event.noise, TAIL_PROBABILITY) <= NOTABLE_SHARE * rows:
         return None
     target, share, error = model.schema.target, min(count / rows, 1.0), event.noise.deviation / rows
     useless = "nearly all rows were ignored, so that the model is useless: "

@@ -379,13 +379,14 @@ def _resolve_names(frame: Any) -> Any:
     return frame
 
 
-def _make_column_type(spark: Any) -> ColumnType:
-    kind = type(spark).__name__
+def _make_column_type(spark_type: Any) -> ColumnType:
+    """Convert a data type of Spark."""
+    kind = type(spark_type).__name__
     if kind == "ArrayType":
-        element = _KINDS.get(type(spark.elementType).__name__, "other")
+        element = _KINDS.get(type(spark_type.elementType).__name__, "other")
         if element in ("number", "untyped"):
             return ColumnType("list")
-    return ColumnType(_KINDS[kind]) if kind in _KINDS else ColumnType("other", called=spark.simpleString())
+    return ColumnType(_KINDS[kind]) if kind in _KINDS else ColumnType("other", called=spark_type.simpleString())
 
 
 def _quote_name(name: str) -> str:

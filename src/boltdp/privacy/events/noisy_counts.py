@@ -163,17 +163,21 @@ def make_noisy_counts(
         sigma = calibrate_unit_gaussian(Budget(budget.epsilon, budget.delta / 2 if unknown else budget.delta))
         gaussian = Mechanism("gaussian", round_up(in_l2 * sigma), 1)
         # In one dimension `deviation` is that of Laplace noise too.
-        noise = min(noise, gaussian, key=lambda one: one.deviation if summed else find_quantile(one, TAIL_PROBABILITY))
+        noise = min(
+            noise, gaussian, key=lambda one: one.deviation if summed else find_upper_quantile(one, TAIL_PROBABILITY)
+        )
     threshold = None
     if unknown:
         if not budget.delta > 0:
             raise ParameterError(f"delta must be > 0 to tell values that only rows know, got {budget.delta}")
         # Half of delta is for the threshold, in each of two directions; 1 is added for the rounding of this line.
-        threshold = math.ceil(1 + 2.0**-noise.grid_exponent + find_quantile(noise, budget.delta / (4 * unknown))) + 1
+        threshold = (
+            math.ceil(1 + 2.0**-noise.grid_exponent + find_upper_quantile(noise, budget.delta / (4 * unknown))) + 1
+        )
     return NoisyCounts(noise=noise, releases=releases, unknown=unknown, threshold=threshold, person_rows=person_rows)
 
 
-def find_quantile(noise: Mechanism, probability: float) -> float:
+def find_upper_quantile(noise: Mechanism, probability: float) -> float:
     """Return the value that one draw of noise exceeds with this probability, which must be below 1/2."""
     if noise.kind == "gaussian":
         return -noise.scale * NormalDist().inv_cdf(probability)

@@ -148,7 +148,7 @@ def check_summable(problem: Problem) -> None:
 
 
 def check_solvable(problem: Problem, noise: Mechanism | None) -> None:
-    """Raise ParameterError for a Lambda so small that the rows decide whether the solver finds the minimum.
+    """Raise ParameterError if the regularization is so small that the solver might not find the minimum on some rows.
 
     An error of the solver would reveal something about the rows; this error depends on public numbers only.
 

@@ -240,11 +240,11 @@ def bound_iterate_norm(recipe: Recipe) -> float:
 
 
 def bound_rounding(recipe: Recipe) -> tuple[float, float]:
-    """Return bounds on the norm of computed weights after any update, and on what rounding adds to a distance.
+    """Return bounds on the norm of the computed weights, and on what rounding adds to the distance of two runs.
 
     Proof: sgd_sensitivity.md 5
     """
-    # The rounding error of a run is at most `relative` times V, plus `absolute`.
+    # The rounding error of a run is at most `relative` times the largest norm of its weights, plus `absolute`.
     d, t = recipe.weight_count, recipe.updates + 1
     relative = t * UNIT * (3 * d + 24)
     absolute = t * UNIT * (3 * d + recipe.largest_batch + 32) * recipe.schedule.largest * recipe.loss.lipschitz
