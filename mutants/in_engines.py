@@ -88,7 +88,7 @@ MUTANTS = (
         "sorter.add(block, compute_permuted_positions(at, len(block), rows=rows, seed=seed))",
         "sorter.add(block, np.arange(at, at + len(block)))",
         "Rows in a file are not permuted before each pass as the certificate states.",
-        ("engines/test_local_store.py", "engines/test_stores.py"),
+        ("engines/test_conformance.py::test_reshuffle_permutes_the_current_order",),
     ),
     Mutant(
         "portions that share rows",

@@ -6,6 +6,7 @@ import gzip
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -326,6 +327,25 @@ def test_hostile_column_names_are_only_names(tmp_path: Path, form: str) -> None:
     with engine:
         expected = [i / 50 - 1 for i in range(len(HOSTILE))]
         np.testing.assert_allclose(packed(engine, schema), [[0, *expected], [1, *[1.0] * len(HOSTILE)]], rtol=1e-6)
+
+
+def test_rows_come_in_the_order_of_the_file_on_all_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What DuckDB does in any order is left to luck; that it is asked for the order is not."""
+    opened: list[duckdb.DuckDBPyConnection] = []
+    connect = duckdb.connect
+
+    def record(*arguments: Any, **options: Any) -> duckdb.DuckDBPyConnection:
+        opened.append(connect(*arguments, **options))
+        return opened[-1]
+
+    monkeypatch.setattr(duckdb, "connect", record)
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"y": [0] * 5000, "age": np.arange(5000) % 101}), path, row_group_size=100)
+    with open_source(path) as engine:
+        np.testing.assert_allclose([row[1] for row in packed(engine)], np.arange(5000) % 101 / 50 - 1, atol=1e-6)
+        settings = [one.execute("SELECT current_setting('preserve_insertion_order')").fetchall() for one in opened]
+    assert settings
+    assert all(each == [(True,)] for each in settings)
 
 
 def test_reading_can_be_abandoned_and_begun_again(tmp_path: Path) -> None:
