@@ -314,7 +314,7 @@ BEGIN
 	RETURN boltdp.is_worker();
 END$body$;
 GRANT SELECT (name, private, loss, classes, weights, low, high, middle, factor, intercept, projection, schema, certificate,
-	stored, cut, parameter, steps, places, absent, present, granted_to) ON boltdp.models TO PUBLIC;
+	stored, cut, parameter, steps, places, absent, present, unusable_labels, granted_to) ON boltdp.models TO PUBLIC;
 ALTER TABLE boltdp.models ENABLE ROW LEVEL SECURITY;
 CREATE POLICY readers ON boltdp.models FOR SELECT USING (boltdp.may_read(granted_to, stored));
 -- Names with a slash are for the worker: nobody else may take the one that somebody's next model will have.
