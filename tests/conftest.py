@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import fcntl
 import os
+import random
 import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -43,6 +45,19 @@ sys.addaudithook(_refuse_networks)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What needs Spark comes first: processes that share the tests take them in this order, and few start a Spark."""
     items.sort(key=lambda item: "spark" not in item.nodeid)
+
+
+@pytest.fixture(autouse=True)
+def repeatable_noise(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw noise and orders of rows from a seed per test, so that what passed once passes; not in `make explore`."""
+    if request.config.getoption("--hypothesis-profile", None) == "explore" or "fresh_noise" in request.keywords:
+        return
+    from boltdp import run_context
+    from boltdp.privacy import release_with_noise
+
+    source = random.Random(request.node.nodeid)
+    monkeypatch.setattr(release_with_noise, "system_bytes", source.randbytes)
+    monkeypatch.setattr(run_context, "secrets", SimpleNamespace(randbits=source.getrandbits))
 
 
 @pytest.fixture(scope="session")

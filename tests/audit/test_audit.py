@@ -454,7 +454,7 @@ def test_noise_that_is_rounded_before_it_is_added_is_caught(name: str, monkeypat
         return vector + drawn
 
     monkeypatch.setattr(release_with_noise, "add_noise", textbook)
-    assert "draws are not rounded to the grid of the noise" in " ".join(faults(replay_of(made, count=3)))
+    assert "draws are not rounded to the grid of the noise" in " ".join(faults(replay_of(made, count=8)))
 
 
 @pytest.mark.parametrize("schema", [SCHEMA, THREE], ids=["two classes", "three"])
@@ -469,7 +469,8 @@ def test_weights_that_are_not_the_minimiser_are_caught(schema: Schema, monkeypat
 
     assert judge() == ("found", False)
     monkeypatch.setattr(_newton, "choose_gradient_tolerance", lambda *given: 1e5 * choose_gradient_tolerance(*given))
-    assert judge() == ("missed in 3 of 3 trainings", True)
+    found, broken = judge()
+    assert broken and found.startswith("missed in ")
 
 
 def test_audits_at_once_leave_noise_as_it_was() -> None:

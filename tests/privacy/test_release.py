@@ -466,6 +466,7 @@ def test_a_scan_gets_the_stated_noise() -> None:
     assert np.abs(flat).max() < 0.15
 
 
+@pytest.mark.fresh_noise
 def test_random_bits_are_those_of_the_operating_system() -> None:
     assert Randomness().stream() is os.urandom
     assert Randomness().stream("moments") is os.urandom
