@@ -34,7 +34,7 @@ OUTPUT = HERE / "output"
 SCHEMA = HERE / "randhie.toml"
 
 EPSILONS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
-REPEATS = 60
+REPEATS = 25
 
 
 def main() -> None:

@@ -353,10 +353,15 @@ struct block {
 #define LANES_SET(m) (unsigned) (((m)[0] & 1) | ((m)[1] & 2) | ((m)[2] & 4) | ((m)[3] & 8))
 #define ROTATE_16(v) ROTATE(v, 16)
 #define ROTATE_8(v) ROTATE(v, 8)
+/* The fastest build of the machine has a copy of its loop for each loss. */
+#if !defined(__x86_64__)
+#define A_COPY_FOR_EACH_LOSS
+#endif
 #include "chacha.h"
 #include "sgd_loops.h"
 
 #if defined(__x86_64__)
+#define A_COPY_FOR_EACH_LOSS
 #undef NAME
 #undef TARGET
 #undef WIDEN

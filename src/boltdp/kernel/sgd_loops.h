@@ -551,6 +551,16 @@ TARGET static __attribute__((noinline)) void NAME(feed_noisy_or_marked)(struct s
     NAME(feed_batches)(s, b, scale, weight, y, ahead, element, 0);
 }
 
+/* The next row waits for the slope of the loss, so that a copy for each loss is faster; this one is compiled sooner. */
+TARGET static __attribute__((noinline)) void NAME(feed_single_rows_of_any_loss)(struct sgd_state *s,
+                                                                                const struct block *b, double *scale,
+                                                                                double *weight, double *y,
+                                                                                struct block *ahead, int loss,
+                                                                                int element)
+{
+    NAME(feed_single_rows)(s, b, scale, weight, y, ahead, loss, element);
+}
+
 /* Feed the block's rows to one model, and meanwhile read the rows ahead, if any. */
 INLINE void NAME(feed)(struct sgd_state *s, const struct block *b, struct block *ahead, int element)
 {
@@ -567,13 +577,17 @@ INLINE void NAME(feed)(struct sgd_state *s, const struct block *b, struct block 
     for (size_t i = 0; r->weighted && i < b->n; i++)
         weight[i] = label_weight(b->label[i], r->classes, s->data + class_weights_at(r));
     if (has_single_rows(r)) {
-        /* Once for each loss, whose slope the next row waits for. */
+#ifdef A_COPY_FOR_EACH_LOSS
+        if (element == SGD_FLOAT32)
 #define CASE(number, name, form, target, slope, link, unit)                                                            \
     IF_MARGIN_##form(case number : NAME(feed_single_rows)(s, b, scale, weight, y, ahead, number, element); break;)
-        switch (r->loss) {
-            LOSSES(CASE)
-        }
+            switch (r->loss) {
+                LOSSES(CASE)
+            }
 #undef CASE
+        else
+#endif
+            NAME(feed_single_rows_of_any_loss)(s, b, scale, weight, y, ahead, (int) r->loss, element);
     } else if (r->noise || r->marked)
         NAME(feed_noisy_or_marked)(s, b, scale, weight, y, ahead, element);
     else
