@@ -121,6 +121,10 @@ class Model:
     def _feature_map(self) -> FeatureMap | None:
         return self.schema.encoding.feature_map
 
+    def predict_margins(self, margins: Doubles) -> npt.NDArray[Any]:
+        """Return the predicted class, or number, for each row of margins."""
+        return self.schema.target.predict(margins, self.cut, self.certificate.problem.loss)
+
     def predict_indices(self, margins: Doubles) -> npt.NDArray[np.intp]:
         """Return the index of the predicted class for each row of margins."""
         return self.schema.target.require_classes().predict_indices(margins, self.cut)

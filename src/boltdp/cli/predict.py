@@ -108,7 +108,7 @@ def _predict_batches(
     from boltdp.workflows.predict import score_batches
 
     def make_columns(margins: Doubles) -> list[pa.Array]:
-        columns = [to_arrow_array(model.schema.target.predict(margins, model.cut))]
+        columns = [to_arrow_array(model.predict_margins(margins))]
         return [*columns, *map(to_arrow_array, model.probabilities(margins).T)] if len(added) > 1 else columns
 
     # The scan begins here, so that a missing column is an error before anything is written.

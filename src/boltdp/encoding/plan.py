@@ -243,6 +243,7 @@ class EncodingPlan:
     factors: Doubles
     constant: float | None  #: the feature of the intercept, if there is one
     projection: Projection | None
+    label_reading: tuple[float, float] = (0.0, 1.0)  #: the centre and the factor of a label that is a number
 
     @cached_property
     def scaled_rules(self) -> tuple[ScaledRule, ...]:
@@ -267,12 +268,20 @@ class EncodingPlan:
         segments = [segment for scaled in self.scaled_rules for segment in scaled.iterate_segments()]
         if self.constant is not None:
             segments.append(Segment("constant", np.array([self.constant]), np.zeros(1)))
-        return FeatureMap(segments)
+        return FeatureMap(segments, label_reading=self.label_reading)
 
-    @property
+    @cached_property
     def feature_map(self) -> FeatureMap | None:
-        """The map from the cells of packed rows to features; None for projected rows, whose cells are features."""
-        return self.unprojected_map if self.projection is None else None
+        """The map from the cells of packed rows to features; None for projected rows, whose cells are features.
+
+        Where labels are numbers with a reading of their own, the map of projected rows leaves the features as they are.
+        """
+        if self.projection is None:
+            return self.unprojected_map
+        if self.label_reading == (0.0, 1.0):
+            return None
+        ones = np.ones(self.projection.dims)
+        return FeatureMap([Segment("numbers", np.zeros_like(ones), ones)], label_reading=self.label_reading)
 
     @cached_property
     def projection_matrix(self) -> Doubles | None:

@@ -20,6 +20,8 @@
  * `unit`: the power of two that is at least this length, but less than twice as much, or 0. What is added to the slot
  * is multiplied by it, so that rounding it moves the features' sum by as little as rounding a number does.
  *
+ * A label that is a number is read as (label - label_center) * label_factor (losses.h).
+ *
  * The block is flat: this header, segments[], a[dims], b[dims], squares[], units[] (both for the slots of groups only).
  */
 #ifndef BOLTDP_FEATURE_MAP_H
@@ -43,7 +45,8 @@ struct feature_map {
     uint64_t slots;    /* dense ones and those of groups */
     uint64_t groups;   /* categories and steps */
     uint64_t segments;
-    uint64_t unused;   /* 0 */
+    double label_center;
+    double label_factor; /* > 0 */
     struct feature_segment parts[];
 };
 

@@ -21,7 +21,7 @@ from boltdp.kernel.sgd import _allocate_aligned, _get_address, _library
 
 Kind = Literal["numbers", "category", "steps", "constant"]
 _KINDS: tuple[Kind, ...] = ("numbers", "category", "steps", "constant")
-_HEADER_WORDS = 8
+_HEADER_WORDS = 9
 Numbers = TypeVar("Numbers", Doubles, Integers)
 
 
@@ -109,7 +109,8 @@ class FeatureMap:
            [ 0.  ,  0.  , -1.  , -1.  ,  0.25]])
     """
 
-    def __init__(self, segments: Sequence[Segment]) -> None:
+    def __init__(self, segments: Sequence[Segment], *, label_reading: tuple[float, float] = (0.0, 1.0)) -> None:
+        self.label_reading = label_reading  #: the centre and the factor of labels that are numbers
         self.segments: list[Segment] = []
         for segment in segments:
             if self.segments and self.segments[-1].kind == segment.kind and not segment.is_group:
@@ -131,10 +132,10 @@ class FeatureMap:
         numbers = [*(part.a for part in self.segments), *(part.b for part in self.segments)]
         numbers += [*(part.squares for part in groups), *(part.units for part in groups)]
         size = 8 * (_HEADER_WORDS + 2 * len(counts) + sum(map(len, numbers)))
-        header = [size, self.cells, self.dims, self.dense, self.slots, len(groups), len(counts), 0]
-        words = np.concatenate([np.array(header, np.uint64), np.array(counts, np.uint64).reshape(-1)])
+        header = np.array([size, self.cells, self.dims, self.dense, self.slots, len(groups), len(counts)], np.uint64)
+        parts = [header, np.array(self.label_reading), np.array(counts, np.uint64).reshape(-1), np.concatenate(numbers)]
         block = _allocate_aligned(size)
-        block[:] = np.concatenate([words.view(np.uint8), np.concatenate(numbers).view(np.uint8)])
+        block[:] = np.concatenate([part.view(np.uint8) for part in parts])
         return block
 
     def compute_features(self, rows: PackedRows) -> Doubles:

@@ -181,6 +181,7 @@ struct tile {
     const struct shape *shape;
     const struct feature_map *map;
     const double *w, *direction, *class_weights; /* those of the state */
+    struct label_reading reading;
     int only_numbers;     /* are the cells that it reads, all of them in its first segment */
     const double *units;  /* of the slots of groups */
     uint64_t *partial;
@@ -439,7 +440,7 @@ INLINE void add_tile(struct derivatives_state *s, struct tile *t, const float *r
         read_tile(squares, t, rows + 1, cells, n);
     for (int r = 0; r < n; r++)
         labels[r] = rows[r * width];
-    loss_labels(s->loss, labels, (size_t) n, (double) s->classes, (double) s->positive, t->signs, t->y);
+    loss_labels(s->loss, labels, (size_t) n, &t->reading, t->signs, t->y);
     for (int r = 0; r < n; r++) {
         t->scales[r] = t->signs[r] != 0.0 && sampled[r] ? sgd_row_scale(squares[r], dims) : 0.0;
         if (s->weighted)
@@ -466,6 +467,7 @@ INLINE void scan(struct derivatives_state *s, const float *rows, size_t n_rows, 
 #define ARRAY(name) (s->data + place_of(s, &shape, name))
     struct tile t = {.shape = &shape, .map = map, .w = ARRAY(WEIGHTS), .direction = ARRAY(DIRECTION)};
     t.class_weights = ARRAY(CLASS_WEIGHTS);
+    t.reading = read_labels_by(map, s->classes, s->positive);
     t.partial = (uint64_t *) (void *) s->data;
     t.only_numbers = map != NULL && feature_map_has_only_numbers(map);
     t.units = map == NULL ? NULL : feature_map_units(map);

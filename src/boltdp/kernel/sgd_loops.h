@@ -569,7 +569,8 @@ INLINE void NAME(feed)(struct sgd_state *s, const struct block *b, struct block 
     double weights[1 + MAX_BLOCK], *weight = weights + 1;
     double targets[1 + MAX_BLOCK], *y = targets + 1;
     const struct sgd_recipe *r = &s->recipe;
-    loss_labels(r->loss, b->label, b->n, (double) r->classes, (double) r->positive, scale, y);
+    const struct label_reading reading = read_labels_by(b->map, r->classes, r->positive);
+    loss_labels(r->loss, b->label, b->n, &reading, scale, y);
     for (size_t i = 0; i < b->n; i++) {
         scale[i] *= b->scale[i];
         weight[i] = 1.0;

@@ -44,7 +44,7 @@ from boltdp.schema.columns import (
     check_name,
     expand_range,
 )
-from boltdp.schema.target import MAX_CLASSES, TARGETS, Classes, Target, read_target
+from boltdp.schema.target import MAX_CLASSES, TARGETS, Classes, Number, Target, read_target
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -55,6 +55,7 @@ __all__ = [
     "Categorical",
     "Classes",
     "Column",
+    "Number",
     "Numeric",
     "Projection",
     "Schema",
@@ -270,7 +271,7 @@ class Schema:
         if self.standardization is not None:
             centers, factors = np.array(self.standardization.centers), unit / np.array(self.standardization.scales)
         label, constant = self.target.label_column.encoding_rule, self.intercept_value if self.intercept else None
-        return EncodingPlan(label, rules, centers, factors, constant, self.projection)
+        return EncodingPlan(label, rules, centers, factors, constant, self.projection, self.target.label_reading)
 
     @property
     def unscaled(self) -> Schema:

@@ -17,10 +17,10 @@ import numpy.typing as npt
 
 from boltdp._array_types import Doubles
 from boltdp.encoding.declared_values import Matcher, Value, check_value_count, check_values, format_value
-from boltdp.errors import ParameterError, check_number, show_value
+from boltdp.errors import ParameterError, check_choice, check_number, show_value
 from boltdp.losses import Loss
 from boltdp.privacy.training_problem import MIN_CLASS_WEIGHT
-from boltdp.schema.columns import Categorical, Column, check_list, check_name, list_values
+from boltdp.schema.columns import Categorical, Column, Numeric, check_list, check_name, list_values
 
 #: A probability of the second of two classes, or "prior": that class's share in the schema.
 Threshold: TypeAlias = float | Literal["prior"]
@@ -30,6 +30,12 @@ ClassWeights: TypeAlias = Literal["balanced"] | Mapping[Any, float] | Sequence[f
 MAX_CLASSES = 10_000
 #: The largest difference of the sum of a prior from 1.
 PRIOR_TOLERANCE = 1e-6
+#: The distance of the 0.1- and the 0.9-quantile of a normal distribution, in standard deviations.
+TYPICAL_WIDTH = 2.5631
+#: The largest width of bounds, in widths of the typical range.
+MAX_RANGE_RATIO = 4096
+#: The smallest unit of labels in training, in spreads.
+MIN_UNIT = 1 / 16
 
 
 class SqlWriter(Protocol):
@@ -51,6 +57,7 @@ class Target(ABC):
     predictor: ClassVar[str]  #: the name of a linear model of it
     key: ClassVar[str]  #: the key of a schema file that names the column
     other_keys: ClassVar[tuple[str, ...]]  #: the other keys that declare it
+    max_curve_noise: ClassVar[float]  #: "auto" adds no curves if they raise the noise per row above this
 
     column: str
 
@@ -71,7 +78,24 @@ class Target(ABC):
     @property
     @abstractmethod
     def label_count(self) -> int:
-        """The number of different encoded labels."""
+        """The number of classes for the kernel; 2 for a number, whose two ends stand for them."""
+
+    @property
+    @abstractmethod
+    def label_reading(self) -> tuple[float, float]:
+        """The centre and the factor by which losses read encoded labels that are numbers; 0 and 1 for classes."""
+
+    @abstractmethod
+    def needs_range(self, loss: Loss) -> bool:
+        """Return whether a training with this loss must first find where most labels are."""
+
+    @abstractmethod
+    def fit_to(self, loss: Loss, *, unit: float) -> Target:
+        """Return the target as a training with this loss reads it, in units of the labels' spread."""
+
+    def with_range(self, low: float, high: float) -> Target:
+        """Return the target with the range, found from private rows, of most encoded labels, from -1 to 1."""
+        raise ParameterError(f"a range of labels must be for a target with bounds, got {self.describe()}")
 
     @property
     @abstractmethod
@@ -124,7 +148,7 @@ class Target(ABC):
             raise ParameterError(f"the loss {loss.name!r} must be used for {loss.target}, got {self.describe()}")
 
     @abstractmethod
-    def predict(self, scores: Doubles, cut: float) -> npt.NDArray[Any]:
+    def predict(self, scores: Doubles, cut: float, loss: Loss) -> npt.NDArray[Any]:
         """Return the prediction for each row of scores; `cut` is the decision threshold of a single score."""
 
     @abstractmethod
@@ -132,7 +156,7 @@ class Target(ABC):
         """Return whether dividing all scores of a row by the same number above 1 can change the prediction."""
 
     @abstractmethod
-    def write_prediction(self, scores: Sequence[str], cut: float, sql: SqlWriter) -> str:
+    def write_prediction(self, scores: Sequence[str], cut: float, loss: Loss, sql: SqlWriter) -> str:
         """Return the SQL of the prediction, given the SQL of the scores."""
 
     def probabilities(self, scores: Doubles, loss: Loss) -> Doubles:
@@ -164,8 +188,9 @@ class Target(ABC):
 class Classes(Target):
     """A label with two or more declared classes, of which the first is the negative one.
 
+    >>> from boltdp.losses import Logistic
     >>> target = Classes("sick", ("no", "yes"), prior=(0.8, 0.2))
-    >>> target.predict(np.array([[-1.0], [2.0]]), cut=0.0)
+    >>> target.predict(np.array([[-1.0], [2.0]]), 0.0, Logistic())
     array(['no', 'yes'], dtype='<U3')
     """
 
@@ -177,6 +202,7 @@ class Classes(Target):
     predictor = "classifier"
     key = "label"
     other_keys = ("classes", "prior")
+    max_curve_noise = 0.15
 
     def __post_init__(self) -> None:
         check_name(self.column, what="label")
@@ -217,6 +243,16 @@ class Classes(Target):
     @property
     def label_count(self) -> int:
         return len(self.values)
+
+    @property
+    def label_reading(self) -> tuple[float, float]:
+        return 0.0, 1.0
+
+    def needs_range(self, loss: Loss) -> bool:
+        return False
+
+    def fit_to(self, loss: Loss, *, unit: float) -> Classes:
+        return self
 
     @property
     def is_binary(self) -> bool:
@@ -263,7 +299,7 @@ class Classes(Target):
             return f"{score} of {self.names[1]!r} against {self.names[0]!r}"
         return f"{score} of each class against {'all others' if loss.vector_count == 1 else 'the average of all'}"
 
-    def predict(self, scores: Doubles, cut: float) -> npt.NDArray[Any]:
+    def predict(self, scores: Doubles, cut: float, loss: Loss) -> npt.NDArray[Any]:
         predicted: npt.NDArray[Any] = np.array(self.values)[self.predict_indices(scores, cut)]
         return predicted
 
@@ -275,7 +311,7 @@ class Classes(Target):
     def depends_on_score_scale(self, cut: float) -> bool:
         return cut != 0
 
-    def write_prediction(self, scores: Sequence[str], cut: float, sql: SqlWriter) -> str:
+    def write_prediction(self, scores: Sequence[str], cut: float, loss: Loss, sql: SqlWriter) -> str:
         names = [sql.literal(value) for value in np.array(self.values).tolist()]
         if len(scores) == 1:
             return f"CASE WHEN {scores[0]} > {sql.constant(cut) if cut else 0}\nTHEN {names[1]} ELSE {names[0]} END"
@@ -368,7 +404,168 @@ class Classes(Target):
         return replace(self, values=tuple(self.values[index] for index in order), prior=prior)
 
 
-TARGETS: tuple[type[Target], ...] = (Classes,)
+@dataclass(frozen=True)
+class Number(Target):
+    """A number between declared bounds; labels outside are moved to the bound.
+
+    >>> from boltdp.losses import Robust
+    >>> target = Number("price", 0, 20_000, typical=(500, 12_000))
+    >>> target.predict(np.array([[0.0], [9.0]]), 0.0, Robust())
+    array([ 6250., 20000.])
+    """
+
+    low: float
+    high: float
+    typical: tuple[float, float] | None = None  #: the range of most labels: about from the 0.1- to the 0.9-quantile
+    typical_source: Literal["declared", "private"] = "declared"  #: "private": found within the budget of one model
+    unit: float = 1.0  #: of labels and scores in training, in spreads of the labels
+
+    kind = "number"
+    task = "regression"
+    predictor = "regression"
+    key = "target"
+    other_keys = ("bounds", "typical", "typical_source", "unit")
+    max_curve_noise = 0.02
+    label_count: ClassVar[int] = 2  # type: ignore[misc]
+
+    def __post_init__(self) -> None:
+        check_name(self.column, what="target")
+        column = Numeric(self.column, self.low, self.high)  # raises an error for bounds that are none
+        object.__setattr__(self, "low", column.low)
+        object.__setattr__(self, "high", column.high)
+        if self.typical is not None:
+            object.__setattr__(self, "typical", self._check_typical(self.typical))
+        check_choice(self.typical_source, "typical_source", Literal["declared", "private"])
+        if self.typical is None and self.typical_source == "private":
+            raise ParameterError("typical_source must be 'declared' without a typical range, got 'private'")
+        object.__setattr__(self, "unit", check_number(self.unit, "unit"))
+        if not MIN_UNIT <= self.unit <= 1:
+            raise ParameterError(f"unit must be from {MIN_UNIT:g} to 1, got {self.unit:g}")
+
+    def _check_typical(self, typical: Any) -> tuple[float, float]:
+        pair = tuple(check_number(end, "each end of the typical range") for end in check_list(typical, "typical"))
+        if len(pair) != 2 or not self.low <= pair[0] < pair[1] <= self.high:
+            raise ParameterError(
+                f"typical must be two increasing numbers within the bounds {self.low:g} and {self.high:g}, "
+                f"got {show_value(list(pair))}"
+            )
+        if pair[1] - pair[0] < (self.high - self.low) / MAX_RANGE_RATIO:
+            raise ParameterError(
+                f"the bounds must be at most {MAX_RANGE_RATIO:,} times as wide as the typical range",
+                hint="narrower bounds cost nothing but clipped values",
+            )
+        return pair[0], pair[1]
+
+    @classmethod
+    def from_dict(cls, declared: Mapping[str, Any]) -> Number:
+        if "bounds" not in declared:
+            raise ParameterError(
+                f"the schema must declare the bounds of the target {show_value(declared['target'])}",
+                hint="`bounds = [0, 20000]`: what a value can be; values outside are moved to the bound",
+            )
+        bounds = check_list(declared["bounds"], "bounds")
+        if len(bounds) != 2:
+            raise ParameterError(f"bounds must be two numbers, got {show_value(list(bounds))}")
+        return cls(declared["target"], *bounds, **{name: declared[name] for name in cls._OPTIONAL if name in declared})
+
+    _OPTIONAL: ClassVar[tuple[str, ...]] = ("typical", "typical_source", "unit")
+
+    def to_dict(self) -> dict[str, Any]:
+        given = {name: getattr(self, name) for name in self._OPTIONAL}
+        chosen = {name: value for name, value in given.items() if value != getattr(type(self), name)}
+        if self.typical is not None:
+            chosen["typical"] = list(self.typical)
+        return {"target": self.column, "bounds": [self.low, self.high], **chosen}
+
+    @cached_property
+    def label_column(self) -> Numeric:
+        return Numeric(self.column, self.low, self.high)
+
+    @property
+    def label_reading(self) -> tuple[float, float]:
+        middle, half = (self.low + self.high) / 2.0, (self.high - self.low) / 2.0
+        return (self.center - middle) / half, half / self.scale
+
+    @property
+    def center(self) -> float:
+        """The number that scores of 0 predict."""
+        low, high = self.typical or (self.low, self.high)
+        return (low + high) / 2.0
+
+    @property
+    def scale(self) -> float:
+        """The unit of labels and scores in training."""
+        if self.typical is None:
+            return self.unit * (self.high - self.low) / 2.0
+        return self.unit * (self.typical[1] - self.typical[0]) / TYPICAL_WIDTH
+
+    def needs_range(self, loss: Loss) -> bool:
+        return self.typical is None and loss.max_abs_label > 0
+
+    def fit_to(self, loss: Loss, *, unit: float) -> Number:
+        """Return the target with this unit, or without a typical range for a loss that reads shares of the bounds."""
+        self.check_loss(loss)
+        if loss.max_abs_label:
+            return replace(self, unit=unit)
+        return replace(self, typical=None, typical_source="declared", unit=1.0)
+
+    def with_range(self, low: float, high: float) -> Number:
+        middle, half = (self.low + self.high) / 2.0, (self.high - self.low) / 2.0
+        least = 2.0 / MAX_RANGE_RATIO * 1.01
+        if high - low < least:
+            low = min(max((low + high) / 2.0 - least / 2.0, -1.0), 1.0 - least)
+            high = low + least
+        ends = [min(max(middle + half * end, self.low), self.high) for end in (low, high)]
+        return replace(self, typical=(ends[0], ends[1]), typical_source="private")
+
+    @property
+    def example_labels(self) -> tuple[Value, ...]:
+        return self.low, self.high
+
+    @property
+    def summary(self) -> str:
+        return f"bounds {self.low:g} to {self.high:g}"
+
+    def describe_used_labels(self, limit: int) -> str:
+        return "numbers"
+
+    def describe_values(self) -> str:
+        return f"{self.low:g} to {self.high:g}"
+
+    def choose_default_loss(self, *, plain: bool) -> str:
+        return "robust"
+
+    def adapt_loss(self, loss: Loss, *, joint: bool) -> Loss:
+        self.check_loss(loss)
+        return loss
+
+    def count_weight_vectors(self, loss: Loss) -> int:
+        self.check_loss(loss)
+        return 1
+
+    def name_weight_vectors(self, loss: Loss) -> tuple[str, ...]:
+        return (self.column,)
+
+    def describe_scores(self, loss: Loss) -> str:
+        return f"{self.column!r} in units of {self.scale:g}" if loss.max_abs_label else f"log odds of {self.column!r}"
+
+    def predict(self, scores: Doubles, cut: float, loss: Loss) -> Doubles:
+        labels = loss.predict_labels(scores[:, 0])
+        assert labels is not None
+        return np.clip(self.center + self.scale * labels, self.low, self.high)
+
+    def depends_on_score_scale(self, cut: float) -> bool:
+        return True
+
+    def write_prediction(self, scores: Sequence[str], cut: float, loss: Loss, sql: SqlWriter) -> str:
+        label = loss.write_sql_link(scores[0], sql.constant)
+        number = f"{sql.constant(self.center)} + {sql.constant(self.scale)} * ({label})"
+        # The minimum of two numbers is the negative maximum of their negatives.
+        below = sql.maximum([sql.constant(-self.high), f"-({number})"])
+        return sql.maximum([sql.constant(self.low), f"-({below})"])
+
+
+TARGETS: tuple[type[Target], ...] = (Classes, Number)
 
 
 def read_target(declared: Mapping[str, Any]) -> Target:

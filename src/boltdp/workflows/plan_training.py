@@ -22,10 +22,10 @@ from boltdp.workflows.standardize import plan_standardization
 
 #: The steps of each automatic curve, by the largest number of columns with curves; with more columns there are none.
 CURVE_STEPS = {5: 8, 8: 4, 30: 2}
+#: A label that is a number has a unit of 1 spread if the noise per row is below this, else of LARGE_NOISE_UNIT.
+UNIT_NOISE_PER_ROW, LARGE_NOISE_UNIT = 0.006, 0.5
 #: Curves are always added if the noise per row stays below this.
 SMALL_NOISE_PER_ROW = 0.01
-#: Curves are dropped if they raise the noise per row above this.
-MAX_NOISE_PER_ROW = 0.15
 #: Curves are dropped if they multiply the noise per row by more than this.
 MAX_NOISE_GROWTH = 2.75
 
@@ -52,6 +52,7 @@ def make_plan(
     """
     resolved, labels = subtract_label_check(resolve_settings(settings, schema), schema, rows=rows)
     schema, standardization = add_auto_curves(resolved, schema, rows=rows)
+    schema = fit_target(resolved, schema, standardization, rows=rows)
     budget = left = resolved.budget
     if budget is not None:
         left = subtract_spent(budget, standardization)
@@ -78,6 +79,7 @@ def make_plans(
     resolved, labels = [each for each, _ in checked], checked[0][1]
     first = resolved[0]
     schema, standardization = add_auto_curves(first, schema, rows=rows)
+    schema = fit_target(first, schema, standardization, rows=rows)
     left = None if first.budget is None else subtract_spent(first.budget, standardization)
     # The same algorithm for all: one that accepts the settings of each.
     name = choose_algorithm(resolved, first.choose_loss(schema.target)[0], left).name
@@ -141,9 +143,21 @@ def add_auto_curves(settings: Settings, schema: Schema, *, rows: int) -> tuple[S
     noise = _compute_noise(budget, curved, standardization, rows=rows)
     if noise > SMALL_NOISE_PER_ROW:
         plain = plan_standardization(settings, schema, rows=rows)
-        if noise > MAX_NOISE_PER_ROW or noise > MAX_NOISE_GROWTH * _compute_noise(budget, schema, plain, rows=rows):
+        most = schema.target.max_curve_noise
+        if noise > most or noise > MAX_NOISE_GROWTH * _compute_noise(budget, schema, plain, rows=rows):
             return schema, plain
     return curved, standardization
+
+
+def fit_target(
+    settings: Settings, schema: Schema, standardization: BudgetedEvent | None, *, rows: int
+) -> Schema:
+    """Return the schema with the target as the loss of `settings` reads it: a number's unit depends on the noise."""
+    noise = 0.0
+    if settings.budget is not None and rows > 1:
+        noise = _compute_noise(settings.budget, schema, standardization, rows=rows)
+    unit = 1.0 if noise < UNIT_NOISE_PER_ROW else LARGE_NOISE_UNIT
+    return replace(schema, target=schema.target.fit_to(settings.choose_loss(schema.target)[0], unit=unit))
 
 
 def _compute_noise(budget: Budget, schema: Schema, standardization: BudgetedEvent | None, *, rows: int) -> float:
