@@ -81,6 +81,11 @@ class Target(ABC):
         """The number of classes for the kernel; 2 for a number, whose two ends stand for them."""
 
     @property
+    def class_count(self) -> int:
+        """The number of declared classes; 0 for a number."""
+        return 0
+
+    @property
     @abstractmethod
     def label_reading(self) -> tuple[float, float]:
         """The centre and the factor by which losses read encoded labels that are numbers; 0 and 1 for classes."""
@@ -114,6 +119,10 @@ class Target(ABC):
     @abstractmethod
     def describe_used_labels(self, limit: int) -> str:
         """Describe the labels that training uses, at most `limit` of them; rows with others are ignored."""
+
+    @abstractmethod
+    def describe_unusable(self, limit: int) -> str:
+        """Complete the sentence "the label is missing or ..." for labels that training ignores."""
 
     @abstractmethod
     def describe_values(self) -> str:
@@ -245,6 +254,10 @@ class Classes(Target):
         return len(self.values)
 
     @property
+    def class_count(self) -> int:
+        return len(self.values)
+
+    @property
     def label_reading(self) -> tuple[float, float]:
         return 0.0, 1.0
 
@@ -274,6 +287,9 @@ class Classes(Target):
     def describe_used_labels(self, limit: int) -> str:
         names = self.names if len(self.names) <= limit else (*self.names[: limit - 1], "…", self.names[-1])
         return f"classes {', '.join(names)}"
+
+    def describe_unusable(self, limit: int) -> str:
+        return f"not one of the {self.describe_used_labels(limit)}; is one misspelt, or not declared?"
 
     def describe_values(self) -> str:
         return list_values(self.values)
@@ -528,6 +544,9 @@ class Number(Target):
 
     def describe_used_labels(self, limit: int) -> str:
         return "numbers"
+
+    def describe_unusable(self, limit: int) -> str:
+        return "no number"
 
     def describe_values(self) -> str:
         return f"{self.low:g} to {self.high:g}"
