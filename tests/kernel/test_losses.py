@@ -33,6 +33,7 @@ class Facts(ctypes.Structure):
         ("is_joint", ctypes.c_int),
         ("has_hessian", ctypes.c_int),
         ("has_odds", ctypes.c_int),
+        ("has_label", ctypes.c_int),
         ("unit", ctypes.c_double),
     )
 

@@ -312,6 +312,7 @@ struct loss_facts {
     int is_joint;       /* whether there is one weight vector for each class */
     int has_hessian;
     int has_odds;
+    int has_label;      /* whether a score predicts a number */
     double unit;
 };
 
@@ -320,12 +321,13 @@ static inline __attribute__((always_inline)) struct loss_facts loss_facts(uint64
 #define CASE(number, name, form, target, slope, link, unit)                                          \
     case number:                                                                                    \
         return (struct loss_facts){#name, TARGET_OF_##target, 0 IF_JOINT_##form(+ 1),               \
-                                   0 IF_CURVED_##slope(+ 1), 0 IF_ODDS_##link(+ 1), unit};
+                                   0 IF_CURVED_##slope(+ 1), 0 IF_ODDS_##link(+ 1),           \
+                                   0 IF_LABEL_##link(+ 1), unit};
     switch (loss) {
         LOSSES(CASE)
     }
 #undef CASE
-    return (struct loss_facts){NULL, NULL, 0, 0, 0, NAN};
+    return (struct loss_facts){NULL, NULL, 0, 0, 0, 0, NAN};
 }
 
 /* What it reads of n labels: their signs and y. */

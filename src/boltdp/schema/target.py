@@ -168,6 +168,14 @@ class Target(ABC):
     def write_prediction(self, scores: Sequence[str], cut: float, loss: Loss, sql: SqlWriter) -> str:
         """Return the SQL of the prediction, given the SQL of the scores."""
 
+    @abstractmethod
+    def to_stored_row(self) -> dict[str, Any]:
+        """Return the columns of `boltdp.models` about the target, for predictions in PostgreSQL."""
+
+    def find_score_units(self, loss: Loss) -> tuple[float, float]:
+        """Return what a score of 0 stands for and the unit of scores, for people who read effects."""
+        return 0.0, 1.0
+
     def probabilities(self, scores: Doubles, loss: Loss) -> Doubles:
         """Return the probability of each class for each row of scores."""
         self._raise_without_classes("probabilities")
@@ -335,6 +343,9 @@ class Classes(Target):
         cases = " ".join(f"WHEN {score} THEN {name}" for score, name in zip(scores, names, strict=True))
         return f"CASE {sql.maximum(scores)} {cases} END"
 
+    def to_stored_row(self) -> dict[str, Any]:
+        return {"classes": list(self.names), "numbers": None}
+
     def probabilities(self, scores: Doubles, loss: Loss) -> Doubles:
         odds = loss.probabilities(scores)
         if odds is None:
@@ -442,7 +453,7 @@ class Number(Target):
     key = "target"
     other_keys = ("bounds", "typical", "typical_source", "unit")
     max_curve_noise = 0.02
-    label_count: ClassVar[int] = 2  # type: ignore[misc]
+    label_count: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         check_name(self.column, what="target")
@@ -566,7 +577,13 @@ class Number(Target):
         return (self.column,)
 
     def describe_scores(self, loss: Loss) -> str:
-        return f"{self.column!r} in units of {self.scale:g}" if loss.max_abs_label else f"log odds of {self.column!r}"
+        return f"change of {self.column!r}" if loss.max_abs_label else f"log odds of {self.column!r} between its bounds"
+
+    def find_score_units(self, loss: Loss) -> tuple[float, float]:
+        return (self.center, self.scale) if loss.max_abs_label else (0.0, 1.0)
+
+    def to_stored_row(self) -> dict[str, Any]:
+        return {"classes": [], "numbers": [self.low, self.high, self.center, self.scale]}
 
     def predict(self, scores: Doubles, cut: float, loss: Loss) -> Doubles:
         labels = loss.predict_labels(scores[:, 0])

@@ -149,9 +149,7 @@ def add_auto_curves(settings: Settings, schema: Schema, *, rows: int) -> tuple[S
     return curved, standardization
 
 
-def fit_target(
-    settings: Settings, schema: Schema, standardization: BudgetedEvent | None, *, rows: int
-) -> Schema:
+def fit_target(settings: Settings, schema: Schema, standardization: BudgetedEvent | None, *, rows: int) -> Schema:
     """Return the schema with the target as the loss of `settings` reads it: a number's unit depends on the noise."""
     noise = 0.0
     if settings.budget is not None and rows > 1:
