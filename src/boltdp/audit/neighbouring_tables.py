@@ -126,12 +126,6 @@ def reduce_schema(schema: Schema, features: int) -> Schema:
     """Return the schema with columns of every kind and at most `features` features; unchanged if it has no more.
 
     Lists of numbers and categories are shortened.
-
-    >>> from boltdp.schema.schema import Classes, Numeric
-    >>> columns = Vector("scan", 5000, 0, 1), Numeric("age", 0, 100), Categorical("town", tuple(range(800)))
-    >>> reduced = reduce_schema(Schema(Classes("y", (0, 1)), columns), 101)
-    >>> [column.encoding_rule.feature_count for column in reduced.columns]
-    [1, 49, 50]
     """
     left = features - schema.intercept
     if schema.encoded_dims <= features:

@@ -65,11 +65,7 @@ def list_outside_reasons() -> tuple[str, ...]:
 
 
 def find_transformer_name(names: Iterable[str]) -> str | None:
-    """Return the first column name that a scikit-learn transformer gave, as those that learn from rows do, or None.
-
-    >>> find_transformer_name(["age", "onehotencoder__sex_F"]), find_transformer_name(["age", "pca", "remainder"])
-    ('onehotencoder__sex_F', None)
-    """
+    """Return the first column name that a scikit-learn transformer gave, as those that learn from rows do, or None."""
     return next((name for name in names if _MADE_NAME.match(name)), None)
 
 
