@@ -215,7 +215,7 @@ class _NumberSql(_BoundedSql):
 
     def __init__(self, rule: NumberRule, scaled: ScaledRule, sql: Dialect) -> None:
         super().__init__(rule, scaled, sql)
-        self.cell = (sql.flag if rule.bounds == (0.0, 1.0) else sql.cell).format(self.source)
+        self.cell = sql.cell.format(self.source)
 
     @property
     def term_count(self) -> int:
