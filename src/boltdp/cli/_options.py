@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import partial, wraps
 from pathlib import Path
@@ -164,19 +164,15 @@ class Data:
     dataset: str | None = None
     blocks: str | None = None
 
-    def open(self, *, where: Where = "auto") -> Engine:
+    @contextmanager
+    def open(self, *, where: Where = "auto") -> Iterator[Engine]:
         """Open the source, print the conditions of the guarantee, and warn of what else could read its rows."""
-        with ExitStack() as end:
-            engine = end.enter_context(self._open_source(where))
+        with open_source(self.source, table=self.table, query=self.query, spool=self.spool, where=where) as engine:
             for condition in engine.guarantee_conditions:
                 state_condition(condition)
             for exposure in engine.exposure_warnings:
                 warn(exposure)
-            end.pop_all()
-        return engine
-
-    def _open_source(self, where: Where = "auto") -> Engine:
-        return open_source(self.source, table=self.table, query=self.query, spool=self.spool, where=where)
+            yield engine
 
     def state_query_condition(self) -> None:
         """Print the condition on a query, if there is one. It cannot be checked from the text of the query."""
@@ -224,7 +220,7 @@ class Data:
             )
         from boltdp.schema.infer import derive_schema
 
-        with self._open_source() as engine:
+        with open_source(self.source, table=self.table, query=self.query, spool=self.spool) as engine:
             columns = {name: column for name, column in engine.columns().items() if name != self.person_id}
         schema = derive_schema(columns, self.label)
         used = {self.label, *(column.name for column in schema.columns)}

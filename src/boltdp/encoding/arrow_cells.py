@@ -183,11 +183,6 @@ class Coder:
         return codes
 
 
-@dataclass(frozen=True)
-class PartCoder:
-    """Finds the code of a part of each timestamp, as `Coder` does of declared values."""
-
-    part: Part
-
-    def find_codes(self, cells: pa.Array) -> Codes:
-        return _Timestamps.from_cells(cells).find_codes(self.part)
+def find_part_codes(cells: pa.Array, part: Part) -> Codes:
+    """Return the code of a part of each timestamp, as `Coder` does of declared values."""
+    return _Timestamps.from_cells(cells).find_codes(part)
