@@ -315,7 +315,6 @@ def _make_candidates(
     settings: Settings | None,
     chosen: Mapping[str, Any],
 ) -> Sequence[Settings]:
-    """Return the settings to select from: the given candidates, or every combination of a grid."""
     if candidates is None and grid is not None:
         return combinations(_make_settings(settings, chosen), _convert_grid(grid))
     if candidates is None or grid is not None:

@@ -59,7 +59,6 @@ class Pair:
         return f"{self.row} or {self.other}, among {among}"
 
     def make_tables(self, schema: Schema, rows: int) -> tuple[pa.Table, pa.Table]:
-        """Return both neighbouring tables, which differ at the positions `positions` only."""
         import pyarrow as pa  # imported late: an audit without a replay does not need it
 
         random = np.random.default_rng(self.seed)
@@ -193,7 +192,6 @@ class _SyntheticColumnMaker(RuleVisitor[tuple[list[Any], Any]]):
         return self._make_cells(lambda kind: YEAR + timedelta(hours=self._choose(kind, 365 * 24))), "timestamp[us]"
 
     def _make_cells(self, make: Callable[[Kind], Any]) -> list[Any]:
-        """Make one cell for each kind of synthetic row; None where it is missing."""
         return [None if kind == "missing" else make(kind) for kind in self._kinds]
 
     def _choose(self, kind: Kind, count: int) -> int:
@@ -202,7 +200,6 @@ class _SyntheticColumnMaker(RuleVisitor[tuple[list[Any], Any]]):
         return int(self._random.integers(count)) if place is None else place
 
     def _make_numbers(self, kind: Kind, rule: BoundedRule) -> list[float]:
-        """Make the numbers of a synthetic cell: at the declared bounds, beyond them, or not finite."""
         ends, count = rule.bounds, rule.number_count
         if kind == "broken":
             return [float(self._random.choice([math.nan, math.inf, -math.inf])) for _ in range(count)]

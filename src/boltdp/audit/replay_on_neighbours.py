@@ -203,7 +203,6 @@ def _sample_noise(noise: Mechanism) -> Doubles:
 
 
 def _compare_runs(subject: Subject, pair: Pair, found: Replay, by_noise: dict[Mechanism, ReplayedRelease]) -> None:
-    """Train on both neighbouring tables, and add the differences between their releases to `found`."""
     one, other = pair.make_tables(subject.schema, subject.rows)
     first = _record_run(subject, one)
     second = _repeat_run(subject, other, first)
@@ -241,7 +240,6 @@ class _Run:
 
 
 def _record_run(subject: Subject, table: pa.Table) -> _Run:
-    """Train on a table, and record the input and output of each release."""
     draws: list[Draw] = []
 
     def record(honest: AddNoise, noise: Mechanism, vector: Doubles, random_bytes: RandomBytes) -> Doubles:

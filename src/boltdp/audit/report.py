@@ -51,12 +51,10 @@ class Report:
 
     @property
     def broken(self) -> bool:
-        """Whether the audit has disproved any part of the claim."""
         return any(finding.broken for finding in self.findings)
 
     @property
     def findings(self) -> list[Finding]:
-        """What the replay, the exact losses and the attacks found, compared with the claims."""
         replay = self.replay
         lines = []
         for one in replay.releases:
@@ -182,7 +180,6 @@ class Report:
 
 
 def _judge_random_bits(replay: Replay) -> tuple[str, bool]:
-    """Return the finding about the random bits of all draws of noise, and whether it breaks the claim."""
     if replay.repeated_draws:
         return f"{replay.repeated_draws:,} draws have the noise of another", True
     if replay.reused_words:

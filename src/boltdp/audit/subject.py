@@ -129,7 +129,6 @@ def _resize_moments(event: NoisyMoments, budget: Budget, schema: Schema) -> Nois
 
 
 def _list_claims(event: Event, budget: Budget) -> list[Claim]:
-    """List the releases in a tree of events, each with its budget."""
     match event:
         case NonPrivate():
             return _list_claims(event.spent, budget)

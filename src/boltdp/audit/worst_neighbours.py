@@ -73,7 +73,6 @@ class OpposedPair:
         return (self.rival, along), (self.label if self.turned is None else self.turned, -along)
 
     def find_changed_positions(self, rows: int) -> Integers:
-        """Return the positions of the rows in which the datasets differ."""
         count = min(self.count, rows)
         if self.spread:
             return np.arange(count) * rows // count + round(self.place * (rows // count - 1))

@@ -289,7 +289,6 @@ def make_settings_options(*left_out: str) -> Decorator:
 
 
 def _make_setting_option(name: str) -> Decorator:
-    """Return the command-line option for a field of Settings."""
     option, words = OPTIONS[name], OPTIONS[name].words
     about = option.help
     if name == "algorithm":

@@ -139,7 +139,6 @@ def check(ledger_address: str, *, as_json: bool) -> None:
 
 
 def _format_spent(name: str, report: DatasetReport, spent: Spent, *, unfinished: str) -> tuple[str, ...]:
-    """Format a line of the table of spent budgets, for a dataset or one of its blocks."""
     budget = report.budget
     by = "basic" if spent.composed is None or spent.sums_fit(budget) else spent.rule
     amounts = (f"{spent.epsilon:.4g}", f"{spent.delta:.3g}", by, f"{spent.remaining:.3g}", budget.describe())
@@ -160,7 +159,6 @@ def _make_budget_record(report: DatasetReport) -> dict[str, Any]:
 
 
 def _format_entry(entry: Entry) -> tuple[str, ...]:
-    """Format a ledger entry as a line of the table of `boltdp ledger history`."""
     epsilon, delta = ("", "") if entry.budget is None else (f"{entry.budget.epsilon:g}", f"{entry.budget.delta:g}")
     what = {
         "budget": f"composition {entry.composition}",

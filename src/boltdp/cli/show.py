@@ -106,7 +106,6 @@ def _emit_effects(panel: Panel, top: int, *, noise_is_bound: bool) -> None:
 
 
 def _list_shown_values(effect: Effect) -> list[tuple[str, float, float | None]]:
-    """List the values of a column to show, each with its effect and the standard deviation of the noise."""
     if effect.kind == "number":
         places = [place for place, _, _ in effect.corners]
         points = []

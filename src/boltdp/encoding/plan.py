@@ -93,7 +93,6 @@ class Rule(ABC):
         return np.concatenate([np.zeros(self.number_count), steps, categories])
 
     def has_missing(self, cells: PackedRows) -> bool:
-        """Return whether a value is missing in packed cells of this column."""
         return bool((np.isnan(cells[:, : self.number_count]) if self.number_count else cells[:, :1] < 0).any())
 
 
@@ -246,7 +245,6 @@ class EncodingPlan:
 
     @cached_property
     def scaled_rules(self) -> tuple[ScaledRule, ...]:
-        """The rules with the centres and factors of their features."""
         ends = np.cumsum([rule.feature_count for rule in self.rules])[:-1]
         parts = zip(self.rules, np.split(self.centers, ends), np.split(self.factors, ends), strict=True)
         return tuple(ScaledRule(*part) for part in parts)
@@ -276,7 +274,6 @@ class EncodingPlan:
 
     @cached_property
     def projection_matrix(self) -> Doubles | None:
-        """The projection matrix, if there is a projection."""
         return None if self.projection is None else self.projection.make_matrix(self.dims)
 
     def read_features(self, packed: PackedRows) -> Doubles:

@@ -199,7 +199,6 @@ def _convert_texts(cells: Sequence[Any] | npt.NDArray[np.object_]) -> pa.Array |
 
 
 def _convert_each_cell(cells: Iterable[Any], kind: str | None) -> pa.Array:
-    """Convert Python cells to an Arrow column of a kind, one by one."""
     if kind == "number":
         return pa.array(np.fromiter(map(to_float, cells), np.float64), from_pandas=True)
     if kind == "list":

@@ -50,7 +50,6 @@ def write_effects_page(model: Model, effects: Effects, facts: Sequence[tuple[str
 
 
 def _draw_panel(panel: Panel, top: int, effects: Effects) -> str:
-    """Write the HTML section of one class: a legend, and a drawing of the effect of each column."""
     head = f"<h2>{escape_text(panel.favours)}</h2>" if len(effects.panels) > 1 else ""
     noise_is_bound, reach = effects.has_upper_bounds, panel.compute_axis_limit(top, max_reach=MAX_REACH)
     if panel.constant is not None:

@@ -87,7 +87,6 @@ def _write_probability(model: Model, margin: str, sql: Dialect) -> str:
 
 
 def _write_probabilities(model: Model, margins: Sequence[str], sql: Dialect) -> str:
-    """Write an SQL array of the probabilities of all classes from their margins."""
     one, count = sql.constant(1.0), len(margins)
     # The minimum is e^-700, since underflow is an error in PostgreSQL.
     odds = f"exp({sql.maximum(['v - top', sql.constant(-700.0)])})"
@@ -148,7 +147,6 @@ def _write_row(schema: Schema, sql: Dialect) -> str:
 
 
 def _make_column_writers(schema: Schema, sql: Dialect) -> list[_ColumnSql]:
-    """Make the object that writes the features of a column as SQL, for each column."""
     return [scaled.rule.accept(_ColumnSqlMaker(scaled, sql)) for scaled in schema.encoding.scaled_rules]
 
 
@@ -298,7 +296,6 @@ class _ValueSql(_ColumnSql):
         return self.sql.read_cell(self.source, super().make_array(group))
 
     def list_features(self) -> Iterator[str]:
-        """Yield the SQL of the indicator of each declared category."""
         for condition, absent, present in zip(self._list_matches(), *self.scaled.indicator_values, strict=True):
             yield f"CASE WHEN {condition} THEN {self.sql.constant(present)} ELSE {self.sql.constant(absent)} END"
 
@@ -337,7 +334,6 @@ class _ValueSql(_ColumnSql):
             yield f"CASE {cases} ELSE {by_text} END" if branches else by_text
 
     def _write_membership(self, operand: str, texts: Sequence[str]) -> str:
-        """Write the SQL condition that an operand is one of these texts."""
         if not texts:
             return "FALSE"
         return f"{operand} IN ({', '.join(map(self.sql.literal, texts))})"

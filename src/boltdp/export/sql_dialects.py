@@ -58,7 +58,6 @@ class Dialect:
         return self.quotes + name.replace(self.quotes, 2 * self.quotes) + self.quotes
 
     def literal(self, value: Value) -> str:
-        """Write a declared value as an SQL literal."""
         if isinstance(value, bool):
             return str(value).upper()
         if isinstance(value, int):
@@ -85,7 +84,6 @@ class Dialect:
         return f"greatest({', '.join(expressions)})"
 
     def clamp(self, expression: str, low: float, high: float) -> str:
-        """Write an expression clipped to [low, high]."""
         return f"least({self.maximum([expression, self.constant(low)])}, {self.constant(high)})"
 
     def bind(self, name: str, value: str, body: str) -> str:

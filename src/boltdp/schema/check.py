@@ -101,7 +101,6 @@ class CheckedColumn:
 
     @property
     def absent_values(self) -> tuple[str, ...]:
-        """The declared values that do not occur."""
         return tuple(name for name, count in self.counts if not count)
 
     @property
@@ -293,7 +292,6 @@ def _normalize(text: str) -> str:
 
 
 def _find_column_fault(columns: Mapping[str, ColumnType], column: Column) -> str | None:
-    """Return why a declared column cannot be read from these columns; None if it can."""
     if column.source in columns:
         fault = column.find_type_fault(columns[column.source])
         return None if fault is None else f"it {fault}"

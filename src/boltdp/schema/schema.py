@@ -200,7 +200,6 @@ class Schema:
 
     @property
     def label(self) -> str:
-        """The column that a model predicts."""
         return self.target.column
 
     @property
