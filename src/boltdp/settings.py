@@ -220,6 +220,7 @@ class Settings:
         return replace(self, class_weights=target.resolve_class_weights(self.class_weights))
 
     def check(self) -> None:
+        """Raise a ParameterError if a setting has the wrong type or is not one of its allowed values."""
         for name, one in OPTIONS.items():
             one.convert(getattr(self, name), name)
 

@@ -200,6 +200,7 @@ class Schema:
 
     @property
     def label(self) -> str:
+        """The column that a model predicts."""
         return self.target.column
 
     @property
