@@ -315,16 +315,11 @@ def _prepare_table(subject: Subject, table: pa.Table) -> Iterator[tuple[Prepared
 
     context, certificate = Context(seed=ORDER, threads=1), subject.certificate
     permuted = get_algorithm(certificate.algorithm).needs_permutation
-    with (
-        ArrayEngine.from_arrow(table) as engine,
-        prepare_rows(
-            engine, subject.schema, certificate.moments, context, rows=certificate.rows, permuted=permuted
-        ) as (
-            prepared,
-            schema,
-        ),
-    ):
-        yield prepared, lambda: repr(train_prepared(prepared, schema, certificate, context).to_dict())
+    with ArrayEngine.from_arrow(table) as engine:
+        rows, moments = certificate.rows, certificate.moments
+        prepare = prepare_rows(engine, subject.schema, moments, context, rows=rows, permuted=permuted)
+        with prepare as (prepared, schema):
+            yield prepared, lambda: repr(train_prepared(prepared, schema, certificate, context).to_dict())
 
 
 def _sum_gradients(subject: Subject, prepared: PreparedRows, draws: Sequence[Draw]) -> list[Doubles]:

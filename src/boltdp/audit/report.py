@@ -148,8 +148,7 @@ class Report:
             "repeated_draws": self.replay.repeated_draws,
             "exact_loss": [
                 {
-                    "stage": one.claim.name,
-                    "claimed": {"epsilon": one.claim.budget.epsilon, "delta": one.claim.budget.delta},
+                    **one.claim.to_dict(),
                     "epsilon": one.epsilon,
                     "delta": one.delta,
                     "delta_range": list(one.delta_range),
@@ -162,8 +161,7 @@ class Report:
             ],
             "black_box": [
                 {
-                    "stage": one.claim.name,
-                    "claimed": {"epsilon": one.claim.budget.epsilon, "delta": one.claim.budget.delta},
+                    **one.claim.to_dict(),
                     "trials": one.trials,
                     "proved": {
                         f"{confidence:g}": epsilon for confidence, epsilon in zip(CONFIDENCES, one.epsilon, strict=True)

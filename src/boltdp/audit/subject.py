@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from boltdp.algorithms import ALGORITHMS
 from boltdp.audit.neighbouring_tables import reduce_schema
@@ -43,6 +43,9 @@ class Claim:
     @property
     def name(self) -> str:
         return self.event.kind + (f", each of {self.model_count}" if self.model_count > 1 else "")
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"stage": self.name, "claimed": {"epsilon": self.budget.epsilon, "delta": self.budget.delta}}
 
 
 @dataclass(frozen=True)
