@@ -1,5 +1,3 @@
-"""`boltdp ledger`: the budgets of datasets, and their spent parts."""
-
 from __future__ import annotations
 
 from typing import Any, get_args

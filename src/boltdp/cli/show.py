@@ -1,5 +1,3 @@
-"""`boltdp show`: the effect of each column of a model."""
-
 from __future__ import annotations
 
 from typing import Any
