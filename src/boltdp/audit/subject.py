@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from boltdp.algorithms import ALGORITHMS
 from boltdp.audit.neighbouring_tables import reduce_schema
 from boltdp.errors import ParameterError
-from boltdp.losses import LOSSES, Loss
+from boltdp.losses import LOSSES
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import (
@@ -81,12 +81,6 @@ def make_subject(schema: Schema, certificate: Certificate) -> Subject:
     return Subject(schema, replace(certificate, spent=few), replayed, claims, tuple(left_out))
 
 
-def _check_loss(loss: Loss) -> None:
-    """Raise ParameterError for a loss that the kernel does not have: it would run another one."""
-    if LOSSES.get(loss.name) is not type(loss):
-        raise ParameterError(f"an audit must be of a loss among {', '.join(LOSSES)}, got {loss.name!r}")
-
-
 def _filter_event(event: Event, budget: Budget, left_out: list[str], *, replayed: Schema | None) -> Event:
     """Return the event without what the audit does not run, resized to the schema `replayed` if that is given."""
 
@@ -116,7 +110,9 @@ def _filter_event(event: Event, budget: Budget, left_out: list[str], *, replayed
         case Training() if not isinstance(event, Noiseless):
             if replayed is None:
                 return event
-            _check_loss(event.problem.loss)
+            loss = event.problem.loss
+            if LOSSES.get(loss.name) is not type(loss):  # the kernel would run another one
+                raise ParameterError(f"an audit must be of a loss among {', '.join(LOSSES)}, got {loss.name!r}")
             rows, dims = min(event.problem.rows, MAX_ROWS), min(event.problem.dims, replayed.dims)
             if (rows, dims) == (event.problem.rows, event.problem.dims):
                 return event

@@ -82,7 +82,6 @@ def _make_threshold_option(default: str) -> Decorator:
     )
 
 
-training_threshold_option = _make_threshold_option("0.5")
 scoring_threshold_option = _make_threshold_option("the model's")
 threads_option = click.option(
     "--threads",
@@ -108,10 +107,6 @@ def combine_options(*options: Decorator) -> Decorator:
     return add_options
 
 
-model_options = combine_options(
-    file_option("-o", "--output", required=True, metavar="JSON", help="Where to write the model."),
-    click.option("--overwrite", is_flag=True, help="Replace the file at --output."),
-)
 public_shape_options = combine_options(
     click.option("--features", type=int, help="Numbers in an encoded row, with the constant one for the intercept."),
     click.option("--classes", type=int, default=2, show_default=True),
@@ -314,9 +309,10 @@ settings_options = make_settings_options("epsilon")
 release_options = combine_options(
     source_options,
     training_options,
-    model_options,
+    file_option("-o", "--output", required=True, metavar="JSON", help="Where to write the model."),
+    click.option("--overwrite", is_flag=True, help="Replace the file at --output."),
     settings_options,
-    training_threshold_option,
+    _make_threshold_option("0.5"),
     threads_option,
     ledger_options,
     json_option,

@@ -16,7 +16,6 @@ from boltdp.privacy.serialization import to_record
 MAX_SHOWN_DIGEST = 19
 
 ledger_argument = click.argument("ledger_address", metavar="LEDGER")
-dataset_argument = click.argument("dataset", metavar="DATASET")
 
 
 @click.group(
@@ -43,7 +42,7 @@ def ledger() -> None:
     within=ledger,
 )
 @ledger_argument
-@dataset_argument
+@click.argument("dataset", metavar="DATASET")
 @click.option("--epsilon", type=float, required=True, help="That all releases together may spend.")
 @click.option("--delta", type=float, default=0.0, show_default=True, help="With 0 epsilons are added, by any rule.")
 @click.option(

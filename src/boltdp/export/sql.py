@@ -196,7 +196,8 @@ class _BoundedSql(_ColumnSql):
         half = (self.rule.high - self.rule.low) / 2.0
         middle = sql.constant((self.rule.low + self.rule.high) / 2.0)
         known = double if center else f"coalesce(nullif({double}, {sql.special('NaN')}), {middle})"
-        offset = f"{sql.clamp(known, self.rule.low, self.rule.high)} - {middle}"
+        clipped = f"least({sql.maximum([known, sql.constant(self.rule.low)])}, {sql.constant(self.rule.high)})"
+        offset = f"{clipped} - {middle}"
         if sql.underflow:
             # Rounds values that underflow a float32 to 0; others change by at most a rounding error of a double.
             tiny = sql.constant(1e-28 * half)

@@ -83,9 +83,6 @@ class Dialect:
         """Write the maximum of numbers that are not NULL; NaN is the largest."""
         return f"greatest({', '.join(expressions)})"
 
-    def clamp(self, expression: str, low: float, high: float) -> str:
-        return f"least({self.maximum([expression, self.constant(low)])}, {self.constant(high)})"
-
     def bind(self, name: str, value: str, body: str) -> str:
         """Write `body`, an expression in which `name` stands for `value`, computed once."""
         return self.let.format(name=name, value=value, body=body)
