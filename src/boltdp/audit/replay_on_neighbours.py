@@ -64,11 +64,6 @@ class Draw:
     bits: bytes = b""  #: all random bytes that were read for it
 
     @property
-    def scaled_noise(self) -> Doubles:
-        """The noise that was added, in units of its scale."""
-        return (self.released - self.vector) / self.noise.scale
-
-    @property
     def is_on_grid(self) -> bool:
         """Whether all released numbers are on the grid of the noise; others would reveal the last bits of the input."""
         steps = np.ldexp(self.released, self.noise.grid_exponent)
@@ -223,7 +218,7 @@ def _compare_runs(subject: Subject, pair: Pair, found: Replay, by_noise: dict[Me
         ratio = float(np.linalg.norm(after.vector - before.vector)) / replayed.limit.sensitivity
         if ratio > replayed.ratio or replayed.worst is None:
             replayed.ratio, replayed.worst = max(ratio, replayed.ratio), pair
-        replayed.noises.append(before.scaled_noise)
+        replayed.noises.append((before.released - before.vector) / before.noise.scale)
         replayed.off_grid += not before.is_on_grid
     for replayed in by_noise.values():
         replayed.pairs += 1

@@ -69,7 +69,12 @@ class Report:
             unstated = f"; {replay.unstated} releases are not in the certificate" if replay.unstated else ""
             broken = bool(replay.leaks or replay.unstated)
             lines.append(Finding("replay", "all else that is released", "the same bits", leak + unstated, broken))
-            lines.append(Finding("replay", "random bits", "used once", *_judge_random_bits(replay)))
+            bits = "used once"
+            if replay.repeated_draws:
+                bits = f"{replay.repeated_draws:,} draws have the noise of another"
+            elif replay.reused_words:
+                bits = f"{replay.reused_words:,} words of 64 bits were used again"
+            lines.append(Finding("replay", "random bits", "used once", bits, bits != "used once"))
         if any(isinstance(claim.event, ObjectivePerturbation) for claim in self.audited.replayed_claims):
             found = (
                 f"missed in {replay.unsolved} of {replay.releases[0].pairs} trainings" if replay.unsolved else "found"
@@ -175,14 +180,6 @@ class Report:
             "notes": self.notes,
             "verdict": self.verdict,
         }
-
-
-def _judge_random_bits(replay: Replay) -> tuple[str, bool]:
-    if replay.repeated_draws:
-        return f"{replay.repeated_draws:,} draws have the noise of another", True
-    if replay.reused_words:
-        return f"{replay.reused_words:,} words of 64 bits were used again", True
-    return "used once", False
 
 
 def audit(

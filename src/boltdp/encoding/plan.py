@@ -100,6 +100,8 @@ class Rule(ABC):
 class BoundedRule(Rule):
     """Numbers that are clipped to public bounds."""
 
+    invalid_cell_phrase = "one that is no number"
+
     low: float
     high: float
 
@@ -107,20 +109,14 @@ class BoundedRule(Rule):
     def bounds(self) -> tuple[float, float]:
         return self.low, self.high
 
-    @property
-    def invalid_cell_phrase(self) -> str:
-        return "one that is no number"
-
 
 @dataclass(frozen=True)
 class NumberRule(BoundedRule):
     """A number, and a step at each threshold of its curve."""
 
-    thresholds: tuple[float, ...] = ()
+    number_count = 1
 
-    @property
-    def number_count(self) -> int:
-        return 1
+    thresholds: tuple[float, ...] = ()
 
     def accept(self, visitor: RuleVisitor[T]) -> T:
         return visitor.visit_number(self)
@@ -146,11 +142,9 @@ class NumberListRule(BoundedRule):
 class ValueRule(Rule):
     """A value that is matched with declared ones, see `boltdp.encoding.declared_values`."""
 
-    values: tuple[Value, ...] = ()
+    invalid_cell_phrase = "an undeclared category"
 
-    @property
-    def invalid_cell_phrase(self) -> str:
-        return "an undeclared category"
+    values: tuple[Value, ...] = ()
 
     def accept(self, visitor: RuleVisitor[T]) -> T:
         return visitor.visit_value(self)

@@ -343,13 +343,11 @@ class _ValueSql(_ColumnSql):
 class _TimePartSql(_ColumnSql):
     """A part of a timestamp as SQL: a single term of the margin, so that it is extracted once."""
 
+    term_count = 1
+
     def __init__(self, rule: TimePartRule, scaled: ScaledRule, sql: Dialect) -> None:
         super().__init__(scaled, sql)
         self.code = _write_part_code(rule, sql)
-
-    @property
-    def term_count(self) -> int:
-        return 1
 
     def list_terms(self, weights: Doubles) -> Iterator[str]:
         none, each = (values * weights for values in self.scaled.indicator_values)
