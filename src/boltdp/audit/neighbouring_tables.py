@@ -141,13 +141,9 @@ def reduce_schema(schema: Schema, features: int) -> Schema:
     kept = kept or {0: schema.columns[0]}
     standardization = schema.standardization
     if standardization is not None:
-        mask = np.concatenate(
-            [
-                np.arange(column.encoding_rule.feature_count)
-                < (kept[place].encoding_rule.feature_count if place in kept else 0)
-                for place, column in enumerate(schema.columns)
-            ]
-        )
+        left_of = {place: column.encoding_rule.feature_count for place, column in kept.items()}
+        whole = enumerate(column.encoding_rule.feature_count for column in schema.columns)
+        mask = np.concatenate([np.arange(count) < left_of.get(place, 0) for place, count in whole])
         centers, scales = (np.array(one)[mask] for one in (standardization.centers, standardization.scales))
         standardization = replace(standardization, centers=tuple(centers.tolist()), scales=tuple(scales.tolist()))
     columns, projection = tuple(kept[place] for place in sorted(kept)), schema.projection

@@ -98,11 +98,9 @@ def _draw_number_effect(effect: Effect, reach: float, *, noise_is_bound: bool) -
     `noise_is_bound` tells that the noise is only known by an upper bound, which is drawn dashed.
     """
     marks = _list_axis_marks(effect)
-    places = (
-        np.linspace(0.0, WIDTH, len(marks))
-        if _is_uneven(marks)
-        else np.interp(marks, marks[:: len(marks) - 1], (0, WIDTH))
-    )
+    places = np.interp(marks, marks[:: len(marks) - 1], (0, WIDTH))
+    if _is_uneven(marks):
+        places = np.linspace(0.0, WIDTH, len(marks))
 
     def to_points(values: Iterable[float]) -> list[tuple[float, float]]:
         return [
