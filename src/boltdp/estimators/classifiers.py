@@ -265,14 +265,8 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         norm = self._check_clip_norm()
         rows = ArrayEngine.from_arrow(X) if isinstance(X, pa.Table) else ArrayEngine.from_pandas(X)
         columns = {**rows.columns(), label: ColumnType("untyped")}
-        schema, unused = declare_schema(
-            columns,
-            label,
-            bounds=self.bounds,
-            categories=self.categories,
-            timestamps=self.timestamps,
-            classes=list(classes),
-        )
+        declared = {"bounds": self.bounds, "categories": self.categories, "timestamps": self.timestamps}
+        schema, unused = declare_schema(columns, label, classes=list(classes), **declared)
         warn_of_unused_columns(unused, stacklevel=5)
         return self._complete_schema(schema, norm)
 
