@@ -315,7 +315,6 @@ def _make_candidates(
     settings: Settings | None,
     chosen: Mapping[str, Any],
 ) -> Sequence[Settings]:
-    """Return the settings to select from: the given candidates, or every combination of a grid."""
     if candidates is None and grid is not None:
         return combinations(_make_settings(settings, chosen), _convert_grid(grid))
     if candidates is None or grid is not None:
@@ -358,12 +357,9 @@ def _make_schema(
         label = [*columns][-1]  # the name that `open_source` gives the labels of a pair
     if label is None or (not isinstance(label, str) and str(label) not in columns):
         bounds = declared["bounds"]
-        # Its value is not quoted: it may be the labels themselves.
-        wrong = (
-            "given, the name of the column to predict"
-            if label is None
-            else f"the name of a column, got {describe_argument(label)}"
-        )
+        wrong = "given, the name of the column to predict"
+        if label is not None:  # its value is not quoted: it may be the labels themselves
+            wrong = f"the name of a column, got {describe_argument(label)}"
         raise ParameterError(
             f"label must be {wrong}", hint=suggest_columns(columns, bounds if isinstance(bounds, Mapping) else ())
         )

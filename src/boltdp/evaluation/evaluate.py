@@ -115,6 +115,5 @@ def evaluate_privately(
 
 
 def _check_weight_vectors(model: Model) -> None:
-    """Raise a ParameterError for a model of two classes with several weight vectors."""
     if len(model.classes) == 2 and len(model.weights) != 1:
         raise ParameterError(f"a model of two classes must have one weight vector, got {len(model.weights)}")
