@@ -62,6 +62,7 @@ setup(
                     "sum_state.c",
                     "loss_derivatives.c",
                     "misclassification.c",
+                    "number_errors.c",
                     "feature_sums.c",
                     "label_count.c",
                     "row_sampling.c",

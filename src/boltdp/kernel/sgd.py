@@ -108,6 +108,11 @@ _library = load_library(
         "derivatives_sum": (c_int, [c_void_p, c_size_t, c_void_p]),
         "misclassification_bytes": (c_uint64, [*[c_uint64] * 4, c_void_p]),
         "misclassification_init": (c_int, [c_void_p, c_size_t, *[c_uint64] * 4, *[c_void_p] * 2]),
+        "number_errors_bytes": (c_uint64, [*[c_uint64] * 3, c_void_p]),
+        "number_errors_init": (
+            c_int,
+            [c_void_p, c_size_t, *[c_uint64] * 3, c_void_p, c_double, c_double, c_void_p],
+        ),
         "label_count_bytes": (c_uint64, [*[c_uint64] * 2, c_void_p]),
         "label_count_init": (c_int, [c_void_p, c_size_t, *[c_uint64] * 2, *[c_void_p] * 2]),
         "feature_sums_bytes": (c_uint64, [c_uint64, c_void_p]),

@@ -173,7 +173,7 @@ def release_label_count(count: int, certificate: Certificate, randomness: Random
     return float(add_noise(event.noise, np.array([float(count)]), randomness.stream("labels"))[0])
 
 
-def choose_by_errors(errors: Sequence[int], *, epsilon: float, random_bytes: RandomBytes) -> int:
+def choose_by_errors(errors: Sequence[float], *, epsilon: float, random_bytes: RandomBytes) -> int:
     """Draw index i with probability proportional to exp(-epsilon * errors[i] / 2): the exponential mechanism.
 
     The draw is exact: the index of the smallest ln(-ln U_i) + epsilon*errors[i]/2 has this distribution, and more bits
@@ -187,7 +187,7 @@ def choose_by_errors(errors: Sequence[int], *, epsilon: float, random_bytes: Ran
     uniforms = Uniforms(len(errors), random_bytes)
     while True:
         with set_precision(uniforms.bits_read + 64):
-            penalties = [arb(epsilon) * int(count) / 2 for count in errors]
+            penalties = [arb(epsilon) * arb(count) / 2 for count in errors]
             keys = [(-u.log()).log() + penalty for u, penalty in zip(uniforms.intervals(), penalties, strict=True)]
             for i, key in enumerate(keys):
                 if all(bool(key < other) for j, other in enumerate(keys) if j != i):
@@ -195,7 +195,7 @@ def choose_by_errors(errors: Sequence[int], *, epsilon: float, random_bytes: Ran
         uniforms.refine()
 
 
-def release_count(count: int, *, epsilon: float, random_bytes: RandomBytes, changes: int = 1) -> float:
+def release_count(count: float, *, epsilon: float, random_bytes: RandomBytes, changes: int = 1) -> float:
     """Return a count of sensitivity `changes` with Laplace noise of scale `changes` / epsilon.
 
     Proof: mechanisms.md 1

@@ -57,6 +57,7 @@ class Target(ABC):
     predictor: ClassVar[str]  #: the name of a linear model of it
     key: ClassVar[str]  #: the key of a schema file that names the column
     other_keys: ClassVar[tuple[str, ...]]  #: the other keys that declare it
+    score: ClassVar[str]  #: the name of the figure that judges it in comparisons
     max_curve_noise: ClassVar[float]  #: "auto" adds no curves if they raise the noise per row above this
 
     column: str
@@ -219,6 +220,7 @@ class Classes(Target):
     predictor = "classifier"
     key = "label"
     other_keys = ("classes", "prior")
+    score = "accuracy"
     max_curve_noise = 0.15
 
     def __post_init__(self) -> None:
@@ -452,6 +454,7 @@ class Number(Target):
     predictor = "regression"
     key = "target"
     other_keys = ("bounds", "typical", "typical_source", "unit")
+    score = "R2"
     max_curve_noise = 0.02
     label_count: ClassVar[int] = 2
 
