@@ -274,6 +274,16 @@ def test_set_budget_states_what_its_rule_rests_on(boltdp_command: Boltdp) -> Non
     assert "no entries" not in boltdp_command("ledger", "history", "new.db").stdout
 
 
+def test_set_budget_states_what_remains_of_it(boltdp_command: Boltdp, ledger: Ledger) -> None:
+    for epsilon, remaining in ((3, "epsilon 2.5 of 3 remaining"), (0.25, "epsilon 0 of 0.25 remaining")):
+        if epsilon == 3:
+            boltdp_command("train", "rows.parquet", "--schema", "schema.toml", "--epsilon", 0.5, "-o", "model.json")
+        done = boltdp_command("ledger", "set-budget", ledger.address, "rows.parquet", "--epsilon", epsilon)
+        assert done.stdout.splitlines()[1] == (
+            f"rows.parquet: {remaining}; 1 release spent epsilon 0.5, by basic composition"
+        )
+
+
 @pytest.mark.parametrize("seconds", [0.0, pytest.param(0.3, marks=pytest.mark.slow)])
 def test_a_training_that_is_killed_leaves_no_model_without_a_charge(
     tmp_path: Path, boltdp_command: Boltdp, ledger: Ledger, seconds: float
