@@ -318,6 +318,19 @@ def test_the_ledger_of_a_directory_covers_a_file_inside(tmp_path: Path, inside: 
     assert of_directory.spent("visits").spent.epsilon == 0.5
 
 
+def test_a_table_of_duckdb_has_one_name_in_the_ledger(tmp_path: Path) -> None:
+    with duckdb.connect(str(tmp_path / "hospital.duckdb")) as connection:
+        connection.execute("CREATE TABLE Patients AS SELECT i % 100 AS age, i % 3 = 0 AS sick FROM range(3000) t(i)")
+    beside = open_ledger(tmp_path / ".boltdp-ledger.db")
+    beside.set_budget("Patients", Budget(1.0))
+    beside.set_budget("patients", Budget(1.0))  # no second budget for the same rows
+    for name in ("Patients", "patients"):
+        boltdp.train(tmp_path / "hospital.duckdb", SCHEMA, table=name, epsilon=0.5)
+    assert beside.spent("Patients").spent.epsilon == 1.0
+    with pytest.raises(BudgetExceeded):
+        boltdp.train(tmp_path / "hospital.duckdb", SCHEMA, table="PATIENTS", epsilon=0.5)
+
+
 def test_the_ledger_of_other_files_above_is_not_meant(tmp_path: Path) -> None:
     folder = tmp_path / "visits" / "2026"
     folder.mkdir(parents=True)

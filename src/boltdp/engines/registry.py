@@ -173,7 +173,11 @@ class _Files(EngineDescription):
         return _keep_local_paths(paths)
 
     def find_dataset_name(self, source: Any, table: str | None) -> str | None:
-        return table or (None if PATTERN_CHARACTERS & set(str(source)) else Path(source).name)
+        if table is not None:
+            from boltdp.engines.duckdb import name_table
+
+            return name_table(source, table)
+        return None if PATTERN_CHARACTERS & set(str(source)) else Path(source).name
 
 
 class _DuckDBObject(EngineDescription):
