@@ -59,6 +59,19 @@ class Simplex:
         return self.vertices - 1
 
     @property
+    def reach(self) -> float:
+        """The longest distance of a vertex from an anchor, in units of the edge."""
+        if not isinstance(self.anchor, float):
+            return 1.0
+        # 1 - a is rounded up; for a > 1/2 it is exact.
+        return self.anchor if self.anchor >= 0.5 else math.nextafter(1.0 - self.anchor, 1.0)
+
+    @property
+    def max_slope(self) -> float:
+        """The norm of the longest slope: L, if the loss reaches all of its simplex."""
+        return math.sqrt(self.edge_squared) * self.reach
+
+    @property
     def max_trace(self) -> float:
         """The maximum trace of one row's Hessian, reached where all classes are equally likely."""
         return self.edge_squared * self.directions / (2.0 * self.vertices)
@@ -457,8 +470,8 @@ class Quantile(NumberLoss):
 
     @property
     def lipschitz(self) -> float:
-        """The larger of tau and 1 - tau."""
-        return max(self.tau, 1.0 - self.tau)
+        """The larger of tau and 1 - tau, rounded up."""
+        return self.simplex.max_slope
 
     @property
     def loss_at_zero(self) -> float:
