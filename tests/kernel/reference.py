@@ -71,9 +71,7 @@ def reference_sgd(
     return total / recipe.averaged
 
 
-def read_label(
-    loss: Loss, label: float, *, classes: int, reading: tuple[float, float] = (0.0, 1.0)
-) -> float | None:
+def read_label(loss: Loss, label: float, *, classes: int, reading: tuple[float, float] = (0.0, 1.0)) -> float | None:
     """What the loss is told of a packed label: a class, or a number by its centre and factor; None if it is neither.
 
     >>> from boltdp.losses import Robust

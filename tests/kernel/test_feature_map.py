@@ -258,7 +258,9 @@ def test_states_with_a_damaged_reading_are_refused(at: int) -> None:
                 (State.from_bytes if isinstance(made, State) else made.update)(damaged)
 
 
-@pytest.mark.parametrize("reading", [(np.nan, 1.0), (np.inf, 1.0), (0.0, 0.0), (0.0, -1.0), (0.0, np.inf), (0.0, np.nan)])
+@pytest.mark.parametrize(
+    "reading", [(np.nan, 1.0), (np.inf, 1.0), (0.0, 0.0), (0.0, -1.0), (0.0, np.inf), (0.0, np.nan)]
+)
 def test_states_whose_labels_have_no_finite_centre_or_no_factor_are_refused(reading: tuple[float, float]) -> None:
     good = FeatureMap([NUMBERS], label_reading=(0.25, 3.0))
     recipe = Recipe(loss=Robust(), dims=2, rows=9, batch_size=1, passes=1, schedule=make_constant_schedule(0.5))
@@ -267,7 +269,7 @@ def test_states_whose_labels_have_no_finite_centre_or_no_factor_are_refused(read
         data = made.to_bytes()
         start = len(data) - good.block.size + 8 * 7
         assert np.frombuffer(data, np.float64, 2, start).tolist() == [0.25, 3.0]
-        with pytest.raises(DataError, match="the state is corrupt|must stay those of the same derivative"):
+        with pytest.raises(DataError, match=r"the state is corrupt|must stay those of the same derivative"):
             (State.from_bytes if isinstance(made, State) else made.update)(
                 data[:start] + np.array(reading).tobytes() + data[start + 16 :]
             )

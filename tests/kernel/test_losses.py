@@ -120,7 +120,9 @@ def test_no_number_whatever_has_a_slope_outside_of_the_bounds(score: float, labe
 
 def test_python_and_c_clip_numbers_at_the_same_place() -> None:
     """One step from zero weights: beyond the largest label nothing changes, below it something does."""
-    recipe = Recipe(loss=Robust(), dims=1, rows=2, batch_size=1, passes=1, schedule=make_constant_schedule(MAX_ABS_LABEL - 1))
+    recipe = Recipe(
+        loss=Robust(), dims=1, rows=2, batch_size=1, passes=1, schedule=make_constant_schedule(MAX_ABS_LABEL - 1)
+    )
 
     def step(label: float, factor: float) -> float:
         # From a weight of 63 the slope of a label near 64 is far from its limit.
@@ -138,7 +140,10 @@ def test_a_share_of_the_bounds_is_read_as_it_is_packed_whatever_the_centre_and_t
     """Its slope would leave the bounds otherwise: from zero weights it is half of the label."""
     recipe = Recipe(loss=Mean(), dims=1, rows=2, batch_size=1, passes=1, schedule=make_constant_schedule(1.0))
     feature_map = FeatureMap([Segment("numbers", np.zeros(1), np.ones(1))], label_reading=(-0.5, 40.0))
-    state, sums = State(recipe, feature_map=feature_map), DerivativeSums(Mean(), np.zeros((1, 1)), feature_map=feature_map)
+    state, sums = (
+        State(recipe, feature_map=feature_map),
+        DerivativeSums(Mean(), np.zeros((1, 1)), feature_map=feature_map),
+    )
     rows = np.array([[0.75, 0.5], [np.nan, 0.5]], np.float32)
     run([state], rows)
     sums.add(rows)

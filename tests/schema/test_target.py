@@ -103,6 +103,9 @@ class Rank(Target):
     def write_prediction(self, scores: Any, cut: float, loss: Loss, sql: SqlWriter) -> str:
         return str(scores[0])
 
+    def to_stored_row(self) -> dict[str, Any]:
+        return {}
+
 
 RANK = Rank("place")
 PRICE = Number("price", 0, 20_000, typical=(500, 12_000))
@@ -139,7 +142,9 @@ def test_a_loss_is_refused_for_a_target_of_another_kind(target: Target, loss: Lo
     if isinstance(target, Number):
         uses.append(lambda: target.fit_to(loss, unit=1.0))
     for use in uses:
-        with pytest.raises(ParameterError, match=f"^the loss '{loss.name}' must be used for {loss.target}, got {named}"):
+        with pytest.raises(
+            ParameterError, match=f"^the loss '{loss.name}' must be used for {loss.target}, got {named}"
+        ):
             use()
 
 
@@ -196,7 +201,10 @@ def test_numbers_are_packed_from_minus_1_to_1_clipped_and_missing_ones_are_nan()
         ({"bounds": [0, 10], "typical": 3}, r"typical must be a list"),
         ({"bounds": [0, 1e6], "typical": [1, 2]}, r"^the bounds must be at most 4,096 times as wide as the typical"),
         ({"bounds": [0, 10], "typical": [1, 2], "typical_source": "guessed"}, "typical_source must be"),
-        ({"bounds": [0, 10], "typical_source": "private"}, "^typical_source must be 'declared' without a typical range"),
+        (
+            {"bounds": [0, 10], "typical_source": "private"},
+            "^typical_source must be 'declared' without a typical range",
+        ),
         ({"bounds": [0, 10], "unit": 0.01}, r"^unit must be from 0.0625 to 1, got 0.01$"),
         ({"bounds": [0, 10], "unit": 1.5}, r"^unit must be from 0.0625 to 1, got 1.5$"),
         ({"bounds": [0, 10], "unit": math.nan}, r"unit"),
@@ -244,13 +252,19 @@ def test_only_what_was_chosen_is_in_a_file() -> None:
 
 def test_labels_are_read_by_the_middle_and_the_spread_of_the_typical_range() -> None:
     """The reading of a packed label is (value - center) / scale, in two equal ways."""
-    for target in (PRICE, replace(PRICE, unit=0.5), Number("price", 0, 20_000), Number("price", -7, 3, (0, 1), unit=0.25)):
+    for target in (
+        PRICE,
+        replace(PRICE, unit=0.5),
+        Number("price", 0, 20_000),
+        Number("price", -7, 3, (0, 1), unit=0.25),
+    ):
         center, factor = target.label_reading
         values = np.linspace(target.low, target.high, 7)
         packed = 2 * (values - target.low) / (target.high - target.low) - 1
         assert (packed - center) * factor == pytest.approx((values - target.center) / target.scale, abs=1e-12)
     # The 0.1- and 0.9-quantiles of a normal distribution of this deviation are the ends of the range.
-    assert (PRICE.center, PRICE.scale) == (6_250, pytest.approx(11_500 / (2 * norm.ppf(0.9)), rel=1e-4))
+    assert PRICE.center == 6_250
+    assert PRICE.scale == pytest.approx(11_500 / (2 * norm.ppf(0.9)), rel=1e-4)
     assert replace(PRICE, unit=0.5).scale == PRICE.scale / 2
     # Without a range, the bounds are the unit: labels are read as they are packed.
     assert Number("price", 0.1, 0.7).label_reading == (0.0, 1.0)
@@ -286,7 +300,8 @@ def test_a_number_fits_its_loss() -> None:
 )
 def test_a_range_that_was_found_is_in_the_units_of_the_column(low: float, high: float, expected: Any) -> None:
     found = Number("price", 0, 20_000, unit=0.5).with_range(low, high)
-    assert (found.typical, found.typical_source, found.unit) == (pytest.approx(expected), "private", 0.5)
+    assert found.typical == pytest.approx(expected)
+    assert (found.typical_source, found.unit) == ("private", 0.5)
     assert read_target(found.to_dict()) == found
 
 
@@ -309,12 +324,13 @@ def test_any_range_that_noise_gives_becomes_one_that_can_be_declared(
     assert found.typical is not None
     assert bounds[0] <= found.typical[0] < found.typical[1] <= bounds[1]
     center, factor = found.label_reading
-    assert math.isfinite(center) and 0 < factor < 3 * 4096
+    assert math.isfinite(center)
+    assert 0 < factor < 3 * 4096
     assert read_target(found.to_dict()) == found
 
 
 def test_classes_have_no_range() -> None:
-    with pytest.raises(ParameterError, match="^a range of labels must be for a target with bounds, got the label 'y'"):
+    with pytest.raises(ParameterError, match=r"^a range of labels must be for a target with bounds, got the label 'y'"):
         TWO.with_range(-1, 1)
 
 
@@ -357,8 +373,10 @@ def test_a_number_is_described_by_its_bounds() -> None:
     assert PRICE.describe_values() == "0 to 20000"
     assert (PRICE.describe_used_labels(3), PRICE.describe_unusable(3)) == ("numbers", "no number")
     assert PRICE.example_labels == (0, 20_000)
-    assert PRICE.describe_scores(Robust()) == f"'price' in units of {PRICE.scale:g}"
-    assert PRICE.describe_scores(Mean()) == "log odds of 'price'"
+    assert PRICE.describe_scores(Robust()) == "change of 'price'"
+    assert PRICE.describe_scores(Mean()) == "log odds of 'price' between its bounds"
+    assert PRICE.find_score_units(Robust()) == (PRICE.center, PRICE.scale)
+    assert PRICE.find_score_units(Mean()) == TWO.find_score_units(Logistic()) == (0.0, 1.0)
     assert (PRICE.label_count, PRICE.class_count, THREE.class_count) == (2, 0, 3)
     assert PRICE.choose_default_loss(plain=False) == PRICE.choose_default_loss(plain=True) == "robust"
 
