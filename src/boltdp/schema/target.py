@@ -542,6 +542,7 @@ class Number(Target):
     def with_range(self, low: float, high: float) -> Number:
         middle, half = (self.low + self.high) / 2.0, (self.high - self.low) / 2.0
         least = 2.0 / MAX_RANGE_RATIO * 1.01
+        low, high = (min(max(end, -1.0), 1.0) for end in (low, high))
         if high - low < least:
             low = min(max((low + high) / 2.0 - least / 2.0, -1.0), 1.0 - least)
             high = low + least
