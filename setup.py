@@ -64,6 +64,7 @@ setup(
                     "misclassification.c",
                     "feature_sums.c",
                     "label_count.c",
+                    "label_histogram.c",
                     "row_sampling.c",
                     "exact_sampling.c",
                     "sensitivity_recursion.c",
