@@ -319,12 +319,7 @@ def _prepare_table(subject: Subject, table: pa.Table) -> Iterator[tuple[Prepared
     permuted = get_algorithm(certificate.algorithm).needs_permutation
     with (
         ArrayEngine.from_arrow(table) as engine,
-        prepare_rows(
-            engine, subject.schema, certificate.moments, context, rows=certificate.rows, permuted=permuted
-        ) as (
-            prepared,
-            schema,
-        ),
+        prepare_rows(engine, subject.schema, certificate, context, permuted=permuted) as (prepared, schema),
     ):
         yield prepared, lambda: repr(train_prepared(prepared, schema, certificate, context).to_dict())
 

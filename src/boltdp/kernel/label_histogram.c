@@ -1,6 +1,8 @@
 /* label_histogram.c: see label_histogram.h. */
 #include "label_histogram.h"
 
+#include "losses.h"
+
 uint64_t label_histogram_bytes(uint64_t cells, uint64_t bins, const void *map)
 {
     if (!sum_cells_fit(cells, NULL) || bins < 2 || bins > LABEL_HISTOGRAM_MAX_BINS || (bins & (bins - 1)) != 0 ||
@@ -29,7 +31,7 @@ INLINE void scan(struct label_histogram_state *s, const float *rows, size_t n_ro
     (void) wide;
     const int64_t half = (int64_t) s->bins / 2;
     for (size_t i = 0; i < n_rows; i++, rows += 1 + s->sum.cells) {
-        if (!(rows[0] >= -1.0f && rows[0] <= 1.0f))
+        if (!label_is_number(rows[0]))
             continue;
         /* The product is exact, and so is its floor: a cast rounds towards zero. */
         const double place = (double) rows[0] * (double) half;

@@ -9,14 +9,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from boltdp.kernel.label_histogram import LabelHistogram
+from boltdp.errors import ParameterError
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import BudgetedEvent
-from boltdp.privacy.events.label_quantiles import LabelQuantiles, find_exact_quantiles, make_label_quantiles
+from boltdp.privacy.events.label_quantiles import find_exact_quantiles, make_label_quantiles
 from boltdp.privacy.release_with_noise import Randomness, release_label_quantiles
 
 if TYPE_CHECKING:
     from boltdp._array_types import Integers
+    from boltdp.privacy.certificate import Certificate
     from boltdp.schema.schema import Schema
     from boltdp.settings import Settings
 
@@ -36,6 +37,11 @@ def subtract_label_quantiles(settings: Settings, schema: Schema, *, rows: int) -
     The event is None if there is no budget, or if the loss needs no range that is not declared.
     """
     budget, person_rows = settings.budget, schema.max_rows_per_person
+    if schema.target != schema.target.without_range():
+        raise ParameterError(
+            "the schema must not have a typical range that was found privately: it was paid for by another model",
+            hint="remove typical and typical_source, or declare what is known without looking at the data",
+        )
     if budget is None or not schema.target.needs_range(settings.choose_loss(schema.target)[0]):
         return settings, None
     taken = Budget(budget.epsilon * plan_label_quantiles(budget.epsilon, rows=rows, person_rows=person_rows))
@@ -46,7 +52,7 @@ def subtract_label_quantiles(settings: Settings, schema: Schema, *, rows: int) -
 def plan_label_quantiles(epsilon: float, *, rows: int, person_rows: int | None = None) -> float:
     """Return the share of epsilon with which edges beyond all labels are unlikely, within `SHARES`.
 
-    The expected rank error of each quantile is then below 5 % of the rows.
+    Unless the largest share is too small for that, the expected rank error of each quantile is below 5 % of the rows.
 
     >>> plan_label_quantiles(1.0, rows=10_000)
     0.04
@@ -59,23 +65,17 @@ def plan_label_quantiles(epsilon: float, *, rows: int, person_rows: int | None =
     return min(max(needed / epsilon, least), most)
 
 
-def make_label_histogram(cells: int) -> LabelHistogram:
-    """Return the empty histogram from whose counts the range is found."""
-    return LabelHistogram(cells=cells, bins=BINS)
+def apply_label_quantiles(counts: Integers, schema: Schema, certificate: Certificate, randomness: Randomness) -> Schema:
+    """Choose the range from the counts of a `LabelHistogram`, and return the schema whose target has it.
 
-
-def apply_label_quantiles(
-    counts: Integers, schema: Schema, event: LabelQuantiles | None, randomness: Randomness
-) -> Schema:
-    """Choose the range from the counts of a histogram, and return the schema whose target has it.
-
-    Without an event the range is exact, for a training without noise.
+    In a training without noise the range is exact.
     """
+    event = certificate.label_quantiles
+    if event is None and certificate.budget is not None:
+        raise ParameterError("the range of the target must be found only if the certificate states it, and it does not")
     if event is None:
         edges = find_exact_quantiles(counts, PERCENTILES)
     else:
         edges = release_label_quantiles(counts, event, randomness)
-    # The choices are independent, and may be equal or in any order.
-    width = 2.0 / len(counts)
-    low = min(*edges, 1.0 - width)
-    return replace(schema, target=schema.target.with_range(low, max(*edges, low + width)))
+    # The choices are independent, and may be in any order.
+    return replace(schema, target=schema.target.with_range(min(edges), max(edges)))
