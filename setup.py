@@ -65,6 +65,7 @@ setup(
                     "number_errors.c",
                     "feature_sums.c",
                     "label_count.c",
+                    "label_histogram.c",
                     "row_sampling.c",
                     "exact_sampling.c",
                     "sensitivity_recursion.c",

@@ -115,6 +115,8 @@ _library = load_library(
         ),
         "label_count_bytes": (c_uint64, [*[c_uint64] * 2, c_void_p]),
         "label_count_init": (c_int, [c_void_p, c_size_t, *[c_uint64] * 2, *[c_void_p] * 2]),
+        "label_histogram_bytes": (c_uint64, [*[c_uint64] * 2, c_void_p]),
+        "label_histogram_init": (c_int, [c_void_p, c_size_t, *[c_uint64] * 2, c_void_p]),
         "feature_sums_bytes": (c_uint64, [c_uint64, c_void_p]),
         "feature_sums_init": (c_int, [c_void_p, c_size_t, c_uint64, c_void_p, c_double]),
         "sgd_read_memory": (c_float, [c_void_p, c_size_t]),

@@ -103,6 +103,10 @@ class Target(ABC):
         """Return the target with the range, found from private rows, of most encoded labels, from -1 to 1."""
         raise ParameterError(f"a range of labels must be for a target with bounds, got {self.describe()}")
 
+    def without_range(self) -> Target:
+        """Return the target without a range that was found from private rows."""
+        return self
+
     @property
     @abstractmethod
     def example_labels(self) -> tuple[Value, ...]:
@@ -548,6 +552,9 @@ class Number(Target):
             high = low + least
         ends = [min(max(middle + half * end, self.low), self.high) for end in (low, high)]
         return replace(self, typical=(ends[0], ends[1]), typical_source="private")
+
+    def without_range(self) -> Number:
+        return self if self.typical_source == "declared" else replace(self, typical=None, typical_source="declared")
 
     @property
     def example_labels(self) -> tuple[Value, ...]:
