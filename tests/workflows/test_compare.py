@@ -14,7 +14,7 @@ from boltdp.engines.in_memory import ArrayEngine
 from boltdp.errors import ParameterError
 from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.run_context import Context
-from boltdp.schema.schema import Classes, Numeric, Schema
+from boltdp.schema.schema import Classes, Number, Numeric, Schema
 from boltdp.settings import Settings
 from boltdp.workflows.compare import (
     ALGORITHMS,
@@ -226,3 +226,17 @@ def test_rows_that_do_not_count_are_tested_all_the_same() -> None:
         data = rows.with_column("few", np.zeros(rows.count(), int))
         made.append(compare(data, schema, COMMON, names=["noiseless"], epsilons=[1.0], repeats=1).runs[0].score)
     assert made[1] > made[0] - 0.2
+
+
+def test_numbers_are_compared_by_r2() -> None:
+    rng = np.random.default_rng(3)
+    x = rng.uniform(-1, 1, (4000, 2))
+    table = pa.table({"a": x[:, 0], "b": x[:, 1], "price": 5.0 + 3.0 * x[:, 0] + 0.3 * rng.standard_normal(4000)})
+    schema = Schema(Number("price", 0, 100), (Numeric("a", -1, 1), Numeric("b", -1, 1)))
+    for loss in ("auto", "quantile"):
+        settings = Settings(epsilon=1.0, noise_seed=1, loss=loss)
+        with ArrayEngine.from_arrow(table) as engine:
+            made = compare(engine, schema, settings, names=["noiseless", "auto"], epsilons=[2.0], repeats=1)
+        noiseless, auto = (one.score for one in made.summaries())
+        assert made.about["score"] == "R2"
+        assert 0.9 < auto <= noiseless + 0.02 < 1.0

@@ -28,7 +28,7 @@ from boltdp.schema.schema import Schema
 from boltdp.settings import Settings
 from boltdp.workflows.plan_training import make_plan
 from boltdp.workflows.select import count_errors
-from boltdp.workflows.standardize import apply_moments, sum_moments
+from boltdp.workflows.standardize import apply_moments, standardize_schema, sum_moments
 from boltdp.workflows.train import train_prepared
 
 if TYPE_CHECKING:
@@ -219,21 +219,23 @@ def compare(
         order = 0
         for number, (algorithm, epsilon, repeat) in enumerate(todo):
             context.start_stage("training", len(todo)).report_rows(number)
-            certificate, noise_seed = plans[algorithm, epsilon].certificate, cells[algorithm, epsilon].noise_seed
+            plan, noise_seed = plans[algorithm, epsilon], cells[algorithm, epsilon].noise_seed
+            certificate = plan.certificate
             own = replace(context.mute(), randomness=Randomness(None if noise_seed is None else noise_seed + repeat))
             if repeat != order:
                 shared[0].reshuffle(context.seed + repeat)
                 order = repeat
             with ExitStack() as briefly:
-                used, (training, testing) = schema, shared
+                used, (training, testing) = plan.schema, shared
                 if certificate.moments is not None:
                     # Each run standardizes with its own noise; only projected rows must be prepared again for it.
                     assert sums is not None
-                    used = apply_moments(sums, schema, certificate.moments, own.randomness, rows=cut)
+                    used = apply_moments(sums, used, certificate.moments, own.randomness, rows=cut)
                     if schema.projection is not None:
                         training, testing = prepare(briefly, used)
                         if repeat:
                             training.reshuffle(context.seed + repeat)
+                used = standardize_schema(training, used, certificate, own.randomness)
                 training, testing = (part.with_feature_map(used.encoding.feature_map) for part in (training, testing))
                 start = time.perf_counter()
                 model = train_prepared(training, used, certificate, own)
