@@ -134,7 +134,7 @@ def find_largest_loss(plan: Problem, noise: Mechanism, times: int = 1) -> float:
     scores = np.linspace(-12.0, 12.0, 2001)
     worst = -math.inf
     for other in (-40.0, 40.0):
-        weights = np.linalg.solve(rows, np.stack([scores, np.full_like(scores, other)])).T
+        weights: Array = np.linalg.inv(rows).dot(np.stack([scores, np.full_like(scores, other)])).T
         for labels in product((-1.0, 1.0) if isinstance(plan.loss, Mean) else (0.0,), repeat=2):
             case = Neighbours(plan, (labels[0], rows[0]), (labels[1], rows[1]))
             (gradient, hessian), (others, bent) = (
@@ -261,7 +261,7 @@ def test_a_person_spends_no_more(loss: Loss, persons: int, factor: float) -> Non
 @pytest.mark.parametrize("scale", [0.1, 1.0, 20.0])
 def test_the_largest_loss_is_that_of_some_odds_and_anchors(simplex: Simplex, strength: float, scale: float) -> None:
     edge, odds = math.sqrt(simplex.edge_squared), np.linspace(0.0, 1.0, 4001)
-    anchors = [0.0, 0.1, 0.5, 1.0] if simplex.anchor == "any" else [simplex.anchor]
+    anchors = [simplex.anchor] if isinstance(simplex.anchor, float) else [0.0, 0.1, 0.5, 1.0]
     with set_precision(64):
         most = float(bound_privacy_loss(simplex, arb(strength), arb(scale)))
     slopes = np.array([edge * np.abs(odds - anchor) for anchor in anchors])
