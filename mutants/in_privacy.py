@@ -408,6 +408,61 @@ MUTANTS = (
         audit="objective, delta",
     ),
     Mutant(
+        "one number of two in the objective",
+        CORNERS,
+        "return below.max(above) / t + worst",
+        "return worst",
+        "The row that enters is forgotten: the pure noise of the linear term is for half of the change.",
+        (
+            "privacy/test_objective_numbers.py::test_the_largest_loss_is_that_of_some_odds_and_anchors",
+            "privacy/test_objective_numbers.py::test_the_true_loss_reaches_epsilon_and_never_exceeds_it",
+        ),
+    ),
+    Mutant(
+        "one side of a quantile",
+        CORNERS,
+        "worst = (compute_loss(up, up) - below / t).max(compute_loss(down, down) - above / t)",
+        "worst = compute_loss(up, up) - below / t",
+        "Labels far above the score pull a high quantile with more force than the pure noise is for.",
+        (
+            "privacy/test_objective_numbers.py::test_the_largest_loss_is_that_of_some_odds_and_anchors",
+            "privacy/test_objective_numbers.py::test_the_true_loss_reaches_epsilon_and_never_exceeds_it",
+        ),
+    ),
+    Mutant(
+        "half the shift of a number with delta",
+        CORNERS,
+        "apart, close = (up * (4.0 - 2.0 * least), up * 2.0 * most)",
+        "apart, close = (up * (1.0 - 0.5 * least), up * 2.0 * most)",
+        "The noise of the linear term hides one of the two rows that differ.",
+        (
+            "privacy/test_objective_numbers.py::test_every_pair_of_rows_belongs_to_a_case",
+            "privacy/test_objective_numbers.py::test_the_true_delta_never_exceeds_delta",
+        ),
+    ),
+    Mutant(
+        "half the shift of a share with delta",
+        CORNERS,
+        "Corners(((1, (2.0 - least) ** 2), (1, most**2)), ((2, 1.0 + most**2),))",
+        "Corners(((1, (1.0 - least) ** 2), (1, most**2)), ((2, 1.0 + most**2),))",
+        "The noise of the linear term hides one of the two rows that differ.",
+        (
+            "privacy/test_objective_numbers.py::test_every_pair_of_rows_belongs_to_a_case",
+            "privacy/test_objective_numbers.py::test_the_true_delta_never_exceeds_delta",
+        ),
+    ),
+    Mutant(
+        "the best case of two rows",
+        CORNERS,
+        "return reduce(arb.max, cases)",
+        "return reduce(arb.min, cases)",
+        "The noise of the linear term is for the rows that spend least.",
+        (
+            "privacy/test_objective_numbers.py::test_noise_with_delta_is_hardly_longer_than_a_fixed_vector_needs",
+            "privacy/test_objective_numbers.py::test_the_true_delta_never_exceeds_delta",
+        ),
+    ),
+    Mutant(
         "one row of a person in the pure objective",
         OBJECTIVE,
         "return bool(changed * bound_privacy_loss(",
