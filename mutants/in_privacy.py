@@ -13,6 +13,8 @@ CORNERS = "privacy/events/objective_corners.py"
 GRADIENTS = "privacy/events/noisy_gradient_descent.py"
 MOMENTS = "privacy/events/noisy_moments.py"
 COUNTS = "privacy/events/noisy_counts.py"
+QUANTILES = "privacy/events/label_quantiles.py"
+RANGE = "workflows/target_range.py"
 UPDATES = "privacy/events/noisy_sgd.py"
 SELECTION = "privacy/events/selection.py"
 EVENT = "privacy/events/event.py"
@@ -147,8 +149,8 @@ MUTANTS = (
     Mutant(
         "selection at twice the epsilon",
         RELEASE,
-        "penalties = [arb(epsilon) * int(count) / 2 for count in errors]",
-        "penalties = [arb(epsilon) * int(count) for count in errors]",
+        "penalties = [arb(epsilon) * int(count) / (2 * changes) for count in errors]",
+        "penalties = [arb(epsilon) * int(count) / changes for count in errors]",
         "The exponential mechanism of tuning by portions spends twice its epsilon.",
         ("privacy/test_selection.py",),
     ),
@@ -777,9 +779,9 @@ MUTANTS = (
     ),
     Mutant(
         "half the zCDP of a Gaussian",
-        ZCDP,
-        "Zcdp(round_up(event.mu**2 / 2.0))",
-        "Zcdp(round_up(event.mu**2 / 4.0))",
+        EVENT,
+        "round_up(self.mu**2 / 2.0)",
+        "round_up(self.mu**2 / 4.0)",
         "A ledger lets twice as much through as its budget allows.",
         ("privacy/test_zcdp.py",),
     ),
@@ -901,5 +903,67 @@ MUTANTS = (
         "if not all(MIN_CLASS_WEIGHT <= weight for weight in weights):",
         "A heavier class has longer gradients than every bound says.",
         ("privacy/test_class_weights.py",),
+    ),
+    # ---- quantiles of a label that is a number
+    Mutant(
+        "half the noise of quantiles",
+        RELEASE,
+        "epsilon=event.epsilon, changes=event.sensitivity, random_bytes=stream",
+        "epsilon=2 * event.epsilon, changes=event.sensitivity, random_bytes=stream",
+        "Quantiles are chosen with twice the epsilon that the certificate states.",
+        ("privacy/test_label_quantiles.py",),
+        audit="bolton, number",
+    ),
+    Mutant(
+        "each quantile for the whole budget",
+        QUANTILES,
+        "each = budget.split(len(percentiles)).epsilon",
+        "each = budget.epsilon",
+        "Two quantiles are chosen, each for all of their budget.",
+        ("privacy/test_label_quantiles.py",),
+        audit="bolton, number",
+    ),
+    Mutant(
+        "quantiles that cost one choice",
+        QUANTILES,
+        "arb(self.epsilon) * len(self.percentiles)",
+        "arb(self.epsilon)",
+        "The certificate counts one choice where there are several.",
+        ("privacy/test_label_quantiles.py",),
+    ),
+    Mutant(
+        "half the sensitivity of quantiles",
+        QUANTILES,
+        "return HUNDREDTHS * (1 if",
+        "return HUNDREDTHS // 2 * (1 if",
+        "A label that goes from below an edge to above it is counted as half a row.",
+        ("privacy/test_label_quantiles.py",),
+        audit="bolton, number",
+    ),
+    Mutant(
+        "quantiles for one row of a person",
+        QUANTILES,
+        "(1 if self.person_rows is None else self.person_rows)",
+        "1",
+        "Quantiles are chosen as if a person had one row.",
+        ("privacy/test_label_quantiles.py",),
+        audit="bolton, number, persons",
+    ),
+    Mutant(
+        "half the rho of quantiles",
+        QUANTILES,
+        "self.epsilon**2 / 8.0",
+        "self.epsilon**2 / 16.0",
+        "The cost of quantiles in zCDP is half of what it is.",
+        ("privacy/test_label_quantiles.py",),
+    ),
+    Mutant(
+        "exact quantiles",
+        RANGE,
+        "    if event is None:\n",
+        "    if event is None or counts.any():\n",
+        "The target is scaled by its exact quantiles.",
+        ("workflows/test_target_range.py",),
+        audit="bolton, number",
     ),
 )
