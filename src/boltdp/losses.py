@@ -100,7 +100,7 @@ class Loss(ABC):
     def smoothness(self) -> float: ...  #: beta_phi, the Lipschitz constant of the gradient in the weights
     @property
     @abstractmethod
-    def loss_at_zero(self) -> float: ...  #: the loss of any row at zero weights
+    def loss_at_zero(self) -> float: ...  #: the largest loss of a row at zero weights
     @property
     @abstractmethod
     def simplex(self) -> Simplex | None: ...  #: of the slopes; None: they have kinks, which the proof does not cover

@@ -158,11 +158,11 @@ def add_auto_curves(settings: Settings, schema: Schema, *, rows: int) -> tuple[S
 
 def fit_target(settings: Settings, schema: Schema, standardization: BudgetedEvent | None, *, rows: int) -> Schema:
     """Return the schema with the target as the loss of `settings` reads it: a number's unit depends on the noise."""
-    noise = 0.0
-    if settings.budget is not None and rows > 1:
+    loss, noise = settings.choose_loss(schema.target)[0], 0.0
+    if loss.max_abs_label and settings.budget is not None and rows > 1:
         noise = _compute_noise(settings.budget, schema, standardization, rows=rows)
     unit = 1.0 if noise < UNIT_NOISE_PER_ROW else LARGE_NOISE_UNIT
-    return replace(schema, target=schema.target.fit_to(settings.choose_loss(schema.target)[0], unit=unit))
+    return replace(schema, target=schema.target.fit_to(loss, unit=unit))
 
 
 def _compute_noise(budget: Budget, schema: Schema, standardization: BudgetedEvent | None, *, rows: int) -> float:
