@@ -35,9 +35,8 @@ from boltdp.engines.postgres.session import Composed, explain_unreachable
 from boltdp.engines.postgres.source import SourceColumn
 from boltdp.errors import BoltdpError, DataError
 from boltdp.export.postgres_models import make_insert, make_model_row
-from boltdp.ledger import Account, Ledger, LedgerError, LedgerUnavailableError
-from boltdp.ledger.entries import check_name
-from boltdp.ledger.ledger import BudgetExceeded
+from boltdp.ledger import Account, BudgetExceeded, Ledger, LedgerError
+from boltdp.ledger.entries import LedgerUnavailableError, check_name
 from boltdp.model import Model
 from boltdp.privacy.accounting.spent_budget import Charge, Parallel, Release, Spent
 from boltdp.privacy.budget import Budget
