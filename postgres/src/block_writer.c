@@ -292,8 +292,8 @@ ReadRange(Packing *packing, int range, int64 n_rows)
 	BufFileClose(file);
 }
 
-/* All rows have been met: store those that wait. Returns how many there were. */
-static int64
+/* All rows have been met: store those that wait. */
+static void
 Finish(Packing *packing)
 {
 	Writer	   *writer = &packing->writer;
@@ -305,7 +305,7 @@ Finish(Packing *packing)
 
 		memcpy(rest, writer->block, bytes);
 		StoreRows(writer, rest, packing->filled);
-		return packing->met;
+		return;
 	}
 	if (packing->met != packing->total)
 		ereport(ERROR,
@@ -321,7 +321,6 @@ Finish(Packing *packing)
 			ReadRange(packing, range, n_rows);
 		StoreRows(writer, packing->range, n_rows);
 	}
-	return packing->met;
 }
 
 /* ---- the aggregates ----------------------------------------------------------------------------------------- */
@@ -444,14 +443,13 @@ Datum
 boltdp_pack_final(PG_FUNCTION_ARGS)
 {
 	Packing    *packing;
-	int64		rows;
 
 	if (PG_ARGISNULL(0))
 		PG_RETURN_NULL();
 	packing = (Packing *) PG_GETARG_POINTER(0);
 	if (packing->n_waiting > 0)
 		PutWaiting(packing);
-	rows = Finish(packing);
+	Finish(packing);
 	CloseTable(PointerGetDatum(packing));
-	PG_RETURN_INT64(rows);
+	PG_RETURN_INT64(packing->met);
 }

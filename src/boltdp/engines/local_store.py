@@ -147,8 +147,6 @@ class LocalRows(PreparedRows):
 
     @contextmanager
     def open_sample(self, share: float) -> Iterator[LocalRows]:
-        """Yield a copy of the sampled rows in memory."""
-
         def sample(part: range) -> list[PackedRows]:
             return [sample_packed_rows(block, share) for block in self._store.blocks(part.start, part.stop)]
 

@@ -334,7 +334,10 @@ class Worker:
         )
         try:
             self._check_direct()
-            reason = None if self._listen() else "no role was named to serve"
+            channels = self._ask("SELECT channel FROM boltdp.serving")
+            for (channel,) in channels:  # of notifications of requests
+                self._connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
+            reason = None if channels else "no role was named to serve"
         except psycopg.OperationalError:
             self.close()
             raise
@@ -367,13 +370,6 @@ class Worker:
     def _ask(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
         with self._transaction():
             return self._connection.execute(query.encode(), values).fetchall()
-
-    def _listen(self) -> bool:
-        """Subscribe to notifications of requests; return False if the database has no channel."""
-        channels = self._ask("SELECT channel FROM boltdp.serving")
-        for (channel,) in channels:
-            self._connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
-        return bool(channels)
 
     def close(self) -> None:
         self._connection.close()
@@ -507,7 +503,6 @@ class Worker:
     def _train_charged(
         self, request: Request, allowance: Allowance, planned: _PlannedModels, budget: Budget
     ) -> dict[str, Model]:
-        """Reserve the charge in the ledger, and train."""
         context, reserved = Settings(epsilon=budget.epsilon).context(), False
         try:
             account = Account(self._ledger, request.dataset, role=allowance.ledger_role)

@@ -86,9 +86,10 @@ class PostgresEngine(Engine):
         self._why_streamed: str | None = None  #: the reason, if rows are sent to this process
         try:
             self._user_path = query is not None  # names in a query are resolved by the user's search path
-            self._source = (
-                source_sql.find_table(self._session, table) if table is not None else source_sql.wrap_query(str(query))
-            )
+            if table is not None:
+                self._source = source_sql.find_table(self._session, table)
+            else:  # a query may end in a comment
+                self._source = sql.SQL("(\n{}\n) AS source").format(sql.SQL(str(query)))
             self.in_server = self._decide_where(where)
         except BaseException:
             self.close()

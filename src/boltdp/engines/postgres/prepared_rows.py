@@ -118,7 +118,6 @@ class PreparedTable(PreparedRows):
 
     @property
     def _table_bytes(self) -> int:
-        """The approximate number of bytes of the table."""
         block_rows = self._table.block_rows
         # Tuple headers, alignment and page margins add an eighth.
         return -(-self.rows // block_rows) * (block_rows * (4 * self.cells + 4) * 9 // 8 + 64)

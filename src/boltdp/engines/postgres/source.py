@@ -90,11 +90,6 @@ def resolve_name(session: Session, name: str) -> tuple[str, str]:
     return named[0]
 
 
-def wrap_query(query: str) -> Composed:
-    """Return the SQL of a source: a query in parentheses, which may end in a comment."""
-    return sql.SQL("(\n{}\n) AS source").format(sql.SQL(query))
-
-
 def slice_source(source: Composed, start: int, stop: int) -> Composed:
     """Return the SQL of the rows at positions start to stop - 1 of a full scan of a source.
 

@@ -10,6 +10,8 @@ from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pyarrow as pa
+
 from boltdp._array_types import PackedRows
 from boltdp.engines.base import Engine, Kinds, PreparedRows, RecordBatches, Slice, check_columns, check_names
 from boltdp.engines.person_limit import check_person_id
@@ -121,7 +123,8 @@ class SparkEngine(Engine):
         del parse  # every column has a type
         names = [*columns, *keep]
         for result in self._collect_results([*dict.fromkeys(names)], None):
-            yield executor_tasks.deserialize_batch(result).select(names)
+            with pa.ipc.open_stream(result) as reader:
+                yield reader.read_next_batch().select(names)
 
     def slice(self, start: int, stop: int) -> SparkSlice:
         return SparkSlice(self, start, stop)
@@ -371,7 +374,6 @@ def _resolve_names(frame: Any) -> Any:
 
 
 def _make_column_type(spark_type: Any) -> ColumnType:
-    """Convert a data type of Spark."""
     kind = type(spark_type).__name__
     if kind == "ArrayType":
         element = _KINDS.get(type(spark_type.elementType).__name__, "other")
