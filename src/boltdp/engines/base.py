@@ -14,7 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 R = TypeVar("R")
+Where: TypeAlias = Literal["auto", "server", "client"]
 #: Rows of a source, and the kinds as which untyped columns are parsed.
 RecordBatches: TypeAlias = Iterator[pa.RecordBatch]
 Kinds: TypeAlias = Mapping[str, Kind] | None

@@ -11,15 +11,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from boltdp.engines._frame_types import is_pandas_frame, is_table
 from boltdp.errors import DataError, ParameterError, require
 
 if TYPE_CHECKING:
-    from boltdp.engines.base import Engine
-
-Where: TypeAlias = Literal["auto", "server", "client"]
+    from boltdp.engines.base import Engine, Where
 
 #: Wildcards in the name of a file.
 PATTERN_CHARACTERS = frozenset("*?[")

@@ -18,14 +18,13 @@ import numpy as np
 import pyarrow as pa
 from psycopg import sql
 
-from boltdp.engines.base import Engine, Kinds, PreparedRows, RecordBatches, check_columns
+from boltdp.engines.base import Engine, Kinds, PreparedRows, RecordBatches, Where, check_columns
 from boltdp.engines.person_limit import check_person_id
 from boltdp.engines.postgres import source as source_sql
 from boltdp.engines.postgres.prepared_rows import Layout, PackArguments, PreparedTable, Shuffle
 from boltdp.engines.postgres.session import MEMORY, POOL_HINT, TRANSACTION_POOL, Composed, Session
 from boltdp.engines.postgres.source import SourceColumn
 from boltdp.engines.prepared_rows import check_range
-from boltdp.engines.registry import Where
 from boltdp.errors import DataError, ParameterError
 from boltdp.run_context import Context
 from boltdp.schema.schema import Schema
