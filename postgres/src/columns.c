@@ -321,14 +321,6 @@ NumbersOf(Oid type, Datum value, int length, float8 *numbers)
 
 /* ---- encoding ----------------------------------------------------------------------------------------------- */
 
-static void
-EncodeNumber(const struct encoding_column *column, float8 number, float4 *cells)
-{
-	cells[0] = encoding_number_cell(number, column->low, column->high, column->middle, column->half);
-	if (column->length > 0)
-		encoding_count_steps(column, &number, 1, cells + 1);
-}
-
 void
 EncodeColumns(Columns *columns, FunctionCallInfo fcinfo, float4 *out)
 {
@@ -342,7 +334,13 @@ EncodeColumns(Columns *columns, FunctionCallInfo fcinfo, float4 *out)
 		float4	   *cells = out + column->at;
 
 		if (column->kind == COLUMN_NUMBER)
-			EncodeNumber(column, is_null ? NAN : NumberOf(given->type, value), cells);
+		{
+			float8		number = is_null ? NAN : NumberOf(given->type, value);
+
+			cells[0] = encoding_number_cell(number, column->low, column->high, column->middle, column->half);
+			if (column->length > 0)
+				encoding_count_steps(column, &number, 1, cells + 1);
+		}
 		else if (column->kind != COLUMN_VECTOR)
 			*cells = encoding_code_cell(column, is_null ? -1 : CodeOf(&column->lookup, given, value));
 		else if (!is_null && NumbersOf(given->type, value, (int) column->length, columns->numbers))
