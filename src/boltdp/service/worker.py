@@ -257,10 +257,6 @@ class _TrustedTable(PostgresEngine):
         self.check_trust()
         return super()._describe_columns()
 
-    def count(self) -> int:
-        self.check_trust()
-        return super().count()
-
     def _count_rows(self, query: Composed) -> list[Any]:
         self.check_trust()
         return super()._count_rows(query)

@@ -11,6 +11,7 @@ import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -18,9 +19,10 @@ import numpy as np
 import pyarrow as pa
 from psycopg import sql
 
-from boltdp.engines.base import Engine, Kinds, PreparedRows, RecordBatches, Where, check_columns
+from boltdp.engines.base import Engine, Kinds, PreparedRows, RecordBatches, Where, check_columns, check_names
 from boltdp.engines.person_limit import check_person_id
 from boltdp.engines.postgres import source as source_sql
+from boltdp.engines.postgres.catalog_constraints import read_declarations
 from boltdp.engines.postgres.prepared_rows import Layout, PackArguments, PreparedTable, Shuffle
 from boltdp.engines.postgres.session import MEMORY, POOL_HINT, TRANSACTION_POOL, Composed, Session
 from boltdp.engines.postgres.source import SourceColumn
@@ -246,7 +248,11 @@ class PostgresEngine(Engine):
 
     def _describe_columns(self) -> dict[str, SourceColumn]:
         if self._columns is None:
-            self._columns = source_sql.describe_columns(self._session, self._source, user_path=self._user_path)
+            fields = self._session.describe_fields(self._source, user_path=self._user_path)
+            check_names([field.name for field in fields])
+            run_query = partial(self._session.ask, fault="the types of the columns cannot be looked up")
+            described = [SourceColumn.from_catalog(*found) for found in read_declarations(run_query, fields)]
+            self._columns = {column.name: column for column in described}
         return self._columns
 
 

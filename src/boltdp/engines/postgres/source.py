@@ -6,7 +6,6 @@ import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,8 +17,7 @@ from boltdp._array_types import Doubles
 from boltdp.encoding.compiled_plan import compile_plan
 from boltdp.encoding.plan import EncodingPlan, Rule, TimePartRule
 from boltdp.encoding.timestamp_parts import HOUR_AT, MAX_CHARACTERS, PATTERN, Part
-from boltdp.engines.base import check_names
-from boltdp.engines.postgres.catalog_constraints import CatalogType, Declaration, Field, read_declarations
+from boltdp.engines.postgres.catalog_constraints import CatalogType, Declaration, Field
 from boltdp.engines.postgres.session import Composed, Session
 from boltdp.errors import DataError, list_names, suggest_names
 from boltdp.schema.source_columns import ColumnType, Kind
@@ -158,17 +156,6 @@ def compile_source_plan(plan: EncodingPlan, columns: Mapping[str, SourceColumn])
     if len(rules) > MAX_ARGUMENTS:
         arguments = sql.SQL("ROW({})").format(arguments)
     return compile_plan(plan, [columns[rule.source].value_type for rule in rules]), arguments
-
-
-def describe_columns(session: Session, source: Composed, *, user_path: bool = False) -> dict[str, SourceColumn]:
-    """Return the columns of a source, with types and declarations from the catalogue."""
-    fields = session.describe_fields(source, user_path=user_path)
-    check_names([field.name for field in fields])
-    run_query = partial(session.ask, fault="the types of the columns cannot be looked up")
-    return {
-        field.name: SourceColumn.from_catalog(field, known, declaration)
-        for field, known, declaration in read_declarations(run_query, fields)
-    }
 
 
 @dataclass(frozen=True)
