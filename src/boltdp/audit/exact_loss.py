@@ -71,7 +71,6 @@ class ExactLoss:
 
     @property
     def broken(self) -> bool:
-        """Whether the loss exceeds the claimed epsilon and delta."""
         budget = self.claim.budget
         return self.epsilon > budget.epsilon * (1 + 1e-6) or self.delta_range[0] > budget.delta * (1 + 1e-6)
 

@@ -64,11 +64,6 @@ class Draw:
     bits: bytes = b""  #: all random bytes that were read for it
 
     @property
-    def scaled_noise(self) -> Doubles:
-        """The noise that was added, in units of its scale."""
-        return (self.released - self.vector) / self.noise.scale
-
-    @property
     def is_on_grid(self) -> bool:
         """Whether all released numbers are on the grid of the noise; others would reveal the last bits of the input."""
         steps = np.ldexp(self.released, self.noise.grid_exponent)
@@ -203,7 +198,6 @@ def _sample_noise(noise: Mechanism) -> Doubles:
 
 
 def _compare_runs(subject: Subject, pair: Pair, found: Replay, by_noise: dict[Mechanism, ReplayedRelease]) -> None:
-    """Train on both neighbouring tables, and add the differences between their releases to `found`."""
     one, other = pair.make_tables(subject.schema, subject.rows)
     first = _record_run(subject, one)
     second = _repeat_run(subject, other, first)
@@ -224,7 +218,7 @@ def _compare_runs(subject: Subject, pair: Pair, found: Replay, by_noise: dict[Me
         ratio = float(np.linalg.norm(after.vector - before.vector)) / replayed.limit.sensitivity
         if ratio > replayed.ratio or replayed.worst is None:
             replayed.ratio, replayed.worst = max(ratio, replayed.ratio), pair
-        replayed.noises.append(before.scaled_noise)
+        replayed.noises.append((before.released - before.vector) / before.noise.scale)
         replayed.off_grid += not before.is_on_grid
     for replayed in by_noise.values():
         replayed.pairs += 1
@@ -241,7 +235,6 @@ class _Run:
 
 
 def _record_run(subject: Subject, table: pa.Table) -> _Run:
-    """Train on a table, and record the input and output of each release."""
     draws: list[Draw] = []
 
     def record(honest: AddNoise, noise: Mechanism, vector: Doubles, random_bytes: RandomBytes) -> Doubles:
@@ -317,16 +310,11 @@ def _prepare_table(subject: Subject, table: pa.Table) -> Iterator[tuple[Prepared
 
     context, certificate = Context(seed=ORDER, threads=1), subject.certificate
     permuted = get_algorithm(certificate.algorithm).needs_permutation
-    with (
-        ArrayEngine.from_arrow(table) as engine,
-        prepare_rows(
-            engine, subject.schema, certificate.moments, context, rows=certificate.rows, permuted=permuted
-        ) as (
-            prepared,
-            schema,
-        ),
-    ):
-        yield prepared, lambda: repr(train_prepared(prepared, schema, certificate, context).to_dict())
+    with ArrayEngine.from_arrow(table) as engine:
+        rows, moments = certificate.rows, certificate.moments
+        prepare = prepare_rows(engine, subject.schema, moments, context, rows=rows, permuted=permuted)
+        with prepare as (prepared, schema):
+            yield prepared, lambda: repr(train_prepared(prepared, schema, certificate, context).to_dict())
 
 
 def _sum_gradients(subject: Subject, prepared: PreparedRows, draws: Sequence[Draw]) -> list[Doubles]:

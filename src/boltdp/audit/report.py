@@ -51,12 +51,10 @@ class Report:
 
     @property
     def broken(self) -> bool:
-        """Whether the audit has disproved any part of the claim."""
         return any(finding.broken for finding in self.findings)
 
     @property
     def findings(self) -> list[Finding]:
-        """What the replay, the exact losses and the attacks found, compared with the claims."""
         replay = self.replay
         lines = []
         for one in replay.releases:
@@ -71,7 +69,12 @@ class Report:
             unstated = f"; {replay.unstated} releases are not in the certificate" if replay.unstated else ""
             broken = bool(replay.leaks or replay.unstated)
             lines.append(Finding("replay", "all else that is released", "the same bits", leak + unstated, broken))
-            lines.append(Finding("replay", "random bits", "used once", *_judge_random_bits(replay)))
+            bits = "used once"
+            if replay.repeated_draws:
+                bits = f"{replay.repeated_draws:,} draws have the noise of another"
+            elif replay.reused_words:
+                bits = f"{replay.reused_words:,} words of 64 bits were used again"
+            lines.append(Finding("replay", "random bits", "used once", bits, bits != "used once"))
         if any(isinstance(claim.event, ObjectivePerturbation) for claim in self.audited.replayed_claims):
             found = (
                 f"missed in {replay.unsolved} of {replay.releases[0].pairs} trainings" if replay.unsolved else "found"
@@ -150,8 +153,7 @@ class Report:
             "repeated_draws": self.replay.repeated_draws,
             "exact_loss": [
                 {
-                    "stage": one.claim.name,
-                    "claimed": {"epsilon": one.claim.budget.epsilon, "delta": one.claim.budget.delta},
+                    **one.claim.to_dict(),
                     "epsilon": one.epsilon,
                     "delta": one.delta,
                     "delta_range": list(one.delta_range),
@@ -164,8 +166,7 @@ class Report:
             ],
             "black_box": [
                 {
-                    "stage": one.claim.name,
-                    "claimed": {"epsilon": one.claim.budget.epsilon, "delta": one.claim.budget.delta},
+                    **one.claim.to_dict(),
                     "trials": one.trials,
                     "proved": {
                         f"{confidence:g}": epsilon for confidence, epsilon in zip(CONFIDENCES, one.epsilon, strict=True)
@@ -179,15 +180,6 @@ class Report:
             "notes": self.notes,
             "verdict": self.verdict,
         }
-
-
-def _judge_random_bits(replay: Replay) -> tuple[str, bool]:
-    """Return the finding about the random bits of all draws of noise, and whether it breaks the claim."""
-    if replay.repeated_draws:
-        return f"{replay.repeated_draws:,} draws have the noise of another", True
-    if replay.reused_words:
-        return f"{replay.reused_words:,} words of 64 bits were used again", True
-    return "used once", False
 
 
 def audit(

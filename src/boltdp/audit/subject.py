@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from boltdp.algorithms import ALGORITHMS
 from boltdp.audit.neighbouring_tables import reduce_schema
 from boltdp.errors import ParameterError
-from boltdp.losses import LOSSES, Loss
+from boltdp.losses import LOSSES
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import (
@@ -44,6 +44,9 @@ class Claim:
     def name(self) -> str:
         return self.event.kind + (f", each of {self.model_count}" if self.model_count > 1 else "")
 
+    def to_dict(self) -> dict[str, Any]:
+        return {"stage": self.name, "claimed": {"epsilon": self.budget.epsilon, "delta": self.budget.delta}}
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -78,12 +81,6 @@ def make_subject(schema: Schema, certificate: Certificate) -> Subject:
     return Subject(schema, replace(certificate, spent=few), replayed, claims, tuple(left_out))
 
 
-def _check_loss(loss: Loss) -> None:
-    """Raise ParameterError for a loss that the kernel does not have: it would run another one."""
-    if LOSSES.get(loss.name) is not type(loss):
-        raise ParameterError(f"an audit must be of a loss among {', '.join(LOSSES)}, got {loss.name!r}")
-
-
 def _filter_event(event: Event, budget: Budget, left_out: list[str], *, replayed: Schema | None) -> Event:
     """Return the event without what the audit does not run, resized to the schema `replayed` if that is given."""
 
@@ -113,7 +110,9 @@ def _filter_event(event: Event, budget: Budget, left_out: list[str], *, replayed
         case Training() if not isinstance(event, Noiseless):
             if replayed is None:
                 return event
-            _check_loss(event.problem.loss)
+            loss = event.problem.loss
+            if LOSSES.get(loss.name) is not type(loss):  # the kernel would run another one
+                raise ParameterError(f"an audit must be of a loss among {', '.join(LOSSES)}, got {loss.name!r}")
             rows, dims = min(event.problem.rows, MAX_ROWS), min(event.problem.dims, replayed.dims)
             if (rows, dims) == (event.problem.rows, event.problem.dims):
                 return event
@@ -129,7 +128,6 @@ def _resize_moments(event: NoisyMoments, budget: Budget, schema: Schema) -> Nois
 
 
 def _list_claims(event: Event, budget: Budget) -> list[Claim]:
-    """List the releases in a tree of events, each with its budget."""
     match event:
         case NonPrivate():
             return _list_claims(event.spent, budget)

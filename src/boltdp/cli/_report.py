@@ -31,13 +31,10 @@ def print_model_report(model: Model, output: str, *, as_json: bool, account: Acc
         warn(unusable)
     if as_json:
         stated: dict[str, Any] = {"model": output, "guarantee": certificate.guarantee(), "where": model.trained_where}
-        if model.threshold is not None:
-            stated["threshold"] = model.threshold
-        if model.unusable_labels is not None:
-            stated["unusable_labels"] = model.unusable_labels
+        optional: dict[str, Any] = {"threshold": model.threshold, "unusable_labels": model.unusable_labels}
         if account is not None:
-            stated["ledger"] = account.ledger.address
-            stated["dataset"] = account.dataset
+            optional |= {"ledger": account.ledger.address, "dataset": account.dataset}
+        stated |= {name: value for name, value in optional.items() if value is not None}
         emit_json({**stated, "noise_per_weight": compute_noise_per_weight(certificate), **certificate.to_dict()})
         return
     emit_guarantee(certificate.guarantee(), private=certificate.private)

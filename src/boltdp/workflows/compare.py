@@ -97,7 +97,6 @@ class Comparison:
     runs: tuple[Run, ...] = ()
 
     def summaries(self) -> list[Summary]:
-        """Summarize each algorithm and epsilon, in the order of their first runs."""
         cells: dict[tuple[str, float | None], list[Run]] = {}
         for run in self.runs:
             cells.setdefault((run.algorithm, run.epsilon), []).append(run)
@@ -198,7 +197,6 @@ def compare(
     context = settings.context() if context is None else context
 
     def prepare(stack: ExitStack, schema: Schema) -> tuple[PreparedRows, PreparedRows]:
-        """Prepare the rows for training and those for testing."""
         prepared = stack.enter_context(engine.prepare(schema, context.start_stage("preparing", rows)))
         if test is not None:
             return prepared, stack.enter_context(test.prepare(schema.without_person_limit, context.mute()))

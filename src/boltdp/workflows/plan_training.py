@@ -98,7 +98,6 @@ def _certify(
     standardization: BudgetedEvent | None,
     reasons: tuple[str, ...],
 ) -> Certificate:
-    """Make the certificate of an event with the draft of the schema, the label check and the standardization."""
     before = {"draft": schema.spent, "labels": labels, "before": standardization}
     return certify(event, settings.budget, seeded=settings.noise_seed is not None, reasons=reasons, **before)
 

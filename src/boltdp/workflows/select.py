@@ -191,7 +191,6 @@ class Candidates:
         return [release_weights(one, job.certificate, job.randomness) for one, job in zip(weights, jobs, strict=True)]
 
     def _train(self, jobs: Sequence[Job], context: Context) -> list[Doubles]:
-        """Train candidates in shared scans of the rows, and return their weights before release."""
         algorithm = get_algorithm(jobs[0].certificate.algorithm)
         return algorithm.run(self._prepared, jobs, classes=self._classes, context=context)
 
