@@ -5,6 +5,7 @@
     python -m experiments.accuracy run --quick                 # a minute: two benchmarks, few cells
     python -m experiments.accuracy forget --ways auto          # after a change of what "auto" does
     python -m experiments.accuracy table                       # prints the tables and their summary as Markdown
+    python -m experiments.accuracy in-sample                   # R2 on the rows of the training, as others publish it
 
 The data is looked for in BOLTDP_DATA; rivals that need a package (`pip install '.[rivals]'`) are left out without it.
 A run may be stopped at any time and goes on where it was; several runs may add to one file. Every training has fresh
@@ -32,9 +33,11 @@ import numpy as np
 
 from boltdp._files.outputs import replace_file
 from boltdp.privacy.budget import Budget
+from boltdp.schema.schema import Schema
+from boltdp.schema.target import Number
 from boltdp.settings import Settings
 from boltdp.workflows.train import train
-from experiments import rivals
+from experiments import regression_rivals, rivals
 from experiments.datasets import BENCHMARKS
 from experiments.store import add_line, lines
 from experiments.tasks import Answer, Scores, Task, better, budget_of, judged
@@ -45,6 +48,7 @@ EPSILONS: Mapping[str, Sequence[float]] = {
     "higgs": LARGE,
     "mnist50": (0.1, 0.5, 1.0, 4.0),
     **dict.fromkeys(("covtype", "protein", "kddcup99"), LARGE),
+    **dict.fromkeys(("houses", "diamonds", "wages", "hours", "stays", "limits", "visits"), (0.1, 0.4, 1.0)),
 }
 #: Rows of these were looked at when the rules of "auto" and the settings of the rivals were chosen: training rows, and
 #: test rows by those who chose what to try, or (HIGGS) once, before the rule for curves was settled. The others are
@@ -53,7 +57,8 @@ LOOKED_AT = ("adult", "covtype", "mnist50", "credit", "higgs")
 #: Of the budget: delta = 0 or 1/m^2. What is not private has neither.
 KINDS = ("pure", "approximate")
 NO_BUDGET = "none"
-METRICS = ("accuracy", "auc", "log loss")
+#: Their titles: of classes, and of numbers.
+METRICS = {"accuracy": "Accuracy", "auc": "AUC", "log loss": "Log loss", "r2": "R²", "mae": "Mean absolute error"}
 REPEATS = 10
 #: A training that takes longer than this many processor seconds is repeated less often.
 SLOW_SECONDS, SLOW_REPEATS = 20.0, 3
@@ -71,7 +76,13 @@ class Way:
     trainer: Trainer
     kinds: Sequence[str] = KINDS
     package: str | None = None  #: that it needs
+    targets: Sequence[str] = ("classes",)  #: the kinds that it predicts
     many_classes: bool = True
+
+    def fits(self, schema: Schema) -> bool:
+        """Whether it can predict the target."""
+        many = not isinstance(schema.target, Number) and len(schema.classes) > 2
+        return schema.target.kind in self.targets and (self.many_classes or not many)
 
 
 def _of_boltdp(task: Task, settings: Settings) -> Answer:
@@ -82,8 +93,8 @@ def _noiseless(task: Task, *_: object) -> Answer:
     return _of_boltdp(task, Settings(epsilon=None))
 
 
-def _auto(task: Task, budget: Budget, _: object) -> Answer:
-    return _of_boltdp(task, Settings(epsilon=budget.epsilon, delta=budget.delta))
+def _auto(task: Task, budget: Budget, _: object, *, loss: str = "auto") -> Answer:
+    return _of_boltdp(task, Settings(epsilon=budget.epsilon, delta=budget.delta, loss=loss))
 
 
 def _algorithm(task: Task, budget: Budget, _: object, *, name: str) -> Answer:
@@ -97,10 +108,12 @@ def _clipped(task: Task, budget: Budget, rng: np.random.Generator) -> Answer:
 
 
 _WITH_DELTA, _PURE = ("approximate",), ("pure",)
+_NUMBER, _ANY = ("number",), ("classes", "number")
 #: The order is that in which they are run and shown.
 WAYS: Mapping[str, Way] = {
-    "noiseless": Way(_noiseless, (NO_BUDGET,)),
-    "auto": Way(_auto),
+    "noiseless": Way(_noiseless, (NO_BUDGET,), targets=_ANY),
+    "auto": Way(_auto, targets=_ANY),
+    "mean": Way(partial(_auto, loss="mean"), targets=_NUMBER),
     "clipped-gd": Way(_clipped, _WITH_DELTA),
     "naive-bayes": Way(partial(rivals.naive_bayes, bins=20, floor=0.25)),
     "dp-ebm": Way(rivals.explainable_boosting, _WITH_DELTA, "interpret", many_classes=False),
@@ -116,9 +129,21 @@ WAYS: Mapping[str, Way] = {
     "bst14": Way(
         partial(rivals.white_box, algorithm="bst14", batches=50, passes=30, stretch=10.0, radius=30.0), _WITH_DELTA
     ),
-    "objective": Way(partial(_algorithm, name="objective")),
+    "objective": Way(partial(_algorithm, name="objective"), targets=_ANY),
     "diffprivlib-nb": Way(partial(rivals.diffprivlib_bayes, centred=True), _PURE, "diffprivlib"),
-    "bolton": Way(partial(_algorithm, name="bolton")),
+    "bolton": Way(partial(_algorithm, name="bolton"), targets=_ANY),
+    "adassp prepared": Way(partial(regression_rivals.sufficient_statistics, prepared=True, ridge=1.0), targets=_NUMBER),
+    "adassp": Way(partial(regression_rivals.sufficient_statistics, prepared=False, ridge=1.0), targets=_NUMBER),
+    "boosted adassp": Way(
+        partial(regression_rivals.sufficient_statistics, prepared=True, ridge=1.0, rounds=5),
+        _WITH_DELTA,
+        targets=_NUMBER,
+    ),
+    "least squares gd": Way(
+        partial(regression_rivals.least_squares_descent, clip=1.0, length=12.0), _WITH_DELTA, targets=_NUMBER
+    ),
+    "tukey-em": Way(partial(regression_rivals.deep_models, models=500), _WITH_DELTA, targets=_NUMBER),
+    "diffprivlib linear": Way(regression_rivals.diffprivlib_linear, _PURE, "diffprivlib", targets=_NUMBER),
 }
 
 
@@ -173,7 +198,7 @@ def cells(
     ways = list(ways)
     for name in data:
         for way in ways:
-            if len(BENCHMARKS[name].schema.classes) > 2 and not WAYS[way].many_classes:
+            if not WAYS[way].fits(BENCHMARKS[name].schema):
                 continue
             if NO_BUDGET in WAYS[way].kinds:
                 yield Cell(name, NO_BUDGET, None, way)
@@ -297,7 +322,8 @@ def shown(runs: Runs, metric: str) -> str:
     if mean is None:
         return ""
     count = f" ({len(runs)})" if len(runs) < REPEATS else ""
-    return f"{mean:.3f} ± {_deviation(runs, metric):.3f}{count}"
+    form = ",.0f" if mean >= 1000 else ".3f"
+    return f"{mean:{form}} ± {_deviation(runs, metric):{form}}{count}"
 
 
 def document(results: Results) -> Iterator[str]:
@@ -315,7 +341,7 @@ def table(results: Results, metric: str, kind: str) -> Iterator[str]:
     ways = [way for way in WAYS if any(cell.way == way for cell in found)]
     if not found:
         return
-    yield f"\n### {metric.capitalize() if metric != 'auc' else 'AUC'}, {kind}\n"
+    yield f"\n### {METRICS[metric]}, {kind}\n"
     yield f"| | epsilon | noiseless | {' | '.join(ways)} |\n|---|---|---|{'---|' * len(ways)}"
     for name, epsilons in EPSILONS.items():
         for epsilon in epsilons:

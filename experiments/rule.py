@@ -79,11 +79,11 @@ CHOICES: Mapping[str, tuple[dict[str, Any], Sequence[tuple[Any, str, Any]]]] = {
     "no curves": ({"curves": 0}, ()),
     "half the steps of curves": (
         {},
-        [(plan_training, "CURVE_STEPS", {most: n // 2 for most, n in plan_training.CURVE_STEPS.items()})],
+        [(Classes, "curve_steps", {most: n // 2 for most, n in Classes.curve_steps.items()})],
     ),
     "twice the steps of curves": (
         {},
-        [(plan_training, "CURVE_STEPS", {most: n * 2 for most, n in plan_training.CURVE_STEPS.items()})],
+        [(Classes, "curve_steps", {most: n * 2 for most, n in Classes.curve_steps.items()})],
     ),
     "intercept 0.15": ({}, [(standardize, "INTERCEPT", 0.15)]),
     "intercept 0.6": ({}, [(standardize, "INTERCEPT", 0.6)]),
