@@ -40,7 +40,7 @@ from boltdp.workflows.train import train
 from experiments import regression_rivals, rivals
 from experiments.datasets import BENCHMARKS
 from experiments.store import add_line, lines
-from experiments.tasks import Answer, Scores, Task, better, budget_of, judged
+from experiments.tasks import Answer, Scores, Task, better, budget_of, halves, judged
 
 SMALL, LARGE = (0.05, 0.1, 0.2, 0.4, 1.0), (0.05, 0.1, 0.4, 1.0)
 EPSILONS: Mapping[str, Sequence[float]] = {
@@ -52,8 +52,20 @@ EPSILONS: Mapping[str, Sequence[float]] = {
 }
 #: Rows of these were looked at when the rules of "auto" and the settings of the rivals were chosen: training rows, and
 #: test rows by those who chose what to try, or (HIGGS) once, before the rule for curves was settled. The others are
-#: blind.
-LOOKED_AT = ("adult", "covtype", "mnist50", "credit", "higgs")
+#: blind. Of numbers, only training rows were looked at, and of stays no rows before the rule was settled.
+LOOKED_AT = (
+    "adult",
+    "covtype",
+    "mnist50",
+    "credit",
+    "higgs",
+    "houses",
+    "diamonds",
+    "wages",
+    "hours",
+    "limits",
+    "visits",
+)
 #: Of the budget: delta = 0 or 1/m^2. What is not private has neither.
 KINDS = ("pure", "approximate")
 NO_BUDGET = "none"
@@ -132,17 +144,19 @@ WAYS: Mapping[str, Way] = {
     "objective": Way(partial(_algorithm, name="objective"), targets=_ANY),
     "diffprivlib-nb": Way(partial(rivals.diffprivlib_bayes, centred=True), _PURE, "diffprivlib"),
     "bolton": Way(partial(_algorithm, name="bolton"), targets=_ANY),
-    "adassp prepared": Way(partial(regression_rivals.sufficient_statistics, prepared=True, ridge=1.0), targets=_NUMBER),
+    "adassp prepared": Way(
+        partial(regression_rivals.sufficient_statistics, prepared=True, ridge=1.4, reach=2.5), targets=_NUMBER
+    ),
     "adassp": Way(partial(regression_rivals.sufficient_statistics, prepared=False, ridge=1.0), targets=_NUMBER),
     "boosted adassp": Way(
-        partial(regression_rivals.sufficient_statistics, prepared=True, ridge=1.0, rounds=5),
+        partial(regression_rivals.sufficient_statistics, prepared=True, ridge=4.0, reach=1.0, rounds=10),
         _WITH_DELTA,
         targets=_NUMBER,
     ),
     "least squares gd": Way(
-        partial(regression_rivals.least_squares_descent, clip=1.0, length=12.0), _WITH_DELTA, targets=_NUMBER
+        partial(regression_rivals.least_squares_descent, clip=1.0, length=2.0), _WITH_DELTA, targets=_NUMBER
     ),
-    "tukey-em": Way(partial(regression_rivals.deep_models, models=500), _WITH_DELTA, targets=_NUMBER),
+    "tukey-em": Way(partial(regression_rivals.deep_models, models=2000), _WITH_DELTA, targets=_NUMBER),
     "diffprivlib linear": Way(regression_rivals.diffprivlib_linear, _PURE, "diffprivlib", targets=_NUMBER),
 }
 
@@ -169,7 +183,7 @@ Results: TypeAlias = Mapping[Cell, Runs]
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=("run", "table", "forget"))
+    parser.add_argument("command", choices=("run", "table", "forget", "in-sample"))
     parser.add_argument("data", nargs="*", metavar="benchmark", help=", ".join(EPSILONS))
     parser.add_argument("--ways", type=lambda text: text.split(";"), default=list(WAYS), help=";".join(WAYS))
     parser.add_argument("--budget", choices=KINDS, action="append", help="one of the two kinds of budget only")
@@ -184,6 +198,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     wanted = list(cells(chosen.data or epsilons, chosen.ways, chosen.budget or KINDS, epsilons))
     if chosen.command == "table":
         print("\n".join(document(read(chosen.output))))
+    elif chosen.command == "in-sample":
+        for line in in_sample(chosen.data or IN_SAMPLE, chosen.ways, repeats=chosen.repeats or REPEATS):
+            print(line, flush=True)
     elif chosen.command == "forget":
         forget(chosen.output, wanted)
     else:
@@ -351,6 +368,25 @@ def table(results: Results, metric: str, kind: str) -> Iterator[str]:
                 plain = "" if noiseless is None else f"{noiseless:.3f}"
                 mark = "" if name in LOOKED_AT else ", blind"
                 yield f"| {name}{mark} | {epsilon:g} | {plain} | {' | '.join(cells)} |"
+
+
+#: Where others publish the R2 of all rows, which they are also trained on.
+IN_SAMPLE, IN_SAMPLE_BUDGET = ("houses", "diamonds"), Budget(math.log(3.0), 1e-5)
+
+
+def in_sample(data: Iterable[str], ways: Iterable[str], *, repeats: int) -> Iterator[str]:
+    """R2 on all rows, of trainings on all rows, for epsilon = ln 3 and delta = 1e-5: the median, and the mean."""
+    ways = list(ways)
+    yield "| | way | median | mean |\n|---|---|---|---|"
+    for name in data:
+        rows, _, schema = halves(BENCHMARKS[name], share=0.0)
+        task = Task(f"{name}, in sample", rows, rows, schema)
+        for way in ways:
+            one = WAYS[way]
+            if one.fits(schema) and "approximate" in one.kinds and rivals.installed(one.package):
+                answers = (one.trainer(task, IN_SAMPLE_BUDGET, np.random.default_rng()) for _ in range(repeats))
+                runs = {place: judged(answer, task.labels) for place, answer in enumerate(answers)}
+                yield f"| {name} | {way} | {statistics.median(_values(runs, 'r2')):.3f} | {shown(runs, 'r2')} |"
 
 
 #: The 15 cells in which clipped gradient descent was first seen to be ahead, and those for ranking.

@@ -74,7 +74,7 @@ def _with_typical(engine: Engine, schema: Schema) -> Schema:
     return replace(schema, target=replace(target, typical=(float(low), float(high))))
 
 
-def read_labels(cells: Doubles, target: Target) -> Labels:
+def read_labels(cells: npt.NDArray[Any], target: Target) -> Labels:
     """Class indices, or numbers in the unit of the target, from encoded labels."""
     if isinstance(target, Number):
         middle, half = (target.low + target.high) / 2.0, (target.high - target.low) / 2.0
@@ -150,7 +150,11 @@ class Task:
 
     @cached_property
     def labels(self) -> Labels:
-        """The class indices or numbers of the testing rows."""
+        """The class indices of the testing rows, or their numbers, which may be beyond the bounds."""
+        target = self.schema.target
+        if isinstance(target, Number):
+            table = pa.Table.from_batches(list(self.testing.batches([target.column])))
+            return np.asarray(table[target.column].to_numpy(), np.float64)
         return self.parts[1].labels
 
     def centring(self, budget: Budget) -> tuple[Schema, Budget]:

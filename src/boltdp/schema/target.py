@@ -28,6 +28,10 @@ Threshold: TypeAlias = float | Literal["prior"]
 ClassWeights: TypeAlias = Literal["balanced"] | Mapping[Any, float] | Sequence[float]
 
 MAX_CLASSES = 10_000
+#: The steps of each automatic curve, by the largest number of columns with curves; with more columns there are none.
+CURVE_STEPS = {5: 8, 8: 4, 30: 2}
+#: The same for a number, for up to as many columns.
+NUMBER_CURVE_STEPS = 8
 #: The largest noise per row with automatic curves, and the largest ratio of it to the noise without them, for classes.
 MAX_CURVE_NOISE, MAX_NOISE_GROWTH = 0.15, 2.75
 #: The largest noise per row with automatic curves for a number: of most algorithms, and of Gaussian ones.
@@ -61,8 +65,6 @@ class Target(ABC):
     predictor: ClassVar[str]  #: the name of a linear model of it
     key: ClassVar[str]  #: the key of a schema file that names the column
     other_keys: ClassVar[tuple[str, ...]]  #: the other keys that declare it
-    #: The steps of each automatic curve, by the largest number of columns with curves; with more columns, none.
-    curve_steps: ClassVar[Mapping[int, int]]
 
     column: str
 
@@ -98,6 +100,10 @@ class Target(ABC):
     @abstractmethod
     def needs_range(self, loss: Loss) -> bool:
         """Return whether a training with this loss must first find where most labels are."""
+
+    @abstractmethod
+    def choose_curve_steps(self, columns: int, loss: Loss) -> int:
+        """Return the steps of each automatic curve, by the number of columns that would have one; 0: no curves."""
 
     @abstractmethod
     def allows_curves(self, before: float, noise: float, *, gaussian: bool) -> bool:
@@ -228,7 +234,6 @@ class Classes(Target):
     predictor = "classifier"
     key = "label"
     other_keys = ("classes", "prior")
-    curve_steps: ClassVar[Mapping[int, int]] = {5: 8, 8: 4, 30: 2}
 
     def __post_init__(self) -> None:
         check_name(self.column, what="label")
@@ -280,6 +285,9 @@ class Classes(Target):
 
     def needs_range(self, loss: Loss) -> bool:
         return False
+
+    def choose_curve_steps(self, columns: int, loss: Loss) -> int:
+        return next((steps for most, steps in CURVE_STEPS.items() if columns <= most), 0)
 
     def allows_curves(self, before: float, noise: float, *, gaussian: bool) -> bool:
         return noise <= MAX_CURVE_NOISE and noise <= MAX_NOISE_GROWTH * before
@@ -464,7 +472,6 @@ class Number(Target):
     predictor = "regression"
     key = "target"
     other_keys = ("bounds", "typical", "typical_source", "unit")
-    curve_steps: ClassVar[Mapping[int, int]] = {30: 8}
     label_count: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
@@ -540,6 +547,10 @@ class Number(Target):
 
     def needs_range(self, loss: Loss) -> bool:
         return self.typical is None and loss.max_abs_label > 0
+
+    def choose_curve_steps(self, columns: int, loss: Loss) -> int:
+        # A loss that reads shares of the bounds has less signal in a row, and curves need more than it has.
+        return NUMBER_CURVE_STEPS if columns <= max(CURVE_STEPS) and loss.max_abs_label else 0
 
     def allows_curves(self, before: float, noise: float, *, gaussian: bool) -> bool:
         return noise <= (MAX_GAUSSIAN_CURVE_NOISE if gaussian else MAX_NUMBER_CURVE_NOISE)

@@ -130,7 +130,7 @@ def add_auto_curves(settings: Settings, schema: Schema, *, rows: int) -> tuple[S
     automatic = steps is None and settings.algorithm == "auto" and settings.standardize != "none" and rows > 1
     if automatic and budget is not None:
         columns = sum(new != old for new, old in zip(add_curves(schema, 1).columns, schema.columns, strict=True))
-        steps = next((steps for most, steps in schema.target.curve_steps.items() if columns <= most), 0)
+        steps = schema.target.choose_curve_steps(columns, settings.choose_loss(schema.target)[0])
     curved = add_curves(schema, steps or 0)
     standardization = plan_standardization(settings, curved, rows=rows)
     if not automatic or budget is None or curved == schema:
