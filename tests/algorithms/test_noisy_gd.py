@@ -236,12 +236,34 @@ def test_an_attack_on_moments_and_scans_together_finds_nothing_either(noise: flo
 
 def test_auto_takes_it_for_several_classes_at_once_with_a_delta() -> None:
     asked, pure = Settings(epsilon=1.0, delta=1e-6), Budget(1.0)
-    assert choose_algorithm([asked], Multinomial(3), BUDGET).name == "noisy-gd"
-    assert choose_algorithm([Settings(epsilon=1.0)], Multinomial(3), pure).name == "objective"
-    assert choose_algorithm([asked], MarginLogistic(), BUDGET).name == "objective"
-    assert choose_algorithm([replace(asked, regularization=0.1)], Multinomial(3), BUDGET).name == "objective"
-    assert choose_algorithm([replace(asked, passes=3)], Multinomial(3), BUDGET).name == "bolton"
-    assert choose_algorithm([asked], HuberSVM(), BUDGET).name == "bolton"
+
+    def chosen(settings: Settings, loss: Loss, budget: Budget = BUDGET) -> str:
+        return choose_algorithm([settings], loss, budget, dims=200, rows=1000).name
+
+    assert chosen(asked, Multinomial(3)) == "noisy-gd"
+    assert chosen(Settings(epsilon=1.0), Multinomial(3), pure) == "objective"
+    assert chosen(asked, MarginLogistic()) == "objective"
+    assert chosen(replace(asked, regularization=0.1), Multinomial(3)) == "objective"
+    assert chosen(replace(asked, passes=3), Multinomial(3)) == "bolton"
+    assert chosen(asked, HuberSVM()) == "bolton"
+
+
+@pytest.mark.parametrize(
+    ("dims", "rows", "delta", "algorithm"),
+    [
+        (200, 10_000, 1e-6, "noisy-gd"),
+        (100, 10_000, 1e-6, "objective"),
+        (200, 10_000_000, 1e-6, "objective"),
+        (200, 10_000, 0.0, "objective"),
+    ],
+)
+def test_auto_takes_it_for_a_number_with_many_features_and_much_noise(
+    dims: int, rows: int, delta: float, algorithm: str
+) -> None:
+    asked = Settings(epsilon=1.0, delta=delta)
+    assert choose_algorithm([asked], Robust(), asked.budget, dims=dims, rows=rows).name == algorithm
+    given = replace(asked, regularization=0.1)
+    assert choose_algorithm([given], Robust(), given.budget, dims=dims, rows=rows).name == "objective"
 
 
 def test_what_it_cannot_do_is_refused() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -13,10 +12,9 @@ from boltdp.algorithms import _newton, objective
 from boltdp.engines.in_memory import ArrayEngine
 from boltdp.privacy import certificate
 from boltdp.privacy.events import event, objective_perturbation
-from boltdp.schema.schema import Categorical, Classes, Number, Numeric, Schema
+from boltdp.schema.schema import Classes, Number, Numeric, Schema
 from boltdp.settings import Settings
 from boltdp.workflows import plan_training, standardize
-from boltdp.workflows.plan_training import make_plan
 from boltdp.workflows.train import train
 
 SCHEMA = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100), Numeric("pulse", 0, 250)))
@@ -80,30 +78,33 @@ def test_a_default_training_plans_each_thing_once(monkeypatch: pytest.MonkeyPatc
     }
 
 
-PRICE = Number("price", 0, 1000, typical=(100, 400))
-NUMBERS = Schema(PRICE, SCHEMA.columns)
+WIDE = Schema(Number("rent", 0, 4000, typical=(600, 1800)), tuple(Numeric(f"x{place}", 0, 100) for place in range(20)))
 
 
 @pytest.mark.parametrize(
-    ("rows", "epsilon", "unit"), [(1_000, 1.0, 0.5), (1_000_000, 1.0, 1.0), (1_000_000, 0.001, 0.5), (1_000, None, 1.0)]
+    ("rows", "delta", "loss", "features", "algorithm"),
+    [
+        (1_000_000, 0.0, "auto", 20 * 9, "objective"),  # little noise: each number has a curve of 8 steps
+        (10_000, 0.0, "auto", 20, "objective"),  # too much noise for curves
+        (10_000, 1e-9, "auto", 20 * 9, "noisy-gd"),  # but not for noisy gradient descent
+        (1_000_000, 1e-12, "auto", 20 * 9, "objective"),  # too little noise for it
+        (1_000_000, 0.0, "mean", 20, "objective"),  # shares of the bounds have no automatic curves
+    ],
 )
-def test_the_unit_of_a_number_follows_the_noise(rows: int, epsilon: float | None, unit: float) -> None:
-    for loss in ("robust", "quantile"):
-        plan = make_plan(NUMBERS, rows, Settings(epsilon=epsilon, loss=loss))
-        assert plan.schema.target == replace(PRICE, unit=unit)
-    shares = make_plan(NUMBERS, rows, Settings(epsilon=epsilon, loss="mean"))
-    assert shares.schema.target == Number("price", 0, 1000)
+def test_curves_and_the_algorithm_of_a_number_follow_from_the_noise(
+    rows: int, delta: float, loss: str, features: int, algorithm: str
+) -> None:
+    plan = plan_training.make_plan(WIDE, rows, Settings(epsilon=1.0, delta=delta, loss=loss))
+    assert plan.schema.dims == features + 1
+    assert plan.certificate.algorithm == algorithm
+    assert plan.certificate.private
 
 
-def has_curve(plan: plan_training.Plan) -> bool:
-    first = plan.schema.columns[0]
-    assert isinstance(first, Numeric)
-    return bool(first.curve)
-
-
-def test_curves_of_numbers_need_less_noise_than_those_of_classes() -> None:
-    """A curve that follows the noise is seen in every prediction of a number."""
-    columns = (*SCHEMA.columns, Categorical("ward", tuple(range(30))))
-    plans = [make_plan(Schema(target, columns), 3_000, Settings(epsilon=1.0)) for target in (SCHEMA.target, PRICE)]
-    assert [has_curve(plan) for plan in plans] == [True, False]
-    assert has_curve(make_plan(Schema(PRICE, columns), 100_000, Settings(epsilon=1.0)))
+@pytest.mark.parametrize(("loss", "unit"), [("robust", 1.0), ("quantile", 0.25)])
+def test_lambda_is_proportional_to_the_unit_of_a_loss(loss: str, unit: float) -> None:
+    plan = plan_training.make_plan(WIDE, 5_000, Settings(epsilon=1.0, loss=loss, curves=8))
+    assert isinstance(plan.schema.target, Number)
+    assert plan.schema.target.unit == unit
+    problem, noise = plan.certificate.problem, plan.certificate.training_noise
+    assert noise is not None
+    assert problem.regularization == pytest.approx(0.48 * unit * (noise.expected_norm / 5_000) ** 1.35, rel=0.03)

@@ -336,7 +336,7 @@ ASKED: dict[str, Any] = {
 
 def chosen(settings: Settings) -> str:
     loss, _ = settings.choose_loss(Classes("label", (0, 1)))
-    return choose_algorithm([settings], loss, settings.budget).name
+    return choose_algorithm([settings], loss, settings.budget, dims=3, rows=1000).name
 
 
 def test_all_that_only_some_algorithms_have_is_tried_below() -> None:
