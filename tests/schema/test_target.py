@@ -57,6 +57,12 @@ class Rank(Target):
     def needs_range(self, loss: Loss) -> bool:
         return False
 
+    def choose_curve_steps(self, columns: int, loss: Loss) -> int:
+        return 0
+
+    def allows_curves(self, before: float, noise: float, *, gaussian: bool) -> bool:
+        return False
+
     def fit_to(self, loss: Loss) -> Rank:
         return self
 
