@@ -313,4 +313,13 @@ MUTANTS = (
         ("privacy/test_sgd_sensitivity.py",),
         audit="bolton, average",
     ),
+    Mutant(
+        "labels counted twice",
+        "kernel/label_histogram.c",
+        "s->counts[bin < 2 * half ? bin : 2 * half - 1]++;",
+        "s->counts[bin < 2 * half ? bin : 2 * half - 1] += 2;",
+        "A row counts for two when the quantiles of the labels are chosen.",
+        ("kernel/test_label_histogram.py",),
+        audit="bolton, number",
+    ),
 )

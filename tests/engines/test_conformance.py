@@ -24,6 +24,7 @@ from boltdp.kernel import sgd
 from boltdp.kernel.feature_map import FeatureMap, Segment
 from boltdp.kernel.feature_sums import FeatureSums
 from boltdp.kernel.label_count import LabelCount
+from boltdp.kernel.label_histogram import LabelHistogram
 from boltdp.kernel.loss_derivatives import DerivativeSums
 from boltdp.kernel.misclassification import ErrorCounts
 from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Mean, Multinomial, Quantile, Robust
@@ -725,6 +726,17 @@ def test_the_label_check_of_a_training_is_the_same_in_every_engine(source: Sourc
         released = count_unusable_labels(prepared, schema, certificate, Randomness(4))
     assert released == release_label_count(unusable, certificate, Randomness(4))
     assert unusable > 0
+
+
+def test_labels_are_in_the_same_bins_in_every_engine_in_the_scan_of_the_moments(source: Source) -> None:
+    sums = FeatureSums(source.schema.unscaled.encoding.feature_map, clip_norm=0.9)
+    with source.engine.prepare(source.schema.unscaled, Context(seed=2), permuted=False) as prepared:
+        histogram = LabelHistogram(cells=prepared.cells, bins=4)
+        prepared.add_to_sums([sums, histogram])
+    labels = source.packed[:, 0]
+    assert histogram.counts.tolist() == [0, 0, (labels == 0).sum(), (labels == 1).sum()]
+    np.testing.assert_array_equal(sums.value, moments(source.engine, source.schema))
+    assert histogram.counts.sum() < ROWS  # some labels are missing, or those of other classes
 
 
 def test_slices_do_not_disturb_one_another(source: Source) -> None:

@@ -130,7 +130,6 @@ class Evaluation(ABC):
 
     @cached_property
     def by_class(self) -> tuple[ClassFigures, ...]:
-        """The metrics of each class against the rest."""
         return tuple(self._compute_class_figures(index) for index in range(len(self.classes)))
 
     @cached_property
@@ -187,7 +186,6 @@ class Evaluation(ABC):
         return rankings[0] if index else replace(rankings[0], table=rankings[0].table[:, ::-1, ::-1])
 
     def _compute_group_scores(self, mask: Doubles) -> dict[str, Score | None]:
-        """Compute the metrics of the subgroups in `mask`, with their number of rows and the recall of each class."""
         counts, cells = self.statistics.decisions, mask[:, None, None]
         recalls = {
             f"recall of {name}": counts.compute_mean(self.statistics.is_correct, cells * own)
@@ -220,7 +218,6 @@ class Evaluation(ABC):
         return scores
 
     def _compute_class_figures(self, index: int) -> ClassFigures:
-        """Compute the metrics of the class with this index against the rest."""
         known, own, ranking = self.statistics, self._class_masks[index], self._get_ranking(index)
         counts, predicted, every = known.decisions, known.is_predicted, np.ones((1, 1, 1))
         curve = None if ranking is None else Curve.from_counts(ranking.table.sum(axis=0))
@@ -258,7 +255,6 @@ class Evaluation(ABC):
         }
 
     def _describe_curve(self, name: str, curve: Curve) -> dict[str, Any]:
-        """Return the points of the ROC and precision-recall curves of a class as JSON values."""
         points = curve.select_points()
         thresholds = {"threshold": self.statistics.lowest_scores[curve.bins[points]].tolist()}
         return {

@@ -150,6 +150,7 @@ static inline double label_weight(double label, uint64_t classes, const double *
  * NAME_odds       the odds of a class with this score, in its own unit; `largest` is that of the row. Of a margin loss they
  *                 are a probability. By libm: what is shown to people needs no fixed bits
  * NAME_label      the label that a score predicts, as it was read; also by libm
+ * NAME_error      of a loss with a label: the error of that prediction, which models are compared by; with any bits
  *
  * What a row adds to the weights is factor * x. With s the guard's factor the row stands for s*x, so its score is
  * sign*s*<w, x>, its gradient sign*s*x times the slope of the loss there, and `rate` is eta/|B| * sign*s. Scores are in
@@ -271,6 +272,12 @@ static inline double robust_label(double score)
     return score;
 }
 
+static inline double robust_error(double score, double y, double parameter)
+{
+    (void) parameter;
+    return fabs(score - y);
+}
+
 /* ---- quantile: tau (y - score) + ln(1 + exp(score - y)), tau the parameter ------------------------------------- */
 
 static inline double quantile_factor(double score, double y, double parameter, double rate)
@@ -291,6 +298,11 @@ static inline double quantile_curvature(double score, double y, double parameter
 static inline double quantile_label(double score)
 {
     return score;
+}
+
+static inline double quantile_error(double score, double y, double parameter)
+{
+    return y > score ? parameter * (y - score) : (1.0 - parameter) * (score - y);
 }
 
 /* ---- mean: ln(1 + exp(score)) - a score, a = (1 + y)/2 --------------------------------------------------------- */
@@ -315,6 +327,12 @@ static inline double mean_curvature(double score, double y, double parameter, do
 static inline double mean_label(double score)
 {
     return tanh(0.5 * score);
+}
+
+static inline double mean_error(double score, double y, double parameter)
+{
+    (void) parameter;
+    return fabs(mean_label(score) - y);
 }
 
 /* ---- asked by number: what is no such loss gets NaN, which no state takes for a number ------------------------ */
@@ -405,6 +423,17 @@ static inline double loss_label(uint64_t loss, double score)
 {
 #define CASE(number, name, form, target, slope, link, unit) \
     IF_LABEL_##link(case number : return name##_label(score);)
+    switch (loss) {
+        LOSSES(CASE)
+    }
+#undef CASE
+    return NAN;
+}
+
+static inline double loss_error(uint64_t loss, double score, double y, double parameter)
+{
+#define CASE(number, name, form, target, slope, link, unit) \
+    IF_LABEL_##link(case number : return name##_error(score, y, parameter);)
     switch (loss) {
         LOSSES(CASE)
     }

@@ -17,7 +17,7 @@ MAX_ARGUMENTS = 90
 
 def compile_source_plan(plan: EncodingPlan, columns: Mapping[str, SourceColumn]) -> tuple[bytes, Composed]:
     """Compile a plan to words, which are public, and return them with the column arguments of `boltdp.pack`."""
-    rules = [plan.label, *plan.rules]
+    rules = plan.encoded_rules
     arguments: Composed = sql.SQL(", ").join([_write_argument(rule, columns[rule.source]) for rule in rules])
     if len(rules) > MAX_ARGUMENTS:
         arguments = sql.SQL("ROW({})").format(arguments)
