@@ -149,8 +149,8 @@ MUTANTS = (
     Mutant(
         "selection at twice the epsilon",
         RELEASE,
-        "penalties = [arb(epsilon) * int(count) / (2 * changes) for count in errors]",
-        "penalties = [arb(epsilon) * int(count) / changes for count in errors]",
+        "penalties = [arb(epsilon) * arb(float(count)) / (2 * changes) for count in errors]",
+        "penalties = [arb(epsilon) * arb(float(count)) / changes for count in errors]",
         "The exponential mechanism of tuning by portions spends twice its epsilon.",
         ("privacy/test_selection.py",),
     ),
