@@ -154,7 +154,7 @@ WAYS: Mapping[str, Way] = {
         targets=_NUMBER,
     ),
     "least squares gd": Way(
-        partial(regression_rivals.least_squares_descent, clip=1.0, length=2.0), _WITH_DELTA, targets=_NUMBER
+        partial(regression_rivals.least_squares_descent, clip=1.0, length=4.0), _WITH_DELTA, targets=_NUMBER
     ),
     "tukey-em": Way(partial(regression_rivals.deep_models, models=2000), _WITH_DELTA, targets=_NUMBER),
     "diffprivlib linear": Way(regression_rivals.diffprivlib_linear, _PURE, "diffprivlib", targets=_NUMBER),
@@ -339,8 +339,11 @@ def shown(runs: Runs, metric: str) -> str:
     if mean is None:
         return ""
     count = f" ({len(runs)})" if len(runs) < REPEATS else ""
-    form = ",.0f" if mean >= 1000 else ".3f"
-    return f"{mean:{form}} ± {_deviation(runs, metric):{form}}{count}"
+    return f"{mean:{_form(mean)}} ± {_deviation(runs, metric):{_form(mean)}}{count}"
+
+
+def _form(number: float) -> str:
+    return ",.0f" if number >= 1000 else ".3f"
 
 
 def document(results: Results) -> Iterator[str]:
@@ -365,7 +368,7 @@ def table(results: Results, metric: str, kind: str) -> Iterator[str]:
             cells = [shown(found.get(Cell(name, kind, epsilon, way), {}), metric) for way in ways]
             if any(cells):
                 noiseless = _mean(results.get(Cell(name, NO_BUDGET, None, "noiseless"), {}), metric)
-                plain = "" if noiseless is None else f"{noiseless:.3f}"
+                plain = "" if noiseless is None else f"{noiseless:{_form(noiseless)}}"
                 mark = "" if name in LOOKED_AT else ", blind"
                 yield f"| {name}{mark} | {epsilon:g} | {plain} | {' | '.join(cells)} |"
 

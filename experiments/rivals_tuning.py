@@ -80,13 +80,13 @@ GRIDS: Mapping[str, tuple[Rival, Sequence[str], Sequence[str], Mapping[str, Sequ
         regression_rivals.sufficient_statistics,
         APPROXIMATE,
         NUMBERS,
-        {"prepared": (True,), "ridge": (1.0, 1.4, 2.0, 4.0), "reach": (0.5, 1.0, 2.0), "rounds": (3, 10, 30)},
+        {"prepared": (True,), "ridge": (2.0, 4.0, 8.0), "reach": (0.25, 0.5, 1.0), "rounds": (10, 30, 100)},
     ),
     "least squares gd": (
         regression_rivals.least_squares_descent,
         APPROXIMATE,
         NUMBERS,
-        {"clip": (0.3, 0.5, 1.0), "length": (2.0, 4.0, 8.0, 16.0)},
+        {"clip": (0.5, 1.0, 2.0, 4.0), "length": (0.5, 1.0, 2.0, 4.0, 8.0)},
     ),
     "tukey-em": (regression_rivals.deep_models, APPROXIMATE, NUMBERS, {"models": (500, 1000, 2000, 4000)}),
 }
