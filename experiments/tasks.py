@@ -60,18 +60,7 @@ def halves(benchmark: Benchmark, *, share: float = TEST_SHARE) -> tuple[Engine, 
     table = loaded("train")
     if benchmark.test is not None:
         return table, loaded("test"), declared
-    training, testing = split(table, declared, share=share, seed=17)
-    return training, testing, _with_typical(training, declared)
-
-
-def _with_typical(engine: Engine, schema: Schema) -> Schema:
-    # To be removed as soon as the typical range of a target is found within the budget.
-    target = schema.target
-    if not isinstance(target, Number):
-        return schema
-    labels = pa.Table.from_batches(list(engine.batches([target.column])))[target.column].to_numpy()
-    low, high = np.quantile(np.clip(labels, target.low, target.high), (0.1, 0.9))
-    return replace(schema, target=replace(target, typical=(float(low), float(high))))
+    return *split(table, declared, share=share, seed=17), declared
 
 
 def read_labels(cells: npt.NDArray[Any], target: Target) -> Labels:
