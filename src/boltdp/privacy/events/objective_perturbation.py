@@ -82,6 +82,7 @@ class ObjectivePerturbation(Training):
 
     @property
     def release_noise(self) -> Mechanism:
+        """Noise added to the weights where the solver stopped, which hides how far they are from the minimiser."""
         return self.end
 
     @property
