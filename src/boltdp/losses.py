@@ -375,7 +375,7 @@ class Multinomial(ClassLoss):
 
     @property
     def simplex(self) -> Simplex:
-        """The simplex whose vertices are the unit vectors e_k: the slopes in the scores are softmax(scores) - e_label."""
+        """The simplex whose vertices are the unit vectors e_k: the slopes are softmax(scores) - e_label."""
         return Simplex(self.classes, 2.0)
 
     @property
