@@ -136,8 +136,9 @@ CREATE TABLE boltdp.models (
 	name text NOT NULL,                       -- with a slash only those of requests
 	private boolean NOT NULL,                 -- whether the certificate claims a guarantee
 	loss text NOT NULL,
-	classes text[] NOT NULL,
-	weights double precision[] NOT NULL,      -- one vector for two classes, one a class for more
+	classes text[] NOT NULL,                  -- none where a number is predicted,
+	numbers double precision[],               -- but its bounds, that of a score of 0, and the unit of scores
+	weights double precision[] NOT NULL,      -- one vector for a number or two classes, one a class for more
 	low double precision[] NOT NULL,          -- bounds of each number of x,
 	high double precision[] NOT NULL,
 	middle double precision[] NOT NULL,       -- what is taken from it then,
@@ -165,6 +166,10 @@ CREATE FUNCTION boltdp.predict(model text, x real[]) RETURNS text
 	AS 'MODULE_PATHNAME', 'boltdp_predict' LANGUAGE C STABLE STRICT PARALLEL SAFE;
 CREATE FUNCTION boltdp.predict(model text, x double precision[]) RETURNS text
 	AS 'MODULE_PATHNAME', 'boltdp_predict' LANGUAGE C STABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION boltdp.predict_number(model text, x real[]) RETURNS double precision
+	AS 'MODULE_PATHNAME', 'boltdp_predict_number' LANGUAGE C STABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION boltdp.predict_number(model text, x double precision[]) RETURNS double precision
+	AS 'MODULE_PATHNAME', 'boltdp_predict_number' LANGUAGE C STABLE STRICT PARALLEL SAFE;
 CREATE FUNCTION boltdp.predict_proba(model text, x real[]) RETURNS double precision[]
 	AS 'MODULE_PATHNAME', 'boltdp_predict_proba' LANGUAGE C STABLE STRICT PARALLEL SAFE;
 CREATE FUNCTION boltdp.predict_proba(model text, x double precision[]) RETURNS double precision[]
@@ -270,7 +275,7 @@ CREATE FUNCTION boltdp.is_worker() RETURNS boolean LANGUAGE sql STABLE PARALLEL 
 
 -- Whether all that runs when a relation is read is of trusted roles and superusers: the worker runs it with its own rights.
 -- That is the relation, its partitions, what a view reads, policies, constraints and indexes (whose expressions the planner
--- may compute), and the functions and operators that these name.
+-- may compute), and the functions, operators and domains that these name, with the constraints of domains.
 CREATE FUNCTION boltdp.is_trusted(relation regclass) RETURNS boolean LANGUAGE sql STABLE
 	SET search_path = pg_catalog, pg_temp AS $body$
 	WITH RECURSIVE run(class, object) AS (
@@ -281,6 +286,10 @@ CREATE FUNCTION boltdp.is_trusted(relation regclass) RETURNS boolean LANGUAGE sq
 			UNION ALL SELECT 'pg_class'::regclass, x.indexrelid, x.indrelid FROM pg_index x
 			UNION ALL SELECT 'pg_policy'::regclass, p.oid, p.polrelid FROM pg_policy p
 			UNION ALL SELECT 'pg_constraint'::regclass, k.oid, k.conrelid FROM pg_constraint k WHERE k.contype = 'c'
+			UNION ALL SELECT 'pg_constraint'::regclass, k.oid, NULL FROM pg_constraint k
+				WHERE run.class = 'pg_type'::regclass AND k.contypid = run.object
+			UNION ALL SELECT 'pg_type'::regclass, t.typbasetype, NULL FROM pg_type t
+				WHERE run.class = 'pg_type'::regclass AND t.oid = run.object AND t.typbasetype <> 0
 			UNION ALL SELECT 'pg_rewrite'::regclass, w.oid, w.ev_class FROM pg_rewrite w WHERE w.ev_type = '1'
 				AND (SELECT v.relkind FROM pg_class v WHERE v.oid = w.ev_class) = 'v'
 			UNION ALL SELECT d.refclassid, d.refobjid, NULL FROM pg_depend d WHERE d.deptype = 'n'
@@ -290,6 +299,7 @@ CREATE FUNCTION boltdp.is_trusted(relation regclass) RETURNS boolean LANGUAGE sq
 		SELECT 'pg_class'::regclass::oid, c.oid, c.relowner FROM pg_class c
 		UNION ALL SELECT 'pg_proc'::regclass, f.oid, f.proowner FROM pg_proc f
 		UNION ALL SELECT 'pg_operator'::regclass, o.oid, o.oprowner FROM pg_operator o
+		UNION ALL SELECT 'pg_type'::regclass, t.oid, t.typowner FROM pg_type t WHERE t.typtype = 'd'
 	)
 	SELECT COALESCE(bool_and(has_table_privilege(o.owner, 'boltdp.allowances'::regclass, 'INSERT')), false)
 	FROM run r JOIN owned o ON o.class = r.class AND o.object = r.object
@@ -313,7 +323,7 @@ BEGIN
 	END LOOP;
 	RETURN boltdp.is_worker();
 END$body$;
-GRANT SELECT (name, private, loss, classes, weights, low, high, middle, factor, intercept, projection, schema, certificate,
+GRANT SELECT (name, private, loss, classes, numbers, weights, low, high, middle, factor, intercept, projection, schema, certificate,
 	stored, cut, parameter, steps, places, absent, present, unusable_labels, granted_to) ON boltdp.models TO PUBLIC;
 ALTER TABLE boltdp.models ENABLE ROW LEVEL SECURITY;
 CREATE POLICY readers ON boltdp.models FOR SELECT USING (boltdp.may_read(granted_to, stored));

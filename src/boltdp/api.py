@@ -21,8 +21,8 @@ from boltdp.errors import (
     show_hints,
     suggest_names,
 )
-from boltdp.evaluation.evaluate import evaluate, evaluate_privately
-from boltdp.evaluation.evaluation import ExactEvaluation
+from boltdp.evaluation.evaluate import describe_rows_without_label, evaluate, evaluate_privately
+from boltdp.evaluation.evaluation import Evaluation, ExactEvaluation
 from boltdp.evaluation.noisy_evaluation import NoisyEvaluation
 from boltdp.ledger import Ledger, find_account
 from boltdp.model import Model as ReleasedModel
@@ -76,7 +76,9 @@ class Model(ReleasedModel):
         The rows must be public: the result is computed without noise, and no guarantee covers it.
         """
         with use_source(rows) as engine:
-            return evaluate(self, engine, by=by, context=context)
+            found = evaluate(self, engine, by=by, context=context)
+        _warn_of_rows_without_label(self, found)
+        return found
 
     def evaluate_privately(
         self,
@@ -99,7 +101,9 @@ class Model(ReleasedModel):
         """
         with show_hints(), use_source(rows, table=table, query=query) as engine:
             account = find_account(rows, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
-            return evaluate_privately(self, engine, Budget(epsilon, delta), by=by, context=context, account=account)
+            found = evaluate_privately(self, engine, Budget(epsilon, delta), by=by, context=context, account=account)
+        _warn_of_rows_without_label(self, found)
+        return found
 
     def to_sklearn(self) -> Any:
         """Convert to a LogisticRegression (in a OneVsRestClassifier for one-vs-all) or LinearSVC of scikit-learn.
@@ -265,6 +269,11 @@ def warn_if_not_private(certificate: Certificate, epsilon: float | None, *, stac
         )
 
 
+def _warn_of_rows_without_label(model: ReleasedModel, found: Evaluation) -> None:
+    if (left_out := describe_rows_without_label(model, found)) is not None:
+        warnings.warn(left_out, UserWarning, stacklevel=3)
+
+
 def warn_of_unusable_labels(model: ReleasedModel, *, stacklevel: int = 3) -> None:
     """Warn if the label check says that a notable share of the rows was ignored."""
     if (unusable := describe_unusable_labels(model)) is not None:
@@ -315,7 +324,6 @@ def _make_candidates(
     settings: Settings | None,
     chosen: Mapping[str, Any],
 ) -> Sequence[Settings]:
-    """Return the settings to select from: the given candidates, or every combination of a grid."""
     if candidates is None and grid is not None:
         return combinations(_make_settings(settings, chosen), _convert_grid(grid))
     if candidates is None or grid is not None:
@@ -358,12 +366,9 @@ def _make_schema(
         label = [*columns][-1]  # the name that `open_source` gives the labels of a pair
     if label is None or (not isinstance(label, str) and str(label) not in columns):
         bounds = declared["bounds"]
-        # Its value is not quoted: it may be the labels themselves.
-        wrong = (
-            "given, the name of the column to predict"
-            if label is None
-            else f"the name of a column, got {describe_argument(label)}"
-        )
+        wrong = "given, the name of the column to predict"
+        if label is not None:  # its value is not quoted: it may be the labels themselves
+            wrong = f"the name of a column, got {describe_argument(label)}"
         raise ParameterError(
             f"label must be {wrong}", hint=suggest_columns(columns, bounds if isinstance(bounds, Mapping) else ())
         )

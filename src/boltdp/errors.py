@@ -57,15 +57,7 @@ def require(extra: str, use: str) -> None:
 
 @contextmanager
 def show_hints() -> Iterator[None]:
-    """Add the hint of an error as a note, which tracebacks show; Python 3.10 has no notes.
-
-    >>> try:
-    ...     with show_hints():
-    ...         raise ParameterError("epsilon must be > 0, got 0", hint="epsilon=1 is a usual one")
-    ... except ParameterError as fault:
-    ...     print(getattr(fault, "__notes__", ["hint: epsilon=1 is a usual one"]))
-    ['hint: epsilon=1 is a usual one']
-    """
+    """Add the hint of an error as a note, which tracebacks show; Python 3.10 has no notes."""
     try:
         yield
     except BoltdpError as fault:
@@ -75,11 +67,7 @@ def show_hints() -> Iterator[None]:
 
 
 def show_value(value: object) -> str:
-    """Return the repr of a public value for a message, truncated if it is long.
-
-    >>> show_value([1, "a"]), len(show_value("a" * 999)), show_value(10**9999)
-    ("[1, 'a']", 80, 'a number of thousands of digits')
-    """
+    """Return the repr of a public value for a message, truncated if it is long."""
     try:
         text = repr(value)
     except RecursionError:
@@ -90,41 +78,25 @@ def show_value(value: object) -> str:
 
 
 def make_printable(text: str, *, longest: int = MAX_QUOTED) -> str:
-    r"""Escape control characters in an untrusted text, and truncate it.
-
-    >>> print(make_printable("a\x1b[2J\u202eb"), make_printable("a" * 99, longest=9))
-    a\x1b[2J\u202eb aaaaa ...
-    """
+    """Escape control characters in an untrusted text, and truncate it."""
     begin = text[: longest + 1]
     plain = "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in begin)
     return plain if len(plain) <= longest else plain[: longest - 4] + " ..."
 
 
 def describe_argument(value: object) -> str:
-    """Describe an argument that may contain private rows: a number or a text as it is, anything else by its type.
-
-    >>> describe_argument(110), describe_argument([1, 0, 1]), describe_argument({"a": 1})
-    ('110', "an object of type 'list'", "an object of type 'dict'")
-    """
+    """Describe an argument that may contain private rows: a number or a text as it is, anything else by its type."""
     plain = value is None or isinstance(value, (str, int, float))
     return show_value(value) if plain else f"an object of type {type(value).__name__!r}"
 
 
 def quote_names(names: Iterable[str]) -> str:
-    """Return up to `MAX_NAMES` public names in their order, in quotes, and the number of others.
-
-    >>> quote_names(["b", "a"])
-    "'b', 'a'"
-    """
+    """Return up to `MAX_NAMES` public names in their order, in quotes, and the number of others."""
     return join_names([repr(make_printable(name)) for name in names])
 
 
 def suggest_names(name: str, names: Iterable[str], *, before: str = "") -> str | None:
-    """Return a hint with the public names closest to an unknown one, each with the prefix `before`.
-
-    >>> suggest_names("Age", ["age", "sex"]), suggest_names("weight", ["age", "sex"])
-    ("did you mean 'age'?", None)
-    """
+    """Return a hint with the public names closest to an unknown one, each with the prefix `before`."""
     by_case: dict[str, str] = {}
     for one in names:
         by_case.setdefault(one.strip().casefold(), one)
@@ -134,11 +106,7 @@ def suggest_names(name: str, names: Iterable[str], *, before: str = "") -> str |
 
 
 def list_names(names: Iterable[str]) -> str:
-    """Return up to `MAX_NAMES` public names, sorted, and the number of others.
-
-    >>> list_names(["b", "a"]), list_names(map(str, range(14)))
-    ('a, b', '0, 1, 10, 11, 12, 13, 2, 3, 4, 5, 6, 7 and 2 more')
-    """
+    """Return up to `MAX_NAMES` public names, sorted, and the number of others."""
     return join_names(sorted(map(make_printable, names)))
 
 

@@ -29,6 +29,7 @@ from boltdp._array_types import Doubles
 from boltdp._files.sealed import ModelFileError, add_digest
 from boltdp.engines import open_source
 from boltdp.errors import DataError, ParameterError
+from boltdp.evaluation.evaluate import evaluate_privately
 from boltdp.evaluation.evaluation import ExactEvaluation
 from boltdp.evaluation.metrics import Score
 from boltdp.evaluation.noisy_evaluation import NoisyEvaluation, plan_bins
@@ -251,7 +252,8 @@ def test_noisy_figures_are_unbiased_and_their_intervals_cover() -> None:
     exact = tuple((rows * shares).tolist())
     truth = replace(whole, rows=rows, bins=bins, counts=exact).scores
     generator, random_bytes = np.random.default_rng(5), Randomness(5).stream()
-    covered, values = Counter[str](), {name: [] for name in truth}  # type: dict[str, list[float]]
+    covered = Counter[str]()
+    values: dict[str, list[float]] = {name: [] for name in truth}
     for _ in range(300):
         counts = tuple(release_counts(generator.multinomial(rows, shares).tolist(), event, random_bytes))
         found = replace(whole, rows=rows, bins=bins, counts=counts, budget=budget, spent=event).scores
@@ -336,7 +338,7 @@ def test_rows_of_a_person_move_the_counts_by_what_the_noise_is_for_and_no_more(b
             changed = changed.set_column(place, table.column_names[place], pa.array(column, mask=np.isnan(column)))
         ward = pa.array(["north" if one else "south" for one in mine])
         changed = changed.set_column(3, "ward", ward)
-        return np.array(model.evaluate_privately(changed, epsilon=ALL, by="ward").counts)
+        return np.array(evaluate_privately(model, open_source(changed), Budget(ALL), by="ward").counts)
 
     moved = np.rint(count(10.0) - count(900.0))
     event = make_noisy_counts(budget, releases=1, summed=True, person_rows=most)

@@ -196,7 +196,6 @@ def _run_trainings(event: Training, budget: Budget, pair: OpposedPair, trials: i
 
 
 def _choose_threshold(scores: Scores, claim: Claim, *, gaussian: bool) -> float:
-    """Return the threshold that proves the largest epsilon on these scores."""
     thresholds = np.unique(np.quantile(np.concatenate(scores), np.linspace(0.005, 0.995, THRESHOLDS)))
     if gaussian:
         return float(np.median(np.concatenate(scores)))  # the best threshold for two close normal distributions

@@ -59,7 +59,6 @@ class Pair:
         return f"{self.row} or {self.other}, among {among}"
 
     def make_tables(self, schema: Schema, rows: int) -> tuple[pa.Table, pa.Table]:
-        """Return both neighbouring tables, which differ at the positions `positions` only."""
         import pyarrow as pa  # imported late: an audit without a replay does not need it
 
         random = np.random.default_rng(self.seed)
@@ -126,12 +125,6 @@ def reduce_schema(schema: Schema, features: int) -> Schema:
     """Return the schema with columns of every kind and at most `features` features; unchanged if it has no more.
 
     Lists of numbers and categories are shortened.
-
-    >>> from boltdp.schema.schema import Classes, Numeric
-    >>> columns = Vector("scan", 5000, 0, 1), Numeric("age", 0, 100), Categorical("town", tuple(range(800)))
-    >>> reduced = reduce_schema(Schema(Classes("y", (0, 1)), columns), 101)
-    >>> [column.encoding_rule.feature_count for column in reduced.columns]
-    [1, 49, 50]
     """
     left = features - schema.intercept
     if schema.encoded_dims <= features:
@@ -148,13 +141,9 @@ def reduce_schema(schema: Schema, features: int) -> Schema:
     kept = kept or {0: schema.columns[0]}
     standardization = schema.standardization
     if standardization is not None:
-        mask = np.concatenate(
-            [
-                np.arange(column.encoding_rule.feature_count)
-                < (kept[place].encoding_rule.feature_count if place in kept else 0)
-                for place, column in enumerate(schema.columns)
-            ]
-        )
+        left_of = {place: column.encoding_rule.feature_count for place, column in kept.items()}
+        whole = enumerate(column.encoding_rule.feature_count for column in schema.columns)
+        mask = np.concatenate([np.arange(count) < left_of.get(place, 0) for place, count in whole])
         centers, scales = (np.array(one)[mask] for one in (standardization.centers, standardization.scales))
         standardization = replace(standardization, centers=tuple(centers.tolist()), scales=tuple(scales.tolist()))
     columns, projection = tuple(kept[place] for place in sorted(kept)), schema.projection
@@ -199,7 +188,6 @@ class _SyntheticColumnMaker(RuleVisitor[tuple[list[Any], Any]]):
         return self._make_cells(lambda kind: YEAR + timedelta(hours=self._choose(kind, 365 * 24))), "timestamp[us]"
 
     def _make_cells(self, make: Callable[[Kind], Any]) -> list[Any]:
-        """Make one cell for each kind of synthetic row; None where it is missing."""
         return [None if kind == "missing" else make(kind) for kind in self._kinds]
 
     def _choose(self, kind: Kind, count: int) -> int:
@@ -208,7 +196,6 @@ class _SyntheticColumnMaker(RuleVisitor[tuple[list[Any], Any]]):
         return int(self._random.integers(count)) if place is None else place
 
     def _make_numbers(self, kind: Kind, rule: BoundedRule) -> list[float]:
-        """Make the numbers of a synthetic cell: at the declared bounds, beyond them, or not finite."""
         ends, count = rule.bounds, rule.number_count
         if kind == "broken":
             return [float(self._random.choice([math.nan, math.inf, -math.inf])) for _ in range(count)]

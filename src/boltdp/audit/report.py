@@ -17,6 +17,8 @@ from boltdp.audit.replay_on_neighbours import Replay, list_limits, replay_pairs
 from boltdp.audit.subject import Subject, make_subject
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import Training
+from boltdp.privacy.events.label_quantiles import LabelQuantiles
+from boltdp.privacy.events.noisy_sgd import NoisyUpdates
 from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation
 from boltdp.schema.schema import Schema
 
@@ -51,18 +53,21 @@ class Report:
 
     @property
     def broken(self) -> bool:
-        """Whether the audit has disproved any part of the claim."""
         return any(finding.broken for finding in self.findings)
 
     @property
     def findings(self) -> list[Finding]:
-        """What the replay, the exact losses and the attacks found, compared with the claims."""
         replay = self.replay
         lines = []
         for one in replay.releases:
             faults = one.list_faults(mistake=MISTAKE / len(replay.releases))
             far = f"{one.limit.privacy_unit} moves it {one.ratio:.3f} sensitivities, {one.pairs} neighbours"
             what = f"{one.limit.claim.name}: {one.limit.name}"
+            lines.append(Finding("replay", what, "at most 1", "; ".join(faults) or far, bool(faults)))
+        for choices in replay.choices:
+            faults = choices.list_faults()
+            far = f"a score changes by {choices.ratio:.3f} sensitivities, {choices.pairs} neighbours"
+            what = f"{choices.claim.name}: scores"
             lines.append(Finding("replay", what, "at most 1", "; ".join(faults) or far, bool(faults)))
         if replay.releases:
             leak = (
@@ -71,7 +76,12 @@ class Report:
             unstated = f"; {replay.unstated} releases are not in the certificate" if replay.unstated else ""
             broken = bool(replay.leaks or replay.unstated)
             lines.append(Finding("replay", "all else that is released", "the same bits", leak + unstated, broken))
-            lines.append(Finding("replay", "random bits", "used once", *_judge_random_bits(replay)))
+            bits = "used once"
+            if replay.repeated_draws:
+                bits = f"{replay.repeated_draws:,} draws have the noise of another"
+            elif replay.reused_words:
+                bits = f"{replay.reused_words:,} words of 64 bits were used again"
+            lines.append(Finding("replay", "random bits", "used once", bits, bits != "used once"))
         if any(isinstance(claim.event, ObjectivePerturbation) for claim in self.audited.replayed_claims):
             found = (
                 f"missed in {replay.unsolved} of {replay.releases[0].pairs} trainings" if replay.unsolved else "found"
@@ -108,7 +118,7 @@ class Report:
         ]
         if fewer and self.replay.releases:
             notes.append(f"Replayed with {' and '.join(fewer)}, the noise planned again.")
-        if any(not list_limits(claim) for claim in self.audited.replayed_claims):
+        if any(isinstance(claim.event, NoisyUpdates) for claim in self.audited.replayed_claims):
             notes.append("Noise that is drawn inside the kernel is audited as a black box only.")
         notes += [f"Not audited: {what}." for what in self.audited.left_out]
         return notes
@@ -142,6 +152,18 @@ class Report:
                     "faults": one.list_faults(mistake=MISTAKE / len(self.replay.releases)),
                 }
                 for one in self.replay.releases
+            ]
+            + [
+                {
+                    "stage": one.claim.name,
+                    "release": "scores",
+                    "sensitivity": one.event.sensitivity,
+                    "largest_ratio": one.ratio,
+                    "neighbours": one.pairs,
+                    "worst": str(one.worst),
+                    "faults": one.list_faults(),
+                }
+                for one in self.replay.choices
             ],
             "leaks": self.replay.leaks,
             "unstated_releases": self.replay.unstated,
@@ -150,8 +172,7 @@ class Report:
             "repeated_draws": self.replay.repeated_draws,
             "exact_loss": [
                 {
-                    "stage": one.claim.name,
-                    "claimed": {"epsilon": one.claim.budget.epsilon, "delta": one.claim.budget.delta},
+                    **one.claim.to_dict(),
                     "epsilon": one.epsilon,
                     "delta": one.delta,
                     "delta_range": list(one.delta_range),
@@ -164,8 +185,7 @@ class Report:
             ],
             "black_box": [
                 {
-                    "stage": one.claim.name,
-                    "claimed": {"epsilon": one.claim.budget.epsilon, "delta": one.claim.budget.delta},
+                    **one.claim.to_dict(),
                     "trials": one.trials,
                     "proved": {
                         f"{confidence:g}": epsilon for confidence, epsilon in zip(CONFIDENCES, one.epsilon, strict=True)
@@ -179,15 +199,6 @@ class Report:
             "notes": self.notes,
             "verdict": self.verdict,
         }
-
-
-def _judge_random_bits(replay: Replay) -> tuple[str, bool]:
-    """Return the finding about the random bits of all draws of noise, and whether it breaks the claim."""
-    if replay.repeated_draws:
-        return f"{replay.repeated_draws:,} draws have the noise of another", True
-    if replay.reused_words:
-        return f"{replay.reused_words:,} words of 64 bits were used again", True
-    return "used once", False
 
 
 def audit(
@@ -210,7 +221,7 @@ def audit(
     if changed is None:
         changed = 1 if schema.max_rows_per_person is None else ROWS_PER_COUNTED * schema.max_rows_per_person
         changed = min(changed, audited.rows)
-    if any(list_limits(claim) for claim in audited.replayed_claims):
+    if any(list_limits(claim) or isinstance(claim.event, LabelQuantiles) for claim in audited.replayed_claims):
         tables = list(islice(generate_pairs(audited.schema, audited.rows, seed=seed, changed=changed), PAIRS))
         replay = replay_pairs(audited, tables, lambda done: progress("replay", done, PAIRS))
     exact = []

@@ -45,7 +45,6 @@ def draw_report(report: Report, path: str | Path) -> None:
 
 
 def _plot_profile(axes: Any, exact: ExactLoss) -> None:
-    """Plot the claimed privacy profile and the one found on the worst rows, by matplotlib."""
     claimed, found = _list_points(exact)
     axes.plot(*zip(*claimed, strict=True), color="black", linestyle="--", label="claimed, at most", zorder=3)
     if found:
@@ -58,7 +57,6 @@ def _plot_profile(axes: Any, exact: ExactLoss) -> None:
 
 
 def _plot_trade_off(axes: Any, box: BlackBox) -> None:
-    """Plot the true against the false positive rates of an attack, claimed and found, by matplotlib."""
     draw_diagonal(axes)
     axes.plot(*zip(*box.claimed, strict=True), color="black", linestyle="--", label="claimed, at most", zorder=3)
     axes.plot(*zip(*box.rates, strict=True), color=BLUE, linewidth=1.8, label=f"{box.trials:,} trainings on each")
@@ -68,7 +66,6 @@ def _plot_trade_off(axes: Any, box: BlackBox) -> None:
 
 
 def _list_points(exact: ExactLoss) -> tuple[Points, Points]:
-    """Return the points (epsilon, delta) of the claimed and of the found privacy profile."""
     claimed = [(epsilon, max(delta, MIN_DELTA)) for epsilon, delta, _ in exact.curve if delta >= MIN_DELTA]
     found = [(epsilon, delta) for epsilon, _, delta in exact.curve if delta >= MIN_DELTA]
     return claimed or [(exact.claim.budget.epsilon, MIN_DELTA)], found

@@ -28,13 +28,7 @@ def bound_rate(hits: int, trials: int, *, mistake: float) -> tuple[float, float]
 
 
 def compute_exact_delta(noise: Mechanism, epsilon: float, *, distance: float) -> float:
-    """Return the exact delta at `epsilon` of noise that is added to a value which one row moves by `distance`.
-
-    >>> round(compute_exact_delta(Mechanism("gaussian", 1.0, 3), 1.0, distance=1.0), 6)
-    0.126937
-    >>> compute_exact_delta(Mechanism("spherical", 1.0, 3), 1.0, distance=0.5)
-    0.0
-    """
+    """Return the exact delta at `epsilon` of noise that is added to a value which one row moves by `distance`."""
     if distance == 0.0:
         return 0.0
     gaussian = noise.kind == "gaussian"
@@ -52,9 +46,6 @@ def find_largest_epsilon(spent: Callable[[float], float], *, delta: float, most:
     """Return the largest epsilon, up to `most`, at which `spent` exceeds `delta`: a lower bound on the true epsilon.
 
     `spent` decreases with epsilon. The result is 0 where it exceeds `delta` nowhere.
-
-    >>> round(find_largest_epsilon(lambda epsilon: math.exp(-epsilon), delta=0.25, most=8.0), 6)
-    1.386294
     """
     if not spent(0.0) > delta:
         return 0.0
@@ -69,12 +60,7 @@ def compute_normal_quantile(rate: float) -> float:
 
 
 def rejects_distribution(sample: Doubles, distribution: Callable[[Doubles], Doubles], *, mistake: float) -> bool:
-    """Return whether a Kolmogorov-Smirnov test at level `mistake` rejects a distribution: by Massart's inequality.
-
-    >>> normals = np.random.default_rng(1).standard_normal(1000)
-    >>> [rejects_distribution(one, normal_cdf, mistake=1e-3) for one in (normals, normals / 2)]
-    [False, True]
-    """
+    """Return whether a Kolmogorov-Smirnov test at level `mistake` rejects a distribution: by Massart's inequality."""
     ordered = np.sort(sample)
     shares = np.arange(len(ordered) + 1) / len(ordered)
     expected = distribution(ordered)
@@ -87,10 +73,6 @@ def rejects_isotropic(sample: Doubles, *, kind: str, mistake: float) -> bool:
 
     The norm has a known distribution. The angle of any two coordinates is uniform, whatever the norm is, and whatever
     the norm of the draw before was.
-
-    >>> normals = np.random.default_rng(1).standard_normal((1000, 2))
-    >>> [rejects_isotropic(one, kind="gaussian", mistake=1e-3) for one in (normals, np.abs(normals))]
-    [False, True]
     """
     dimensions, norms = sample.shape[1], np.linalg.norm(sample, axis=1)
     # Half the squared norm of normals in d dimensions has the shape d/2.
@@ -112,11 +94,7 @@ def normal_cdf(at: Doubles) -> Doubles:
 
 
 def gamma_cdf(shape: float) -> Callable[[Doubles], Doubles]:
-    """Return the gamma distribution function: of the norm of spherical noise of scale 1 in `shape` dimensions.
-
-    >>> float(gamma_cdf(1)(np.array([math.log(2.0)]))[0])
-    0.5
-    """
+    """Return the gamma distribution function: of the norm of spherical noise of scale 1 in `shape` dimensions."""
     return lambda at: np.array([_gamma_cdf(shape, one) for one in at.tolist()])
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from boltdp.algorithms import ALGORITHMS
 from boltdp.audit.neighbouring_tables import reduce_schema
 from boltdp.errors import ParameterError
-from boltdp.losses import LOSSES, Loss
+from boltdp.losses import LOSSES
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import (
@@ -21,6 +21,7 @@ from boltdp.privacy.events.event import (
     Training,
     compose,
 )
+from boltdp.privacy.events.label_quantiles import LabelQuantiles
 from boltdp.privacy.events.noisy_counts import NoisyLabelCount, is_schema_draft
 from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.privacy.events.selection import Selection, SelectionAmongTrained
@@ -29,7 +30,7 @@ from boltdp.schema.schema import Schema
 #: Maximum numbers of rows and features of a replayed training: a larger training is planned again for these.
 MAX_ROWS, MAX_FEATURES = 2000, 100
 
-AuditedEvent: TypeAlias = NoisyLabelCount | NoisyMoments | Training
+AuditedEvent: TypeAlias = LabelQuantiles | NoisyLabelCount | NoisyMoments | Training
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,9 @@ class Claim:
     @property
     def name(self) -> str:
         return self.event.kind + (f", each of {self.model_count}" if self.model_count > 1 else "")
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"stage": self.name, "claimed": {"epsilon": self.budget.epsilon, "delta": self.budget.delta}}
 
 
 @dataclass(frozen=True)
@@ -71,17 +75,11 @@ def make_subject(schema: Schema, certificate: Certificate) -> Subject:
     left_out: list[str] = []
     if schema.standardization is not None and schema.standardization.source == "private":
         schema = replace(schema, standardization=None)
-    schema = reduce_schema(replace(schema, spent=None), MAX_FEATURES)
+    schema = reduce_schema(replace(schema, spent=None, target=schema.target.without_range()), MAX_FEATURES)
     whole = _filter_event(certificate.spent, budget, left_out, replayed=None)
     few = _filter_event(certificate.spent, budget, [], replayed=schema)
     claims, replayed = tuple(_list_claims(whole, budget)), tuple(_list_claims(few, budget))
     return Subject(schema, replace(certificate, spent=few), replayed, claims, tuple(left_out))
-
-
-def _check_loss(loss: Loss) -> None:
-    """Raise ParameterError for a loss that the kernel does not have: it would run another one."""
-    if LOSSES.get(loss.name) is not type(loss):
-        raise ParameterError(f"an audit must be of a loss among {', '.join(LOSSES)}, got {loss.name!r}")
 
 
 def _filter_event(event: Event, budget: Budget, left_out: list[str], *, replayed: Schema | None) -> Event:
@@ -108,12 +106,14 @@ def _filter_event(event: Event, budget: Budget, left_out: list[str], *, replayed
             return _filter_event(event.inner, budget, left_out, replayed=replayed)
         case NoisyMoments() if replayed is not None and replayed.encoded_dims - replayed.intercept < event.features:
             return _resize_moments(event, budget, replayed)
-        case NoisyLabelCount() | NoisyMoments():
+        case LabelQuantiles() | NoisyLabelCount() | NoisyMoments():
             return event
         case Training() if not isinstance(event, Noiseless):
             if replayed is None:
                 return event
-            _check_loss(event.problem.loss)
+            loss = event.problem.loss
+            if LOSSES.get(loss.name) is not type(loss):  # the kernel would run another one
+                raise ParameterError(f"an audit must be of a loss among {', '.join(LOSSES)}, got {loss.name!r}")
             rows, dims = min(event.problem.rows, MAX_ROWS), min(event.problem.dims, replayed.dims)
             if (rows, dims) == (event.problem.rows, event.problem.dims):
                 return event
@@ -129,7 +129,6 @@ def _resize_moments(event: NoisyMoments, budget: Budget, schema: Schema) -> Nois
 
 
 def _list_claims(event: Event, budget: Budget) -> list[Claim]:
-    """List the releases in a tree of events, each with its budget."""
     match event:
         case NonPrivate():
             return _list_claims(event.spent, budget)
@@ -138,6 +137,6 @@ def _list_claims(event: Event, budget: Budget) -> list[Claim]:
         case SelfComposition():
             inner = _list_claims(event.part.event, event.part.budget or budget)
             return [replace(claim, model_count=event.count) for claim in inner]
-        case NoisyLabelCount() | NoisyMoments() | Training():
+        case LabelQuantiles() | NoisyLabelCount() | NoisyMoments() | Training():
             return [Claim(event, budget)]
     return []

@@ -73,7 +73,6 @@ class OpposedPair:
         return (self.rival, along), (self.label if self.turned is None else self.turned, -along)
 
     def find_changed_positions(self, rows: int) -> Integers:
-        """Return the positions of the rows in which the datasets differ."""
         count = min(self.count, rows)
         if self.spread:
             return np.arange(count) * rows // count + round(self.place * (rows // count - 1))
@@ -136,12 +135,8 @@ def find_worst_pair(
         # The predictions are between two classes: one feature is enough.
         between = replace(first, lean=0.0, rivals=0.5, turned=more[0])
         starts += [replace(between, length=length) for length in (0.3, 1.0)]
-    moves: list[Move] = [
-        change_angle,
-        scale_others,
-        *([] if also is None else [also]),
-        *([mix_classes] if several else []),
-    ]
+    moves: list[Move] = [change_angle, scale_others]
+    moves += ([] if also is None else [also]) + ([mix_classes] if several else [])
     found = [harm(start) for start in starts]
     most = max(found)
     best = starts[found.index(most)]

@@ -46,7 +46,6 @@ class Commands(click.Group):
         return list(self._lines)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the module of a command, and return the command with the common options."""
         if cmd_name not in self._lines:
             return None
         # A library that is interrupted during import may swallow the interrupt or stay partly imported.
@@ -66,7 +65,6 @@ class Commands(click.Group):
         return [*named, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def main(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Run a command, print an error as one sentence, and exit with the exit code."""
         kwargs["standalone_mode"] = False
         stopped: list[int] = []
         replaced = len(outputs.replaced_files)
@@ -174,7 +172,6 @@ def command(
 
 
 def _print_error(message: str, *, hint: str | None = None, code: int = USER_ERROR) -> int:
-    """Print an error and its hint on standard error, and return the exit code."""
     print_message("error", message, style="bold red")
     if hint is not None:
         print_message("hint", hint, style="bold cyan")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import partial, wraps
 from pathlib import Path
@@ -82,7 +82,6 @@ def _make_threshold_option(default: str) -> Decorator:
     )
 
 
-training_threshold_option = _make_threshold_option("0.5")
 scoring_threshold_option = _make_threshold_option("the model's")
 threads_option = click.option(
     "--threads",
@@ -108,10 +107,6 @@ def combine_options(*options: Decorator) -> Decorator:
     return add_options
 
 
-model_options = combine_options(
-    file_option("-o", "--output", required=True, metavar="JSON", help="Where to write the model."),
-    click.option("--overwrite", is_flag=True, help="Replace the file at --output."),
-)
 public_shape_options = combine_options(
     click.option("--features", type=int, help="Numbers in an encoded row, with the constant one for the intercept."),
     click.option("--classes", type=int, default=2, show_default=True),
@@ -164,19 +159,15 @@ class Data:
     dataset: str | None = None
     blocks: str | None = None
 
-    def open(self, *, where: Where = "auto") -> Engine:
+    @contextmanager
+    def open(self, *, where: Where = "auto") -> Iterator[Engine]:
         """Open the source, print the conditions of the guarantee, and warn of what else could read its rows."""
-        with ExitStack() as end:
-            engine = end.enter_context(self._open_source(where))
+        with open_source(self.source, table=self.table, query=self.query, spool=self.spool, where=where) as engine:
             for condition in engine.guarantee_conditions:
                 state_condition(condition)
             for exposure in engine.exposure_warnings:
                 warn(exposure)
-            end.pop_all()
-        return engine
-
-    def _open_source(self, where: Where = "auto") -> Engine:
-        return open_source(self.source, table=self.table, query=self.query, spool=self.spool, where=where)
+            yield engine
 
     def state_query_condition(self) -> None:
         """Print the condition on a query, if there is one. It cannot be checked from the text of the query."""
@@ -224,7 +215,7 @@ class Data:
             )
         from boltdp.schema.infer import derive_schema
 
-        with self._open_source() as engine:
+        with open_source(self.source, table=self.table, query=self.query, spool=self.spool) as engine:
             columns = {name: column for name, column in engine.columns().items() if name != self.person_id}
         schema = derive_schema(columns, self.label)
         used = {self.label, *(column.name for column in schema.columns)}
@@ -293,7 +284,6 @@ def make_settings_options(*left_out: str) -> Decorator:
 
 
 def _make_setting_option(name: str) -> Decorator:
-    """Return the command-line option for a field of Settings."""
     option, words = OPTIONS[name], OPTIONS[name].words
     about = option.help
     if name == "algorithm":
@@ -319,9 +309,10 @@ settings_options = make_settings_options("epsilon")
 release_options = combine_options(
     source_options,
     training_options,
-    model_options,
+    file_option("-o", "--output", required=True, metavar="JSON", help="Where to write the model."),
+    click.option("--overwrite", is_flag=True, help="Replace the file at --output."),
     settings_options,
-    training_threshold_option,
+    _make_threshold_option("0.5"),
     threads_option,
     ledger_options,
     json_option,

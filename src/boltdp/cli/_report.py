@@ -11,6 +11,7 @@ from boltdp.cli._terminal import emit_guarantee, emit_json, emit_table, is_given
 from boltdp.ledger.ledger import Account
 from boltdp.model import Model
 from boltdp.privacy.certificate import Certificate
+from boltdp.privacy.events.label_quantiles import LabelQuantiles
 from boltdp.privacy.events.noisy_counts import NoisyLabelCount
 from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.schema.schema import Schema
@@ -31,13 +32,10 @@ def print_model_report(model: Model, output: str, *, as_json: bool, account: Acc
         warn(unusable)
     if as_json:
         stated: dict[str, Any] = {"model": output, "guarantee": certificate.guarantee(), "where": model.trained_where}
-        if model.threshold is not None:
-            stated["threshold"] = model.threshold
-        if model.unusable_labels is not None:
-            stated["unusable_labels"] = model.unusable_labels
+        optional: dict[str, Any] = {"threshold": model.threshold, "unusable_labels": model.unusable_labels}
         if account is not None:
-            stated["ledger"] = account.ledger.address
-            stated["dataset"] = account.dataset
+            optional |= {"ledger": account.ledger.address, "dataset": account.dataset}
+        stated |= {name: value for name, value in optional.items() if value is not None}
         emit_json({**stated, "noise_per_weight": compute_noise_per_weight(certificate), **certificate.to_dict()})
         return
     emit_guarantee(certificate.guarantee(), private=certificate.private)
@@ -76,6 +74,8 @@ def describe_persons_and_costs(certificate: Certificate) -> list[tuple[str, str]
         cost = "" if part.budget is None else f", for {part.budget.describe()}"
         if isinstance(part.event, NoisyLabelCount):
             lines.append(("label check", part.event.describe() + cost))
+        elif isinstance(part.event, LabelQuantiles):
+            lines.append(("target", part.event.describe() + cost))
         elif isinstance(part.event, NoisyMoments):
             lines.append(("standardizing", part.event.describe() + cost))
     return lines

@@ -1,5 +1,3 @@
-"""`boltdp card`: a model card, and the record of the deployments registry."""
-
 from __future__ import annotations
 
 import json

@@ -10,16 +10,13 @@ from boltdp.cli import _options
 from boltdp.cli._command_group import command
 from boltdp.cli._terminal import emit, emit_guarantee, emit_json, emit_table, note, state_condition, warn
 from boltdp.errors import ParameterError
-from boltdp.evaluation.evaluate import describe_used_labels, evaluate_privately
+from boltdp.evaluation.evaluate import describe_rows_without_label, evaluate_privately
 from boltdp.evaluation.evaluate import evaluate as evaluate_exactly
 from boltdp.evaluation.evaluation import Evaluation
 from boltdp.evaluation.noisy_evaluation import NoisyEvaluation
 from boltdp.model import Threshold
 from boltdp.privacy.budget import Budget
 from boltdp.run_context import Context
-
-#: The largest share of rows without a usable label for which there is no warning.
-MAX_WITHOUT_LABEL = 0.1
 
 
 @command(
@@ -110,13 +107,9 @@ def evaluate(
             warn("the model itself is not private: what it reveals of these rows is not covered")
     else:
         state_condition("this is computed from the rows without noise: they must be non-sensitive data")
-    without = found.rows_without_label
-    if without.low > MAX_WITHOUT_LABEL * found.rows:  # of private rows, from the released counts
-        warn(
-            f"{'' if found.is_exact else 'about '}{without.value:,.0f} of {found.rows:,} rows do not have "
-            f"{found.statistics.usable_label} in column {model.schema.label!r} and are left out: "
-            f"{describe_used_labels(model)}"
-        )
+    left_out = describe_rows_without_label(model, found)
+    if left_out is not None:
+        warn(left_out)
     if plot is not None:
         found.plot(plot)
         note(f"the picture is in {plot}")

@@ -1,5 +1,3 @@
-"""`boltdp ledger`: the budgets of datasets, and their spent parts."""
-
 from __future__ import annotations
 
 from typing import Any, get_args
@@ -18,7 +16,6 @@ from boltdp.privacy.serialization import to_record
 MAX_SHOWN_DIGEST = 19
 
 ledger_argument = click.argument("ledger_address", metavar="LEDGER")
-dataset_argument = click.argument("dataset", metavar="DATASET")
 
 
 @click.group(
@@ -45,7 +42,7 @@ def ledger() -> None:
     within=ledger,
 )
 @ledger_argument
-@dataset_argument
+@click.argument("dataset", metavar="DATASET")
 @click.option("--epsilon", type=float, required=True, help="That all releases together may spend.")
 @click.option("--delta", type=float, default=0.0, show_default=True, help="With 0 epsilons are added, by any rule.")
 @click.option(
@@ -78,6 +75,9 @@ def set_budget(
     for role in writers:
         found.allow(role)
     emit(f"{dataset}: a budget of {budget.describe()}, composition {composition}, in {found.address}")
+    spent = found.spent(dataset).spent
+    if spent.releases:
+        emit(f"{dataset}: {spent.describe(budget)}")
     if composition in CONDITIONS:
         state_condition(CONDITIONS[composition])
     if allow_not_private:
@@ -139,7 +139,6 @@ def check(ledger_address: str, *, as_json: bool) -> None:
 
 
 def _format_spent(name: str, report: DatasetReport, spent: Spent, *, unfinished: str) -> tuple[str, ...]:
-    """Format a line of the table of spent budgets, for a dataset or one of its blocks."""
     budget = report.budget
     by = "basic" if spent.composed is None or spent.sums_fit(budget) else spent.rule
     amounts = (f"{spent.epsilon:.4g}", f"{spent.delta:.3g}", by, f"{spent.remaining:.3g}", budget.describe())
@@ -160,7 +159,6 @@ def _make_budget_record(report: DatasetReport) -> dict[str, Any]:
 
 
 def _format_entry(entry: Entry) -> tuple[str, ...]:
-    """Format a ledger entry as a line of the table of `boltdp ledger history`."""
     epsilon, delta = ("", "") if entry.budget is None else (f"{entry.budget.epsilon:g}", f"{entry.budget.delta:g}")
     what = {
         "budget": f"composition {entry.composition}",

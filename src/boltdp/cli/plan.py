@@ -104,7 +104,6 @@ def make_public_schema(path: str | None, *, features: int | None, classes: int) 
 
 
 def _forecast_training(certificate: Certificate) -> dict[str, Any]:
-    """Return the epsilon, the noise and the forecast of its algorithm for a planned training."""
     assert certificate.budget is not None
     noise = {"epsilon": certificate.budget.epsilon, "noise": find_main_noise(certificate).kind}
     return {**noise, **get_algorithm(certificate.algorithm).forecast(certificate)}

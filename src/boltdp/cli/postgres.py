@@ -1,5 +1,3 @@
-"""`boltdp postgres`: install and check the extension, store models, serve training requests, and a demo."""
-
 from __future__ import annotations
 
 import secrets

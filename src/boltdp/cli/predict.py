@@ -121,7 +121,6 @@ def _predict_batches(
 
 
 def _write_csv(names: Sequence[str], batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
-    """Yield the predictions as CSV text: the header, then each batch of rows."""
     yield _format_csv_rows([names])
     for batch in batches:
         yield _format_csv_rows(zip(*map(_format_cells, batch.columns), strict=True))

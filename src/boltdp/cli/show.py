@@ -1,5 +1,3 @@
-"""`boltdp show`: the effect of each column of a model."""
-
 from __future__ import annotations
 
 from typing import Any
@@ -106,7 +104,6 @@ def _emit_effects(panel: Panel, top: int, *, noise_is_bound: bool) -> None:
 
 
 def _list_shown_values(effect: Effect) -> list[tuple[str, float, float | None]]:
-    """List the values of a column to show, each with its effect and the standard deviation of the noise."""
     if effect.kind == "number":
         places = [place for place, _, _ in effect.corners]
         points = []

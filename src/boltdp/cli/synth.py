@@ -1,5 +1,3 @@
-"""`boltdp synth`."""
-
 from __future__ import annotations
 
 from functools import partial

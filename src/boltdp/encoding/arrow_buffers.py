@@ -22,11 +22,7 @@ _NAMES = {"halffloat": "float16", "float": "float32", "double": "float64"}
 
 
 def view_values(cells: pa.Array) -> npt.NDArray[Any]:
-    """View an Arrow array of numbers or booleans as NumPy, without a copy of numbers; missing cells are arbitrary.
-
-    >>> view_values(pa.array([7, 8, 9], pa.int16()).slice(1)), view_values(pa.array([False, True, True]).slice(1))
-    (array([8, 9], dtype=int16), array([ True,  True]))
-    """
+    """View an Arrow array of numbers or booleans as NumPy, without a copy of numbers; missing cells are arbitrary."""
     dtype, buffer = np.dtype(_NAMES.get(str(cells.type), str(cells.type))), cells.buffers()[1]
     if buffer is None or not len(cells):
         return np.zeros(len(cells), dtype)
@@ -36,11 +32,7 @@ def view_values(cells: pa.Array) -> npt.NDArray[Any]:
 
 
 def locate_values(cells: pa.Array) -> Values | None:
-    """Return the buffers of an Arrow array for the C kernel; None for types that it does not read.
-
-    >>> locate_values(pa.array([7, 8, 9], pa.int16()).slice(1)).offset, locate_values(pa.nulls(1))
-    (1, None)
-    """
+    """Return the buffers of an Arrow array for the C kernel; None for types that it does not read."""
     name = _NAMES_IN_KERNEL.get(cells.type)
     if name is None:
         return None
@@ -64,11 +56,7 @@ def _align_buffer(buffer: pa.Buffer | None, item: int, size: int) -> pa.Buffer:
 
 
 def mask_missing(cells: pa.Array) -> Booleans | None:
-    """Return the mask of missing cells; None if no cell is missing.
-
-    >>> mask_missing(pa.array([1, None, 3])), mask_missing(pa.array([1, None, 3]).slice(2))
-    (array([False,  True, False]), None)
-    """
+    """Return the mask of missing cells; None if no cell is missing."""
     if not cells.null_count:
         return None
     bitmap = cells.buffers()[0]
@@ -78,11 +66,7 @@ def mask_missing(cells: pa.Array) -> Booleans | None:
 
 
 def to_arrow_array(values: npt.NDArray[Any]) -> pa.Array:
-    """Convert a NumPy array of numbers, booleans or strings to Arrow.
-
-    >>> [to_arrow_array(np.array(some)).to_pylist() for some in ([0.5, 1.0], [True, False], ["no", "yes"])]
-    [[0.5, 1.0], [True, False], ['no', 'yes']]
-    """
+    """Convert a NumPy array of numbers, booleans or strings to Arrow."""
     if values.dtype.kind == "U":
         texts = [text.encode() for text in values.tolist()]
         ends = np.cumsum([0, *map(len, texts)]).astype(np.int32)

@@ -120,11 +120,7 @@ def to_floats(cells: pa.Array) -> Floats:
 
 
 def concatenate_lists(cells: pa.Array, length: int) -> Floats:
-    """Concatenate Arrow lists of `length` numbers, with NaN for missing lists and those of another length.
-
-    >>> concatenate_lists(pa.array([[1.0, 2.0], [3.0]]), 2)
-    array([ 1.,  2., nan, nan])
-    """
+    """Concatenate Arrow lists of `length` numbers, with NaN for missing lists and those of another length."""
     count = len(cells)
     if pa.types.is_null(cells.type):
         return np.full(count * length, np.nan)
@@ -150,11 +146,7 @@ def concatenate_lists(cells: pa.Array, length: int) -> Floats:
 
 
 class Coder:
-    """Finds the code of each cell: its position among the declared values, or -1.
-
-    >>> Coder(("no", "yes")).find_codes(pa.array(["yes", "Yes", None]))
-    array([ 1, -1, -1], dtype=int32)
-    """
+    """Finds the code of each cell: its position among the declared values, or -1."""
 
     def __init__(self, declared: Sequence[Value]) -> None:
         rule, nothing = ValueRule("", "", tuple(declared)), np.zeros(0)
@@ -191,11 +183,6 @@ class Coder:
         return codes
 
 
-@dataclass(frozen=True)
-class PartCoder:
-    """Finds the code of a part of each timestamp, as `Coder` does of declared values."""
-
-    part: Part
-
-    def find_codes(self, cells: pa.Array) -> Codes:
-        return _Timestamps.from_cells(cells).find_codes(self.part)
+def find_part_codes(cells: pa.Array, part: Part) -> Codes:
+    """Return the code of a part of each timestamp, as `Coder` does of declared values."""
+    return _Timestamps.from_cells(cells).find_codes(part)

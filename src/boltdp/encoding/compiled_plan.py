@@ -87,7 +87,6 @@ def _pack_values(matcher: Matcher, type_name: str) -> bytes:
 
 
 def _pack_lookup(match: int, numbers: Iterable[tuple[int | float, int]]) -> bytes:
-    """Pack a lookup table from numbers to codes."""
     entries = [_pack_words(code, number) for number, code in numbers]
     return _pack_words(match, len(entries)) + b"".join(entries)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import get_args
-
 import numpy as np
 import pyarrow as pa
 
@@ -12,7 +10,7 @@ from boltdp.encoding.arrow_cells import Cells, Readers
 from boltdp.encoding.compiled_plan import PlanPacker
 from boltdp.encoding.declared_values import OnBadRow
 from boltdp.encoding.plan import EncodingPlan
-from boltdp.errors import DataError, ParameterError
+from boltdp.errors import DataError, check_choice
 
 
 class Encoder:
@@ -22,8 +20,7 @@ class Encoder:
     """
 
     def __init__(self, plan: EncodingPlan, *, on_bad_row: OnBadRow = "neutral") -> None:
-        if on_bad_row not in get_args(OnBadRow):
-            raise ParameterError(f"on_bad_row must be one of {', '.join(get_args(OnBadRow))}, got {on_bad_row!r}")
+        check_choice(on_bad_row, "on_bad_row", OnBadRow)
         self.plan = plan
         self.width = 1 + plan.cell_count  #: numbers of a packed row
         self._strict = on_bad_row == "error"

@@ -54,6 +54,12 @@ class Rule(ABC):
         return -1.0, 1.0
 
     @property
+    def middle_and_half(self) -> tuple[float, float]:
+        """The middle of the bounds and half of their width, by which a number becomes a cell from -1 to 1."""
+        low, high = self.bounds
+        return (low + high) / 2.0, (high - low) / 2.0
+
+    @property
     def thresholds(self) -> tuple[float, ...]:
         """The thresholds of the step features of a curve."""
         return ()
@@ -93,13 +99,14 @@ class Rule(ABC):
         return np.concatenate([np.zeros(self.number_count), steps, categories])
 
     def has_missing(self, cells: PackedRows) -> bool:
-        """Return whether a value is missing in packed cells of this column."""
         return bool((np.isnan(cells[:, : self.number_count]) if self.number_count else cells[:, :1] < 0).any())
 
 
 @dataclass(frozen=True)
 class BoundedRule(Rule):
     """Numbers that are clipped to public bounds."""
+
+    invalid_cell_phrase = "one that is no number"
 
     low: float
     high: float
@@ -108,20 +115,14 @@ class BoundedRule(Rule):
     def bounds(self) -> tuple[float, float]:
         return self.low, self.high
 
-    @property
-    def invalid_cell_phrase(self) -> str:
-        return "one that is no number"
-
 
 @dataclass(frozen=True)
 class NumberRule(BoundedRule):
     """A number, and a step at each threshold of its curve."""
 
-    thresholds: tuple[float, ...] = ()
+    number_count = 1
 
-    @property
-    def number_count(self) -> int:
-        return 1
+    thresholds: tuple[float, ...] = ()
 
     def accept(self, visitor: RuleVisitor[T]) -> T:
         return visitor.visit_number(self)
@@ -147,11 +148,9 @@ class NumberListRule(BoundedRule):
 class ValueRule(Rule):
     """A value that is matched with declared ones, see `boltdp.encoding.declared_values`."""
 
-    values: tuple[Value, ...] = ()
+    invalid_cell_phrase = "an undeclared category"
 
-    @property
-    def invalid_cell_phrase(self) -> str:
-        return "an undeclared category"
+    values: tuple[Value, ...] = ()
 
     def accept(self, visitor: RuleVisitor[T]) -> T:
         return visitor.visit_value(self)
@@ -247,7 +246,6 @@ class EncodingPlan:
 
     @cached_property
     def scaled_rules(self) -> tuple[ScaledRule, ...]:
-        """The rules with the centres and factors of their features."""
         ends = np.cumsum([rule.feature_count for rule in self.rules])[:-1]
         parts = zip(self.rules, np.split(self.centers, ends), np.split(self.factors, ends), strict=True)
         return tuple(ScaledRule(*part) for part in parts)
@@ -285,7 +283,6 @@ class EncodingPlan:
 
     @cached_property
     def projection_matrix(self) -> Doubles | None:
-        """The projection matrix, if there is a projection."""
         return None if self.projection is None else self.projection.make_matrix(self.dims)
 
     def read_features(self, packed: PackedRows) -> Doubles:

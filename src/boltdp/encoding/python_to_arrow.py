@@ -62,9 +62,6 @@ def to_person_key(cell: Any) -> str | None:
 
     The types of cells may differ by the chunk of a file that they were read from, so a text that spells a number is
     that number, by the rule of `declared_values.list_texts`, and bytes are the text that they encode.
-
-    >>> {to_person_key(cell) for cell in (1, 1.0, True, Decimal("1.00"), "1", "1.0", b"1")}, to_person_key("01")
-    ({'1'}, '01')
     """
     with suppress(Exception):  # third-party types may raise anything
         if isinstance(cell, bytes):
@@ -102,11 +99,7 @@ def _print_number(number: Any) -> str | None:
 
 
 def to_identifier(cell: Any) -> str | None:
-    """Convert a cell to a text such that different cells have different texts: also decimals, dates, UUIDs and bytes.
-
-    >>> [to_identifier(cell) for cell in ("F", 7, Decimal("0.10"), UUID(int=7), date(2024, 2, 29), b"id")]
-    ['F', '7', '0.10', '00000000-0000-0000-0000-000000000007', '2024-02-29', '6964']
-    """
+    """Convert a cell to a text, different cells to different texts: also decimals, dates, UUIDs and bytes."""
     try:
         if isinstance(cell, Decimal):
             return str(cell) if cell.is_finite() else None
@@ -171,21 +164,13 @@ def to_arrow_column(cells: Any, kind: str | None) -> pa.Array:
 
 
 def to_person_keys(texts: pa.Array) -> pa.Array:
-    """Convert the ids of persons by `to_person_key`, each distinct text once.
-
-    >>> to_person_keys(pa.array(["1.0", "x", None, "1"])).to_pylist()
-    ['1', 'x', None, '1']
-    """
+    """Convert the ids of persons by `to_person_key`, each distinct text once."""
     found = texts.dictionary_encode()
     return _convert_each_cell(found.dictionary.to_pylist(), "person").take(found.indices)
 
 
 def parse_numbers(texts: pa.Array) -> pa.Array:
-    """Convert texts to numbers; each distinct text is parsed once.
-
-    >>> parse_numbers(pa.array(["1.5", "x", None, "1.5"])).to_pylist()
-    [1.5, None, None, 1.5]
-    """
+    """Convert texts to numbers; each distinct text is parsed once."""
     if not pa.types.is_dictionary(texts.type):
         texts = texts.cast(pa.string()).dictionary_encode()
     if len(texts.dictionary) > len(texts):
@@ -214,7 +199,6 @@ def _convert_texts(cells: Sequence[Any] | npt.NDArray[np.object_]) -> pa.Array |
 
 
 def _convert_each_cell(cells: Iterable[Any], kind: str | None) -> pa.Array:
-    """Convert Python cells to an Arrow column of a kind, one by one."""
     if kind == "number":
         return pa.array(np.fromiter(map(to_float, cells), np.float64), from_pandas=True)
     if kind == "list":
@@ -241,11 +225,6 @@ def to_matrix(X: Any, *, width: int | None = None) -> npt.NDArray[Any]:
 
     Rows of a list that have another length than `width` are missing. Its default is the most frequent length, which
     is no public number: one row can change it.
-
-    >>> to_matrix([[1, 2], [3, "x"], [4]], width=2)
-    array([[ 1.,  2.],
-           [ 3., nan],
-           [nan, nan]])
     """
     if is_list_of_rows(X):
         return _stack_rows([to_float_list(row) for row in X], width)

@@ -60,32 +60,31 @@ _MADE_NAME = re.compile(
 
 def list_outside_reasons() -> tuple[str, ...]:
     """Return the reasons, if any, why callers of the present `fit` make the model non-private."""
-    reasons = [reason for frame in _iterate_callers() for reason in _explain_caller(frame)]
+    reasons: list[str] = []
+    frame = sys._getframe().f_back
+    while frame is not None:
+        reasons += _explain_caller(frame)
+        frame = frame.f_back
     return tuple(dict.fromkeys(reasons))
 
 
 def find_transformer_name(names: Iterable[str]) -> str | None:
     """Return the first column name that a scikit-learn transformer gave, as those that learn from rows do, or None.
 
-    >>> find_transformer_name(["age", "onehotencoder__sex_F"]), find_transformer_name(["age", "pca", "remainder"])
-    ('onehotencoder__sex_F', None)
+    A ColumnTransformer or FeatureUnion puts the name of a step, which may be any, before the name of every column.
     """
-    return next((name for name in names if _MADE_NAME.match(name)), None)
-
-
-def _iterate_callers() -> Iterator[FrameType]:
-    """Yield the stack frames of all callers of the present `fit`, the innermost first."""
-    frame = sys._getframe().f_back
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
+    listed = [*names]
+    made = next((name for name in listed if _MADE_NAME.match(name)), None)
+    prefixed = all(re.match(r"[^_].*?__.", name) for name in listed)
+    return listed[0] if made is None and listed and prefixed else made
 
 
 def _explain_caller(frame: FrameType) -> Iterator[str]:
     """Yield the reasons why an estimator or a search around `fit` makes the model non-private."""
     module: str = frame.f_globals.get("__name__") or ""
     around: Any = frame.f_locals.get("self")
-    if type(around) is FixedThresholdClassifier or _is_private_estimator(around):
+    ours = any(cls.__module__.startswith("boltdp.estimators.") for cls in type(around).__mro__)
+    if ours or type(around) is FixedThresholdClassifier:
         return
     if type(around) is Pipeline:
         learning = [*dict.fromkeys(_list_learning_steps(step for _, step in around.steps[:-1]))]
@@ -97,10 +96,6 @@ def _explain_caller(frame: FrameType) -> Iterator[str]:
         yield WRAPPED.format(type(around).__name__)
     elif module.startswith("sklearn.") and not module.startswith(_NEUTRAL):
         yield WRAPPED.format(f"one of {'.'.join(module.split('.')[:2])}")  # in a process of its own
-
-
-def _is_private_estimator(estimator: Any) -> bool:
-    return any(cls.__module__.startswith("boltdp.estimators.") for cls in type(estimator).__mro__)
 
 
 def _list_learning_steps(steps: Iterable[Any]) -> Iterator[str]:

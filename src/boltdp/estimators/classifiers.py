@@ -125,7 +125,6 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._set_model(model)
 
     def _find_account(self) -> Account | None:
-        """Return the ledger account that `fit` charges; None if no ledger is given."""
         return find_account(None, ledger=self.ledger, dataset=self.dataset, blocks=self.blocks or ())
 
     def _prepare_rows(
@@ -239,7 +238,6 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return isinstance(self.bounds, Mapping) or self.categories is not None or self.timestamps is not None
 
     def _make_settings(self, **fixed: Any) -> Settings:
-        """Make the training settings from the estimator's parameters."""
         seed = None if self.random_state is None else int(check_random_state(self.random_state).randint(2**31 - 1))
         chosen = {
             name: one.convert(getattr(self, one.parameter), one.parameter)
@@ -267,14 +265,8 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         norm = self._check_clip_norm()
         rows = ArrayEngine.from_arrow(X) if isinstance(X, pa.Table) else ArrayEngine.from_pandas(X)
         columns = {**rows.columns(), label: ColumnType("untyped")}
-        schema, unused = declare_schema(
-            columns,
-            label,
-            bounds=self.bounds,
-            categories=self.categories,
-            timestamps=self.timestamps,
-            classes=list(classes),
-        )
+        declared = {"bounds": self.bounds, "categories": self.categories, "timestamps": self.timestamps}
+        schema, unused = declare_schema(columns, label, classes=list(classes), **declared)
         warn_of_unused_columns(unused, stacklevel=5)
         return self._complete_schema(schema, norm)
 
@@ -521,7 +513,6 @@ def _read_classes(y: Any) -> npt.NDArray[Any]:
 
 
 def _add_curves(columns: tuple[Column, ...], curves: Any) -> tuple[Column, ...]:
-    """Return the columns with the steps that the parameter `curves` gives."""
     if curves is None:
         return columns
     numbers = {column.name: column for column in columns if isinstance(column, Numeric)}
@@ -549,7 +540,6 @@ def _unpack_bounds(bounds: Any) -> tuple[Any, Any]:
 
 
 def _repeat_bound(bound: Any, dims: int) -> list[Any]:
-    """Return the bound of each feature, from one number for all or a list."""
     if np.ndim(bound) == 0:
         return [bound] * dims
     if np.shape(bound) != (dims,):

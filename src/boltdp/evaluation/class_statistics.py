@@ -123,7 +123,6 @@ class ClassStatistics(Statistics):
 
     @cached_property
     def by_class(self) -> tuple[ClassFigures, ...]:
-        """The metrics of each class against the rest."""
         return tuple(self._compute_class_figures(index) for index in range(len(self.classes)))
 
     @property
@@ -159,7 +158,6 @@ class ClassStatistics(Statistics):
         return rankings[0] if index else replace(rankings[0], table=rankings[0].table[:, ::-1, ::-1])
 
     def compute_group_scores(self, mask: Doubles) -> dict[str, Score | None]:
-        """Compute the metrics of the subgroups in `mask`, with their number of rows and the recall of each class."""
         cells = mask[:, None, None]
         recalls = {
             f"recall of {name}": self.counts.compute_mean(self.is_correct, cells * own)
@@ -191,7 +189,6 @@ class ClassStatistics(Statistics):
         return scores
 
     def _compute_class_figures(self, index: int) -> ClassFigures:
-        """Compute the metrics of the class with this index against the rest."""
         counts, own, ranking = self.counts, self._class_masks[index], self._get_ranking(index)
         predicted = self.is_predicted
         curve = None if ranking is None else Curve.from_counts(ranking.table.sum(axis=0))
@@ -250,7 +247,6 @@ class ClassStatistics(Statistics):
         }
 
     def _describe_curve(self, name: str, curve: Curve) -> dict[str, Any]:
-        """Return the points of the ROC and precision-recall curves of a class as JSON values."""
         points = curve.select_points()
         thresholds = {"threshold": self.lowest_scores[curve.bins[points]].tolist()}
         return {

@@ -10,7 +10,7 @@ import numpy as np
 
 from boltdp._array_types import Doubles, PackedRows
 from boltdp.errors import DataError
-from boltdp.evaluation.evaluation import ExactEvaluation
+from boltdp.evaluation.evaluation import Evaluation, ExactEvaluation
 from boltdp.evaluation.noisy_evaluation import NoisyEvaluation, digest_model, plan_bins
 from boltdp.evaluation.statistics import name_groups
 from boltdp.privacy.accounting.spent_budget import Release
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from boltdp.ledger import Account
     from boltdp.model import Model
 
+#: The largest share of rows without a usable label for which there is no warning.
+MAX_WITHOUT_LABEL = 0.1
 #: Maximum number of classes in a message.
 MAX_QUOTED = 20
 
@@ -51,9 +53,26 @@ def evaluate(model: Model, engine: Engine, *, by: str | None = None, context: Co
         raise DataError(
             f"most rows must have {found.statistics.usable_label} to compare with, "
             f"got {f'{usable:,}' if usable else 'none'} of {found.rows:,}",
-            hint=f"check column {model.schema.label!r}: {describe_used_labels(model)}",
+            hint=f"check column {model.schema.label!r}: {_describe_used_labels(model)}",
         )
     return found
+
+
+def describe_rows_without_label(model: Model, found: Evaluation) -> str | None:
+    """Return a warning if a notable share of the rows has no usable label; of private rows, by released counts."""
+    without = found.rows_without_label
+    if without.low <= MAX_WITHOUT_LABEL * found.rows:
+        return None
+    return (
+        f"{'' if found.is_exact else 'about '}{without.value:,.0f} of {found.rows:,} rows do not have "
+        f"{found.statistics.usable_label} in column {model.schema.label!r} and are left out: "
+        f"{_describe_used_labels(model)}"
+    )
+
+
+def _describe_used_labels(model: Model) -> str:
+    used = model.schema.target.describe_used_labels(MAX_QUOTED)
+    return f"training uses {used}, and has ignored other labels too, if it was on rows like these"
 
 
 def evaluate_privately(
@@ -111,9 +130,3 @@ def evaluate_privately(
         found = release_evaluation()
         reservation.commit_or_warn(found.seal()["digest"])
     return found
-
-
-def describe_used_labels(model: Model) -> str:
-    """Say which labels training uses, for messages about rows that have others."""
-    used = model.schema.target.describe_used_labels(MAX_QUOTED)
-    return f"training uses {used}, and has ignored other labels too, if it was on rows like these"

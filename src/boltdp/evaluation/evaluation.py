@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from boltdp._array_types import Doubles, Integers
+from boltdp._array_types import Doubles
 from boltdp.errors import ParameterError
-from boltdp.evaluation.class_statistics import ClassFigures, ClassStatistics
-from boltdp.evaluation.metrics import CalibrationBin, Score, Table, convert_scores, tabulate_scores
+from boltdp.evaluation.class_statistics import ClassStatistics
+from boltdp.evaluation.metrics import Score, Table, convert_scores, tabulate_scores
 from boltdp.evaluation.number_statistics import NumberStatistics
 from boltdp.evaluation.statistics import Statistics, index_groups, name_groups
 from boltdp.model import Model
@@ -42,6 +42,11 @@ def _make_score_property(name: str) -> property:
     return property(get_value, doc=f"The {name}; None if it is unknown.")
 
 
+def _make_class_property(name: str) -> property:
+    """Make a property that is an attribute of the statistics of classes; other targets raise a ParameterError."""
+    return property(lambda self: getattr(self.statistics.require_classes(), name), doc=f"See ClassStatistics.{name}.")
+
+
 class Evaluation(ABC):
     """The evaluation of a model on some rows."""
 
@@ -65,6 +70,14 @@ class Evaluation(ABC):
     #: The share of labels that are at most the prediction.
     coverage = _make_score_property("share below the prediction")
     poisson_deviance = _make_score_property("Poisson deviance")
+
+    classes = _make_class_property("classes")
+    threshold = _make_class_property("threshold")
+    by_class = _make_class_property("by_class")
+    confusion = _make_class_property("confusion")
+    calibration = _make_class_property("calibration")
+    calibration_error = _make_class_property("calibration_error")
+    area_error = _make_class_property("area_error")
 
     @cached_property
     @abstractmethod
@@ -96,38 +109,6 @@ class Evaluation(ABC):
         counted = self.statistics.counts.count_rows_in(self.statistics.cells)
         value, low, high = (max(0.0, self.rows - one) for one in (counted.value, counted.high, counted.low))
         return Score(value, low, high)
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return self.statistics.require_classes().classes
-
-    @property
-    def threshold(self) -> float | None:
-        return self.statistics.require_classes().threshold
-
-    @property
-    def by_class(self) -> tuple[ClassFigures, ...]:
-        """The metrics of each class against the rest."""
-        return self.statistics.require_classes().by_class
-
-    @property
-    def calibration(self) -> tuple[CalibrationBin, ...]:
-        """The calibration of the second of two classes, or of the most likely class; empty if unknown."""
-        return self.statistics.require_classes().calibration
-
-    @property
-    def calibration_error(self) -> float | None:
-        return self.statistics.require_classes().calibration_error
-
-    @property
-    def area_error(self) -> float | None:
-        """An upper bound on the error of the area under the curve from binning the scores."""
-        return self.statistics.require_classes().area_error
-
-    @property
-    def confusion(self) -> Doubles | Integers | None:
-        """The confusion matrix: rows by true and predicted class; None if only errors are known."""
-        return self.statistics.require_classes().confusion
 
     def __repr__(self) -> str:
         known = ", ".join(f"{name}={score.value:.4g}" for name, score in self.scores.items() if score is not None)

@@ -155,7 +155,6 @@ class Counts:
         return self.noise**2 * float((gradient**2).sum() - gradient.sum() ** 2 / self.released) if self.noise else 0.0
 
     def _exceeds_noise(self, cells: Doubles) -> bool:
-        """Whether the number of rows in some cells is large compared to its noise."""
         rows = float((cells * self.table).sum())
         if not self.noise:
             return rows > 0.0

@@ -290,7 +290,6 @@ def write_yaml(record: Mapping[str, Any]) -> str:
 
 
 def _list_yaml_lines(record: Mapping[str, Any], indent: str = "") -> Iterator[str]:
-    """Yield the lines of YAML of a registry record, nested by `indent`."""
     for key, value in record.items():
         if isinstance(value, Mapping):
             yield f"{indent}{key}:"
@@ -337,7 +336,6 @@ def _choose_title(model: Model, owner: Owner) -> str:
 
 
 def _describe_model(model: Model) -> str:
-    """Describe the model in the first sentences of its card."""
     certificate, target, count = model.certificate, model.schema.target, len(model.schema.columns)
     return (
         f"A linear {target.predictor} with the {certificate.problem.loss.name} loss that predicts {target.column} "
@@ -348,7 +346,6 @@ def _describe_model(model: Model) -> str:
 
 
 def _tabulate_columns(columns: Sequence[Column]) -> Table:
-    """Make the table of a model card with what each column can be."""
     lines: list[tuple[str, ...]] = [(column.name, column.describe()) for column in columns[:MAX_COLUMNS]]
     more = len(columns) - MAX_COLUMNS
     if more > 0:
@@ -357,7 +354,6 @@ def _tabulate_columns(columns: Sequence[Column]) -> Table:
 
 
 def _describe_privacy_unit(certificate: Certificate) -> tuple[str, ...]:
-    """Describe for the model card whom the guarantee protects."""
     adjacency = certificate.adjacency
     rows = "Someone with g rows is protected by less: with pure differential privacy by g times epsilon."
     if certificate.person_rows is not None:
@@ -366,7 +362,6 @@ def _describe_privacy_unit(certificate: Certificate) -> tuple[str, ...]:
 
 
 def _list_privacy_parameters(certificate: Certificate) -> list[tuple[str, str]]:
-    """List for the model card epsilon, delta and the budget of each release."""
     budget = certificate.budget
     facts = [] if budget is None else [("epsilon", f"{budget.epsilon:g}"), ("delta", f"{budget.delta:g}")]
     for number, part in enumerate(certificate.parts, 1):
@@ -395,13 +390,13 @@ def _describe_noise(noise: Mechanism | None) -> str | None:
 
 
 def _list_mechanisms(certificate: Certificate) -> tuple[tuple[str, str], ...]:
-    """List for the model card the algorithm, its noise and all other releases."""
     moments, selection, sensitivity = certificate.moments, certificate.selection, certificate.training.sensitivity
     separate = f"{certificate.model_count}, one per class, each with noise of its own"
     facts = {
         "algorithm": certificate.algorithm,
         "schema": None if certificate.draft is None else "found from the rows, by noisy counts",
         "label check": None if certificate.label_count is None else certificate.label_count.describe(),
+        "target": None if certificate.label_quantiles is None else certificate.label_quantiles.describe(),
         "standardizing": None if moments is None else moments.describe(),
         "chosen": None if selection is None else selection.describe(),
         "noise in training": _describe_noise(certificate.training_noise),
@@ -413,7 +408,6 @@ def _list_mechanisms(certificate: Certificate) -> tuple[tuple[str, str], ...]:
 
 
 def _describe_implementation(certificate: Certificate) -> tuple[str, ...]:
-    """Describe for the model card how the noise is drawn."""
     texts = [f"Implemented by boltdp {certificate.version}; each bound has its proof beside the code."]
     if isinstance(certificate.training, NoisyUpdates):
         texts.append("Noise in the updates is drawn in floating point: the guarantee is that of real-valued noise.")
@@ -426,10 +420,11 @@ def _describe_implementation(certificate: Certificate) -> tuple[str, ...]:
 
 
 def _describe_preprocessing(certificate: Certificate) -> list[str]:
-    """Describe for the model card how bounds, scales and settings were found."""
     texts = ["Bounds, categories and classes are declared as public, and values outside are clipped or neutral."]
     if certificate.draft is not None:
         texts = ["Bounds, categories and classes were found from the rows by noisy counts, which are accounted for."]
+    if certificate.label_quantiles is not None:
+        texts.append("The target is scaled by quantiles that were chosen with noise, which are accounted for.")
     if certificate.moments is not None:
         texts.append("Features are centred by noisy moments, which are accounted for.")
     if certificate.selection is not None:
@@ -440,7 +435,6 @@ def _describe_preprocessing(certificate: Certificate) -> list[str]:
 
 
 def _describe_public_facts(model: Model) -> str:
-    """List for the card what the guarantee assumes to be public."""
     return (
         f"The number of rows ({model.certificate.rows:,}) and the schema: names of columns, bounds, categories and "
         "classes."
@@ -448,7 +442,6 @@ def _describe_public_facts(model: Model) -> str:
 
 
 def _make_utility_section(certificate: Certificate, evaluation: NoisyEvaluation | None) -> Section:
-    """Make the section of a model card about utility: the metrics with noise, or how to measure them."""
     title = "Utility"
     if evaluation is None:
         return Section(

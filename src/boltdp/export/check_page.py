@@ -35,11 +35,8 @@ def write_check_page(report: Report, schema: str) -> str:
 
     title = f"{report.rows:,} rows compared with {escape_text(schema)}"
     lines = "".join(f"<li>{escape_text(problem, 1000)}</li>" for problem in report.problems)
-    verdict = (
-        f"<p>Training would learn garbage:</p><ul>{lines}</ul>"
-        if lines
-        else "<p>Training can learn from such rows.</p>"
-    )
+    garbage = f"<p>Training would learn garbage:</p><ul>{lines}</ul>"
+    verdict = garbage if lines else "<p>Training can learn from such rows.</p>"
     unused = write_facts(report.unused)
     figures = ""
     for column in report.columns:

@@ -50,7 +50,6 @@ def write_effects_page(model: Model, effects: Effects, facts: Sequence[tuple[str
 
 
 def _draw_panel(panel: Panel, top: int, effects: Effects) -> str:
-    """Write the HTML section of one class: a legend, and a drawing of the effect of each column."""
     head = f"<h2>{escape_text(panel.favours)}</h2>" if len(effects.panels) > 1 else ""
     noise_is_bound, reach = effects.has_upper_bounds, panel.compute_axis_limit(top, max_reach=MAX_REACH)
     if panel.constant is not None:
@@ -99,11 +98,9 @@ def _draw_number_effect(effect: Effect, reach: float, *, noise_is_bound: bool) -
     `noise_is_bound` tells that the noise is only known by an upper bound, which is drawn dashed.
     """
     marks = _list_axis_marks(effect)
-    places = (
-        np.linspace(0.0, WIDTH, len(marks))
-        if _is_uneven(marks)
-        else np.interp(marks, marks[:: len(marks) - 1], (0, WIDTH))
-    )
+    places = np.interp(marks, marks[:: len(marks) - 1], (0, WIDTH))
+    if _is_uneven(marks):
+        places = np.linspace(0.0, WIDTH, len(marks))
 
     def to_points(values: Iterable[float]) -> list[tuple[float, float]]:
         return [

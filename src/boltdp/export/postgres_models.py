@@ -45,11 +45,7 @@ def _make_input_scaling(schema: Schema) -> dict[str, list[Any]]:
 
 
 def quote_literal(text: str) -> str:
-    r"""Quote a text as an SQL literal of printable characters.
-
-    >>> print(quote_literal("it's"), quote_literal("a\\b"), quote_literal("x\n\u202ey"))
-    'it''s' E'a\\b' E'x\u000A\u202Ey'
-    """
+    """Quote a text as an SQL literal of printable characters."""
     plain = text.replace("'", "''")
     if plain.isprintable() and "\\" not in plain:
         return f"'{plain}'"
@@ -68,7 +64,7 @@ def make_model_row(name: str, model: Model) -> dict[str, Any]:
         "name": name,
         "private": model.certificate.private,
         "loss": model.certificate.problem.loss.name,
-        "classes": list(model.schema.target.require_classes().names),
+        **model.schema.target.to_stored_row(),
         "weights": model.weights.tolist(),
         **_make_input_scaling(schema),
         "cut": model.cut,

@@ -87,7 +87,6 @@ def _write_probability(model: Model, margin: str, sql: Dialect) -> str:
 
 
 def _write_probabilities(model: Model, margins: Sequence[str], sql: Dialect) -> str:
-    """Write an SQL array of the probabilities of all classes from their margins."""
     one, count = sql.constant(1.0), len(margins)
     # The minimum is e^-700, since underflow is an error in PostgreSQL.
     odds = f"exp({sql.maximum(['v - top', sql.constant(-700.0)])})"
@@ -148,7 +147,6 @@ def _write_row(schema: Schema, sql: Dialect) -> str:
 
 
 def _make_column_writers(schema: Schema, sql: Dialect) -> list[_ColumnSql]:
-    """Make the object that writes the features of a column as SQL, for each column."""
     return [scaled.rule.accept(_ColumnSqlMaker(scaled, sql)) for scaled in schema.encoding.scaled_rules]
 
 
@@ -198,7 +196,8 @@ class _BoundedSql(_ColumnSql):
         half = (self.rule.high - self.rule.low) / 2.0
         middle = sql.constant((self.rule.low + self.rule.high) / 2.0)
         known = double if center else f"coalesce(nullif({double}, {sql.special('NaN')}), {middle})"
-        offset = f"{sql.clamp(known, self.rule.low, self.rule.high)} - {middle}"
+        clipped = f"least({sql.maximum([known, sql.constant(self.rule.low)])}, {sql.constant(self.rule.high)})"
+        offset = f"{clipped} - {middle}"
         if sql.underflow:
             # Rounds values that underflow a float32 to 0; others change by at most a rounding error of a double.
             tiny = sql.constant(1e-28 * half)
@@ -215,7 +214,7 @@ class _NumberSql(_BoundedSql):
 
     def __init__(self, rule: NumberRule, scaled: ScaledRule, sql: Dialect) -> None:
         super().__init__(rule, scaled, sql)
-        self.cell = (sql.flag if rule.bounds == (0.0, 1.0) else sql.cell).format(self.source)
+        self.cell = sql.cell.format(self.source)
 
     @property
     def term_count(self) -> int:
@@ -298,7 +297,6 @@ class _ValueSql(_ColumnSql):
         return self.sql.read_cell(self.source, super().make_array(group))
 
     def list_features(self) -> Iterator[str]:
-        """Yield the SQL of the indicator of each declared category."""
         for condition, absent, present in zip(self._list_matches(), *self.scaled.indicator_values, strict=True):
             yield f"CASE WHEN {condition} THEN {self.sql.constant(present)} ELSE {self.sql.constant(absent)} END"
 
@@ -337,7 +335,6 @@ class _ValueSql(_ColumnSql):
             yield f"CASE {cases} ELSE {by_text} END" if branches else by_text
 
     def _write_membership(self, operand: str, texts: Sequence[str]) -> str:
-        """Write the SQL condition that an operand is one of these texts."""
         if not texts:
             return "FALSE"
         return f"{operand} IN ({', '.join(map(self.sql.literal, texts))})"
@@ -346,13 +343,11 @@ class _ValueSql(_ColumnSql):
 class _TimePartSql(_ColumnSql):
     """A part of a timestamp as SQL: a single term of the margin, so that it is extracted once."""
 
+    term_count = 1
+
     def __init__(self, rule: TimePartRule, scaled: ScaledRule, sql: Dialect) -> None:
         super().__init__(scaled, sql)
         self.code = _write_part_code(rule, sql)
-
-    @property
-    def term_count(self) -> int:
-        return 1
 
     def list_terms(self, weights: Doubles) -> Iterator[str]:
         none, each = (values * weights for values in self.scaled.indicator_values)

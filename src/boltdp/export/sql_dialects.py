@@ -42,15 +42,12 @@ class Dialect:
     fits: str  #: whether a whole text matches a pattern without backslashes
     weekday: str  #: of a text that is a date, counted from Monday, which is 0
     cell: str  #: a column as a double: a text as in CSV files, NULL if it is not a number
-    flag: str  #: the same of a column with the bounds 0 and 1, which may be boolean
     quotes: str = '"'  #: around identifiers
-    read: str = (
-        ""  #: `{body}`, where `cell` is the text of the column `{0}` and `kind` its type, if they are read first
-    )
+    #: `{body}`, where `cell` is the text of the column `{0}` and `kind` its type, if they are read first.
+    read: str = ""
     numbers: str = "{}"  #: an array column as doubles, if it is read first
-    cells: str = (
-        ""  #: an array of many columns as doubles, of their `{texts}` and types, `{kinds}`, if they are read first
-    )
+    #: An array of many columns as doubles, of their `{texts}` and types, `{kinds}`, if they are read first.
+    cells: str = ""
     #: A literal that is a double beside doubles, as numerics of PostgreSQL are too.
     number: str = "{}"
     first: int = 1  #: the index of an array's first element
@@ -61,7 +58,6 @@ class Dialect:
         return self.quotes + name.replace(self.quotes, 2 * self.quotes) + self.quotes
 
     def literal(self, value: Value) -> str:
-        """Write a declared value as an SQL literal."""
         if isinstance(value, bool):
             return str(value).upper()
         if isinstance(value, int):
@@ -86,10 +82,6 @@ class Dialect:
     def maximum(self, expressions: Iterable[str]) -> str:
         """Write the maximum of numbers that are not NULL; NaN is the largest."""
         return f"greatest({', '.join(expressions)})"
-
-    def clamp(self, expression: str, low: float, high: float) -> str:
-        """Write an expression clipped to [low, high]."""
-        return f"least({self.maximum([expression, self.constant(low)])}, {self.constant(high)})"
 
     def bind(self, name: str, value: str, body: str) -> str:
         """Write `body`, an expression in which `name` stands for `value`, computed once."""
@@ -177,7 +169,6 @@ DIALECTS: dict[str, Dialect] = {
         fits="regexp_full_match({}, '{}')",
         weekday="isodow(TRY_CAST({} AS DATE)) - 1",
         cell="TRY_CAST({} AS DOUBLE)",
-        flag="TRY_CAST({} AS DOUBLE)",
     ),
     "postgres": Dialect(
         double="double precision",
@@ -217,7 +208,6 @@ DIALECTS: dict[str, Dialect] = {
         weekday="CAST(extract(isodow FROM CAST({} AS date)) AS int) - 1",
         underflow=True,
         cell=_POSTGRES_CELL,
-        flag=_POSTGRES_CELL,
         cells=f"ARRAY(SELECT {_POSTGRES_NUMBER} FROM ROWS FROM (pg_catalog.unnest(ARRAY[{{kinds}}]),"
         " pg_catalog.unnest(ARRAY[{texts}])) WITH ORDINALITY AS each(kind, cell, place) ORDER BY place)",
     ),
@@ -250,7 +240,6 @@ DIALECTS: dict[str, Dialect] = {
         weekday="weekday(try_cast({} AS DATE))",
         backslashes=True,
         cell=_SPARK_NUMBER,
-        flag=_SPARK_NUMBER,
     ),
 }
 

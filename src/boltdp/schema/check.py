@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from boltdp.encoding.declared_values import Value
 from boltdp.errors import join_names, make_printable
 from boltdp.schema.schema import Column, Schema
 from boltdp.schema.source_columns import ColumnType, Kind, Source
@@ -82,7 +81,9 @@ class CheckedColumn:
     def from_summary(cls, name: str, role: str, cells: int, summary: Summary) -> CheckedColumn:
         """Compare the summary of a column with the declaration by which its cells were counted."""
         met = {value: summary.values[value] for value in summary.declared}
-        others = _find_most_frequent({v: n for v, n in summary.values.items() if v not in met}, summary.declared)
+        unexpected = [(str(value), count) for value, count in summary.values.items() if value not in met]
+        frequent = sorted(unexpected, key=lambda item: (-item[1], item[0]))[:MAX_SHOWN]
+        others = tuple(UnexpectedValue(*item, find_similar(item[0], summary.declared)) for item in frequent)
         checked = cls(name=name, role=role, cells=cells, missing=summary.missing, unparsed=summary.unparsed)
         if summary.histogram is None or summary.rule is None:
             constant = role != "label" and sum(count > 0 for count in summary.values.values()) == 1
@@ -101,7 +102,6 @@ class CheckedColumn:
 
     @property
     def absent_values(self) -> tuple[str, ...]:
-        """The declared values that do not occur."""
         return tuple(name for name, count in self.counts if not count)
 
     @property
@@ -293,7 +293,6 @@ def _normalize(text: str) -> str:
 
 
 def _find_column_fault(columns: Mapping[str, ColumnType], column: Column) -> str | None:
-    """Return why a declared column cannot be read from these columns; None if it can."""
     if column.source in columns:
         fault = column.find_type_fault(columns[column.source])
         return None if fault is None else f"it {fault}"
@@ -307,12 +306,6 @@ def _explain_unused_column(column: ColumnType) -> str:
     if column.kind == "other":
         return "its type cannot be a feature"
     return "a key, which tells rows apart" if column.key else "the schema does not declare it"
-
-
-def _find_most_frequent(counts: Mapping[Value, int], declared: Sequence[str] = ()) -> tuple[UnexpectedValue, ...]:
-    """Return the most frequent undeclared values, each with a similar declared value if there is one."""
-    ordered = sorted(counts.items(), key=lambda item: (-item[1], str(item[0])))[:MAX_SHOWN]
-    return tuple(UnexpectedValue(str(value), count, find_similar(str(value), declared)) for value, count in ordered)
 
 
 def _format_unexpected(values: Iterable[UnexpectedValue]) -> str:

@@ -153,7 +153,6 @@ def draft_column(name: str, column: ColumnType, summary: Summary | None, unused:
 
 
 def _draft_classes(name: str, column: ColumnType, summary: Summary | None, unused: str) -> str:
-    """Draft the classes of the label, as TOML with a comment."""
     if declared := derive_classes(column):
         return format_toml_value([*declared])
     if summary is not None:

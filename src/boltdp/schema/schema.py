@@ -372,11 +372,8 @@ class Schema:
         lines = []
         for key, value in self.to_dict().items():
             if isinstance(value, dict):
-                lines += [
-                    "",
-                    f"[{key}]",
-                    *(f"{format_toml_key(name)} = {format_toml_value(v)}" for name, v in value.items()),
-                ]
+                lines += ["", f"[{key}]"]
+                lines += [f"{format_toml_key(name)} = {format_toml_value(entry)}" for name, entry in value.items()]
             else:
                 lines.append(f"{key} = {format_toml_value(value)}")
         return "\n".join(lines) + "\n"

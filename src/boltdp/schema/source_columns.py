@@ -61,9 +61,6 @@ class OpenColumns(dict[str, ColumnType]):
     """The columns of a source that declares none, such as JSON lines, whose lines have keys of their own.
 
     Every name is an untyped column, whose cell is missing where a row does not have the key.
-
-    >>> "age" in OpenColumns(), [*OpenColumns()], OpenColumns()["age"].kind
-    (True, [], 'untyped')
     """
 
     def __contains__(self, name: object) -> bool:

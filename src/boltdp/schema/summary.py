@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from typing import Any
 
@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from boltdp._array_types import Booleans, Doubles, Integers
 from boltdp.encoding.arrow_buffers import mask_missing, view_values
-from boltdp.encoding.arrow_cells import Coder, PartCoder, concatenate_lists, to_floats
+from boltdp.encoding.arrow_cells import Coder, concatenate_lists, find_part_codes, to_floats
 from boltdp.encoding.declared_values import Matcher, Value, format_value
 from boltdp.encoding.plan import Rule, TimePartRule
 from boltdp.encoding.python_to_arrow import to_float
@@ -85,7 +85,8 @@ class Summary:
         rule = self.rule
         values = () if rule is None else rule.values
         self.declared = tuple(map(format_value, values))  #: the declared values as texts
-        self.coder = PartCoder(rule.part) if isinstance(rule, TimePartRule) else Coder(values)
+        part = rule.part if isinstance(rule, TimePartRule) else None
+        self._find_codes = Coder(values).find_codes if part is None else partial(find_part_codes, part=part)
         #: Of numbers with declared bounds.
         self.histogram = None if rule is None or not rule.number_count else Histogram.from_bounds(*rule.bounds)
         if rule is not None and rule.reads_lists:
@@ -175,7 +176,7 @@ class Summary:
         cells = _decode_dictionary(cells)
         gaps, length = find_missing(cells), 1 if self.length is None else self.length
         if self.declared:
-            self._add_category_codes(cells, self.coder.find_codes(cells), gaps)
+            self._add_category_codes(cells, self._find_codes(cells), gaps)
         elif pa.types.is_null(cells.type):
             self.missing += len(cells) * length
         elif self.length is None:

@@ -57,6 +57,7 @@ class Target(ABC):
     predictor: ClassVar[str]  #: the name of a linear model of it
     key: ClassVar[str]  #: the key of a schema file that names the column
     other_keys: ClassVar[tuple[str, ...]]  #: the other keys that declare it
+    score: ClassVar[str]  #: the name of the figure that judges it in comparisons
     max_curve_noise: ClassVar[float]  #: "auto" adds no curves if they raise the noise per row above this
 
     column: str
@@ -101,6 +102,10 @@ class Target(ABC):
     def with_range(self, low: float, high: float) -> Target:
         """Return the target with the range, found from private rows, of most encoded labels, from -1 to 1."""
         raise ParameterError(f"a range of labels must be for a target with bounds, got {self.describe()}")
+
+    def without_range(self) -> Target:
+        """Return the target without a range that was found from private rows."""
+        return self
 
     @property
     @abstractmethod
@@ -168,6 +173,14 @@ class Target(ABC):
     def write_prediction(self, scores: Sequence[str], cut: float, loss: Loss, sql: SqlWriter) -> str:
         """Return the SQL of the prediction, given the SQL of the scores."""
 
+    @abstractmethod
+    def to_stored_row(self) -> dict[str, Any]:
+        """Return the columns of `boltdp.models` about the target, for predictions in PostgreSQL."""
+
+    def find_score_units(self, loss: Loss) -> tuple[float, float]:
+        """Return what a score of 0 stands for and the unit of scores, for people who read effects."""
+        return 0.0, 1.0
+
     def probabilities(self, scores: Doubles, loss: Loss) -> Doubles:
         """Return the probability of each class for each row of scores."""
         self._raise_without_classes("probabilities")
@@ -211,6 +224,7 @@ class Classes(Target):
     predictor = "classifier"
     key = "label"
     other_keys = ("classes", "prior")
+    score = "accuracy"
     max_curve_noise = 0.15
 
     def __post_init__(self) -> None:
@@ -335,6 +349,9 @@ class Classes(Target):
         cases = " ".join(f"WHEN {score} THEN {name}" for score, name in zip(scores, names, strict=True))
         return f"CASE {sql.maximum(scores)} {cases} END"
 
+    def to_stored_row(self) -> dict[str, Any]:
+        return {"classes": list(self.names), "numbers": None}
+
     def probabilities(self, scores: Doubles, loss: Loss) -> Doubles:
         odds = loss.probabilities(scores)
         if odds is None:
@@ -441,8 +458,9 @@ class Number(Target):
     predictor = "regression"
     key = "target"
     other_keys = ("bounds", "typical", "typical_source", "unit")
+    score = "R2"
     max_curve_noise = 0.02
-    label_count: ClassVar[int] = 2  # type: ignore[misc]
+    label_count: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         check_name(self.column, what="target")
@@ -528,11 +546,15 @@ class Number(Target):
     def with_range(self, low: float, high: float) -> Number:
         middle, half = (self.low + self.high) / 2.0, (self.high - self.low) / 2.0
         least = 2.0 / MAX_RANGE_RATIO * 1.01
+        low, high = (min(max(end, -1.0), 1.0) for end in (low, high))
         if high - low < least:
             low = min(max((low + high) / 2.0 - least / 2.0, -1.0), 1.0 - least)
             high = low + least
         ends = [min(max(middle + half * end, self.low), self.high) for end in (low, high)]
         return replace(self, typical=(ends[0], ends[1]), typical_source="private")
+
+    def without_range(self) -> Number:
+        return self if self.typical_source == "declared" else replace(self, typical=None, typical_source="declared")
 
     @property
     def example_labels(self) -> tuple[Value, ...]:
@@ -566,7 +588,13 @@ class Number(Target):
         return (self.column,)
 
     def describe_scores(self, loss: Loss) -> str:
-        return f"{self.column!r} in units of {self.scale:g}" if loss.max_abs_label else f"log odds of {self.column!r}"
+        return f"change of {self.column!r}" if loss.max_abs_label else f"log odds of {self.column!r} between its bounds"
+
+    def find_score_units(self, loss: Loss) -> tuple[float, float]:
+        return (self.center, self.scale) if loss.max_abs_label else (0.0, 1.0)
+
+    def to_stored_row(self) -> dict[str, Any]:
+        return {"classes": [], "numbers": [self.low, self.high, self.center, self.scale]}
 
     def predict(self, scores: Doubles, cut: float, loss: Loss) -> Doubles:
         labels = loss.predict_labels(scores[:, 0])

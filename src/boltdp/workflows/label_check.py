@@ -94,5 +94,6 @@ def describe_unusable_labels(model: Model) -> str | None:
     useless = "nearly all rows were ignored, so that the model is useless: "
     return (
         f"{useless if share > OVERWHELMING_SHARE else ''}about {share:.0%} (± {100 * error:.2g}%) of the {rows:,} "
-        f"rows were ignored, since their {target.key} {target.column!r} is missing or {target.describe_unusable(MAX_QUOTED)}"
+        f"rows were ignored, since their {target.key} {target.column!r} is missing or "
+        f"{target.describe_unusable(MAX_QUOTED)}"
     )

@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
-from boltdp.errors import ParameterError
+from boltdp.errors import ParameterError, check_choice
 from boltdp.model import Model
 from boltdp.privacy.accounting.spent_budget import Charge, OneOfSeveral, Release
 from boltdp.privacy.events.event import Event
@@ -70,8 +70,7 @@ def tune(
     `certificate.selection` of the result describes the selection. `public` has the rows for the method "public";
     `trials` is the mean number of trials for "trials". `account` is charged before a row is read.
     """
-    if method not in get_args(Method):
-        raise ParameterError(f"method must be one of {', '.join(get_args(Method))}, got {method!r}")
+    check_choice(method, "method", Method)
     if (public is not None) != (method == "public"):
         raise ParameterError(f"public rows must be given for the method 'public' and no other, got method {method!r}")
     if not candidates:
@@ -91,11 +90,10 @@ def tune(
     reasons = list_non_private_reasons(reasons, context)
     plans = make_plans(schema, rows, candidates, plan_selection=planners[method], reasons=reasons)
     certificates, schema = [plan.certificate for plan in plans], plans[0].schema
-    moments = certificates[0].moments
 
     def run_selection() -> Model:
         # Moments are released once, on all rows, for all candidates, before any of them is trained.
-        with prepare_rows(engine, schema, moments, context, rows=rows, permuted=True) as (prepared, standardized):
+        with prepare_rows(engine, schema, certificates[0], context, permuted=True) as (prepared, standardized):
             if public is not None:
                 forks = context.randomness.spawn()
                 number = select.choose_on_public_rows(public, standardized, certificates, forks, context)
