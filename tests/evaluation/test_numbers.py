@@ -262,7 +262,8 @@ def test_noisy_figures_are_unbiased_and_their_intervals_cover() -> None:
             covered[name] += score.low <= value(truth, name) <= score.high
             values[name].append(score.value)
     for name, drawn in values.items():
-        assert 0.90 <= covered[name] / 300 <= 0.99, (name, covered)
+        # The interval of the median has whole bins.
+        assert 0.90 <= covered[name] / 300 <= (1.0 if name == "median absolute error" else 0.99), (name, covered)
         error = np.std(drawn) / math.sqrt(300)
         # R2 and the square roots are curved in the counts, and the median always is the best constant for the noise.
         assert abs(np.mean(drawn) - value(truth, name)) <= 4 * error + 0.02 * abs(value(truth, name)), name
@@ -373,7 +374,7 @@ def changed(place: str, change: Callable[[Any], Any]) -> Callable[[dict[str, Any
         changed("counts", lambda counts: counts[1:]),
         changed("scores", lambda scores: {**scores, "R2": {"value": 1.0, "low": 1.0, "high": 1.0}}),
         changed("error_resolution", lambda error: error / 2),
-        changed("bounds", lambda _: [0.0, 10.0]),
+        changed("histogram", lambda histogram: {**histogram, "rows": []}),
         changed("bins", lambda bins: {**bins, "size": bins["size"] + 1}),
         changed("bins", lambda bins: {**bins, "size": 10**9}),
         changed("bins", lambda bins: {**bins, "spread": 0.0}),

@@ -136,6 +136,6 @@ def _print_metrics(found: Evaluation) -> None:
         lines.append((name, "-", "too few rows") if score is None else (name, score.text, score.interval))
     lines += [(name, text, "") for name, text in found.statistics.describe_rest()]
     emit_table(lines, header=("all rows", value, "95 % interval"), numbers=True)
-    for header, described in [*found.make_tables(), *found.statistics.make_details()]:
+    for header, described in found.make_tables(detailed=True):
         emit("")
         emit_table(described, header=header, numbers=True)

@@ -201,17 +201,14 @@ class ClassStatistics(Statistics):
         }
         return ClassFigures(self.classes[index], scores, self.calibration_errors[index], curve)
 
-    def make_tables(self) -> list[Table]:
-        return [tabulate_scores("class against the others", {one.name: one.scores for one in self.by_class})]
-
-    def make_details(self) -> list[Table]:
-        """Return the confusion matrix and the calibration, if they are known."""
-        tables: list[Table] = []
-        if self.confusion is not None:
+    def make_tables(self, *, detailed: bool) -> list[Table]:
+        """Return the table of the classes, with `detailed` between the confusion matrix and the calibration."""
+        tables = [tabulate_scores("class against the others", {one.name: one.scores for one in self.by_class})]
+        if detailed and self.confusion is not None:
             counts = zip(self.classes, self.confusion, strict=True)
             rows = [(name, *(f"{count:,.0f}" for count in row)) for name, row in counts]
-            tables.append(Table(("true class, predicted as:", *self.classes), rows))
-        if self.calibration:
+            tables.insert(0, Table(("true class, predicted as:", *self.classes), rows))
+        if detailed and self.calibration:
             means = [one.mean_probability for one in self.calibration]
             known = [] if None in means else ["mean probability"]
             bins = [

@@ -114,10 +114,10 @@ class Evaluation(ABC):
         known = ", ".join(f"{name}={score.value:.4g}" for name, score in self.scores.items() if score is not None)
         return f"{type(self).__name__}(rows={self.rows}, {known})"
 
-    def make_tables(self) -> list[Table]:
-        """Return a table of the classes, if there are some, and one of the subgroups, without unknown metrics."""
+    def make_tables(self, *, detailed: bool = False) -> list[Table]:
+        """Return tables of the classes, if there are some, and one of the subgroups, without unknown metrics."""
         groups = [] if self.by is None else [tabulate_scores(self.by, self.by_group)]
-        return [*self.statistics.make_tables(), *groups]
+        return [*self.statistics.make_tables(detailed=detailed), *groups]
 
     def to_dict(self) -> dict[str, Any]:
         return {

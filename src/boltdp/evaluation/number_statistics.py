@@ -82,9 +82,15 @@ class NumberStatistics(Statistics):
         cells, counts, bins = self.cells * mask[:, None, None], self.counts, self.bins
         known = {name: counts.compute_mean_and_gradient(means, cells) for name, means in self.means.items()}
         squares, variance = known["squared error"], self._compute_variance(known["label"], known["squared label"])
+        if squares is not None and counts.noise and squares[0] <= 0.0:
+            squares = None  # the noise is larger than the errors
+        ratio = None
+        if squares is not None and variance is not None:
+            share = squares[0] / variance[0]
+            ratio = 1.0 - share, (share * variance[1] - squares[1]) / variance[0]
         scores = {
-            "R2": self._compute_r2(squares, variance),
-            "MAE": self._average(np.abs(self.means["error"]), cells),
+            "R2": counts.add_interval(ratio, least=-math.inf),
+            "MAE": counts.compute_mean(np.abs(self.means["error"]), cells, most=math.inf),
             "MAE of the median always": self._judge_constant(mask, 0.5, factor=2.0),
             "RMSE": _take_root(counts.add_interval(squares, most=math.inf)),
             "RMSE of the mean always": _take_root(counts.add_interval(variance, most=math.inf)),
@@ -92,16 +98,12 @@ class NumberStatistics(Statistics):
         }
         if bins.tau is not None:
             slopes = np.where(bins.is_above, 1.0 - bins.tau, -bins.tau)
-            scores["pinball loss"] = self._average(slopes * self.means["error"], cells)
-            constant = f"pinball loss of the {bins.tau:g}-quantile always"
-            scores[constant] = self._judge_constant(mask, bins.tau)
+            scores["pinball loss"] = counts.compute_mean(slopes * self.means["error"], cells, most=math.inf)
+            scores[f"pinball loss of the {bins.tau:g}-quantile always"] = self._judge_constant(mask, bins.tau)
         scores["share below the prediction"] = counts.compute_mean(bins.is_above.astype(np.float64), cells)
         if "Poisson deviance" in known:
             scores["Poisson deviance"] = counts.add_interval(known["Poisson deviance"], most=math.inf)
         return scores
-
-    def _average(self, values: Doubles, cells: Doubles) -> Score | None:
-        return self.counts.compute_mean(values, cells, most=math.inf)
 
     def _compute_variance(self, label: Linear | None, square: Linear | None) -> Linear | None:
         """Return the variance of the labels; None if noise hides it, or if it is 0."""
@@ -113,19 +115,13 @@ class NumberStatistics(Statistics):
         scale = self.bins.half_range**2
         return scale * value, scale * gradient
 
-    def _compute_r2(self, squares: Linear | None, variance: Linear | None) -> Score | None:
-        if squares is None or variance is None:
-            return None
-        ratio = squares[0] / variance[0]
-        gradient = (ratio * variance[1] - squares[1]) / variance[0]
-        return self.counts.add_interval((1.0 - ratio, gradient), least=-math.inf)
-
     def _judge_constant(self, mask: Doubles, share: float, *, factor: float = 1.0) -> Score | None:
         """Return the pinball loss, times `factor`, of always predicting the label's quantile for `share`.
 
         Since that quantile minimises the loss, its own error does not change the loss to first order.
         """
-        cells = np.broadcast_to(mask[:, None, None] * self._label_cells, self.labels.table.shape)
+        possible = self.cells if self.labels is self.counts else EVERY_CELL
+        cells = np.broadcast_to(mask[:, None, None] * possible, self.labels.table.shape)
         rows = (cells * self.labels.table).sum(axis=0).ravel()
         values = np.broadcast_to(self.label_values, self.labels.table.shape[1:])
         order = np.argsort(values, axis=None, kind="stable")
@@ -135,12 +131,8 @@ class NumberStatistics(Statistics):
         losses = factor * np.where(above > 0, share * above, (share - 1.0) * above)
         return self.labels.compute_mean(losses, cells, most=math.inf)
 
-    @property
-    def _label_cells(self) -> Doubles:
-        return self.cells if self.labels is self.counts else EVERY_CELL
-
     def _find_median_error(self, mask: Doubles, cells: Doubles) -> Score | None:
-        """Return the median of the absolute error, whose interval is that of the share of errors below it."""
+        """Return the median of the absolute error, with whole bins for the interval of the share of errors below it."""
         reached = np.maximum.accumulate(np.concatenate([[0.0], np.cumsum(mask @ self.errors)]))
 
         def find_quantile(share: float) -> float:
@@ -153,7 +145,9 @@ class NumberStatistics(Statistics):
         if below is None:
             return None
         half = 0.5 * (below.high - below.low)
-        return Score(median, find_quantile(0.5 - half), find_quantile(0.5 + half))
+        first = np.searchsorted(self.error_edges, find_quantile(0.5 - half), side="right") - 1
+        last = np.searchsorted(self.error_edges, find_quantile(0.5 + half), side="left")
+        return Score(median, float(self.error_edges[first]), float(self.error_edges[last]))
 
     @cached_property
     def error_resolution(self) -> float:
@@ -169,8 +163,6 @@ class NumberStatistics(Statistics):
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "bounds": [self.bins.low, self.bins.high],
-            "tau": self.bins.tau,
             "error_resolution": self.error_resolution,
             "histogram": {
                 "predictions": self.bins.predictions.edges.tolist(),

@@ -65,12 +65,8 @@ class Statistics(ABC):
         rows = self.counts.count_rows_in(self.cells * mask[:, None, None])
         return {"rows": rows, **self.compute_scores(mask)}
 
-    def make_tables(self) -> list[Table]:
-        """Return the tables of a card."""
-        return []
-
-    def make_details(self) -> list[Table]:
-        """Return further tables."""
+    def make_tables(self, *, detailed: bool) -> list[Table]:
+        """Return the tables of a card, or with `detailed` all."""
         return []
 
     def describe_rest(self) -> list[tuple[str, str]]:
