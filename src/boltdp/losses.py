@@ -85,10 +85,11 @@ class Loss(ABC):
     target: ClassVar[str]  #: the kind of target it is for, see `schema/target.py`
     softmax: ClassVar[bool]  #: whether its probabilities are the softmax of its margins, as others expect them
     shape: ClassVar[str]  #: for --help: what its parameter is, "" if it has none
+    label_unit: ClassVar[float]  #: the unit of labels in training, in their spreads; of classes, 1/4 stands for it
 
     def __init_subclass__(cls, *, abstract: bool = False, **options: Any) -> None:
         super().__init_subclass__(**options)
-        for name in () if abstract else ("name", "number", "target", "softmax", "shape"):
+        for name in () if abstract else ("name", "number", "target", "softmax", "shape", "label_unit"):
             if not hasattr(cls, name):
                 raise TypeError(f"the loss {cls.__name__} must state its {name}")
 
@@ -100,7 +101,7 @@ class Loss(ABC):
     def smoothness(self) -> float: ...  #: beta_phi, the Lipschitz constant of the gradient in the weights
     @property
     @abstractmethod
-    def loss_at_zero(self) -> float: ...  #: the loss of any row at zero weights
+    def loss_at_zero(self) -> float: ...  #: the largest loss of a row at zero weights
     @property
     @abstractmethod
     def simplex(self) -> Simplex | None: ...  #: of the slopes; None: they have kinks, which the proof does not cover
@@ -194,6 +195,7 @@ class ClassLoss(Loss, abstract=True):
     """A loss whose labels are classes."""
 
     target = "classes"
+    label_unit = 0.25
     max_abs_label = 0.0
     whole_error = 1.0
 
@@ -427,6 +429,7 @@ class Robust(NumberLoss):
     name = "robust"
     number = 4
     shape = ""
+    label_unit = 1.0
     lipschitz = 1.0
     smoothness = 1.0
     loss_at_zero = MAX_ABS_LABEL
@@ -459,6 +462,7 @@ class Quantile(NumberLoss):
     name = "quantile"
     number = 5
     shape = "the quantile tau (default 0.5)"
+    label_unit = 0.25
     smoothness = 0.25
     max_abs_label = MAX_ABS_LABEL
     whole_error = MAX_ERROR
@@ -507,6 +511,7 @@ class Mean(NumberLoss):
     name = "mean"
     number = 6
     shape = ""
+    label_unit = 1.0
     lipschitz = 1.0
     smoothness = 0.25
     loss_at_zero = math.log(2.0)

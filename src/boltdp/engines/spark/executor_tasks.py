@@ -69,7 +69,7 @@ _ARROW = {"int": pa.int32(), "long": pa.int64(), "binary": pa.binary(), "string"
 class Task(ABC):
     """A function that Spark runs on each partition of a DataFrame, by `mapInArrow`."""
 
-    columns: ClassVar[str]
+    columns: ClassVar[str] = RESULTS
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
@@ -278,12 +278,6 @@ def serialize_batch(batch: pa.RecordBatch) -> bytes:
     return bytes(sink.getvalue())
 
 
-def deserialize_batch(data: bytes) -> pa.RecordBatch:
-    """Return the batch that `serialize_batch` has serialized."""
-    with pa.ipc.open_stream(data) as reader:
-        return reader.read_next_batch()
-
-
 def read_result_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
     """Yield the rows of another task's result, with packed rows as buffers, not copies; raise the error it reported."""
     for batch in batches:
@@ -465,8 +459,6 @@ class TrainTask(Task):
     width: int
     memory_bytes: int = MEMORY_BYTES
 
-    columns: ClassVar[str] = RESULTS
-
     def process_partition(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         parts: list[tuple[int, list[bytes], list[int | None]]] = unpack_payload(self.parts)
         sizes = [size for size, *_ in parts]
@@ -559,8 +551,6 @@ class ScanTask(Task):
     """Adds the blocks of a partition to sums or states, and returns these with a fingerprint of the blocks."""
 
     payload: bytes  #: empty sums, or the bytes of states, by `pack_payload`
-
-    columns: ClassVar[str] = RESULTS
 
     def process_partition(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         fed = [
@@ -682,8 +672,6 @@ class RemoveBlocksTask(Task):
     """Removes the cached blocks of a run from the executor."""
 
     run: str
-
-    columns: ClassVar[str] = RESULTS
 
     def process_partition(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         block_cache.remove_blocks(self.run)
