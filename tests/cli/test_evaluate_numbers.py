@@ -81,7 +81,7 @@ def test_private_numbers_are_measured_with_noise_and_written(run: Run, priced: p
 
 
 def test_rows_without_a_number_are_told_and_refused(run: Run, priced: pa.Table) -> None:
-    for missing, told in ((400, "400 of 3,000 rows do not have a number in column 'price'"), (1600, "got 1,400 of")):
+    for missing, told in ((400, "400 of 3,000 rows have no number in column 'price'"), (1600, "got 1,400 of")):
         column = pa.array(np.full(3000, 10.0), mask=np.arange(3000) < missing)
         pa.parquet.write_table(priced.set_column(2, "price", column), "other.parquet")
         result = run("evaluate", "model.json", "other.parquet")

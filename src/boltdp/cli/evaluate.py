@@ -130,7 +130,7 @@ def _print_metrics(found: Evaluation) -> None:
     interval = "" if found.is_exact else f"{without.low:,.0f} to {without.high:,.0f}"
     lines = [
         ("rows", f"{found.rows:,}", "" if found.is_exact else "public"),
-        (f"rows without {found.statistics.usable_label}", f"{without.value:,.0f}", interval),
+        (f"rows without a {found.statistics.usable_label}", f"{without.value:,.0f}", interval),
     ]
     for name, score in found.scores.items():
         lines.append((name, "-", "too few rows") if score is None else (name, score.text, score.interval))

@@ -84,7 +84,7 @@ class ClassStatistics(Statistics):
     calibration_errors: tuple[float | None, ...]  #: of the probability of each class
 
     kind = "classes"
-    usable_label = "a declared class"
+    usable_label = "declared class"
 
     @classmethod
     def start_tally(cls, model: Model, groups: int) -> ClassTally:

@@ -51,7 +51,7 @@ def evaluate(model: Model, engine: Engine, *, by: str | None = None, context: Co
     usable = found.rows - round(found.rows_without_label.value)
     if not usable or 2 * usable < found.rows:
         raise DataError(
-            f"most rows must have {found.statistics.usable_label} to compare with, "
+            f"most rows must have a {found.statistics.usable_label} to compare with, "
             f"got {f'{usable:,}' if usable else 'none'} of {found.rows:,}",
             hint=f"check column {model.schema.label!r}: {_describe_used_labels(model)}",
         )
@@ -64,7 +64,7 @@ def describe_rows_without_label(model: Model, found: Evaluation) -> str | None:
     if without.low <= MAX_WITHOUT_LABEL * found.rows:
         return None
     return (
-        f"{'' if found.is_exact else 'about '}{without.value:,.0f} of {found.rows:,} rows do not have "
+        f"{'' if found.is_exact else 'about '}{without.value:,.0f} of {found.rows:,} rows have no "
         f"{found.statistics.usable_label} in column {model.schema.label!r} and are left out: "
         f"{_describe_used_labels(model)}"
     )

@@ -56,7 +56,7 @@ class NumberStatistics(Statistics):
     error_edges: Doubles
 
     kind = "number"
-    usable_label = "a number"
+    usable_label = "number"
 
     @classmethod
     def start_tally(cls, model: Model, groups: int) -> NumberTally:

@@ -225,7 +225,7 @@ def _write_metrics(axes: Any, evaluation: Evaluation) -> None:
     if round(evaluation.rows_without_label.value):
         lines.append(
             (
-                f"rows left out: without {evaluation.statistics.usable_label}",
+                f"rows left out: no {evaluation.statistics.usable_label}",
                 f"{evaluation.rows_without_label.value:,.0f}",
             )
         )
