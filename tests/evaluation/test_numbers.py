@@ -92,7 +92,7 @@ def figures_of(model: Model, table: pa.Table) -> dict[str, float]:
         figures["pinball loss"] = mean_pinball_loss(true, predicted, alpha=tau)
         constant = np.full(len(true), np.quantile(true, tau))
         figures["pinball loss of the 0.9-quantile always"] = mean_pinball_loss(true, constant, alpha=tau)
-    if model.predict_margins(-np.linalg.norm(model.weights, keepdims=True))[0] > 0.0:  # the least prediction
+    if model.predict_margins(np.array([[-np.linalg.norm(model.weights)]]))[0] > 0.0:  # the least prediction
         figures["Poisson deviance"] = mean_poisson_deviance(true, predicted)
     return figures
 
