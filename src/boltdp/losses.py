@@ -70,6 +70,7 @@ class Loss(ABC):
     target: ClassVar[str]  #: the kind of target it is for, see `schema/target.py`
     softmax: ClassVar[bool]  #: whether its probabilities are the softmax of its margins, as others expect them
     shape: ClassVar[str]  #: for --help: what its parameter is, "" if it has none
+    predicts: ClassVar[str] = "the class"  #: what its predictions are, in words
 
     def __init_subclass__(cls, *, abstract: bool = False, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -406,6 +407,7 @@ class Robust(NumberLoss):
     """ln cosh(score - y): squared error near the label, absolute error far from it."""
 
     name = "robust"
+    predicts = "the typical value"
     number = 4
     shape = ""
     lipschitz = 1.0
@@ -448,6 +450,10 @@ class Quantile(NumberLoss):
             raise ParameterError(f"tau must be from {MIN_TAU:g} to {1 - MIN_TAU:g}, got {self.tau:g}")
 
     @property
+    def predicts(self) -> str:  # type: ignore[override]
+        return f"the {self.tau:g}-quantile"
+
+    @property
     def lipschitz(self) -> float:
         """The larger of tau and 1 - tau."""
         return max(self.tau, 1.0 - self.tau)
@@ -484,6 +490,7 @@ class Mean(NumberLoss):
     """ln(1 + exp(score)) - a score, a = (1 + y)/2: the logistic loss of a share of the range between the bounds."""
 
     name = "mean"
+    predicts = "the mean"
     number = 6
     shape = ""
     lipschitz = 1.0
