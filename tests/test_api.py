@@ -191,12 +191,12 @@ def test_what_a_database_declares_is_public_and_arguments_add_to_it() -> None:
         "seen": ColumnType("other"),
         "ill": ColumnType("text", values=("no", "yes")),
     }
-    schema, unused = declare_schema(columns, Classes, "ill", bounds={"weight": [0, 250]})
+    schema, unused = declare_schema(columns, Classes, "ill", {}, bounds={"weight": [0, 250]})
     assert schema.columns == (Numeric("age", 0, 120), Numeric("weight", 0, 250), Categorical("sex", ("F", "M")))
     assert (schema.classes, unused) == (("no", "yes"), ("seen",))
     # What an argument declares is meant, whatever the source says.
     schema, _ = declare_schema(
-        columns, Classes, "ill", bounds={"age": (18, 90)}, categories={"weight": [0, 1]}, classes=["yes", "no"]
+        columns, Classes, "ill", {"classes": ["yes", "no"]}, bounds={"age": (18, 90)}, categories={"weight": [0, 1]}
     )
     assert schema.columns[0] == Numeric("age", 18, 90)
     assert Categorical("weight", (0, 1)) in schema.columns

@@ -351,7 +351,15 @@ def _convert_grid(grid: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
 
 
 def _make_schema(
-    source: Any, engine: Engine, schema: SchemaLike | None, *, label: Any, target: Any, **declared: Any
+    source: Any,
+    engine: Engine,
+    schema: SchemaLike | None,
+    *,
+    label: Any,
+    target: Any,
+    classes: Any,
+    typical: Any,
+    **of_columns: Any,
 ) -> Schema:
     """Return the schema as given, or make it from the arguments and the declarations of the source."""
     columns = engine.columns()
@@ -362,18 +370,19 @@ def _make_schema(
             if isinstance(schema, str) and schema in [*columns]:
                 raise ParameterError(str(fault), hint=f"did you mean label={schema!r}?") from None
             raise
-        refuse_arguments_beside_schema({"label": label, "target": target, **declared})
+        of_target = {"label": label, "target": target, "classes": classes, "typical": typical}
+        refuse_arguments_beside_schema({**of_target, **of_columns})
         return given
     kind, name = name_target(label=label, target=target)
     if name is None and isinstance(source, tuple):
         name = [*columns][-1]  # the name that `open_source` gives the labels of a pair
     if name is None or (not isinstance(name, str) and str(name) not in columns):
-        bounds = declared["bounds"]
+        bounds = of_columns["bounds"]
         wrong = f"{kind.key} must be given, the name of the column to predict"
         if name is not None:  # its value is not quoted: it may be the labels themselves
             wrong = f"{kind.key} must be the name of a column, got {describe_argument(name)}"
         raise ParameterError(wrong, hint=suggest_columns(columns, bounds if isinstance(bounds, Mapping) else ()))
-    public, unused = declare_schema(columns, kind, str(name), **declared)
+    public, unused = declare_schema(columns, kind, str(name), {"classes": classes, "typical": typical}, **of_columns)
     warn_of_unused_columns(unused, stacklevel=6)
     return public
 

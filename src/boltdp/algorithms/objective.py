@@ -152,7 +152,8 @@ class Objective(Algorithm):
         return forecast
 
     def explain_forecast(self, certificate: Certificate) -> str:
-        return self.explanation if certificate.problem.loss.target == "classes" else self.explanation.replace(MEASURED, "")
+        has_classes = certificate.problem.loss.target == "classes"
+        return self.explanation if has_classes else self.explanation.replace(MEASURED, "")
 
 
 def choose_regularization(problem: Problem, budget: Budget | None) -> float:

@@ -27,11 +27,11 @@ def declare_schema(
     columns: Mapping[str, ColumnType],
     kind: type[Target],
     label: str,
+    of_target: Mapping[str, Any],
     *,
     bounds: Any = None,
     categories: Any = None,
     timestamps: Any = None,
-    **of_target: Any,
 ) -> tuple[Schema, tuple[str, ...]]:
     """Make a schema from the arguments of a call; return it with the names of the unused columns. No row is read.
 
