@@ -398,8 +398,8 @@ MUTANTS = (
     Mutant(
         "half the shift of the objective with delta",
         CORNERS,
-        "simplex.directions * spent(2 * edge, same), spent(edge, aside)",
-        "simplex.directions * spent(edge, same), spent(edge, aside)",
+        "return (Corners(((1, 4.0), (1, 1.0)), ((1, 1.0),)),)",
+        "return (Corners(((1, 1.0), (1, 1.0)), ((1, 1.0),)),)",
         "The noise of the linear term hides one of the two rows that differ.",
         (
             "privacy/test_objective_corners.py::test_a_tilt_of_0_is_the_older_bound_and_none_chosen_is_worse",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import traceback
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,22 @@ def test_one_call_trains_a_private_model_on_a_data_frame() -> None:
     assert [column.name for column in model.schema.columns] == ["age", "smokes", "sex"]
     assert model.classes == ("well", "ill")
     assert accuracy(model, PEOPLE, PEOPLE["outcome"]) > 0.9
+
+
+def test_an_evaluation_warns_of_rows_that_it_leaves_out() -> None:
+    declared: Any = {"bounds": BOUNDS, "categories": {"sex": ["F", "M"]}, "classes": CLASSES}
+    model = boltdp.train(PEOPLE, label="outcome", epsilon=5, **declared)
+    misspelt = PEOPLE.assign(outcome=np.where(np.arange(ROWS) % 3, PEOPLE["outcome"], "Ill"))
+    with pytest.warns(UserWarning, match="^1,000 of 3,000 rows have no declared class in column 'outcome'") as caught:
+        model.evaluate(misspelt)
+    assert [one.filename for one in caught] == [__file__]
+    nearly_all = PEOPLE.assign(outcome=PEOPLE["outcome"].str.upper())
+    with pytest.warns(UserWarning, match="^about 3,000 of 3,000 rows have no declared class"):
+        model.evaluate_privately(nearly_all, epsilon=1e4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.evaluate(PEOPLE)
+        model.evaluate_privately(PEOPLE, epsilon=1.0)
 
 
 def sources(folder: Path) -> dict[str, Any]:

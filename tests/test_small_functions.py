@@ -219,7 +219,8 @@ def test_an_audited_schema_keeps_every_kind_of_column() -> None:
 
 def test_names_of_transformers_are_found() -> None:
     assert find_transformer_name(["age", "onehotencoder__sex_F"]) == "onehotencoder__sex_F"
-    assert find_transformer_name(["age", "pca", "remainder"]) is None
+    assert find_transformer_name(["num__age", "cat__sex_F"]) == "num__age"
+    assert find_transformer_name(["age", "pca", "remainder", "first__name"]) is None
 
 
 def test_sql_literals_are_printable() -> None:

@@ -275,7 +275,7 @@ CREATE FUNCTION boltdp.is_worker() RETURNS boolean LANGUAGE sql STABLE PARALLEL 
 
 -- Whether all that runs when a relation is read is of trusted roles and superusers: the worker runs it with its own rights.
 -- That is the relation, its partitions, what a view reads, policies, constraints and indexes (whose expressions the planner
--- may compute), and the functions and operators that these name.
+-- may compute), and the functions, operators and domains that these name, with the constraints of domains.
 CREATE FUNCTION boltdp.is_trusted(relation regclass) RETURNS boolean LANGUAGE sql STABLE
 	SET search_path = pg_catalog, pg_temp AS $body$
 	WITH RECURSIVE run(class, object) AS (
@@ -286,6 +286,10 @@ CREATE FUNCTION boltdp.is_trusted(relation regclass) RETURNS boolean LANGUAGE sq
 			UNION ALL SELECT 'pg_class'::regclass, x.indexrelid, x.indrelid FROM pg_index x
 			UNION ALL SELECT 'pg_policy'::regclass, p.oid, p.polrelid FROM pg_policy p
 			UNION ALL SELECT 'pg_constraint'::regclass, k.oid, k.conrelid FROM pg_constraint k WHERE k.contype = 'c'
+			UNION ALL SELECT 'pg_constraint'::regclass, k.oid, NULL FROM pg_constraint k
+				WHERE run.class = 'pg_type'::regclass AND k.contypid = run.object
+			UNION ALL SELECT 'pg_type'::regclass, t.typbasetype, NULL FROM pg_type t
+				WHERE run.class = 'pg_type'::regclass AND t.oid = run.object AND t.typbasetype <> 0
 			UNION ALL SELECT 'pg_rewrite'::regclass, w.oid, w.ev_class FROM pg_rewrite w WHERE w.ev_type = '1'
 				AND (SELECT v.relkind FROM pg_class v WHERE v.oid = w.ev_class) = 'v'
 			UNION ALL SELECT d.refclassid, d.refobjid, NULL FROM pg_depend d WHERE d.deptype = 'n'
@@ -295,6 +299,7 @@ CREATE FUNCTION boltdp.is_trusted(relation regclass) RETURNS boolean LANGUAGE sq
 		SELECT 'pg_class'::regclass::oid, c.oid, c.relowner FROM pg_class c
 		UNION ALL SELECT 'pg_proc'::regclass, f.oid, f.proowner FROM pg_proc f
 		UNION ALL SELECT 'pg_operator'::regclass, o.oid, o.oprowner FROM pg_operator o
+		UNION ALL SELECT 'pg_type'::regclass, t.oid, t.typowner FROM pg_type t WHERE t.typtype = 'd'
 	)
 	SELECT COALESCE(bool_and(has_table_privilege(o.owner, 'boltdp.allowances'::regclass, 'INSERT')), false)
 	FROM run r JOIN owned o ON o.class = r.class AND o.object = r.object

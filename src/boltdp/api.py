@@ -21,8 +21,8 @@ from boltdp.errors import (
     show_hints,
     suggest_names,
 )
-from boltdp.evaluation.evaluate import evaluate, evaluate_privately
-from boltdp.evaluation.evaluation import ExactEvaluation
+from boltdp.evaluation.evaluate import describe_rows_without_class, evaluate, evaluate_privately
+from boltdp.evaluation.evaluation import Evaluation, ExactEvaluation
 from boltdp.evaluation.noisy_evaluation import NoisyEvaluation
 from boltdp.ledger import Ledger, find_account
 from boltdp.model import Model as ReleasedModel
@@ -76,7 +76,9 @@ class Model(ReleasedModel):
         The rows must be public: the result is computed without noise, and no guarantee covers it.
         """
         with show_hints(), use_source(rows) as engine:
-            return evaluate(self, engine, by=by, context=context)
+            found = evaluate(self, engine, by=by, context=context)
+        _warn_of_rows_without_class(self, found)
+        return found
 
     def evaluate_privately(
         self,
@@ -99,7 +101,9 @@ class Model(ReleasedModel):
         """
         with show_hints(), use_source(rows, table=table, query=query) as engine:
             account = find_account(rows, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
-            return evaluate_privately(self, engine, Budget(epsilon, delta), by=by, context=context, account=account)
+            found = evaluate_privately(self, engine, Budget(epsilon, delta), by=by, context=context, account=account)
+        _warn_of_rows_without_class(self, found)
+        return found
 
     def to_sklearn(self) -> Any:
         """Convert to a LogisticRegression (in a OneVsRestClassifier for one-vs-all) or LinearSVC of scikit-learn.
@@ -273,6 +277,11 @@ def warn_if_not_private(certificate: Certificate, epsilon: float | None, *, stac
         warnings.warn(
             f"the model is not private: {'; '.join(certificate.reasons)}", PrivacyWarning, stacklevel=stacklevel
         )
+
+
+def _warn_of_rows_without_class(model: ReleasedModel, found: Evaluation) -> None:
+    if (left_out := describe_rows_without_class(model, found)) is not None:
+        warnings.warn(left_out, UserWarning, stacklevel=3)
 
 
 def warn_of_unusable_labels(model: ReleasedModel, *, stacklevel: int = 3) -> None:

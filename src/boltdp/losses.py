@@ -29,6 +29,8 @@ MAX_MARGIN = 16.0
 MAX_ABS_MARGIN = 1000.0
 #: The largest absolute value of a label that is a number, in units of its spread: the kernel clips larger ones.
 MAX_ABS_LABEL = 64.0
+#: The error of a prediction, in units of labels, that counts as a whole one where models are compared.
+MAX_ERROR = 8.0
 #: The smallest tau of `Quantile`, and the smallest 1 - tau.
 MIN_TAU = 0.001
 
@@ -55,6 +57,19 @@ class Simplex:
     def directions(self) -> int:
         """The maximum rank of one row's Hessian."""
         return self.vertices - 1
+
+    @property
+    def reach(self) -> float:
+        """The longest distance of a vertex from an anchor, in units of the edge."""
+        if not isinstance(self.anchor, float):
+            return 1.0
+        # 1 - a is rounded up; for a > 1/2 it is exact.
+        return self.anchor if self.anchor >= 0.5 else math.nextafter(1.0 - self.anchor, 1.0)
+
+    @property
+    def max_slope(self) -> float:
+        """The norm of the longest slope: L, if the loss reaches all of its simplex."""
+        return math.sqrt(self.edge_squared) * self.reach
 
     @property
     def max_trace(self) -> float:
@@ -101,6 +116,9 @@ class Loss(ABC):
     @property
     @abstractmethod
     def max_abs_label(self) -> float: ...  #: of labels that are subtracted from scores; 0 for classes
+    @property
+    @abstractmethod
+    def whole_error(self) -> float: ...  #: the error of a number that models are compared by counts up to this
 
     @abstractmethod
     def slopes(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
@@ -178,6 +196,7 @@ class ClassLoss(Loss, abstract=True):
 
     target = "classes"
     max_abs_label = 0.0
+    whole_error = 1.0
 
     def predict_labels(self, scores: Doubles) -> None:
         return
@@ -416,6 +435,7 @@ class Robust(NumberLoss):
     simplex = Simplex(2, 4.0, 0.5)
     parameter = 1.0
     max_abs_label = MAX_ABS_LABEL
+    whole_error = MAX_ERROR
 
     def slopes(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
         """Return tanh(score - y)."""
@@ -443,6 +463,7 @@ class Quantile(NumberLoss):
     shape = "the quantile tau (default 0.5)"
     smoothness = 0.25
     max_abs_label = MAX_ABS_LABEL
+    whole_error = MAX_ERROR
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tau", check_number(self.tau, "tau"))
@@ -455,8 +476,8 @@ class Quantile(NumberLoss):
 
     @property
     def lipschitz(self) -> float:
-        """The larger of tau and 1 - tau."""
-        return max(self.tau, 1.0 - self.tau)
+        """The larger of tau and 1 - tau, rounded up."""
+        return self.simplex.max_slope
 
     @property
     def loss_at_zero(self) -> float:
@@ -499,6 +520,7 @@ class Mean(NumberLoss):
     simplex = Simplex(2, 1.0, "any")
     parameter = 1.0
     max_abs_label = 0.0
+    whole_error = 1.0
 
     def slopes(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
         """Return 1 / (1 + exp(-score)) - a."""

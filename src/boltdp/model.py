@@ -82,6 +82,10 @@ class Model:
             )
         if certificate.draft != self.schema.spent:
             raise ParameterError("the certificate must have what the schema has spent, and no other draft of one")
+        if certificate.budget is not None and (target == target.without_range()) != (
+            certificate.label_quantiles is None
+        ):
+            raise ParameterError("the certificate must be about the range of the target, if it was found privately")
         if (self.unusable_labels is None) != (certificate.label_count is None):
             raise ParameterError("the model must have the count of unusable labels that its certificate states")
         if self.threshold is not None:

@@ -31,6 +31,7 @@ from boltdp.engines import open_source
 from boltdp.engines._text_files import find_separator
 from boltdp.engines.base import Engine, check_columns, encode_rows
 from boltdp.engines.duckdb import DETECTED
+from boltdp.engines.sqlalchemy import UNORDERED
 from boltdp.errors import DataError, ParameterError
 from boltdp.privacy.budget import Budget
 from boltdp.run_context import Context
@@ -450,6 +451,31 @@ def test_tables_of_other_libraries_give_the_same_rows(tmp_path: Path) -> None:
     people = sa.table("people", *map(sa.column, ("age", "sex", "y")))
     with bind.connect() as connection:
         assert packed_rows(connection, query=sa.select(people)) == expected
+    bind.dispose()
+
+
+def test_an_order_that_a_database_chooses_is_a_condition() -> None:
+    """SQLite reads an index that has all columns of a query, in the order of private values."""
+    bind = sa.create_engine("sqlite://", poolclass=sa.StaticPool)
+    rows = pd.DataFrame({"id": range(100), "age": [*range(99, -1, -1)], "notes": "long " * 100})
+    rows.to_sql("people", bind, index=False)
+    with bind.begin() as connection:
+        connection.execute(sa.text("CREATE INDEX by_age ON people (age)"))
+    people = sa.table("people", sa.column("id"), sa.column("age"))
+    with open_source(bind, query="SELECT age FROM people") as engine:
+        (batch,) = engine.batches(["age"], parse={"age": "number"})
+        assert batch.column("age").to_pylist() == [*range(100)], "this would be in the stored order"
+        assert list(engine.guarantee_conditions) == [UNORDERED]
+    for ordered in ("SELECT age FROM people\norder  BY id", sa.select(people).order_by(people.c.id)):
+        with open_source(bind, query=ordered) as engine:
+            (batch,) = engine.batches(["age"], parse={"age": "number"})
+            assert batch.column("age").to_pylist() == [*range(99, -1, -1)]
+            assert not engine.guarantee_conditions
+    for unordered in ({"query": sa.select(people)}, {"table": "people"}):
+        with open_source(bind, **unordered) as engine:
+            assert list(engine.guarantee_conditions) == [UNORDERED]
+    with pytest.warns(UserWarning, match="the database chooses the order of the rows"), pytest.raises(DataError):
+        boltdp.train(bind, {"label": "sick", "classes": [0, 1], "numeric": {"age": [0, 9]}}, table="people", epsilon=1)
     bind.dispose()
 
 

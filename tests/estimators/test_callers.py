@@ -153,6 +153,9 @@ def test_columns_with_names_of_transformers_are_warned_of() -> None:
     with pytest.warns(PrivacyWarning, match=r"the column 'standardscaler__f0' has the name of one that") as caught:
         private().fit(scaler.fit_transform(FRAME), Y)
     assert caught[0].filename == __file__
+    steps = [("num", StandardScaler(), ["f0"]), ("rest", "passthrough", ["f1"])]
+    with pytest.warns(PrivacyWarning, match="the column 'num__f0' has"):
+        private().fit(ColumnTransformer(steps).set_output(transform="pandas").fit_transform(FRAME), Y)
     with pytest.warns(PrivacyWarning, match="the column 'pca0' has"):
         private().fit(PCA(2).set_output(transform="pandas").fit_transform(FRAME), Y)
     with warnings.catch_warnings():

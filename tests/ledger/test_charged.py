@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pytest
+import sqlalchemy as sa
 from click.testing import CliRunner, Result
 from pyarrow import parquet
 from pyarrow.dataset import dataset
@@ -29,7 +30,7 @@ from boltdp._files.sealed import compute_digest
 from boltdp.cli import main
 from boltdp.engines import open_source
 from boltdp.errors import DataError, ParameterError
-from boltdp.ledger import Account, BudgetExceeded, Ledger, LedgerError, open_ledger
+from boltdp.ledger import Account, BudgetExceeded, Ledger, LedgerError, find_account, open_ledger
 from boltdp.model import Model
 from boltdp.privacy.budget import Budget
 from boltdp.run_context import Context
@@ -273,6 +274,16 @@ def test_set_budget_states_what_its_rule_rests_on(boltdp_command: Boltdp) -> Non
     assert "no entries" not in boltdp_command("ledger", "history", "new.db").stdout
 
 
+def test_set_budget_states_what_remains_of_it(boltdp_command: Boltdp, ledger: Ledger) -> None:
+    for epsilon, remaining in ((3, "epsilon 2.5 of 3 remaining"), (0.25, "epsilon 0 of 0.25 remaining")):
+        if epsilon == 3:
+            boltdp_command("train", "rows.parquet", "--schema", "schema.toml", "--epsilon", 0.5, "-o", "model.json")
+        done = boltdp_command("ledger", "set-budget", ledger.address, "rows.parquet", "--epsilon", epsilon)
+        assert done.stdout.splitlines()[1] == (
+            f"rows.parquet: {remaining}; 1 release spent epsilon 0.5, by basic composition"
+        )
+
+
 @pytest.mark.parametrize("seconds", [0.0, pytest.param(0.3, marks=pytest.mark.slow)])
 def test_a_training_that_is_killed_leaves_no_model_without_a_charge(
     tmp_path: Path, boltdp_command: Boltdp, ledger: Ledger, seconds: float
@@ -292,19 +303,64 @@ def test_a_training_that_is_killed_leaves_no_model_without_a_charge(
     ledger.check()
 
 
-def test_the_ledger_at_the_root_of_hive_partitions_covers_a_file_inside(tmp_path: Path) -> None:
-    folder = tmp_path / "visits" / "year=2026" / "month=11"
+@pytest.mark.parametrize("inside", [".", "2026", "year=2026", "year=2026/month=11"])
+@pytest.mark.parametrize("place", [".", "visits"])
+def test_the_ledger_of_a_directory_covers_a_file_inside(tmp_path: Path, inside: str, place: str) -> None:
+    """The directory is read with all files below it, so each of them is a part of its dataset."""
+    folder = tmp_path / "visits" / inside
     folder.mkdir(parents=True)
     parquet.write_table(ROWS, folder / "part-0.parquet")
-    root = open_ledger(tmp_path / "visits" / ".boltdp-ledger.db")
-    root.set_budget("visits", Budget(1.0))
+    of_directory = open_ledger(tmp_path / place / ".boltdp-ledger.db")
+    of_directory.set_budget("visits", Budget(1.0))
     with pytest.raises(LedgerError, match=r"has no budget for a dataset 'part-0\.parquet'"):
         boltdp.train(folder / "part-0.parquet", SCHEMA, epsilon=0.5)
     boltdp.train(folder / "part-0.parquet", SCHEMA, epsilon=0.5, dataset="visits")
-    assert root.spent("visits").spent.epsilon == 0.5
+    assert of_directory.spent("visits").spent.epsilon == 0.5
 
 
-@pytest.mark.parametrize("make", [lambda file: dataset(file), lambda file: duckdb.read_parquet(str(file))])
+def test_a_table_of_duckdb_has_one_name_in_the_ledger(tmp_path: Path) -> None:
+    with duckdb.connect(str(tmp_path / "hospital.duckdb")) as connection:
+        connection.execute("CREATE TABLE Patients AS SELECT i % 100 AS age, i % 3 = 0 AS sick FROM range(3000) t(i)")
+    beside = open_ledger(tmp_path / ".boltdp-ledger.db")
+    beside.set_budget("Patients", Budget(1.0))
+    beside.set_budget("patients", Budget(1.0))  # no second budget for the same rows
+    for name in ("Patients", "patients"):
+        boltdp.train(tmp_path / "hospital.duckdb", SCHEMA, table=name, epsilon=0.5)
+    assert beside.spent("Patients").spent.epsilon == 1.0
+    with pytest.raises(BudgetExceeded):
+        boltdp.train(tmp_path / "hospital.duckdb", SCHEMA, table="PATIENTS", epsilon=0.5)
+
+
+def test_the_ledger_of_other_files_above_is_not_meant(tmp_path: Path) -> None:
+    folder = tmp_path / "visits" / "2026"
+    folder.mkdir(parents=True)
+    parquet.write_table(ROWS, folder / "part-0.parquet")
+    open_ledger(tmp_path / ".boltdp-ledger.db").set_budget("patients.parquet", Budget(1.0))
+    assert find_account(folder / "part-0.parquet") is None
+    assert find_account(tmp_path / "visits" / "2026") is None
+
+
+def test_the_ledger_beside_a_database_of_sqlalchemy_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_ledger(tmp_path / ".boltdp-ledger.db").set_budget("rows", Budget(1.0))
+    bind = sa.create_engine(f"sqlite:///{tmp_path / 'hospital.sqlite'}")
+    with bind.connect() as connection:
+        for source in (bind, connection):
+            account = find_account(source, table="rows")
+            assert account is not None
+            assert account.dataset == "rows"
+    monkeypatch.chdir(tmp_path)
+    assert find_account(sa.create_engine("sqlite://"), table="rows") is None
+    assert find_account(sa.create_engine("sqlite:///:memory:"), table="rows") is None
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda file: dataset(file),
+        lambda file: dataset([dataset(file), dataset(file)]),
+        lambda file: duckdb.read_parquet(str(file)),
+    ],
+)
 def test_the_ledger_beside_the_files_of_an_object_is_found(tmp_path: Path, make: Any) -> None:
     parquet.write_table(ROWS, tmp_path / "rows.parquet")
     beside = open_ledger(tmp_path / ".boltdp-ledger.db")

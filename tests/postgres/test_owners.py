@@ -11,6 +11,7 @@ import pytest
 from boltdp.engines.postgres.local_server import Server
 from boltdp.errors import DataError
 from boltdp.export.postgres_models import ModelStoreError, store_model
+from boltdp.privacy.budget import Budget
 from boltdp.run_context import Context
 from boltdp.schema.schema import Classes, Numeric, Schema
 from boltdp.service import worker
@@ -111,6 +112,28 @@ def test_a_view_is_as_trusted_as_what_it_reads(desk: Desk) -> None:
     desk.request(dataset="own")
     desk.serve()
     assert desk.kept()["reason"] == REASONS["not allowed"]
+    assert not caught(desk)
+
+
+@pytest.mark.parametrize("owner", ["bob", "hospital"])
+def test_a_view_is_as_trusted_as_the_domains_that_it_casts_to(desk: Desk, owner: str) -> None:
+    """A constraint that is added later runs wherever a value becomes one of the domain."""
+    desk.ask("postgres", "GRANT CREATE ON SCHEMA public TO hospital")
+    desk.ask(owner, "CREATE DOMAIN lived AS int; CREATE DOMAIN years AS lived; GRANT USAGE ON TYPE years TO PUBLIC")
+    desk.ask("hospital", "CREATE VIEW own AS SELECT age::years AS age, outcome FROM patients")
+    desk.ask("hospital", "GRANT SELECT ON own TO trainer")
+    desk.ledger.set_budget("own", Budget(9.0), composition="basic")
+    trusted = desk.ask("postgres", "SELECT boltdp.is_trusted('own') AS yes")[0]["yes"]
+    assert trusted is (owner == "hospital")
+    schema = '{"label": "outcome", "classes": [false, true], "numeric": {"age": [0, 120]}}'
+    desk.ask("postgres", "SELECT boltdp.allow_owner('bob')")  # for as long as it takes to allow it
+    desk.ask("hospital", "SELECT boltdp.allow_training('own', 'ann', 'outcome', '{age}', 1, schema => %s)", [schema])
+    desk.ask("postgres", "SELECT boltdp.revoke_owner('bob')")
+    desk.ask(owner, "ALTER DOMAIN lived ADD CHECK (seems_true(VALUE)) NOT VALID")
+    desk.ask("trainer", "SELECT max(age) FROM own")
+    assert caught(desk), "this would be no attack"
+    desk.request(dataset="own")
+    assert "not trusted" in desk.serve()[0]
     assert not caught(desk)
 
 

@@ -161,13 +161,14 @@ def test_the_budgets_of_the_role_and_of_the_data_set_both_hold(desk: Desk) -> No
     for _ in range(2):
         desk.request(epsilon=0.5, delta=1e-6)
     desk.request(epsilon=0.001)
-    desk.serve()
+    assert "ann/3: epsilon 0 of 1, delta 8e-06 of 1e-05 remaining for the role 'ann'" in desk.serve()
     states = desk.ask("postgres", "SELECT state FROM boltdp.requests ORDER BY number")
     assert [one["state"] for one in states] == ["done", "done", "refused"]
     # The role may have more, and the dataset has none left.
-    desk.ask("hospital", ALLOW + ", epsilon => 9)")
+    desk.ask("hospital", ALLOW + ", epsilon => 9, delta => 1e-5)")
     number = desk.request(epsilon=0.001)
-    desk.serve()
+    said = desk.serve()
+    assert said[0].startswith("ann/4: budget exceeded for dataset 'patients': requested epsilon = 0.001, remaining")
     desk.publish()
     assert desk.status(number)["reason"] == REASONS["over budget"]
     assert desk.kept(number)["charged_to"] is None

@@ -19,7 +19,9 @@ from boltdp.cli import main
 from boltdp.engines import open_source
 from boltdp.engines.spark import SparkEngine
 from boltdp.errors import DataError, ParameterError
+from boltdp.ledger import find_account, open_ledger
 from boltdp.model import Model
+from boltdp.privacy.budget import Budget
 from boltdp.run_context import Context
 from boltdp.schema.schema import Classes, Numeric, Schema
 from boltdp.workflows.synthesize import synthesize
@@ -188,3 +190,29 @@ def test_all_kinds_of_numbers_are_encoded_alike(spark: Any) -> None:
         with SparkEngine(spark.sql(query.format(kind))).prepare(schema, Context(seed=1)) as prepared:
             found.append(np.concatenate([*prepared.blocks()]).tobytes())
     assert len(set(found)) == 1
+
+
+def test_the_ledger_beside_files_that_spark_reads_is_found(spark: Any, folder: Path) -> None:
+    beside = open_ledger(folder / "parts" / ".boltdp-ledger.db")
+    beside.set_budget("parts", Budget(1.0))
+    try:
+        name = f"parquet.`{folder}/parts/0.parquet`"
+        frame = spark.read.parquet(str(folder / "parts")).where("label = 1")
+        for asked in (
+            {"source": "local[2]", "table": name},
+            {"source": "local[2]", "table": f"parquet.`file://{folder}/parts`"},
+            {"source": "local[2]", "query": f"SELECT * FROM {name} JOIN seen USING (id)"},
+            {"source": frame},
+        ):
+            account = find_account(**asked, dataset="parts")
+            assert account is not None, asked
+            assert Path(account.ledger.address) == folder / "parts" / ".boltdp-ledger.db"
+        for elsewhere in ("parquet.`hdfs://head/parts`", f"hospital.`{folder}/parts/0.parquet`"):
+            assert find_account("local[2]", table=elsewhere) is None
+        assert find_account(spark.range(3)) is None
+        train = ("train", "local[2]", "--table", name, "--schema", folder / "schema.toml", "--epsilon", 5)
+        done = boltdp(*train, "-o", folder / "unpaid.json")
+        assert (done.exit_code, (folder / "unpaid.json").exists()) == (1, False)
+        assert "has no budget for a dataset '0.parquet'" in done.stderr
+    finally:
+        (folder / "parts" / ".boltdp-ledger.db").unlink()

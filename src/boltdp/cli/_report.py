@@ -11,6 +11,7 @@ from boltdp.cli._terminal import emit_guarantee, emit_json, emit_table, is_given
 from boltdp.ledger.ledger import Account
 from boltdp.model import Model
 from boltdp.privacy.certificate import Certificate
+from boltdp.privacy.events.label_quantiles import LabelQuantiles
 from boltdp.privacy.events.noisy_counts import NoisyLabelCount
 from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.schema.schema import Schema
@@ -74,6 +75,8 @@ def describe_persons_and_costs(certificate: Certificate) -> list[tuple[str, str]
         cost = "" if part.budget is None else f", for {part.budget.describe()}"
         if isinstance(part.event, NoisyLabelCount):
             lines.append(("label check", part.event.describe() + cost))
+        elif isinstance(part.event, LabelQuantiles):
+            lines.append(("target", part.event.describe() + cost))
         elif isinstance(part.event, NoisyMoments):
             lines.append(("standardizing", part.event.describe() + cost))
     return lines

@@ -10,17 +10,14 @@ from boltdp.cli import _options
 from boltdp.cli._command_group import command
 from boltdp.cli._terminal import emit, emit_guarantee, emit_json, emit_table, note, state_condition, warn
 from boltdp.errors import ParameterError
+from boltdp.evaluation.evaluate import describe_rows_without_class, evaluate_privately
 from boltdp.evaluation.evaluate import evaluate as evaluate_exactly
-from boltdp.evaluation.evaluate import evaluate_privately
-from boltdp.evaluation.evaluation import Evaluation, ExactEvaluation
+from boltdp.evaluation.evaluation import Evaluation
 from boltdp.evaluation.metrics import Table
 from boltdp.evaluation.noisy_evaluation import NoisyEvaluation
 from boltdp.model import Threshold
 from boltdp.privacy.budget import Budget
 from boltdp.run_context import Context
-
-#: The largest share of rows without a declared class for which there is no warning.
-MAX_WITHOUT_CLASS = 0.1
 
 
 @command(
@@ -109,14 +106,9 @@ def evaluate(
             warn("the model itself is not private: what it reveals of these rows is not covered")
     else:
         state_condition("this is computed from the rows without noise: they must be non-sensitive data")
-    without = found.rows_without_class
-    if without.low > MAX_WITHOUT_CLASS * found.rows:  # of private rows, from the released counts
-        about = "" if isinstance(found, ExactEvaluation) else "about "
-        warn(
-            f"{about}{without.value:,.0f} of {found.rows:,} rows have no declared class in column "
-            f"{model.schema.label!r} and are left out: the classes are {', '.join(found.classes)}, and other "
-            "labels were ignored in training too, if it was on rows like these"
-        )
+    left_out = describe_rows_without_class(model, found)
+    if left_out is not None:
+        warn(left_out)
     if plot is not None:
         found.plot(plot)
         note(f"the picture is in {plot}")

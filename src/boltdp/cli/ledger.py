@@ -75,6 +75,9 @@ def set_budget(
     for role in writers:
         found.allow(role)
     emit(f"{dataset}: a budget of {budget.describe()}, composition {composition}, in {found.address}")
+    spent = found.spent(dataset).spent
+    if spent.releases:
+        emit(f"{dataset}: {spent.describe(budget)}")
     if composition in CONDITIONS:
         state_condition(CONDITIONS[composition])
     if allow_not_private:

@@ -585,6 +585,15 @@ def _check_query(connection: duckdb.DuckDBPyConnection, query: str, fault: str) 
         raise DataError(f"{fault}: it must be one SELECT statement")
 
 
+def name_table(path: str | Path, table: str) -> str:
+    """Return the name by which a ledger knows a table of a DuckDB file: as stored, since DuckDB ignores its case."""
+    if find_format(path) != "duckdb" or not Path(path).is_file():
+        return table
+    with closing(_connect(str(path), spill="")) as connection:
+        names = _list_tables(connection)
+    return next((name for name in names if name.casefold() == table.casefold()), table)
+
+
 def _list_tables(connection: duckdb.DuckDBPyConnection) -> list[str]:
     query = (
         "SELECT table_name FROM duckdb_tables() WHERE NOT internal "

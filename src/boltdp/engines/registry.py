@@ -9,9 +9,11 @@ import re
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from urllib.parse import unquote
 
 from boltdp.engines._frame_types import is_pandas_frame, is_table
 from boltdp.errors import DataError, ParameterError, require
@@ -52,8 +54,8 @@ class EngineDescription(ABC):
     def open(self, source: Any, options: Options) -> Engine:
         """Open a source for which `can_open` is true."""
 
-    def list_local_paths(self, source: Any, query: str | None) -> list[str]:
-        """Return the local files, patterns and directories that a source and a query name."""
+    def list_local_paths(self, source: Any, table: str | None, query: Any) -> list[str]:
+        """Return the local files, patterns and directories that a source and a table or a query of it name."""
         return []
 
     def find_dataset_name(self, source: Any, table: str | None) -> str | None:
@@ -124,6 +126,13 @@ class _SparkAddress(EngineDescription):
 
         return SparkEngine.open(source, table=options.table, query=options.query, spool=options.spool)
 
+    def list_local_paths(self, source: Any, table: str | None, query: Any) -> list[str]:
+        return _keep_local_paths(_find_spark_paths(f"{table or ''} {query or ''}"))
+
+    def find_dataset_name(self, source: Any, table: str | None) -> str | None:
+        paths = _find_spark_paths(table or "")
+        return Path(paths[0]).name if paths else table
+
 
 class _SparkFrame(EngineDescription):
     def can_open(self, source: Any) -> bool:
@@ -133,6 +142,13 @@ class _SparkFrame(EngineDescription):
         from boltdp.engines.spark import SparkEngine
 
         return SparkEngine(source, spool=options.spool)
+
+    def list_local_paths(self, source: Any, table: str | None, query: Any) -> list[str]:
+        from boltdp.engines.spark.session import Session
+
+        with closing(Session(source.sparkSession)) as session:
+            files = session.ask(source.inputFiles, "the files of the DataFrame cannot be listed")
+        return _keep_local_paths(map(unquote, files))
 
 
 class _Files(EngineDescription):
@@ -148,16 +164,20 @@ class _Files(EngineDescription):
 
         return DuckDBEngine.open(source, table=options.table, query=options.query, spool=options.spool)
 
-    def list_local_paths(self, source: Any, query: str | None) -> list[str]:
+    def list_local_paths(self, source: Any, table: str | None, query: Any) -> list[str]:
         paths = [str(source)]
         if query is not None:
             from boltdp.engines.duckdb import find_paths_in_query
 
             paths += find_paths_in_query(paths[0], query)
-        return [path.removeprefix("file://") for path in paths]
+        return _keep_local_paths(paths)
 
     def find_dataset_name(self, source: Any, table: str | None) -> str | None:
-        return table or (None if PATTERN_CHARACTERS & set(str(source)) else Path(source).name)
+        if table is not None:
+            from boltdp.engines.duckdb import name_table
+
+            return name_table(source, table)
+        return None if PATTERN_CHARACTERS & set(str(source)) else Path(source).name
 
 
 class _DuckDBObject(EngineDescription):
@@ -174,12 +194,16 @@ class _DuckDBObject(EngineDescription):
 
         return DuckDBEngine.from_object(source, spool=options.spool)
 
-    def list_local_paths(self, source: Any, query: str | None) -> list[str]:
+    def list_local_paths(self, source: Any, table: str | None, query: Any) -> list[str]:
         if hasattr(source, "sql_query"):
             from boltdp.engines.duckdb import find_paths_in_query
 
             return find_paths_in_query("", source.sql_query())
-        return [str(name) for name in getattr(source, "files", ())]
+        parts = getattr(source, "children", ())  # of a union of datasets
+        return [
+            *(str(name) for name in getattr(source, "files", ())),
+            *(path for part in parts for path in self.list_local_paths(part, table, query)),
+        ]
 
 
 class _SQLAlchemy(EngineDescription):
@@ -192,6 +216,10 @@ class _SQLAlchemy(EngineDescription):
         from boltdp.engines.sqlalchemy import SQLAlchemyEngine
 
         return SQLAlchemyEngine(source, table=options.table, query=options.query, spool=options.spool)
+
+    def list_local_paths(self, source: Any, table: str | None, query: Any) -> list[str]:
+        path = source.engine.url.database if source.dialect.name in ("sqlite", "duckdb") else None
+        return _keep_local_paths([] if path in (None, "", ":memory:") else [path])
 
 
 class _Arrays(EngineDescription):
@@ -207,6 +235,24 @@ class _Arrays(EngineDescription):
         if isinstance(source, tuple):
             return ArrayEngine.from_pair(*source)
         return ArrayEngine.from_pandas(source) if is_pandas_frame(source) else ArrayEngine.from_arrow(source)
+
+
+def _find_spark_paths(query: str) -> list[str]:
+    """Return the files that a query of Spark names as tables, by their format and their path.
+
+    >>> _find_spark_paths("SELECT * FROM parquet.`data/rows.parquet` JOIN seen USING (id)")
+    ['data/rows.parquet']
+    """
+    return re.findall(r"(?i)\b(?:avro|csv|delta|json|orc|parquet|text|xml)\s*\.\s*`([^`]+)`", query)
+
+
+def _keep_local_paths(paths: Iterable[str]) -> list[str]:
+    """Return the paths of local files, without the scheme of an address."""
+    return [
+        re.sub(r"^file:(//(localhost)?(?=/))?", "", path)
+        for path in paths
+        if path.startswith("file:") or "://" not in path
+    ]
 
 
 #: The engines, in order of precedence.

@@ -6,6 +6,7 @@ rows, so they are neither passed on nor chained.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,6 +21,11 @@ from boltdp.errors import DataError, ParameterError, list_names, suggest_names
 from boltdp.schema.source_columns import BATCH_ROWS, ColumnType, Kind
 
 T = TypeVar("T")
+
+UNORDERED = (
+    "the database chooses the order of the rows, which may be that of an index on private columns: use a query with "
+    "ORDER BY on a public key"
+)
 
 
 class SQLAlchemyEngine(Engine):
@@ -49,9 +55,14 @@ class SQLAlchemyEngine(Engine):
                 self._connection = held.enter_context(opened)
             self._fault = "the query cannot be run" if table is None else f"the table {table!r} cannot be read"
             self._rows = self._select_table(table) if table is not None else query
+            self._ordered = re.search(r"(?i)\border\s+by\b", str(query)) is not None
             self._names = self._call_database(lambda: [*self._execute(self._wrap_rows("*", no_rows=True)).keys()])
             check_names(self._names)
             self._held = held.pop_all()
+
+    @property
+    def guarantee_conditions(self) -> Sequence[str]:
+        return () if self._ordered else (UNORDERED,)
 
     def count(self) -> int:
         return int(self._call_database(lambda: self._execute(self._wrap_rows("count(*)")).scalar_one()))

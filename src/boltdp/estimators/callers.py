@@ -69,8 +69,14 @@ def list_outside_reasons() -> tuple[str, ...]:
 
 
 def find_transformer_name(names: Iterable[str]) -> str | None:
-    """Return the first column name that a scikit-learn transformer gave, as those that learn from rows do, or None."""
-    return next((name for name in names if _MADE_NAME.match(name)), None)
+    """Return the first column name that a scikit-learn transformer gave, as those that learn from rows do, or None.
+
+    A ColumnTransformer or FeatureUnion puts the name of a step, which may be any, before the name of every column.
+    """
+    listed = [*names]
+    made = next((name for name in listed if _MADE_NAME.match(name)), None)
+    prefixed = all(re.match(r"[^_].*?__.", name) for name in listed)
+    return listed[0] if made is None and listed and prefixed else made
 
 
 def _explain_caller(frame: FrameType) -> Iterator[str]:

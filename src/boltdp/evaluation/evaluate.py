@@ -10,7 +10,7 @@ import numpy as np
 
 from boltdp._array_types import Doubles, PackedRows
 from boltdp.errors import DataError, ParameterError
-from boltdp.evaluation.evaluation import ExactEvaluation, name_groups
+from boltdp.evaluation.evaluation import Evaluation, ExactEvaluation, name_groups
 from boltdp.evaluation.noisy_evaluation import NoisyEvaluation, digest_model, plan_bins
 from boltdp.privacy.accounting.spent_budget import Release
 from boltdp.privacy.adjacency import Adjacency
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from boltdp.engines.base import Engine
     from boltdp.ledger import Account
     from boltdp.model import Model
+
+#: The largest share of rows without a declared class for which there is no warning.
+MAX_WITHOUT_CLASS = 0.1
 
 
 def evaluate(model: Model, engine: Engine, *, by: str | None = None, context: Context | None = None) -> ExactEvaluation:
@@ -52,6 +55,18 @@ def evaluate(model: Model, engine: Engine, *, by: str | None = None, context: Co
             "and other labels were ignored in training too, if it was on rows like these",
         )
     return found
+
+
+def describe_rows_without_class(model: Model, found: Evaluation) -> str | None:
+    """Return a warning if a notable share of the rows has no declared class; of private rows, by released counts."""
+    without = found.rows_without_class
+    if without.low <= MAX_WITHOUT_CLASS * found.rows:
+        return None
+    return (
+        f"{'' if found.is_exact else 'about '}{without.value:,.0f} of {found.rows:,} rows have no declared class in "
+        f"column {model.schema.label!r} and are left out: the classes are {', '.join(found.classes)}, and other labels "
+        "were ignored in training too, if it was on rows like these"
+    )
 
 
 def evaluate_privately(

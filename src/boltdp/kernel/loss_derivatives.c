@@ -143,6 +143,15 @@ int derivatives_init(void *state, size_t bytes, uint64_t loss, uint64_t cells, u
 #define OFFSET_BITS UINT64_C(0x4018000000000000)
 #define UNIT 0x1p-50
 
+/*
+ * What a Hessian's terms are multiplied by before they are summed. The unit of a group's slot is below twice the length
+ * of its features, so a term of two of them is below 4 times the curvature.
+ */
+INLINE double hessian_factor(const struct derivatives_state *s)
+{
+    return s->kind == DERIVATIVES_HESSIAN && loss_facts(s->loss).max_curvature > 0.25 ? 0.25 : 1.0;
+}
+
 INLINE uint64_t bits_of(double number)
 {
     uint64_t bits;
@@ -348,7 +357,7 @@ INLINE void add_margins(const struct derivatives_state *s, const struct tile *t,
     for (int r = 0; r < n; r++) {
         const double scale = p.scales[r], signed_scale = p.signs[r] * scale;
         const double score = factors[r] * (signed_scale * loss_facts(s->loss).unit);
-        const double bend = s->kind == DERIVATIVES_PRODUCT ? along[r] * scale : scale;
+        const double bend = s->kind == DERIVATIVES_PRODUCT ? along[r] * scale : scale * hessian_factor(s);
         double slope, curvature = 0.0;
         if (loss_facts(s->loss).has_hessian)
             curvature = loss_curvature(s->loss, score, p.y[r], s->parameter, &slope);
@@ -527,6 +536,7 @@ int derivatives_sum(const void *state, size_t bytes, double *out)
     const uint64_t *partial = (const uint64_t *) (const void *) s->data;
     const uint64_t *high = partial + count, *low = high + count;
     const uint64_t gap = shape.first - shape.dense;
+    const double unit = UNIT / hessian_factor(s);
     for (uint64_t k = 0; k < vectors(s); k++)
         for (uint64_t i = 0; i < rows; i++)
             for (uint64_t j = 0; j < slots; j++) {
@@ -538,7 +548,7 @@ int derivatives_sum(const void *state, size_t bytes, double *out)
                 const uint64_t at = of_vector * shape.stride + column;
                 const __int128 whole = (__int128) (int64_t) high[at] * ((__int128) 1 << 32) + (__int128) low[at] +
                                        (__int128) waiting_sum(s, &shape, partial, at);
-                *out++ = (double) whole * UNIT;
+                *out++ = (double) whole * unit;
             }
     return SGD_OK;
 }

@@ -21,8 +21,9 @@
  * EACH(number, name, form, target, slope, link, unit) for every loss, by number:
  *
  * form   margin: a loss of one score <w, x>, with one weight vector; joint: of one score for each class
- * target how it reads a row's label, below: sign, class or number
- * slope  curved: it has a second derivative, NAME_curvature; kinked: it has none at some scores
+ * target how it reads a row's label, below: sign, class, number or share
+ * slope  curved: it has a second derivative, NAME_curvature, of at most 1/4; sharp: of at most 1; kinked: it has none at
+ *        some scores
  * link   odds: NAME_odds; no_odds: it gives no probabilities; label: NAME_label, the number that a score predicts
  * unit   what scores are multiplied by before the functions of the loss get them. It goes into the guard's factor, which
  *        is there anyway, and spares a product where the next row waits for it
@@ -32,9 +33,9 @@
     EACH(1, huber, margin, sign, kinked, no_odds, 1.0)               \
     EACH(2, multinomial, joint, class, curved, odds, UNITS_PER_NAT)  \
     EACH(3, margin, margin, sign, curved, odds, UNITS_PER_NAT)       \
-    EACH(4, robust, margin, number, curved, label, TWO_UNITS)        \
+    EACH(4, robust, margin, number, sharp, label, TWO_UNITS)         \
     EACH(5, quantile, margin, number, curved, label, UNITS_PER_NAT)  \
-    EACH(6, mean, margin, number, curved, label, UNITS_PER_NAT)
+    EACH(6, mean, margin, share, curved, label, UNITS_PER_NAT)
 
 #define TWO_UNITS (2.0 * UNITS_PER_NAT)
 
@@ -44,7 +45,11 @@
 #define IF_JOINT_margin(...)
 #define IF_JOINT_joint(...) __VA_ARGS__
 #define IF_CURVED_curved(...) __VA_ARGS__
+#define IF_CURVED_sharp(...) __VA_ARGS__
 #define IF_CURVED_kinked(...)
+#define MAX_CURVATURE_curved 0.25
+#define MAX_CURVATURE_sharp 1.0
+#define MAX_CURVATURE_kinked 0.0
 #define IF_ODDS_odds(...) __VA_ARGS__
 #define IF_ODDS_no_odds(...)
 #define IF_ODDS_label(...)
@@ -116,6 +121,14 @@ static inline struct label number_label(double label, const struct label_reading
     return (struct label){known ? 1.0 : 0.0, y};
 }
 
+/* A number as it is packed: whatever the centre and the factor are, it is from -1 to 1, on which the slope depends. */
+static inline struct label share_label(double label, const struct label_reading *by)
+{
+    const int known = label_is_number(label);
+    (void) by;
+    return (struct label){known ? 1.0 : 0.0, known ? label : 0.0};
+}
+
 /* The weight of a row in a weighted recipe: that of its class, or 1. */
 static inline double label_weight(double label, uint64_t classes, const double *class_weights)
 {
@@ -125,6 +138,7 @@ static inline double label_weight(double label, uint64_t classes, const double *
 #define TARGET_OF_sign "classes"
 #define TARGET_OF_class "classes"
 #define TARGET_OF_number "number"
+#define TARGET_OF_share "number"
 
 /*
  * ---- the functions of each loss ------------------------------------------------------------------------------
@@ -136,6 +150,7 @@ static inline double label_weight(double label, uint64_t classes, const double *
  * NAME_odds       the odds of a class with this score, in its own unit; `largest` is that of the row. Of a margin loss they
  *                 are a probability. By libm: what is shown to people needs no fixed bits
  * NAME_label      the label that a score predicts, as it was read; also by libm
+ * NAME_error      of a loss with a label: the error of that prediction, which models are compared by; with any bits
  *
  * What a row adds to the weights is factor * x. With s the guard's factor the row stands for s*x, so its score is
  * sign*s*<w, x>, its gradient sign*s*x times the slope of the loss there, and `rate` is eta/|B| * sign*s. Scores are in
@@ -257,6 +272,12 @@ static inline double robust_label(double score)
     return score;
 }
 
+static inline double robust_error(double score, double y, double parameter)
+{
+    (void) parameter;
+    return fabs(score - y);
+}
+
 /* ---- quantile: tau (y - score) + ln(1 + exp(score - y)), tau the parameter ------------------------------------- */
 
 static inline double quantile_factor(double score, double y, double parameter, double rate)
@@ -277,6 +298,11 @@ static inline double quantile_curvature(double score, double y, double parameter
 static inline double quantile_label(double score)
 {
     return score;
+}
+
+static inline double quantile_error(double score, double y, double parameter)
+{
+    return y > score ? parameter * (y - score) : (1.0 - parameter) * (score - y);
 }
 
 /* ---- mean: ln(1 + exp(score)) - a score, a = (1 + y)/2 --------------------------------------------------------- */
@@ -303,6 +329,12 @@ static inline double mean_label(double score)
     return tanh(0.5 * score);
 }
 
+static inline double mean_error(double score, double y, double parameter)
+{
+    (void) parameter;
+    return fabs(mean_label(score) - y);
+}
+
 /* ---- asked by number: what is no such loss gets NaN, which no state takes for a number ------------------------ */
 
 /* What the table says of a loss. */
@@ -314,6 +346,7 @@ struct loss_facts {
     int has_odds;
     int has_label;      /* whether a score predicts a number */
     double unit;
+    double max_curvature; /* of a margin loss; 0 for one without a Hessian */
 };
 
 static inline __attribute__((always_inline)) struct loss_facts loss_facts(uint64_t loss)
@@ -321,13 +354,13 @@ static inline __attribute__((always_inline)) struct loss_facts loss_facts(uint64
 #define CASE(number, name, form, target, slope, link, unit)                                          \
     case number:                                                                                    \
         return (struct loss_facts){#name, TARGET_OF_##target, 0 IF_JOINT_##form(+ 1),               \
-                                   0 IF_CURVED_##slope(+ 1), 0 IF_ODDS_##link(+ 1),           \
-                                   0 IF_LABEL_##link(+ 1), unit};
+                                   0 IF_CURVED_##slope(+ 1), 0 IF_ODDS_##link(+ 1),                 \
+                                   0 IF_LABEL_##link(+ 1), unit, MAX_CURVATURE_##slope};
     switch (loss) {
         LOSSES(CASE)
     }
 #undef CASE
-    return (struct loss_facts){NULL, NULL, 0, 0, 0, 0, NAN};
+    return (struct loss_facts){NULL, NULL, 0, 0, 0, 0, NAN, 0.0};
 }
 
 /* What it reads of n labels: their signs and y. */
@@ -390,6 +423,17 @@ static inline double loss_label(uint64_t loss, double score)
 {
 #define CASE(number, name, form, target, slope, link, unit) \
     IF_LABEL_##link(case number : return name##_label(score);)
+    switch (loss) {
+        LOSSES(CASE)
+    }
+#undef CASE
+    return NAN;
+}
+
+static inline double loss_error(uint64_t loss, double score, double y, double parameter)
+{
+#define CASE(number, name, form, target, slope, link, unit) \
+    IF_LABEL_##link(case number : return name##_error(score, y, parameter);)
     switch (loss) {
         LOSSES(CASE)
     }

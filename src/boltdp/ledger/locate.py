@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ def find_account(
     """
     if isinstance(blocks, str):
         raise ParameterError(f"blocks must be a list of names, got {blocks!r}")
-    found = _find_ledger_beside(source, query) if ledger is None else open_ledger(ledger)
+    found = _find_ledger_beside(source, table, query) if ledger is None else open_ledger(ledger)
     if found is None:
         if dataset is not None or blocks:
             raise ParameterError(
@@ -49,7 +50,7 @@ def find_account(
     return Account(found, name, tuple(blocks))
 
 
-def _find_ledger_beside(source: Any, query: str | None) -> Ledger | None:
+def _find_ledger_beside(source: Any, table: str | None, query: str | None) -> Ledger | None:
     """Return the ledger in the directory of the data files, or in their database; None if there is none."""
     if source is None:
         return None
@@ -57,10 +58,12 @@ def _find_ledger_beside(source: Any, query: str | None) -> Ledger | None:
     if engine.holds_ledger:
         inside = open_ledger(source)
         return inside if inside.exists() else None
-    files = [file for name in engine.list_local_paths(source, query) for file in _list_files(name)]
+    files = [file for name in engine.list_local_paths(source, table, query) for file in _list_files(name)]
     # In a directory of files, beside a file, beside the target of a symbolic link, and at the root of hive partitions.
-    places = [one for file in files for path in (file, file.resolve()) for one in (path, *_list_partitions(path))]
-    folders = {place.resolve(): place for place in reversed(places) if place.is_dir()}
+    paths = [path for file in files for path in (file, file.resolve())]
+    places = [one for path in paths for one in (path, *_list_partitions(path))]
+    above = [one for path in paths for one in _list_folders_of_dataset(path)]
+    folders = {place.resolve(): place for place in reversed([*places, *above]) if place.is_dir()}
     found = [one for one in (open_ledger(folder / DEFAULT_NAME) for folder in folders.values()) if one.exists()]
     if len(found) > 1:
         raise ParameterError(
@@ -75,6 +78,17 @@ def _list_partitions(path: Path) -> list[Path]:
     while "=" in folders[-1].name:
         folders.append(folders[-1].parent)
     return folders
+
+
+def _list_folders_of_dataset(path: Path) -> list[Path]:
+    """Return the directories above a data file whose ledger has a budget for a directory that the file is in."""
+    parents, found = path.absolute().parents, []
+    for above, inside in zip(parents, (None, *parents), strict=False):
+        ledger = open_ledger(above / DEFAULT_NAME)
+        if ledger.exists() and os.access(above / DEFAULT_NAME, os.R_OK):
+            names = {above.name} if inside is None else {above.name, inside.name}
+            found += [above] if any(entry.dataset in names for entry in ledger.history()) else []
+    return found
 
 
 def _list_files(name: str) -> list[Path]:

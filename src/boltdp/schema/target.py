@@ -62,6 +62,7 @@ class Target(ABC):
     predictor: ClassVar[str]  #: the name of a linear model of it
     key: ClassVar[str]  #: the key of a schema file that names the column
     other_keys: ClassVar[tuple[str, ...]]  #: the other keys that declare it
+    score: ClassVar[str]  #: the name of the figure that judges it in comparisons
     max_curve_noise: ClassVar[float]  #: "auto" adds no curves if they raise the noise per row above this
     numeric: ClassVar[bool] = False  #: whether its labels are numbers between bounds
 
@@ -125,6 +126,10 @@ class Target(ABC):
     def with_range(self, low: float, high: float) -> Target:
         """Return the target with the range, found from private rows, of most encoded labels, from -1 to 1."""
         raise ParameterError(f"a range of labels must be for a target with bounds, got {self.describe()}")
+
+    def without_range(self) -> Target:
+        """Return the target without a range that was found from private rows."""
+        return self
 
     @property
     @abstractmethod
@@ -247,6 +252,7 @@ class Classes(Target):
     predictor = "classifier"
     key = "label"
     other_keys = ("classes", "prior")
+    score = "accuracy"
     max_curve_noise = 0.15
 
     def __post_init__(self) -> None:
@@ -509,6 +515,7 @@ class Number(Target):
     predictor = "regression"
     key = "target"
     other_keys = ("bounds", "typical", "typical_source", "unit")
+    score = "R2"
     max_curve_noise = 0.02
     numeric = True
     label_count: ClassVar[int] = 2
@@ -627,11 +634,15 @@ class Number(Target):
     def with_range(self, low: float, high: float) -> Number:
         middle, half = (self.low + self.high) / 2.0, (self.high - self.low) / 2.0
         least = 2.0 / MAX_RANGE_RATIO * 1.01
+        low, high = (min(max(end, -1.0), 1.0) for end in (low, high))
         if high - low < least:
             low = min(max((low + high) / 2.0 - least / 2.0, -1.0), 1.0 - least)
             high = low + least
         ends = [min(max(middle + half * end, self.low), self.high) for end in (low, high)]
         return replace(self, typical=(ends[0], ends[1]), typical_source="private")
+
+    def without_range(self) -> Number:
+        return self if self.typical_source == "declared" else replace(self, typical=None, typical_source="declared")
 
     @property
     def example_labels(self) -> tuple[Value, ...]:

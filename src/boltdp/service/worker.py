@@ -480,6 +480,8 @@ class Worker:
             self._check_composition(request.dataset)
             allowance = next((one for one in allowances if self._has_budget(one, budget)), None)
         if allowance is None:
+            for one in allowances:
+                self._say(f"{request.name}: {self._describe_remaining(one)} remaining for the role {one.role!r}")
             raise Refused("over budget")
         name = self._find_free_name(request, allowance)
         with self._refuse_request_on(request, BoltdpError, "not possible"):
@@ -517,8 +519,9 @@ class Worker:
                 models = planned.train(context)
                 digests = [compute_digest(model.to_dict()) for model in models.values()]
                 reservation.commit(digests[0] if planned.groups is None else compute_digest({"models": digests}))
-        except BudgetExceeded:
+        except BudgetExceeded as fault:
             self._clear_column(request, "charged_to")
+            self._say(f"{request.name}: {fault}")
             raise Refused("over budget") from None
         except LedgerUnavailableError as fault:
             if reserved or fault.unknown:  # what was charged stays charged, and is not charged again
@@ -557,15 +560,24 @@ class Worker:
         return [one for one in found if one.trusted]
 
     def _has_budget(self, allowance: Allowance, budget: Budget) -> bool:
-        """Return whether the remaining budget of the allowance suffices, by basic composition.
+        """Return whether the remaining budget of the allowance suffices, by basic composition."""
+        limit = Budget(allowance.epsilon, allowance.delta)
+        return all(spent.is_within(limit) for spent in self._sum_spent(allowance, budget))
 
-        Both of what the extension knows of the role, and of what the ledger does, which outlives the extension and
-        knows the role by its name.
+    def _describe_remaining(self, allowance: Allowance) -> str:
+        spent = self._sum_spent(allowance)
+        epsilon = max(0.0, allowance.epsilon - max(one.epsilon for one in spent))
+        delta = max(0.0, allowance.delta - max(one.delta for one in spent))
+        return f"epsilon {epsilon:.6g} of {allowance.epsilon:g}, delta {delta:.3g} of {allowance.delta:g}"
+
+    def _sum_spent(self, allowance: Allowance, *more: Budget) -> list[Spent]:
+        """Return what the role of an allowance has spent: by the extension, and by the ledger.
+
+        The ledger outlives the extension and knows the role by its name.
         """
-        limit, key = Budget(allowance.epsilon, allowance.delta), (allowance.dataset, allowance.role_id)
-        known = [Budget(*one) for one in self._ask(_SELECT_SPENT, key)]
+        known = [Budget(*one) for one in self._ask(_SELECT_SPENT, (allowance.dataset, allowance.role_id))]
         noted = self._ledger.charged_budgets(allowance.dataset, role=allowance.ledger_role)
-        return all(_sum_budgets([*spent, budget]).is_within(limit) for spent in (known, noted))
+        return [_sum_budgets([*spent, *more]) for spent in (known, noted)]
 
     def _mark_charged(self, request: Request, allowance: Allowance, budget: Budget) -> None:
         """Mark the request as charged to the role of the allowance, under a lock."""

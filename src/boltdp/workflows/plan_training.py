@@ -19,6 +19,7 @@ from boltdp.schema.schema import Schema, check_size
 from boltdp.settings import Settings
 from boltdp.workflows.label_check import subtract_label_check
 from boltdp.workflows.standardize import plan_standardization
+from boltdp.workflows.target_range import subtract_label_quantiles
 
 #: The steps of each automatic curve, by the largest number of columns with curves; with more columns there are none.
 CURVE_STEPS = {5: 8, 8: 4, 30: 2}
@@ -51,6 +52,7 @@ def make_plan(
     caller knows any.
     """
     resolved, labels = subtract_label_check(resolve_settings(settings, schema), schema, rows=rows)
+    resolved, target = subtract_label_quantiles(resolved, schema, rows=rows)
     schema, standardization = add_auto_curves(resolved, schema, rows=rows)
     schema = fit_target(resolved, schema, standardization, rows=rows)
     budget = left = resolved.budget
@@ -60,7 +62,7 @@ def make_plan(
     # Gaussian events compose more tightly than basic composition, which leaves more of the budget.
     if budget is not None and (more := subtract_spent(budget, standardization, event)) != left:
         event = plan_models(resolved, schema, rows, more, dims=dims)
-    return Plan(schema, _certify(event, settings, schema, labels, standardization, reasons))
+    return Plan(schema, _certify(event, settings, schema, labels, target, standardization, reasons))
 
 
 def make_plans(
@@ -76,7 +78,8 @@ def make_plans(
     Each candidate has a plan for the case that it is selected; `plan_selection` makes its event.
     """
     checked = [subtract_label_check(resolve_settings(each, schema), schema, rows=rows) for each in candidates]
-    resolved, labels = [each for each, _ in checked], checked[0][1]
+    ranged = [subtract_label_quantiles(each, schema, rows=rows) for each, _ in checked]
+    resolved, labels, target = [each for each, _ in ranged], checked[0][1], ranged[0][1]
     first = resolved[0]
     schema, standardization = add_auto_curves(first, schema, rows=rows)
     schema = fit_target(first, schema, standardization, rows=rows)
@@ -89,7 +92,10 @@ def make_plans(
         return plan_models(resolved[number], schema, rows, budget)
 
     events = plan_selection(plan_candidate, left, candidates=len(candidates), rows=rows)
-    return [Plan(schema, _certify(event, candidates[0], schema, labels, standardization, reasons)) for event in events]
+    return [
+        Plan(schema, _certify(event, candidates[0], schema, labels, target, standardization, reasons))
+        for event in events
+    ]
 
 
 def _certify(
@@ -97,10 +103,12 @@ def _certify(
     settings: Settings,
     schema: Schema,
     labels: BudgetedEvent | None,
+    target: BudgetedEvent | None,
     standardization: BudgetedEvent | None,
     reasons: tuple[str, ...],
 ) -> Certificate:
-    before = {"draft": schema.spent, "labels": labels, "before": standardization}
+    """Make the certificate of an event with the draft of the schema, the label check, the range and standardization."""
+    before = {"draft": schema.spent, "labels": labels, "target": target, "before": standardization}
     return certify(event, settings.budget, seeded=settings.noise_seed is not None, reasons=reasons, **before)
 
 
