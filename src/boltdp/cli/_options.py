@@ -112,7 +112,9 @@ public_shape_options = combine_options(
     click.option("--features", type=int, help="Numbers in an encoded row, with the constant one for the intercept."),
     click.option("--classes", type=int, help="How many classes the label has.  [default: 2]"),
     click.option("--number", is_flag=True, help="Predict a number, instead of --classes."),
-    file_option("--schema", "schema_path", metavar="TOML", help="A schema, instead of these."),
+    file_option(
+        "--schema", "schema_path", metavar="TOML", help="A schema, instead of --features and --classes or --number."
+    ),
 )
 training_options = combine_options(
     file_option("--schema", "schema_path", metavar="TOML", help="What is public about the data; see `boltdp schema`."),

@@ -68,7 +68,8 @@ def tune(
     """Train candidates on the rows of SOURCE, choose one of them, and write it; all of it costs epsilon once.
 
     The guarantee covers which candidate was chosen. How well each did is private, and not shown. Candidates
-    are compared by how many rows they get wrong at a threshold of 0.5, whatever --threshold is.
+    are compared by how many rows they get wrong at a threshold of 0.5, whatever --threshold is, or by how far
+    predicted numbers are from the true ones.
     Without tuning, `boltdp train` takes its settings from public numbers, which costs nothing: try it first.
     """
     settings = _options.make_settings(epsilon=epsilon, noiseless=False, chosen=chosen)

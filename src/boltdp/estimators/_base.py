@@ -37,7 +37,7 @@ from boltdp.export.original_units import convert_to_original_units
 from boltdp.ledger import Account, Ledger, find_account
 from boltdp.model import Model as ReleasedModel
 from boltdp.schema.curves import compute_step_thresholds
-from boltdp.schema.from_arguments import declare_schema
+from boltdp.schema.from_arguments import declare_schema, declare_target
 from boltdp.schema.schema import Column, Numeric, Schema, Vector, check_positive
 from boltdp.schema.source_columns import ColumnType
 from boltdp.schema.target import Target
@@ -301,7 +301,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             columns = tuple(map(Numeric, map(str, names), _repeat_bound(low, dims), _repeat_bound(high, dims)))
         while any(column.name == label for column in columns):
             label += "_"
-        target = self._kind.from_arguments(label, ColumnType("untyped"), of_target)
+        target = declare_target(self._kind, label, ColumnType("untyped"), of_target)
         assert target is not None
         return self._complete_schema(Schema(target, columns), norm)
 

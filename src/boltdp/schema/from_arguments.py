@@ -46,16 +46,15 @@ def declare_schema(
         "categories": _read_dict(categories, "categories", '["F", "M"]'),
         "timestamps": _read_dict(timestamps, "timestamps", '["hour", "weekday"]'),
     }
-    own = _read_target_arguments(kind, label, of_target)
     if kind.numeric and label in given["bounds"]:
-        own["bounds"] = given["bounds"].pop(label)
+        of_target = {**of_target, "bounds": given["bounds"].pop(label)}
     uses = Counter(name for names in given.values() for name in names)
     if isinstance(columns, OpenColumns):
         columns = {name: columns[name] for name in (*uses, label)}
     check_label(columns, label, declared=uses)
     for what, names in given.items():
         _check_column_names(columns, label, names, what)
-    target = kind.from_arguments(label, columns[label], own)
+    target = declare_target(kind, label, columns[label], of_target)
     twice = [name for name in columns if uses[name] > 1]
     if twice:
         what = "bounds, categories or timestamps" if given["timestamps"] else "bounds or categories"
@@ -82,8 +81,11 @@ def declare_schema(
     return Schema(target, (*features, *parts)), tuple(undeclared)
 
 
-def _read_target_arguments(kind: type[Target], name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments that declare the target as plain values; raise an error for those of another kind."""
+def declare_target(kind: type[Target], name: str, column: ColumnType, given: Mapping[str, Any]) -> Target | None:
+    """Make the target from the arguments of a call that declare it, or from its column; None if neither does.
+
+    Arguments of another kind of target raise an error.
+    """
     read = {"bounds": _read_pair, "typical": _read_pair, "classes": _read_values}
     for argument, value in given.items():
         if value is not None and argument not in kind.other_keys:
@@ -91,7 +93,8 @@ def _read_target_arguments(kind: type[Target], name: str, given: Mapping[str, An
                 f"{argument} must not be given for {kind.key}={name!r}, which has {kind.other_keys[0]}",
                 hint=f"label={name!r} has classes, target={name!r} predicts a number",
             )
-    return {key: read[key](value, key) for key, value in given.items() if value is not None}
+    plain = {key: read[key](value, key) for key, value in given.items() if value is not None}
+    return kind.from_arguments(name, column, plain)
 
 
 def _make_bounded_column(name: str, column: ColumnType, pair: tuple[Any, Any]) -> Column:

@@ -80,10 +80,7 @@ class Target(ABC):
 
     @classmethod
     def from_arguments(cls, name: str, column: ColumnType, given: Mapping[str, Any]) -> Target | None:
-        """Make the target from arguments by the names of `other_keys`, or from the source; None if neither declare it.
-
-        Arguments that are None are not given.
-        """
+        """Make the target from arguments by the names of `other_keys`, or from the source; None if neither does."""
         return cls.from_type(name, column)
 
     @classmethod
@@ -225,9 +222,9 @@ class Target(ABC):
         """Describe in words what is predicted with this threshold."""
         self._raise_without_classes("a threshold")
 
-    def require_classes(self) -> Classes:
-        """Return the target if it has classes; raise a ParameterError otherwise."""
-        self._raise_without_classes("classes")
+    def require_classes(self, what: str = "classes") -> Classes:
+        """Return the target if it has classes; raise a ParameterError otherwise, since `what` needs them."""
+        self._raise_without_classes(what)
 
     def _raise_without_classes(self, what: str) -> NoReturn:
         """Raise a ParameterError: only targets with classes have `what`."""
@@ -484,7 +481,7 @@ class Classes(Target):
     def describe_threshold(self, threshold: float) -> str:
         return f"{self.names[1]!r} where its probability exceeds {threshold:g}"
 
-    def require_classes(self) -> Classes:
+    def require_classes(self, what: str = "classes") -> Classes:
         return self
 
     def sort_classes(self) -> Classes:
@@ -680,11 +677,9 @@ class Number(Target):
 
     def list_facts(self, loss: Loss) -> list[tuple[str, str]]:
         predicts = f"{loss.predicts} of {self.column!r}, from {self.low:g} to {self.high:g}"
-        if self.needs_range(loss):
-            return [("prediction", f"{predicts}; the range of most values is found privately")]
-        if not loss.max_abs_label:
+        if not loss.max_abs_label or self.typical is None:
             return [("prediction", predicts)]
-        low, high = self.typical or (self.low, self.high)
+        low, high = self.typical
         found = "found privately" if self.typical_source == "private" else "declared"
         return [
             ("prediction", f"{predicts}; most values are from {low:g} to {high:g} ({found})"),
