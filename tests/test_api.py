@@ -549,6 +549,6 @@ def test_a_schema_declares_the_target_alone() -> None:
 
 def test_wrong_rows_of_an_evaluation_are_told_with_a_hint(model: Model) -> None:
     with pytest.raises(BoltdpError) as caught:
-        model.evaluate(PEOPLE.drop(columns="age"))
+        model.evaluate(PEOPLE.assign(outcome="ILL"))
     assert caught.value.hint is not None
     assert any(note.startswith("hint: ") for note in caught.value.__notes__)

@@ -48,7 +48,7 @@ from boltdp.schema.curves import compute_step_thresholds
 from boltdp.schema.from_arguments import declare_schema
 from boltdp.schema.infer import derive_schema
 from boltdp.schema.noisy_summary import bound_count, choose_interval_width, compute_bound_offset, trim_tails
-from boltdp.schema.schema import Schema, array_schema
+from boltdp.schema.schema import Classes, Schema, array_schema
 from boltdp.schema.source_columns import ColumnType, OpenColumns, choose_batch_rows, suggest_columns
 from boltdp.schema.summary import Histogram, read_largest_numbers, split_numbers
 from boltdp.schema.target import Classes
@@ -76,7 +76,9 @@ def test_steps_are_evenly_spaced() -> None:
 
 def test_schemas_follow_from_arguments_and_from_types() -> None:
     columns = {"age": ColumnType("number"), "smokes": ColumnType("bool"), "name": ColumnType("text")}
-    schema, unused = declare_schema(columns | {"sick": ColumnType("bool")}, "sick", bounds={"age": (0, 110)})
+    schema, unused = declare_schema(
+        columns | {"sick": ColumnType("bool")}, Classes, "sick", {}, bounds={"age": (0, 110)}
+    )
     assert (schema.feature_names, schema.classes, unused) == (("age", "smokes", "intercept"), (False, True), ("name",))
     typed = {"sick": ColumnType("bool"), "age": ColumnType("number", bounds=(0.0, 120.0))}
     assert derive_schema(typed, "sick").columns == (Numeric("age", 0.0, 120.0),)

@@ -176,8 +176,8 @@ def train(
     with show_hints():
         _check_schema_type(schema)
         asked = _make_settings(settings, chosen)
-        declared = {"label": label, "target": target, "classes": classes, "typical": typical}
-        declared |= {"bounds": bounds, "categories": categories, "timestamps": timestamps}
+        of_columns = {"bounds": bounds, "categories": categories, "timestamps": timestamps}
+        declared = {"label": label, "target": target, "classes": classes, "typical": typical, **of_columns}
         charge = {"ledger": ledger, "dataset": dataset, "blocks": blocks}
         where_from = {"table": table, "query": query, "spool": spool, "where": where}
         opened = _open_rows(source, schema, asked, threshold, declared, charge, where_from)
@@ -235,8 +235,8 @@ def tune(
         _check_schema_type(schema)
         tried = _make_candidates(candidates, grid, settings, chosen)
         first = tried[0] if tried else None
-        declared = {"label": label, "target": target, "classes": classes, "typical": typical}
-        declared |= {"bounds": bounds, "categories": categories, "timestamps": timestamps}
+        of_columns = {"bounds": bounds, "categories": categories, "timestamps": timestamps}
+        declared = {"label": label, "target": target, "classes": classes, "typical": typical, **of_columns}
         charge = {"ledger": ledger, "dataset": dataset, "blocks": blocks}
         where_from = {"table": table, "query": query, "spool": spool, "where": where}
         opened = _open_rows(source, schema, first, threshold, declared, charge, where_from)
