@@ -48,7 +48,7 @@ from boltdp.schema.curves import compute_step_thresholds
 from boltdp.schema.from_arguments import declare_schema
 from boltdp.schema.infer import derive_schema
 from boltdp.schema.noisy_summary import bound_count, choose_interval_width, compute_bound_offset, trim_tails
-from boltdp.schema.schema import Classes, Schema, array_schema
+from boltdp.schema.schema import Schema, array_schema
 from boltdp.schema.source_columns import ColumnType, OpenColumns, choose_batch_rows, suggest_columns
 from boltdp.schema.summary import Histogram, read_largest_numbers, split_numbers
 from boltdp.schema.target import Classes
