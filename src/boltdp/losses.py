@@ -86,6 +86,7 @@ class Loss(ABC):
     softmax: ClassVar[bool]  #: whether its probabilities are the softmax of its margins, as others expect them
     shape: ClassVar[str]  #: for --help: what its parameter is, "" if it has none
     label_unit: ClassVar[float]  #: the unit of labels in training, in their spreads; of classes, 1/4 stands for it
+    predicts: ClassVar[str] = "the class"  #: what its predictions are, in words
 
     def __init_subclass__(cls, *, abstract: bool = False, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -427,6 +428,7 @@ class Robust(NumberLoss):
     """ln cosh(score - y): squared error near the label, absolute error far from it."""
 
     name = "robust"
+    predicts = "the typical value"
     number = 4
     shape = ""
     label_unit = 1.0
@@ -473,6 +475,10 @@ class Quantile(NumberLoss):
             raise ParameterError(f"tau must be from {MIN_TAU:g} to {1 - MIN_TAU:g}, got {self.tau:g}")
 
     @property
+    def predicts(self) -> str:  # type: ignore[override]
+        return f"the {self.tau:g}-quantile"
+
+    @property
     def lipschitz(self) -> float:
         """The larger of tau and 1 - tau, rounded up."""
         return self.simplex.max_slope
@@ -509,6 +515,7 @@ class Mean(NumberLoss):
     """ln(1 + exp(score)) - a score, a = (1 + y)/2: the logistic loss of a share of the range between the bounds."""
 
     name = "mean"
+    predicts = "the mean"
     number = 6
     shape = ""
     label_unit = 1.0

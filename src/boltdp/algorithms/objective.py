@@ -39,6 +39,10 @@ REGULARIZATION, REGULARIZATION_POWER = 0.48, 1.35
 ACCURACY_LOSS = 2.0
 
 
+#: What the expected accuracy loss of classifiers follows from.
+MEASURED = "\nNineteen of twenty measurements on public datasets lost no more accuracy than that (docs/accuracy.md)."
+
+
 class Objective(Algorithm):
     """Noise before training; it has no passes, and needs a loss with a smooth derivative."""
 
@@ -54,7 +58,7 @@ class Objective(Algorithm):
     }
     explanation = (
         "The noise is added to the sum of all rows' losses; the gradient of a row has a norm of about 1."
-        "\nNineteen of twenty measurements on public datasets lost no more accuracy than that (docs/accuracy.md)."
+        f"{MEASURED}"
         "\nMore rows, fewer features (a projection), a larger epsilon or some delta make the noise smaller."
     )
 
@@ -120,8 +124,11 @@ class Objective(Algorithm):
         if certificate.training_noise is None:
             return []
         noise = f"added once, before training{self.describe_models(certificate)} ({self.describe_noise(certificate)})"
-        loss = f"up to {estimate_accuracy_loss(certificate):.3f} (19 of 20 measurements on public datasets)"
-        return [("algorithm", self.name), ("noise", noise), ("expected accuracy loss", loss)]
+        lines = [("algorithm", self.name), ("noise", noise)]
+        if certificate.problem.loss.target == "classes":
+            loss = f"up to {estimate_accuracy_loss(certificate):.3f} (19 of 20 measurements on public datasets)"
+            lines.append(("expected accuracy loss", loss))
+        return lines
 
     def describe_run(self, certificate: Certificate) -> str:
         return f"{certificate.problem.rows:,} rows, until the gradient of the noisy objective was zero"
@@ -136,11 +143,17 @@ class Objective(Algorithm):
         ]
 
     def forecast(self, certificate: Certificate) -> dict[str, Any]:
-        return {
+        forecast = {
             "noise_per_row": find_main_noise(certificate).expected_norm / certificate.problem.rows,
             "regularization": certificate.problem.regularization,
-            "expected_accuracy_loss": estimate_accuracy_loss(certificate),
         }
+        if certificate.problem.loss.target == "classes":
+            forecast["expected_accuracy_loss"] = estimate_accuracy_loss(certificate)
+        return forecast
+
+    def explain_forecast(self, certificate: Certificate) -> str:
+        has_classes = certificate.problem.loss.target == "classes"
+        return self.explanation if has_classes else self.explanation.replace(MEASURED, "")
 
 
 def choose_regularization(problem: Problem, budget: Budget | None) -> float:

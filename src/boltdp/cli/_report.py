@@ -43,6 +43,7 @@ def print_model_report(model: Model, output: str, *, as_json: bool, account: Acc
     emit_table(
         [
             *(line for line in algorithm.describe_cost(certificate) if is_given("verbose") or line[0] != "noise"),
+            *target.list_facts(certificate.problem.loss),
             *describe_persons_and_costs(certificate),
             *describe_curves(model.schema),
             *([] if selection is None else [("chosen", selection.describe())]),

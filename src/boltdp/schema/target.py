@@ -10,17 +10,22 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal, NoReturn, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from boltdp._array_types import Doubles
+from boltdp._files.toml_writer import format_toml_value
 from boltdp.encoding.declared_values import Matcher, Value, check_value_count, check_values, format_value
 from boltdp.errors import ParameterError, check_choice, check_number, show_value
 from boltdp.losses import Loss
 from boltdp.privacy.training_problem import MIN_CLASS_WEIGHT
 from boltdp.schema.columns import Categorical, Column, Numeric, check_list, check_name, list_values
+
+if TYPE_CHECKING:
+    from boltdp.schema.source_columns import ColumnType
+    from boltdp.schema.summary import Summary
 
 #: A probability of the second of two classes, or "prior": that class's share in the schema.
 Threshold: TypeAlias = float | Literal["prior"]
@@ -66,6 +71,7 @@ class Target(ABC):
     key: ClassVar[str]  #: the key of a schema file that names the column
     other_keys: ClassVar[tuple[str, ...]]  #: the other keys that declare it
     score: ClassVar[str]  #: the name of the figure that judges it in comparisons
+    numeric: ClassVar[bool] = False  #: whether its labels are numbers between bounds
 
     column: str
 
@@ -73,6 +79,21 @@ class Target(ABC):
     @abstractmethod
     def from_dict(cls, declared: Mapping[str, Any]) -> Target:
         """Make the target from the keys of a schema file that declare it."""
+
+    @classmethod
+    def from_type(cls, name: str, column: ColumnType) -> Target | None:
+        """Make the target from the type and constraints in the source; None if these do not declare one."""
+        return None
+
+    @classmethod
+    def from_arguments(cls, name: str, column: ColumnType, given: Mapping[str, Any]) -> Target | None:
+        """Make the target from arguments by the names of `other_keys`, or from the source; None if neither does."""
+        return cls.from_type(name, column)
+
+    @classmethod
+    def draft_lines(cls, name: str, column: ColumnType, summary: Summary | None, unused: str) -> list[str]:
+        """Draft the lines of a schema file that declare the target; `unused` is why its summary tells nothing."""
+        return [f"{cls.key} = {format_toml_value(name)}", *(f"{key} = []" for key in cls.other_keys)]
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
@@ -192,6 +213,10 @@ class Target(ABC):
     def to_stored_row(self) -> dict[str, Any]:
         """Return the columns of `boltdp.models` about the target, for predictions in PostgreSQL."""
 
+    def list_facts(self, loss: Loss) -> list[tuple[str, str]]:
+        """Return lines of a report: what a model with this loss predicts, and how it reads labels."""
+        return []
+
     def find_score_units(self, loss: Loss) -> tuple[float, float]:
         """Return what a score of 0 stands for and the unit of scores, for people who read effects."""
         return 0.0, 1.0
@@ -212,9 +237,9 @@ class Target(ABC):
         """Describe in words what is predicted with this threshold."""
         self._raise_without_classes("a threshold")
 
-    def require_classes(self) -> Classes:
-        """Return the target if it has classes; raise a ParameterError otherwise."""
-        self._raise_without_classes("classes")
+    def require_classes(self, what: str = "classes") -> Classes:
+        """Return the target if it has classes; raise a ParameterError otherwise, since `what` needs them."""
+        self._raise_without_classes(what)
 
     def _raise_without_classes(self, what: str) -> NoReturn:
         """Raise a ParameterError: only targets with classes have `what`."""
@@ -246,7 +271,10 @@ class Classes(Target):
         check_value_count(self.values, MAX_CLASSES, "classes")
         object.__setattr__(self, "values", check_values(self.values, what="classes"))
         if len(self.values) < 2:
-            raise ParameterError(f"classes must be at least 2 values, got {list(self.values)}")
+            raise ParameterError(
+                f"classes must be at least 2 values, got {list(self.values)}",
+                hint=None if self.values else "to predict a number, declare a target with bounds instead of a label",
+            )
         if self.prior is not None:
             object.__setattr__(self, "prior", self._check_prior(self.prior))
 
@@ -268,6 +296,32 @@ class Classes(Target):
         if "classes" not in declared:
             raise ParameterError("the schema must declare 'classes'")
         return cls(declared["label"], check_list(declared["classes"], "classes"), declared.get("prior"))
+
+    @classmethod
+    def from_type(cls, name: str, column: ColumnType) -> Classes | None:
+        values = (False, True) if column.kind == "bool" else column.values or ()
+        return cls(name, values) if len(values) > 1 else None
+
+    @classmethod
+    def from_arguments(cls, name: str, column: ColumnType, given: Mapping[str, Any]) -> Classes | None:
+        classes = given.get("classes")
+        return cls.from_type(name, column) if classes is None else cls(name, classes)
+
+    @classmethod
+    def draft_lines(cls, name: str, column: ColumnType, summary: Summary | None, unused: str) -> list[str]:
+        declared = cls.from_type(name, column)
+        found = () if summary is None else summary.categories
+        # A single class of an exact summary is for the user to complete.
+        enough = summary is not None and len(found) > (summary.noise is not None)
+        if declared is not None:
+            classes = format_toml_value([*declared.values])
+        elif enough:
+            classes = f"{format_toml_value([*found])}  # the first is the negative one"
+        else:
+            classes = f"[]  # {f'{unused}; ' if unused else ''}at least two values; the first is the negative one"
+            if column.kind in ("number", "untyped") and (summary is None or summary.is_numeric):
+                classes += "; for a number, draft with --target"
+        return [f"label = {format_toml_value(name)}", f"classes = {classes}"]
 
     def to_dict(self) -> dict[str, Any]:
         prior = {} if self.prior is None else {"prior": list(self.prior)}
@@ -447,7 +501,7 @@ class Classes(Target):
     def describe_threshold(self, threshold: float) -> str:
         return f"{self.names[1]!r} where its probability exceeds {threshold:g}"
 
-    def require_classes(self) -> Classes:
+    def require_classes(self, what: str = "classes") -> Classes:
         return self
 
     def sort_classes(self) -> Classes:
@@ -479,6 +533,7 @@ class Number(Target):
     key = "target"
     other_keys = ("bounds", "typical", "typical_source", "unit")
     score = "R2"
+    numeric = True
     label_count: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
@@ -520,6 +575,36 @@ class Number(Target):
         if len(bounds) != 2:
             raise ParameterError(f"bounds must be two numbers, got {show_value(list(bounds))}")
         return cls(declared["target"], *bounds, **{name: declared[name] for name in cls._OPTIONAL if name in declared})
+
+    @classmethod
+    def from_type(cls, name: str, column: ColumnType) -> Number | None:
+        if column.kind != "number":
+            return None
+        values = sorted(value for value in column.values or () if not isinstance(value, str))
+        low, high = column.bounds or ((values[0], values[-1]) if values else (0, 0))
+        return cls(name, low, high) if low < high else None
+
+    @classmethod
+    def from_arguments(cls, name: str, column: ColumnType, given: Mapping[str, Any]) -> Number | None:
+        bounds, typical = given.get("bounds"), given.get("typical")
+        declared = cls.from_type(name, column) if bounds is None else cls(name, *bounds)
+        return declared if declared is None or typical is None else replace(declared, typical=typical)
+
+    @classmethod
+    def draft_lines(cls, name: str, column: ColumnType, summary: Summary | None, unused: str) -> list[str]:
+        declared = cls.from_type(name, column)
+        typical = None if summary is None else summary.typical
+        if declared is not None:
+            bounds = format_toml_value([declared.low, declared.high])
+        elif summary is not None and summary.bounds is not None:
+            bounds = format_toml_value([*summary.bounds])
+            bounds += f"  # {summary.bounds_comment}" if summary.bounds_comment else ""
+        else:
+            bounds = f"[]  # {f'{unused}; ' if unused else ''}[low, high]: predictions and labels are clipped to them"
+        lines = [f"target = {format_toml_value(name)}", f"bounds = {bounds}"]
+        if typical is None:
+            return [*lines, "# typical = [low, high]  # of most values, if that is public; else training finds it"]
+        return [*lines, f"typical = {format_toml_value([*typical])}  # about 80 % of the values"]
 
     _OPTIONAL: ClassVar[tuple[str, ...]] = ("typical", "typical_source", "unit")
 
@@ -588,7 +673,7 @@ class Number(Target):
 
     @property
     def summary(self) -> str:
-        return f"bounds {self.low:g} to {self.high:g}"
+        return f"numbers from {self.low:g} to {self.high:g}"
 
     def describe_used_labels(self, limit: int) -> str:
         return "numbers"
@@ -616,6 +701,17 @@ class Number(Target):
     def describe_scores(self, loss: Loss) -> str:
         return f"change of {self.column!r}" if loss.max_abs_label else f"log odds of {self.column!r} between its bounds"
 
+    def list_facts(self, loss: Loss) -> list[tuple[str, str]]:
+        predicts = f"{loss.predicts} of {self.column!r}, from {self.low:g} to {self.high:g}"
+        if not loss.max_abs_label or self.typical is None:
+            return [("prediction", predicts)]
+        low, high = self.typical
+        found = "found privately" if self.typical_source == "private" else "declared"
+        return [
+            ("prediction", f"{predicts}; most values are from {low:g} to {high:g} ({found})"),
+            ("unit", f"{self.scale:.4g} of {self.column!r}, {self.unit:g} of its spread"),
+        ]
+
     def find_score_units(self, loss: Loss) -> tuple[float, float]:
         return (self.center, self.scale) if loss.max_abs_label else (0.0, 1.0)
 
@@ -639,6 +735,21 @@ class Number(Target):
 
 
 TARGETS: tuple[type[Target], ...] = (Classes, Number)
+
+
+def name_target(**names: Any) -> tuple[type[Target], Any]:
+    """Return the kind of target and the name of its column; `names` are by the keys of the kinds, None if not given."""
+    given = [(kind, name) for kind in TARGETS if (name := names.get(kind.key)) is not None]
+    if len(given) > 1:
+        keys = " or ".join(kind.key for kind in TARGETS)
+        raise ParameterError(f"give either {keys}", hint="a label has classes, a target is a number")
+    return given[0] if given else (TARGETS[0], None)
+
+
+def derive_target(name: str, column: ColumnType, *kinds: type[Target]) -> Target | None:
+    """Derive the target from the type and constraints in the source, of the first kind that these declare."""
+    found = (kind.from_type(name, column) for kind in kinds or TARGETS)
+    return next((target for target in found if target is not None), None)
 
 
 def read_target(declared: Mapping[str, Any]) -> Target:
