@@ -24,6 +24,7 @@ from boltdp.engines.postgres.source import SourceColumn, compile_source_plan
 from boltdp.errors import DataError
 from boltdp.kernel.feature_sums import FeatureSums
 from boltdp.kernel.label_count import LabelCount
+from boltdp.kernel.label_histogram import LabelHistogram
 from boltdp.kernel.loss_derivatives import DerivativeSums
 from boltdp.kernel.misclassification import ErrorCounts
 from boltdp.kernel.sgd import State
@@ -71,6 +72,7 @@ def _rebuild(server: Server) -> None:
             "misclassification",
             "feature_sums",
             "label_count",
+            "label_histogram",
         )
     ]
     command = [
@@ -104,6 +106,7 @@ def _state(dice: random.Random) -> bytes:
             lambda: ErrorCounts(weights[None], classes=3).to_bytes(),
             lambda: FeatureSums(clip_norm=1.0, cells=3).to_bytes(),
             lambda: LabelCount(cells=3, classes=3, neutral=np.zeros((1, 4), np.float32)).to_bytes(),
+            lambda: LabelHistogram(cells=3, bins=8).to_bytes(),
         )
     )()
     return scrambled(state, dice) if dice.random() < 0.7 else state

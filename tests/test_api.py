@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import traceback
@@ -17,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import boltdp
-from boltdp import BoltdpError, Classes, Model, PrivacyWarning, Schema, Settings
+from boltdp import BoltdpError, Classes, Model, Number, PrivacyWarning, Schema, Settings
 from boltdp.engines import use_source
 from boltdp.engines.in_memory import ArrayEngine
 from boltdp.errors import ParameterError
@@ -182,6 +183,21 @@ def test_a_seed_of_the_noise_is_warned_of_at_the_line_of_the_call() -> None:
     assert [one.filename for one in caught] == [__file__]
 
 
+class Conditional(ArrayEngine):
+    """Rows whose guarantee has a condition."""
+
+    guarantee_conditions = ("rows must be in a public order",)
+
+
+@pytest.mark.parametrize("call", [boltdp.train, boltdp.tune])
+def test_conditions_of_the_guarantee_are_warned_of_at_the_line_of_the_call(call: Any) -> None:
+    rows = Conditional.from_pandas(PEOPLE[["age", "smokes"]])
+    options: Any = {} if call is boltdp.train else {"grid": {"regularization": [0.1]}}
+    with pytest.warns(UserWarning, match="^rows must be in a public order$") as caught:
+        call(rows, label="smokes", epsilon=1, bounds=BOUNDS, **options)
+    assert [one.filename for one in caught] == [__file__]
+
+
 def test_columns_that_are_not_used_are_named_at_the_line_of_the_call() -> None:
     with pytest.warns(UserWarning, match="^not used, .*: 'sex'; drop them or give a schema") as caught:
         model = boltdp.train(PEOPLE, label="outcome", epsilon=1, bounds=BOUNDS, classes=CLASSES)
@@ -208,12 +224,12 @@ def test_what_a_database_declares_is_public_and_arguments_add_to_it() -> None:
         "seen": ColumnType("other"),
         "ill": ColumnType("text", values=("no", "yes")),
     }
-    schema, unused = declare_schema(columns, "ill", bounds={"weight": [0, 250]})
+    schema, unused = declare_schema(columns, Classes, "ill", {}, bounds={"weight": [0, 250]})
     assert schema.columns == (Numeric("age", 0, 120), Numeric("weight", 0, 250), Categorical("sex", ("F", "M")))
     assert (schema.classes, unused) == (("no", "yes"), ("seen",))
     # What an argument declares is meant, whatever the source says.
     schema, _ = declare_schema(
-        columns, "ill", bounds={"age": (18, 90)}, categories={"weight": [0, 1]}, classes=["yes", "no"]
+        columns, Classes, "ill", {"classes": ["yes", "no"]}, bounds={"age": (18, 90)}, categories={"weight": [0, 1]}
     )
     assert schema.columns[0] == Numeric("age", 18, 90)
     assert Categorical("weight", (0, 1)) in schema.columns
@@ -439,3 +455,100 @@ def test_a_model_shows_itself_in_a_line() -> None:
     model = boltdp.train(rows, label="old", epsilon=1, bounds={"age": (0, 100)})
     assert repr(model).startswith("Model(label='old', classes=[False, True], features=")
     assert "epsilon = 1; rows with an unknown label are ignored" in repr(model)
+
+
+# ---- numbers ----------------------------------------------------------------------------------------------------
+
+WAGES = PEOPLE[["age", "smokes"]].assign(wage=1000 + 30.0 * PEOPLE["age"])
+WAGE = {**BOUNDS, "wage": (0, 10_000)}
+
+
+@pytest.mark.parametrize("call", [boltdp.train, boltdp.tune])
+@pytest.mark.parametrize("typical", [None, (1500, 3700), np.array([1500, 3700])])
+def test_a_number_is_predicted_by_its_name_as_target_and_its_bounds(call: Any, typical: Any) -> None:
+    options: Any = {} if call is boltdp.train else {"grid": {"regularization": [0.01, 0.1]}, "trials": 5}
+    model = call(WAGES, target="wage", bounds=WAGE, typical=typical, epsilon=10, **options)
+    assert model.certificate.private
+    target = model.schema.target
+    assert isinstance(target, Number)
+    assert (target.column, target.low, target.high) == ("wage", 0, 10_000)
+    assert target.typical_source == ("private" if typical is None else "declared")
+    errors = model.predict(WAGES) - WAGES["wage"]
+    assert np.sqrt((errors**2).mean()) < 0.6 * WAGES["wage"].std()
+
+
+def test_a_pair_of_arrays_has_a_number_by_the_name_of_its_labels() -> None:
+    bounds = {"x": (-5, 5), "label": (-10, 10)}
+    model = boltdp.train((X, 3 * X[:, 0]), target="label", bounds=bounds, typical=(-4, 4), epsilon=10)
+    assert model.schema.columns == (Vector("x", 3, -5, 5),)
+    assert model.predict(np.array([[1.0, 0, 0], [-1.0, 0, 0]])) == pytest.approx([3, -3], abs=1.5)
+
+
+def test_bounds_that_the_source_declares_are_those_of_the_target() -> None:
+    columns = {"age": ColumnType("number", bounds=(0.0, 120.0)), "stars": ColumnType("number", values=(1, 2, 5))}
+    assert declare_schema(columns, Number, "age", {"typical": [20, 60]}, bounds={"stars": (1, 5)})[0].target == Number(
+        "age", 0, 120, typical=(20, 60)
+    )
+    assert declare_schema(columns, Number, "stars", {})[0].target == Number("stars", 1, 5)
+    assert declare_schema(columns, Classes, "stars", {})[0].target == Classes("stars", (1, 2, 5))
+
+
+@pytest.mark.parametrize(
+    ("given", "message", "hint"),
+    [
+        (
+            {"label": "wage", "bounds": BOUNDS},
+            "and is not: the classes of 'wage'",
+            'add classes=.*; to predict a number, give target="wage" with its bounds instead of label="wage"',
+        ),
+        ({"target": "wage", "bounds": BOUNDS}, "the bounds of 'wage'", r'add bounds={"wage": \(low, high\)}'),
+        (
+            {"target": "wage"},
+            "of 'age' and the bounds of 'wage'",
+            r'add bounds={"age": \(low, high\), "wage": \(low, high\)}',
+        ),
+        ({"target": "wage", "bounds": (0, 110)}, "and is not: the bounds of 'wage'", 'add bounds={"wage"'),
+        (
+            {"target": "wage", "bounds": WAGE, "classes": [1, 2]},
+            "classes must not be given for target='wage', which has bounds",
+            "label='wage' has classes, target='wage' predicts a number",
+        ),
+        (
+            {"label": "smokes", "bounds": BOUNDS, "typical": (1, 2)},
+            "typical must not be given for label='smokes', which has classes",
+            "predicts a number",
+        ),
+        (
+            {"label": "wage", "bounds": WAGE},
+            "bounds must be of features, got the label 'wage'",
+            "target='wage' predicts",
+        ),
+        ({"label": "smokes", "target": "wage", "bounds": WAGE}, "give either label or target", "a target is a number"),
+        ({"target": "wages", "bounds": WAGE}, "the data must have the column 'wages'", "did you mean 'wage'"),
+        (
+            {"target": "wage", "bounds": WAGE, "typical": 7},
+            r"typical must be a pair \(low, high\), got 7",
+            "such as typical=",
+        ),
+        ({"target": "smokes", "bounds": BOUNDS}, "the bounds of 'smokes'", "add bounds="),
+    ],
+)
+def test_a_number_that_is_half_declared_is_one_clear_question(given: Any, message: str, hint: str) -> None:
+    with pytest.raises(BoltdpError, match=message) as caught:
+        boltdp.train(WAGES, epsilon=1, **given)
+    assert re.search(hint, caught.value.hint or "")
+
+
+def test_a_schema_declares_the_target_alone() -> None:
+    schema = {"target": "wage", "bounds": [0, 10_000], "numeric": {"age": [0, 110]}}
+    assert boltdp.train(WAGES, schema, epsilon=1).schema.label == "wage"
+    for beside in ({"target": "wage"}, {"typical": (1, 2)}):
+        with pytest.raises(ParameterError, match="must not be given beside a schema"):
+            boltdp.train(WAGES, schema, epsilon=1, **beside)
+
+
+def test_wrong_rows_of_an_evaluation_are_told_with_a_hint(model: Model) -> None:
+    with pytest.raises(BoltdpError) as caught:
+        model.evaluate(PEOPLE.assign(outcome="ILL"))
+    assert caught.value.hint is not None
+    assert any(note.startswith("hint: ") for note in caught.value.__notes__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -11,18 +12,37 @@ from hypothesis import strategies as st
 
 from boltdp._array_types import Doubles
 from boltdp.errors import ParameterError
-from boltdp.losses import LOSSES, HuberSVM, Logistic, Loss, MarginLogistic, Multinomial, Simplex, make_contrast_basis
+from boltdp.losses import (
+    LOSSES,
+    MAX_ABS_LABEL,
+    HuberSVM,
+    Logistic,
+    Loss,
+    MarginLogistic,
+    Mean,
+    Multinomial,
+    NumberLoss,
+    Quantile,
+    Robust,
+    Simplex,
+    make_contrast_basis,
+)
 from tests.example_losses import every_loss
 
-EVERY: list[Loss] = [*every_loss(classes=5), MarginLogistic(0.5), HuberSVM(3.0), Multinomial(2)]
+MORE: tuple[Loss, ...] = (MarginLogistic(0.5), HuberSVM(3.0), Multinomial(2), Quantile(0.1), Quantile(0.999))
+EVERY: list[Loss] = [*every_loss(classes=5), *MORE]
 ids = [f"{loss.name} {loss.parameter:g} {loss.vector_count}" for loss in EVERY]
 every = pytest.mark.parametrize("loss", EVERY, ids=ids)
+NUMBER_LOSSES = [loss for loss in EVERY if isinstance(loss, NumberLoss)]
+of_numbers = pytest.mark.parametrize("loss", NUMBER_LOSSES, ids=lambda loss: f"{loss.name} {loss.parameter:g}")
 
 
-def value(loss: Loss, scores: Doubles, label: int) -> float:
+def value(loss: Loss, scores: Doubles, label: float) -> float:
     """The loss of a row with these scores, straight from its definition; the second class is the positive one."""
+    if isinstance(loss, NumberLoss):
+        return number_value(loss, float(scores[0]), label)
     if isinstance(loss, Multinomial):
-        return float(np.log(np.exp(scores - scores[label]).sum()))
+        return float(np.log(np.exp(scores - scores[int(label)]).sum()))
     margin = float(scores[0]) if label == 1 else -float(scores[0])
     if isinstance(loss, MarginLogistic):
         margin -= loss.margin
@@ -34,15 +54,32 @@ def value(loss: Loss, scores: Doubles, label: int) -> float:
     return 1 - margin if margin <= 1 - loss.width else (1 + loss.width - margin) ** 2 / (4 * loss.width)
 
 
-def middle(loss: Loss) -> float:
-    """The margin at which the slope changes fastest."""
+def number_value(loss: NumberLoss, score: float, label: float) -> float:
+    """The same for a label that is a number."""
+    if isinstance(loss, Mean):
+        return float(np.logaddexp(0.0, score)) - (1 + label) / 2 * score
+    if isinstance(loss, Quantile):
+        return loss.tau * (label - score) + float(np.logaddexp(0.0, score - label))
+    assert isinstance(loss, Robust)
+    return float(np.logaddexp(score - label, label - score)) - math.log(2)
+
+
+def middle(loss: Loss, label: float) -> float:
+    """The score at which the slope changes fastest."""
+    if isinstance(loss, Robust | Quantile):
+        return label
+    sign = 1.0 if label == 1 else -1.0
     if isinstance(loss, HuberSVM | MarginLogistic):
-        return 1.0 if isinstance(loss, HuberSVM) else loss.margin
-    assert isinstance(loss, Logistic | Multinomial)
+        return sign if isinstance(loss, HuberSVM) else sign * loss.margin
+    assert isinstance(loss, Logistic | Multinomial | Mean)
     return 0.0
 
 
-def labels(loss: Loss) -> range:
+def labels(loss: Loss) -> Sequence[float]:
+    """All classes; of numbers, some between the extreme ones, which are among them."""
+    if isinstance(loss, NumberLoss):
+        most = loss.max_abs_label or 1.0
+        return (-most, -1.0, -0.3, 0.0, 1.0, most)
     return range(max(2, loss.vector_count))
 
 
@@ -100,9 +137,10 @@ def test_the_constants_are_reached(loss: Loss) -> None:
     far = np.full(loss.vector_count, 0.0)
     far[0] = -60.0 if loss.vector_count == 1 else 0.0
     far[-1] = far[-1] if loss.vector_count == 1 else 60.0
-    steepest = np.linalg.norm(loss.slopes(far, 1 if loss.vector_count == 1 else 0, positive=1))
+    places = (far, -far) if isinstance(loss, NumberLoss) else (far,)
+    steepest = max(np.linalg.norm(loss.slopes(at, 1 if loss.vector_count == 1 else 0, positive=1)) for at in places)
     assert steepest == pytest.approx(loss.lipschitz, rel=1e-12)
-    at = np.full(loss.vector_count, middle(loss))
+    at = np.full(loss.vector_count, middle(loss, 1))
     if loss.vector_count > 2:
         at[2:] = -60.0  # two classes that are equally likely, and no other
     step = np.zeros(loss.vector_count)
@@ -113,8 +151,12 @@ def test_the_constants_are_reached(loss: Loss) -> None:
 
 @every
 def test_the_loss_at_zero_is_that_of_any_row(loss: Loss) -> None:
-    for label in labels(loss):
-        assert value(loss, np.zeros(loss.vector_count), label) == pytest.approx(loss.loss_at_zero)
+    """Or the largest one, where rows differ, but for what rounding a kink takes from it."""
+    at_zero = [value(loss, np.zeros(loss.vector_count), label) for label in labels(loss)]
+    if loss.max_abs_label == 0:
+        assert at_zero == pytest.approx([loss.loss_at_zero] * len(at_zero))
+    else:
+        assert loss.loss_at_zero - 0.7 <= max(at_zero) <= loss.loss_at_zero
 
 
 def test_far_away_nothing_overflows() -> None:
@@ -123,6 +165,13 @@ def test_far_away_nothing_overflows() -> None:
         assert Logistic().slopes(np.array([-margin]), 1, positive=1).tolist() == [-1.0]
         assert Multinomial(2).slopes(np.array([margin, -margin]), 0, positive=1).tolist() == [0.0, 0.0]
         assert HuberSVM(0.1).slopes(np.array([margin]), 0, positive=1).tolist() == [1.0]
+        for loss in NUMBER_LOSSES:
+            places = np.array([[margin], [-margin]])
+            slopes, hessians = loss.slopes(places, 1.0, positive=1), loss.hessians(places, 1.0, positive=1)
+            assert np.abs(slopes).max() <= loss.lipschitz
+            assert slopes[0] - slopes[1] == math.sqrt(simplex_of(loss).edge_squared)
+            assert hessians is not None
+            assert hessians.ravel().tolist() == [0.0, 0.0]
 
 
 @pytest.mark.parametrize("positive", [0, 1, 2])
@@ -132,18 +181,33 @@ def test_one_class_is_told_from_all_others(loss: Loss, positive: int) -> None:
     assert [slope < 0 for slope in slopes] == [label == positive for label in range(3)]
 
 
+def simplex_of(loss: Loss) -> Simplex:
+    assert loss.simplex is not None
+    return loss.simplex
+
+
 def vertices(loss: Loss) -> Doubles:
     """One of the regular simplices that the loss states, a row each, such that a slope has as many coordinates."""
-    assert loss.simplex is not None
+    edge_squared = simplex_of(loss).edge_squared
     if loss.vector_count == 1:
-        return math.sqrt(loss.simplex.edge_squared) * np.array([[-0.5], [0.5]])
-    return math.sqrt(loss.simplex.edge_squared / 2) * np.eye(loss.vector_count)
+        return math.sqrt(edge_squared) * np.array([[-0.5], [0.5]])
+    return math.sqrt(edge_squared / 2) * np.eye(loss.vector_count)
+
+
+def anchor(loss: Loss, label: float) -> Doubles:
+    """The vertex of a class, or the place of a number on the edge."""
+    share, corners = simplex_of(loss).anchor, vertices(loss)
+    if share == "vertex":
+        return np.asarray(corners[int(label)])
+    if share == "any":
+        share = (1 + label) / 2
+    return np.asarray((1 - share) * corners[0] + share * corners[1])
 
 
 @every
 @given(seed=st.integers(0, 10**6), scale=scales)
 def test_slopes_and_curvature_are_those_of_the_simplex(loss: Loss, seed: int, scale: float) -> None:
-    """A slope is a mean of the vertices minus that of the label, and its curvature no more than their variance."""
+    """A slope is a mean of the vertices minus the label's anchor, and its curvature no more than their variance."""
     if loss.simplex is None:
         assert isinstance(loss, HuberSVM)
         return
@@ -152,8 +216,9 @@ def test_slopes_and_curvature_are_those_of_the_simplex(loss: Loss, seed: int, sc
     for label in labels(loss):
         slope = loss.slopes(scores, label, positive=1)
         system = np.vstack([corners.T, np.ones(len(corners))])
-        odds = np.linalg.lstsq(system, np.append(slope + corners[label], 1.0), rcond=None)[0]
-        assert system @ odds == pytest.approx([*(slope + corners[label]), 1.0], abs=1e-12)
+        mean = slope + anchor(loss, label)
+        odds = np.linalg.lstsq(system, np.append(mean, 1.0), rcond=None)[0]
+        assert system @ odds == pytest.approx([*mean, 1.0], abs=1e-12)
         assert odds.min() > -1e-12
         moved = step * np.eye(loss.vector_count)
         hessian = np.array(
@@ -171,12 +236,13 @@ def test_slopes_and_curvature_are_those_of_the_simplex(loss: Loss, seed: int, sc
 
 @every
 def test_the_simplex_is_no_larger_than_it_must_be(loss: Loss) -> None:
-    """Its edges are as long as the longest slope, and its variance is reached."""
+    """The longest slope goes from an anchor to the vertex that is farthest from it, and its variance is reached."""
     if loss.simplex is None:
         return
-    assert math.sqrt(loss.simplex.edge_squared) == pytest.approx(loss.lipschitz)
+    share = loss.simplex.anchor if isinstance(loss.simplex.anchor, float) else 1.0
+    assert math.sqrt(loss.simplex.edge_squared) * max(share, 1 - share) == pytest.approx(loss.lipschitz)
     assert loss.simplex.vertices == max(2, loss.vector_count)
-    step, zero = 1e-5, np.full(loss.vector_count, -middle(loss))
+    step, zero = 1e-5, np.full(loss.vector_count, middle(loss, 0))
     bends = [
         (loss.slopes(zero + one, 0, positive=1)[i] - loss.slopes(zero - one, 0, positive=1)[i]) / (2 * step)
         for i, one in enumerate(step * np.eye(loss.vector_count))
@@ -189,7 +255,7 @@ def test_the_simplex_is_no_larger_than_it_must_be(loss: Loss) -> None:
 def test_odds_are_those_of_the_loss(loss: Loss, seed: int, scale: float) -> None:
     margins = scale * np.random.default_rng(seed).standard_normal((4, loss.vector_count))
     odds = loss.probabilities(margins)
-    assert loss.probabilistic == (odds is not None) == (not isinstance(loss, HuberSVM))
+    assert loss.probabilistic == (odds is not None) == (not isinstance(loss, HuberSVM | NumberLoss))
     if odds is None:
         return
     assert odds.shape == margins.shape
@@ -197,10 +263,10 @@ def test_odds_are_those_of_the_loss(loss: Loss, seed: int, scale: float) -> None
     for row, told in zip(margins, odds, strict=True):
         shares = told / told.sum() if loss.vector_count > 1 else np.array([1 - told[0], told[0]])
         for label in labels(loss):
-            slope = loss.slopes(row, label, positive=1)[label if loss.vector_count > 1 else 0]
+            slope = loss.slopes(row, label, positive=1)[int(label) if loss.vector_count > 1 else 0]
             if loss.softmax:
                 # A loss that is the logarithm of a probability: its derivative tells how far that is from sure.
-                assert shares[label] == pytest.approx(1 - abs(slope), abs=1e-12)
+                assert shares[int(label)] == pytest.approx(1 - abs(slope), abs=1e-12)
         # Among rows with these shares the loss would not move the scores.
         slopes = np.array([loss.slopes(row, label, positive=1) for label in labels(loss)])
         assert shares @ slopes == pytest.approx(0.0, abs=1e-12)
@@ -254,15 +320,59 @@ def test_a_probability_that_is_never_reached_has_no_cut() -> None:
             Doubtful().invert_link(probability)
 
 
-@pytest.mark.parametrize("loss", [HuberSVM(0.1), Multinomial(2)])
+@pytest.mark.parametrize("loss", [HuberSVM(0.1), Multinomial(2), *NUMBER_LOSSES])
 def test_a_loss_without_a_link_has_no_cut(loss: Loss) -> None:
     with pytest.raises(ParameterError, match=r"has no margin that stands for a probability$"):
         loss.invert_link(0.5)
 
 
 def test_a_loss_for_several_classes() -> None:
-    losses: list[Loss] = [Logistic(), MarginLogistic(), Multinomial(3), HuberSVM(0.1)]
-    assert [loss.make_joint_loss(7) for loss in losses] == [Multinomial(7), Multinomial(7), Multinomial(7), None]
+    losses: list[Loss] = [Logistic(), MarginLogistic(), Multinomial(3), HuberSVM(0.1), *NUMBER_LOSSES]
+    nothing = [None] * len(NUMBER_LOSSES)
+    assert [loss.make_joint_loss(7) for loss in losses] == [*[Multinomial(7)] * 3, None, *nothing]
+
+
+@of_numbers
+@pytest.mark.parametrize("score", [-900.0, -2.0, 0.0, 0.3, 900.0])
+def test_the_predicted_number_is_written_as_it_is_computed(loss: NumberLoss, score: float) -> None:
+    text = loss.write_sql_link("score", repr)
+    assert text is not None
+    (expected,) = predicted(loss, np.array([score]))
+    assert eval(text, {"tanh": math.tanh, "score": score}) == pytest.approx(expected, abs=1e-15)
+
+
+def predicted(loss: Loss, scores: Doubles) -> Doubles:
+    found = loss.predict_labels(scores)
+    assert found is not None
+    return found
+
+
+def test_classes_have_no_predicted_number() -> None:
+    for loss in EVERY:
+        assert (loss.predict_labels(np.zeros(1)) is None) == (loss.target == "classes")
+
+
+@of_numbers
+def test_the_score_with_the_least_loss_predicts_what_the_loss_is_named_after(loss: NumberLoss) -> None:
+    """The mean, the quantile, and for symmetric labels their middle: all of them a good deal wider than the kink."""
+    random = np.random.default_rng(1)
+    some = random.normal(0.0, 30.0, 401) if isinstance(loss, Quantile) else random.uniform(-0.9, 0.5, 401)
+    low, high = -100.0, 100.0
+    for _ in range(50):
+        score = (low + high) / 2
+        total = sum(float(loss.slopes(np.array([score]), label, positive=1)[0]) for label in some.tolist())
+        low, high = (score, high) if total < 0 else (low, score)
+    (found,) = predicted(loss, np.array([low]))
+    if isinstance(loss, Quantile):
+        assert float((some < found).mean()) == pytest.approx(loss.tau, abs=0.03)
+    else:
+        assert found == pytest.approx(some.mean(), abs=1e-9 if isinstance(loss, Mean) else 0.02)
+
+
+@pytest.mark.parametrize("tau", [0.0, 1.0, 0.0009, 0.9991, -0.5, math.nan, math.inf])
+def test_a_quantile_is_well_between_0_and_1(tau: float) -> None:
+    with pytest.raises(ParameterError, match="tau must be"):
+        Quantile(tau)
 
 
 @pytest.mark.parametrize("margin", [0.0, -1.0, 16.5, math.nan, math.inf])
@@ -282,13 +392,16 @@ def test_the_space_of_the_weights(loss: Loss) -> None:
     np.testing.assert_array_equal(loss.basis, make_contrast_basis(loss.vector_count))
     assert loss.basis.shape == (loss.directions, loss.vector_count)
     for label in labels(loss):
-        assert abs(loss.slopes(some_scores(loss, label, 1.0), label, positive=1).sum()) < 1e-15
+        assert abs(loss.slopes(some_scores(loss, int(label), 1.0), label, positive=1).sum()) < 1e-15
 
 
 def test_a_loss_is_listed_once_under_its_name() -> None:
-    margin = {"margin": MarginLogistic}
-    assert dict(LOSSES) == {"logistic": Logistic, **margin, "huber": HuberSVM, "multinomial": Multinomial}
-    assert sorted(kind.number for kind in LOSSES.values()) == [0, 1, 2, 3]
+    margin, numbers = {"margin": MarginLogistic}, {"robust": Robust, "quantile": Quantile, "mean": Mean}
+    assert dict(LOSSES) == {"logistic": Logistic, **margin, "huber": HuberSVM, "multinomial": Multinomial, **numbers}
+    assert sorted(kind.number for kind in LOSSES.values()) == [0, 1, 2, 3, 4, 5, 6]
     assert [Logistic().simplex, MarginLogistic().simplex, HuberSVM(0.3).simplex] == [*[Simplex(2, 1.0)] * 2, None]
     assert Multinomial(7).simplex == Simplex(7, 2.0)
     assert [HuberSVM(0.3).parameter, Logistic().parameter, Multinomial(3).parameter] == [0.3, 1.0, 1.0]
+    anchored = [Simplex(2, 4.0, 0.5), Simplex(2, 1.0, 0.9), Simplex(2, 1.0, "any")]
+    assert [Robust().simplex, Quantile(0.9).simplex, Mean().simplex] == anchored
+    assert [Robust().max_abs_label, Quantile().max_abs_label, Mean().max_abs_label] == [MAX_ABS_LABEL] * 2 + [0.0]

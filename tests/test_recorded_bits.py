@@ -34,9 +34,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from boltdp.algorithms import ALGORITHMS
 from boltdp.engines import open_source
 from boltdp.losses import LOSSES
-from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, Vector
+from boltdp.schema.schema import Categorical, Classes, Number, Numeric, Projection, Schema, Vector
 from boltdp.settings import Settings
 from boltdp.workflows.train import train
 from boltdp.workflows.tune import candidates, tune
@@ -58,6 +59,8 @@ THREE = Schema(Classes("stage", ("none", "mild", "severe")), COLUMNS)
 NARROW = replace(TWO, columns=(COLUMNS[0], COLUMNS[2]), intercept=False)
 SHORTENED = replace(THREE, clip_norm=1.25)
 PROJECTED = replace(THREE, projection=Projection(dims=3, seed=17))
+COST = Schema(Number("cost", 0, 500, typical=(40, 160)), COLUMNS)
+PROJECTED_COST = replace(COST, projection=Projection(dims=3, seed=17))
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,10 @@ CENTRED: dict[str, Any] = {"standardize": "private", "standardize_moments": "mea
 SCALED: dict[str, Any] = {"standardize": "private", "standardize_moments": "squares"}
 
 MARGIN: dict[str, Any] = {"loss": "margin"}
+ROBUST: dict[str, Any] = {"loss": "robust"}
+MEDIAN: dict[str, Any] = {"loss": "quantile"}
+HIGH: dict[str, Any] = {"loss": "quantile", "loss_parameter": 0.9}
+MEAN: dict[str, Any] = {"loss": "mean"}
 
 CASES: dict[str, Case] = {
     # Noise in every scan.
@@ -262,6 +269,33 @@ CASES: dict[str, Case] = {
     "public, bolton, huber, three classes": tuned(
         "public", {"schedule": ["constant", "decreasing", "square-root"]}, "bolton", THREE, **HUBER, **DELTA
     ),
+    # Numbers.
+    "bolton, robust": case("bolton", COST, **ROBUST),
+    "bolton, median, gaussian": case("bolton", COST, batch_size=10, **MEDIAN, **GAUSSIAN),
+    "bolton, quantile, fresh, tail": case(
+        "bolton", COST, permutation="fresh", averaging="tail", passes=3, **HIGH, **DELTA
+    ),
+    "bolton, mean, single rows": case("bolton", COST, passes=2, batch_size=1, **MEAN),
+    "bolton, robust, regularized, projected": case("bolton", PROJECTED_COST, regularization=0.05, **ROBUST),
+    "noiseless, robust, curves, scaled": case("bolton", COST, epsilon=None, curves=3, **ROBUST, **SCALED),
+    "noiseless, objective, robust": case("objective", COST, epsilon=None, regularization=0.01, **ROBUST),
+    "noiseless, objective, quantile": case("objective", COST, epsilon=None, regularization=0.01, **HIGH),
+    "noiseless, objective, mean": case("objective", COST, epsilon=None, regularization=0.01, **MEAN),
+    "noiseless, objective, robust, projected": case(
+        "objective", PROJECTED_COST, epsilon=None, regularization=0.01, **ROBUST
+    ),
+    "noisy-gd, robust": case("noisy-gd", COST, passes=7, **ROBUST, **DELTA),
+    "noisy-gd, quantile, clipped": case("noisy-gd", COST, gradient_clip=0.3, step_size=2.0, **HIGH, **DELTA),
+    "noisy-gd, mean": case("noisy-gd", COST, regularization=0.01, **MEAN, **DELTA),
+    "scs13, robust": case("scs13", COST, passes=2, **ROBUST),
+    "scs13, quantile": case("scs13", COST, passes=2, **HIGH),
+    "scs13, mean": case("scs13", COST, passes=2, **MEAN),
+    "bst14, robust": case("bst14", COST, passes=2, radius=3.0, **ROBUST, **DELTA),
+    "bst14, quantile": case("bst14", COST, passes=2, **HIGH, **DELTA),
+    "bst14, mean": case("bst14", COST, passes=2, **MEAN, **DELTA),
+    "dpsgd, robust": case("dpsgd", COST, passes=2, **ROBUST, **DELTA),
+    "dpsgd, quantile": case("dpsgd", COST, passes=2, averaging="all", **HIGH, **DELTA),
+    "dpsgd, mean": case("dpsgd", COST, passes=2, **MEAN, **DELTA),
 }
 
 #: Each algorithm, and all that an engine does for one: shuffle again, draw, sum derivatives and moments, cut portions.
@@ -282,13 +316,20 @@ EVERYWHERE = (
     "trials, objective",
     "portions, bolton, fresh",
     "public, bolton",
+    "bolton, quantile, fresh, tail",
+    "bolton, robust, regularized, projected",
+    "noiseless, objective, robust",
+    "noisy-gd, mean",
+    "dpsgd, robust",
 )
 
 
 def columns(rows: int = ROWS, *, seed: int = 1) -> dict[str, list[Any]]:
     """Rows with missing, undeclared and excessive cells. All numbers are short in binary, so that they are exact."""
     draw = random.Random(seed).random  # the one method whose results are guaranteed never to change
-    made: dict[str, list[Any]] = {"id": [], "age": [], "sex": [], "scan": [], "sick": [], "stage": []}
+    draw_cost = random.Random(seed + 100).random  # its own, so that the other cells stay as they are
+    names = ("id", "age", "sex", "scan", "sick", "stage", "cost")
+    made: dict[str, list[Any]] = {name: [] for name in names}
     for i in range(rows):
         age, sex = math.floor(draw() * 960) / 8 - 10, math.floor(draw() * 10)
         scan = [math.floor(draw() * 512) / 64 - 4 for _ in range(2)]
@@ -301,6 +342,9 @@ def columns(rows: int = ROWS, *, seed: int = 1) -> dict[str, list[Any]]:
         made["scan"].append(None if draw() < 0.05 else scan)
         made["sick"].append(None if draw() < 0.03 else int(score > 0))
         made["stage"].append("unknown" if draw() < 0.03 else stage)
+        # Some of it is beyond the bounds.
+        cost = math.floor((100 + 48 * score + 64 * (draw_cost() - 0.5)) * 8) / 8 * (8 if draw_cost() < 0.03 else 1)
+        made["cost"].append(None if draw_cost() < 0.03 else cost)
     return made
 
 
@@ -389,7 +433,7 @@ def from_duckdb_table(folder: Path) -> Engine:
 
 
 def from_duckdb_query(folder: Path) -> Engine:
-    query = 'SELECT stage, scan, sick, sex, age FROM "the rows" ORDER BY id'
+    query = 'SELECT stage, cost, scan, sick, sex, age FROM "the rows" ORDER BY id'
     return open_source(_database(folder), query=query, spool=folder)
 
 
@@ -436,6 +480,22 @@ def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def test_every_loss_has_a_case() -> None:
     trained = {case.settings.choose_loss(case.schema.target)[0].name for case in CASES.values()}
     assert trained == set(LOSSES)
+
+
+def test_every_algorithm_has_a_case_of_each_loss_of_numbers() -> None:
+    wanted = {name for name, loss in LOSSES.items() if loss.target == "number"}
+    for algorithm in ALGORITHMS:
+        cases = [one for one in CASES.values() if one.settings.algorithm == algorithm]
+        assert wanted <= {one.settings.choose_loss(one.schema.target)[0].name for one in cases}
+
+
+def test_costs_are_among_the_rows_within_the_bounds_beyond_them_and_missing() -> None:
+    costs = columns()["cost"]
+    known = [cost for cost in costs if cost is not None]
+    assert 0 < len(costs) - len(known) < 0.05 * ROWS
+    assert min(known) < 0
+    assert max(known) > 500
+    assert np.quantile(known, [0.1, 0.9]) == pytest.approx([40, 160], abs=20)
 
 
 def test_every_case_is_recorded_and_no_other() -> None:

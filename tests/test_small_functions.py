@@ -76,7 +76,9 @@ def test_steps_are_evenly_spaced() -> None:
 
 def test_schemas_follow_from_arguments_and_from_types() -> None:
     columns = {"age": ColumnType("number"), "smokes": ColumnType("bool"), "name": ColumnType("text")}
-    schema, unused = declare_schema(columns | {"sick": ColumnType("bool")}, "sick", bounds={"age": (0, 110)})
+    schema, unused = declare_schema(
+        columns | {"sick": ColumnType("bool")}, Classes, "sick", {}, bounds={"age": (0, 110)}
+    )
     assert (schema.feature_names, schema.classes, unused) == (("age", "smokes", "intercept"), (False, True), ("name",))
     typed = {"sick": ColumnType("bool"), "age": ColumnType("number", bounds=(0.0, 120.0))}
     assert derive_schema(typed, "sick").columns == (Numeric("age", 0.0, 120.0),)

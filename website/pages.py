@@ -48,6 +48,7 @@ NAVIGATION = {
         "Persons, not rows <people>",
         "howto/bounds",
         "howto/classes",
+        "howto/numbers",
         "Choose settings: tuning <tuning>",
         "models",
         "howto/publish",

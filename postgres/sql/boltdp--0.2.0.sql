@@ -134,8 +134,9 @@ CREATE TABLE boltdp.models (
 	name text NOT NULL,                       -- with a slash only those of requests
 	private boolean NOT NULL,                 -- whether the certificate claims a guarantee
 	loss text NOT NULL,
-	classes text[] NOT NULL,
-	weights double precision[] NOT NULL,      -- one vector for two classes, one a class for more
+	classes text[] NOT NULL,                  -- none where a number is predicted,
+	numbers double precision[],               -- but its bounds, that of a score of 0, and the unit of scores
+	weights double precision[] NOT NULL,      -- one vector for a number or two classes, one a class for more
 	low double precision[] NOT NULL,          -- bounds of each number of x,
 	high double precision[] NOT NULL,
 	middle double precision[] NOT NULL,       -- what is taken from it then,
@@ -163,6 +164,10 @@ CREATE FUNCTION boltdp.predict(model text, x real[]) RETURNS text
 	AS 'MODULE_PATHNAME', 'boltdp_predict' LANGUAGE C STABLE STRICT PARALLEL SAFE;
 CREATE FUNCTION boltdp.predict(model text, x double precision[]) RETURNS text
 	AS 'MODULE_PATHNAME', 'boltdp_predict' LANGUAGE C STABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION boltdp.predict_number(model text, x real[]) RETURNS double precision
+	AS 'MODULE_PATHNAME', 'boltdp_predict_number' LANGUAGE C STABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION boltdp.predict_number(model text, x double precision[]) RETURNS double precision
+	AS 'MODULE_PATHNAME', 'boltdp_predict_number' LANGUAGE C STABLE STRICT PARALLEL SAFE;
 CREATE FUNCTION boltdp.predict_proba(model text, x real[]) RETURNS double precision[]
 	AS 'MODULE_PATHNAME', 'boltdp_predict_proba' LANGUAGE C STABLE STRICT PARALLEL SAFE;
 CREATE FUNCTION boltdp.predict_proba(model text, x double precision[]) RETURNS double precision[]
@@ -316,7 +321,7 @@ BEGIN
 	END LOOP;
 	RETURN boltdp.is_worker();
 END$body$;
-GRANT SELECT (name, private, loss, classes, weights, low, high, middle, factor, intercept, projection, schema, certificate,
+GRANT SELECT (name, private, loss, classes, numbers, weights, low, high, middle, factor, intercept, projection, schema, certificate,
 	stored, cut, parameter, steps, places, absent, present, unusable_labels, granted_to) ON boltdp.models TO PUBLIC;
 ALTER TABLE boltdp.models ENABLE ROW LEVEL SECURITY;
 CREATE POLICY readers ON boltdp.models FOR SELECT USING (boltdp.may_read(granted_to, stored));

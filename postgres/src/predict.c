@@ -35,7 +35,8 @@ typedef struct Model
 	float8		parameter;		/* that shapes it */
 	int			n_classes;
 	Datum	   *classes;		/* texts */
-	int			vectors;		/* 1 for two classes, else one a class */
+	float8	   *target;			/* of a number: its bounds, what a score of 0 predicts, and the unit of scores; or NULL */
+	int			vectors;		/* 1 for a number or two classes, else one a class */
 	int			dims;			/* features the weights have */
 	float8	   *weights;
 	float8		cut;			/* the second of two classes is predicted where the margin is above it */
@@ -73,7 +74,7 @@ static const struct
 	{"loss", TEXTOID}, {"classes", TEXTARRAYOID}, {"weights", FLOAT8ARRAYOID}, {"low", FLOAT8ARRAYOID},
 	{"high", FLOAT8ARRAYOID}, {"middle", FLOAT8ARRAYOID}, {"factor", FLOAT8ARRAYOID}, {"cut", FLOAT8OID},
 	{"parameter", FLOAT8OID}, {"intercept", FLOAT8OID}, {"projection", FLOAT8ARRAYOID}, {"steps", INT4ARRAYOID},
-	{"places", FLOAT8ARRAYOID}, {"absent", FLOAT8ARRAYOID}, {"present", FLOAT8ARRAYOID}
+	{"places", FLOAT8ARRAYOID}, {"absent", FLOAT8ARRAYOID}, {"present", FLOAT8ARRAYOID}, {"numbers", FLOAT8ARRAYOID}
 };
 
 #define CUT 7
@@ -81,6 +82,10 @@ static const struct
 #define INTERCEPT 9
 #define PROJECTION 10
 #define STEPS 11
+#define NUMBERS 15
+
+/* Places of a target that is a number. */
+enum {TARGET_LOW, TARGET_HIGH, TARGET_CENTER, TARGET_SCALE, TARGET_PARTS};
 
 /* Refuse a model whose parts don't fit together: its owner may have edited the table. */
 static void
@@ -181,7 +186,15 @@ BuildModel(const char *name, HeapTuple tuple, TupleDesc columns)
 	model->weights = CopyNumbers(cells[2], 2, dims);
 	model->vectors = dims[0];
 	model->dims = dims[1];
-	CheckFits(model->n_classes >= 2 && model->vectors == (model->n_classes == 2 ? 1 : model->n_classes));
+	if (loss_facts(model->loss).has_label)
+	{
+		CheckFits(model->n_classes == 0 && model->vectors == 1 && !nulls[NUMBERS]);
+		model->target = CopyVector(cells[NUMBERS], TARGET_PARTS);
+		for (int i = 0; i < TARGET_PARTS; i++)
+			CheckFits(isfinite(model->target[i]));
+	}
+	else
+		CheckFits(model->n_classes >= 2 && model->vectors == (model->n_classes == 2 ? 1 : model->n_classes));
 	model->cut = DatumGetFloat8(cells[CUT]);
 	CheckFits(isfinite(model->cut) && (model->vectors == 1 || model->cut == 0));
 	model->low = CopyNumbers(cells[3], 1, &model->inputs);
@@ -189,7 +202,7 @@ BuildModel(const char *name, HeapTuple tuple, TupleDesc columns)
 	model->middle = CopyVector(cells[5], model->inputs);
 	model->factor = CopyVector(cells[6], model->inputs);
 	SetCells(model);
-	for (int i = STEPS + 1; i < lengthof(CELLS); i++)
+	for (int i = STEPS + 1; i < NUMBERS; i++)
 		CheckFits(nulls[i] == nulls[STEPS]);
 	if (!nulls[STEPS])
 		ReadSteps(model, cells + STEPS);
@@ -338,7 +351,31 @@ Score(Model *model, Datum datum)
 		model->scores[k] = Product(model->weights + (Size) k * model->dims, model->x, model->dims) * scale;
 }
 
-/* The class that wins. */
+/* The number that the scores predict, between its bounds. */
+static float8
+PredictNumber(const Model *model)
+{
+	const float8 *target = model->target;
+	float8		number = target[TARGET_CENTER] + target[TARGET_SCALE] * loss_label(model->loss, model->scores[0]);
+
+	return Max(target[TARGET_LOW], Min(target[TARGET_HIGH], number));
+}
+
+PG_FUNCTION_INFO_V1(boltdp_predict_number);
+Datum
+boltdp_predict_number(PG_FUNCTION_ARGS)
+{
+	Model	   *model = GetModel(fcinfo);
+
+	if (model->target == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("model \"%s\" predicts a class: call boltdp.predict", model->name)));
+	Score(model, PG_GETARG_DATUM(1));
+	PG_RETURN_FLOAT8(PredictNumber(model));
+}
+
+/* The class that wins, or the number, as text. */
 PG_FUNCTION_INFO_V1(boltdp_predict);
 Datum
 boltdp_predict(PG_FUNCTION_ARGS)
@@ -347,6 +384,9 @@ boltdp_predict(PG_FUNCTION_ARGS)
 	int			best = 0;
 
 	Score(model, PG_GETARG_DATUM(1));
+	if (model->target != NULL)
+		PG_RETURN_TEXT_P(cstring_to_text(
+										 DatumGetCString(DirectFunctionCall1(float8out, Float8GetDatum(PredictNumber(model))))));
 	if (model->vectors == 1)
 		best = model->scores[0] > model->cut;
 	else

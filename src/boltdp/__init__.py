@@ -1,4 +1,4 @@
-"""Train classifiers with differential privacy where the sensitive data already lives."""
+"""Train classifiers and regressions with differential privacy where the sensitive data already lives."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -17,12 +17,14 @@ __all__ = [
     "MissingPackageError",
     "Model",
     "ModelFileError",
+    "Number",
     "Numeric",
     "ParameterError",
     "PrivacyWarning",
     "PrivateGridSearch",
     "PrivateHuberSVM",
     "PrivateLogisticRegression",
+    "PrivateRegressor",
     "Schema",
     "Settings",
     "SolverError",
@@ -38,11 +40,11 @@ if TYPE_CHECKING:
     from boltdp.api import Model, train, tune
     from boltdp.engines import open_source
     from boltdp.errors import BoltdpError, DataError, MissingPackageError, ParameterError, PrivacyWarning, SolverError
-    from boltdp.estimators import PrivateGridSearch, PrivateHuberSVM, PrivateLogisticRegression
+    from boltdp.estimators import PrivateGridSearch, PrivateHuberSVM, PrivateLogisticRegression, PrivateRegressor
     from boltdp.ledger import BudgetExceeded, LedgerError
     from boltdp.model import ModelFileError
     from boltdp.privacy.certificate import Certificate, CertificateError
-    from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, TimePart, Vector
+    from boltdp.schema.schema import Categorical, Classes, Number, Numeric, Schema, TimePart, Vector
     from boltdp.settings import Settings
     from boltdp.workflows.draft_schema import check
 else:
@@ -51,11 +53,11 @@ else:
         "boltdp.api": "Model train tune",
         "boltdp.engines": "open_source",
         "boltdp.errors": "BoltdpError DataError MissingPackageError ParameterError PrivacyWarning SolverError",
-        "boltdp.estimators": "PrivateGridSearch PrivateHuberSVM PrivateLogisticRegression",
+        "boltdp.estimators": "PrivateGridSearch PrivateHuberSVM PrivateLogisticRegression PrivateRegressor",
         "boltdp.ledger": "BudgetExceeded LedgerError",
         "boltdp.model": "ModelFileError",
         "boltdp.privacy.certificate": "Certificate CertificateError",
-        "boltdp.schema.schema": "Categorical Classes Numeric Schema TimePart Vector",
+        "boltdp.schema.schema": "Categorical Classes Number Numeric Schema TimePart Vector",
         "boltdp.settings": "Settings",
         "boltdp.workflows.draft_schema": "check",
     }

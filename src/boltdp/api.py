@@ -21,7 +21,7 @@ from boltdp.errors import (
     show_hints,
     suggest_names,
 )
-from boltdp.evaluation.evaluate import describe_rows_without_class, evaluate, evaluate_privately
+from boltdp.evaluation.evaluate import describe_rows_without_label, evaluate, evaluate_privately
 from boltdp.evaluation.evaluation import Evaluation, ExactEvaluation
 from boltdp.evaluation.noisy_evaluation import NoisyEvaluation
 from boltdp.ledger import Ledger, find_account
@@ -30,7 +30,7 @@ from boltdp.privacy.budget import Budget
 from boltdp.schema.from_arguments import declare_schema
 from boltdp.schema.schema import Schema
 from boltdp.schema.source_columns import suggest_columns
-from boltdp.schema.target import Threshold
+from boltdp.schema.target import Threshold, name_target
 from boltdp.settings import OPTIONS, Settings
 from boltdp.workflows import predict as predictions
 from boltdp.workflows.label_check import describe_unusable_labels
@@ -75,9 +75,9 @@ class Model(ReleasedModel):
 
         The rows must be public: the result is computed without noise, and no guarantee covers it.
         """
-        with use_source(rows) as engine:
+        with show_hints(), use_source(rows) as engine:
             found = evaluate(self, engine, by=by, context=context)
-        _warn_of_rows_without_class(self, found)
+        _warn_of_rows_without_label(self, found)
         return found
 
     def evaluate_privately(
@@ -102,7 +102,7 @@ class Model(ReleasedModel):
         with show_hints(), use_source(rows, table=table, query=query) as engine:
             account = find_account(rows, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
             found = evaluate_privately(self, engine, Budget(epsilon, delta), by=by, context=context, account=account)
-        _warn_of_rows_without_class(self, found)
+        _warn_of_rows_without_label(self, found)
         return found
 
     def to_sklearn(self) -> Any:
@@ -126,10 +126,12 @@ def train(
     settings: Settings | None = None,
     *,
     label: str | None = None,
+    target: str | None = None,
     bounds: Bounds | None = None,
     categories: Mapping[Any, Sequence[Value]] | None = None,
     timestamps: Mapping[Any, Sequence[str]] | None = None,
     classes: Sequence[Value] | None = None,
+    typical: Sequence[float] | None = None,
     threshold: Threshold | None = None,
     table: str | None = None,
     query: str | None = None,
@@ -152,6 +154,10 @@ def train(
     it, nor does what a database declares by enum types and constraints. With any of these, columns that have none are
     not used, and a warning names them.
 
+    A column of numbers is predicted by its name as `target`, instead of `label`, and its bounds: target="price",
+    bounds={"carat": (0, 6), "price": (0, 20_000)}. If the range of most of its values is public, `typical` declares
+    that, such as (500, 12_000).
+
     All fields of Settings are taken by name: `epsilon`, which must be given (None: no noise, and no privacy), `delta`,
     `algorithm`, `regularization` and the others; or together as `settings`, of which those given by name change some.
 
@@ -170,10 +176,11 @@ def train(
     with show_hints():
         _check_schema_type(schema)
         asked = _make_settings(settings, chosen)
-        declared = {"bounds": bounds, "categories": categories, "timestamps": timestamps, "classes": classes}
+        of_columns = {"bounds": bounds, "categories": categories, "timestamps": timestamps}
+        declared = {"label": label, "target": target, "classes": classes, "typical": typical, **of_columns}
         charge = {"ledger": ledger, "dataset": dataset, "blocks": blocks}
         where_from = {"table": table, "query": query, "spool": spool, "where": where}
-        opened = _open_rows(source, schema, asked, threshold, {"label": label, **declared}, charge, where_from)
+        opened = _open_rows(source, schema, asked, threshold, declared, charge, where_from)
         with opened as (engine, public, account):
             model = train_engine(engine, public, asked, context=context, account=account)
     warn_if_not_private(model.certificate, asked.epsilon)
@@ -188,10 +195,12 @@ def tune(
     *,
     grid: Mapping[str, Sequence[Any]] | None = None,
     label: str | None = None,
+    target: str | None = None,
     bounds: Bounds | None = None,
     categories: Mapping[Any, Sequence[Value]] | None = None,
     timestamps: Mapping[Any, Sequence[str]] | None = None,
     classes: Sequence[Value] | None = None,
+    typical: Sequence[float] | None = None,
     threshold: Threshold | None = None,
     method: Method | None = None,
     public: Any = None,
@@ -226,10 +235,11 @@ def tune(
         _check_schema_type(schema)
         tried = _make_candidates(candidates, grid, settings, chosen)
         first = tried[0] if tried else None
-        declared = {"bounds": bounds, "categories": categories, "timestamps": timestamps, "classes": classes}
+        of_columns = {"bounds": bounds, "categories": categories, "timestamps": timestamps}
+        declared = {"label": label, "target": target, "classes": classes, "typical": typical, **of_columns}
         charge = {"ledger": ledger, "dataset": dataset, "blocks": blocks}
         where_from = {"table": table, "query": query, "spool": spool, "where": where}
-        opened = _open_rows(source, schema, first, threshold, {"label": label, **declared}, charge, where_from)
+        opened = _open_rows(source, schema, first, threshold, declared, charge, where_from)
         compared = nullcontext() if public is None else use_source(public)
         with opened as (engine, schema_of_rows, account), compared as rows:
             run: dict[str, Any] = {"method": method, "trials": trials, "context": context, "account": account}
@@ -254,7 +264,7 @@ def _open_rows(
         for one in engine.exposure_warnings:
             warnings.warn(one, PrivacyWarning, stacklevel=4)
         for condition in engine.guarantee_conditions:
-            warnings.warn(condition, UserWarning, stacklevel=5)
+            warnings.warn(condition, UserWarning, stacklevel=4)
         public = _make_schema(source, engine, schema, **declared)
         if settings is not None:
             settings.check_threshold(threshold, public.target)
@@ -269,8 +279,8 @@ def warn_if_not_private(certificate: Certificate, epsilon: float | None, *, stac
         )
 
 
-def _warn_of_rows_without_class(model: ReleasedModel, found: Evaluation) -> None:
-    if (left_out := describe_rows_without_class(model, found)) is not None:
+def _warn_of_rows_without_label(model: ReleasedModel, found: Evaluation) -> None:
+    if (left_out := describe_rows_without_label(model, found)) is not None:
         warnings.warn(left_out, UserWarning, stacklevel=3)
 
 
@@ -302,7 +312,8 @@ def _make_settings(settings: Settings | None, chosen: Mapping[str, Any]) -> Sett
     """Make settings from fields by name, which override those of `settings`."""
     for name in chosen:
         if name not in OPTIONS:
-            arguments = [*OPTIONS, "label", "bounds", "categories", "timestamps", "classes", "schema", "threshold"]
+            declarations = ["label", "target", "bounds", "categories", "timestamps", "classes", "typical"]
+            arguments = [*OPTIONS, *declarations, "schema", "threshold"]
             hint = suggest_names(_COMMON_NAMES.get(name, name), arguments) or f"there are {', '.join(arguments)}"
             raise ParameterError(f"there is no argument {name!r}", hint=hint)
     if settings is not None and not isinstance(settings, Settings):
@@ -349,7 +360,15 @@ def _convert_grid(grid: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
 
 
 def _make_schema(
-    source: Any, engine: Engine, schema: SchemaLike | None, *, label: str | None, **declared: Any
+    source: Any,
+    engine: Engine,
+    schema: SchemaLike | None,
+    *,
+    label: Any,
+    target: Any,
+    classes: Any,
+    typical: Any,
+    **of_columns: Any,
 ) -> Schema:
     """Return the schema as given, or make it from the arguments and the declarations of the source."""
     columns = engine.columns()
@@ -360,19 +379,19 @@ def _make_schema(
             if isinstance(schema, str) and schema in [*columns]:
                 raise ParameterError(str(fault), hint=f"did you mean label={schema!r}?") from None
             raise
-        refuse_arguments_beside_schema({"label": label, **declared})
+        of_target = {"label": label, "target": target, "classes": classes, "typical": typical}
+        refuse_arguments_beside_schema({**of_target, **of_columns})
         return given
-    if label is None and isinstance(source, tuple):
-        label = [*columns][-1]  # the name that `open_source` gives the labels of a pair
-    if label is None or (not isinstance(label, str) and str(label) not in columns):
-        bounds = declared["bounds"]
-        wrong = "given, the name of the column to predict"
-        if label is not None:  # its value is not quoted: it may be the labels themselves
-            wrong = f"the name of a column, got {describe_argument(label)}"
-        raise ParameterError(
-            f"label must be {wrong}", hint=suggest_columns(columns, bounds if isinstance(bounds, Mapping) else ())
-        )
-    public, unused = declare_schema(columns, str(label), **declared)
+    kind, name = name_target(label=label, target=target)
+    if name is None and isinstance(source, tuple):
+        name = [*columns][-1]  # the name that `open_source` gives the labels of a pair
+    if name is None or (not isinstance(name, str) and str(name) not in columns):
+        bounds = of_columns["bounds"]
+        wrong = f"{kind.key} must be given, the name of the column to predict"
+        if name is not None:  # its value is not quoted: it may be the labels themselves
+            wrong = f"{kind.key} must be the name of a column, got {describe_argument(name)}"
+        raise ParameterError(wrong, hint=suggest_columns(columns, bounds if isinstance(bounds, Mapping) else ()))
+    public, unused = declare_schema(columns, kind, str(name), {"classes": classes, "typical": typical}, **of_columns)
     warn_of_unused_columns(unused, stacklevel=6)
     return public
 

@@ -15,7 +15,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -27,6 +27,12 @@ from boltdp.errors import ParameterError, check_number, check_whole_number
 MAX_MARGIN = 16.0
 #: `Loss.invert_link` searches margins up to this absolute value, beyond which probabilities are 0 or 1.
 MAX_ABS_MARGIN = 1000.0
+#: The largest absolute value of a label that is a number, in units of its spread: the kernel clips larger ones.
+MAX_ABS_LABEL = 64.0
+#: The error of a prediction, in units of labels, that counts as a whole one where models are compared.
+MAX_ERROR = 8.0
+#: The smallest tau of `Quantile`, and the smallest 1 - tau.
+MIN_TAU = 0.001
 
 
 @dataclass(frozen=True)
@@ -35,18 +41,35 @@ class Simplex:
 
     A loss with a simplex guarantees that for every row z = (x, y) and all weights there are class probabilities p such
     that
-    - the gradient is (the mean of the vertices by p, minus the vertex of y) times x, and
+    - the gradient is (the mean of the vertices by p, minus the anchor of the row) times x, and
     - the rank of the Hessian is at most the number of vertices minus one, and its trace is at most ||x||^2 times the
       variance of the vertices by p, which is edge_squared/2 * (1 - sum of p_k^2).
+
+    The anchor of a class is its vertex. A loss of a number has two vertices, and an anchor on the edge between them:
+    the share of the edge where it is, or "any" if the row decides.
     """
 
     vertices: int
     edge_squared: float
+    anchor: float | Literal["vertex", "any"] = "vertex"
 
     @property
     def directions(self) -> int:
         """The maximum rank of one row's Hessian."""
         return self.vertices - 1
+
+    @property
+    def reach(self) -> float:
+        """The longest distance of a vertex from an anchor, in units of the edge."""
+        if not isinstance(self.anchor, float):
+            return 1.0
+        # 1 - a is rounded up; for a > 1/2 it is exact.
+        return self.anchor if self.anchor >= 0.5 else math.nextafter(1.0 - self.anchor, 1.0)
+
+    @property
+    def max_slope(self) -> float:
+        """The norm of the longest slope: L, if the loss reaches all of its simplex."""
+        return math.sqrt(self.edge_squared) * self.reach
 
     @property
     def max_trace(self) -> float:
@@ -62,10 +85,12 @@ class Loss(ABC):
     target: ClassVar[str]  #: the kind of target it is for, see `schema/target.py`
     softmax: ClassVar[bool]  #: whether its probabilities are the softmax of its margins, as others expect them
     shape: ClassVar[str]  #: for --help: what its parameter is, "" if it has none
+    label_unit: ClassVar[float]  #: the unit of labels in training, in their spreads; of classes, 1/4 stands for it
+    predicts: ClassVar[str] = "the class"  #: what its predictions are, in words
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, *, abstract: bool = False, **options: Any) -> None:
         super().__init_subclass__(**options)
-        for name in ("name", "number", "target", "softmax", "shape"):
+        for name in () if abstract else ("name", "number", "target", "softmax", "shape", "label_unit"):
             if not hasattr(cls, name):
                 raise TypeError(f"the loss {cls.__name__} must state its {name}")
 
@@ -77,7 +102,7 @@ class Loss(ABC):
     def smoothness(self) -> float: ...  #: beta_phi, the Lipschitz constant of the gradient in the weights
     @property
     @abstractmethod
-    def loss_at_zero(self) -> float: ...  #: the loss of any row at zero weights
+    def loss_at_zero(self) -> float: ...  #: the largest loss of a row at zero weights
     @property
     @abstractmethod
     def simplex(self) -> Simplex | None: ...  #: of the slopes; None: they have kinks, which the proof does not cover
@@ -89,13 +114,22 @@ class Loss(ABC):
     @property
     @abstractmethod
     def parameter(self) -> float: ...  #: > 0, of the loss in C; 1 if it has none
+    @property
+    @abstractmethod
+    def max_abs_label(self) -> float: ...  #: of labels that are subtracted from scores; 0 for classes
+    @property
+    @abstractmethod
+    def whole_error(self) -> float: ...  #: the error of a number that models are compared by counts up to this
 
     @abstractmethod
-    def slopes(self, scores: Doubles, label: int, *, positive: int) -> Doubles:
-        """Return the derivative of the loss in each score <w_k, x> for a row of this class; shape (..., vectors)."""
+    def slopes(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
+        """Return the derivative of the loss in each score <w_k, x> for a row with this label; shape (..., vectors).
+
+        The label is the index of a class, or a number as the kernel reads it.
+        """
 
     @abstractmethod
-    def hessians(self, scores: Doubles, label: int, *, positive: int) -> Doubles | None:
+    def hessians(self, scores: Doubles, label: float, *, positive: int) -> Doubles | None:
         """Return the second derivatives of the loss in the scores, (..., vectors, vectors); None if it has kinks."""
 
     @abstractmethod
@@ -103,8 +137,12 @@ class Loss(ABC):
         """Return the odds of each class from margins of shape (rows, vectors); None if it has no probabilities."""
 
     @abstractmethod
+    def predict_labels(self, scores: Doubles) -> Doubles | None:
+        """Return the number that scores predict, as the kernel reads labels; None if labels are classes."""
+
+    @abstractmethod
     def write_sql_link(self, margin: str, number: Callable[[float], str]) -> str | None:
-        """Return the SQL expression of the second class's probability, of two, from the expression of the margin.
+        """Return the SQL of the second class's probability, of two, or of `predict_labels`, from that of the margin.
 
         `number` formats a constant; None: there is no such expression.
         """
@@ -154,13 +192,24 @@ class Loss(ABC):
         return free if self.basis is None else np.asarray(self.basis.T @ free)
 
 
+class ClassLoss(Loss, abstract=True):
+    """A loss whose labels are classes."""
+
+    target = "classes"
+    label_unit = 0.25
+    max_abs_label = 0.0
+    whole_error = 1.0
+
+    def predict_labels(self, scores: Doubles) -> None:
+        return
+
+
 @dataclass(frozen=True)
-class Logistic(Loss):
+class Logistic(ClassLoss):
     """Binary logistic loss ln(1 + exp(-y <w, x>)), y in {-1, +1}."""
 
     name = "logistic"
     number = 0
-    target = "classes"
     softmax = True
     shape = ""
     lipschitz = 1.0
@@ -170,12 +219,12 @@ class Logistic(Loss):
     vector_count = 1
     parameter = 1.0
 
-    def slopes(self, scores: Doubles, label: int, *, positive: int) -> Doubles:
+    def slopes(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
         """Return -y / (1 + exp(y*score))."""
         y = _sign(label, positive)
         return -y * _logistic(-y * scores)
 
-    def hessians(self, scores: Doubles, label: int, *, positive: int) -> Doubles:
+    def hessians(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
         return np.asarray(_logistic(scores) * _logistic(-scores))[..., None]
 
     def probabilities(self, margins: Doubles) -> Doubles:
@@ -227,11 +276,11 @@ class MarginLogistic(Logistic):
         """e^-b; the loss in C is defined by this rounded number."""
         return math.exp(-self.margin)
 
-    def slopes(self, scores: Doubles, label: int, *, positive: int) -> Doubles:
+    def slopes(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
         """Return -y / (1 + exp(y*score - b))."""
         return super().slopes(scores - _sign(label, positive) * self.margin, label, positive=positive)
 
-    def hessians(self, scores: Doubles, label: int, *, positive: int) -> Doubles:
+    def hessians(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
         return super().hessians(scores - _sign(label, positive) * self.margin, label, positive=positive)
 
     def probabilities(self, margins: Doubles) -> Doubles:
@@ -249,14 +298,13 @@ class MarginLogistic(Logistic):
 
 
 @dataclass(frozen=True)
-class HuberSVM(Loss):
+class HuberSVM(ClassLoss):
     """Hinge loss with its kink replaced by a parabola of half-width h around margin 1."""
 
     width: float = 0.1
 
     name = "huber"
     number = 1
-    target = "classes"
     softmax = False
     shape = "half the width of its parabola (default 0.1)"
     lipschitz = 1.0
@@ -282,12 +330,12 @@ class HuberSVM(Loss):
     def parameter(self) -> float:
         return self.width
 
-    def slopes(self, scores: Doubles, label: int, *, positive: int) -> Doubles:
+    def slopes(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
         """Return -y * (1 + h - y*score) / (2h), kept between 0 and -y."""
         y = _sign(label, positive)
         return np.asarray(-y * np.clip((1.0 + self.width - y * scores) / (2.0 * self.width), 0.0, 1.0))
 
-    def hessians(self, scores: Doubles, label: int, *, positive: int) -> None:
+    def hessians(self, scores: Doubles, label: float, *, positive: int) -> None:
         """Return None, as the slope has kinks."""
         return
 
@@ -304,14 +352,13 @@ class HuberSVM(Loss):
 
 
 @dataclass(frozen=True)
-class Multinomial(Loss):
+class Multinomial(ClassLoss):
     """Softmax cross-entropy over K classes, with one weight vector per class."""
 
     classes: int
 
     name = "multinomial"
     number = 2
-    target = "classes"
     softmax = True
     shape = ""
     # sqrt(2) rounded up, so that the float is a bound.
@@ -329,20 +376,20 @@ class Multinomial(Loss):
 
     @property
     def simplex(self) -> Simplex:
-        """The simplex of the unit vectors, as the slopes are p - e_y."""
+        """The simplex whose vertices are the unit vectors e_k: the slopes are softmax(scores) - e_label."""
         return Simplex(self.classes, 2.0)
 
     @property
     def vector_count(self) -> int:
         return self.classes
 
-    def slopes(self, scores: Doubles, label: int, *, positive: int) -> Doubles:
+    def slopes(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
         """Return p - e_label, p the softmax of the scores."""
         slopes = self._softmax(scores)
-        slopes[..., label] -= 1.0
+        slopes[..., int(label)] -= 1.0
         return slopes
 
-    def hessians(self, scores: Doubles, label: int, *, positive: int) -> Doubles:
+    def hessians(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
         """Return diag(p) - p p^T, p the softmax of the scores."""
         odds = self._softmax(scores)
         return np.asarray(odds[..., None] * np.eye(self.classes) - odds[..., None] * odds[..., None, :])
@@ -362,8 +409,143 @@ class Multinomial(Loss):
         return Multinomial(classes)
 
 
+class NumberLoss(Loss, abstract=True):
+    """A loss of one score whose label is a number, as the kernel reads it."""
+
+    target = "number"
+    softmax = False
+    vector_count = 1
+
+    def probabilities(self, margins: Doubles) -> None:
+        return
+
+    def make_joint_loss(self, classes: int) -> None:
+        return
+
+
+@dataclass(frozen=True)
+class Robust(NumberLoss):
+    """ln cosh(score - y): squared error near the label, absolute error far from it."""
+
+    name = "robust"
+    predicts = "the typical value"
+    number = 4
+    shape = ""
+    label_unit = 1.0
+    lipschitz = 1.0
+    smoothness = 1.0
+    loss_at_zero = MAX_ABS_LABEL
+    simplex = Simplex(2, 4.0, 0.5)
+    parameter = 1.0
+    max_abs_label = MAX_ABS_LABEL
+    whole_error = MAX_ERROR
+
+    def slopes(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
+        """Return tanh(score - y)."""
+        return np.tanh(scores - label)
+
+    def hessians(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
+        residuals = 2.0 * (scores - label)
+        return np.asarray(4.0 * _logistic(residuals) * _logistic(-residuals))[..., None]
+
+    def predict_labels(self, scores: Doubles) -> Doubles:
+        return scores
+
+    def write_sql_link(self, margin: str, number: Callable[[float], str]) -> str:
+        return margin
+
+
+@dataclass(frozen=True)
+class Quantile(NumberLoss):
+    """tau (y - score) + ln(1 + exp(score - y)): the pinball loss of the quantile tau, with a smooth kink."""
+
+    tau: float = 0.5
+
+    name = "quantile"
+    number = 5
+    shape = "the quantile tau (default 0.5)"
+    label_unit = 0.25
+    smoothness = 0.25
+    max_abs_label = MAX_ABS_LABEL
+    whole_error = MAX_ERROR
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tau", check_number(self.tau, "tau"))
+        if not MIN_TAU <= self.tau <= 1.0 - MIN_TAU:
+            raise ParameterError(f"tau must be from {MIN_TAU:g} to {1 - MIN_TAU:g}, got {self.tau:g}")
+
+    @property
+    def predicts(self) -> str:  # type: ignore[override]
+        return f"the {self.tau:g}-quantile"
+
+    @property
+    def lipschitz(self) -> float:
+        """The larger of tau and 1 - tau, rounded up."""
+        return self.simplex.max_slope
+
+    @property
+    def loss_at_zero(self) -> float:
+        """The loss of the largest label: tau y + ln(1 + e^-y), or the same for -y and 1 - tau."""
+        return self.lipschitz * MAX_ABS_LABEL + math.log(2.0)
+
+    @property
+    def simplex(self) -> Simplex:
+        return Simplex(2, 1.0, self.tau)
+
+    @property
+    def parameter(self) -> float:
+        return self.tau
+
+    def slopes(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
+        """Return 1 / (1 + exp(y - score)) - tau."""
+        return _logistic(scores - label) - self.tau
+
+    def hessians(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
+        return np.asarray(_logistic(scores - label) * _logistic(label - scores))[..., None]
+
+    def predict_labels(self, scores: Doubles) -> Doubles:
+        return scores
+
+    def write_sql_link(self, margin: str, number: Callable[[float], str]) -> str:
+        return margin
+
+
+@dataclass(frozen=True)
+class Mean(NumberLoss):
+    """ln(1 + exp(score)) - a score, a = (1 + y)/2: the logistic loss of a share of the range between the bounds."""
+
+    name = "mean"
+    predicts = "the mean"
+    number = 6
+    shape = ""
+    label_unit = 1.0
+    lipschitz = 1.0
+    smoothness = 0.25
+    loss_at_zero = math.log(2.0)
+    simplex = Simplex(2, 1.0, "any")
+    parameter = 1.0
+    max_abs_label = 0.0
+    whole_error = 1.0
+
+    def slopes(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
+        """Return 1 / (1 + exp(-score)) - a."""
+        return _logistic(scores) - 0.5 * (1.0 + label)
+
+    def hessians(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
+        return np.asarray(_logistic(scores) * _logistic(-scores))[..., None]
+
+    def predict_labels(self, scores: Doubles) -> Doubles:
+        """Return 2a - 1 of the expected a."""
+        return np.tanh(0.5 * scores)
+
+    def write_sql_link(self, margin: str, number: Callable[[float], str]) -> str:
+        return f"tanh({number(0.5)} * ({margin}))"
+
+
 #: Every loss, by its name.
-LOSSES: Mapping[str, type[Loss]] = {loss.name: loss for loss in (Logistic, MarginLogistic, HuberSVM, Multinomial)}
+LOSSES: Mapping[str, type[Loss]] = {
+    loss.name: loss for loss in (Logistic, MarginLogistic, HuberSVM, Multinomial, Robust, Quantile, Mean)
+}
 
 
 def make_contrast_basis(classes: int) -> Doubles:
@@ -373,7 +555,7 @@ def make_contrast_basis(classes: int) -> Doubles:
     return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True))
 
 
-def _sign(label: int, positive: int) -> float:
+def _sign(label: float, positive: int) -> float:
     """Return y: 1 for a label of the positive class, else -1."""
     return 1.0 if label == positive else -1.0
 

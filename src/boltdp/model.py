@@ -82,6 +82,10 @@ class Model:
             )
         if certificate.draft != self.schema.spent:
             raise ParameterError("the certificate must have what the schema has spent, and no other draft of one")
+        if certificate.budget is not None and (target == target.without_range()) != (
+            certificate.label_quantiles is None
+        ):
+            raise ParameterError("the certificate must be about the range of the target, if it was found privately")
         if (self.unusable_labels is None) != (certificate.label_count is None):
             raise ParameterError("the model must have the count of unusable labels that its certificate states")
         if self.threshold is not None:
@@ -120,6 +124,10 @@ class Model:
     @cached_property
     def _feature_map(self) -> FeatureMap | None:
         return self.schema.encoding.feature_map
+
+    def predict_margins(self, margins: Doubles) -> npt.NDArray[Any]:
+        """Return the predicted class, or number, for each row of margins."""
+        return self.schema.target.predict(margins, self.cut, self.certificate.problem.loss)
 
     def predict_indices(self, margins: Doubles) -> npt.NDArray[np.intp]:
         """Return the index of the predicted class for each row of margins."""

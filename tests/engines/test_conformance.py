@@ -23,9 +23,11 @@ from boltdp.evaluation.evaluate import evaluate_privately
 from boltdp.kernel import sgd
 from boltdp.kernel.feature_map import FeatureMap, Segment
 from boltdp.kernel.feature_sums import FeatureSums
+from boltdp.kernel.label_count import LabelCount
+from boltdp.kernel.label_histogram import LabelHistogram
 from boltdp.kernel.loss_derivatives import DerivativeSums
 from boltdp.kernel.misclassification import ErrorCounts
-from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial
+from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Mean, Multinomial, Quantile, Robust
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.noisy_counts import make_noisy_counts
 from boltdp.privacy.events.selection import PortionSelection, find_portion_bounds
@@ -34,7 +36,7 @@ from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import make_constant_schedule
 from boltdp.run_context import Context
 from boltdp.schema.check import check_source
-from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, Standardization, TimePart, Vector
+from boltdp.schema.schema import Categorical, Classes, Number, Numeric, Schema, Standardization, TimePart, Vector
 from boltdp.schema.source_columns import MAX_BATCH_ROWS
 from boltdp.settings import Settings
 from boltdp.workflows.label_check import count_unusable_labels
@@ -434,6 +436,55 @@ def test_derivatives_have_the_bits_of_those_over_the_array(spooled: Source, loss
             prepared.add_to_sums([DerivativeSums(Logistic(), np.zeros((1, 2)))])
 
 
+def replace_target(source: Source, label: str) -> Source | None:
+    """The same rows, of which a column of whole numbers or of floats, infinite ones among them, is the target."""
+    if label == "dose" and ("dose" in source.schema.sources or "dose" not in source.engine.columns()):
+        return None
+    low, high, typical = (-1, 1, (-0.5, 0.25)) if label == "dose" else (0, 2.5, (0.25, 1.5))
+    target = Number(label if label == "dose" else source.schema.label, low, high, typical, unit=0.5)
+    cells = [
+        number
+        for _, kept in scan_rows_with_columns(source.engine, source.schema, np.copy, [target.column])
+        for number in map(python_to_arrow.to_float, kept.column(0).to_pylist())
+    ]
+    packed = source.packed.copy()
+    packed[:, 0] = (np.clip(cells, low, high) - (low + high) / 2) / ((high - low) / 2)
+    return Source(source.engine, replace(source.schema, target=target), packed)
+
+
+@pytest.mark.parametrize("label", ["sick", "dose"])
+def test_numbers_as_targets_give_the_bits_of_those_over_the_array(source: Source, label: str) -> None:
+    given = replace_target(source, label)
+    if given is None:
+        return
+    assert len(np.unique(given.packed[:, 0])) > 2
+    losses, dims = (Robust(), Quantile(0.9), Mean()), given.schema.dims
+    weights = np.random.default_rng(2).standard_normal((1, dims))
+
+    def sums() -> list[Any]:
+        each = [DerivativeSums(loss, weights, feature_map=given.feature_map) for loss in losses]
+        return [*each, DerivativeSums(Robust(), weights, hessian=True, feature_map=given.feature_map)]
+
+    def passes() -> list[sgd.State]:
+        recipe = Recipe(
+            loss=Robust(), dims=dims, rows=ROWS, batch_size=10, passes=1, schedule=make_constant_schedule(0.5)
+        )
+        return [sgd.State(replace(recipe, loss=loss), feature_map=given.feature_map) for loss in losses]
+
+    rows, (summed, trained), (expected, run) = in_order(given.packed, 9), (sums(), passes()), (sums(), passes())
+    for each in expected:
+        each.add(rows)
+    sgd.run(run, rows)
+    labels = LabelCount(cells=rows.shape[1] - 1, classes=0)
+    with given.engine.prepare(given.schema, Context(seed=9)) as prepared:
+        np.testing.assert_array_equal(content(prepared), rows)
+        prepared.run_pass(trained, Context())
+        prepared.add_to_sums([*summed, labels])
+    assert [state.to_bytes() for state in trained] == [state.to_bytes() for state in run]
+    assert [total(each) for each in summed] == [total(each) for each in expected]
+    assert labels.count == np.isnan(rows[:, 0]).sum()
+
+
 def test_several_sums_are_made_in_one_scan_and_none_disturbs_another(spooled: Source) -> None:
     rows, random = in_order(spooled.packed, 9), np.random.default_rng(2)
     weights = random.standard_normal((3, 1, spooled.schema.dims))
@@ -675,6 +726,17 @@ def test_the_label_check_of_a_training_is_the_same_in_every_engine(source: Sourc
         released = count_unusable_labels(prepared, schema, certificate, Randomness(4))
     assert released == release_label_count(unusable, certificate, Randomness(4))
     assert unusable > 0
+
+
+def test_labels_are_in_the_same_bins_in_every_engine_in_the_scan_of_the_moments(source: Source) -> None:
+    sums = FeatureSums(source.schema.unscaled.encoding.feature_map, clip_norm=0.9)
+    with source.engine.prepare(source.schema.unscaled, Context(seed=2), permuted=False) as prepared:
+        histogram = LabelHistogram(cells=prepared.cells, bins=4)
+        prepared.add_to_sums([sums, histogram])
+    labels = source.packed[:, 0]
+    assert histogram.counts.tolist() == [0, 0, (labels == 0).sum(), (labels == 1).sum()]
+    np.testing.assert_array_equal(sums.value, moments(source.engine, source.schema))
+    assert histogram.counts.sum() < ROWS  # some labels are missing, or those of other classes
 
 
 def test_slices_do_not_disturb_one_another(source: Source) -> None:

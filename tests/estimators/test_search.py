@@ -131,7 +131,7 @@ def test_a_search_inside_a_search_has_no_guarantee() -> None:
 
 def test_what_cannot_be_searched_is_refused() -> None:
     X, y = blobs()
-    with pytest.raises(ParameterError, match="estimator must be a PrivateLogisticRegression or a PrivateHuberSVM"):
+    with pytest.raises(ParameterError, match="estimator must be a PrivateLogisticRegression, a PrivateHuberSVM or"):
         PrivateGridSearch(LogisticRegression(), {"C": [1.0]}).fit(X, y)
     with pytest.raises(ParameterError, match=r"param_grid must be over some of regularization, .* got 'epsilon'"):
         PrivateGridSearch(classifier(), {"epsilon": [1.0, 2.0]}).fit(X, y)

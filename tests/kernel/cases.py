@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 from hypothesis import strategies as st
 
-from boltdp._array_types import Floats, Integers
+from boltdp._array_types import Doubles, Floats, Integers
 from boltdp.kernel.sgd import BATCH_END, State, run
-from boltdp.losses import HuberSVM, Loss, Multinomial
+from boltdp.losses import HuberSVM, Loss, Multinomial, Quantile
 from boltdp.privacy.mechanisms import Kind, Mechanism
 from boltdp.privacy.sgd_recipe import Averaging, Recipe
 from boltdp.privacy.step_schedules import (
@@ -32,7 +32,7 @@ ELEMENTS: tuple[Element, ...] = (np.float32, np.float64)
 
 ScheduleKind = Literal["constant", "decreasing", "square root", "strongly convex", "strongly convex constant"]
 
-LOSSES: tuple[Loss, ...] = (*every_loss(classes=5), HuberSVM(2.0), Multinomial(2))
+LOSSES: tuple[Loss, ...] = (*every_loss(classes=5), HuberSVM(2.0), Multinomial(2), Quantile(0.9))
 
 # Widths around those at which the loops change: groups of four, of eight and of sixteen numbers.
 DIMS = (1, 2, 3, 4, 5, 7, 8, 9, 12, 13, 15, 16, 17, 24, 29, 32, 33, 50)
@@ -55,23 +55,38 @@ def declared_classes(loss: Loss) -> int:
     return loss.classes if isinstance(loss, Multinomial) else 3
 
 
+def undeclared_labels(loss: Loss, classes: int) -> list[float]:
+    """Labels that are no class, or no number between the bounds."""
+    return [-1.5, 1.0 + 2.0**-20, 1e30] if loss.target == "number" else [-1.0, 0.5, classes, 1e30]
+
+
+def draw_labels(loss: Loss, random: np.random.Generator, count: int, *, classes: int) -> Doubles:
+    """Indices of classes, or numbers as they are packed, the two bounds and zero among them."""
+    if loss.target == "number":
+        return np.asarray(np.clip(np.round(random.uniform(-1.2, 1.2, count), 2), -1, 1))
+    return random.integers(0, classes, count).astype(np.float64)
+
+
 def packed_rows(recipe: Recipe, *, seed: int, element: Element = np.float64, bad: float = 0.0) -> Floats:
     """Rows inside and outside the unit ball; a share of `bad` ones has a NaN, an infinity or an undeclared label."""
     random = np.random.default_rng(seed)
     m, classes = recipe.rows, declared_classes(recipe.loss)
     lengths = random.uniform(0.2, 3.0, (m, 1)) / math.sqrt(recipe.dims)
-    rows = np.hstack([random.integers(0, classes, (m, 1)), lengths * random.standard_normal((m, recipe.dims))])
+    labels = draw_labels(recipe.loss, random, m, classes=classes)[:, None]
+    rows = np.hstack([labels, lengths * random.standard_normal((m, recipe.dims))])
     for i in np.flatnonzero(random.random(m) < bad):
         column = random.integers(0, 1 + recipe.dims)
         rows[i, column] = random.choice([np.nan, np.inf, -np.inf])
         if random.random() < 0.5:
-            rows[i, 0] = random.choice([-1.0, 0.5, classes, 1e30])
+            rows[i, 0] = random.choice(undeclared_labels(recipe.loss, classes))
     packed: Floats = np.ascontiguousarray(rows, dtype=np.dtype(element))
     return packed
 
 
-def weights_for(loss: Loss, *, seed: int) -> tuple[float, ...]:
-    """A weight for each declared class, from 1 down to a thousandth."""
+def weights_for(loss: Loss, *, seed: int) -> tuple[float, ...] | None:
+    """A weight for each declared class, from 1 down to a thousandth; none for a number."""
+    if loss.target != "classes":
+        return None
     classes = declared_classes(loss)
     spread = 10.0 ** np.random.default_rng(seed).uniform(-3, 0, classes)
     spread[seed % classes] = 1.0

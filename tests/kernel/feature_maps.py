@@ -6,6 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from boltdp.kernel.feature_map import FeatureMap, Kind, Segment
+from boltdp.losses import Logistic, Loss
+from tests.kernel.cases import draw_labels, undeclared_labels
 
 #: Segments of these kinds and lengths.
 SHAPES: tuple[tuple[tuple[Kind, int], ...], ...] = (
@@ -33,10 +35,12 @@ def random_feature_map(shape: tuple[tuple[Kind, int], ...], *, seed: int, size: 
     return FeatureMap([segment(kind, count) for kind, count in shape])
 
 
-def cells_for(feature_map: FeatureMap, *, rows: int, seed: int, classes: int = 2) -> npt.NDArray[np.float32]:
-    """Packed rows, with missing cells, cells that are no index, and labels that are no class among them."""
-    random = np.random.default_rng(seed)
-    packed = [random.integers(0, classes, rows).astype(np.float32)]
+def cells_for(
+    feature_map: FeatureMap, *, rows: int, seed: int, classes: int = 2, loss: Loss | None = None
+) -> npt.NDArray[np.float32]:
+    """Packed rows, with missing cells, cells that are no index, and labels that are none of the loss among them."""
+    random, loss = np.random.default_rng(seed), loss or Logistic()
+    packed = [draw_labels(loss, random, rows, classes=classes)]
     for part in feature_map.segments:
         if part.kind == "numbers":
             packed += list(random.uniform(-1, 1, (len(part.a), rows)))
@@ -44,5 +48,5 @@ def cells_for(feature_map: FeatureMap, *, rows: int, seed: int, classes: int = 2
             packed.append(random.integers(-1, len(part.a) + 2, rows).astype(np.float32))
     cells: npt.NDArray[np.float32] = np.stack(packed, axis=1).astype(np.float32)
     cells[random.random(cells.shape) < 0.02] = np.nan
-    cells[random.random(rows) < 0.02, 0] = random.choice([-1.0, 0.5, classes])
+    cells[random.random(rows) < 0.02, 0] = random.choice(undeclared_labels(loss, classes))
     return cells

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from boltdp._array_types import Doubles, Integers
 from boltdp.kernel.sgd import BATCH_END
-from boltdp.losses import Loss
+from boltdp.losses import MAX_ABS_LABEL, Loss
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.sgd_recipe import Recipe
 
@@ -27,6 +27,7 @@ def reference_sgd(
     noise: Mechanism | None = None,
     key: bytes = b"",
     positions: Integers | None = None,
+    reading: tuple[float, float] = (0.0, 1.0),
 ) -> Doubles:
     """Run all passes over the packed rows (the same m of them each pass) and return the weights, (vectors, dims).
 
@@ -54,10 +55,11 @@ def reference_sgd(
     for update in range(recipe.updates):
         batch = batches[update % n].astype(np.float64)
         gradient = np.zeros_like(w)
-        for label, x in ((row[0], guarded(row[1:])) for row in batch):
-            if x is not None and label in range(classes):
+        for row in batch:
+            label, x = read_label(recipe.loss, row[0], classes=classes, reading=reading), guarded(row[1:])
+            if x is not None and label is not None:
                 weight = 1.0 if recipe.class_weights is None else recipe.class_weights[int(label)]
-                gradient += weight * row_gradient(recipe.loss, w, x, int(label), positive=positive)
+                gradient += weight * row_gradient(recipe.loss, w, x, label, positive=positive)
         eta = steps[update]
         drawn = 0.0 if noise is None else reference_noise(noise, key, update, vectors=len(w), dims=recipe.dims)
         w = (1.0 - eta * recipe.regularization) * w - (eta / sizes[update % n]) * gradient - eta * drawn
@@ -67,6 +69,21 @@ def reference_sgd(
         if update >= recipe.updates - recipe.averaged:
             total += w
     return total / recipe.averaged
+
+
+def read_label(loss: Loss, label: float, *, classes: int, reading: tuple[float, float] = (0.0, 1.0)) -> float | None:
+    """What the loss is told of a packed label: a class, or a number by its centre and factor; None if it is neither.
+
+    >>> from boltdp.losses import Robust
+    >>> [read_label(Robust(), label, classes=2, reading=(0.5, 100.0)) for label in (0.75, -1.0, 1.25)]
+    [25.0, -64.0, None]
+    """
+    if loss.target == "classes":
+        return label if label in range(classes) else None
+    if not -1.0 <= label <= 1.0:
+        return None
+    center, factor = reading
+    return min(max((label - center) * factor, -MAX_ABS_LABEL), MAX_ABS_LABEL)
 
 
 def guarded(x: Doubles) -> Doubles | None:
@@ -84,7 +101,7 @@ def guarded(x: Doubles) -> Doubles | None:
     return x if squares <= 1.0 - 4.0 * margin else x * ((1.0 - 2.0 * margin) / math.sqrt(squares))
 
 
-def row_gradient(loss: Loss, w: Doubles, x: Doubles, label: int, *, positive: int) -> Doubles:
+def row_gradient(loss: Loss, w: Doubles, x: Doubles, label: float, *, positive: int) -> Doubles:
     """The gradient of the loss of one row, with the shape of the weights.
 
     >>> from boltdp.losses import Logistic

@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boltdp._array_types import Floats
-from boltdp.losses import HuberSVM, Logistic, Loss
+from boltdp.kernel.feature_map import FeatureMap, Segment
+from boltdp.kernel.sgd import State, list_builds, run
+from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic
 from boltdp.privacy.sgd_recipe import Averaging, Recipe
 from boltdp.privacy.step_schedules import make_constant_schedule
 from tests.example_losses import every_loss
@@ -26,6 +28,7 @@ from tests.kernel.cases import (
     packed_rows,
     recipes,
     schedule,
+    undeclared_labels,
     weights_for,
 )
 from tests.kernel.reference import reference_sgd
@@ -89,10 +92,29 @@ def test_rows_of_any_width_agree_with_the_reference(loss: Loss, dims: int, batch
 
 
 @pytest.mark.parametrize("positive", [0, 1, 2])
-@pytest.mark.parametrize("loss", [loss for loss in every_loss() if loss.vector_count == 1], ids=str)
+@pytest.mark.parametrize("loss", [HuberSVM(0.1), Logistic(), MarginLogistic()], ids=str)
 def test_one_against_all_agrees_with_the_reference_for_every_class(loss: Loss, positive: int) -> None:
     recipe = Recipe(loss=loss, dims=4, rows=30, batch_size=4, passes=2, schedule=make_constant_schedule(0.1))
     assert_agrees(recipe, packed_rows(recipe, seed=positive), positive=positive)
+
+
+@pytest.mark.parametrize("batch_size", [1, 4])
+@pytest.mark.parametrize("reading", [(0.0, 1.0), (-0.25, 3.0), (0.9, 500.0)])
+@pytest.mark.parametrize("loss", [loss for loss in LOSSES if loss.max_abs_label], ids=str)
+def test_numbers_are_read_by_their_centre_and_factor_and_clipped(
+    loss: Loss, reading: tuple[float, float], batch_size: int
+) -> None:
+    recipe = Recipe(loss=loss, dims=3, rows=40, batch_size=batch_size, passes=3, schedule=make_constant_schedule(0.7))
+    rows = packed_rows(recipe, seed=batch_size, element=np.float32)
+    rows[::5, 0] = [np.nan, np.inf, -np.inf, *undeclared_labels(loss, 2), np.nextafter(np.float32(-1), -2), 1.0]
+    expected = reference_sgd(recipe, rows, reading=reading)
+    as_they_are = FeatureMap([Segment("numbers", np.zeros(3), np.ones(3))], label_reading=reading)
+    for build in list_builds():
+        state = State(recipe, feature_map=as_they_are)
+        for _ in range(recipe.passes):
+            for start, stop in ((0, 1), (1, 1), (1, 13), (13, 40)):
+                run([state], rows[start:stop], build=build)
+        assert state.weights == pytest.approx(expected, rel=1e-12, abs=1e-14)
 
 
 def test_scores_far_beyond_the_range_of_exp_agree_with_the_reference() -> None:

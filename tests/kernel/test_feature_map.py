@@ -17,13 +17,13 @@ from boltdp.kernel.feature_map import FeatureMap, Segment, compute_scores
 from boltdp.kernel.loss_derivatives import DerivativeSums
 from boltdp.kernel.misclassification import ErrorCounts
 from boltdp.kernel.sgd import State, _library, list_builds, run
-from boltdp.losses import Logistic, Loss
+from boltdp.losses import Logistic, Loss, Robust
 from boltdp.privacy.events.objective_perturbation import SUM_GRID
 from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import make_constant_schedule
 from tests.example_losses import curved_losses, every_loss
 from tests.kernel.feature_maps import SHAPES, cells_for, random_feature_map
-from tests.kernel.reference import guarded
+from tests.kernel.reference import guarded, read_label
 
 Matrix = npt.NDArray[np.float64]
 
@@ -102,7 +102,7 @@ def test_a_pass_by_a_feature_map_has_the_bits_of_one_over_the_features(
     shape: Any, loss: Loss, batch_size: int, build: str
 ) -> None:
     feature_map = random_feature_map(shape, seed=6)
-    cells = cells_for(feature_map, rows=101, seed=7, classes=classes_of(loss))
+    cells = cells_for(feature_map, rows=101, seed=7, classes=classes_of(loss), loss=loss)
     recipe = Recipe(
         loss=loss,
         dims=feature_map.dims,
@@ -137,8 +137,8 @@ def test_sums_by_a_feature_map_are_those_of_the_features(shape: Any, loss: Loss,
     weights, direction = random.normal(size=(2, loss.vector_count, feature_map.dims))
     direction *= 10.0 ** random.integers(-200, 200)
     options = kinds(direction)[kind]
-    cells = cells_for(feature_map, rows=300, seed=11, classes=classes_of(loss))
-    by_weights = tuple(np.linspace(0.4, 1.0, classes_of(loss)).tolist())
+    cells = cells_for(feature_map, rows=300, seed=11, classes=classes_of(loss), loss=loss)
+    by_weights = tuple(np.linspace(0.4, 1.0, classes_of(loss)).tolist()) if loss.target == "classes" else None
     options |= {"classes": classes_of(loss), "class_weights": by_weights}
     by_map = DerivativeSums(loss, weights, feature_map=feature_map, **options)
     by_map.add(cells)
@@ -149,7 +149,7 @@ def test_sums_by_a_feature_map_are_those_of_the_features(shape: Any, loss: Loss,
     expected = np.zeros_like(by_map.value)
     for label, *features in feature_map.compute_features(cells).tolist():
         x = guarded(np.array(features))
-        if label not in range(classes_of(loss)) or x is None:
+        if read_label(loss, label, classes=classes_of(loss)) is None or x is None:
             continue
         alone = DerivativeSums(loss, weights, **options)
         row = np.array([[label, *x]])
@@ -170,7 +170,7 @@ def test_order_parts_builds_and_joins_change_no_bit(shape: Any, kind: int) -> No
         feature_map = random_feature_map(shape, seed=12)
         random = np.random.default_rng(13)
         weights, direction = random.normal(size=(2, loss.vector_count, feature_map.dims)) * 3
-        cells = cells_for(feature_map, rows=700, seed=14, classes=classes_of(loss))
+        cells = cells_for(feature_map, rows=700, seed=14, classes=classes_of(loss), loss=loss)
         whole = DerivativeSums(
             loss, weights, feature_map=feature_map, classes=classes_of(loss), **kinds(direction)[kind]
         )
@@ -232,9 +232,8 @@ def test_errors_by_a_feature_map_are_those_of_the_features(shape: Any, models: i
         errors.join(ErrorCounts(weights + 1, classes=classes, feature_map=feature_map))
 
 
-@pytest.mark.parametrize(
-    "at", [*range(9), 9, 10, 11]
-)  # the header, and the kind and count of segments; the numbers may be anything
+# The header but the label's centre and factor, and the kind and count of segments; the numbers may be anything.
+@pytest.mark.parametrize("at", [*range(7), 9, 10, 11, 12])
 def test_states_with_a_damaged_reading_are_refused(at: int) -> None:
     feature_map = random_feature_map(SHAPES[4], seed=18)
     recipe = Recipe(
@@ -253,10 +252,27 @@ def test_states_with_a_damaged_reading_are_refused(at: int) -> None:
             if good[start : start + 8] == bad.to_bytes(8, "little"):
                 continue
             damaged = good[:start] + bad.to_bytes(8, "little") + good[start + 8 :]
-            if (at, bad) == (8, 0):  # numbers already
+            if (at, bad) == (9, 0):  # numbers already
                 continue
             with pytest.raises(DataError):
                 (State.from_bytes if isinstance(made, State) else made.update)(damaged)
+
+
+@pytest.mark.parametrize(
+    "reading", [(np.nan, 1.0), (np.inf, 1.0), (0.0, 0.0), (0.0, -1.0), (0.0, np.inf), (0.0, np.nan)]
+)
+def test_states_whose_labels_have_no_finite_centre_or_no_factor_are_refused(reading: tuple[float, float]) -> None:
+    good = FeatureMap([NUMBERS], label_reading=(0.25, 3.0))
+    recipe = Recipe(loss=Robust(), dims=2, rows=9, batch_size=1, passes=1, schedule=make_constant_schedule(0.5))
+    makers: list[Any] = [State(recipe, feature_map=good), DerivativeSums(Robust(), np.zeros((1, 2)), feature_map=good)]
+    for made in makers:
+        data = made.to_bytes()
+        start = len(data) - good.block.size + 8 * 7
+        assert np.frombuffer(data, np.float64, 2, start).tolist() == [0.25, 3.0]
+        with pytest.raises(DataError, match=r"the state is corrupt|must stay those of the same derivative"):
+            (State.from_bytes if isinstance(made, State) else made.update)(
+                data[:start] + np.array(reading).tobytes() + data[start + 16 :]
+            )
 
 
 def test_numbers_of_a_reading_that_are_not_finite_are_refused() -> None:
@@ -288,6 +304,14 @@ def test_states_that_read_rows_differently_cannot_share_a_scan() -> None:
         )
     with pytest.raises(ParameterError, match="sums must stay those of the same derivative"):
         DerivativeSums(Logistic(), weights, feature_map=one).join(DerivativeSums(Logistic(), weights))
+    # They may differ in nothing but how they read a label.
+    near, far = (FeatureMap([NUMBERS], label_reading=reading) for reading in ((0.0, 1.0), (0.0, 2.0)))
+    recipe = replace(recipe, loss=Robust(), dims=2)
+    with pytest.raises(ParameterError, match="the models of one scan must read rows alike"):
+        run([State(recipe, feature_map=near), State(recipe, feature_map=far)], np.zeros((1, 3), np.float32))
+    here, there = (DerivativeSums(Robust(), np.zeros((1, 2)), feature_map=one) for one in (near, far))
+    with pytest.raises(ParameterError, match="sums must stay those of the same derivative"):
+        here.join(there)
 
 
 def test_misuse_is_refused() -> None:

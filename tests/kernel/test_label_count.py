@@ -10,6 +10,7 @@ import pytest
 from boltdp._array_types import PackedRows
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel.label_count import LabelCount
+from boltdp.kernel.sgd import list_builds
 
 #: Labels that are not those of three classes.
 UNUSABLE = (np.nan, -1.0, 3.0, 0.5, np.inf, -np.inf, 1e30)
@@ -31,6 +32,28 @@ def count(packed: PackedRows, *, neutral: PackedRows | None = None, build: str |
 @pytest.mark.parametrize("label", UNUSABLE)
 def test_a_label_that_is_no_class_is_counted(label: float) -> None:
     assert count(make_rows([0.0, label, 2.0, -0.0])) == 1
+
+
+def test_without_classes_labels_are_numbers_between_the_bounds() -> None:
+    usable = [-1.0, -0.5, -0.0, 0.3, 1.0]
+    beyond = [float(np.nextafter(np.float32(1), np.float32(2))), -1.5, 2.0]
+    packed = make_rows([*usable, *beyond, np.nan, np.inf, -np.inf, 1e30])
+    for build in list_builds():
+        found = LabelCount(cells=3, classes=0)
+        found.add(packed, build=build)
+        assert found.count == len(beyond) + 4
+    here, there = LabelCount(cells=3, classes=0), LabelCount(cells=3, classes=3)
+    with pytest.raises(ParameterError, match="counts must stay those of the same classes and neutral row"):
+        here.join(there)
+
+
+def test_neutral_rows_are_not_counted_where_labels_are_numbers() -> None:
+    neutral = np.full((1, 3), np.nan, np.float32)
+    packed = np.repeat(neutral, 3, axis=0)
+    packed[1, 1] = 0.5
+    found = LabelCount(cells=2, classes=0, neutral=neutral)
+    found.add(packed)
+    assert found.count == 1
 
 
 @pytest.mark.parametrize("build", ["portable", None])
@@ -71,7 +94,7 @@ def test_a_damaged_or_other_state_is_refused() -> None:
     here.add(make_rows([0.0, np.nan]))
     good = here.to_bytes()
     # Bytes, cells, the length of a feature map, classes, whether neutral rows are left out, and more than all rows.
-    for word, bad in ((1, 8), (2, 5), (3, 8), (5, 0), (5, 10**9), (6, 2), (7, 3)):
+    for word, bad in ((1, 8), (2, 5), (3, 8), (5, 10**9), (6, 2), (7, 3)):
         with pytest.raises(DataError, match="the state is corrupt"):
             here.update(good[: 8 * word] + bad.to_bytes(8, "little") + good[8 * word + 8 :])
     neutral = np.zeros((1, 4), np.float32)
@@ -84,8 +107,8 @@ def test_a_damaged_or_other_state_is_refused() -> None:
 
 
 def test_misuse_is_refused() -> None:
-    for cells, classes in ((0, 2), (3, 0), (3, 10**9)):
-        with pytest.raises(ParameterError, match="there must be cells and classes"):
+    for cells, classes in ((0, 2), (3, 10**9)):
+        with pytest.raises(ParameterError, match="there must be cells, and classes or none"):
             LabelCount(cells=cells, classes=classes)
     unfit: list[Any] = [np.zeros((1, 3), np.float32), np.zeros((2, 4), np.float32), np.zeros((1, 4))]
     for neutral in unfit:

@@ -15,17 +15,18 @@ from boltdp.errors import DataError, ParameterError
 from boltdp.kernel.feature_map import FeatureMap, Segment
 from boltdp.kernel.loss_derivatives import DerivativeSums, _find_exponent_above
 from boltdp.kernel.sgd import list_builds
-from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial
+from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Mean, Multinomial, Quantile, Robust
 from boltdp.privacy.events.objective_perturbation import bound_gradient_rounding, bound_term_rounding
 from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import make_constant_schedule
 from tests.example_losses import curved_losses, every_loss
 from tests.kernel.cases import DIMS, declared_classes, packed_rows, weights_for
-from tests.kernel.reference import guarded, row_gradient
+from tests.kernel.reference import guarded, read_label, row_gradient
 
 Matrix = npt.NDArray[np.float64]
 
-LOSSES: tuple[Loss, ...] = (*curved_losses(classes=5), MarginLogistic(8.0), Multinomial(2))
+LOSSES: tuple[Loss, ...] = (*curved_losses(classes=5), MarginLogistic(8.0), Multinomial(2), Quantile(0.9))
+OF_CLASSES: tuple[Loss, ...] = tuple(loss for loss in LOSSES if loss.target == "classes")
 
 
 def plan(loss: Loss, *, dims: int, rows: int) -> Recipe:
@@ -58,11 +59,11 @@ def reference_gradient(
     loss: Loss, rows: Any, weights: Matrix, *, positive: int = 1, class_weights: tuple[float, ...] | None = None
 ) -> Matrix:
     total = np.zeros_like(weights)
-    by_class = class_weights or (1.0,) * declared_classes(loss)
     for row in rows.astype(np.float64):
-        x = guarded(row[1:])
-        if x is not None and row[0] in range(declared_classes(loss)):
-            total += by_class[int(row[0])] * row_gradient(loss, weights, x, int(row[0]), positive=positive)
+        label, x = read_label(loss, row[0], classes=declared_classes(loss)), guarded(row[1:])
+        if x is not None and label is not None:
+            weight = 1.0 if class_weights is None else class_weights[int(label)]
+            total += weight * row_gradient(loss, weights, x, label, positive=positive)
     return total
 
 
@@ -134,9 +135,9 @@ def test_hessian_agrees_with_its_equation_bad_rows_among_them(loss: Loss) -> Non
     rows, weights, _ = a_case(loss, dims=6)
     expected = np.zeros((loss.vector_count, 6, 6))
     for row in rows.astype(np.float64):
-        x = guarded(row[1:])
-        if x is not None and row[0] in range(declared_classes(loss)):
-            hessian = loss.hessians(weights @ x, int(row[0]), positive=0)
+        label, x = read_label(loss, row[0], classes=declared_classes(loss)), guarded(row[1:])
+        if x is not None and label is not None:
+            hessian = loss.hessians(weights @ x, label, positive=0)
             assert hessian is not None
             expected += np.diagonal(hessian)[:, None, None] * np.outer(x, x)
     assert summed(loss, rows, weights, hessian=True, positive=0) == pytest.approx(expected, rel=1e-11, abs=1e-13)
@@ -148,7 +149,7 @@ def kinds(direction: Matrix) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("kind", range(4))
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", OF_CLASSES)
 def test_weights_that_are_all_1_change_no_bit(loss: Loss, kind: int) -> None:
     rows, weights, direction = a_case(loss, dims=7)
     options = kinds(direction)[kind]
@@ -199,20 +200,51 @@ def summed_two_classes(rows: npt.NDArray[np.float32], weights: Matrix, *, hessia
     return sums.value
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("reading", [(-0.25, 3.0), (0.9, 500.0)])
+@pytest.mark.parametrize("loss", [Robust(), Quantile(0.5), Quantile(0.9)], ids=str)
+def test_numbers_are_read_by_their_centre_and_factor_and_clipped(loss: Loss, reading: tuple[float, float]) -> None:
+    rows, weights, direction = a_case(loss, dims=7, rows=200, bad=0.0)
+    rows[::20, 0] = [np.nan, np.inf, -np.inf, 1.5, -1.5, np.nextafter(np.float32(1), 2), 1.0, -1.0, 0.0, 1e30]
+    as_they_are = FeatureMap([Segment("numbers", np.zeros(7), np.ones(7))], label_reading=reading)
+    expected, product = np.zeros((2, 1, 7))
+    for row in rows.astype(np.float64):
+        label, x = read_label(loss, row[0], classes=2, reading=reading), guarded(row[1:])
+        if x is not None and label is not None:
+            expected += row_gradient(loss, weights, x, label, positive=1)
+            curvature = loss.hessians(weights @ x, label, positive=1)
+            assert curvature is not None
+            product += curvature[0] * (direction @ x) * x
+    for build in list_builds():
+        found = summed(loss, rows, weights, feature_map=as_they_are, build=build)
+        assert np.abs(found - expected).max() < 1e-11
+        found = summed(loss, rows, weights, direction=direction, feature_map=as_they_are, build=build)
+        assert found == pytest.approx(product, rel=1e-11, abs=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("loss", "reading"),
+    [*((loss, (0.0, 1.0)) for loss in LOSSES), *((loss, (0.25, 51.0)) for loss in LOSSES if loss.max_abs_label)],
+)
 @pytest.mark.parametrize("size", [0.1, 30.0])
-def test_rounding_stays_within_its_bound(loss: Loss, size: float) -> None:
-    """Against the same sum in 50 digits, with the very factors by which the guard scales rows."""
+def test_rounding_stays_within_its_bound(loss: Loss, reading: tuple[float, float], size: float) -> None:
+    """Against the same sum in 50 digits, with the very factors by which the guard scales rows, and the labels read."""
     rows, weights, _ = a_case(loss, dims=3, rows=300, bad=0.0)
     rows[:, 1:] /= 4 * np.linalg.norm(rows[:, 1:], axis=1, keepdims=True)  # inside the ball: scaled by exactly 1
     weights *= size
     with mpmath.workdps(50):
         exact = [[mpmath.mpf(0)] * 3 for _ in range(loss.vector_count)]
-        for label, *features in rows.astype(float).tolist():
-            if not 0 <= label < declared_classes(loss):
+        for packed, *features in rows.astype(float).tolist():
+            label = read_label(loss, packed, classes=declared_classes(loss), reading=reading)
+            if label is None:
                 continue
             scores = [mpmath.fdot(vector, features) for vector in weights.tolist()]
-            if isinstance(loss, Multinomial):
+            if isinstance(loss, Robust):
+                factors = [mpmath.tanh(scores[0] - label)]
+            elif isinstance(loss, Quantile):
+                factors = [1 / (1 + mpmath.exp(label - scores[0])) - mpmath.mpf(loss.tau)]
+            elif isinstance(loss, Mean):
+                factors = [1 / (1 + mpmath.exp(-scores[0])) - (1 + mpmath.mpf(label)) / 2]
+            elif isinstance(loss, Multinomial):
                 powers = [mpmath.exp(score) for score in scores]
                 factors = [power / mpmath.fsum(powers) for power in powers]
                 factors[int(label)] -= 1
@@ -225,7 +257,8 @@ def test_rounding_stays_within_its_bound(loss: Loss, size: float) -> None:
             for vector, factor in zip(exact, factors, strict=True):
                 for j, feature in enumerate(features):
                     vector[j] += factor * feature
-        found = summed(loss, rows, weights)
+        as_they_are = FeatureMap([Segment("numbers", np.zeros(3), np.ones(3))], label_reading=reading)
+        found = summed(loss, rows, weights, feature_map=as_they_are)
         gap = mpmath.sqrt(
             mpmath.fsum(
                 (mpmath.mpf(float(found[k, j])) - exact[k][j]) ** 2 for k in range(len(exact)) for j in range(3)
@@ -276,7 +309,7 @@ def test_states_with_a_header_that_is_not_sound_are_refused() -> None:
     fields += ["clip", "weighted", "share", "unused", "unused", "waiting"]
     for sums in (gradient, hessian):
         good = sums.to_bytes()
-        wrong = {"magic": 0x316A626F746C6F62, "loss": 7, "cells": 2**62, "classes": 1, "positive": 2, "kind": 3}
+        wrong = {"magic": 0x316A626F746C6F62, "loss": 8, "cells": 2**62, "classes": 1, "positive": 2, "kind": 3}
         wrong |= {"parameter": 0, "clip": 0, "weighted": 1, "feature map": 8, "share": 2**33, "waiting": 1024}
         wrong |= {"summed": 2**34, "unused": 1}
         for field, bad in wrong.items():

@@ -9,8 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from boltdp.kernel.feature_map import FeatureMap, Segment
+from boltdp.kernel.loss_derivatives import DerivativeSums
 from boltdp.kernel.sgd import State, _library, run
-from boltdp.losses import LOSSES, MAX_MARGIN, HuberSVM, Loss, MarginLogistic, Multinomial
+from boltdp.losses import (
+    LOSSES,
+    MAX_ABS_LABEL,
+    MAX_MARGIN,
+    MIN_TAU,
+    HuberSVM,
+    Loss,
+    MarginLogistic,
+    Mean,
+    Multinomial,
+    Quantile,
+    Robust,
+)
 from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import make_constant_schedule
 from tests.example_losses import every_loss
@@ -20,7 +34,8 @@ CLASSES = 3
 
 
 EXAMPLES: list[Loss] = [*every_loss(classes=CLASSES), HuberSVM(2.0), MarginLogistic(0.25), MarginLogistic(16.0)]
-MARGIN_LOSSES = [loss for loss in EXAMPLES if loss.vector_count == 1]
+MARGIN_LOSSES = [loss for loss in EXAMPLES if (loss.target, loss.vector_count) == ("classes", 1)]
+NUMBER_LOSSES: list[Loss] = [Robust(), Mean(), *map(Quantile, (0.001, 0.1, 0.5, 0.9, 0.999))]
 MARGINS = [*np.linspace(-6.0, 6.0, 97).tolist(), -800.0, -40.0, 40.0, 800.0, 1e300, -1e300]
 
 
@@ -33,7 +48,9 @@ class Facts(ctypes.Structure):
         ("is_joint", ctypes.c_int),
         ("has_hessian", ctypes.c_int),
         ("has_odds", ctypes.c_int),
+        ("has_label", ctypes.c_int),
         ("unit", ctypes.c_double),
+        ("max_curvature", ctypes.c_double),
     )
 
 
@@ -57,8 +74,11 @@ def test_vectors_target_hessian_and_probabilities_are_those_of_python(loss: Loss
     has_hessian = bool(facts(loss.number).has_hessian)
     assert has_hessian == (loss.simplex is not None)
     assert has_hessian == (loss.hessians(np.zeros(loss.vector_count), 0, positive=1) is not None)
+    if loss.vector_count == 1 and has_hessian:
+        assert facts(loss.number).max_curvature == loss.smoothness
     tells = loss.probabilities(np.zeros((1, loss.vector_count))) is not None
     assert bool(facts(loss.number).has_odds) == tells
+    assert bool(facts(loss.number).has_label) == (loss.predict_labels(np.zeros(1)) is not None)
 
 
 @pytest.mark.parametrize("loss", MARGIN_LOSSES, ids=str)
@@ -69,6 +89,65 @@ def test_slopes_are_those_of_python_and_never_longer_than_the_bound(loss: Loss) 
             expected = y * loss.slopes(np.array([y * margin]), label, positive=1)[0]
             assert slope == pytest.approx(expected, rel=1e-13, abs=1e-300)
         assert -loss.lipschitz <= slope <= 0.0
+
+
+@pytest.mark.parametrize("loss", NUMBER_LOSSES, ids=str)
+def test_slopes_and_curvature_of_numbers_are_those_of_python_and_within_the_bounds(loss: Loss) -> None:
+    most = loss.max_abs_label or 1.0
+    for label in (-most, -0.75, 0.0, 0.3, most):
+        for score in (*MARGINS, *(label + np.array([-37.0, -1e-9, 0.0, 1e-9, 37.0])).tolist()):
+            slope = _library.losses_slope(loss.number, loss.parameter, score, label)
+            curvature = _library.losses_curvature(loss.number, loss.parameter, score, label)
+            place = np.array([score])
+            # A slope is a difference of two numbers of at most 1; near its zero it is as precise as they are.
+            assert slope == pytest.approx(loss.slopes(place, label, positive=1)[0], rel=1e-13, abs=4e-14)
+            assert loss.hessians(place, label, positive=1) == pytest.approx(curvature, rel=1e-12, abs=4e-14)
+            assert abs(slope) <= loss.lipschitz
+            assert 0.0 <= curvature <= loss.smoothness
+
+
+@given(
+    score=st.floats() | st.floats(-130, 130),
+    label=st.floats(-1, 1),
+    tau=st.floats(MIN_TAU, 1 - MIN_TAU) | st.sampled_from([MIN_TAU, 1 - MIN_TAU]),
+)
+def test_no_number_whatever_has_a_slope_outside_of_the_bounds(score: float, label: float, tau: float) -> None:
+    for loss in (Robust(), Quantile(tau), Mean()):
+        y = label * (loss.max_abs_label or 1.0)
+        assert abs(_library.losses_slope(loss.number, loss.parameter, score, y)) <= loss.lipschitz
+        assert 0.0 <= _library.losses_curvature(loss.number, loss.parameter, score, y) <= loss.smoothness
+
+
+def test_python_and_c_clip_numbers_at_the_same_place() -> None:
+    """One step from zero weights: beyond the largest label nothing changes, below it something does."""
+    recipe = Recipe(
+        loss=Robust(), dims=1, rows=2, batch_size=1, passes=1, schedule=make_constant_schedule(MAX_ABS_LABEL - 1)
+    )
+
+    def step(label: float, factor: float) -> float:
+        # From a weight of 63 the slope of a label near 64 is far from its limit.
+        feature_map = FeatureMap([Segment("numbers", np.zeros(1), np.ones(1))], label_reading=(0.0, factor))
+        state = State(recipe, feature_map=feature_map)
+        run([state], np.array([[1.0, 1.0], [label, 1.0]], np.float32))
+        return float(state.weights[0, 0])
+
+    assert step(1.0, MAX_ABS_LABEL) == step(1.0, MAX_ABS_LABEL + 1) == step(0.75, 1000.0)
+    assert step(1.0, MAX_ABS_LABEL - 0.125) < step(1.0, MAX_ABS_LABEL)
+    assert step(-1.0, MAX_ABS_LABEL) == step(-1.0, 1e300)
+
+
+def test_a_share_of_the_bounds_is_read_as_it_is_packed_whatever_the_centre_and_the_factor_are() -> None:
+    """Its slope would leave the bounds otherwise: from zero weights it is half of the label."""
+    recipe = Recipe(loss=Mean(), dims=1, rows=2, batch_size=1, passes=1, schedule=make_constant_schedule(1.0))
+    feature_map = FeatureMap([Segment("numbers", np.zeros(1), np.ones(1))], label_reading=(-0.5, 40.0))
+    state, sums = (
+        State(recipe, feature_map=feature_map),
+        DerivativeSums(Mean(), np.zeros((1, 1)), feature_map=feature_map),
+    )
+    rows = np.array([[0.75, 0.5], [np.nan, 0.5]], np.float32)
+    run([state], rows)
+    sums.add(rows)
+    assert (state.weights[0, 0], sums.value[0, 0]) == (0.75 / 4, -0.75 / 4)
 
 
 @given(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from fractions import Fraction
 
 import numpy as np
@@ -11,17 +12,18 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from boltdp._array_types import Floats
+from boltdp.kernel.feature_map import FeatureMap, Segment
 from boltdp.kernel.sgd import State, _library, run
 from boltdp.losses import HuberSVM, Logistic, Loss
 from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import make_constant_schedule
 from tests.example_losses import every_loss
-from tests.kernel.cases import DIMS, ELEMENTS, Element, exact_square, packed_rows
+from tests.kernel.cases import DIMS, ELEMENTS, Element, draw_labels, exact_square, packed_rows
 
 Vector = npt.NDArray[np.float64]
 
 LOSSES: tuple[Loss, ...] = every_loss(classes=2)
-BAD_LABELS = [0.5, -1.0, -0.5, 2.0, 3.0, 1.0 + 2.0**-20, 2.0**24, 2.0**53, 1e30, -1e30, np.inf, -np.inf, np.nan]
+BAD_LABELS = [2.0, 3.0, 1.0 + 2.0**-20, 2.0**24, 2.0**53, 1e30, -1e30, np.inf, -np.inf, np.nan]
 
 
 def trained(recipe: Recipe, rows: npt.ArrayLike, *, element: Element = np.float64) -> State:
@@ -103,7 +105,8 @@ def test_the_factor_of_the_guard_holds_for_any_order_of_the_sum(x: list[float]) 
 def test_a_long_row_behaves_as_the_same_row_of_length_one(loss: Loss, length: float, element: Element) -> None:
     recipe = Recipe(loss=loss, dims=7, rows=20, batch_size=3, passes=2, schedule=make_constant_schedule(0.2))
     unit = packed_rows(recipe, seed=1)
-    unit[:, 0] %= 2
+    if loss.target == "classes":
+        unit[:, 0] %= 2
     unit[:, 1:] /= np.linalg.norm(unit[:, 1:], axis=1, keepdims=True)
     long = unit.copy()
     long[:, 1:] *= length
@@ -115,10 +118,16 @@ def test_a_long_row_behaves_as_the_same_row_of_length_one(loss: Loss, length: fl
 
 @pytest.mark.parametrize("element", ELEMENTS)
 @pytest.mark.parametrize("batch_size", [1, 2, 9])
-@pytest.mark.parametrize("loss", LOSSES, ids=str)
-@pytest.mark.parametrize("label", BAD_LABELS)
+@pytest.mark.parametrize(
+    ("loss", "label"),
+    [
+        *itertools.product(LOSSES, BAD_LABELS),
+        *itertools.product((loss for loss in LOSSES if loss.target == "classes"), (0.5, -0.5, -1.0)),
+    ],
+    ids=str,
+)
 def test_a_long_row_with_an_undeclared_label_is_neutral_wherever_it_stands(
-    label: float, loss: Loss, batch_size: int, element: Element
+    loss: Loss, label: float, batch_size: int, element: Element
 ) -> None:
     """It has the effect of a row of zeros: none but to count."""
     recipe = Recipe(
@@ -132,7 +141,8 @@ def test_a_long_row_with_an_undeclared_label_is_neutral_wherever_it_stands(
         averaging="tail",
     )
     rows = packed_rows(recipe, seed=5)
-    rows[:, 0] %= 2
+    if loss.target == "classes":
+        rows[:, 0] %= 2
 
     def weights_with(row: list[float], *, at: int) -> Vector:
         changed = rows.copy()
@@ -198,9 +208,10 @@ def test_no_row_moves_the_weights_by_more_than_the_step_times_the_lipschitz_cons
 ) -> None:
     """In exact arithmetic, with margins from nothing to far beyond the range of exp."""
     random = np.random.default_rng(seed)
-    rows = np.hstack([random.integers(0, 2, (12, 1)), random.standard_normal((12, dims))])
+    labels = draw_labels(loss, random, 12, classes=2)[:, None]
+    rows = np.hstack([labels, random.standard_normal((12, dims))])
     rows[::3, 1:] = rows[0, 1:]  # alike but for the label: the most a loss can pull
-    squared_lipschitz = Fraction(loss.lipschitz**2).limit_denominator(1000)
+    squared_lipschitz = Fraction(loss.lipschitz) ** 2 if loss.vector_count == 1 else Fraction(2)
     largest = max(exact_square(step) for step in bare_steps(loss, rows, eta=eta))
     assert largest <= Fraction(eta) ** 2 * squared_lipschitz
 
@@ -208,9 +219,17 @@ def test_no_row_moves_the_weights_by_more_than_the_step_times_the_lipschitz_cons
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
 def test_a_row_deep_on_the_wrong_side_pulls_with_full_force(loss: Loss) -> None:
     """So the bound above is met, not missed by a wide margin."""
-    eta = 2.0**20
-    last = bare_steps(loss, np.array([[1.0, 1.0], [0.0, 1.0]] * 2), eta=eta)[-1]
+    eta, other = 2.0**20, -1.0 if loss.target == "number" else 0.0
+    last = bare_steps(loss, np.array([[1.0, 1.0], [other, 1.0]] * 2), eta=eta)[-1]
     assert float(exact_square(last)) == pytest.approx(eta**2 * loss.lipschitz**2, rel=1e-12)
+
+
+@pytest.mark.parametrize("loss", [loss for loss in LOSSES if loss.max_abs_label], ids=str)
+def test_no_number_is_read_so_far_away_that_a_row_pulls_with_more_force(loss: Loss) -> None:
+    feature_map = FeatureMap([Segment("numbers", np.zeros(1), np.ones(1))], label_reading=(-0.75, 1e200))
+    state = State(two_rows(loss, dims=1), feature_map=feature_map)
+    run([state], np.array([[1.0, 1.0], [2.0, 1.0]], np.float32))
+    assert 0.25 * loss.lipschitz * (1 - 1e-12) <= state.weights[0, 0] <= 0.25 * loss.lipschitz
 
 
 def test_a_row_deep_on_the_right_side_does_not_pull() -> None:

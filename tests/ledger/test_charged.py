@@ -33,6 +33,7 @@ from boltdp.errors import DataError, ParameterError
 from boltdp.ledger import Account, BudgetExceeded, Ledger, LedgerError, find_account, open_ledger
 from boltdp.model import Model
 from boltdp.privacy.budget import Budget
+from boltdp.privacy.release_with_noise import Randomness
 from boltdp.run_context import Context
 from boltdp.schema.schema import Classes, Numeric, Schema
 from boltdp.settings import Settings
@@ -248,6 +249,26 @@ def test_a_draft_that_fails_after_noise_was_drawn_stays_charged(
     monkeypatch.setattr("boltdp.schema.infer.write_draft", fail)
     with pytest.raises(fault):
         draft_private_schema(open_source(ROWS), "sick", Budget(0.25), account=account)
+    assert account.ledger.spent("rows.parquet").spent.epsilon == 0.25
+
+
+def test_a_seeded_draft_is_charged_as_the_non_private_release_that_it_is(account: Account) -> None:
+    seeded = Context(randomness=Randomness(1))
+    with pytest.raises(LedgerError, match="the release is not private, which the budget"):
+        draft_private_schema(open_source(ROWS), "sick", Budget(0.25), context=seeded, account=account)
+    assert account.ledger.spent("rows.parquet").spent.epsilon == 0.0
+
+
+def test_a_draft_that_was_made_is_given_even_if_the_ledger_does_not_learn_of_it(
+    account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise LedgerError("the disk is full")
+
+    monkeypatch.setattr("boltdp.ledger.ledger.Reservation.commit", fail)
+    with pytest.warns(UserWarning, match="the disk is full"):
+        text = draft_private_schema(open_source(ROWS), "sick", Budget(0.25), account=account)
+    assert 'label = "sick"' in text
     assert account.ledger.spent("rows.parquet").spent.epsilon == 0.25
 
 

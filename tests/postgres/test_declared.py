@@ -21,7 +21,7 @@ from boltdp.engines.postgres.local_server import Server
 from boltdp.errors import DataError
 from boltdp.model import Model
 from boltdp.schema.infer import derive_schema
-from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, Vector
+from boltdp.schema.schema import Categorical, Classes, Number, Numeric, Schema, Vector
 from boltdp.workflows.draft_schema import draft_schema
 
 #: The declaration of a column `c`, and the feature that it makes.
@@ -232,6 +232,36 @@ def test_train_without_a_schema_file_tells_what_is_not_declared(
     unlabelled = CliRunner().invoke(main, command)
     assert unlabelled.exit_code == 1
     assert "give --schema" in unlabelled.stderr
+
+
+def test_a_number_is_predicted_within_the_bounds_of_its_constraint(
+    server: Server, database: psycopg.Connection, tmp_path: Path
+) -> None:
+    database.execute(
+        "CREATE TABLE diamonds (carat real CHECK (carat BETWEEN 0 AND 6), cut text CHECK (cut IN ('Fair', 'Ideal')),"
+        " price int CHECK (price >= 0 AND price <= 20000))"
+    )
+    database.execute(
+        "INSERT INTO diamonds SELECT i % 40 / 10.0, CASE i % 2 WHEN 0 THEN 'Fair' ELSE 'Ideal' END, i % 40 * 450"
+        " FROM generate_series(1, 4000) i"
+    )
+    output = tmp_path / "model.json"
+    command = ["train", server.uri, "--table", "diamonds", "--epsilon", "5", "-o", str(output)]
+    done = CliRunner().invoke(main, [*command, "--target", "price"])
+    assert done.exit_code == 0, done.output
+    assert "the typical value of 'price', from 0 to 20000" in done.stdout
+    model = Model.load(output)
+    assert isinstance(model.schema.target, Number)
+    assert (model.schema.target.low, model.schema.target.high) == (0, 20_000)
+    assert [column.name for column in model.schema.columns] == ["carat", "cut"]
+    labelled = CliRunner().invoke(main, [*command, "--label", "price"])
+    assert labelled.exit_code == 1
+    assert "the data must declare classes of 'price', and declares bounds" in labelled.stderr
+    assert "hint: give it as the target instead" in labelled.stderr
+    drafted = CliRunner().invoke(main, ["schema", server.uri, "--table", "diamonds", "--target", "price"])
+    assert drafted.stdout.startswith('target = "price"\nbounds = [0, 20000]\n# typical')
+    unbounded = CliRunner().invoke(main, [*command, "--target", "cut"])
+    assert "the data must declare bounds of 'cut', and declares classes" in unbounded.stderr
 
 
 WORDS = [*"()[],x1=.+", "::", "AND", "OR", "NOT", "IS", "NULL", "ANY", "ALL", "ARRAY", '"y"', "'z", "<=", "'a'"]

@@ -26,7 +26,8 @@ ENGINES: dict[str, Callable[[str], Engine]] = {
 @pytest.fixture(scope="module")
 def table(server: Server) -> Iterator[None]:
     with psycopg.connect(server.uri, autocommit=True) as connection:
-        connection.execute("CREATE TABLE recorded (id int, age float8, sex text, scan float8[], sick int, stage text)")
+        kinds = "id int, age float8, sex text, scan float8[], sick int, stage text, cost float8"
+        connection.execute(f"CREATE TABLE recorded ({kinds})")
         with connection.cursor().copy("COPY recorded FROM STDIN") as copy:
             for row in zip(*columns().values(), strict=True):
                 copy.write_row(row)

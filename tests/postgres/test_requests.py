@@ -54,6 +54,26 @@ def test_a_role_without_a_right_to_the_table_gets_a_model(desk: Desk) -> None:
     assert desk.ledger.history("patients")[-1].by == "trainer"
 
 
+@pytest.mark.parametrize(("schema", "delta"), [(False, 0.0), (False, 1e-6), (True, 0.0)])
+def test_a_number_with_declared_bounds_is_asked_for_as_a_label(desk: Desk, schema: bool, delta: float) -> None:
+    declared = {"target": "age", "bounds": [0, 110], "typical": [10, 100], "numeric": {"amount": [0, 1e6]}}
+    given = f", schema => '{json.dumps(declared)}'" if schema else ""
+    columns = "{amount}" if schema else "{sex,amount}"
+    desk.ask(
+        "hospital",
+        "SELECT boltdp.allow_training('patients', to_role => 'ann', label => 'age',"
+        f" columns => '{columns}', epsilon => 1, delta => 1e-5{given})",
+    )
+    number = desk.request(label="age", epsilon=0.5, delta=delta)
+    assert desk.serve() == ["ann/1: done"]
+    desk.publish()
+    assert desk.status(number)["models"] == ["ann/1"]
+    x = "ARRAY[500000]::float8[]" if schema else "ARRAY[500000, 0, 1]::float8[]"
+    (said,) = desk.ask("ann", f"SELECT boltdp.predict_number('ann/1', {x}) AS said")
+    assert 0 <= said["said"] <= (110 if schema else 120)
+    assert desk.spent() == pytest.approx(0.5)
+
+
 def test_answers_come_at_grid_points_that_follow_from_the_request(desk: Desk) -> None:
     desk.request()
     desk.request(epsilon=99.0)

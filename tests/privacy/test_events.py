@@ -712,13 +712,13 @@ def test_every_event_that_can_be_read_states_a_profile_of_its_own() -> None:
         assert "delta" in kind.__dict__
         assert dataclasses.is_dataclass(kind)
         assert not getattr(kind, "__abstractmethods__", frozenset())
-    assert len(find_event_classes()) == 16
+    assert len(find_event_classes()) == 17
 
 
 def test_every_event_is_known_whatever_else_was_imported() -> None:
     program = "from boltdp.privacy.serialization import find_event_classes; print(len(find_event_classes()))"
     run = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
-    assert int(run.stdout) == 16
+    assert int(run.stdout) == 17
 
 
 def test_an_event_of_its_own_kind_has_no_noise_and_no_faults_unless_it_says_so() -> None:
@@ -892,9 +892,12 @@ def test_what_only_looks_like_a_loss_is_refused() -> None:
             recipe(cast(Any, loss))
 
 
-CONSTANTS = ("lipschitz", "smoothness", "loss_at_zero", "simplex", "vector_count", "parameter")
-METHODS = ("slopes", "hessians", "probabilities", "write_sql_link", "make_joint_loss")
-FACTS = {"number": 0, "target": "classes", "softmax": True, "shape": ""}
+CONSTANTS = (
+    *("lipschitz", "smoothness", "loss_at_zero", "simplex", "vector_count"),
+    *("parameter", "max_abs_label", "whole_error"),
+)
+METHODS = ("slopes", "hessians", "probabilities", "predict_labels", "write_sql_link", "make_joint_loss")
+FACTS = {"number": 0, "target": "classes", "softmax": True, "shape": "", "label_unit": 0.25}
 
 
 @pytest.mark.parametrize("left_out", [*CONSTANTS, *METHODS])

@@ -290,12 +290,11 @@ def test_a_score_that_takes_all_leaves_no_promise() -> None:
 
 
 def test_what_the_choice_spends_below_its_epsilon() -> None:
-    """Pure epsilon is (e, 1 - exp(e - epsilon)) for each smaller e; nothing larger is spent."""
+    """Pure epsilon is (e, (1 - exp(e - epsilon)) / (1 + exp(-epsilon))) for each smaller e; nothing more is spent."""
     plenty = tuple(BudgetedEvent(Budget(1e-3), make_output_perturbation(recipe(), Budget(1e-3))) for _ in STEPS)
     selection = PortionSelection(trained=plenty, chosen=0, rows=4000, epsilon=1.0)
     assert selection.delta(1.0) == 0.0
-    assert selection.delta(0.5) == pytest.approx(1 - math.exp(-0.5))
-    assert selection.delta(0.5) >= 1 - math.exp(-0.5)
+    assert selection.delta(0.5) == pytest.approx((1 - math.exp(-0.5)) / (1 + math.exp(-1.0)))
 
 
 @pytest.mark.parametrize(("make", "rows"), [(portions, 8000), (trials, 2000), (public, 2000)])

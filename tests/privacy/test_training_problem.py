@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boltdp.errors import ParameterError
-from boltdp.losses import HuberSVM, Logistic, Multinomial
+from boltdp.losses import HuberSVM, Logistic, Loss, Mean, Multinomial, Quantile, Robust
 from boltdp.privacy.events.sgd_sensitivity import compute_sgd_sensitivity
 from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import (
@@ -41,6 +41,12 @@ def test_lipschitz_constant_of_multinomial_is_rounded_up() -> None:
     from fractions import Fraction
 
     assert Fraction(Multinomial(3).lipschitz) ** 2 >= 2
+
+
+@pytest.mark.parametrize("loss", [Robust(), Quantile(0.9), Mean()], ids=str)
+def test_numbers_have_no_class_weights(loss: Loss) -> None:
+    with pytest.raises(ParameterError, match=f"^class_weights must be for a loss of classes, got '{loss.name}'$"):
+        recipe(loss=loss, class_weights=(1.0, 0.5))
 
 
 @given(st.integers(2, 10_000), st.data())

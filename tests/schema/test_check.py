@@ -15,7 +15,7 @@ import boltdp
 from boltdp.engines import open_source
 from boltdp.export.check_page import write_check_page
 from boltdp.schema.check import CheckedColumn, Report, UnexpectedValue, check_source
-from boltdp.schema.schema import Categorical, Classes, Column, Numeric, Schema, Vector
+from boltdp.schema.schema import Categorical, Classes, Column, Number, Numeric, Schema, Vector
 
 YES = ["yes", "no", "yes", "no"]
 
@@ -202,3 +202,28 @@ def test_page_escapes_what_cells_say() -> None:
     for tag in ("<b>", "<i>", "<script>", "<u>", "<a>"):
         assert tag not in text
     assert "NOT PRIVATE" in text
+
+
+@pytest.mark.parametrize(
+    ("prices", "problem", "deviation"),
+    [
+        ([1, 50, 99, 100], None, None),
+        ([1, 50, 99, None], None, "25.0 % are missing"),
+        ([1, 50, None, None], None, "50.0 % are missing"),
+        ([1, None, None, None], "all numbers are the same", None),
+        ([1, 50, None, 101], None, "33.3 % are above 100 and clipped to it, as far as 101"),
+        ([1, 200, 300, 101], "75.0 % of the cells are not as declared", "75.0 % are above 100"),
+        ([1, 2, "n/a", "n/a"], "50.0 % of the cells do not parse", "50.0 % are no numbers, and are ignored: 'n/a' (2)"),
+        ([7, 7, 7, 7], "all numbers are the same", None),
+        ([7, 7.5, 8, 7], "the bounds are over 50 times as wide as all of the numbers", "all numbers are from 7 to 8"),
+        ([None, None, None, None], "all cells are missing", None),
+    ],
+)
+def test_a_number_to_predict_is_judged(prices: list[Any], problem: str | None, deviation: str | None) -> None:
+    frame = pd.DataFrame({"price": np.array(prices, object), "carat": [1, 2, 3, 4]})
+    report = check_source(open_source(frame), Schema(Number("price", 0, 100), (Numeric("carat", 0, 5),)))
+    price = report.columns[0]
+    assert (price.role, price.problem) == ("target", problem)
+    assert report.ok == (problem is None)
+    found = [*price.list_deviations()]
+    assert deviation is None or any(one.startswith(deviation) for one in found), found

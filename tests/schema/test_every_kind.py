@@ -298,10 +298,10 @@ def test_check_counts_what_is_not_as_declared(case: Case) -> None:
 def test_a_call_declares_it(case: Case) -> None:
     if not case.declaration:  # lists of numbers have bounds, and the length of their type
         given = {"a": ColumnType("list", length=case.column.encoding_rule.number_count), "y": ColumnType("bool")}
-        made, _ = declare_schema(given, "y", bounds={"a": case.column.encoding_rule.bounds})
+        made, _ = declare_schema(given, Classes, "y", {}, bounds={"a": case.column.encoding_rule.bounds})
     else:
         made, _ = declare_schema(
-            {"a": ColumnType.from_arrow(case.arrow), "y": ColumnType("bool")}, "y", **case.declaration
+            {"a": ColumnType.from_arrow(case.arrow), "y": ColumnType("bool")}, Classes, "y", {}, **case.declaration
         )
     (column,) = made.columns
     assert (type(column), column.source) == (type(case.column), "a")

@@ -14,7 +14,7 @@ from boltdp.engines.in_memory import ArrayEngine
 from boltdp.errors import ParameterError
 from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.run_context import Context
-from boltdp.schema.schema import Classes, Numeric, Schema
+from boltdp.schema.schema import Classes, Number, Numeric, Schema
 from boltdp.settings import Settings
 from boltdp.workflows.compare import (
     ALGORITHMS,
@@ -58,7 +58,7 @@ def test_every_algorithm_is_trained_at_every_epsilon_and_noiseless_once() -> Non
         ("bolton-paper", 10.0),
     ]
     assert all(one.repeats == 3 for one in cells.values())
-    assert cells["noiseless", None].accuracy > 0.8
+    assert cells["noiseless", None].score > 0.8
     assert all(one.seconds > 0 for one in cells.values())
 
 
@@ -66,7 +66,7 @@ def test_more_budget_gives_more_accuracy() -> None:
     seeded = replace(COMMON, seed=1, noise_seed=1)
     made = compare(patients(), SCHEMA, seeded, names=["bolton"], epsilons=[0.1, 10.0], repeats=3)
     small, large = made.summaries()
-    assert large.accuracy > small.accuracy
+    assert large.score > small.score
 
 
 def test_a_form_that_is_not_valid_is_marked() -> None:
@@ -79,11 +79,11 @@ def test_a_form_that_is_not_valid_is_marked() -> None:
 
 def test_spread_is_the_standard_deviation_between_repeats() -> None:
     made = compared(names=["bolton"], epsilons=[0.1])
-    measured = [run.accuracy for run in made.runs]
+    measured = [run.score for run in made.runs]
     (summary,) = made.summaries()
-    assert summary.accuracy == pytest.approx(np.mean(measured))
-    assert summary.accuracy_spread == pytest.approx(np.std(measured, ddof=1))
-    assert compared(names=["bolton"], epsilons=[0.1], repeats=1).summaries()[0].accuracy_spread == 0
+    assert summary.score == pytest.approx(np.mean(measured))
+    assert summary.score_spread == pytest.approx(np.std(measured, ddof=1))
+    assert compared(names=["bolton"], epsilons=[0.1], repeats=1).summaries()[0].score_spread == 0
 
 
 def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_test_rows_may_come_from_elsewhere() -> None:
     wrong = np.arange(100)
     backwards = ArrayEngine.from_arrow(pa.table({"age": wrong, "sick": (wrong < 50).astype(int)}))
     (summary,) = compared(names=["noiseless"], test=backwards).summaries()
-    assert summary.accuracy < 0.2
+    assert summary.score < 0.2
 
 
 def test_seeded_noise_repeats_and_is_marked() -> None:
@@ -150,7 +150,7 @@ def test_seeded_noise_repeats_and_is_marked() -> None:
         return compare(patients(), SCHEMA, settings, names=["noiseless", "bolton"], epsilons=[1.0], repeats=2)
 
     first, second = seeded(), seeded()
-    assert [run.accuracy for run in first.runs] == [run.accuracy for run in second.runs]
+    assert [run.score for run in first.runs] == [run.score for run in second.runs]
     assert not any(run.private for run in first.runs)
 
 
@@ -224,5 +224,19 @@ def test_rows_that_do_not_count_are_tested_all_the_same() -> None:
     made = []
     for schema in (SCHEMA, replace(SCHEMA, columns=SCHEMA.columns[:1], person_id="few", max_rows_per_person=400)):
         data = rows.with_column("few", np.zeros(rows.count(), int))
-        made.append(compare(data, schema, COMMON, names=["noiseless"], epsilons=[1.0], repeats=1).runs[0].accuracy)
+        made.append(compare(data, schema, COMMON, names=["noiseless"], epsilons=[1.0], repeats=1).runs[0].score)
     assert made[1] > made[0] - 0.2
+
+
+def test_numbers_are_compared_by_r2() -> None:
+    rng = np.random.default_rng(3)
+    x = rng.uniform(-1, 1, (4000, 2))
+    table = pa.table({"a": x[:, 0], "b": x[:, 1], "price": 5.0 + 3.0 * x[:, 0] + 0.3 * rng.standard_normal(4000)})
+    schema = Schema(Number("price", 0, 100), (Numeric("a", -1, 1), Numeric("b", -1, 1)))
+    for loss in ("auto", "quantile"):
+        settings = Settings(epsilon=1.0, noise_seed=1, loss=loss)
+        with ArrayEngine.from_arrow(table) as engine:
+            made = compare(engine, schema, settings, names=["noiseless", "auto"], epsilons=[2.0], repeats=1)
+        noiseless, auto = (one.score for one in made.summaries())
+        assert made.about["score"] == "R2"
+        assert 0.9 < auto <= noiseless + 0.02 < 1.0

@@ -76,7 +76,7 @@ class Algorithm(ABC):
             return False
         return True
 
-    def fits_auto(self, settings: Settings, loss: Loss, budget: Budget | None) -> bool:
+    def fits_auto(self, settings: Settings, loss: Loss, budget: Budget | None, *, dims: int, rows: int) -> bool:
         """Return whether "auto" may choose this algorithm; subclasses exclude cases where another is more accurate."""
         return self.fits(settings, loss, budget)
 
@@ -149,8 +149,12 @@ class Algorithm(ABC):
         """Return the expected noise of a planned training and what follows from it, by the names in `columns`."""
 
     def format_forecast(self, forecast: Mapping[str, Any]) -> tuple[str, ...]:
-        """Format the numbers of a forecast as the cells of a table with the headings of `columns`."""
-        return tuple(form.format(forecast[name]) for name, (_, form) in self.columns.items())
+        """Format the numbers of a forecast as the cells of a table with those headings of `columns` that it has."""
+        return tuple(form.format(forecast[name]) for name, (_, form) in self.columns.items() if name in forecast)
+
+    def explain_forecast(self, certificate: Certificate) -> str:
+        """Explain the table of forecasts below it."""
+        return self.explanation
 
 
 def check_row_count(prepared: PreparedRows, planned: int) -> None:

@@ -9,16 +9,24 @@ large. The minimiser of a noisy objective has a density, which is integrated: ob
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
-from boltdp._array_types import Doubles
+from boltdp._array_types import Doubles, Integers
 from boltdp.audit.neighbouring_tables import Pair
 from boltdp.audit.objective_density import Neighbours, compute_log_ratio, make_quadrature, sample_noise
-from boltdp.audit.replay_on_neighbours import AddNoise, Draw, ReplayedRelease, intercept_noise
+from boltdp.audit.replay_on_neighbours import (
+    AddNoise,
+    Choice,
+    Choose,
+    Draw,
+    ReplayedRelease,
+    intercept_choices,
+    intercept_noise,
+)
 from boltdp.audit.statistical_tests import compute_exact_delta, find_largest_epsilon
 from boltdp.audit.subject import Claim
 from boltdp.audit.worst_neighbours import (
@@ -32,6 +40,7 @@ from boltdp.audit.worst_neighbours import (
 from boltdp.errors import ParameterError
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import Event
+from boltdp.privacy.events.label_quantiles import LabelQuantiles
 from boltdp.privacy.events.noisy_counts import NoisyLabelCount
 from boltdp.privacy.events.noisy_gradient_descent import NoisyGradients
 from boltdp.privacy.events.noisy_moments import NoisyMoments
@@ -39,12 +48,14 @@ from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation
 from boltdp.privacy.events.output_perturbation import OutputPerturbation
 from boltdp.privacy.events.sgd_sensitivity import compute_sgd_sensitivity
 from boltdp.privacy.mechanisms import Mechanism
-from boltdp.privacy.release_with_noise import RandomBytes
+from boltdp.privacy.release_with_noise import RandomBytes, Randomness, release_label_quantiles
 
 #: Descents that are sampled, and standard errors on either side of an estimate.
 DESCENTS, ERRORS = 400, 3.3
 #: Maximum number of rows of a training by SGD, and of each sampled descent.
 MAX_TRAINED, MAX_DESCENDED = 20_000, 200
+#: Labels whose quantiles are chosen, for each row in which neighbours differ.
+QUANTILE_ROWS = 1_000_000
 #: Resolution of the quadrature in a search and of its result; and draws of both, where there are more dimensions.
 COARSE, FINE, PILOT_DRAWS, DRAWS = 3, 8, 3_000, 40_000
 #: Shifts of the draws to where the loss is large, in scales of the noise; each is used equally often.
@@ -86,6 +97,8 @@ def compute_exact_loss(
             distance = replayed.ratio * replayed.limit.sensitivity
             spent = partial(compute_exact_delta, replayed.limit.noise, distance=distance)
             return _make_exact_loss(claim, event, spent, replayed.worst, "closed form, distance from the replay")
+        case LabelQuantiles() as event:
+            return _audit_label_quantiles(claim, event)
         case OutputPerturbation() as event:
             return _audit_output_perturbation(claim, event, random)
         case NoisyGradients() as event:
@@ -99,7 +112,7 @@ def _make_exact_loss(
     claim: Claim,
     event: Event,
     spent: Callable[[float], float],
-    pair: Pair | OpposedPair | None,
+    pair: Pair | OpposedPair | str | None,
     how: str,
     *,
     low: Callable[[float], float] | None = None,
@@ -120,6 +133,50 @@ def _make_exact_loss(
         for one in np.linspace((0.6 if estimated else 0.2) * at, 1.3 * at, POINTS).tolist()
     )
     return ExactLoss(claim, epsilon, spent(at), (low(at), spent(at) + error(at)), curve, str(pair), how)
+
+
+def _audit_label_quantiles(claim: Claim, event: LabelQuantiles) -> ExactLoss:
+    """Compute the privacy loss of choosing quantiles, all of them together, on the worst labels."""
+    changed = 1 if event.person_rows is None else event.person_rows
+    counts = make_worst_labels(event, rows=QUANTILE_ROWS * changed)
+    moved = counts.copy()
+    moved[[0, -1]] += [-changed, changed]
+    found: list[Choice] = []
+
+    def observe(_: Choose, errors: Sequence[int], *, epsilon: float, changes: int, **__: object) -> int:
+        found.append(Choice(np.array(errors), epsilon, changes, 0))
+        return 0
+
+    with intercept_choices(observe):
+        for labels in (moved, counts):
+            release_label_quantiles(labels, event, Randomness())
+    half = len(found) // 2
+    masses, losses = np.ones(1), np.zeros(1)
+    for one, other in zip(found[:half], found[half:], strict=True):
+        # Few different losses, since a score changes by the sensitivity or not at all.
+        each, kinds = np.unique((one.log_probabilities - other.log_probabilities).round(12), return_inverse=True)
+        masses = np.outer(masses, np.bincount(kinds, np.exp(one.log_probabilities))).ravel()
+        losses = np.add.outer(losses, each).ravel()
+    sampled, most = SampledLosses(losses, masses, exact=True), float(losses.max()) * (1.0 - 1e-9)
+    how = f"all probabilities, {QUANTILE_ROWS * changed:,} labels"
+    worst = "labels that go from the lowest bin to the highest"
+    return _make_exact_loss(claim, event, sampled.delta, worst, how, low=lambda epsilon: float(most > epsilon))
+
+
+def make_worst_labels(event: LabelQuantiles, *, rows: int) -> Integers:
+    """Return the histogram of labels of which one that goes from the lowest bin to the highest is the worst.
+
+    Just below each percentile are edges that get worse, and far above it is one that gets better: heaps that end just
+    below the percentiles, each in a bin after many empty ones.
+    """
+    percentiles = sorted(set(event.percentiles))
+    shares = [percentile * rows // 100 - 1 for percentile in percentiles]
+    counts = np.zeros(event.bins, np.int64)
+    counts[0], counts[-1] = shares[0], rows - shares[-1] - rows // 100
+    places = np.linspace(0, event.bins - 2, 1 + len(percentiles)).astype(np.int64)
+    for place, heap in zip(places[1:], (*np.diff(shares), rows // 100), strict=True):
+        counts[place] += heap
+    return counts
 
 
 def find_worst_outputs(

@@ -19,8 +19,8 @@ from boltdp.privacy.training_problem import Problem
 MAX_STEPS, SEARCH_STEPS = 200, 25
 #: Iterations that align q with v, which depends on q.
 TURNS = 4
-#: A row: the index of its class, and its features.
-Row = tuple[int, Doubles]
+#: A row: its label, which is the index of a class or a number as the kernel reads it, and its features.
+Row = tuple[float, Doubles]
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Neighbours:
     def compute_derivatives(self, row: Row, weights: Doubles) -> tuple[Doubles, Doubles]:
         """Return the gradient and the Hessian of a row's loss at each of the weights."""
         (label, x), loss, basis = row, self.plan.loss, self.basis
-        weight = 1.0 if self.plan.class_weights is None else self.plan.class_weights[label]
+        weight = 1.0 if self.plan.class_weights is None else self.plan.class_weights[int(label)]
         scores = (weights @ basis).reshape(len(weights), loss.vector_count, -1) @ x
         slopes, bends = loss.slopes(scores, label, positive=1), loss.hessians(scores, label, positive=1)
         if bends is None:

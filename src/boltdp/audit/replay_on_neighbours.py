@@ -10,28 +10,31 @@ This is adaptive composition as in the proofs: each release is compared given al
 objective perturbation, its linear term, has no input: the term with which the second run finds the weights of the first
 run must be within the sensitivity of the first term.
 
-Shipped code has no switch that disables or records noise: `intercept_noise` replaces the function that adds noise, in
-this process and thread, while the audit trains on synthetic rows.
+A choice of the exponential mechanism is held fixed alike: its input are the scores of all candidates.
+
+Shipped code has no switch that disables or records noise: `intercept_noise` and `intercept_choices` replace the
+functions that draw it, in this process and thread, while the audit trains on synthetic rows.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from boltdp._array_types import Doubles
+from boltdp._array_types import Doubles, Integers
 from boltdp.algorithms import get_algorithm
 from boltdp.audit.neighbouring_tables import ORDER, Pair
 from boltdp.audit.statistical_tests import gamma_cdf, normal_cdf, rejects_distribution, rejects_isotropic
 from boltdp.audit.subject import Claim, Subject
 from boltdp.privacy import release_with_noise
 from boltdp.privacy.events.event import Training
+from boltdp.privacy.events.label_quantiles import LabelQuantiles
 from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation, choose_gradient_tolerance
 from boltdp.privacy.mechanisms import Mechanism
@@ -46,6 +49,7 @@ if TYPE_CHECKING:
     from boltdp.engines.prepared_rows import PreparedRows
 
 AddNoise: TypeAlias = Callable[[Mechanism, Doubles, RandomBytes], Doubles]
+Choose: TypeAlias = Callable[..., int]  #: `choose_by_errors`
 #: Tolerance of ratios, for rounding.
 ROUNDING = 1e-9
 #: Bytes of random bits that are compared: of N words, two are equal by chance with a probability below N^2 / 2^65.
@@ -68,6 +72,24 @@ class Draw:
         """Whether all released numbers are on the grid of the noise; others would reveal the last bits of the input."""
         steps = np.ldexp(self.released, self.noise.grid_exponent)
         return bool((steps == np.rint(steps)).all())
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The input and the output of one choice by the exponential mechanism."""
+
+    scores: Integers
+    epsilon: float
+    changes: int  #: the sensitivity of the scores that it was drawn for
+    chosen: int
+    bits: bytes = b""
+
+    @property
+    def log_probabilities(self) -> Doubles:
+        """The logarithm of the probability of each candidate."""
+        exponents = -self.epsilon * (self.scores - self.scores.min()) / (2.0 * self.changes)
+        logarithms: Doubles = exponents - np.log(np.exp(exponents).sum())
+        return logarithms
 
 
 @dataclass(frozen=True)
@@ -95,6 +117,8 @@ def list_limits(claim: Claim) -> list[Limit]:
     event = claim.event
     if isinstance(event, Training):
         return [Limit(claim, *vector) for vector in event.noisy_vectors]
+    if isinstance(event, LabelQuantiles):
+        return []
     name = "sums" if isinstance(event, NoisyMoments) else "count"
     return [] if event.noise is None else [Limit(claim, name, event.noise, event.sensitivity)]
 
@@ -147,10 +171,43 @@ class ReplayedRelease:
 
 
 @dataclass
+class ReplayedChoices:
+    """The results of many neighbouring tables for the choice of quantiles."""
+
+    claim: Claim
+    event: LabelQuantiles
+    pairs: int = 0
+    ratio: float = 0.0  #: the largest change of a score, in sensitivities
+    worst: Pair | None = None
+    uneven: int = 0  #: trainings whose choices are not those that are stated: how many, for which epsilon and changes
+
+    def compare(self, first: Sequence[Choice], second: Sequence[Choice], pair: Pair) -> None:
+        """Add the choices of both trainings of a pair."""
+        stated = [(self.event.epsilon, self.event.sensitivity)] * len(self.event.percentiles)
+        self.uneven += any([(one.epsilon, one.changes) for one in made] != stated for made in (first, second))
+        self.pairs += 1
+        for one, other in zip(first, second, strict=False):
+            ratio = float(np.abs(one.scores - other.scores).max()) / self.event.sensitivity
+            if ratio > self.ratio or self.worst is None:
+                self.ratio, self.worst = max(ratio, self.ratio), pair
+
+    def list_faults(self) -> list[str]:
+        """List what contradicts the claim, in words."""
+        unit = "one row" if self.event.person_rows is None else "one person"
+        found = []
+        if self.ratio > 1.0:
+            found.append(f"{unit} changes a score {self.ratio:.3g} times as much as the choice is for")
+        if self.uneven:
+            found.append(f"the choices of {self.uneven} of {self.pairs} trainings are not those that are stated")
+        return found
+
+
+@dataclass
 class Replay:
     """The results of all releases."""
 
     releases: list[ReplayedRelease]
+    choices: list[ReplayedChoices] = field(default_factory=list)
     leaks: int = 0  #: pairs of tables whose models differ in more than the releases
     unstated: int = 0  #: releases that the certificate does not mention
     unsolved: int = 0  #: trainings whose weights are not the minimiser of the stated objective with the drawn term
@@ -179,7 +236,10 @@ def count_repeated(drawn: Doubles) -> int:
 
 def replay_pairs(subject: Subject, pairs: Sequence[Pair], done: Callable[[int], None]) -> Replay:
     """Train on both tables of each pair, and compare the inputs of their releases and their models."""
-    found = Replay([ReplayedRelease(limit) for claim in subject.replayed_claims for limit in list_limits(claim)])
+    found = Replay(
+        [ReplayedRelease(limit) for claim in subject.replayed_claims for limit in list_limits(claim)],
+        [ReplayedChoices(one, one.event) for one in subject.replayed_claims if isinstance(one.event, LabelQuantiles)],
+    )
     by_noise = {one.limit.noise: one for one in found.releases}
     for number, pair in enumerate(pairs):
         _compare_runs(subject, pair, found, by_noise)
@@ -207,9 +267,14 @@ def _compare_runs(subject: Subject, pair: Pair, found: Replay, by_noise: dict[Me
     if not same or first.model != second.model:
         found.leaks += 1
     found.unsolved += not first.solved
-    for draw in first.draws:
-        found.words.append(np.frombuffer(draw.bits, np.uint64, len(draw.bits) // WORD))
-        found.missing += max(draw.noise.dimensions - len(found.words[-1]), 0)
+    numbers = [(draw.bits, draw.noise.dimensions) for draw in first.draws]
+    for bits, needed in (*numbers, *((choice.bits, len(choice.scores)) for choice in first.choices)):
+        found.words.append(np.frombuffer(bits, np.uint64, len(bits) // WORD))
+        found.missing += max(needed - len(found.words[-1]), 0)
+    for replayed_choices in found.choices:
+        replayed_choices.compare(first.choices, second.choices, pair)
+    if not found.choices:
+        found.unstated += len(first.choices)
     for before, after in zip(first.draws, second.draws, strict=False):
         replayed = by_noise.get(before.noise)
         if replayed is None:
@@ -229,6 +294,7 @@ class _Run:
     """What was released in one training of a replay."""
 
     draws: list[Draw]
+    choices: list[Choice]
     model: str  #: all that it shows
     gradients: Sequence[Doubles] = ()  #: of objective perturbation: the sum over all rows at the weights
     solved: bool = True  #: whether the gradients of its objectives are as small as its proof needs
@@ -236,26 +302,43 @@ class _Run:
 
 def _record_run(subject: Subject, table: pa.Table) -> _Run:
     draws: list[Draw] = []
+    choices: list[Choice] = []
 
     def record(honest: AddNoise, noise: Mechanism, vector: Doubles, random_bytes: RandomBytes) -> Doubles:
-        read: list[bytes] = []
-
-        def read_bytes(count: int) -> bytes:
-            read.append(random_bytes(count))
-            return read[-1]
-
+        read_bytes, read = _record_bytes(random_bytes)
         released = honest(noise, vector, read_bytes)
         draws.append(Draw(noise, vector.copy(), released.copy(), b"".join(read)))
         return released
 
-    with intercept_noise(record), _prepare_table(subject, table) as (prepared, train):
+    def record_choice(
+        honest: Choose, errors: Sequence[int], *, epsilon: float, random_bytes: RandomBytes, changes: int = 1
+    ) -> int:
+        read_bytes, read = _record_bytes(random_bytes)
+        chosen = honest(errors, epsilon=epsilon, random_bytes=read_bytes, changes=changes)
+        choices.append(Choice(np.array(errors), epsilon, changes, chosen, b"".join(read)))
+        return chosen
+
+    intercepted = intercept_noise(record), intercept_choices(record_choice)
+    with intercepted[0], intercepted[1], _prepare_table(subject, table) as (prepared, train):
         model, gradients = train(), _sum_gradients(subject, prepared, draws)
-        return _Run(draws, model, gradients, _are_minimal(subject, gradients, draws))
+        return _Run(draws, choices, model, gradients, _are_minimal(subject, gradients, draws))
+
+
+def _record_bytes(random_bytes: RandomBytes) -> tuple[RandomBytes, list[bytes]]:
+    """Return a source of the same bytes, and the list of those that were read from it."""
+    read: list[bytes] = []
+
+    def read_bytes(count: int) -> bytes:
+        read.append(random_bytes(count))
+        return read[-1]
+
+    return read_bytes, read
 
 
 def _repeat_run(subject: Subject, table: pa.Table, first: _Run) -> _Run:
     """Train on the neighbouring table, where each release returns the output of the first run."""
     draws: list[Draw] = []
+    choices: list[Choice] = []
     event, moved = subject.certificate.training, list[Doubles]()
 
     def answer(honest: AddNoise, noise: Mechanism, vector: Doubles, random_bytes: RandomBytes) -> Doubles:
@@ -272,30 +355,53 @@ def _repeat_run(subject: Subject, table: pa.Table, first: _Run) -> _Run:
         draws.append(Draw(noise, vector.copy(), released))
         return released.copy()
 
-    with intercept_noise(answer), _prepare_table(subject, table) as (prepared, train):
+    def answer_choice(
+        honest: Choose, errors: Sequence[int], *, epsilon: float, random_bytes: RandomBytes, changes: int = 1
+    ) -> int:
+        if len(choices) < len(first.choices):
+            chosen = first.choices[len(choices)].chosen
+        else:
+            chosen = honest(errors, epsilon=epsilon, random_bytes=random_bytes, changes=changes)
+        choices.append(Choice(np.array(errors), epsilon, changes, chosen))
+        return chosen
+
+    intercepted = intercept_noise(answer), intercept_choices(answer_choice)
+    with intercepted[0], intercepted[1], _prepare_table(subject, table) as (prepared, train):
         for one, other in zip(first.gradients, _sum_gradients(subject, prepared, first.draws), strict=True):
             moved.append(event.problem.loss.to_basis(one - other).ravel())
-        return _Run(draws, train())
+        return _Run(draws, choices, train())
 
 
-#: Held while noise is intercepted: only one audit at a time may replace the function.
-_INTERCEPTING = threading.Lock()
+#: Held while noise is intercepted: only one audit at a time may replace the functions.
+_INTERCEPTING = threading.RLock()
+
+
+def intercept_noise(
+    observe: Callable[[AddNoise, Mechanism, Doubles, RandomBytes], Doubles],
+) -> AbstractContextManager[None]:
+    """Call `observe` whenever this thread adds noise; another audit waits until this one is done."""
+    return _intercept("add_noise", observe)
+
+
+def intercept_choices(observe: Callable[..., int]) -> AbstractContextManager[None]:
+    """Call `observe` whenever this thread draws a choice that is released as one, as `intercept_noise` does."""
+    return _intercept("choose_by_errors", observe)
 
 
 @contextmanager
-def intercept_noise(observe: Callable[[AddNoise, Mechanism, Doubles, RandomBytes], Doubles]) -> Iterator[None]:
-    """Call `observe` whenever this thread adds noise; another audit waits until this one is done."""
-    name, thread = "add_noise", threading.get_ident()
+def _intercept(name: str, observe: Callable[..., Any]) -> Iterator[None]:
+    """Call `observe` with a function of `release_with_noise` and its arguments whenever this thread calls it there."""
+    thread = threading.get_ident()
     with _INTERCEPTING:
-        honest: AddNoise = getattr(release_with_noise, name)
+        honest: Callable[..., Any] = getattr(release_with_noise, name)
         active = True
 
-        def add_noise(mechanism: Mechanism, vector: Doubles, random_bytes: RandomBytes) -> Doubles:
+        def call(*given: Any, **named: Any) -> Any:
             if not active or threading.get_ident() != thread:
-                return honest(mechanism, vector, random_bytes)
-            return observe(honest, mechanism, vector, random_bytes)
+                return honest(*given, **named)
+            return observe(honest, *given, **named)
 
-        setattr(release_with_noise, name, add_noise)
+        setattr(release_with_noise, name, call)
         try:
             yield
         finally:
@@ -310,11 +416,11 @@ def _prepare_table(subject: Subject, table: pa.Table) -> Iterator[tuple[Prepared
 
     context, certificate = Context(seed=ORDER, threads=1), subject.certificate
     permuted = get_algorithm(certificate.algorithm).needs_permutation
-    with ArrayEngine.from_arrow(table) as engine:
-        rows, moments = certificate.rows, certificate.moments
-        prepare = prepare_rows(engine, subject.schema, moments, context, rows=rows, permuted=permuted)
-        with prepare as (prepared, schema):
-            yield prepared, lambda: repr(train_prepared(prepared, schema, certificate, context).to_dict())
+    with (
+        ArrayEngine.from_arrow(table) as engine,
+        prepare_rows(engine, subject.schema, certificate, context, permuted=permuted) as (prepared, schema),
+    ):
+        yield prepared, lambda: repr(train_prepared(prepared, schema, certificate, context).to_dict())
 
 
 def _sum_gradients(subject: Subject, prepared: PreparedRows, draws: Sequence[Draw]) -> list[Doubles]:

@@ -17,6 +17,8 @@ from boltdp.audit.replay_on_neighbours import Replay, list_limits, replay_pairs
 from boltdp.audit.subject import Subject, make_subject
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import Training
+from boltdp.privacy.events.label_quantiles import LabelQuantiles
+from boltdp.privacy.events.noisy_sgd import NoisyUpdates
 from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation
 from boltdp.schema.schema import Schema
 
@@ -61,6 +63,11 @@ class Report:
             faults = one.list_faults(mistake=MISTAKE / len(replay.releases))
             far = f"{one.limit.privacy_unit} moves it {one.ratio:.3f} sensitivities, {one.pairs} neighbours"
             what = f"{one.limit.claim.name}: {one.limit.name}"
+            lines.append(Finding("replay", what, "at most 1", "; ".join(faults) or far, bool(faults)))
+        for choices in replay.choices:
+            faults = choices.list_faults()
+            far = f"a score changes by {choices.ratio:.3f} sensitivities, {choices.pairs} neighbours"
+            what = f"{choices.claim.name}: scores"
             lines.append(Finding("replay", what, "at most 1", "; ".join(faults) or far, bool(faults)))
         if replay.releases:
             leak = (
@@ -111,7 +118,7 @@ class Report:
         ]
         if fewer and self.replay.releases:
             notes.append(f"Replayed with {' and '.join(fewer)}, the noise planned again.")
-        if any(not list_limits(claim) for claim in self.audited.replayed_claims):
+        if any(isinstance(claim.event, NoisyUpdates) for claim in self.audited.replayed_claims):
             notes.append("Noise that is drawn inside the kernel is audited as a black box only.")
         notes += [f"Not audited: {what}." for what in self.audited.left_out]
         return notes
@@ -145,6 +152,18 @@ class Report:
                     "faults": one.list_faults(mistake=MISTAKE / len(self.replay.releases)),
                 }
                 for one in self.replay.releases
+            ]
+            + [
+                {
+                    "stage": one.claim.name,
+                    "release": "scores",
+                    "sensitivity": one.event.sensitivity,
+                    "largest_ratio": one.ratio,
+                    "neighbours": one.pairs,
+                    "worst": str(one.worst),
+                    "faults": one.list_faults(),
+                }
+                for one in self.replay.choices
             ],
             "leaks": self.replay.leaks,
             "unstated_releases": self.replay.unstated,
@@ -202,7 +221,7 @@ def audit(
     if changed is None:
         changed = 1 if schema.max_rows_per_person is None else ROWS_PER_COUNTED * schema.max_rows_per_person
         changed = min(changed, audited.rows)
-    if any(list_limits(claim) for claim in audited.replayed_claims):
+    if any(list_limits(claim) or isinstance(claim.event, LabelQuantiles) for claim in audited.replayed_claims):
         tables = list(islice(generate_pairs(audited.schema, audited.rows, seed=seed, changed=changed), PAIRS))
         replay = replay_pairs(audited, tables, lambda done: progress("replay", done, PAIRS))
     exact = []

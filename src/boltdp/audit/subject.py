@@ -21,6 +21,7 @@ from boltdp.privacy.events.event import (
     Training,
     compose,
 )
+from boltdp.privacy.events.label_quantiles import LabelQuantiles
 from boltdp.privacy.events.noisy_counts import NoisyLabelCount, is_schema_draft
 from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.privacy.events.selection import Selection, SelectionAmongTrained
@@ -29,7 +30,7 @@ from boltdp.schema.schema import Schema
 #: Maximum numbers of rows and features of a replayed training: a larger training is planned again for these.
 MAX_ROWS, MAX_FEATURES = 2000, 100
 
-AuditedEvent: TypeAlias = NoisyLabelCount | NoisyMoments | Training
+AuditedEvent: TypeAlias = LabelQuantiles | NoisyLabelCount | NoisyMoments | Training
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def make_subject(schema: Schema, certificate: Certificate) -> Subject:
     left_out: list[str] = []
     if schema.standardization is not None and schema.standardization.source == "private":
         schema = replace(schema, standardization=None)
-    schema = reduce_schema(replace(schema, spent=None), MAX_FEATURES)
+    schema = reduce_schema(replace(schema, spent=None, target=schema.target.without_range()), MAX_FEATURES)
     whole = _filter_event(certificate.spent, budget, left_out, replayed=None)
     few = _filter_event(certificate.spent, budget, [], replayed=schema)
     claims, replayed = tuple(_list_claims(whole, budget)), tuple(_list_claims(few, budget))
@@ -105,7 +106,7 @@ def _filter_event(event: Event, budget: Budget, left_out: list[str], *, replayed
             return _filter_event(event.inner, budget, left_out, replayed=replayed)
         case NoisyMoments() if replayed is not None and replayed.encoded_dims - replayed.intercept < event.features:
             return _resize_moments(event, budget, replayed)
-        case NoisyLabelCount() | NoisyMoments():
+        case LabelQuantiles() | NoisyLabelCount() | NoisyMoments():
             return event
         case Training() if not isinstance(event, Noiseless):
             if replayed is None:
@@ -136,6 +137,6 @@ def _list_claims(event: Event, budget: Budget) -> list[Claim]:
         case SelfComposition():
             inner = _list_claims(event.part.event, event.part.budget or budget)
             return [replace(claim, model_count=event.count) for claim in inner]
-        case NoisyLabelCount() | NoisyMoments() | Training():
+        case LabelQuantiles() | NoisyLabelCount() | NoisyMoments() | Training():
             return [Claim(event, budget)]
     return []

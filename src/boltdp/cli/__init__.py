@@ -26,7 +26,7 @@ COMMANDS = {
     "audit": "Attack the guarantee of MODEL, or of a training, without private rows.",
     "keygen": "Make a pair of keys to sign models with.",
     "sign": "Sign MODEL.",
-    "predict": "Predict the class of each row of SOURCE, in the order of the rows.",
+    "predict": "Predict the class, or the number, of each row of SOURCE, in the order of the rows.",
     "evaluate": "Measure how well a model predicts the label of the rows of SOURCE.",
     "card": "Write the model card of MODEL, or its record for the OpenDP deployments registry.",
     "sql": "Print a SQL expression that predicts.",
@@ -54,7 +54,7 @@ COMMANDS = {
 @click.version_option(__version__, message="boltdp %(version)s")
 @click.pass_context
 def main(context: click.Context) -> None:
-    """Train classifiers with differential privacy where the sensitive data already lives.
+    """Train classifiers and regressions with differential privacy where the sensitive data already lives.
 
     A schema says what is public about the data; a model carries a certificate of its guarantee.
 

@@ -14,7 +14,10 @@ from boltdp.settings import OPTIONS
 #: those that `--help` shows, then those that only `--help-all` shows.
 _COMMAND_OPTIONS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "Data": (
-        ("rows", "features", "classes", "table", "query", "schema_path", "label", "person_id", "max_rows_per_person"),
+        (
+            *("rows", "features", "classes", "number", "table", "query", "schema_path", "label", "target"),
+            *("person_id", "max_rows_per_person"),
+        ),
         (),
     ),
     "Privacy": (("epsilons", "noiseless", "in_server"), ()),

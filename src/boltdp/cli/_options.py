@@ -23,6 +23,7 @@ from boltdp.ledger.ledger import Account
 from boltdp.ledger.locate import find_account
 from boltdp.model import Model, Threshold
 from boltdp.schema.schema import Schema
+from boltdp.schema.target import Target, name_target
 from boltdp.settings import OPTIONS, Settings
 
 if TYPE_CHECKING:
@@ -109,16 +110,20 @@ def combine_options(*options: Decorator) -> Decorator:
 
 public_shape_options = combine_options(
     click.option("--features", type=int, help="Numbers in an encoded row, with the constant one for the intercept."),
-    click.option("--classes", type=int, default=2, show_default=True),
-    file_option("--schema", "schema_path", metavar="TOML", help="A schema, instead of --features and --classes."),
+    click.option("--classes", type=int, help="How many classes the label has.  [default: 2]"),
+    click.option("--number", is_flag=True, help="Predict a number, instead of --classes."),
+    file_option(
+        "--schema", "schema_path", metavar="TOML", help="A schema, instead of --features and --classes or --number."
+    ),
 )
 training_options = combine_options(
     file_option("--schema", "schema_path", metavar="TOML", help="What is public about the data; see `boltdp schema`."),
     click.option(
         "--label",
-        help="The column to predict. With --schema it is only checked; without, the schema is what a PostgreSQL "
-        "database declares: booleans, enum types, CHECK constraints.",
+        help="The column to predict, if it has classes. With --schema it is only checked; without, the schema is what "
+        "a PostgreSQL database declares: booleans, enum types, CHECK constraints.",
     ),
+    click.option("--target", help="The same, if the column to predict is a number, whose bounds are declared."),
     click.option(
         "--person-id",
         metavar="NAME",
@@ -153,6 +158,7 @@ class Data:
     spool: str | None = None
     schema_path: str | None = None
     label: str | None = None
+    target: str | None = None
     person_id: str | None = None
     max_rows_per_person: int | None = None
     ledger: str | None = None
@@ -189,36 +195,44 @@ class Data:
         return account
 
     def load_schema(self) -> Schema:
-        """Load the schema of --schema, whose label must be --label, or read it from the declarations of the database.
+        """Load the schema of --schema, whose target must be that given, or read it from declarations of the database.
 
         --person-id and --max-rows-per-person override those of the schema.
         """
+        kind, name = self.name_target()
         if self.schema_path is None:
-            schema = self._read_declared_schema()
+            schema = self._read_declared_schema(kind, name)
         else:
             schema = Schema.load(self.schema_path)
-            if self.label is not None and self.label != schema.label:
-                raise ParameterError(f"--label must be the label of the schema, {schema.label!r}, got {self.label!r}")
+            if name is not None and (kind, name) != (type(schema.target), schema.label):
+                raise ParameterError(
+                    f"--{kind.key} must be the {kind.key} of the schema, which has {schema.target.describe()}, "
+                    f"got {name!r}"
+                )
         limits = {"person_id": self.person_id, "max_rows_per_person": self.max_rows_per_person}
         changes: dict[str, Any] = {name: value for name, value in limits.items() if value is not None}
         return replace(schema, **changes)
 
-    def _read_declared_schema(self) -> Schema:
+    def name_target(self) -> tuple[type[Target], str | None]:
+        """Return the kind of target of --label or --target, and the name of its column, if one is given."""
+        return name_target(label=self.label, target=self.target)
+
+    def _read_declared_schema(self, kind: type[Target], name: str | None) -> Schema:
         """Make the schema from what a PostgreSQL database declares about the columns of the source."""
-        if self.label is None or not find_engine(self.source).declares_schema:
+        if name is None or not find_engine(self.source).declares_schema:
             from boltdp.engines._remote_files import remove_secrets
 
             named = remove_secrets(self.source) or "--query ..."
             raise ParameterError(
                 "give --schema, which says what is public about the data",
-                hint=f"`boltdp schema {named} --label {self.label or 'COLUMN'} -o schema.toml` drafts one to complete",
+                hint=f"`boltdp schema {named} --{kind.key} {name or 'COLUMN'} -o schema.toml` drafts one to complete",
             )
         from boltdp.schema.infer import derive_schema
 
         with open_source(self.source, table=self.table, query=self.query, spool=self.spool) as engine:
             columns = {name: column for name, column in engine.columns().items() if name != self.person_id}
-        schema = derive_schema(columns, self.label)
-        used = {self.label, *(column.name for column in schema.columns)}
+        schema = derive_schema(columns, name, kind)
+        used = {name, *(column.name for column in schema.columns)}
         unused = ", ".join(
             f"{name} (a {column.kind}, whose parts a schema can declare)"
             if column.kind in ("timestamp", "date")

@@ -11,6 +11,7 @@ from boltdp.cli._terminal import emit_guarantee, emit_json, emit_table, is_given
 from boltdp.ledger.ledger import Account
 from boltdp.model import Model
 from boltdp.privacy.certificate import Certificate
+from boltdp.privacy.events.label_quantiles import LabelQuantiles
 from boltdp.privacy.events.noisy_counts import NoisyLabelCount
 from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.schema.schema import Schema
@@ -42,6 +43,7 @@ def print_model_report(model: Model, output: str, *, as_json: bool, account: Acc
     emit_table(
         [
             *(line for line in algorithm.describe_cost(certificate) if is_given("verbose") or line[0] != "noise"),
+            *target.list_facts(certificate.problem.loss),
             *describe_persons_and_costs(certificate),
             *describe_curves(model.schema),
             *([] if selection is None else [("chosen", selection.describe())]),
@@ -73,6 +75,8 @@ def describe_persons_and_costs(certificate: Certificate) -> list[tuple[str, str]
         cost = "" if part.budget is None else f", for {part.budget.describe()}"
         if isinstance(part.event, NoisyLabelCount):
             lines.append(("label check", part.event.describe() + cost))
+        elif isinstance(part.event, LabelQuantiles):
+            lines.append(("target", part.event.describe() + cost))
         elif isinstance(part.event, NoisyMoments):
             lines.append(("standardizing", part.event.describe() + cost))
     return lines

@@ -38,7 +38,8 @@ def audit(
     *,
     rows: int | None,
     features: int | None,
-    classes: int,
+    classes: int | None,
+    number: bool,
     schema_path: str | None,
     epsilon: float | None,
     trials: int | None,
@@ -72,7 +73,7 @@ def audit(
         schema, certificate = model.schema, model.certificate
     else:
         assert rows is not None
-        public = make_public_schema(schema_path, features=features, classes=classes)
+        public = make_public_schema(schema_path, features=features, classes=classes, number=number)
         if schema_path is None and chosen["curves"] is None:
             chosen = {**chosen, "curves": 0}  # so that the number of features is --features
         settings = _options.make_settings(epsilon=1.0 if epsilon is None else epsilon, noiseless=False, chosen=chosen)

@@ -36,10 +36,11 @@ def check(*, data: Data, html: str | None, as_json: bool) -> None:
     For each column: cells that are no numbers, cells beyond the bounds, classes and categories that are not declared or
     never occur, missing cells, and a picture: numbers between the bounds, which are marked, and beyond them.
 
-    The exit code is 1 if training would learn garbage: if fewer than two declared classes occur, if a column cannot be
-    read or is empty, if more than half of a column's cells (of all labels, and of the features that are not missing) do
-    not parse, are clipped or are not declared, if more than a tenth do not parse or are other spellings of declared
-    values, or if all numbers lie within a fiftieth of the bounds. It is 0 otherwise.
+    The exit code is 1 if training would learn garbage: if fewer than two declared classes occur, if all numbers to
+    predict are the same, if a column cannot be read or is empty, if more than half of a column's cells (of all labels,
+    and of the features that are not missing) do not parse, are clipped or are not declared, if more than a tenth do not
+    parse or are other spellings of declared values, or if all numbers lie within a fiftieth of the bounds. It is 0
+    otherwise.
 
     Nothing of it is private: values and counts of the rows are shown as they are.
     """

@@ -118,13 +118,13 @@ def compare(
             (
                 one.algorithm if one.private else f"{one.algorithm} (not private)",
                 "" if one.epsilon is None else f"{one.epsilon:g}",
-                f"{one.accuracy:.4f} ± {one.accuracy_spread:.4f}",
+                f"{one.score:.4f} ± {one.score_spread:.4f}",
                 f"{one.seconds:.3f} ± {one.seconds_spread:.3f}",
                 f"{one.repeats}",
             )
             for one in made.summaries()
         ],
-        header=("algorithm", "epsilon", "accuracy", "seconds", "trainings"),
+        header=("algorithm", "epsilon", made.about["score"], "seconds", "trainings"),
         numbers=True,
     )
     emit(f"Results are in {output}, a picture of them in {drawn}.")

@@ -15,7 +15,7 @@ from boltdp.cli._report import describe_curves, describe_persons_and_costs
 from boltdp.cli._terminal import emit, emit_guarantee, emit_json, emit_table
 from boltdp.errors import ParameterError
 from boltdp.privacy.certificate import Certificate
-from boltdp.schema.schema import Classes, Numeric, Schema, check_size
+from boltdp.schema.schema import Classes, Number, Numeric, Schema, check_size
 from boltdp.settings import Settings
 from boltdp.workflows.label_check import count_needed_rows
 from boltdp.workflows.plan_training import make_plan, resolve_settings
@@ -26,6 +26,7 @@ EPSILONS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 @command(
     "boltdp plan --rows 60000 --features 51 --classes 10 --epsilon 0.5",
+    "boltdp plan --rows 54000 --features 24 --number --epsilon 1",
     "boltdp plan --rows 20190 --schema schema.toml --epsilon 1 --delta 1e-6",
     cls=GroupedCommand,
 )
@@ -39,7 +40,8 @@ def plan(
     *,
     rows: int,
     features: int | None,
-    classes: int,
+    classes: int | None,
+    number: bool,
     schema_path: str | None,
     max_rows_per_person: int | None,
     epsilon: float,
@@ -47,7 +49,7 @@ def plan(
     **chosen: Any,
 ) -> None:
     """Show how much noise the weights will have, and which settings will be used, without reading data."""
-    schema = make_public_schema(schema_path, features=features, classes=classes)
+    schema = make_public_schema(schema_path, features=features, classes=classes, number=number)
     if max_rows_per_person is not None:
         person_id = schema.person_id or "person_id"
         schema = replace(schema, person_id=person_id, max_rows_per_person=max_rows_per_person)
@@ -67,6 +69,7 @@ def plan(
     emit_table(
         [
             *algorithm.describe_cost(certificate),
+            *plans[epsilon].schema.target.list_facts(certificate.problem.loss),
             *describe_persons_and_costs(certificate),
             *_describe_absent_check(certificate, settings, schema),
             *describe_curves(plans[epsilon].schema),
@@ -75,9 +78,9 @@ def plan(
     )
     emit("")
     lines = [(f"{one['epsilon']:g}", one["noise"], *algorithm.format_forecast(one)) for one in by_epsilon]
-    headings = [heading for heading, _ in algorithm.columns.values()]
+    headings = [heading for name, (heading, _) in algorithm.columns.items() if name in by_epsilon[0]]
     emit_table(lines, header=("epsilon", "noise", *headings), numbers=True)
-    emit(f"\n{algorithm.explanation}")
+    emit(f"\n{algorithm.explain_forecast(certificate)}")
 
 
 def _describe_absent_check(certificate: Certificate, settings: Settings, schema: Schema) -> list[tuple[str, str]]:
@@ -89,18 +92,21 @@ def _describe_absent_check(certificate: Certificate, settings: Settings, schema:
     return [("label check", f"none, and nothing is spent on it: that needs at least {needed:,} rows")]
 
 
-def make_public_schema(path: str | None, *, features: int | None, classes: int) -> Schema:
+def make_public_schema(path: str | None, *, features: int | None, classes: int | None, number: bool) -> Schema:
     """Load the schema of --schema, or make one with the number of numeric columns that --features gives."""
-    if path is not None and features is None:
+    if path is not None and features is None and classes is None and not number:
         return Schema.load(path)
     if features is None or path is not None:
-        raise ParameterError("give either --features or --schema")
+        raise ParameterError("give either --schema, or --features with --classes or --number")
+    if number and classes is not None:
+        raise ParameterError("give either --classes or --number")
+    classes = 2 if classes is None else classes
     if classes < 2:
         raise ParameterError(f"classes must be >= 2, got {classes}")
     check_size(features=features, classes=classes)
     # The columns are numeric because the cost of standardizing depends on their number.
     columns = tuple(Numeric(f"feature {i}", -1, 1) for i in range(max(features - 1, 1)))
-    return Schema(Classes("label", tuple(range(classes))), columns)
+    return Schema(Number("target", -1, 1) if number else Classes("label", tuple(range(classes))), columns)
 
 
 def _forecast_training(certificate: Certificate) -> dict[str, Any]:

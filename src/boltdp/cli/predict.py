@@ -63,7 +63,7 @@ def predict(
     threshold: Threshold | None,
     threads: int,
 ) -> None:
-    """Predict the class of each row of SOURCE, in the order of the rows.
+    """Predict the class, or the number, of each row of SOURCE, in the order of the rows.
 
     The label need not be there. The model may be shown to anyone, but its predictions are about the rows of SOURCE, and
     so are the columns that are kept.
@@ -72,7 +72,7 @@ def predict(
     ending = ".csv" if output is None else Path(output).suffix
     if ending not in (".csv", ".parquet"):
         raise ParameterError(f"the output must end in .csv or .parquet, got {output!r}")
-    classes = model.schema.target.require_classes().names if proba else ()
+    classes = model.schema.target.require_classes("--proba").names if proba else ()
     added = [prefix + name for name in ("prediction", *(f"probability_{name}" for name in classes))]
     with data.open() as engine:
         if ALL_COLUMNS in keep and ALL_COLUMNS not in engine.list_columns():
@@ -100,7 +100,7 @@ def predict(
 def _predict_batches(
     model: Model, engine: Engine, context: Context, *, keep: Sequence[str], added: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield batches of the kept columns, the predicted class and, if `added` names them, the probabilities."""
+    """Yield batches of the kept columns, the predictions and, if `added` names them, the probabilities."""
     import pyarrow as pa
 
     from boltdp.encoding.arrow_buffers import to_arrow_array
@@ -108,7 +108,7 @@ def _predict_batches(
     from boltdp.workflows.predict import score_batches
 
     def make_columns(margins: Doubles) -> list[pa.Array]:
-        columns = [to_arrow_array(model.schema.target.predict(margins, model.cut))]
+        columns = [to_arrow_array(model.predict_margins(margins))]
         return [*columns, *map(to_arrow_array, model.probabilities(margins).T)] if len(added) > 1 else columns
 
     # The scan begins here, so that a missing column is an error before anything is written.

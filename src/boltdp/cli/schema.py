@@ -15,11 +15,13 @@ from boltdp.privacy.budget import Budget
 @command(
     "boltdp schema patients.parquet --label outcome -o schema.toml",
     "boltdp schema census.csv --label income --public",
+    "boltdp schema diamonds.csv --target price --public",
     "boltdp schema patients.csv --label outcome --epsilon 0.3 --delta 1e-7 -o schema.toml",
     "boltdp schema postgresql://localhost/hospital --table patients --label outcome -o schema.toml",
 )
 @source_options
-@click.option("--label", required=True, help="The column to predict.")
+@click.option("--label", help="The column to predict, if it has classes.")
+@click.option("--target", help="The column to predict, if it is a number.")
 @click.option("--public", is_flag=True, help="Fill in the draft from the values, for non-sensitive data.")
 @click.option("--epsilon", type=float, help="Infer bounds within this budget, which each model of the schema pays for.")
 @click.option("--delta", type=float, default=0.0, show_default=True, help="Above 0: infer categories and classes too.")
@@ -40,7 +42,9 @@ def schema(*, data: Data, public: bool, epsilon: float | None, delta: float, out
     from boltdp.run_context import Context
     from boltdp.workflows.draft_schema import draft_private_schema, draft_schema
 
-    assert data.label is not None
+    kind, name = data.name_target()
+    if name is None:
+        raise ParameterError("give --label or --target, the column to predict: --label has classes, --target numbers")
     if public and epsilon is not None:
         raise ParameterError("give either --public or --epsilon")
     if epsilon is None and delta:
@@ -51,14 +55,15 @@ def schema(*, data: Data, public: bool, epsilon: float | None, delta: float, out
         check_file_absent(output)
     with data.locate_csv_errors() if public else nullcontext(), data.open() as engine:
         if epsilon is None:
-            text = draft_schema(engine, data.label, public=public)
+            text = draft_schema(engine, name, kind=kind, public=public)
         else:
             account, budget = data.find_account(), Budget(epsilon, delta)
             data.state_query_condition()
             if not delta:
                 note("without --delta no categories and no classes can be inferred from the rows: they are left empty")
             with show_bar() as bar:
-                text = draft_private_schema(engine, data.label, budget, context=Context(progress=bar), account=account)
+                context = Context(progress=bar)
+                text = draft_private_schema(engine, name, budget, kind=kind, context=context, account=account)
             note(f"the draft has spent {budget.describe()}, which it states and every model trained with it pays for")
     if public:
         state_condition("the draft was filled in from the values, which must be public data")

@@ -37,8 +37,8 @@ BLOCKS, LETTERS, DOT = ("█", "▓", "░", "│"), ("#", "+", "-", "|"), "·"
 def show(model_path: str, *, html: str | None, picture: str | None, top: int, as_json: bool) -> None:
     """Show what each column of MODEL does to its prediction, in the units of the column, most important first.
 
-    The effect of a value is how much it changes the margin (for a logistic model the log odds), compared with a value
-    that is missing. Beside it is what noise may have done to it, as far as public numbers tell.
+    The effect of a value is how much it changes the margin (for a logistic model the log odds) or the predicted number,
+    compared with a value that is missing. Beside it is what noise may have done to it, as far as public numbers tell.
 
     Only MODEL is read, and no data: whatever is shown costs no privacy.
     """

@@ -39,7 +39,7 @@ def sql(
     model = load_model(model_path, threshold=threshold)
     every: Classes | None = None
     if proba:
-        classes = model.schema.target.require_classes()
+        classes = model.schema.target.require_classes("--proba")
         if of is not None and of not in classes.names:
             raise ParameterError(f"--class must be one of {', '.join(classes.names)}, got {of!r}")
         value = None if of is None else classes.values[classes.names.index(of)]

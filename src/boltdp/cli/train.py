@@ -23,6 +23,8 @@ from boltdp.workflows.train import train as train_model
     "-o model.json",
     "boltdp train hospital.duckdb --table visits --schema schema.toml --epsilon 1 -o model.json",
     "boltdp train postgresql://localhost/hospital --table patients --label outcome --epsilon 0.5 -o model.json",
+    "boltdp train postgresql://localhost/shop --table diamonds --target price --epsilon 0.5 -o model.json",
+    "boltdp train visits.csv --schema schema.toml --loss quantile --loss-parameter 0.9 --epsilon 1 -o model.json",
     "boltdp train 'local[*]' --table db.visits --schema schema.toml --epsilon 1 -o model.json",
     "boltdp train public.csv --schema schema.toml --noiseless -o baseline.json",
     cls=GroupedCommand,
@@ -62,7 +64,7 @@ def train(
 
     Everything that is not set is chosen from public numbers, before a row is read. A missing or undeclared value
     is neutral: a number counts as the middle of its bounds, or as the mean if columns are standardized; a category as
-    none of those declared. A row without a declared class is ignored.
+    none of those declared. A row without a declared class, or without a number where that is predicted, is ignored.
     """
     settings = _options.make_settings(epsilon=epsilon, noiseless=noiseless, chosen=chosen)
     schema = _options.check_before_training(data, settings, threshold=threshold, output=output, overwrite=overwrite)

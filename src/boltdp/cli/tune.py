@@ -40,9 +40,8 @@ from boltdp.workflows.tune import tune as tune_model
 @click.option(
     "--method",
     type=click.Choice(["trials", "portions"]),
-    default="trials",
-    show_default=True,
-    help="trials: each candidate has all rows, and less of epsilon; portions: each has rows of its own.",
+    help="trials: each candidate has all rows, and less of epsilon; portions: each has rows of its own."
+    "  [default: trials]",
 )
 @click.option("--trials", type=float, default=TRIALS, show_default=True, help="How many trials, in the mean.")
 @_options.file_option("--public", help="Compare candidates on these rows instead, which must be public data.")
@@ -57,7 +56,7 @@ def tune(
     epsilon: float,
     grids: tuple[str, ...],
     inverse_radius: bool,
-    method: Method,
+    method: Method | None,
     trials: float,
     public: str | None,
     public_rows: int | None,
@@ -69,7 +68,8 @@ def tune(
     """Train candidates on the rows of SOURCE, choose one of them, and write it; all of it costs epsilon once.
 
     The guarantee covers which candidate was chosen. How well each did is private, and not shown. Candidates
-    are compared by how many rows they get wrong at a threshold of 0.5, whatever --threshold is.
+    are compared by how many rows they get wrong at a threshold of 0.5, whatever --threshold is, or by how far
+    predicted numbers are from the true ones.
     Without tuning, `boltdp train` takes its settings from public numbers, which costs nothing: try it first.
     """
     settings = _options.make_settings(epsilon=epsilon, noiseless=False, chosen=chosen)
@@ -79,6 +79,10 @@ def tune(
     tried = candidates(settings, grid, inverse_radius=inverse_radius)
     if public is not None and public_rows is not None:
         raise ParameterError("give either --public or --public-rows")
+    shows_rows = public is not None or public_rows is not None
+    if shows_rows and method is not None:
+        raise ParameterError("--method must not be given with public rows, on which candidates are then compared")
+    method = method or ("public" if shows_rows else "trials")
     schema = _options.check_before_training(data, settings, threshold=threshold, output=output, overwrite=overwrite)
     with (
         data.open() as engine,
@@ -88,7 +92,6 @@ def tune(
         if public_rows is not None:
             engine, shown = engine.slice(public_rows, engine.count()), engine.slice(0, public_rows)
         if shown is not None:
-            method = "public"
             state_condition(f"{shown.count():,} rows are treated as public data: the guarantee does not cover them")
         context = settings.context(progress=bar, threads=threads)
         account = data.find_account()

@@ -54,6 +54,12 @@ class Rule(ABC):
         return -1.0, 1.0
 
     @property
+    def middle_and_half(self) -> tuple[float, float]:
+        """The middle of the bounds and half of their width, by which a number becomes a cell from -1 to 1."""
+        low, high = self.bounds
+        return (low + high) / 2.0, (high - low) / 2.0
+
+    @property
     def thresholds(self) -> tuple[float, ...]:
         """The thresholds of the step features of a curve."""
         return ()
@@ -236,12 +242,19 @@ class EncodingPlan:
     factors: Doubles
     constant: float | None  #: the feature of the intercept, if there is one
     projection: Projection | None
+    label_reading: tuple[float, float] = (0.0, 1.0)  #: the centre and the factor of a label that is a number
+    weight: Rule | None = None  #: of the weight of a row, which is its last cell and no feature
 
     @cached_property
     def scaled_rules(self) -> tuple[ScaledRule, ...]:
         ends = np.cumsum([rule.feature_count for rule in self.rules])[:-1]
         parts = zip(self.rules, np.split(self.centers, ends), np.split(self.factors, ends), strict=True)
         return tuple(ScaledRule(*part) for part in parts)
+
+    @property
+    def encoded_rules(self) -> tuple[Rule, ...]:
+        """The rules of all cells of a packed row, in their order: the label, the features and the weight."""
+        return (self.label, *self.rules, *([] if self.weight is None else [self.weight]))
 
     @property
     def dims(self) -> int:
@@ -251,7 +264,9 @@ class EncodingPlan:
     @property
     def cell_count(self) -> int:
         """The number of cells of a packed row; the cells of projected rows are the features."""
-        return sum(rule.cell_count for rule in self.rules) if self.projection is None else self.projection.dims
+        if self.projection is not None:
+            return self.projection.dims
+        return sum(rule.cell_count for rule in self.encoded_rules[1:])
 
     @cached_property
     def unprojected_map(self) -> FeatureMap:
@@ -259,12 +274,20 @@ class EncodingPlan:
         segments = [segment for scaled in self.scaled_rules for segment in scaled.iterate_segments()]
         if self.constant is not None:
             segments.append(Segment("constant", np.array([self.constant]), np.zeros(1)))
-        return FeatureMap(segments)
+        return FeatureMap(segments, label_reading=self.label_reading, row_weights=self.weight is not None)
 
-    @property
+    @cached_property
     def feature_map(self) -> FeatureMap | None:
-        """The map from the cells of packed rows to features; None for projected rows, whose cells are features."""
-        return self.unprojected_map if self.projection is None else None
+        """The map from the cells of packed rows to features; None for projected rows, whose cells are features.
+
+        Where labels are numbers with a reading of their own, the map of projected rows leaves the features as they are.
+        """
+        if self.projection is None:
+            return self.unprojected_map
+        if self.label_reading == (0.0, 1.0):
+            return None
+        ones = np.ones(self.projection.dims)
+        return FeatureMap([Segment("numbers", np.zeros_like(ones), ones)], label_reading=self.label_reading)
 
     @cached_property
     def projection_matrix(self) -> Doubles | None:

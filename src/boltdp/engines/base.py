@@ -175,7 +175,7 @@ def check_names(names: Sequence[str]) -> None:
 
 def check_columns(schema: Schema, columns: Mapping[str, ColumnType], *, label: bool = True) -> None:
     """Raise DataError if columns of the schema are missing or have another type, before any row is read."""
-    names = [*schema.sources, *([schema.label] if label else [])]
+    names = [*(schema.training_sources if label else schema.sources)]
     absent = next((name for name in names if name not in columns), None)
     if absent is not None:
         raise DataError(
@@ -185,7 +185,8 @@ def check_columns(schema: Schema, columns: Mapping[str, ColumnType], *, label: b
     for column in schema.columns:
         column.check_type(columns[column.source])
     if label:
-        schema.target.label_column.check_type(columns[schema.label])
+        for declared in schema.training_only_columns:
+            declared.check_type(columns[declared.source])
 
 
 def _suggest_missing_column(absent: str, declared: Sequence[str], columns: Mapping[str, ColumnType]) -> str | None:
@@ -269,8 +270,9 @@ def _read_batches(
     person_id: str | None = None,
 ) -> RecordBatches:
     """Yield batches of the source columns of a schema, its label, and the columns `keep` or the persons."""
-    names = [*schema.sources, *([schema.label] if label else [])]
-    parse = {column.source: column.parsed_as for column in schema.columns if column.parsed_as is not None}
+    names = [*(schema.training_sources if label else schema.sources)]
+    declared = (*schema.columns, *(schema.training_only_columns if label else ()))
+    parse = {column.source: column.parsed_as for column in declared if column.parsed_as is not None}
     engine.threads = context.threads
     if person_id is not None:
         return engine.batches_with_persons(names, person_id, parse=parse)

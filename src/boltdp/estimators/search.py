@@ -1,4 +1,4 @@
-"""A grid search over the settings of a private classifier within one budget: scikit-learn's interface to `tune`."""
+"""A grid search over the settings of a private estimator within one budget: scikit-learn's interface to `tune`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.model_selection import ParameterGrid
 from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from boltdp._array_types import Doubles
 from boltdp.errors import ParameterError
-from boltdp.estimators.classifiers import PrivateHuberSVM, PrivateLogisticRegression
+from boltdp.estimators._base import PrivateEstimator
 from boltdp.settings import OPTIONS, TUNABLE
 from boltdp.workflows.tune import TRIALS, Method, tune
 
@@ -25,15 +25,15 @@ NAMES = tuple(OPTIONS[name].parameter for name in TUNABLE)
 
 
 @dataclass(eq=False, repr=False)
-class PrivateGridSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
-    """Fit a private classifier with the best of several settings, within the classifier's epsilon and delta.
+class PrivateGridSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
+    """Fit a private estimator with the best of several settings, within the estimator's epsilon and delta.
 
     GridSearchCV chooses by scores of private rows, which no guarantee covers. Here the guarantee covers the choice.
     The scores are private, and are not released.
 
     Parameters
     ----------
-    estimator : PrivateLogisticRegression or PrivateHuberSVM
+    estimator : PrivateLogisticRegression, PrivateHuberSVM or PrivateRegressor
     param_grid : dict or list of dicts
         Values to try of passes, batch_size, regularization, schedule, step_size, exponent, max_norm, averaging.
     method : {"trials", "portions", "public"}, default="trials"
@@ -48,7 +48,7 @@ class PrivateGridSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
 
     Attributes
     ----------
-    best_estimator_ : the fitted classifier
+    best_estimator_ : the fitted estimator
     best_params_ : dict
     best_index_ : int
         Its position among the candidates.
@@ -77,9 +77,9 @@ class PrivateGridSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
         """Train the candidates, choose one and release it."""
         if isinstance(self.estimator, type):
             raise ParameterError(f"estimator must be an object, got the class itself: {self.estimator.__name__}(...)")
-        if not isinstance(self.estimator, (PrivateLogisticRegression, PrivateHuberSVM)):
+        if not isinstance(self.estimator, PrivateEstimator):
             raise ParameterError(
-                "estimator must be a PrivateLogisticRegression or a PrivateHuberSVM, "
+                "estimator must be a PrivateLogisticRegression, a PrivateHuberSVM or a PrivateRegressor, "
                 f"got an object of type {type(self.estimator).__name__!r}"
             )
         grid = list(ParameterGrid(self.param_grid))
@@ -108,16 +108,20 @@ class PrivateGridSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
         self.best_index_ = model.certificate.selection.chosen
         self.best_params_ = grid[self.best_index_]
         self.best_estimator_ = best.set_params(**self.best_params_)._set_model(model)
-        self.classes_, self.certificate_ = best.classes_, best.certificate_
-        self.n_features_in_ = best.n_features_in_
-        if hasattr(best, "feature_names_in_"):
-            self.feature_names_in_ = best.feature_names_in_
+        for name in ("certificate_", "n_features_in_", "feature_names_in_", "classes_"):
+            if hasattr(best, name):
+                setattr(self, name, getattr(best, name))
         return self
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
-        """Predict the class of each row."""
+        """Predict the class, or the number, of each row."""
         return self._get_fitted_estimator().predict(X)  # type: ignore[no-any-return]
 
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Compute the score of the chosen estimator: the accuracy of a classifier, R2 of a regressor."""
+        return self._get_fitted_estimator().score(X, y, sample_weight)  # type: ignore[no-any-return]
+
+    @available_if(lambda search: hasattr(search.estimator, "decision_function"))  # type: ignore[untyped-decorator]
     def decision_function(self, X: Any) -> Doubles:
         """Compute the margin of each row."""
         return self._get_fitted_estimator().decision_function(X)  # type: ignore[no-any-return]
@@ -129,7 +133,8 @@ class PrivateGridSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags = get_tags(self.estimator).input_tags
+        for name in ("estimator_type", "classifier_tags", "regressor_tags", "target_tags", "input_tags"):
+            setattr(tags, name, getattr(get_tags(self.estimator), name))
         return tags
 
     def _get_fitted_estimator(self) -> Any:

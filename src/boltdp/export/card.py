@@ -396,6 +396,7 @@ def _list_mechanisms(certificate: Certificate) -> tuple[tuple[str, str], ...]:
         "algorithm": certificate.algorithm,
         "schema": None if certificate.draft is None else "found from the rows, by noisy counts",
         "label check": None if certificate.label_count is None else certificate.label_count.describe(),
+        "target": None if certificate.label_quantiles is None else certificate.label_quantiles.describe(),
         "standardizing": None if moments is None else moments.describe(),
         "chosen": None if selection is None else selection.describe(),
         "noise in training": _describe_noise(certificate.training_noise),
@@ -422,6 +423,8 @@ def _describe_preprocessing(certificate: Certificate) -> list[str]:
     texts = ["Bounds, categories and classes are declared as public, and values outside are clipped or neutral."]
     if certificate.draft is not None:
         texts = ["Bounds, categories and classes were found from the rows by noisy counts, which are accounted for."]
+    if certificate.label_quantiles is not None:
+        texts.append("The target is scaled by quantiles that were chosen with noise, which are accounted for.")
     if certificate.moments is not None:
         texts.append("Features are centred by noisy moments, which are accounted for.")
     if certificate.selection is not None:
@@ -456,7 +459,7 @@ def _make_utility_section(certificate: Certificate, evaluation: NoisyEvaluation 
         "Intervals of 95 % are for the noise and for the rows as a sample of others like them.",
     )
     scores: list[tuple[str, ...]] = [
-        (name, "-", "too few rows for the noise") if score is None else (name, f"{score.value:.4f}", score.interval)
+        (name, "-", "too few rows for the noise") if score is None else (name, score.text, score.interval)
         for name, score in evaluation.scores.items()
     ]
     return Section(

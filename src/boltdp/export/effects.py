@@ -6,7 +6,7 @@ alone: no row is read. In rows that are clipped to the clip norm, all effects ar
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -115,8 +115,12 @@ def compute_effects(model: Model) -> Effects:
     names = schema.target.name_weight_vectors(loss)
     spread = compute_weight_deviation(model.certificate.training)
     matrix = schema.encoding.projection_matrix
+    offset, unit = schema.target.find_score_units(loss)
+    if spread is not None:
+        spread = replace(spread, deviation=unit * spread.deviation)
     panels = []
-    for favours, weights in zip(names[:MAX_PANELS], unproject_weights(schema, model.weights[:MAX_PANELS]), strict=True):
+    shown = unit * unproject_weights(schema, model.weights[:MAX_PANELS])
+    for favours, weights in zip(names[:MAX_PANELS], shown, strict=True):
         at, found = 0, []
         for scaled in schema.encoding.scaled_rules:
             part = slice(at, at + scaled.rule.feature_count)
@@ -126,13 +130,18 @@ def compute_effects(model: Model) -> Effects:
         found.sort(key=lambda one: -one.importance)
         constant = deviation = None
         if schema.intercept:
-            constant = float(weights[-1]) * schema.intercept_value
+            constant = offset + float(weights[-1]) * schema.intercept_value
             deviation = _NoiseDeviation(spread, None if matrix is None else matrix[-1:]).compute_deviations(
                 np.array([schema.intercept_value])
             )
         panels.append(Panel(favours, constant, deviation, tuple(found)))
-    unit = schema.target.describe_scores(loss)
-    return Effects(unit, tuple(panels), len(names) - len(panels), spread, _describe_noise(model, spread))
+    return Effects(
+        schema.target.describe_scores(loss),
+        tuple(panels),
+        len(names) - len(panels),
+        spread,
+        _describe_noise(model, spread),
+    )
 
 
 @dataclass(frozen=True)

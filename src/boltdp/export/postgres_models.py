@@ -64,7 +64,7 @@ def make_model_row(name: str, model: Model) -> dict[str, Any]:
         "name": name,
         "private": model.certificate.private,
         "loss": model.certificate.problem.loss.name,
-        "classes": list(model.schema.target.require_classes().names),
+        **model.schema.target.to_stored_row(),
         "weights": model.weights.tolist(),
         **_make_input_scaling(schema),
         "cut": model.cut,

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import FixedThresholdClassifier
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.svm import LinearSVC
@@ -19,6 +19,7 @@ from boltdp._array_types import Doubles
 from boltdp.export.original_units import convert_to_original_units
 from boltdp.losses import Loss
 from boltdp.model import Model
+from boltdp.schema.target import Target
 
 
 class LinkedLogisticRegression(LogisticRegression):  # type: ignore[misc]
@@ -35,9 +36,22 @@ class LinkedLogisticRegression(LogisticRegression):  # type: ignore[misc]
         return np.hstack([1.0 - second, second])
 
 
+class LinkedRegression(LinearRegression):  # type: ignore[misc]
+    """A linear model whose scores predict a number by the link of its loss, between the bounds of the target."""
+
+    def __init__(self, target: Target, loss: Loss) -> None:
+        super().__init__()
+        self.target = target
+        self.loss = loss
+
+    def predict(self, X: Any) -> Doubles:
+        """Compute the prediction of each row."""
+        return self.target.predict(super().predict(X)[:, np.newaxis], 0.0, self.loss)
+
+
 def to_sklearn(model: Model) -> Any:
     """Convert a model to a scikit-learn estimator; see `Model.to_sklearn`."""
-    schema, classes = model.schema, np.array(model.classes)
+    schema = model.schema
     coefficients, constants = convert_to_original_units(schema, model.weights)
     loss = model.certificate.problem.loss
 
@@ -53,7 +67,11 @@ def to_sklearn(model: Model) -> Any:
             estimator.feature_names_in_ = np.array(names, dtype=object)
         return estimator
 
-    every = slice(None)
+    if schema.target.class_count == 0:
+        estimator = LinkedRegression(schema.target, loss)
+        estimator.coef_, estimator.intercept_ = coefficients[0], float(constants[0])
+        return set_names(estimator)
+    every, classes = slice(None), np.array(model.classes)
     if not loss.probabilistic:
         return set_weights(LinearSVC(), every, classes)
     estimator = LogisticRegression() if loss.softmax else LinkedLogisticRegression(loss)

@@ -50,7 +50,7 @@ def write_scoring_expression(model: Model, dialect: str) -> str:
     target = model.schema.target
 
     def write_prediction(scores: Sequence[str]) -> str:
-        return target.write_prediction(scores, model.cut, sql)
+        return target.write_prediction(scores, model.cut, model.certificate.problem.loss, sql)
 
     if target.depends_on_score_scale(model.cut):
         return _write_with_clipped_margins(model, sql, write_prediction)

@@ -7,7 +7,7 @@
 
 uint64_t label_count_bytes(uint64_t cells, uint64_t classes, const void *map)
 {
-    if (!sum_cells_fit(cells, NULL) || classes < 1 || classes > SGD_MAX_CLASSES || map != NULL)
+    if (!sum_cells_fit(cells, NULL) || classes > SGD_MAX_CLASSES || map != NULL)
         return 0;
     return sizeof(struct label_count_state) + sizeof(float) * (cells + cells % 2);
 }
@@ -46,7 +46,8 @@ INLINE void scan(struct label_count_state *s, const float *rows, size_t n_rows, 
 {
     (void) wide;
     for (size_t i = 0; i < n_rows; i++, rows += 1 + s->sum.cells)
-        if (!label_is_class(rows[0], (double) s->classes) && !(s->skip_neutral && is_neutral(s, rows + 1)))
+        if (!(s->classes == 0 ? label_is_number(rows[0]) : label_is_class(rows[0], (double) s->classes)) &&
+            !(s->skip_neutral && is_neutral(s, rows + 1)))
             s->count++;
     s->sum.summed += n_rows;
 }

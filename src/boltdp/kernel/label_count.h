@@ -1,5 +1,5 @@
 /*
- * label_count.h: how many rows have no usable label: a missing one, or one that is no declared class.
+ * label_count.h: how many rows have no usable label: a missing one, or one that is no declared class, or no number.
  *
  * Rows are packed float32 as in sgd.h. Where persons are protected, rows beyond their limit are neutral, and are not
  * counted: those whose cells are all as in a given row, NaN being equal to NaN. So one row changes the count by at most
@@ -12,7 +12,7 @@
 
 struct label_count_state {
     struct sum_state sum;
-    uint64_t classes;      /* 1 .. SGD_MAX_CLASSES */
+    uint64_t classes;      /* at most SGD_MAX_CLASSES; 0: usable labels are numbers from -1 to 1 */
     uint64_t skip_neutral; /* 1: rows with the cells of `neutral` are not counted; 0: all are */
     uint64_t count;
     float neutral[];       /* the cells of a neutral row, or zeros; then one zero if they are odd in number */

@@ -12,7 +12,7 @@ _COUNT_AT = 7 * 8
 
 
 class LabelCount(Summation):
-    """The number of rows whose label is missing or not the index of one of `classes` classes.
+    """The number of rows whose label is missing or not the index of one of `classes` classes; 0: no number.
 
     `neutral` is a packed row: rows with its cells, as those beyond a limit per person have, are not counted. One row
     changes the count by at most 1. The count is as sensitive as the rows.
@@ -28,7 +28,7 @@ class LabelCount(Summation):
             skipped = np.ascontiguousarray(neutral[0, 1:])
         address = None if skipped is None else skipped.ctypes.data
         if self._allocate_block("label_count", cells, (cells, classes), None, address):
-            raise ParameterError(f"there must be cells and classes, got {cells} and {classes}")
+            raise ParameterError(f"there must be cells, and classes or none, got {cells} and {classes}")
 
     @property
     def count(self) -> int:

@@ -143,6 +143,15 @@ int derivatives_init(void *state, size_t bytes, uint64_t loss, uint64_t cells, u
 #define OFFSET_BITS UINT64_C(0x4018000000000000)
 #define UNIT 0x1p-50
 
+/*
+ * What a Hessian's terms are multiplied by before they are summed. The unit of a group's slot is below twice the length
+ * of its features, so a term of two of them is below 4 times the curvature.
+ */
+INLINE double hessian_factor(const struct derivatives_state *s)
+{
+    return s->kind == DERIVATIVES_HESSIAN && loss_facts(s->loss).max_curvature > 0.25 ? 0.25 : 1.0;
+}
+
 INLINE uint64_t bits_of(double number)
 {
     uint64_t bits;
@@ -181,6 +190,8 @@ struct tile {
     const struct shape *shape;
     const struct feature_map *map;
     const double *w, *direction, *class_weights; /* those of the state */
+    struct label_reading reading;
+    int weighted;         /* whether rows or their classes have weights */
     int only_numbers;     /* are the cells that it reads, all of them in its first segment */
     const double *units;  /* of the slots of groups */
     uint64_t *partial;
@@ -189,7 +200,7 @@ struct tile {
     double *scores;       /* 2 * V numbers for each row */
     double signs[TILE], y[TILE]; /* of the labels */
     double scales[TILE];
-    double weights[TILE]; /* of the labels' classes, where these have some */
+    double weights[TILE]; /* of the rows and of their classes */
     double lengths[TILE]; /* where gradients are clipped */
 };
 
@@ -347,13 +358,13 @@ INLINE void add_margins(const struct derivatives_state *s, const struct tile *t,
     for (int r = 0; r < n; r++) {
         const double scale = p.scales[r], signed_scale = p.signs[r] * scale;
         const double score = factors[r] * (signed_scale * loss_facts(s->loss).unit);
-        const double bend = s->kind == DERIVATIVES_PRODUCT ? along[r] * scale : scale;
+        const double bend = s->kind == DERIVATIVES_PRODUCT ? along[r] * scale : scale * hessian_factor(s);
         double slope, curvature = 0.0;
         if (loss_facts(s->loss).has_hessian)
             curvature = loss_curvature(s->loss, score, p.y[r], s->parameter, &slope);
         else
             slope = loss_factor(s->loss, score, p.y[r], s->parameter, 1.0);
-        if (s->weighted) {
+        if (t->weighted) {
             slope *= p.weights[r];
             curvature *= p.weights[r];
         }
@@ -391,7 +402,7 @@ INLINE void add_multinomial(const struct derivatives_state *s, const struct tile
     for (int r = 0; r < n; r++) {
         const double scale = part.scales[r];
         const double sum = multinomial_powers(p + r, n, classes, scale * loss_facts(LOSS_multinomial).unit);
-        const double weighted_scale = s->weighted ? scale * part.weights[r] : scale;
+        const double weighted_scale = t->weighted ? scale * part.weights[r] : scale;
         double mean = 0.0;
         for (size_t k = 0; k < classes; k++)
             p[k * n + r] /= sum;
@@ -439,11 +450,12 @@ INLINE void add_tile(struct derivatives_state *s, struct tile *t, const float *r
         read_tile(squares, t, rows + 1, cells, n);
     for (int r = 0; r < n; r++)
         labels[r] = rows[r * width];
-    loss_labels(s->loss, labels, (size_t) n, (double) s->classes, (double) s->positive, t->signs, t->y);
+    loss_labels(s->loss, labels, (size_t) n, &t->reading, t->signs, t->y);
     for (int r = 0; r < n; r++) {
         t->scales[r] = t->signs[r] != 0.0 && sampled[r] ? sgd_row_scale(squares[r], dims) : 0.0;
+        t->weights[r] = feature_map_row_weight(t->map, rows + r * width + 1);
         if (s->weighted)
-            t->weights[r] = label_weight(labels[r], s->classes, t->class_weights);
+            t->weights[r] *= label_weight(labels[r], s->classes, t->class_weights);
         t->lengths[r] = s->clip <= DBL_MAX ? sqrt(squares[r]) : 0.0;
         good += t->scales[r] > 0.0;
     }
@@ -466,7 +478,9 @@ INLINE void scan(struct derivatives_state *s, const float *rows, size_t n_rows, 
 #define ARRAY(name) (s->data + place_of(s, &shape, name))
     struct tile t = {.shape = &shape, .map = map, .w = ARRAY(WEIGHTS), .direction = ARRAY(DIRECTION)};
     t.class_weights = ARRAY(CLASS_WEIGHTS);
+    t.reading = read_labels_by(map, s->classes, s->positive);
     t.partial = (uint64_t *) (void *) s->data;
+    t.weighted = s->weighted || (map != NULL && map->row_weights);
     t.only_numbers = map != NULL && feature_map_has_only_numbers(map);
     t.units = map == NULL ? NULL : feature_map_units(map);
     t.x = ARRAY(ROWS);
@@ -525,6 +539,7 @@ int derivatives_sum(const void *state, size_t bytes, double *out)
     const uint64_t *partial = (const uint64_t *) (const void *) s->data;
     const uint64_t *high = partial + count, *low = high + count;
     const uint64_t gap = shape.first - shape.dense;
+    const double unit = UNIT / hessian_factor(s);
     for (uint64_t k = 0; k < vectors(s); k++)
         for (uint64_t i = 0; i < rows; i++)
             for (uint64_t j = 0; j < slots; j++) {
@@ -536,7 +551,7 @@ int derivatives_sum(const void *state, size_t bytes, double *out)
                 const uint64_t at = of_vector * shape.stride + column;
                 const __int128 whole = (__int128) (int64_t) high[at] * ((__int128) 1 << 32) + (__int128) low[at] +
                                        (__int128) waiting_sum(s, &shape, partial, at);
-                *out++ = (double) whole * UNIT;
+                *out++ = (double) whole * unit;
             }
     return SGD_OK;
 }

@@ -3,8 +3,8 @@
  * C file knows one margin loss from another, or how a label is read.
  *
  * A new margin loss is a line of the table and the functions that its line asks for: without one of them it does not
- * compile. Its slope must lie between -1 and 0 (of a signed score) exactly, roundings included, and change by at most
- * what losses.py claims: the sensitivity depends on that.
+ * compile. Its slope must lie between -1 and 0 (of a signed score), or between -1 and 1 (of a number), exactly, roundings
+ * included, and change by at most what losses.py claims: the sensitivity depends on that.
  */
 #ifndef BOLTDP_LOSSES_H
 #define BOLTDP_LOSSES_H
@@ -15,14 +15,16 @@
 #include <string.h>
 
 #include "exp.h"
+#include "feature_map.h"
 
 /*
  * EACH(number, name, form, target, slope, link, unit) for every loss, by number:
  *
  * form   margin: a loss of one score <w, x>, with one weight vector; joint: of one score for each class
- * target how it reads a row's label, below: sign or class
- * slope  curved: it has a second derivative, NAME_curvature; kinked: it has none at some scores
- * link   odds: NAME_odds; no_odds: it gives no probabilities
+ * target how it reads a row's label, below: sign, class, number or share
+ * slope  curved: it has a second derivative, NAME_curvature, of at most 1/4; sharp: of at most 1; kinked: it has none at
+ *        some scores
+ * link   odds: NAME_odds; no_odds: it gives no probabilities; label: NAME_label, the number that a score predicts
  * unit   what scores are multiplied by before the functions of the loss get them. It goes into the guard's factor, which
  *        is there anyway, and spares a product where the next row waits for it
  */
@@ -30,7 +32,12 @@
     EACH(0, logistic, margin, sign, curved, odds, UNITS_PER_NAT)     \
     EACH(1, huber, margin, sign, kinked, no_odds, 1.0)               \
     EACH(2, multinomial, joint, class, curved, odds, UNITS_PER_NAT)  \
-    EACH(3, margin, margin, sign, curved, odds, UNITS_PER_NAT)
+    EACH(3, margin, margin, sign, curved, odds, UNITS_PER_NAT)       \
+    EACH(4, robust, margin, number, sharp, label, TWO_UNITS)         \
+    EACH(5, quantile, margin, number, curved, label, UNITS_PER_NAT)  \
+    EACH(6, mean, margin, share, curved, label, UNITS_PER_NAT)
+
+#define TWO_UNITS (2.0 * UNITS_PER_NAT)
 
 /* What only losses have with this word in a column. */
 #define IF_MARGIN_margin(...) __VA_ARGS__
@@ -38,9 +45,17 @@
 #define IF_JOINT_margin(...)
 #define IF_JOINT_joint(...) __VA_ARGS__
 #define IF_CURVED_curved(...) __VA_ARGS__
+#define IF_CURVED_sharp(...) __VA_ARGS__
 #define IF_CURVED_kinked(...)
+#define MAX_CURVATURE_curved 0.25
+#define MAX_CURVATURE_sharp 1.0
+#define MAX_CURVATURE_kinked 0.0
 #define IF_ODDS_odds(...) __VA_ARGS__
 #define IF_ODDS_no_odds(...)
+#define IF_ODDS_label(...)
+#define IF_LABEL_odds(...)
+#define IF_LABEL_no_odds(...)
+#define IF_LABEL_label(...) __VA_ARGS__
 
 #define ENUMERATOR(number, name, form, target, slope, link, unit) LOSS_##name = number,
 enum loss { LOSSES(ENUMERATOR) LOSS_COUNT };
@@ -48,12 +63,22 @@ enum loss { LOSSES(ENUMERATOR) LOSS_COUNT };
 
 /* ---- labels -------------------------------------------------------------------------------------------------- */
 
-/*
- * What a loss reads of a row's label.
- *
- * A target that is a number would be one more word here, with a function of its own: the sign of a label from -1 to 1
- * is 1 and its y the label itself; that of any other label is 0.
- */
+/* How labels are read: the declared classes and the positive one, or the centre and the factor of a number. */
+struct label_reading {
+    double classes;
+    double positive;
+    double center;
+    double factor;
+};
+
+/* Without a feature map, NULL, numbers are read as they are packed. */
+static inline struct label_reading read_labels_by(const struct feature_map *map, uint64_t classes, uint64_t positive)
+{
+    return (struct label_reading){(double) classes, (double) positive, map == NULL ? 0.0 : map->label_center,
+                                  map == NULL ? 1.0 : map->label_factor};
+}
+
+/* What a loss reads of a row's label. */
 struct label {
     double sign; /* that the row's scores are multiplied by: 1 or -1; 0 if the label is not known, and the row neutral */
     double y;    /* for the functions of the loss, beside the score; 0 where the sign says everything */
@@ -66,17 +91,41 @@ static inline int label_is_class(double label, double classes)
 }
 
 /* One class against all others: the class `positive` has the sign 1, every other declared class -1. */
-static inline struct label sign_label(double label, double classes, double positive)
+static inline struct label sign_label(double label, const struct label_reading *by)
 {
-    const double sign = label == positive ? 1.0 : -1.0;
-    return (struct label){label_is_class(label, classes) ? sign : 0.0, 0.0};
+    const double sign = label == by->positive ? 1.0 : -1.0;
+    return (struct label){label_is_class(label, by->classes) ? sign : 0.0, 0.0};
 }
 
 /* The index of a declared class. */
-static inline struct label class_label(double label, double classes, double positive)
+static inline struct label class_label(double label, const struct label_reading *by)
 {
-    const int known = label_is_class(label, classes);
-    (void) positive;
+    const int known = label_is_class(label, by->classes);
+    return (struct label){known ? 1.0 : 0.0, known ? label : 0.0};
+}
+
+/* Whether it is a number between the bounds, as it is packed. NaN is none. */
+static inline int label_is_number(double label)
+{
+    return (label >= -1.0) & (label <= 1.0);
+}
+
+/* A number in units of its spread, but at most MAX_ABS_LABEL: losses that clip nothing else need a bound. */
+#define MAX_ABS_LABEL 64.0
+static inline struct label number_label(double label, const struct label_reading *by)
+{
+    const int known = label_is_number(label);
+    double y = known ? (label - by->center) * by->factor : 0.0;
+    y = y < MAX_ABS_LABEL ? y : MAX_ABS_LABEL;
+    y = y > -MAX_ABS_LABEL ? y : -MAX_ABS_LABEL;
+    return (struct label){known ? 1.0 : 0.0, y};
+}
+
+/* A number as it is packed: whatever the centre and the factor are, it is from -1 to 1, on which the slope depends. */
+static inline struct label share_label(double label, const struct label_reading *by)
+{
+    const int known = label_is_number(label);
+    (void) by;
     return (struct label){known ? 1.0 : 0.0, known ? label : 0.0};
 }
 
@@ -88,6 +137,8 @@ static inline double label_weight(double label, uint64_t classes, const double *
 
 #define TARGET_OF_sign "classes"
 #define TARGET_OF_class "classes"
+#define TARGET_OF_number "number"
+#define TARGET_OF_share "number"
 
 /*
  * ---- the functions of each loss ------------------------------------------------------------------------------
@@ -98,9 +149,12 @@ static inline double label_weight(double label, uint64_t classes, const double *
  * NAME_curvature  of a curved margin loss: the second derivative, and the negative slope into *slope
  * NAME_odds       the odds of a class with this score, in its own unit; `largest` is that of the row. Of a margin loss they
  *                 are a probability. By libm: what is shown to people needs no fixed bits
+ * NAME_label      the label that a score predicts, as it was read; also by libm
+ * NAME_error      of a loss with a label: the error of that prediction, which models are compared by; with any bits
  *
  * What a row adds to the weights is factor * x. With s the guard's factor the row stands for s*x, so its score is
- * sign*s*<w, x>, its gradient sign*s*x times the slope of the loss there, and `rate` is eta/|B| * sign*s.
+ * sign*s*<w, x>, its gradient sign*s*x times the slope of the loss there, and `rate` is eta/|B| * sign*s. Scores are in
+ * the unit of the loss, y is not.
  *
  * The slopes of the two may differ in their last bit: both kinds of results keep the bits that they were first computed
  * with.
@@ -194,6 +248,93 @@ static inline double multinomial_odds(double parameter, double score, double lar
     return exp(score - largest);
 }
 
+/* ---- robust: ln cosh(score - y) -------------------------------------------------------------------------------- */
+
+static inline double robust_factor(double score, double y, double parameter, double rate)
+{
+    /* -slope = -tanh(score - y) = 2/(1 + exp(2(score - y))) - 1: between -1 and 1, exactly. */
+    double rest, whole = exp2_256ths(score - y * TWO_UNITS, &rest);
+    (void) parameter;
+    return rate * (2.0 / ((1.0 + whole) + rest) - 1.0);
+}
+
+static inline double robust_curvature(double score, double y, double parameter, double *slope)
+{
+    double rest, whole = exp2_256ths(score - y * TWO_UNITS, &rest), twice;
+    (void) parameter;
+    twice = 2.0 / ((1.0 + whole) + rest);
+    *slope = twice - 1.0;
+    return twice * (2.0 - twice);
+}
+
+static inline double robust_label(double score)
+{
+    return score;
+}
+
+static inline double robust_error(double score, double y, double parameter)
+{
+    (void) parameter;
+    return fabs(score - y);
+}
+
+/* ---- quantile: tau (y - score) + ln(1 + exp(score - y)), tau the parameter ------------------------------------- */
+
+static inline double quantile_factor(double score, double y, double parameter, double rate)
+{
+    /* -slope = tau - p, with 1 - p = 1/(1 + exp(score - y)). */
+    double rest, whole = exp2_256ths(score - y * UNITS_PER_NAT, &rest);
+    return rate * (1.0 / ((1.0 + whole) + rest) - (1.0 - parameter));
+}
+
+static inline double quantile_curvature(double score, double y, double parameter, double *slope)
+{
+    double rest, whole = exp2_256ths(score - y * UNITS_PER_NAT, &rest), other;
+    other = 1.0 / ((1.0 + whole) + rest);
+    *slope = other - (1.0 - parameter);
+    return other * (1.0 - other);
+}
+
+static inline double quantile_label(double score)
+{
+    return score;
+}
+
+static inline double quantile_error(double score, double y, double parameter)
+{
+    return y > score ? parameter * (y - score) : (1.0 - parameter) * (score - y);
+}
+
+/* ---- mean: ln(1 + exp(score)) - a score, a = (1 + y)/2 --------------------------------------------------------- */
+
+static inline double mean_factor(double score, double y, double parameter, double rate)
+{
+    /* -slope = a - p = 1/(1 + exp(score)) - (1 - y)/2, for y from -1 to 1. */
+    double rest, whole = exp2_256ths(score, &rest);
+    (void) parameter;
+    return rate * (1.0 / ((1.0 + whole) + rest) - 0.5 * (1.0 - y));
+}
+
+static inline double mean_curvature(double score, double y, double parameter, double *slope)
+{
+    double rest, whole = exp2_256ths(score, &rest), other;
+    (void) parameter;
+    other = 1.0 / ((1.0 + whole) + rest);
+    *slope = other - 0.5 * (1.0 - y);
+    return other * (1.0 - other);
+}
+
+static inline double mean_label(double score)
+{
+    return tanh(0.5 * score);
+}
+
+static inline double mean_error(double score, double y, double parameter)
+{
+    (void) parameter;
+    return fabs(mean_label(score) - y);
+}
+
 /* ---- asked by number: what is no such loss gets NaN, which no state takes for a number ------------------------ */
 
 /* What the table says of a loss. */
@@ -203,7 +344,9 @@ struct loss_facts {
     int is_joint;       /* whether there is one weight vector for each class */
     int has_hessian;
     int has_odds;
+    int has_label;      /* whether a score predicts a number */
     double unit;
+    double max_curvature; /* of a margin loss; 0 for one without a Hessian */
 };
 
 static inline __attribute__((always_inline)) struct loss_facts loss_facts(uint64_t loss)
@@ -211,23 +354,24 @@ static inline __attribute__((always_inline)) struct loss_facts loss_facts(uint64
 #define CASE(number, name, form, target, slope, link, unit)                                          \
     case number:                                                                                    \
         return (struct loss_facts){#name, TARGET_OF_##target, 0 IF_JOINT_##form(+ 1),               \
-                                   0 IF_CURVED_##slope(+ 1), 0 IF_ODDS_##link(+ 1), unit};
+                                   0 IF_CURVED_##slope(+ 1), 0 IF_ODDS_##link(+ 1),                 \
+                                   0 IF_LABEL_##link(+ 1), unit, MAX_CURVATURE_##slope};
     switch (loss) {
         LOSSES(CASE)
     }
 #undef CASE
-    return (struct loss_facts){NULL, NULL, 0, 0, 0, NAN};
+    return (struct loss_facts){NULL, NULL, 0, 0, 0, 0, NAN, 0.0};
 }
 
 /* What it reads of n labels: their signs and y. */
 static inline __attribute__((always_inline)) void loss_labels(uint64_t loss, const double *labels, size_t n,
-                                                              double classes, double positive, double *signs,
+                                                              const struct label_reading *by, double *signs,
                                                               double *y)
 {
 #define CASE(number, name, form, target, slope, link, unit)                            \
     case number:                                                                      \
         for (size_t i = 0; i < n; i++) {                                              \
-            const struct label read = target##_label(labels[i], classes, positive);    \
+            const struct label read = target##_label(labels[i], by);                   \
             signs[i] = read.sign;                                                     \
             y[i] = read.y;                                                            \
         }                                                                             \
@@ -267,6 +411,29 @@ static inline double loss_odds(uint64_t loss, double parameter, double score, do
 {
 #define CASE(number, name, form, target, slope, link, unit) \
     IF_ODDS_##link(case number : return name##_odds(parameter, score, largest);)
+    switch (loss) {
+        LOSSES(CASE)
+    }
+#undef CASE
+    return NAN;
+}
+
+/* The label that a score predicts, as it was read. */
+static inline double loss_label(uint64_t loss, double score)
+{
+#define CASE(number, name, form, target, slope, link, unit) \
+    IF_LABEL_##link(case number : return name##_label(score);)
+    switch (loss) {
+        LOSSES(CASE)
+    }
+#undef CASE
+    return NAN;
+}
+
+static inline double loss_error(uint64_t loss, double score, double y, double parameter)
+{
+#define CASE(number, name, form, target, slope, link, unit) \
+    IF_LABEL_##link(case number : return name##_error(score, y, parameter);)
     switch (loss) {
         LOSSES(CASE)
     }

@@ -22,6 +22,7 @@ from boltdp.privacy.events.event import (
     mark_non_private,
     strip_non_private,
 )
+from boltdp.privacy.events.label_quantiles import LabelQuantiles
 from boltdp.privacy.events.noisy_counts import NoisyLabelCount, is_schema_draft
 from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.privacy.events.noisy_sgd import NoisyUpdates
@@ -88,6 +89,11 @@ class Certificate:
     def label_count(self) -> NoisyLabelCount | None:
         """The noisy count of rows without a usable label, if it was released."""
         return next((part.event for part in self.parts if isinstance(part.event, NoisyLabelCount)), None)
+
+    @cached_property
+    def label_quantiles(self) -> LabelQuantiles | None:
+        """The chosen quantiles of a label that is a number, if they were released."""
+        return next((part.event for part in self.parts if isinstance(part.event, LabelQuantiles)), None)
 
     @cached_property
     def parts(self) -> tuple[BudgetedEvent, ...]:
@@ -209,19 +215,22 @@ def certify(
     *,
     draft: BudgetedEvent | None = None,
     labels: BudgetedEvent | None = None,
+    target: BudgetedEvent | None = None,
     before: BudgetedEvent | None = None,
     seeded: bool = False,
     reasons: tuple[str, ...] = (),
 ) -> Certificate:
     """Return the certificate of a training after the noisy counts that drafted its schema and the release `before`.
 
-    `before` is the release that standardizes the features, and `labels` counts those that are unusable. `reasons` state
-    why the guarantee does not hold, for causes outside the privacy core, such as classes read from the data.
+    `before` is the release that standardizes the features, `labels` counts those that are unusable, and `target` finds
+    the range of those that are numbers. `reasons` state why the guarantee does not hold, for causes outside the privacy
+    core, such as classes read from the data.
 
     Proof: noisy_counts.md 5, 7
+    Proof: label_quantiles.md 2
     """
     outer, left = [], budget
-    for one in (draft, labels):
+    for one in (draft, labels, target):
         if one is not None:
             outer.append((one, left := left if left is None or one.budget is None else left.subtract(one.budget)))
     spent = training

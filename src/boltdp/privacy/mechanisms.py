@@ -175,6 +175,14 @@ def compute_gaussian_delta(distance: arb, epsilon: arb) -> arb:
     return upper - lower
 
 
+def compute_pure_delta(spent: arb, epsilon: arb) -> arb:
+    """Return an enclosure of the delta at an epsilon of any mechanism that is (`spent`, 0)-private.
+
+    Proof: noisy_counts.md 4
+    """
+    return arb(0) if epsilon >= spent else (1 - (epsilon - spent).exp()) / (1 + (-spent).exp())
+
+
 @contextmanager
 def set_precision(bits: int) -> Iterator[None]:
     """Set the bits of interval arithmetic inside `with`; the setting is global, so a lock admits one thread."""

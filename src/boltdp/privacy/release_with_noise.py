@@ -2,6 +2,7 @@
 
     `release_counts`, `release_values`    noisy counts, to draft a schema or to evaluate a model
     `release_label_count`    a noisy count of the rows of a training without a usable label
+    `release_label_quantiles`    quantiles of a label that is a number
     `release_moments`     noisy sums, to centre the features
     `draw_linear_terms`   noise before training
     `release_gradient`    noise in the sum of a scan
@@ -25,6 +26,7 @@ from boltdp._array_types import Booleans, Doubles, Integers
 from boltdp.errors import ParameterError
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
+from boltdp.privacy.events.label_quantiles import LabelQuantiles, compute_edge, score_edges
 from boltdp.privacy.events.noisy_counts import NoisyCounts
 from boltdp.privacy.events.noisy_moments import UNIT, NoisyMoments, ReleasedMoments, check_moment_rows
 from boltdp.privacy.exact_sampling import RandomBytes as RandomBytes
@@ -173,11 +175,25 @@ def release_label_count(count: int, certificate: Certificate, randomness: Random
     return float(add_noise(event.noise, np.array([float(count)]), randomness.stream("labels"))[0])
 
 
-def choose_by_errors(errors: Sequence[int], *, epsilon: float, random_bytes: RandomBytes) -> int:
+def release_label_quantiles(counts: Integers, event: LabelQuantiles, randomness: Randomness) -> tuple[float, ...]:
+    """Return an edge from -1 to 1 for each percentile of `event`, from the `counts` of `kernel.label_histogram`.
+
+    Proof: label_quantiles.md 1, 2
+    """
+    if counts.shape != (event.bins,):
+        raise ParameterError(f"counts must be of {event.bins} bins, got shape {counts.shape}")
+    stream, chosen = randomness.stream("label quantiles"), []
+    for percentile in event.percentiles:
+        scores = score_edges(counts, percentile)
+        chosen.append(choose_by_errors(scores, epsilon=event.epsilon, changes=event.sensitivity, random_bytes=stream))
+    return tuple(compute_edge(number, bins=event.bins) for number in chosen)
+
+
+def choose_by_errors(errors: Sequence[float], *, epsilon: float, random_bytes: RandomBytes, changes: int = 1) -> int:
     """Draw index i with probability proportional to exp(-epsilon * errors[i] / 2): the exponential mechanism.
 
-    The draw is exact: the index of the smallest ln(-ln U_i) + epsilon*errors[i]/2 has this distribution, and more bits
-    of the uniforms are read until the smallest is certain.
+    Errors of sensitivity `changes` are divided by it. The draw is exact: the index of the smallest ln(-ln U_i) +
+    epsilon*errors[i]/2 has this distribution, and more bits of the uniforms are read until the smallest is certain.
 
     Proof: selection.md 1.1, 1.2
     """
@@ -187,15 +203,15 @@ def choose_by_errors(errors: Sequence[int], *, epsilon: float, random_bytes: Ran
     uniforms = Uniforms(len(errors), random_bytes)
     while True:
         with set_precision(uniforms.bits_read + 64):
-            penalties = [arb(epsilon) * int(count) / 2 for count in errors]
+            penalties = [arb(epsilon) * arb(float(count)) / (2 * changes) for count in errors]
             keys = [(-u.log()).log() + penalty for u, penalty in zip(uniforms.intervals(), penalties, strict=True)]
-            for i, key in enumerate(keys):
-                if all(bool(key < other) for j, other in enumerate(keys) if j != i):
-                    return i
+            i = min(range(len(keys)), key=lambda number: keys[number].mid())
+            if all(bool(keys[i] < other) for j, other in enumerate(keys) if j != i):
+                return i
         uniforms.refine()
 
 
-def release_count(count: int, *, epsilon: float, random_bytes: RandomBytes, changes: int = 1) -> float:
+def release_count(count: float, *, epsilon: float, random_bytes: RandomBytes, changes: int = 1) -> float:
     """Return a count of sensitivity `changes` with Laplace noise of scale `changes` / epsilon.
 
     Proof: mechanisms.md 1

@@ -53,6 +53,8 @@ class Problem:
         check_person_rows(self.person_rows)
 
     def _validate_class_weights(self, class_weights: tuple[float, ...]) -> tuple[float, ...]:
+        if self.loss.target != "classes":
+            raise ParameterError(f"class_weights must be for a loss of classes, got {self.loss.name!r}")
         weights = tuple(check_number(weight, "each of the class_weights") for weight in class_weights)
         classes = self.loss.vector_count if self.loss.vector_count > 1 else max(2, len(weights))
         if len(weights) != classes:

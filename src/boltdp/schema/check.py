@@ -18,10 +18,12 @@ from boltdp.errors import join_names, make_printable
 from boltdp.schema.schema import Column, Schema
 from boltdp.schema.source_columns import ColumnType, Kind, Source
 from boltdp.schema.summary import Summary, find_missing, scan_rows
+from boltdp.schema.target import TARGETS
 
 NOT_PRIVATE = "NOT PRIVATE: all of this was computed from the rows without noise; it is for non-sensitive data"
 RULE = (
-    "training would learn garbage if fewer than two declared classes occur, if a column cannot be read or is empty, or "
+    "training would learn garbage if fewer than two declared classes occur, if all numbers to predict are the same, if "
+    "a column cannot be read or is empty, or "
     "if more than half of a column's cells (of all labels, and of the features that are not missing) do not parse, are "
     "clipped or are not declared; if more than a tenth do not parse or are other spellings of declared values; or if "
     "all numbers lie within a fiftieth of the bounds"
@@ -59,7 +61,7 @@ class CheckedColumn:
     """Counts of the cells of one column, compared with its declaration; each number of a vector is a cell."""
 
     name: str
-    role: str  #: "label", or the table of the schema that declares it
+    role: str  #: "label" or "target", or the table of the schema that declares it
     cells: int
     missing: int = 0
     unparsed: int = 0  #: cells that are no numbers, or no lists of the declared length
@@ -96,6 +98,11 @@ class CheckedColumn:
         return replace(checked, unparsed_values=others, constant=summary.low == summary.high)
 
     @property
+    def is_predicted(self) -> bool:
+        """Whether it is the column to predict: rows without a usable cell are then ignored."""
+        return self.role in (kind.key for kind in TARGETS)
+
+    @property
     def wrong_count(self) -> int:
         """The number of cells that are present but not as declared."""
         return self.unparsed + self.below + self.above + self.undeclared
@@ -112,12 +119,14 @@ class CheckedColumn:
         present = self.cells - self.missing
         if not present:
             return "all cells are missing"
-        if self.role == "label":
-            if len(self.counts) - len(self.absent_values) < 2:
-                met = [name for name, count in self.counts if count]
-                return f"no row has a class other than {_quote(met[0])}" if met else "no row has a declared class"
+        if self.role == "label" and len(self.counts) - len(self.absent_values) < 2:
+            met = [name for name, count in self.counts if count]
+            return f"no row has a class other than {_quote(met[0])}" if met else "no row has a declared class"
+        if self.is_predicted:
+            if self.constant:
+                return "all numbers are the same"
             present = self.cells
-        wrong = self.wrong_count + (self.missing if self.role == "label" else 0)
+        wrong = self.wrong_count + (self.missing if self.is_predicted else 0)
         if wrong > MAX_WRONG * present:
             return f"{_format_share(wrong, present)} of the cells are not as declared"
         if self.unparsed > MAX_UNREAD * present:
@@ -155,7 +164,8 @@ class CheckedColumn:
         if self.unparsed:
             what = "no lists of the declared length" if self.role == "vector" else "no numbers"
             listed = _format_unexpected(self.unparsed_values)
-            yield f"{_format_share(self.unparsed, present)} are {what}, and count as missing{listed}"
+            then = "are ignored" if self.is_predicted else "count as missing"
+            yield f"{_format_share(self.unparsed, present)} are {what}, and {then}{listed}"
         if 2 * sum(one.count for one in self.unparsed_values if _COMMA.fullmatch(one.value)) > present:
             query = f"SELECT * REPLACE (replace({self.name}, ',', '.') AS {self.name}) FROM source"
             yield f'most have a decimal comma; --query "{query}" makes a point of it'
@@ -182,7 +192,7 @@ class CheckedColumn:
         if self.absent_values:
             kind = "classes" if self.role == "label" else "categories"
             yield f"declared {kind} that never occur: {join_names([*map(_quote, self.absent_values)], most=MAX_SHOWN)}"
-        if self.constant:
+        if self.constant and not self.is_predicted:
             yield "all cells are the same, so that it is of no use"
 
     @property
@@ -260,7 +270,7 @@ def check_source(source: Source, schema: Schema, *, progress: Callable[[int], ob
         at += batch.num_rows
     checked: list[CheckedColumn] = []
     for column in declared:
-        summary, role = summaries[column.name], column.table if checked else "label"
+        summary, role = summaries[column.name], column.table if checked else schema.target.key
         found = CheckedColumn.from_summary(column.name, role, rows * (summary.length or 1), summary)
         checked.append(replace(found, fault=faults[column.name]))
     used = {column.source for column in declared}

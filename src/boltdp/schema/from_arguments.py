@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from boltdp.errors import DataError, ParameterError, describe_argument, quote_names
-from boltdp.schema.infer import NO_FEATURES, check_label, derive_classes, derive_column
-from boltdp.schema.schema import Categorical, Classes, Column, Numeric, Schema, TimePart, Vector
+from boltdp.schema.infer import NO_FEATURES, check_label, derive_column
+from boltdp.schema.schema import Categorical, Column, Numeric, Schema, TimePart, Vector
 from boltdp.schema.source_columns import ColumnType, OpenColumns, suggest_columns
+from boltdp.schema.target import Target
 
 #: What the columns have that cannot have bounds, and a hint.
 _UNFIT = {
@@ -24,11 +25,12 @@ _UNFIT = {
 
 def declare_schema(
     columns: Mapping[str, ColumnType],
+    kind: type[Target],
     label: str,
+    of_target: Mapping[str, Any],
     *,
     bounds: Any = None,
     categories: Any = None,
-    classes: Any = None,
     timestamps: Any = None,
 ) -> tuple[Schema, tuple[str, ...]]:
     """Make a schema from the arguments of a call; return it with the names of the unused columns. No row is read.
@@ -36,19 +38,23 @@ def declare_schema(
     Every declared column is a feature: in `bounds` by (low, high), in `categories` by a list of values, in `timestamps`
     by a list of parts, such as "hour", or by the source itself: by a boolean type, an enum type or constraints. Others
     are left out; without any bounds, categories and timestamps they raise an error. A pair of numbers as `bounds` is
-    for all columns of numbers. The default of `classes` are those of the label's type.
+    for all columns of numbers. The target is of the given kind. `of_target` are the arguments that declare it, such as
+    `classes`; the bounds of a number may also be among `bounds`. By default it is what the source declares.
     """
     given = {
         "bounds": _read_bounds(columns, label, bounds),
         "categories": _read_dict(categories, "categories", '["F", "M"]'),
         "timestamps": _read_dict(timestamps, "timestamps", '["hour", "weekday"]'),
     }
+    if kind.numeric and label in given["bounds"]:
+        of_target = {**of_target, "bounds": given["bounds"].pop(label)}
     uses = Counter(name for names in given.values() for name in names)
     if isinstance(columns, OpenColumns):
         columns = {name: columns[name] for name in (*uses, label)}
     check_label(columns, label, declared=uses)
     for what, names in given.items():
         _check_column_names(columns, label, names, what)
+    target = declare_target(kind, label, columns[label], of_target)
     twice = [name for name in columns if uses[name] > 1]
     if twice:
         what = "bounds, categories or timestamps" if given["timestamps"] else "bounds or categories"
@@ -68,11 +74,27 @@ def declare_schema(
     features = [feature for name in columns if (feature := declared.get(name)) is not None]
     undeclared = [name for name, feature in declared.items() if feature is None and not columns[name].key]
     usable = [name for name in undeclared if columns[name].kind not in NO_FEATURES]
-    found = derive_classes(columns[label]) if classes is None else _read_values(classes, "classes")
     nothing = bounds is None and categories is None and timestamps is None
-    if not found or not (features or parts) or (usable and nothing):
-        _raise_undeclared(columns, None if found else label, [] if any(given.values()) else usable)
-    return Schema(Classes(label, found), (*features, *parts)), tuple(undeclared)
+    if target is None or not (features or parts) or (usable and nothing):
+        missing = None if target is not None else kind
+        raise _make_undeclared_error(columns, missing, label, [] if any(given.values()) else usable)
+    return Schema(target, (*features, *parts)), tuple(undeclared)
+
+
+def declare_target(kind: type[Target], name: str, column: ColumnType, given: Mapping[str, Any]) -> Target | None:
+    """Make the target from the arguments of a call that declare it, or from its column; None if neither does.
+
+    Arguments of another kind of target raise an error.
+    """
+    read = {"bounds": _read_pair, "typical": _read_pair, "classes": _read_values}
+    for argument, value in given.items():
+        if value is not None and argument not in kind.other_keys:
+            raise ParameterError(
+                f"{argument} must not be given for {kind.key}={name!r}, which has {kind.other_keys[0]}",
+                hint=f"label={name!r} has classes, target={name!r} predicts a number",
+            )
+    plain = {key: read[key](value, key) for key, value in given.items() if value is not None}
+    return kind.from_arguments(name, column, plain)
 
 
 def _make_bounded_column(name: str, column: ColumnType, pair: tuple[Any, Any]) -> Column:
@@ -91,26 +113,34 @@ def _make_bounded_column(name: str, column: ColumnType, pair: tuple[Any, Any]) -
     return Vector(name, column.length, *pair)
 
 
-def _raise_undeclared(columns: Mapping[str, ColumnType], label: str | None, undeclared: Sequence[str]) -> None:
-    """Raise an error with a hint of the arguments that would declare the columns."""
+def _make_undeclared_error(
+    columns: Mapping[str, ColumnType], kind: type[Target] | None, label: str, undeclared: Sequence[str]
+) -> ParameterError | DataError:
+    """Make an error with a hint of the arguments that would declare the columns, and a target of the kind, if given."""
     numbers = [name for name in undeclared if columns[name].kind in ("number", "list")]
     texts = [name for name in undeclared if name not in numbers]
     faults, lines = [], []
+    bounds = [f'"{name}": (low, high)' for name in numbers[:1]] + ["..."] * (len(numbers) > 1)
     if undeclared:
         faults.append(f"bounds or categories of {quote_names(undeclared)}")
-    if numbers:
-        lines.append(f'bounds={{"{numbers[0]}": (low, high){", ..." if numbers[1:] else ""}}}')
+    if kind is not None:
+        faults.append(f"the {kind.other_keys[0]} of {label!r}")
+        bounds += [f'"{label}": (low, high)'] * kind.numeric
+    if not faults:
+        return DataError("the data must have at least one column that can be a feature, beside the label")
+    if bounds:
+        lines.append(f"bounds={{{', '.join(bounds)}}}")
     if texts:
         lines.append(f'categories={{"{texts[0]}": ["value", ...]{", ..." if texts[1:] else ""}}}')
-    if label is not None:
-        faults.append(f"the classes of {label!r}")
+    if kind is not None and not kind.numeric:
         lines.append("classes=[first, second]")
-    if not faults:
-        raise DataError("the data must have at least one column that can be a feature, beside the label")
     used = " for the columns to use" if len(undeclared) > 1 else ""
-    raise ParameterError(
+    number = ""
+    if kind is not None and not kind.numeric and columns[label].kind in ("number", "untyped"):
+        number = f'; to predict a number, give target="{label}" with its bounds instead of label="{label}"'
+    return ParameterError(
         f"what is public must be declared, and is not: {' and '.join(faults)}",
-        hint=f"add {', '.join(lines)}{used}; from public knowledge, not from the rows",
+        hint=f"add {', '.join(lines)}{used}; from public knowledge, not from the rows{number}",
     )
 
 
@@ -137,7 +167,10 @@ def _read_dict(given: Any, what: str, example: str) -> dict[str, Any]:
 
 def _check_column_names(columns: Mapping[str, ColumnType], label: str, given: Mapping[str, Any], what: str) -> None:
     if label in given:
-        raise ParameterError(f"{what} must be of features, got the label {label!r}", hint="its values are the classes")
+        raise ParameterError(
+            f"{what} must be of features, got the label {label!r}",
+            hint=f"its values are the classes; target={label!r} predicts a number",
+        )
     unknown = [name for name in given if name not in columns]
     if unknown:
         raise ParameterError(
@@ -150,8 +183,9 @@ def _read_pair(pair: Any, what: str) -> tuple[Any, Any]:
     if isinstance(pair, np.ndarray) and pair.shape == (2,):
         pair = tuple(pair.tolist())
     if not isinstance(pair, (list, tuple)) or len(pair) != 2:
+        example = "typical=(500, 12_000)" if what == "typical" else 'bounds={"age": (0, 110)}'
         raise ParameterError(
-            f"{what} must be a pair (low, high), got {describe_argument(pair)}", hint='such as bounds={"age": (0, 110)}'
+            f"{what} must be a pair (low, high), got {describe_argument(pair)}", hint=f"such as {example}"
         )
     return pair[0], pair[1]
 

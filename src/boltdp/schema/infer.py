@@ -14,9 +14,10 @@ from boltdp.errors import DataError, show_value, suggest_names
 from boltdp.privacy.events.event import BudgetedEvent
 from boltdp.privacy.serialization import to_record
 from boltdp.schema.columns import COLUMN_KINDS, Column, Draft
-from boltdp.schema.schema import Classes, Schema
+from boltdp.schema.schema import Schema
 from boltdp.schema.source_columns import ColumnType, suggest_columns
 from boltdp.schema.summary import MAX_CATEGORIES, MIN_DIFFERENT_NUMBERS, Summary
+from boltdp.schema.target import Target, derive_target
 
 #: A column of at most this many cells is not taken for an id, even if all its values differ.
 MAX_CELLS_WITHOUT_ID = 20
@@ -49,28 +50,34 @@ def check_label(
         raise DataError(f"the data must have the column {show_value(label)} for the label", hint=hint)
 
 
-def derive_schema(columns: Mapping[str, ColumnType], label: str) -> Schema:
+def derive_schema(columns: Mapping[str, ColumnType], label: str, *kinds: type[Target]) -> Schema:
     """Derive a schema from types and constraints of a source that declare every column. No row is read.
 
-    Every column is a feature, except undeclared keys and types that cannot be features.
+    Every column is a feature, except undeclared keys and types that cannot be features. The target is of the first of
+    the kinds, by default of all, that its column declares.
     """
     check_label(columns, label)
     features = {name: derive_column(name, column) for name, column in columns.items() if name != label}
-    classes = derive_classes(columns[label])
-    undeclared = [] if classes else [label]
+    target = derive_target(label, columns[label], *kinds)
+    if target is None and (other := derive_target(label, columns[label])) is not None:
+        raise DataError(
+            f"the data must declare {kinds[0].other_keys[0]} of {label!r}, and declares {other.other_keys[0]}",
+            hint=f"give it as the {other.key} instead",
+        )
+    undeclared = [] if target is not None else [label]
     undeclared += [
         name
         for name, feature in features.items()
         if feature is None and columns[name].kind not in NO_FEATURES and not columns[name].key
     ]
-    if undeclared:
+    if target is None or undeclared:
         names = ", ".join(map(repr, undeclared))
         raise DataError(
             f"the data must declare bounds or values of every column, and does not of {names}",
             hint="add constraints to the table, such as CHECK (age BETWEEN 0 AND 120) or CHECK (sex IN ('F', 'M')); or "
             "complete the draft that `boltdp schema` makes, without the columns that are not to be used",
         )
-    return Schema(Classes(label, classes), tuple(feature for feature in features.values() if feature is not None))
+    return Schema(target, tuple(feature for feature in features.values() if feature is not None))
 
 
 def derive_column(name: str, column: ColumnType) -> Column | None:
@@ -79,13 +86,9 @@ def derive_column(name: str, column: ColumnType) -> Column | None:
     return next((feature for feature in found if feature is not None), None)
 
 
-def derive_classes(column: ColumnType) -> tuple[Value, ...]:
-    """Derive the classes of a label from its type and constraints; empty if these do not declare any."""
-    return (False, True) if column.kind == "bool" else column.values or ()
-
-
 def write_draft(
     columns: Mapping[str, ColumnType],
+    kind: type[Target],
     label: str,
     summaries: Mapping[str, Summary],
     *,
@@ -114,10 +117,11 @@ def write_draft(
             tables[draft.table].append(draft.write_line(name))
         else:
             left_out.append(f"# {format_toml_key(name)}: {draft.comment}")
+    summary = summaries.get(label)
+    why = unused.get(label, "") if summary is None else explain_unused(label, columns[label], summary, label=True)
     lines = [
         *(f"# {comment}" for comment in comments),
-        f"label = {format_toml_value(label)}",
-        f"classes = {_draft_classes(label, columns[label], summaries.get(label), unused.get(label, ''))}",
+        *kind.draft_lines(label, columns[label], summary, why),
         "intercept = true",
         "# clip_norm = 1.0  # rows of a larger norm are scaled down to it; without it none is",
     ]
@@ -150,17 +154,6 @@ def draft_column(name: str, column: ColumnType, summary: Summary | None, unused:
         return draft
     bounds = None if summary is None else summary.bounds
     return Draft(draft.table, [*(bounds or ())], reason, used=False)
-
-
-def _draft_classes(name: str, column: ColumnType, summary: Summary | None, unused: str) -> str:
-    if declared := derive_classes(column):
-        return format_toml_value([*declared])
-    if summary is not None:
-        classes, noisy = summary.categories, summary.noise is not None
-        if len(classes) > noisy:  # a single class of an exact summary is for the user to complete
-            return f"{format_toml_value([*classes])}  # the first is the negative one"
-        unused = explain_unused(name, column, summary, label=True)
-    return f"[]  # {f'{unused}; ' if unused else ''}at least two values; the first is the negative one"
 
 
 def explain_unused(name: str, column: ColumnType, summary: Summary, *, label: bool = False) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -41,6 +41,8 @@ MAX_DISTINCT = 100_000
 MAX_EXAMPLES = 3
 #: The number of intervals between the declared bounds.
 BARS = 24
+#: The number of intervals by which quantiles are found.
+QUANTILE_BARS = 1000
 
 _NUMBER = r"^\s*[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?\s*$"
 _TIMESTAMP = re.compile(PATTERN)
@@ -79,6 +81,7 @@ class Summary:
     high: float = -math.inf
     inside: float | None = None  #: the share of the numbers that is in the range at least, if there is noise
     whole: bool = True  #: whether all numbers are whole
+    typical: tuple[float, float] | None = None  #: about the 0.1- and the 0.9-quantile of a target, if they are public
     values: Counter[Value] = field(default_factory=Counter)  #: how often each of the first MAX_DISTINCT values occurs
 
     def __post_init__(self) -> None:
@@ -112,6 +115,21 @@ class Summary:
             return None
         unit = 10.0 ** math.floor(math.log10(high - low) - 1)
         return float(f"{math.floor(low / unit) * unit:.12g}"), float(f"{math.ceil(high / unit) * unit:.12g}")
+
+    def set_typical_range(self, batches: Iterable[pa.Array]) -> None:
+        """Set the typical range from all cells, in a second scan; it stays None where most numbers are the same."""
+        if self.bounds is None:
+            return
+        histogram = Histogram(np.linspace(*self.bounds, QUANTILE_BARS + 1))
+        for cells in batches:
+            histogram.add_numbers(read_numbers(cells))
+        counts = np.cumsum(histogram.counts)
+        low, high = (
+            float(f"{histogram.edges[min(int(np.searchsorted(counts, share * counts[-1])), QUANTILE_BARS)]:.3g}")
+            for share in (0.1, 0.9)
+        )
+        if self.bounds[0] <= low < high <= self.bounds[1]:
+            self.typical = low, high
 
     @property
     def bounds_comment(self) -> str:

@@ -10,17 +10,22 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal, NoReturn, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from boltdp._array_types import Doubles
+from boltdp._files.toml_writer import format_toml_value
 from boltdp.encoding.declared_values import Matcher, Value, check_value_count, check_values, format_value
-from boltdp.errors import ParameterError, check_number, show_value
+from boltdp.errors import ParameterError, check_choice, check_number, show_value
 from boltdp.losses import Loss
 from boltdp.privacy.training_problem import MIN_CLASS_WEIGHT
-from boltdp.schema.columns import Categorical, Column, check_list, check_name, list_values
+from boltdp.schema.columns import Categorical, Column, Numeric, check_list, check_name, list_values
+
+if TYPE_CHECKING:
+    from boltdp.schema.source_columns import ColumnType
+    from boltdp.schema.summary import Summary
 
 #: A probability of the second of two classes, or "prior": that class's share in the schema.
 Threshold: TypeAlias = float | Literal["prior"]
@@ -28,8 +33,22 @@ Threshold: TypeAlias = float | Literal["prior"]
 ClassWeights: TypeAlias = Literal["balanced"] | Mapping[Any, float] | Sequence[float]
 
 MAX_CLASSES = 10_000
+#: The steps of each automatic curve, by the largest number of columns with curves; with more columns there are none.
+CURVE_STEPS = {5: 8, 8: 4, 30: 2}
+#: The same for a number, for up to as many columns.
+NUMBER_CURVE_STEPS = 8
+#: The largest noise per row with automatic curves, and the largest ratio of it to the noise without them, for classes.
+MAX_CURVE_NOISE, MAX_NOISE_GROWTH = 0.15, 2.75
+#: The largest noise per row with automatic curves for a number: of most algorithms, and of Gaussian ones.
+MAX_NUMBER_CURVE_NOISE, MAX_GAUSSIAN_CURVE_NOISE = 0.02, 0.15
 #: The largest difference of the sum of a prior from 1.
 PRIOR_TOLERANCE = 1e-6
+#: The distance of the 0.1- and the 0.9-quantile of a normal distribution, in standard deviations.
+TYPICAL_WIDTH = 2.5631
+#: The largest width of bounds, in widths of the typical range.
+MAX_RANGE_RATIO = 4096
+#: The smallest unit of labels in training, in spreads.
+MIN_UNIT = 1 / 16
 
 
 class SqlWriter(Protocol):
@@ -51,6 +70,8 @@ class Target(ABC):
     predictor: ClassVar[str]  #: the name of a linear model of it
     key: ClassVar[str]  #: the key of a schema file that names the column
     other_keys: ClassVar[tuple[str, ...]]  #: the other keys that declare it
+    score: ClassVar[str]  #: the name of the figure that judges it in comparisons
+    numeric: ClassVar[bool] = False  #: whether its labels are numbers between bounds
 
     column: str
 
@@ -58,6 +79,21 @@ class Target(ABC):
     @abstractmethod
     def from_dict(cls, declared: Mapping[str, Any]) -> Target:
         """Make the target from the keys of a schema file that declare it."""
+
+    @classmethod
+    def from_type(cls, name: str, column: ColumnType) -> Target | None:
+        """Make the target from the type and constraints in the source; None if these do not declare one."""
+        return None
+
+    @classmethod
+    def from_arguments(cls, name: str, column: ColumnType, given: Mapping[str, Any]) -> Target | None:
+        """Make the target from arguments by the names of `other_keys`, or from the source; None if neither does."""
+        return cls.from_type(name, column)
+
+    @classmethod
+    def draft_lines(cls, name: str, column: ColumnType, summary: Summary | None, unused: str) -> list[str]:
+        """Draft the lines of a schema file that declare the target; `unused` is why its summary tells nothing."""
+        return [f"{cls.key} = {format_toml_value(name)}", *(f"{key} = []" for key in cls.other_keys)]
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
@@ -71,7 +107,41 @@ class Target(ABC):
     @property
     @abstractmethod
     def label_count(self) -> int:
-        """The number of different encoded labels."""
+        """The number of classes for the kernel; 2 for a number, whose two ends stand for them."""
+
+    @property
+    def class_count(self) -> int:
+        """The number of declared classes; 0 for a number."""
+        return 0
+
+    @property
+    @abstractmethod
+    def label_reading(self) -> tuple[float, float]:
+        """The centre and the factor by which losses read encoded labels that are numbers; 0 and 1 for classes."""
+
+    @abstractmethod
+    def needs_range(self, loss: Loss) -> bool:
+        """Return whether a training with this loss must first find where most labels are."""
+
+    @abstractmethod
+    def choose_curve_steps(self, columns: int, loss: Loss) -> int:
+        """Return the steps of each automatic curve, by the number of columns that would have one; 0: no curves."""
+
+    @abstractmethod
+    def allows_curves(self, before: float, noise: float, *, gaussian: bool) -> bool:
+        """Return whether "auto" adds curves that raise the noise per row from `before`, by an algorithm of its kind."""
+
+    @abstractmethod
+    def fit_to(self, loss: Loss) -> Target:
+        """Return the target as a training with this loss reads it, in units of the labels' spread."""
+
+    def with_range(self, low: float, high: float) -> Target:
+        """Return the target with the range, found from private rows, of most encoded labels, from -1 to 1."""
+        raise ParameterError(f"a range of labels must be for a target with bounds, got {self.describe()}")
+
+    def without_range(self) -> Target:
+        """Return the target without a range that was found from private rows."""
+        return self
 
     @property
     @abstractmethod
@@ -90,6 +160,10 @@ class Target(ABC):
     @abstractmethod
     def describe_used_labels(self, limit: int) -> str:
         """Describe the labels that training uses, at most `limit` of them; rows with others are ignored."""
+
+    @abstractmethod
+    def describe_unusable(self, limit: int) -> str:
+        """Complete the sentence "the label is missing or ..." for labels that training ignores."""
 
     @abstractmethod
     def describe_values(self) -> str:
@@ -124,7 +198,7 @@ class Target(ABC):
             raise ParameterError(f"the loss {loss.name!r} must be used for {loss.target}, got {self.describe()}")
 
     @abstractmethod
-    def predict(self, scores: Doubles, cut: float) -> npt.NDArray[Any]:
+    def predict(self, scores: Doubles, cut: float, loss: Loss) -> npt.NDArray[Any]:
         """Return the prediction for each row of scores; `cut` is the decision threshold of a single score."""
 
     @abstractmethod
@@ -132,8 +206,20 @@ class Target(ABC):
         """Return whether dividing all scores of a row by the same number above 1 can change the prediction."""
 
     @abstractmethod
-    def write_prediction(self, scores: Sequence[str], cut: float, sql: SqlWriter) -> str:
+    def write_prediction(self, scores: Sequence[str], cut: float, loss: Loss, sql: SqlWriter) -> str:
         """Return the SQL of the prediction, given the SQL of the scores."""
+
+    @abstractmethod
+    def to_stored_row(self) -> dict[str, Any]:
+        """Return the columns of `boltdp.models` about the target, for predictions in PostgreSQL."""
+
+    def list_facts(self, loss: Loss) -> list[tuple[str, str]]:
+        """Return lines of a report: what a model with this loss predicts, and how it reads labels."""
+        return []
+
+    def find_score_units(self, loss: Loss) -> tuple[float, float]:
+        """Return what a score of 0 stands for and the unit of scores, for people who read effects."""
+        return 0.0, 1.0
 
     def probabilities(self, scores: Doubles, loss: Loss) -> Doubles:
         """Return the probability of each class for each row of scores."""
@@ -151,9 +237,9 @@ class Target(ABC):
         """Describe in words what is predicted with this threshold."""
         self._raise_without_classes("a threshold")
 
-    def require_classes(self) -> Classes:
-        """Return the target if it has classes; raise a ParameterError otherwise."""
-        self._raise_without_classes("classes")
+    def require_classes(self, what: str = "classes") -> Classes:
+        """Return the target if it has classes; raise a ParameterError otherwise, since `what` needs them."""
+        self._raise_without_classes(what)
 
     def _raise_without_classes(self, what: str) -> NoReturn:
         """Raise a ParameterError: only targets with classes have `what`."""
@@ -164,8 +250,9 @@ class Target(ABC):
 class Classes(Target):
     """A label with two or more declared classes, of which the first is the negative one.
 
+    >>> from boltdp.losses import Logistic
     >>> target = Classes("sick", ("no", "yes"), prior=(0.8, 0.2))
-    >>> target.predict(np.array([[-1.0], [2.0]]), cut=0.0)
+    >>> target.predict(np.array([[-1.0], [2.0]]), 0.0, Logistic())
     array(['no', 'yes'], dtype='<U3')
     """
 
@@ -177,13 +264,17 @@ class Classes(Target):
     predictor = "classifier"
     key = "label"
     other_keys = ("classes", "prior")
+    score = "accuracy"
 
     def __post_init__(self) -> None:
         check_name(self.column, what="label")
         check_value_count(self.values, MAX_CLASSES, "classes")
         object.__setattr__(self, "values", check_values(self.values, what="classes"))
         if len(self.values) < 2:
-            raise ParameterError(f"classes must be at least 2 values, got {list(self.values)}")
+            raise ParameterError(
+                f"classes must be at least 2 values, got {list(self.values)}",
+                hint=None if self.values else "to predict a number, declare a target with bounds instead of a label",
+            )
         if self.prior is not None:
             object.__setattr__(self, "prior", self._check_prior(self.prior))
 
@@ -206,6 +297,32 @@ class Classes(Target):
             raise ParameterError("the schema must declare 'classes'")
         return cls(declared["label"], check_list(declared["classes"], "classes"), declared.get("prior"))
 
+    @classmethod
+    def from_type(cls, name: str, column: ColumnType) -> Classes | None:
+        values = (False, True) if column.kind == "bool" else column.values or ()
+        return cls(name, values) if len(values) > 1 else None
+
+    @classmethod
+    def from_arguments(cls, name: str, column: ColumnType, given: Mapping[str, Any]) -> Classes | None:
+        classes = given.get("classes")
+        return cls.from_type(name, column) if classes is None else cls(name, classes)
+
+    @classmethod
+    def draft_lines(cls, name: str, column: ColumnType, summary: Summary | None, unused: str) -> list[str]:
+        declared = cls.from_type(name, column)
+        found = () if summary is None else summary.categories
+        # A single class of an exact summary is for the user to complete.
+        enough = summary is not None and len(found) > (summary.noise is not None)
+        if declared is not None:
+            classes = format_toml_value([*declared.values])
+        elif enough:
+            classes = f"{format_toml_value([*found])}  # the first is the negative one"
+        else:
+            classes = f"[]  # {f'{unused}; ' if unused else ''}at least two values; the first is the negative one"
+            if column.kind in ("number", "untyped") and (summary is None or summary.is_numeric):
+                classes += "; for a number, draft with --target"
+        return [f"label = {format_toml_value(name)}", f"classes = {classes}"]
+
     def to_dict(self) -> dict[str, Any]:
         prior = {} if self.prior is None else {"prior": list(self.prior)}
         return {"label": self.column, "classes": list(self.values), **prior}
@@ -217,6 +334,26 @@ class Classes(Target):
     @property
     def label_count(self) -> int:
         return len(self.values)
+
+    @property
+    def class_count(self) -> int:
+        return len(self.values)
+
+    @property
+    def label_reading(self) -> tuple[float, float]:
+        return 0.0, 1.0
+
+    def needs_range(self, loss: Loss) -> bool:
+        return False
+
+    def choose_curve_steps(self, columns: int, loss: Loss) -> int:
+        return next((steps for most, steps in CURVE_STEPS.items() if columns <= most), 0)
+
+    def allows_curves(self, before: float, noise: float, *, gaussian: bool) -> bool:
+        return noise <= MAX_CURVE_NOISE and noise <= MAX_NOISE_GROWTH * before
+
+    def fit_to(self, loss: Loss) -> Classes:
+        return self
 
     @property
     def is_binary(self) -> bool:
@@ -238,6 +375,9 @@ class Classes(Target):
     def describe_used_labels(self, limit: int) -> str:
         names = self.names if len(self.names) <= limit else (*self.names[: limit - 1], "…", self.names[-1])
         return f"classes {', '.join(names)}"
+
+    def describe_unusable(self, limit: int) -> str:
+        return f"not one of the {self.describe_used_labels(limit)}; is one misspelt, or not declared?"
 
     def describe_values(self) -> str:
         return list_values(self.values)
@@ -263,7 +403,7 @@ class Classes(Target):
             return f"{score} of {self.names[1]!r} against {self.names[0]!r}"
         return f"{score} of each class against {'all others' if loss.vector_count == 1 else 'the average of all'}"
 
-    def predict(self, scores: Doubles, cut: float) -> npt.NDArray[Any]:
+    def predict(self, scores: Doubles, cut: float, loss: Loss) -> npt.NDArray[Any]:
         predicted: npt.NDArray[Any] = np.array(self.values)[self.predict_indices(scores, cut)]
         return predicted
 
@@ -275,13 +415,16 @@ class Classes(Target):
     def depends_on_score_scale(self, cut: float) -> bool:
         return cut != 0
 
-    def write_prediction(self, scores: Sequence[str], cut: float, sql: SqlWriter) -> str:
+    def write_prediction(self, scores: Sequence[str], cut: float, loss: Loss, sql: SqlWriter) -> str:
         names = [sql.literal(value) for value in np.array(self.values).tolist()]
         if len(scores) == 1:
             return f"CASE WHEN {scores[0]} > {sql.constant(cut) if cut else 0}\nTHEN {names[1]} ELSE {names[0]} END"
         # The first class with the largest score, as numpy.argmax.
         cases = " ".join(f"WHEN {score} THEN {name}" for score, name in zip(scores, names, strict=True))
         return f"CASE {sql.maximum(scores)} {cases} END"
+
+    def to_stored_row(self) -> dict[str, Any]:
+        return {"classes": list(self.names), "numbers": None}
 
     def probabilities(self, scores: Doubles, loss: Loss) -> Doubles:
         odds = loss.probabilities(scores)
@@ -358,7 +501,7 @@ class Classes(Target):
     def describe_threshold(self, threshold: float) -> str:
         return f"{self.names[1]!r} where its probability exceeds {threshold:g}"
 
-    def require_classes(self) -> Classes:
+    def require_classes(self, what: str = "classes") -> Classes:
         return self
 
     def sort_classes(self) -> Classes:
@@ -368,7 +511,245 @@ class Classes(Target):
         return replace(self, values=tuple(self.values[index] for index in order), prior=prior)
 
 
-TARGETS: tuple[type[Target], ...] = (Classes,)
+@dataclass(frozen=True)
+class Number(Target):
+    """A number between declared bounds; labels outside are moved to the bound.
+
+    >>> from boltdp.losses import Robust
+    >>> target = Number("price", 0, 20_000, typical=(500, 12_000))
+    >>> target.predict(np.array([[0.0], [9.0]]), 0.0, Robust())
+    array([ 6250., 20000.])
+    """
+
+    low: float
+    high: float
+    typical: tuple[float, float] | None = None  #: the range of most labels: about from the 0.1- to the 0.9-quantile
+    typical_source: Literal["declared", "private"] = "declared"  #: "private": found within the budget of one model
+    unit: float = 1.0  #: of labels and scores in training, in spreads of the labels
+
+    kind = "number"
+    task = "regression"
+    predictor = "regression"
+    key = "target"
+    other_keys = ("bounds", "typical", "typical_source", "unit")
+    score = "R2"
+    numeric = True
+    label_count: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        check_name(self.column, what="target")
+        column = Numeric(self.column, self.low, self.high)  # raises an error for bounds that are none
+        object.__setattr__(self, "low", column.low)
+        object.__setattr__(self, "high", column.high)
+        if self.typical is not None:
+            object.__setattr__(self, "typical", self._check_typical(self.typical))
+        check_choice(self.typical_source, "typical_source", Literal["declared", "private"])
+        if self.typical is None and self.typical_source == "private":
+            raise ParameterError("typical_source must be 'declared' without a typical range, got 'private'")
+        object.__setattr__(self, "unit", check_number(self.unit, "unit"))
+        if not MIN_UNIT <= self.unit <= 1:
+            raise ParameterError(f"unit must be from {MIN_UNIT:g} to 1, got {self.unit:g}")
+
+    def _check_typical(self, typical: Any) -> tuple[float, float]:
+        pair = tuple(check_number(end, "each end of the typical range") for end in check_list(typical, "typical"))
+        if len(pair) != 2 or not self.low <= pair[0] < pair[1] <= self.high:
+            raise ParameterError(
+                f"typical must be two increasing numbers within the bounds {self.low:g} and {self.high:g}, "
+                f"got {show_value(list(pair))}"
+            )
+        if pair[1] - pair[0] < (self.high - self.low) / MAX_RANGE_RATIO:
+            raise ParameterError(
+                f"the bounds must be at most {MAX_RANGE_RATIO:,} times as wide as the typical range",
+                hint="narrower bounds cost nothing but clipped values",
+            )
+        return pair[0], pair[1]
+
+    @classmethod
+    def from_dict(cls, declared: Mapping[str, Any]) -> Number:
+        if "bounds" not in declared:
+            raise ParameterError(
+                f"the schema must declare the bounds of the target {show_value(declared['target'])}",
+                hint="`bounds = [0, 20000]`: what a value can be; values outside are moved to the bound",
+            )
+        bounds = check_list(declared["bounds"], "bounds")
+        if len(bounds) != 2:
+            raise ParameterError(f"bounds must be two numbers, got {show_value(list(bounds))}")
+        return cls(declared["target"], *bounds, **{name: declared[name] for name in cls._OPTIONAL if name in declared})
+
+    @classmethod
+    def from_type(cls, name: str, column: ColumnType) -> Number | None:
+        if column.kind != "number":
+            return None
+        values = sorted(value for value in column.values or () if not isinstance(value, str))
+        low, high = column.bounds or ((values[0], values[-1]) if values else (0, 0))
+        return cls(name, low, high) if low < high else None
+
+    @classmethod
+    def from_arguments(cls, name: str, column: ColumnType, given: Mapping[str, Any]) -> Number | None:
+        bounds, typical = given.get("bounds"), given.get("typical")
+        declared = cls.from_type(name, column) if bounds is None else cls(name, *bounds)
+        return declared if declared is None or typical is None else replace(declared, typical=typical)
+
+    @classmethod
+    def draft_lines(cls, name: str, column: ColumnType, summary: Summary | None, unused: str) -> list[str]:
+        declared = cls.from_type(name, column)
+        typical = None if summary is None else summary.typical
+        if declared is not None:
+            bounds = format_toml_value([declared.low, declared.high])
+        elif summary is not None and summary.bounds is not None:
+            bounds = format_toml_value([*summary.bounds])
+            bounds += f"  # {summary.bounds_comment}" if summary.bounds_comment else ""
+        else:
+            bounds = f"[]  # {f'{unused}; ' if unused else ''}[low, high]: predictions and labels are clipped to them"
+        lines = [f"target = {format_toml_value(name)}", f"bounds = {bounds}"]
+        if typical is None:
+            return [*lines, "# typical = [low, high]  # of most values, if that is public; else training finds it"]
+        return [*lines, f"typical = {format_toml_value([*typical])}  # about 80 % of the values"]
+
+    _OPTIONAL: ClassVar[tuple[str, ...]] = ("typical", "typical_source", "unit")
+
+    def to_dict(self) -> dict[str, Any]:
+        given = {name: getattr(self, name) for name in self._OPTIONAL}
+        chosen = {name: value for name, value in given.items() if value != getattr(type(self), name)}
+        if self.typical is not None:
+            chosen["typical"] = list(self.typical)
+        return {"target": self.column, "bounds": [self.low, self.high], **chosen}
+
+    @cached_property
+    def label_column(self) -> Numeric:
+        return Numeric(self.column, self.low, self.high)
+
+    @property
+    def label_reading(self) -> tuple[float, float]:
+        middle, half = (self.low + self.high) / 2.0, (self.high - self.low) / 2.0
+        return (self.center - middle) / half, half / self.scale
+
+    @property
+    def center(self) -> float:
+        """The number that scores of 0 predict."""
+        low, high = self.typical or (self.low, self.high)
+        return (low + high) / 2.0
+
+    @property
+    def scale(self) -> float:
+        """The unit of labels and scores in training."""
+        if self.typical is None:
+            return self.unit * (self.high - self.low) / 2.0
+        return self.unit * (self.typical[1] - self.typical[0]) / TYPICAL_WIDTH
+
+    def needs_range(self, loss: Loss) -> bool:
+        return self.typical is None and loss.max_abs_label > 0
+
+    def choose_curve_steps(self, columns: int, loss: Loss) -> int:
+        # A loss that reads shares of the bounds has less signal in a row, and curves need more than it has.
+        return NUMBER_CURVE_STEPS if columns <= max(CURVE_STEPS) and loss.max_abs_label else 0
+
+    def allows_curves(self, before: float, noise: float, *, gaussian: bool) -> bool:
+        return noise <= (MAX_GAUSSIAN_CURVE_NOISE if gaussian else MAX_NUMBER_CURVE_NOISE)
+
+    def fit_to(self, loss: Loss) -> Number:
+        """Return the target in the unit of the loss, without a typical range if it reads shares of the bounds."""
+        self.check_loss(loss)
+        if loss.max_abs_label:
+            return replace(self, unit=loss.label_unit)
+        return replace(self, typical=None, typical_source="declared", unit=1.0)
+
+    def with_range(self, low: float, high: float) -> Number:
+        middle, half = (self.low + self.high) / 2.0, (self.high - self.low) / 2.0
+        least = 2.0 / MAX_RANGE_RATIO * 1.01
+        low, high = (min(max(end, -1.0), 1.0) for end in (low, high))
+        if high - low < least:
+            low = min(max((low + high) / 2.0 - least / 2.0, -1.0), 1.0 - least)
+            high = low + least
+        ends = [min(max(middle + half * end, self.low), self.high) for end in (low, high)]
+        return replace(self, typical=(ends[0], ends[1]), typical_source="private")
+
+    def without_range(self) -> Number:
+        return self if self.typical_source == "declared" else replace(self, typical=None, typical_source="declared")
+
+    @property
+    def example_labels(self) -> tuple[Value, ...]:
+        return self.low, self.high
+
+    @property
+    def summary(self) -> str:
+        return f"numbers from {self.low:g} to {self.high:g}"
+
+    def describe_used_labels(self, limit: int) -> str:
+        return "numbers"
+
+    def describe_unusable(self, limit: int) -> str:
+        return "no number"
+
+    def describe_values(self) -> str:
+        return f"{self.low:g} to {self.high:g}"
+
+    def choose_default_loss(self, *, plain: bool) -> str:
+        return "robust"
+
+    def adapt_loss(self, loss: Loss, *, joint: bool) -> Loss:
+        self.check_loss(loss)
+        return loss
+
+    def count_weight_vectors(self, loss: Loss) -> int:
+        self.check_loss(loss)
+        return 1
+
+    def name_weight_vectors(self, loss: Loss) -> tuple[str, ...]:
+        return (self.column,)
+
+    def describe_scores(self, loss: Loss) -> str:
+        return f"change of {self.column!r}" if loss.max_abs_label else f"log odds of {self.column!r} between its bounds"
+
+    def list_facts(self, loss: Loss) -> list[tuple[str, str]]:
+        predicts = f"{loss.predicts} of {self.column!r}, from {self.low:g} to {self.high:g}"
+        if not loss.max_abs_label or self.typical is None:
+            return [("prediction", predicts)]
+        low, high = self.typical
+        found = "found privately" if self.typical_source == "private" else "declared"
+        return [
+            ("prediction", f"{predicts}; most values are from {low:g} to {high:g} ({found})"),
+            ("unit", f"{self.scale:.4g} of {self.column!r}, {self.unit:g} of its spread"),
+        ]
+
+    def find_score_units(self, loss: Loss) -> tuple[float, float]:
+        return (self.center, self.scale) if loss.max_abs_label else (0.0, 1.0)
+
+    def to_stored_row(self) -> dict[str, Any]:
+        return {"classes": [], "numbers": [self.low, self.high, self.center, self.scale]}
+
+    def predict(self, scores: Doubles, cut: float, loss: Loss) -> Doubles:
+        labels = loss.predict_labels(scores[:, 0])
+        assert labels is not None
+        return np.clip(self.center + self.scale * labels, self.low, self.high)
+
+    def depends_on_score_scale(self, cut: float) -> bool:
+        return True
+
+    def write_prediction(self, scores: Sequence[str], cut: float, loss: Loss, sql: SqlWriter) -> str:
+        label = loss.write_sql_link(scores[0], sql.constant)
+        number = f"{sql.constant(self.center)} + {sql.constant(self.scale)} * ({label})"
+        # The minimum of two numbers is the negative maximum of their negatives.
+        below = sql.maximum([sql.constant(-self.high), f"-({number})"])
+        return sql.maximum([sql.constant(self.low), f"-({below})"])
+
+
+TARGETS: tuple[type[Target], ...] = (Classes, Number)
+
+
+def name_target(**names: Any) -> tuple[type[Target], Any]:
+    """Return the kind of target and the name of its column; `names` are by the keys of the kinds, None if not given."""
+    given = [(kind, name) for kind in TARGETS if (name := names.get(kind.key)) is not None]
+    if len(given) > 1:
+        keys = " or ".join(kind.key for kind in TARGETS)
+        raise ParameterError(f"give either {keys}", hint="a label has classes, a target is a number")
+    return given[0] if given else (TARGETS[0], None)
+
+
+def derive_target(name: str, column: ColumnType, *kinds: type[Target]) -> Target | None:
+    """Derive the target from the type and constraints in the source, of the first kind that these declare."""
+    found = (kind.from_type(name, column) for kind in kinds or TARGETS)
+    return next((target for target in found if target is not None), None)
 
 
 def read_target(declared: Mapping[str, Any]) -> Target:

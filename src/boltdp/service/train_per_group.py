@@ -28,8 +28,7 @@ def train_groups(groups: PostgresGroups, plans: Sequence[Plan], context: Context
 
     def standardize_schemas(tables: Sequence[PreparedRows]) -> Iterator[Schema]:
         for prepared, schema, plan in zip(tables, schemas, plans, strict=True):
-            moments, rows = plan.certificate.moments, plan.certificate.rows
-            yield standardize_schema(prepared, schema, moments, context.randomness, rows=rows)
+            yield standardize_schema(prepared, schema, plan.certificate, context.randomness)
 
     if any(plan.schema.projection is not None and plan.certificate.moments is not None for plan in plans):
         unprojected, unpermuted = [schema.unscaled for schema in schemas], [False for _ in plans]

@@ -12,10 +12,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from boltdp import algorithms
 from boltdp._charts import save_figure
 from boltdp._files.outputs import write_text
 from boltdp.errors import BoltdpError, ParameterError, check_whole_number
+from boltdp.kernel.feature_map import compute_scores
+from boltdp.model import Model
 from boltdp.privacy.events.event import Analysis
 from boltdp.privacy.release_with_noise import Randomness
 from boltdp.run_context import Context
@@ -24,7 +28,7 @@ from boltdp.schema.schema import Schema
 from boltdp.settings import Settings
 from boltdp.workflows.plan_training import make_plan
 from boltdp.workflows.select import count_errors
-from boltdp.workflows.standardize import apply_moments, sum_moments
+from boltdp.workflows.standardize import apply_moments, standardize_schema, sum_moments
 from boltdp.workflows.train import train_prepared
 
 if TYPE_CHECKING:
@@ -70,7 +74,7 @@ class Run:
     algorithm: str
     epsilon: float | None  #: None: noiseless
     repeat: int
-    accuracy: float
+    score: float  #: the accuracy, or R2 of numbers
     seconds: float  #: of training and release, without preparing the rows
     private: bool  #: whether the guarantee holds
 
@@ -82,8 +86,8 @@ class Summary:
     algorithm: str
     epsilon: float | None
     repeats: int
-    accuracy: float
-    accuracy_spread: float
+    score: float
+    score_spread: float
     seconds: float
     seconds_spread: float
     private: bool
@@ -105,7 +109,7 @@ class Comparison:
                 algorithm,
                 epsilon,
                 len(runs),
-                *_compute_mean_and_deviation([run.accuracy for run in runs]),
+                *_compute_mean_and_deviation([run.score for run in runs]),
                 *_compute_mean_and_deviation([run.seconds for run in runs]),
                 all(run.private for run in runs),
             )
@@ -142,6 +146,7 @@ def _describe_subject(engine: Engine, schema: Schema, settings: Settings, test: 
         public["class_weights"] = list(public["class_weights"])  # as a file has them
     return {
         "rows": engine.count(),
+        "score": schema.target.score,
         "test_rows": None if test is None else test.count(),
         "schema": hashlib.sha256(json.dumps(schema.to_dict(), sort_keys=True).encode()).hexdigest()[:16],
         "settings": public,
@@ -214,32 +219,52 @@ def compare(
         order = 0
         for number, (algorithm, epsilon, repeat) in enumerate(todo):
             context.start_stage("training", len(todo)).report_rows(number)
-            certificate, noise_seed = plans[algorithm, epsilon].certificate, cells[algorithm, epsilon].noise_seed
+            plan, noise_seed = plans[algorithm, epsilon], cells[algorithm, epsilon].noise_seed
+            certificate = plan.certificate
             own = replace(context.mute(), randomness=Randomness(None if noise_seed is None else noise_seed + repeat))
             if repeat != order:
                 shared[0].reshuffle(context.seed + repeat)
                 order = repeat
             with ExitStack() as briefly:
-                used, (training, testing) = schema, shared
+                used, (training, testing) = plan.schema, shared
                 if certificate.moments is not None:
                     # Each run standardizes with its own noise; only projected rows must be prepared again for it.
                     assert sums is not None
-                    used = apply_moments(sums, schema, certificate.moments, own.randomness, rows=cut)
+                    used = apply_moments(sums, used, certificate.moments, own.randomness, rows=cut)
                     if schema.projection is not None:
                         training, testing = prepare(briefly, used)
                         if repeat:
                             training.reshuffle(context.seed + repeat)
+                used = standardize_schema(training, used, certificate, own.randomness)
                 training, testing = (part.with_feature_map(used.encoding.feature_map) for part in (training, testing))
                 start = time.perf_counter()
                 model = train_prepared(training, used, certificate, own)
                 seconds = time.perf_counter() - start
-                errors = count_errors([model.weights], testing, classes=schema.target.label_count)
-                accuracy = 1 - errors[0] / testing.rows
-            one = Run(algorithm, epsilon, repeat, accuracy, seconds, certificate.private)
+                score = _compute_score(model, testing)
+            one = Run(algorithm, epsilon, repeat, score, seconds, certificate.private)
             made = Comparison(about, (*made.runs, one))
             if keep is not None:
                 keep(made)
     return made
+
+
+def _compute_score(model: Model, testing: PreparedRows) -> float:
+    """Return the accuracy of a model on prepared rows, or R2 if it predicts a number; rows without a label are errors.
+
+    R2 leaves out rows without a usable label.
+    """
+    target = model.schema.target
+    if target.class_count:
+        return 1 - count_errors([model.weights], testing, classes=target.class_count)[0] / testing.rows
+    truths, predictions = [], []
+    middle, half = target.label_column.encoding_rule.middle_and_half
+    for block in testing.blocks():
+        known = block[~np.isnan(block[:, 0])]
+        truths.append(middle + half * known[:, 0].astype(np.float64))
+        predictions.append(model.predict_margins(compute_scores(known, model.weights, testing.feature_map)))
+    truth, predicted = np.concatenate(truths), np.concatenate(predictions)
+    spread = float(np.sum((truth - truth.mean()) ** 2))
+    return 1 - float(np.sum((truth - predicted) ** 2)) / spread if spread else 0.0
 
 
 def draw_comparison(comparison: Comparison, path: str | Path) -> None:
@@ -249,7 +274,7 @@ def draw_comparison(comparison: Comparison, path: str | Path) -> None:
         for algorithm in dict.fromkeys(summary.algorithm for summary in summaries):
             mine = sorted((one for one in summaries if one.algorithm == algorithm), key=lambda one: one.epsilon or 0.0)
             label = algorithm if all(one.private for one in mine) else f"{algorithm} (not private)"
-            for axis, name in zip(axes, ("accuracy", "seconds"), strict=True):
+            for axis, name in zip(axes, ("score", "seconds"), strict=True):
                 means, spreads = ([getattr(one, each) for one in mine] for each in (name, f"{name}_spread"))
                 if mine[0].epsilon is None:
                     axis.axhline(means[0], color="black", linestyle="--", label=label)
@@ -257,7 +282,7 @@ def draw_comparison(comparison: Comparison, path: str | Path) -> None:
                 else:
                     places = [one.epsilon for one in mine]
                     axis.errorbar(places, means, yerr=spreads, marker="o", capsize=3, label=label)
-        for axis, name in zip(axes, ("accuracy on test rows", "seconds of training"), strict=True):
+        for axis, name in zip(axes, (f"{comparison.about['score']} on test rows", "seconds of training"), strict=True):
             axis.set(xscale="log", xlabel="epsilon", ylabel=name)
         axes[0].legend()
         figure.suptitle("Measured without noise, on non-sensitive data")

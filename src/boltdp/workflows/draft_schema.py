@@ -21,7 +21,7 @@ from boltdp.errors import DataError, ParameterError
 from boltdp.ledger import Account
 from boltdp.privacy.accounting.spent_budget import Release
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.events.event import BudgetedEvent, mark_non_private
+from boltdp.privacy.events.event import BudgetedEvent, Event, mark_non_private
 from boltdp.privacy.events.noisy_counts import NoisyCounts, make_noisy_counts
 from boltdp.run_context import Context
 from boltdp.schema import infer
@@ -30,6 +30,7 @@ from boltdp.schema.noisy_summary import WIDE_EDGES, Counted, PrivateCounts, comp
 from boltdp.schema.schema import Schema
 from boltdp.schema.source_columns import ColumnType, OpenColumns
 from boltdp.schema.summary import Summary, scan_rows
+from boltdp.schema.target import Classes, Target
 
 SEEDED_DRAFT = "the noise in the draft of the schema came from a seed"
 
@@ -45,11 +46,11 @@ def check(source: Any, schema: Schema | str | Path, *, table: str | None = None,
         return check_source(engine, declared)
 
 
-def draft_schema(engine: Engine, label: str, *, public: bool = False) -> str:
+def draft_schema(engine: Engine, label: str, *, kind: type[Target] = Classes, public: bool = False) -> str:
     """Return TOML text of a schema for the rows, to be completed by hand before it can be loaded.
 
-    Only names, types and declared constraints of columns are read. With `public=True`, for non-sensitive data, bounds,
-    categories and classes are taken from the values.
+    `kind` is that of the target. Only names, types and declared constraints of columns are read. With `public=True`,
+    for non-sensitive data, bounds, categories and classes are taken from the values.
     """
     columns = engine.list_columns()
     infer.check_label(columns, label, public=public)
@@ -58,7 +59,10 @@ def draft_schema(engine: Engine, label: str, *, public: bool = False) -> str:
     for batch in scan_rows(engine, names):
         for name, summary in summaries.items():
             summary.add(batch.column(name))
-    return infer.write_draft(columns, label, summaries)
+    if kind.numeric and label in summaries:
+        scanned = scan_rows(engine, [label], parse={label: "number"})
+        summaries[label].set_typical_range(batch.column(label) for batch in scanned)
+    return infer.write_draft(columns, kind, label, summaries)
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,9 @@ class PrivateDraftPlan:
     without_delta: tuple[str, ...]  #: columns that are not counted because they need a delta
 
 
-def plan_private_draft(columns: Mapping[str, ColumnType], label: str, budget: Budget) -> PrivateDraftPlan:
+def plan_private_draft(
+    columns: Mapping[str, ColumnType], label: str, budget: Budget, *, kind: type[Target] = Classes
+) -> PrivateDraftPlan:
     """Plan the noisy counts, within a budget, that a draft needs of columns without declared bounds or values."""
     if isinstance(columns, OpenColumns):
         raise ParameterError(
@@ -79,18 +85,20 @@ def plan_private_draft(columns: Mapping[str, ColumnType], label: str, budget: Bu
             hint="declare them in a schema, or convert the rows to CSV or Parquet",
         )
     infer.check_label(columns, label)
-    if columns[label].kind in ("list", *infer.NO_FEATURES):
-        raise DataError(f"column {label!r} must have texts, numbers or booleans, its type is {columns[label].kind!r}")
+    unfit = ("list", *infer.NO_FEATURES, *(("text", "bool") if kind.numeric else ()))
+    if columns[label].kind in unfit:
+        what = "numbers" if kind.numeric else "texts, numbers or booleans"
+        raise DataError(f"column {label!r} must have {what}, its type is {columns[label].kind!r}")
     counted: dict[str, Counted] = {}
     without_delta = []
     for name, column in columns.items():
         if name == label:
-            declared = bool(infer.derive_classes(column))
+            declared = kind.from_type(name, column) is not None
         else:
             declared = column.kind in infer.NO_FEATURES or column.key or infer.derive_column(name, column) is not None
         if declared:
             continue
-        if name != label and column.kind != "text":
+        if column.kind != "text" and (name != label or kind.numeric):
             counted[name] = "either" if column.kind == "untyped" else "numbers"
         elif budget.delta:
             counted[name] = "values"
@@ -113,6 +121,7 @@ def draft_private_schema(
     label: str,
     budget: Budget,
     *,
+    kind: type[Target] = Classes,
     context: Context | None = None,
     account: Account | None = None,
 ) -> str:
@@ -121,7 +130,7 @@ def draft_private_schema(
     Columns whose counts are not significant are commented out. `account` is charged before a row is read.
     """
     context = Context() if context is None else context
-    plan = plan_private_draft(engine.columns(), label, budget)
+    plan = plan_private_draft(engine.columns(), label, budget, kind=kind)
     rows = engine.count()
     needed = max(plan.event.threshold or 0, compute_significance_threshold(plan.event, intervals=len(WIDE_EDGES) + 1))
     if needed * 2 > rows:
@@ -130,15 +139,26 @@ def draft_private_schema(
             f"only what {math.ceil(needed):,} of them have stands out of the noise; nothing was spent",
             hint="give a larger epsilon, or the columns to use alone; without --epsilon the draft has names and types",
         )
+    reasons = () if context.randomness.seed is None else (SEEDED_DRAFT,)
+    event = mark_non_private(plan.event, reasons)
     if account is None:
-        return _run_draft_plan(engine, label, plan, rows, context)
-    with account.reserve(Release(plan.budget, plan.event), drawn=lambda: context.randomness.drawn) as reservation:
-        text = _run_draft_plan(engine, label, plan, rows, context)
-        reservation.commit(compute_digest({"draft": text}))
+        return _run_draft_plan(engine, kind, label, plan, event, context, rows=rows)
+    with account.reserve(Release(plan.budget, event), drawn=lambda: context.randomness.drawn) as reservation:
+        text = _run_draft_plan(engine, kind, label, plan, event, context, rows=rows)
+        reservation.commit_or_warn(compute_digest({"draft": text}))
     return text
 
 
-def _run_draft_plan(engine: Engine, label: str, plan: PrivateDraftPlan, rows: int, context: Context) -> str:
+def _run_draft_plan(
+    engine: Engine,
+    kind: type[Target],
+    label: str,
+    plan: PrivateDraftPlan,
+    event: Event,
+    context: Context,
+    *,
+    rows: int,
+) -> str:
     """Count the rows as planned, release the counts with noise, and return the TOML text of the schema."""
     columns = engine.columns()
     random_bytes = context.randomness.stream("draft")
@@ -155,12 +175,11 @@ def _run_draft_plan(engine: Engine, label: str, plan: PrivateDraftPlan, rows: in
     summaries = {name: column.summarize(random_bytes) for name, column in counts.items()}
     unused = {name: "a key" for name, column in columns.items() if column.key}
     unused |= {name: infer.NEEDS_DELTA + ("" if name == label else infer.TIMESTAMPS) for name in plan.without_delta}
-    reasons = () if context.randomness.seed is None else (SEEDED_DRAFT,)
-    spent = BudgetedEvent(plan.budget, mark_non_private(plan.event, reasons))
+    spent = BudgetedEvent(plan.budget, event)
     comments = [
         f"Inferred from {rows:,} rows with {plan.budget.describe()}, by noisy counts of {len(counts)} columns.",
         "Bounds are meant to hold the middle 99 % of a column's numbers. Noise can hide what is rare: each line says",
         "what share they hold at least, as far as can be seen through the noise. Rare values are not released.",
         "Whatever you know better from public knowledge, change: it costs nothing.",
     ]
-    return infer.write_draft(columns, label, summaries, unused=unused, spent=spent, comments=comments)
+    return infer.write_draft(columns, kind, label, summaries, unused=unused, spent=spent, comments=comments)

@@ -68,7 +68,7 @@ def count_unusable_labels(
     if certificate.label_count is None:
         return None
     neutral = None if schema.person_id is None else _encode_neutral_row(schema)
-    labels = LabelCount(cells=prepared.cells, classes=schema.target.label_count, neutral=neutral)
+    labels = LabelCount(cells=prepared.cells, classes=schema.target.class_count, neutral=neutral)
     prepared.add_to_sums([labels])
     return release_label_count(labels.count, certificate, randomness)
 
@@ -79,7 +79,7 @@ def _encode_neutral_row(schema: Schema) -> PackedRows:
 
     from boltdp.encoding.encode import Encoder
 
-    names = [*schema.sources, schema.label]
+    names = [*schema.training_sources]
     return Encoder(schema.encoding).encode(pa.RecordBatch.from_arrays([pa.nulls(1)] * len(names), names))
 
 
@@ -94,6 +94,6 @@ def describe_unusable_labels(model: Model) -> str | None:
     useless = "nearly all rows were ignored, so that the model is useless: "
     return (
         f"{useless if share > OVERWHELMING_SHARE else ''}about {share:.0%} (± {100 * error:.2g}%) of the {rows:,} "
-        f"rows were ignored, since their {target.key} {target.column!r} is missing or not one of the "
-        f"{target.describe_used_labels(MAX_QUOTED)}; is one misspelt, or not declared?"
+        f"rows were ignored, since their {target.key} {target.column!r} is missing or "
+        f"{target.describe_unusable(MAX_QUOTED)}"
     )

@@ -19,15 +19,10 @@ from boltdp.schema.schema import Schema, check_size
 from boltdp.settings import Settings
 from boltdp.workflows.label_check import subtract_label_check
 from boltdp.workflows.standardize import plan_standardization
+from boltdp.workflows.target_range import subtract_label_quantiles
 
-#: The steps of each automatic curve, by the largest number of columns with curves; with more columns there are none.
-CURVE_STEPS = {5: 8, 8: 4, 30: 2}
 #: Curves are always added if the noise per row stays below this.
 SMALL_NOISE_PER_ROW = 0.01
-#: Curves are dropped if they raise the noise per row above this.
-MAX_NOISE_PER_ROW = 0.15
-#: Curves are dropped if they multiply the noise per row by more than this.
-MAX_NOISE_GROWTH = 2.75
 
 
 @dataclass(frozen=True)
@@ -51,7 +46,9 @@ def make_plan(
     caller knows any.
     """
     resolved, labels = subtract_label_check(resolve_settings(settings, schema), schema, rows=rows)
+    resolved, target = subtract_label_quantiles(resolved, schema, rows=rows)
     schema, standardization = add_auto_curves(resolved, schema, rows=rows)
+    schema = fit_target(resolved, schema)
     budget = left = resolved.budget
     if budget is not None:
         left = subtract_spent(budget, standardization)
@@ -59,7 +56,7 @@ def make_plan(
     # Gaussian events compose more tightly than basic composition, which leaves more of the budget.
     if budget is not None and (more := subtract_spent(budget, standardization, event)) != left:
         event = plan_models(resolved, schema, rows, more, dims=dims)
-    return Plan(schema, _certify(event, settings, schema, labels, standardization, reasons))
+    return Plan(schema, _certify(event, settings, schema, labels, target, standardization, reasons))
 
 
 def make_plans(
@@ -75,19 +72,25 @@ def make_plans(
     Each candidate has a plan for the case that it is selected; `plan_selection` makes its event.
     """
     checked = [subtract_label_check(resolve_settings(each, schema), schema, rows=rows) for each in candidates]
-    resolved, labels = [each for each, _ in checked], checked[0][1]
+    ranged = [subtract_label_quantiles(each, schema, rows=rows) for each, _ in checked]
+    resolved, labels, target = [each for each, _ in ranged], checked[0][1], ranged[0][1]
     first = resolved[0]
     schema, standardization = add_auto_curves(first, schema, rows=rows)
+    schema = fit_target(first, schema)
     left = None if first.budget is None else subtract_spent(first.budget, standardization)
     # The same algorithm for all: one that accepts the settings of each.
-    name = choose_algorithm(resolved, first.choose_loss(schema.target)[0], left).name
+    loss = first.choose_loss(schema.target)[0]
+    name = choose_algorithm(resolved, loss, first.budget, dims=schema.dims, rows=rows).name
     resolved = [replace(each, algorithm=name) for each in resolved]
 
     def plan_candidate(number: int, rows: int, budget: Budget | None) -> Event:
         return plan_models(resolved[number], schema, rows, budget)
 
     events = plan_selection(plan_candidate, left, candidates=len(candidates), rows=rows)
-    return [Plan(schema, _certify(event, candidates[0], schema, labels, standardization, reasons)) for event in events]
+    return [
+        Plan(schema, _certify(event, candidates[0], schema, labels, target, standardization, reasons))
+        for event in events
+    ]
 
 
 def _certify(
@@ -95,10 +98,12 @@ def _certify(
     settings: Settings,
     schema: Schema,
     labels: BudgetedEvent | None,
+    target: BudgetedEvent | None,
     standardization: BudgetedEvent | None,
     reasons: tuple[str, ...],
 ) -> Certificate:
-    before = {"draft": schema.spent, "labels": labels, "before": standardization}
+    """Make the certificate of an event with the draft of the schema, the label check, the range and standardization."""
+    before = {"draft": schema.spent, "labels": labels, "target": target, "before": standardization}
     return certify(event, settings.budget, seeded=settings.noise_seed is not None, reasons=reasons, **before)
 
 
@@ -132,7 +137,7 @@ def add_auto_curves(settings: Settings, schema: Schema, *, rows: int) -> tuple[S
     automatic = steps is None and settings.algorithm == "auto" and settings.standardize != "none" and rows > 1
     if automatic and budget is not None:
         columns = sum(new != old for new, old in zip(add_curves(schema, 1).columns, schema.columns, strict=True))
-        steps = next((steps for most, steps in CURVE_STEPS.items() if columns <= most), 0)
+        steps = schema.target.choose_curve_steps(columns, settings.choose_loss(schema.target)[0])
     curved = add_curves(schema, steps or 0)
     standardization = plan_standardization(settings, curved, rows=rows)
     if not automatic or budget is None or curved == schema:
@@ -140,9 +145,17 @@ def add_auto_curves(settings: Settings, schema: Schema, *, rows: int) -> tuple[S
     noise = _compute_noise(budget, curved, standardization, rows=rows)
     if noise > SMALL_NOISE_PER_ROW:
         plain = plan_standardization(settings, schema, rows=rows)
-        if noise > MAX_NOISE_PER_ROW or noise > MAX_NOISE_GROWTH * _compute_noise(budget, schema, plain, rows=rows):
+        before = _compute_noise(budget, schema, plain, rows=rows)
+        loss = settings.choose_loss(schema.target)[0]
+        chosen = choose_algorithm([settings], loss, budget, dims=curved.dims, rows=rows)
+        if not schema.target.allows_curves(before, noise, gaussian=chosen.gaussian):
             return schema, plain
     return curved, standardization
+
+
+def fit_target(settings: Settings, schema: Schema) -> Schema:
+    """Return the schema with the target as the loss of `settings` reads it."""
+    return replace(schema, target=schema.target.fit_to(settings.choose_loss(schema.target)[0]))
 
 
 def _compute_noise(budget: Budget, schema: Schema, standardization: BudgetedEvent | None, *, rows: int) -> float:
@@ -162,11 +175,13 @@ def plan_models(
     if settings.epsilon is None and settings.noise_seed is not None:
         raise ParameterError("noise_seed must not be given without epsilon: there is no noise")
     loss, models = settings.choose_loss(schema.target)
-    algorithm = choose_algorithm([settings], loss, budget)
+    dims = schema.dims if dims is None else dims
+    # By the whole budget: what is left of it for the models must not change the choice.
+    algorithm = choose_algorithm([settings], loss, settings.budget, dims=dims, rows=rows)
     share, asked = None if budget is None else budget.split(models), settings.class_weights
     problem = Problem(
         loss=loss,
-        dims=schema.dims if dims is None else dims,
+        dims=dims,
         rows=rows,
         class_weights=None if asked is None else schema.target.resolve_class_weights(asked),
         person_rows=schema.max_rows_per_person,

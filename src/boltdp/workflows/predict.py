@@ -30,7 +30,7 @@ def predict(model: Model, source: Any, context: Context | None = None, **options
     A table has the columns of the schema, in any order and among others; the label need not be there. The columns of
     an array are those of the schema, in its order.
     """
-    return model.schema.target.predict(_compute_margins(model, source, context, options), model.cut)
+    return model.predict_margins(_compute_margins(model, source, context, options))
 
 
 def predict_proba(model: Model, source: Any, context: Context | None = None, **options: Any) -> Doubles:

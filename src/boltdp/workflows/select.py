@@ -21,6 +21,8 @@ from boltdp.algorithms import Job, get_algorithm
 from boltdp.algorithms._base import check_row_count
 from boltdp.errors import ParameterError
 from boltdp.kernel.misclassification import ErrorCounts
+from boltdp.kernel.number_errors import NumberErrors
+from boltdp.losses import Loss
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, certify
 from boltdp.privacy.events.event import BudgetedEvent, Event, SelfComposition
@@ -112,7 +114,8 @@ def choose_by_portions(
         stages = context.prefix_stages(f"candidate {i + 1} of {count}, ")
         (weights,) = algorithm.run(prepared.portion(*bounds[i]), [job], classes=classes, context=stages)
         released.append(release_weights(weights, certificate, job.randomness))
-    errors = count_errors(released, prepared.portion(*bounds[count]), classes=classes)
+    loss = certificates[0].problem.loss
+    errors = count_errors(released, prepared.portion(*bounds[count]), classes=classes, loss=loss)
     if selection.epsilon is None:
         number = int(np.argmin(errors))
     else:
@@ -136,7 +139,7 @@ def choose_by_trials(
         numbers = [draw_index(len(certificates), random_bytes) for _ in range(min(remaining, at_once))]
         remaining -= len(numbers)
         released = candidates.release(numbers, forks)
-        counts = count_errors(released, prepared, classes=classes)
+        counts = count_errors(released, prepared, classes=classes, loss=certificates[0].problem.loss)
         for number, weights, errors in zip(numbers, released, counts, strict=True):
             score = release_count(errors, epsilon=selection.score_epsilon, changes=changes, random_bytes=random_bytes)
             if score < fewest:
@@ -159,7 +162,8 @@ def choose_on_public_rows(
         stages = open_context.prefix_stages("on public rows, ")
         candidates = Candidates(prepared.portion(0, cut), rehearsals, classes=classes, context=stages)
         numbers = [number for number in range(count) for _ in range(REHEARSALS)]
-        errors = count_errors(candidates.release(numbers, forks), prepared.portion(cut, rows), classes=classes)
+        released, loss = candidates.release(numbers, forks), certificates[0].problem.loss
+        errors = count_errors(released, prepared.portion(cut, rows), classes=classes, loss=loss)
     return int(np.argmin(np.bincount(numbers, weights=errors)))
 
 
@@ -195,16 +199,22 @@ class Candidates:
         return algorithm.run(self._prepared, jobs, classes=self._classes, context=context)
 
 
-def count_errors(released: Sequence[Doubles], prepared: PreparedRows, *, classes: int) -> list[int]:
-    """Count the rows that each model misclassifies, in one scan; rows without a declared class are errors.
+def count_errors(
+    released: Sequence[Doubles], prepared: PreparedRows, *, classes: int, loss: Loss | None = None
+) -> Sequence[float]:
+    """Count the rows that each model misclassifies, in one scan; rows without a usable label are errors.
 
-    One row changes each count by at most 1, a person by at most `max_rows_per_person`. The counts are as private as
-    the rows.
+    With a loss of numbers, each row counts by its error, of which `loss.whole_error` is a whole one. One row changes
+    each count by at most 1, a person by at most `max_rows_per_person`. The counts are as sensitive as the rows.
 
     Proof: adjacency.md 5
     """
     weights = np.stack([one.reshape(-1, one.shape[-1]) for one in released])
-    errors = ErrorCounts(weights, classes=classes, feature_map=prepared.feature_map)
+    errors: ErrorCounts | NumberErrors
+    if loss is not None and loss.target == "number":
+        errors = NumberErrors(loss, weights[:, 0], feature_map=prepared.feature_map)
+    else:
+        errors = ErrorCounts(weights, classes=classes, feature_map=prepared.feature_map)
     prepared.add_to_sums([errors])
     return errors.counts
 

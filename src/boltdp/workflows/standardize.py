@@ -19,7 +19,9 @@ from boltdp.encoding.plan import STEP_HEIGHT
 from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.errors import ParameterError
 from boltdp.kernel.feature_sums import FeatureSums
+from boltdp.kernel.label_histogram import LabelHistogram
 from boltdp.privacy.budget import Budget
+from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import BudgetedEvent
 from boltdp.privacy.events.noisy_moments import NoisyMoments, ReleasedMoments, check_moment_rows
 from boltdp.privacy.mechanisms import calibrate
@@ -27,6 +29,7 @@ from boltdp.privacy.release_with_noise import Randomness, release_moments
 from boltdp.run_context import Context
 from boltdp.schema.schema import Schema, Standardization
 from boltdp.settings import Settings
+from boltdp.workflows.target_range import BINS, apply_label_quantiles
 
 if TYPE_CHECKING:
     from boltdp.engines.base import Engine
@@ -73,7 +76,8 @@ def plan_standardization(settings: Settings, schema: Schema, *, rows: int) -> Bu
     if budget is not None and budget.delta > 0:
         # If the training has Gaussian noise too, both compose as one: noisy_gradient_descent.md 2.
         loss, models = settings.choose_loss(schema.target)
-        gaussian = models == 1 and choose_algorithm([settings], loss, budget).gaussian
+        chosen = choose_algorithm([settings], loss, budget, dims=schema.dims, rows=rows)
+        gaussian = models == 1 and chosen.gaussian
     if gaussian and share is not None:
         share *= GAUSSIAN_SHARE
     if settings.standardize_share is not None:
@@ -106,32 +110,48 @@ def choose_budget_share(budget: Budget, *, features: int, rows: int, changed: in
 
 @contextmanager
 def prepare_rows(
-    engine: Engine, schema: Schema, event: NoisyMoments | None, context: Context, *, rows: int, permuted: bool
+    engine: Engine, schema: Schema, certificate: Certificate, context: Context, *, permuted: bool
 ) -> Iterator[tuple[PreparedRows, Schema]]:
-    """Prepare rows for training, and yield them with their schema, standardized by noisy moments if there is an event.
+    """Prepare rows for training, and yield them with their schema, standardized as the certificate states.
 
     Rows are encoded once: standardization only changes the feature map. With a projection, which follows it, rows are
     encoded twice.
     """
-    if event is not None:
-        check_moment_rows(rows, clip_norm=event.clip_norm)
+    rows = certificate.rows
+    if certificate.moments is not None:
+        check_moment_rows(rows, clip_norm=certificate.moments.clip_norm)
         if schema.projection is not None:
             stage = context.start_stage("standardizing", rows)
             with engine.prepare(schema.unscaled, stage, permuted=False) as unprojected:
-                schema = standardize_schema(unprojected, schema, event, context.randomness, rows=rows)
+                schema = standardize_schema(unprojected, schema, certificate, context.randomness)
     with engine.prepare(schema, context.start_stage("preparing", rows), permuted=permuted) as prepared:
-        schema = standardize_schema(prepared, schema, event, context.randomness, rows=rows)
+        schema = standardize_schema(prepared, schema, certificate, context.randomness)
         yield prepared.with_feature_map(schema.encoding.feature_map), schema
 
 
 def standardize_schema(
-    prepared: PreparedRows, schema: Schema, event: NoisyMoments | None, randomness: Randomness, *, rows: int
+    prepared: PreparedRows, schema: Schema, certificate: Certificate, randomness: Randomness
 ) -> Schema:
-    """Return the schema with a standardization from noisy moments of the rows; unchanged without an event."""
-    if event is None or schema.standardization is not None:
+    """Return the schema with a standardization and a range of the target, found in one scan, if it lacks them.
+
+    The certificate states which releases find them.
+    """
+    sums: list[FeatureSums] = []
+    histograms: list[LabelHistogram] = []
+    if certificate.moments is not None and schema.standardization is None:
+        sums.append(_make_moment_sums(schema))
+    if schema.target.needs_range(certificate.problem.loss):
+        histograms.append(LabelHistogram(cells=prepared.cells, bins=BINS))
+    if not sums and not histograms:
         return schema
-    check_row_count(prepared, rows)
-    return apply_moments(sum_moments(prepared, schema), schema, event, randomness, rows=rows)
+    check_row_count(prepared, certificate.rows)
+    prepared.add_to_sums([*sums, *histograms])
+    for one in sums:
+        assert certificate.moments is not None
+        schema = apply_moments(one.value, schema, certificate.moments, randomness, rows=certificate.rows)
+    for histogram in histograms:
+        schema = apply_label_quantiles(histogram.counts, schema, certificate, randomness)
+    return schema
 
 
 def sum_moments(prepared: PreparedRows, schema: Schema) -> Integers:
@@ -139,9 +159,13 @@ def sum_moments(prepared: PreparedRows, schema: Schema) -> Integers:
 
     The intercept is left out. The sums are as sensitive as the rows.
     """
-    sums = FeatureSums(schema.unscaled.encoding.feature_map, clip_norm=schema.feature_clip_norm)
+    sums = _make_moment_sums(schema)
     prepared.add_to_sums([sums])
     return sums.value
+
+
+def _make_moment_sums(schema: Schema) -> FeatureSums:
+    return FeatureSums(schema.unscaled.encoding.feature_map, clip_norm=schema.feature_clip_norm)
 
 
 def apply_moments(sums: Integers, schema: Schema, event: NoisyMoments, randomness: Randomness, *, rows: int) -> Schema:

@@ -53,7 +53,7 @@ def train(
 def run_plan(engine: Engine, plan: Plan, context: Context) -> Model:
     """Run a plan: train on the rows of `engine` and release the model. No account is charged."""
     certificate, permuted = plan.certificate, plan.algorithm.needs_permutation
-    prepare = prepare_rows(engine, plan.schema, certificate.moments, context, rows=certificate.rows, permuted=permuted)
+    prepare = prepare_rows(engine, plan.schema, certificate, context, permuted=permuted)
     with prepare as (prepared, schema):
         model = train_prepared(prepared, schema, certificate, context)
     return replace(model, trained_where=engine.where)

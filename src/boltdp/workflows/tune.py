@@ -90,11 +90,10 @@ def tune(
     reasons = list_non_private_reasons(reasons, context)
     plans = make_plans(schema, rows, candidates, plan_selection=planners[method], reasons=reasons)
     certificates, schema = [plan.certificate for plan in plans], plans[0].schema
-    moments = certificates[0].moments
 
     def run_selection() -> Model:
         # Moments are released once, on all rows, for all candidates, before any of them is trained.
-        with prepare_rows(engine, schema, moments, context, rows=rows, permuted=True) as (prepared, standardized):
+        with prepare_rows(engine, schema, certificates[0], context, permuted=True) as (prepared, standardized):
             if public is not None:
                 forks = context.randomness.spawn()
                 number = select.choose_on_public_rows(public, standardized, certificates, forks, context)

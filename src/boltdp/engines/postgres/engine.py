@@ -241,7 +241,7 @@ class PostgresEngine(Engine):
         if schema.person_id is None or schema.max_rows_per_person is None:
             return self._source
         described = self._describe_columns()
-        names = [schema.label, *schema.sources]
+        names = schema.training_sources
         return source_sql.limit_rows_per_person(
             self._source, [described[name] for name in names], described[schema.person_id], schema.max_rows_per_person
         )

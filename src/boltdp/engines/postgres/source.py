@@ -151,7 +151,7 @@ def add_group_numbers(source: Composed, column: SourceColumn, values: Sequence[s
 
 def compile_source_plan(plan: EncodingPlan, columns: Mapping[str, SourceColumn]) -> tuple[bytes, Composed]:
     """Compile a plan to words, which are public, and return them with the column arguments of `boltdp.pack`."""
-    rules = [plan.label, *plan.rules]
+    rules = plan.encoded_rules
     arguments: Composed = sql.SQL(", ").join([columns[rule.source].write_pack_argument(rule) for rule in rules])
     if len(rules) > MAX_ARGUMENTS:
         arguments = sql.SQL("ROW({})").format(arguments)

@@ -132,9 +132,8 @@ class SparkEngine(Engine):
     def scan(
         self, schema: Schema, work: Callable[[PackedRows], R], context: Context, *, label: bool = True
     ) -> Iterator[R]:
-        names = schema.sources
         make = executor_tasks.EncodedFunction(schema, context.on_bad_row, work)
-        for result in self._collect_results([*names, schema.label] if label else names, make):
+        for result in self._collect_results(schema.training_sources if label else schema.sources, make):
             yield pickle.loads(executor_tasks.unmask_bytes(result))
 
     def prepare(self, schema: Schema, context: Context, *, permuted: bool = True) -> PreparedRows:
@@ -149,7 +148,7 @@ class SparkEngine(Engine):
         """Encode the rows at positions start to stop - 1 as packed blocks, in the order of the seed if `permuted`."""
         check_columns(schema, self.columns())
         check_person_id(schema, self.columns(), context)
-        rows, names = self.count(), [*schema.sources, schema.label]
+        rows, names = self.count(), [*schema.training_sources]
         session, width = self._session, 1 + schema.encoding.cell_count
         whole = (start, stop) == (0, rows)
         if schema.person_id is None or schema.max_rows_per_person is None:

@@ -504,16 +504,17 @@ def mask_bytes(data: bytes, key: bytes) -> bytes:
     This is no encryption: the result contains the seed of the stream. Use each key once.
     """
     seed = blake2b(key, digest_size=16).digest()
-    return seed + _apply_mask(np.frombuffer(data, np.uint8), seed).tobytes()
+    return seed + _xor_with_stream(np.frombuffer(data, np.uint8), seed).tobytes()
 
 
 def unmask_bytes(data: bytes) -> bytes:
     """Return the bytes that `mask_bytes` has masked."""
     masked = np.frombuffer(data, np.uint8)
-    return _apply_mask(masked[16:], masked[:16].tobytes()).tobytes()
+    return _xor_with_stream(masked[16:], masked[:16].tobytes()).tobytes()
 
 
-def _apply_mask(data: npt.NDArray[np.uint8], seed: bytes) -> npt.NDArray[np.uint8]:
+def _xor_with_stream(data: npt.NDArray[np.uint8], seed: bytes) -> npt.NDArray[np.uint8]:
+    """XOR bytes with the pseudorandom stream of a seed; doing it twice restores them."""
     stream = np.random.Philox(key=int.from_bytes(seed, "little")).random_raw(-(-len(data) // 8))
     return data ^ stream.view(np.uint8)[: len(data)]
 

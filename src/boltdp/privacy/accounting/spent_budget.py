@@ -27,6 +27,7 @@ from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import why_not_private
 from boltdp.privacy.events.event import BudgetedEvent, Composition, Event, strip_non_private
+from boltdp.privacy.events.label_quantiles import LabelQuantiles
 from boltdp.privacy.events.noisy_counts import NoisyLabelCount
 from boltdp.privacy.serialization import find_event_classes
 
@@ -223,7 +224,7 @@ def bound_delta_of_charges(charges: Sequence[Charge], budget: Budget) -> float:
     together = Composition(tuple(BudgetedEvent(charge.budget, strip_non_private(charge.spent)) for charge in charges))
     if together.mu is not None:
         return together.delta(budget.epsilon)
-    events = [each for part in together.parts for each in _split_label_count(part)]
+    events = [each for part in together.parts for each in _split_planned_releases(part)]
     width = budget.epsilon / (RESOLUTION * math.sqrt(len(charges)))
     if not width >= MIN_WIDTH or budget.epsilon > MAX_EPSILON:
         return 1.0
@@ -238,14 +239,16 @@ def bound_delta_of_charges(charges: Sequence[Charge], budget: Budget) -> float:
     return bound_delta_of_losses(parts, budget)
 
 
-def _split_label_count(part: BudgetedEvent) -> tuple[BudgetedEvent, ...]:
-    """Return the count of labels and the rest of a training apart: both were planned before either was released.
+def _split_planned_releases(part: BudgetedEvent) -> tuple[BudgetedEvent, ...]:
+    """Return what a training releases of its labels and the rest apart: all were planned before any was released.
 
     Proof: composition.md 3
     """
     pieces = part.event.parts if isinstance(part.event, Composition) else ()
-    counted = any(isinstance(one.event, NoisyLabelCount) for one in pieces)
-    return pieces if counted and all(one.budget is not None for one in pieces) else (part,)
+    planned = any(isinstance(one.event, NoisyLabelCount | LabelQuantiles) for one in pieces)
+    if not planned or any(one.budget is None for one in pieces):
+        return (part,)
+    return tuple(each for one in pieces for each in _split_planned_releases(one))
 
 
 @lru_cache(maxsize=256)

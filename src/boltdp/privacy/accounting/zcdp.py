@@ -51,13 +51,13 @@ class Zcdp:
 
 @lru_cache(maxsize=1024)
 def measure_zcdp(event: Event, claimed: Budget) -> Zcdp:
-    """Return the zCDP cost of an event that claims a budget: by its mu if it is Gaussian, else by the claim.
+    """Return the zCDP cost of an event that claims a budget: by its rho if that is known, else by the claim.
 
     Proof: composition.md 4
     """
     event = strip_non_private(event)
-    if event.mu is not None:
-        return Zcdp(round_up(event.mu**2 / 2.0))
+    if event.rho is not None:
+        return Zcdp(event.rho)
     parts = _list_composed_events(event)
     if parts:
         return add_zcdp(measure_zcdp(part.event, part.budget) for part in parts if part.budget is not None)

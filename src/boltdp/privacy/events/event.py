@@ -55,6 +55,14 @@ class Event(ABC):
         return None
 
     @property
+    def rho(self) -> float | None:
+        """The rho of zCDP, rounded up, if it is known of the event as a whole: mu^2/2 by default.
+
+        Proof: composition.md 4
+        """
+        return None if self.mu is None else round_up(self.mu**2 / 2.0)
+
+    @property
     def non_private_reasons(self) -> tuple[str, ...]:
         """The reasons why nothing is guaranteed, in words; empty if the event is private."""
         return tuple(dict.fromkeys(fault for child in self.children for fault in child.non_private_reasons))

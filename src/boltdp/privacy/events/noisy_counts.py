@@ -17,7 +17,14 @@ from boltdp.errors import ParameterError, check_whole_number
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import Event, round_up
 from boltdp.privacy.events.output_perturbation import check_dimensions
-from boltdp.privacy.mechanisms import Mechanism, calibrate, calibrate_unit_gaussian, round_up_delta, set_precision
+from boltdp.privacy.mechanisms import (
+    Mechanism,
+    calibrate,
+    calibrate_unit_gaussian,
+    compute_pure_delta,
+    round_up_delta,
+    set_precision,
+)
 from boltdp.privacy.training_problem import IF_GIVEN, check_person_rows, check_single_rows
 
 #: Of two sufficient noises, the one with the smaller upper quantile at this probability is used.
@@ -70,8 +77,7 @@ class NoisyCounts(Event):
         with set_precision(256):
             scale = arb(noise.scale)
             if noise.kind == "spherical":
-                whole, asked = self.sensitivity / scale, arb(epsilon)
-                spent = arb(0) if asked >= whole else (1 - (asked - whole).exp()) / (1 + (-whole).exp())
+                spent = compute_pure_delta(self.sensitivity / scale, arb(epsilon))
             if self.threshold is not None:
                 # Less the row itself, and the most that rounding to the grid can add to a noisy count.
                 least = self.threshold - 1 - arb(2) ** -noise.grid_exponent

@@ -6,21 +6,24 @@ A row shifts the noise by v, and it changes the volume (the Jacobian determinant
 Both follow from the row's class probabilities: a row whose gradient is longest has no curvature. `bound_privacy_loss`
 bounds both at once for spherical noise. With a delta, every corner of the polytope that holds v gets its own share of
 the volume term (`split_volume_term`). `tilt` sets the shares: any tilt is valid, 0 gives all corners the same share,
-and `choose_tilt` searches for the one with the smallest delta.
+and `choose_tilt` searches for the one with the smallest delta. How long the corners are depends on the two rows: where
+labels are numbers, `list_corners` tells several cases apart, each with a tilt of its own, and the worst one counts.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from functools import lru_cache
-from itertools import product
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache, reduce
+from itertools import pairwise, product
 
 import numpy as np
 from flint import arb
 
 from boltdp._array_types import Doubles
 from boltdp.losses import Simplex
+from boltdp.privacy.events.sgd_sensitivity import UNIT
 from boltdp.privacy.mechanisms import Mechanism, compute_gaussian_delta, set_precision
 from boltdp.privacy.spherical_delta import MAX_DIMENSIONS, MAX_DISTANCE, choose_spherical_bits, compute_spherical_delta
 
@@ -33,6 +36,8 @@ MAX_OCTAVES = 300.0
 MIN_SAVING = 0.002
 #: With two classes, the corners of all rows of a person are summed together for up to this many rows.
 MAX_EXPANDED_ROWS = 8
+#: Where the cases of `list_corners` for labels that are numbers begin and end.
+CASES = (0.0, 1 / 64, 1 / 16, 1 / 8, 1 / 4, 3 / 8, 1 / 2, 5 / 8, 3 / 4, 7 / 8, 1.0)
 #: Gauss-Legendre nodes on [-1, 1] and their weights, for approximations in double precision.
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(32)
 
@@ -52,6 +57,12 @@ def bound_privacy_loss(simplex: Simplex, strength: arb, scale: arb) -> arb:
         return r / t + directions * (1 + (mistaken - r * r) / (directions * c)).log()
 
     near = _solve_quadratic(2 * directions * t - steepness, directions * (c + steepness * t)).min(kink)
+    if isinstance(simplex.anchor, float):
+        # On either side of the anchor, r is the distance from the vertex on the other side.
+        below, above = arb(simplex.anchor), 1 - arb(simplex.anchor)
+        up, down = near.max(below), near.max(above)
+        worst = (compute_loss(up, up) - below / t).max(compute_loss(down, down) - above / t)
+        return below.max(above) / t + worst
     far = _solve_quadratic(2 * directions * t, directions * c + 1).max(kink).min(arb(1))
     return 1 / t + compute_loss(near, steepness * near).max(compute_loss(far, arb(1)))
 
@@ -68,17 +79,84 @@ def split_volume_term(simplex: Simplex, strength: arb, tilt: float) -> tuple[arb
     return volume - slope * directions * (1 - lean), volume + slope * (1 + directions * lean)
 
 
-def sum_corner_deltas(
-    simplex: Simplex, strength: tuple[int, float], noise: Mechanism, epsilon: float, tilt: float, rows: int = 1
-) -> arb:
-    """Return an enclosure of a bound on the minimiser's delta, a sum over the corners; 1 where none is proved.
+@dataclass(frozen=True)
+class Corners:
+    """How many corners there are of each length, in units of the edge: pairs of a count and a length squared."""
 
-    `strength` is m and Lambda; `rows` is the number of replaced rows.
+    same: tuple[tuple[int, float], ...]  #: those with the smaller share of the volume term, the longest first
+    aside: tuple[tuple[int, float], ...]  #: those with the larger share
+
+
+@lru_cache(maxsize=64)
+def list_corners(simplex: Simplex) -> tuple[Corners, ...]:
+    """Return upper bounds on the corners' lengths for every case of two rows, of which any two belong to one.
+
+    Proof: objective_perturbation.md 3
+    """
+    directions = simplex.directions
+    if simplex.anchor == "vertex" and simplex.vertices == 2:
+        return (Corners(((1, 4.0), (1, 1.0)), ((1, 1.0),)),)
+    if simplex.anchor == "vertex":
+        return (Corners(((directions, 4.0),), ((2 * directions, 1.0), (directions * (simplex.vertices - 2), 3.0))),)
+    if simplex.anchor == "any":
+        return tuple(
+            Corners(((1, (2.0 - least) ** 2), (1, most**2)), ((2, 1.0 + most**2),)) for least, most in pairwise(CASES)
+        )
+    return tuple(dict.fromkeys(_list_corners_of_anchor(simplex.anchor)))
+
+
+def _list_corners_of_anchor(anchor: float) -> Iterator[Corners]:
+    """Yield the cases of rows whose inner product is from -1 to 0, and from 0 to 1, for an anchor that is fixed.
+
+    Proof: objective_perturbation.md 3
+    """
+    # The products and sums below round by less than 16 units.
+    up, twice = 1.0 + 16.0 * UNIT, 2.0 * anchor * (1.0 - anchor)
+    long, short = max(anchor, 1.0 - anchor), min(anchor, 1.0 - anchor)
+    sides = ((2, 0.25),) if anchor == 0.5 else ((1, long**2), (1, short**2))
+    for least, most in pairwise(CASES):
+        apart, close = (up * (4.0 - 2.0 * least), up * 2.0 * most)
+        along, across = up * (1.0 - twice * least), up * ((1.0 - 2.0 * anchor) ** 2 + twice * most)
+        yield Corners(tuple((count, side * apart) for count, side in sides), ((2, across),))
+        yield Corners(((2, along),), tuple((count, side * close) for count, side in sides))
+
+
+def bound_corner_deltas(
+    simplex: Simplex, strength: tuple[int, float], noise: Mechanism, epsilon: float, rows: int = 1
+) -> arb:
+    """Return an enclosure of a bound on the minimiser's delta: of the worst case of rows, each with the best tilt.
+
+    Proof: objective_perturbation.md 3
+    Proof: adjacency.md 4
+    """
+    cases = [
+        sum_corner_deltas(
+            simplex, strength, noise, epsilon, choose_tilt(simplex, strength, noise, epsilon, rows, case), rows, case
+        )
+        for case in range(len(list_corners(simplex)))
+    ]
+    with set_precision(256):
+        return reduce(arb.max, cases)
+
+
+def sum_corner_deltas(
+    simplex: Simplex,
+    strength: tuple[int, float],
+    noise: Mechanism,
+    epsilon: float,
+    tilt: float,
+    rows: int = 1,
+    case: int = 0,
+) -> arb:
+    """Return an enclosure of the sum over the corners of one case, a bound on its delta; 1 where none is proved.
+
+    `strength` is m and Lambda; `rows` is the number of replaced rows, and `case` one of `list_corners`.
 
     Proof: objective_perturbation.md 2, 3
     Proof: adjacency.md 4
     """
-    gaussian, longest = noise.kind == "gaussian", 2.0 * rows * math.sqrt(simplex.edge_squared) / noise.scale
+    corners, gaussian = list_corners(simplex)[case], noise.kind == "gaussian"
+    longest = math.sqrt(corners.same[0][1]) * rows * math.sqrt(simplex.edge_squared) / noise.scale
     with set_precision(256 if gaussian else choose_spherical_bits(longest)):
         strength_, whole = arb(strength[0]) * arb(strength[1]), arb(epsilon)
         edge = arb(simplex.edge_squared).sqrt() / arb(noise.scale)
@@ -95,8 +173,11 @@ def sum_corner_deltas(
             )
 
         same, aside = split_volume_term(simplex, strength_, tilt)
-        alone = rows * _sum_corners(simplex, spent, rows * edge, rows * same, rows * aside)
-        if rows == 1 or rows > MAX_EXPANDED_ROWS or simplex.vertices > 2:
+        alone = arb(0)
+        for share, lengths in ((same, corners.same), (aside, corners.aside)):
+            for count, square in lengths:
+                alone += rows * count * spent(arb(square).sqrt() * (rows * edge), rows * share)
+        if rows == 1 or rows > MAX_EXPANDED_ROWS or simplex.vertices > 2 or simplex.anchor != "vertex":
             return alone
         together = arb(0)
         for leaving, coming in product(range(rows + 1), repeat=2):
@@ -107,20 +188,8 @@ def sum_corner_deltas(
         return alone.min(together)
 
 
-def _sum_corners(simplex: Simplex, spent: Callable[[arb, arb], arb], edge: arb, same: arb, aside: arb) -> arb:
-    """Return the sum of the deltas at the corners of the simplex, for one replaced row.
-
-    Proof: objective_perturbation.md 3
-    """
-    longest, near = simplex.directions * spent(2 * edge, same), spent(edge, aside)
-    if simplex.vertices == 2:
-        return longest + near + spent(edge, same)
-    between = (simplex.vertices - 2) * spent(arb(3).sqrt() * edge, aside)
-    return longest + simplex.directions * (between + 2 * near)
-
-
 def choose_tilt(
-    simplex: Simplex, strength: tuple[int, float], noise: Mechanism, epsilon: float, rows: int = 1
+    simplex: Simplex, strength: tuple[int, float], noise: Mechanism, epsilon: float, rows: int = 1, case: int = 0
 ) -> float:
     """Return the tilt of the volume term that about minimises `sum_corner_deltas`, from public numbers only."""
     octave = round(SCALES_PER_OCTAVE * math.log2(noise.scale)) / SCALES_PER_OCTAVE
@@ -128,7 +197,9 @@ def choose_tilt(
     if abs(octave) > MAX_OCTAVES or (noise.kind == "spherical" and noise.dimensions > MAX_DIMENSIONS):
         return 0.0
     with np.errstate(all="ignore"):
-        return _search_tilt(simplex, strength[0] * strength[1], noise.kind, noise.dimensions, octave, epsilon, rows)
+        return _search_tilt(
+            simplex, strength[0] * strength[1], noise.kind, noise.dimensions, octave, epsilon, rows, case
+        )
 
 
 def _solve_quadratic(linear: arb, constant: arb) -> arb:
@@ -136,27 +207,28 @@ def _solve_quadratic(linear: arb, constant: arb) -> arb:
     return 2 * constant / (linear + (linear * linear + 4 * constant).sqrt())
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=4096)
 def _search_tilt(
-    simplex: Simplex, strength: float, kind: str, dimensions: int, octave: float, epsilon: float, rows: int
+    simplex: Simplex, strength: float, kind: str, dimensions: int, octave: float, epsilon: float, rows: int, case: int
 ) -> float:
     """Search the tilt of the volume term with the smallest delta, approximately, for noise of scale 2^octave."""
     edge = rows * math.sqrt(simplex.edge_squared) / math.pow(2.0, octave)
     tilts = np.arange(TILTS + 1) / TILTS
-    directions, others, mean = simplex.directions, simplex.vertices - 2, simplex.edge_squared / (2 * simplex.vertices)
+    directions, mean = simplex.directions, simplex.edge_squared / (2 * simplex.vertices)
     left = mean * (1 - tilts**2)
     volume, slope = directions * np.log1p(left / strength), 2 * mean * tilts / (strength + left)
     same = rows * (volume - slope * directions * (1 - tilts))
     aside = rows * (volume + slope * (1 + directions * tilts))
     # A larger tilt would use up all of epsilon at some corners.
     tilts = tilts[aside < epsilon]
-    if tilts.size < 2 or (kind == "spherical" and 2.0 * edge > MAX_DISTANCE):
+    # The other corners with the same share add far less than the longest.
+    (count, longest), corners = list_corners(simplex)[case].same[0], list_corners(simplex)[case].aside
+    if tilts.size < 2 or (kind == "spherical" and math.sqrt(longest) * edge > MAX_DISTANCE):
         return 0.0
     same, aside = epsilon - same[: tilts.size], epsilon - aside[: tilts.size]
-    spent = directions * _approximate_delta(kind, dimensions, 2.0 * edge, same)
-    spent += (2 * directions if others else 1) * _approximate_delta(kind, dimensions, edge, aside)
-    if others:
-        spent += directions * others * _approximate_delta(kind, dimensions, math.sqrt(3.0) * edge, aside)
+    spent = count * _approximate_delta(kind, dimensions, math.sqrt(longest) * edge, same)
+    for count, square in corners:
+        spent += count * _approximate_delta(kind, dimensions, math.sqrt(square) * edge, aside)
     spent[0] *= 1.0 - MIN_SAVING
     return float(tilts[spent.argmin()])
 

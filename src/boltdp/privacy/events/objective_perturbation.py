@@ -20,7 +20,7 @@ from boltdp.errors import ParameterError
 from boltdp.losses import Simplex
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import Training
-from boltdp.privacy.events.objective_corners import bound_privacy_loss, choose_tilt, sum_corner_deltas
+from boltdp.privacy.events.objective_corners import bound_corner_deltas, bound_privacy_loss
 from boltdp.privacy.events.output_perturbation import check_dimensions
 from boltdp.privacy.events.sgd_sensitivity import UNIT, Sensitivity
 from boltdp.privacy.mechanisms import (
@@ -82,6 +82,7 @@ class ObjectivePerturbation(Training):
 
     @property
     def release_noise(self) -> Mechanism:
+        """Noise added to the weights where the solver stopped, which hides how far they are from the minimiser."""
         return self.end
 
     @property
@@ -91,9 +92,8 @@ class ObjectivePerturbation(Training):
 
     @property
     def noisy_vectors(self) -> tuple[tuple[str, Mechanism, float, int], ...]:
-        assert self.problem.loss.simplex is not None
-        edge = math.sqrt(self.problem.loss.simplex.edge_squared)
-        return (("linear term", self.linear, 2.0 * self.problem.changed_rows * edge, 1), *super().noisy_vectors)
+        simplex, _, changed = _get_noise_inputs(self.problem)
+        return (("linear term", self.linear, 2.0 * changed * simplex.max_slope, 1), *super().noisy_vectors)
 
     @property
     def derived(self) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def check_objective(problem: Problem) -> None:
             f"loss must have a smooth slope for objective perturbation, got {loss.name!r}",
             hint="where the slope has kinks the proof does not hold; logistic and multinomial have none",
         )
-    if loss.simplex.edge_squared < loss.lipschitz**2 * (1.0 - 8 * UNIT):
+    if loss.simplex.max_slope < loss.lipschitz * (1.0 - 4 * UNIT):
         raise ParameterError(f"the simplex of the loss {loss.name!r} must have edges of L, as one row's slopes can")
     if not problem.regularization > 0:
         raise ParameterError(f"regularization must be > 0 for objective perturbation, got {problem.regularization}")
@@ -171,7 +171,9 @@ def find_min_solvable_regularization(problem: Problem, noise: Mechanism | None) 
     """
     loss = problem.loss
     longest = 0.0 if noise is None else MAX_NOISE * noise.expected_norm
-    bound = 20.0 * math.sqrt(2.0) * MIN_STEP * loss.lipschitz * (loss.lipschitz + longest / problem.rows)
+    simplex, _, _ = _get_noise_inputs(problem)
+    change = math.sqrt(simplex.edge_squared)
+    bound = 20.0 * math.sqrt(2.0) * MIN_STEP * change * (loss.lipschitz + longest / problem.rows)
     return max(bound, math.pow(bound * math.sqrt(loss.smoothness), 2.0 / 3.0))
 
 
@@ -208,7 +210,7 @@ def calibrate_spherical_term(problem: Problem, budget: Budget) -> float:
     if budget.delta == 0:
         simplex, _, changed = _get_noise_inputs(problem)
         # 2gL/epsilon, rounded up, is a lower bound for any strength.
-        least = math.nextafter(2.0 * changed * math.sqrt(simplex.edge_squared) / budget.epsilon, math.inf)
+        least = math.nextafter(2.0 * changed * simplex.max_slope / budget.epsilon, math.inf)
         if _is_purely_private(problem, least, budget.epsilon):
             return least
         return find_smallest_number(lambda scale: _is_purely_private(problem, scale, budget.epsilon))
@@ -275,7 +277,7 @@ def find_ample_regularization(problem: Problem, epsilon: float) -> float:
     Proof: objective_perturbation.md 3
     """
     simplex, (rows, _), changed = _get_noise_inputs(problem)
-    factor = changed * (2.0 if simplex.vertices == 2 else 4.0)
+    factor = changed * (2.0 if simplex.vertices == 2 else 4.0) * simplex.reach
     return factor * simplex.edge_squared / (epsilon * rows) * (1.0 + 8 * UNIT)
 
 
@@ -285,8 +287,10 @@ def bound_gradient_rounding(problem: Problem, *, weights: float, noise: float) -
     Proof: objective_perturbation.md 5
     """
     loss, root = problem.loss, math.sqrt(problem.loss.vector_count)
-    scores = (problem.dims + 6.0 + 6.0 * root) * weights + 4.0 * root
-    row = loss.smoothness * scores + loss.vector_count + 6.0 + loss.lipschitz * bound_gathering_error(problem.dims)
+    scores = (problem.dims + 6.0 + 6.0 * root) * weights + 4.0 * (root + loss.max_abs_label)
+    # A weight of the row is one rounding more, for which losses of classes have room.
+    slopes = loss.vector_count + (6.0 if loss.target == "classes" else 7.0)
+    row = loss.smoothness * scores + slopes + loss.lipschitz * bound_gathering_error(problem.dims)
     row += bound_term_rounding(problem) / UNIT
     # The release maps the weights to the basis of free directions, which rounds too.
     turned = 8.0 * loss.vector_count**2
@@ -366,12 +370,11 @@ def _bound_delta(problem: Problem, noise: Mechanism, epsilon: float) -> arb:
     Proof: adjacency.md 4
     """
     simplex, strength, changed = _get_noise_inputs(problem)
-    tilt = choose_tilt(simplex, strength, noise, epsilon, changed)
-    together = sum_corner_deltas(simplex, strength, noise, epsilon, tilt, changed)
+    together = bound_corner_deltas(simplex, strength, noise, epsilon, changed)
     if changed == 1:
         return together
     share = math.nextafter(epsilon / changed, 0.0)
-    each = sum_corner_deltas(simplex, strength, noise, share, choose_tilt(simplex, strength, noise, share))
+    each = bound_corner_deltas(simplex, strength, noise, share)
     with set_precision(256):
         # Group privacy: the deltas of g rows add up with the factors 1, e^share, ..., e^((g-1)*share).
         growth = arb(share).exp()

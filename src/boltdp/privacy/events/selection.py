@@ -14,9 +14,12 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
+from flint import arb
+
 from boltdp.errors import ParameterError, check_number, check_whole_number
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import BudgetedEvent, Event, Training, Wrapper
+from boltdp.privacy.mechanisms import compute_pure_delta, round_up_delta, set_precision
 from boltdp.privacy.training_problem import check_single_rows
 
 #: A trial's score gets 1/8 of its epsilon, as a count of errors tolerates more noise than weights do.
@@ -95,8 +98,12 @@ class PortionSelection(SelectionAmongTrained):
         """Return the largest delta of all candidates and of the choice, as a row is in only one portion.
 
         Proof: selection.md 1
+        Proof: noisy_counts.md 4
         """
-        chosen = 1.0 if self.epsilon is None else _compute_pure_delta(self.epsilon, epsilon)
+        chosen = 1.0
+        if self.epsilon is not None:
+            with set_precision(256):
+                chosen = round_up_delta(compute_pure_delta(arb(self.epsilon), arb(epsilon)))
         return max(chosen, *(part.delta(epsilon, target=target) for part in self.trained))
 
     def sum_budgets(self) -> tuple[float, float]:
@@ -199,11 +206,6 @@ def check_mean_trials(mean: float) -> None:
     """Raise ParameterError unless the mean number of trials is above 1 and at most 1,000,000."""
     if not 1 < check_number(mean, "mean") <= 1e6:
         raise ParameterError(f"the mean number of trials must be above 1 and at most 1000000, got {mean}")
-
-
-def _compute_pure_delta(spent: float, epsilon: float) -> float:
-    """Return the delta at `epsilon` of any mechanism that is (`spent`, 0)-private."""
-    return 0.0 if spent <= epsilon else min(1.0, -math.expm1(epsilon - spent) * (1.0 + 1e-15))
 
 
 def _check_trained_rows(part: BudgetedEvent, rows: int) -> None:
