@@ -6,14 +6,18 @@ They are public, and their bounds are those of the documented meaning of each co
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 
 from boltdp.errors import DataError, ParameterError
+from boltdp.schema.columns import Column
 from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema
+from boltdp.schema.target import Number
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,7 @@ class Benchmark:
         """Whether its files are there."""
         return all((data_directory() / file).is_file() for file in (self.train, self.test) if file)
 
-    def source(self, part: str = "train") -> Path | duckdb.DuckDBPyRelation:
+    def source(self, part: str = "train") -> Path | duckdb.DuckDBPyRelation | pa.Table:
         """Its "train" or "test" rows, as `open_source` takes them."""
         if part not in ("train", "test") or (part == "test" and self.test is None):
             parts = "train" if self.test is None else "train or test"
@@ -51,6 +55,19 @@ class Benchmark:
         return connection.sql(
             f"SELECT {self.label} AS label, * EXCLUDE (label) FROM read_parquet(?)", params=[str(file)]
         )
+
+
+@dataclass(frozen=True)
+class Visits(Benchmark):
+    """The RAND Health Insurance Experiment, of which statsmodels has a copy: no file is needed."""
+
+    def available(self) -> bool:
+        return find_spec("statsmodels") is not None
+
+    def source(self, part: str = "train") -> pa.Table:
+        from statsmodels.datasets import randhie
+
+        return pa.Table.from_pandas(randhie.load_pandas().data, preserve_index=False)
 
 
 def data_directory() -> Path:
@@ -226,9 +243,56 @@ def _hospitals() -> Schema:
 def _binary(
     bounds: Mapping[str, tuple[float, float]], categories: Mapping[str, str], *, clip_norm: float | None = None
 ) -> Schema:
+    return Schema(Classes("label", (0, 1)), _columns(bounds, categories), clip_norm=clip_norm)
+
+
+def _columns(bounds: Mapping[str, tuple[float, float]], categories: Mapping[str, str]) -> tuple[Column, ...]:
     numeric = [Numeric(name, *ends) for name, ends in bounds.items()]
     categorical = [Categorical(name, tuple(listed.split())) for name, listed in categories.items()]
-    return Schema(Classes("label", (0, 1)), (*numeric, *categorical), clip_norm=clip_norm)
+    return (*numeric, *categorical)
+
+
+def _houses() -> Schema:
+    # The borders of California; a block group is meant to have 600 to 3,000 people; incomes in 10,000 dollars. Ages
+    # and values are cut off at 52 years and 500,001 dollars in the file.
+    bounds = {"longitude": (-124.5, -114.0), "latitude": (32.5, 42.0), "housing_median_age": (0, 52)}
+    bounds |= {"total_rooms": (0, 10_000), "total_bedrooms": (0, 2_000)}
+    bounds |= {"population": (0, 5_000), "households": (0, 2_000), "median_income": (0, 15)}
+    places = Categorical("ocean_proximity", ("<1H OCEAN", "INLAND", "ISLAND", "NEAR BAY", "NEAR OCEAN"))
+    return Schema(Number("median_house_value", 0, 500_001), (*_columns(bounds, {}), places))
+
+
+def _diamonds() -> Schema:
+    # Stones of up to 3 carats, and their length, width and depth in millimetres; percentages of the shape.
+    bounds = {"carat": (0, 3), "depth": (50, 75), "table": (50, 80), "x": (0, 10), "y": (0, 10), "z": (0, 6)}
+    categories = {"color": "D E F G H I J", "clarity": "I1 SI2 SI1 VS2 VS1 VVS2 VVS1 IF"}
+    cuts = Categorical("cut", ("Fair", "Good", "Very Good", "Premium", "Ideal"))
+    return Schema(Number("price", 0, 20_000), (*_columns(bounds, categories), cuts))
+
+
+def _wages() -> Schema:
+    # Years at school, and years since then by age.
+    categories = {
+        "ethnicity": "cauc afam",
+        "smsa": "no yes",
+        "region": "northeast midwest south west",
+        "parttime": "no yes",
+    }
+    return Schema(Number("wage", 0, 20_000), _columns({"education": (0, 18), "experience": (-5, 65)}, categories))
+
+
+def _visits() -> Schema:
+    # The terms of the plans, and what each question could be answered with, as for the demonstration. Hardly anybody
+    # sees a doctor more often than 20 times a year.
+    bounds: dict[str, tuple[float, float]] = {"lncoins": (0, 4.62), "lpi": (0, 8), "fmde": (0, 8.3), "disea": (0, 60)}
+    bounds |= dict.fromkeys(("idp", "physlm", "hlthg", "hlthf", "hlthp"), (-1, 1))
+    return Schema(Number("mdvis", 0, 20), _columns(bounds, {}))
+
+
+def _predicting(target: Number, schema: Schema, *, more: Sequence[Column] = ()) -> Schema:
+    """One of the columns from the others, and from some that are not in the schema."""
+    others = [column for column in schema.columns if column.name != target.column]
+    return replace(schema, target=target, columns=(*others, *more))
 
 
 def _benchmarks() -> Mapping[str, Benchmark]:
@@ -247,6 +311,20 @@ def _benchmarks() -> Mapping[str, Benchmark]:
         Benchmark("bank", _bank(), "bank_marketing_full.parquet"),
         Benchmark("credit", _credit(), "credit_default.parquet"),
         Benchmark("diabetes", _hospitals(), "diabetes_130_hospitals.parquet", label="(label = '<30')::INTEGER"),
+        Benchmark("houses", _houses(), "california_housing.parquet"),
+        Benchmark("diamonds", _diamonds(), "diamonds.parquet"),
+        Benchmark("wages", _wages(), "cps1988.parquet"),
+        Benchmark(
+            "hours",
+            _predicting(Number("hours_per_week", 0, 100), _adult(), more=[Categorical("label", (0, 1))]),
+            "adult_train.parquet",
+        ),
+        # Whether somebody came back or paid back is known only afterwards.
+        Benchmark(
+            "stays", _predicting(Number("time_in_hospital", 1, 14), _hospitals()), "diabetes_130_hospitals.parquet"
+        ),
+        Benchmark("limits", _predicting(Number("limit_bal", 0, 1_000_000), _credit()), "credit_default.parquet"),
+        Visits("visits", _visits(), "randhie, of statsmodels"),
     )
     return {benchmark.name: benchmark for benchmark in listed}
 

@@ -70,15 +70,31 @@ def clipped_gradient_descent(
     single = trained.astype(np.float32)
     gradient = _two_classes(single, labels, clip) if task.classes == 2 else _many_classes(single, labels, clip)
     weights = np.zeros((1 if task.classes == 2 else task.classes, dims))
+    weights = descend(gradient, weights, rng, step=step, deviation=deviation, scans=scans, momentum=momentum)
+    scores = tested @ weights.T
+    return Answer.of_scores(scores[:, 0] if task.classes == 2 else scores)
+
+
+def descend(
+    gradient: Callable[[Doubles], Doubles],
+    weights: Doubles,
+    rng: Rng,
+    *,
+    step: float,
+    deviation: float,
+    scans: int,
+    momentum: float,
+) -> Doubles:
+    """The weights after steps along noisy gradients."""
     velocity = np.zeros_like(weights)
     for _ in range(scans):
         noise = rng.normal(0.0, deviation, weights.shape)
-        if task.classes > 2:  # gradients of all classes add up to 0: noise in that direction can be left out
+        if weights.ndim == 2 and len(weights) > 1:
+            # Gradients of all classes add up to 0: noise in that direction can be left out.
             noise -= noise.mean(axis=0)
         velocity = momentum * velocity + (1.0 - momentum) * (gradient(weights) + noise)
         weights = weights - step * velocity
-    scores = tested @ weights.T
-    return Answer.of_scores(scores[:, 0] if task.classes == 2 else scores)
+    return weights
 
 
 def _two_classes(rows: Any, labels: Integers, clip: float) -> Callable[[Doubles], Doubles]:

@@ -1,10 +1,11 @@
-"""The choice of the rivals' settings, on rows of the TRAINING parts of Adult and Covertype and on nothing else.
+"""The choice of the rivals' settings, on rows of TRAINING parts and on nothing else: of Adult and Covertype.
 
     python -m experiments.rivals_tuning naive-bayes dp-ebm     # prints the settings of each, from the best to the worst
 
 A fifth of the training rows judges. Settings are ranked by how far they are below the best of a cell in accuracy and
 in AUC, the two added, as a mean over all cells: over the tasks, the budgets, with delta = 1/m^2 and without. Settings
-with two classes are for all benchmarks with two, and for those with more.
+with two classes are for all benchmarks with two, and for those with more. Those of numbers are ranked by R2 on rows of
+four benchmarks, where worse than -1 counts as -1.
 """
 
 from __future__ import annotations
@@ -19,11 +20,16 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from experiments import rivals
+from experiments import regression_rivals, rivals
 from experiments.rivals import Rival
 from experiments.tasks import Scores, Task, budget_of, judged
 
-EPSILONS: Mapping[str, Sequence[float]] = {"adult": (0.1, 0.4, 1.0), "covtype": (0.05, 0.2, 0.8)}
+NUMBERS = ("houses", "wages", "hours", "limits")
+EPSILONS: Mapping[str, Sequence[float]] = {
+    "adult": (0.1, 0.4, 1.0),
+    "covtype": (0.05, 0.2, 0.8),
+    **dict.fromkeys(NUMBERS, (0.1, 0.4, 1.0)),
+}
 MAX_ROWS = 100_000
 BOTH, PURE, APPROXIMATE = ("pure", "approximate"), ("pure",), ("approximate",)
 _SAMPLED = {"batches": (None, 200, 50, 10), "passes": (10, 30), "stretch": (1.0, 3.0, 10.0)}
@@ -58,6 +64,31 @@ GRIDS: Mapping[str, tuple[Rival, Sequence[str], Sequence[str], Mapping[str, Sequ
         {"algorithm": ("bst14",), **_SAMPLED, "radius": (None, 30.0)},
     ),
     "scs13": (rivals.white_box, BOTH, ("adult", "covtype"), {"algorithm": ("scs13",), **_PERMUTED}),
+    "adassp": (
+        regression_rivals.sufficient_statistics,
+        BOTH,
+        NUMBERS,
+        {"prepared": (False,), "ridge": (0.5, 0.7, 1.0, 1.4, 2.0, 4.0)},
+    ),
+    "adassp prepared": (
+        regression_rivals.sufficient_statistics,
+        BOTH,
+        NUMBERS,
+        {"prepared": (True,), "ridge": (1.0, 1.4, 2.0, 4.0), "reach": (1.5, 2.5, 4.0)},
+    ),
+    "boosted adassp": (
+        regression_rivals.sufficient_statistics,
+        APPROXIMATE,
+        NUMBERS,
+        {"prepared": (True,), "ridge": (2.0, 4.0, 8.0), "reach": (0.25, 0.5, 1.0), "rounds": (10, 30, 100)},
+    ),
+    "least squares gd": (
+        regression_rivals.least_squares_descent,
+        APPROXIMATE,
+        NUMBERS,
+        {"clip": (0.5, 1.0, 2.0, 4.0), "length": (0.5, 1.0, 2.0, 4.0, 8.0)},
+    ),
+    "tukey-em": (regression_rivals.deep_models, APPROXIMATE, NUMBERS, {"models": (500, 1000, 2000, 4000)}),
 }
 
 
@@ -70,36 +101,47 @@ def main() -> None:
     chosen = parser.parse_args()
     with threadpool_limits(1):
         for way in chosen.ways:
-            print(f"**{way}**, thousandths below the best of a cell, accuracy and AUC")
+            metrics = metrics_of(way)
+            print(f"**{way}**, thousandths below the best of a cell, {' and '.join(metrics)}")
             for lost, settings in ranked(way, repeats=chosen.repeats)[: chosen.shown]:
-                accuracy, auc = (1000 * part for part in lost)
-                print(f"{accuracy:5.1f} {auc:5.1f}  {settings}", flush=True)
+                print(*(f"{1000 * part:5.1f}" for part in lost), settings, flush=True)
 
 
-def ranked(way: str, *, repeats: int) -> list[tuple[tuple[float, float], dict[str, Any]]]:
+def metrics_of(way: str) -> Sequence[str]:
+    """By which the settings of a way are ranked."""
+    return ("r2",) if set(GRIDS[way][2]) <= set(NUMBERS) else ("accuracy", "auc")
+
+
+def ranked(way: str, *, repeats: int) -> list[tuple[list[float], dict[str, Any]]]:
     """What all settings of a way lack, the best first."""
     rival, kinds, names, grid = GRIDS[way]
     settings = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
-    lost: list[tuple[list[float], list[float]]] = [([], []) for _ in settings]
+    lost: list[list[list[float]]] = [[[] for _ in metrics_of(way)] for _ in settings]
     for name in names:
         task = Task.within(name, most_rows=MAX_ROWS)
         for kind, epsilon in itertools.product(kinds, EPSILONS[name]):
-            means = [list(mean_scores(task, rival, kind, epsilon, one, repeats)) for one in settings]
+            means = [list(mean_scores(task, rival, kind, epsilon, one, repeats, metrics_of(way))) for one in settings]
             for metric, best in enumerate(np.max(means, axis=0)):
                 for place, mean in enumerate(means):
                     lost[place][metric].append(float(best) - mean[metric])
-    totals = [(statistics.mean(accuracy), statistics.mean(auc)) for accuracy, auc in lost]
+    totals = [[statistics.mean(of_metric) for of_metric in of_settings] for of_settings in lost]
     return sorted(zip(totals, settings, strict=True), key=lambda pair: sum(pair[0]))
 
 
 def mean_scores(
-    task: Task, rival: Rival, kind: str, epsilon: float, settings: Mapping[str, Any], repeats: int
+    task: Task,
+    rival: Rival,
+    kind: str,
+    epsilon: float,
+    settings: Mapping[str, Any],
+    repeats: int,
+    metrics: Sequence[str],
 ) -> Iterator[float]:
-    """Mean accuracy and AUC."""
+    """The mean of each metric."""
     rng, budget = np.random.default_rng(), budget_of(kind, epsilon, task.rows)
     runs: list[Scores] = [judged(rival(task, budget, rng, **settings), task.labels) for _ in range(repeats)]
-    for metric in ("accuracy", "auc"):
-        yield statistics.mean(run[metric] for run in runs)
+    for metric in metrics:
+        yield statistics.mean(max(run[metric], -1.0) for run in runs)
 
 
 if __name__ == "__main__":

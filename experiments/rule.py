@@ -28,6 +28,7 @@ from boltdp._files.outputs import replace_file
 from boltdp.algorithms import noisy_gd, objective
 from boltdp.engines.base import Engine
 from boltdp.engines.in_memory import ArrayEngine
+from boltdp.schema import target
 from boltdp.schema.schema import Classes, Schema
 from boltdp.settings import Settings
 from boltdp.workflows import plan_training, standardize
@@ -79,11 +80,11 @@ CHOICES: Mapping[str, tuple[dict[str, Any], Sequence[tuple[Any, str, Any]]]] = {
     "no curves": ({"curves": 0}, ()),
     "half the steps of curves": (
         {},
-        [(plan_training, "CURVE_STEPS", {most: n // 2 for most, n in plan_training.CURVE_STEPS.items()})],
+        [(target, "CURVE_STEPS", {most: n // 2 for most, n in target.CURVE_STEPS.items()})],
     ),
     "twice the steps of curves": (
         {},
-        [(plan_training, "CURVE_STEPS", {most: n * 2 for most, n in plan_training.CURVE_STEPS.items()})],
+        [(target, "CURVE_STEPS", {most: n * 2 for most, n in target.CURVE_STEPS.items()})],
     ),
     "intercept 0.15": ({}, [(standardize, "INTERCEPT", 0.15)]),
     "intercept 0.6": ({}, [(standardize, "INTERCEPT", 0.6)]),

@@ -22,6 +22,7 @@ from boltdp.privacy.mechanisms import calibrate_unit_gaussian
 from boltdp.privacy.release_with_noise import Randomness
 from boltdp.run_context import Context
 from boltdp.schema.schema import Schema, array_schema
+from boltdp.schema.target import Number, Target
 from boltdp.settings import Settings
 from boltdp.workflows.predict import score_batches
 from boltdp.workflows.standardize import apply_moments, plan_standardization, sum_moments
@@ -29,6 +30,8 @@ from experiments.datasets import BENCHMARKS, Benchmark
 
 #: By metric; no log loss where a way gives no probabilities.
 Scores: TypeAlias = dict[str, float]
+#: Class indices, or numbers.
+Labels: TypeAlias = npt.NDArray[Any]
 
 TEST_SHARE = 0.2
 #: Probabilities are cut to this and to one minus it before their logarithm is taken.
@@ -60,6 +63,14 @@ def halves(benchmark: Benchmark, *, share: float = TEST_SHARE) -> tuple[Engine, 
     return *split(table, declared, share=share, seed=17), declared
 
 
+def read_labels(cells: npt.NDArray[Any], target: Target) -> Labels:
+    """Class indices, or numbers in the unit of the target, from encoded labels."""
+    if isinstance(target, Number):
+        middle, half = (target.low + target.high) / 2.0, (target.high - target.low) / 2.0
+        return np.asarray(middle + half * cells.astype(np.float64))
+    return cells.astype(np.int64)
+
+
 def unit_rows(rows: Doubles) -> Doubles:
     """Rows shortened to length 1 where they are longer."""
     shortened: Doubles = rows / np.maximum(1.0, np.sqrt(np.einsum("ij,ij->i", rows, rows)))[:, None]
@@ -77,16 +88,16 @@ def split(engine: Engine, schema: Schema, *, share: float, seed: int) -> tuple[E
 
 @dataclass(frozen=True)
 class Part:
-    """Rows as encoded without any division, and their class indices."""
+    """Rows as encoded without any division, and their class indices or numbers."""
 
     features: npt.NDArray[np.float32]
-    labels: Integers
+    labels: Labels
 
     @classmethod
     def of(cls, engine: Engine, schema: Schema) -> Part:
         """All rows of an engine, in order."""
         rows = schema.unscaled.encoding.read_features(np.concatenate(list(encode_rows(engine, schema.unscaled))))
-        return cls(rows[:, 1:].astype(np.float32), rows[:, 0].astype(np.int64))
+        return cls(rows[:, 1:].astype(np.float32), read_labels(rows[:, 0], schema.target))
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,8 +138,12 @@ class Task:
         return Part.of(self.training, self.schema), Part.of(self.testing, self.schema)
 
     @cached_property
-    def labels(self) -> Integers:
-        """The class indices of the testing rows."""
+    def labels(self) -> Labels:
+        """The class indices of the testing rows, or their numbers, which may be beyond the bounds."""
+        target = self.schema.target
+        if isinstance(target, Number):
+            table = pa.Table.from_batches(list(self.testing.batches([target.column])))
+            return np.asarray(table[target.column].to_numpy(), np.float64)
         return self.parts[1].labels
 
     def centring(self, budget: Budget) -> tuple[Schema, Budget]:
@@ -164,13 +179,13 @@ class Task:
             sums = sum_moments(prepared, self.schema)
         return apply_moments(sums, self.schema, event, Randomness(), rows=self.rows)
 
-    def unit_parts(self, schema: Schema) -> tuple[Doubles, Integers, Doubles]:
-        """Training rows of length at most 1 by a schema, their class indices, and testing rows."""
+    def unit_parts(self, schema: Schema) -> tuple[Doubles, Labels, Doubles]:
+        """Training rows of length at most 1 by a schema, their class indices or numbers, and testing rows."""
         packed, tested = (
             schema.encoding.read_features(np.concatenate(list(encode_rows(engine, schema))))
             for engine in (self.training, self.testing)
         )
-        return unit_rows(packed[:, 1:]), packed[:, 0].astype(np.int64), unit_rows(tested[:, 1:])
+        return unit_rows(packed[:, 1:]), read_labels(packed[:, 0], schema.target), unit_rows(tested[:, 1:])
 
     def spans(self) -> Iterator[tuple[slice, bool, float, float]]:
         """Of each column in a `Part`: the place of its features, whether they are categories, and its bounds."""
@@ -183,11 +198,14 @@ class Task:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a way says of the testing rows: classes, for two of them a ranking, and probabilities if it has any."""
+    """What a way says of the testing rows: numbers, or classes.
 
-    chosen: Integers
-    ranking: Doubles | None
-    probabilities: Doubles | None
+    For two classes there is a ranking, and probabilities if it has any.
+    """
+
+    chosen: Labels
+    ranking: Doubles | None = None
+    probabilities: Doubles | None = None
 
     @classmethod
     def of_probabilities(cls, probabilities: Doubles, *, ranking: Doubles | None = None) -> Answer:
@@ -209,6 +227,8 @@ class Answer:
     def of_model(cls, model: Model, engine: Engine) -> Answer:
         """What a model says of the rows of an engine."""
         margins = np.concatenate(list(score_batches(model, engine)))
+        if isinstance(model.schema.target, Number):
+            return cls(np.asarray(model.predict_margins(margins), np.float64))
         probabilistic = model.certificate.problem.loss.probabilistic
         return cls(
             model.predict_indices(margins).astype(np.int64),
@@ -217,12 +237,20 @@ class Answer:
         )
 
 
-def judged(answer: Answer, labels: Integers) -> Scores:
+def judged(answer: Answer, labels: Labels) -> Scores:
     """Accuracy and log loss, and for two classes balanced accuracy and the area under the ROC curve.
+
+    Of numbers, R2, the share of their variance that is explained, and the mean absolute error.
 
     >>> judged(Answer.of_scores(np.array([-1.0, 2.0])), np.array([0, 1]))["auc"]
     1.0
+    >>> judged(Answer(np.array([1.0, 3.0])), np.array([1.0, 5.0]))
+    {'r2': 0.5, 'mae': 1.0}
     """
+    if labels.dtype.kind == "f":
+        errors = labels - answer.chosen
+        unexplained = float(np.mean(errors**2)) / float(labels.var())
+        return {"r2": 1.0 - unexplained, "mae": float(np.abs(errors).mean())}
     from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
     scores: Scores = {"accuracy": float((answer.chosen == labels).mean())}
@@ -238,7 +266,7 @@ def judged(answer: Answer, labels: Integers) -> Scores:
 
 def better(metric: str) -> float:
     """1 where more of a metric is better, -1 where less is."""
-    return -1.0 if metric == "log loss" else 1.0
+    return -1.0 if metric in ("log loss", "mae") else 1.0
 
 
 def budget_of(kind: str, epsilon: float, rows: int) -> Budget:

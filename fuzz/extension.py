@@ -19,9 +19,8 @@ import numpy as np
 import psycopg
 
 from boltdp.engines.postgres.build import KERNEL, SOURCES, ask_pg_config, install_extension
-from boltdp.engines.postgres.encoding_plan import compile_source_plan
 from boltdp.engines.postgres.local_server import Server, private_server
-from boltdp.engines.postgres.source import SourceColumn
+from boltdp.engines.postgres.source import SourceColumn, compile_source_plan
 from boltdp.errors import DataError
 from boltdp.kernel.feature_sums import FeatureSums
 from boltdp.kernel.label_count import LabelCount
@@ -147,7 +146,6 @@ CALLS = (
     ("boltdp.pack_row({plan}, {whole}, {number}, {text}, {real})", 2),
     ("boltdp.pack('packed', {plan}, {small}, {whole}, {whole}, 1, {whole}, {number}, {text}, {real})", 2),
     ("boltdp.repack('packed', {small}, {whole}, {whole}, 1, {whole}, {whole}, {whole}, {real})", 1),
-    ("boltdp.permuted_position({whole}, {whole}, {whole})", 1),
     ("boltdp.put_state({whole}, {bytea})", 1),
     ("boltdp.get_state({whole})", 1),
 )

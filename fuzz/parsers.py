@@ -19,7 +19,7 @@ from boltdp.engines import open_source
 from boltdp.engines.base import encode_rows
 from boltdp.model import Model
 from boltdp.privacy.certificate import Certificate, verify
-from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, Vector
+from boltdp.schema.schema import Categorical, Classes, Number, Numeric, Projection, Schema, Vector
 from boltdp.settings import Settings
 from boltdp.workflows.train import train
 from boltdp.workflows.tune import candidates, tune
@@ -46,6 +46,7 @@ def _models() -> tuple[dict[str, Any], ...]:
             "sex": dice.choice(["F", "M"], 400),
             "scan": list(dice.normal(size=(400, 2))),
             "sick": dice.integers(0, 3, 400),
+            "cost": dice.uniform(-5, 55, 400),
         }
     )
     two, three = (Schema(Classes("sick", classes), COLUMNS) for classes in ((0, 1), (0, 1, 2)))
@@ -54,6 +55,7 @@ def _models() -> tuple[dict[str, Any], ...]:
         (three, Settings(epsilon=2.0, delta=1e-6)),
         (three, Settings(epsilon=2.0, loss="huber", noise_seed=1, seed=1)),
         (two, Settings(epsilon=2.0, delta=1e-6, algorithm="dpsgd", passes=1)),
+        (Schema(Number("cost", 0, 50, typical=(5, 40)), COLUMNS), Settings(epsilon=1.0, algorithm="bolton")),
         (two, Settings(epsilon=1.0, algorithm="scs13", passes=2)),
         (Schema(Classes("sick", (0, 1)), COLUMNS, projection=Projection(2, 7)), Settings(epsilon=None)),
     ]

@@ -19,7 +19,7 @@ from boltdp.kernel.loss_derivatives import DerivativeSums
 from boltdp.kernel.misclassification import ErrorCounts
 from boltdp.kernel.row_permutation import compute_permuted_positions
 from boltdp.kernel.sgd import State
-from boltdp.losses import HuberSVM, Logistic, Loss, Multinomial
+from boltdp.losses import HuberSVM, Logistic, Loss, Mean, Multinomial, Quantile, Robust
 from boltdp.privacy.mechanisms import Kind, Mechanism
 from boltdp.privacy.sgd_recipe import Averaging, Recipe
 from boltdp.privacy.step_schedules import Growth, Schedule
@@ -32,17 +32,20 @@ _NOISES: tuple[Kind, ...] = ("gaussian", "spherical")
 
 
 def _loss(dice: random.Random) -> Loss:
-    return dice.choice((Logistic(), HuberSVM(dice.choice((1e-3, 0.1, 3.0))), Multinomial(dice.choice((2, 3, 5, 9)))))
+    classes = (Logistic(), HuberSVM(dice.choice((1e-3, 0.1, 3.0))), Multinomial(dice.choice((2, 3, 5, 9))))
+    return dice.choice((*classes, Robust(), Quantile(dice.choice((0.001, 0.5, 0.9))), Mean()))
 
 
-def _class_weights(dice: random.Random, classes: int) -> tuple[float, ...] | None:
+def _class_weights(dice: random.Random, loss: Loss, classes: int) -> tuple[float, ...] | None:
+    if loss.target != "classes":
+        return None
     return None if dice.random() < 0.5 else (1.0, *(dice.choice((1.0, 0.5, 1e-4)) for _ in range(classes - 1)))
 
 
 def _rows(dice: random.Random, dims: int, count: int, element: Any = np.float32) -> npt.NDArray[Any]:
     numbers = np.random.default_rng(dice.getrandbits(32))
     rows = numbers.normal(size=(count, 1 + dims)).astype(element)
-    rows[:, 0] = numbers.integers(-2, 6, count)
+    rows[:, 0] = numbers.integers(-2, 6, count) / dice.choice((1, 1, 4))
     for _ in range(dice.choice((0, 0, 1, 3))):
         if count:
             rows[dice.randrange(count), dice.randrange(1 + dims)] = dice.choice(_ODD)
@@ -59,7 +62,7 @@ def _feature_map(dice: random.Random, dims: int) -> FeatureMap | None:
         count = dice.randrange(1, left + 1)
         segments.append(Segment(kind, *numbers.normal(size=(2, count))))
         left -= count
-    return FeatureMap(segments)
+    return FeatureMap(segments, label_reading=dice.choice(((0.0, 1.0), (-0.75, 3.0), (1.0, 1e300))))
 
 
 def feed_state(dice: random.Random) -> None:
@@ -82,7 +85,7 @@ def feed_state(dice: random.Random) -> None:
         regularization=dice.choice((0.0, 0.1)),
         radius=dice.choice((np.inf, 0.5)),
         averaging=dice.choice(_AVERAGING),
-        class_weights=_class_weights(dice, classes),
+        class_weights=_class_weights(dice, loss, classes),
     )
     noise = Mechanism(dice.choice(_NOISES), 0.1, recipe.dimensions) if dice.random() < 0.4 else None
     marked = dice.random() < 0.3
@@ -124,7 +127,7 @@ def feed_sums(dice: random.Random) -> None:
             hessian=kind == 2,
             positive=dice.randrange(3),
             classes=3,
-            class_weights=_class_weights(dice, loss.vector_count if loss.vector_count > 1 else 3),
+            class_weights=_class_weights(dice, loss, loss.vector_count if loss.vector_count > 1 else 3),
             feature_map=feature_map,
             share=dice.choice((1.0, 0.3)),
         )
@@ -135,7 +138,7 @@ def feed_sums(dice: random.Random) -> None:
         )
     elif kind == 3:
         neutral = numbers.normal(size=(1, 1 + dims)).astype(np.float32)
-        sums = LabelCount(cells=dims, classes=3, neutral=dice.choice((None, neutral)))
+        sums = LabelCount(cells=dims, classes=dice.choice((0, 3)), neutral=dice.choice((None, neutral)))
     elif kind == 4:
         sums = LabelHistogram(cells=dims, bins=dice.choice((2, 8, 4096)))
     else:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from boltdp.audit import audit
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema
+from boltdp.schema.target import Number
 from boltdp.settings import Settings
 from boltdp.workflows.plan_training import make_plan
 from mutants.mutant import REFUTED
@@ -18,6 +19,7 @@ TWO = Schema(
     Classes("sick", ("no", "yes")), (Numeric("age", 0, 100), Numeric("bmi", 10, 60), Categorical("sex", ("f", "m")))
 )
 THREE = replace(TWO, target=Classes("stage", ("a", "b", "c")))
+NUMBER = replace(TWO, target=Number("cost", 0, 20_000))
 #: Rows are longer than the clip norm, so that clipping shortens them.
 LONG = replace(TWO, clip_norm=0.5)
 
@@ -59,6 +61,8 @@ CASES = {
     "bolton, long rows": Case(BOLTON, LONG),
     "bolton, persons": Case(BOLTON, persons=2),
     "bolton, three models": Case(BOLTON, THREE),
+    "bolton, number": Case(replace(BOLTON, loss="robust"), NUMBER),
+    "bolton, number, persons": Case(replace(BOLTON, loss="robust"), NUMBER, persons=2),
     "objective": Case(OBJECTIVE),
     "objective, weak": Case(WEAK),
     "objective, delta": Case(replace(OBJECTIVE, delta=1e-2)),

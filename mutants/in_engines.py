@@ -127,8 +127,8 @@ MUTANTS = (
     Mutant(
         "rows without an order in SGD",
         PREPARED,
-        "    if not prepared.permuted:\n",
-        "    if False:\n",
+        "        if not self.permuted:\n",
+        "        if False:\n",
         "SGD could run over rows that were prepared for sums, in any order.",
         ("engines/test_conformance.py", "engines/test_stores.py"),
     ),

@@ -13,6 +13,8 @@ CORNERS = "privacy/events/objective_corners.py"
 GRADIENTS = "privacy/events/noisy_gradient_descent.py"
 MOMENTS = "privacy/events/noisy_moments.py"
 COUNTS = "privacy/events/noisy_counts.py"
+QUANTILES = "privacy/events/label_quantiles.py"
+RANGE = "workflows/target_range.py"
 UPDATES = "privacy/events/noisy_sgd.py"
 SELECTION = "privacy/events/selection.py"
 EVENT = "privacy/events/event.py"
@@ -147,8 +149,8 @@ MUTANTS = (
     Mutant(
         "selection at twice the epsilon",
         RELEASE,
-        "penalties = [arb(epsilon) * int(count) / 2 for count in errors]",
-        "penalties = [arb(epsilon) * int(count) for count in errors]",
+        "penalties = [arb(epsilon) * arb(float(count)) / (2 * changes) for count in errors]",
+        "penalties = [arb(epsilon) * arb(float(count)) / changes for count in errors]",
         "The exponential mechanism of tuning by portions spends twice its epsilon.",
         ("privacy/test_selection.py",),
     ),
@@ -406,6 +408,61 @@ MUTANTS = (
             "privacy/test_objective_corners.py::test_the_true_delta_never_exceeds_delta",
         ),
         audit="objective, delta",
+    ),
+    Mutant(
+        "one number of two in the objective",
+        CORNERS,
+        "return below.max(above) / t + worst",
+        "return worst",
+        "The row that enters is forgotten: the pure noise of the linear term is for half of the change.",
+        (
+            "privacy/test_objective_numbers.py::test_the_largest_loss_is_that_of_some_odds_and_anchors",
+            "privacy/test_objective_numbers.py::test_the_true_loss_reaches_epsilon_and_never_exceeds_it",
+        ),
+    ),
+    Mutant(
+        "one side of a quantile",
+        CORNERS,
+        "worst = (compute_loss(up, up) - below / t).max(compute_loss(down, down) - above / t)",
+        "worst = compute_loss(up, up) - below / t",
+        "Labels far above the score pull a high quantile with more force than the pure noise is for.",
+        (
+            "privacy/test_objective_numbers.py::test_the_largest_loss_is_that_of_some_odds_and_anchors",
+            "privacy/test_objective_numbers.py::test_the_true_loss_reaches_epsilon_and_never_exceeds_it",
+        ),
+    ),
+    Mutant(
+        "half the shift of a number with delta",
+        CORNERS,
+        "apart, close = (up * (4.0 - 2.0 * least), up * 2.0 * most)",
+        "apart, close = (up * (1.0 - 0.5 * least), up * 2.0 * most)",
+        "The noise of the linear term hides one of the two rows that differ.",
+        (
+            "privacy/test_objective_numbers.py::test_every_pair_of_rows_belongs_to_a_case",
+            "privacy/test_objective_numbers.py::test_the_true_delta_never_exceeds_delta",
+        ),
+    ),
+    Mutant(
+        "half the shift of a share with delta",
+        CORNERS,
+        "Corners(((1, (2.0 - least) ** 2), (1, most**2)), ((2, 1.0 + most**2),))",
+        "Corners(((1, (1.0 - least) ** 2), (1, most**2)), ((2, 1.0 + most**2),))",
+        "The noise of the linear term hides one of the two rows that differ.",
+        (
+            "privacy/test_objective_numbers.py::test_every_pair_of_rows_belongs_to_a_case",
+            "privacy/test_objective_numbers.py::test_the_true_delta_never_exceeds_delta",
+        ),
+    ),
+    Mutant(
+        "the best case of two rows",
+        CORNERS,
+        "return reduce(arb.max, cases)",
+        "return reduce(arb.min, cases)",
+        "The noise of the linear term is for the rows that spend least.",
+        (
+            "privacy/test_objective_numbers.py::test_noise_with_delta_is_hardly_longer_than_a_fixed_vector_needs",
+            "privacy/test_objective_numbers.py::test_the_true_delta_never_exceeds_delta",
+        ),
     ),
     Mutant(
         "one row of a person in the pure objective",
@@ -722,9 +779,9 @@ MUTANTS = (
     ),
     Mutant(
         "half the zCDP of a Gaussian",
-        ZCDP,
-        "Zcdp(round_up(event.mu**2 / 2.0))",
-        "Zcdp(round_up(event.mu**2 / 4.0))",
+        EVENT,
+        "round_up(self.mu**2 / 2.0)",
+        "round_up(self.mu**2 / 4.0)",
         "A ledger lets twice as much through as its budget allows.",
         ("privacy/test_zcdp.py",),
     ),
@@ -846,5 +903,67 @@ MUTANTS = (
         "if not all(MIN_CLASS_WEIGHT <= weight for weight in weights):",
         "A heavier class has longer gradients than every bound says.",
         ("privacy/test_class_weights.py",),
+    ),
+    # ---- quantiles of a label that is a number
+    Mutant(
+        "half the noise of quantiles",
+        RELEASE,
+        "epsilon=event.epsilon, changes=event.sensitivity, random_bytes=stream",
+        "epsilon=2 * event.epsilon, changes=event.sensitivity, random_bytes=stream",
+        "Quantiles are chosen with twice the epsilon that the certificate states.",
+        ("privacy/test_label_quantiles.py",),
+        audit="bolton, number",
+    ),
+    Mutant(
+        "each quantile for the whole budget",
+        QUANTILES,
+        "each = budget.split(len(percentiles)).epsilon",
+        "each = budget.epsilon",
+        "Two quantiles are chosen, each for all of their budget.",
+        ("privacy/test_label_quantiles.py",),
+        audit="bolton, number",
+    ),
+    Mutant(
+        "quantiles that cost one choice",
+        QUANTILES,
+        "arb(self.epsilon) * len(self.percentiles)",
+        "arb(self.epsilon)",
+        "The certificate counts one choice where there are several.",
+        ("privacy/test_label_quantiles.py",),
+    ),
+    Mutant(
+        "half the sensitivity of quantiles",
+        QUANTILES,
+        "return HUNDREDTHS * (1 if",
+        "return HUNDREDTHS // 2 * (1 if",
+        "A label that goes from below an edge to above it is counted as half a row.",
+        ("privacy/test_label_quantiles.py",),
+        audit="bolton, number",
+    ),
+    Mutant(
+        "quantiles for one row of a person",
+        QUANTILES,
+        "(1 if self.person_rows is None else self.person_rows)",
+        "1",
+        "Quantiles are chosen as if a person had one row.",
+        ("privacy/test_label_quantiles.py",),
+        audit="bolton, number, persons",
+    ),
+    Mutant(
+        "half the rho of quantiles",
+        QUANTILES,
+        "self.epsilon**2 / 8.0",
+        "self.epsilon**2 / 16.0",
+        "The cost of quantiles in zCDP is half of what it is.",
+        ("privacy/test_label_quantiles.py",),
+    ),
+    Mutant(
+        "exact quantiles",
+        RANGE,
+        "    if event is None:\n",
+        "    if event is None or counts.any():\n",
+        "The target is scaled by its exact quantiles.",
+        ("workflows/test_target_range.py",),
+        audit="bolton, number",
     ),
 )

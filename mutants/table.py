@@ -23,8 +23,8 @@ catch it until one fails, and lets [`boltdp audit`](audit.md) attack a training 
 show. This page is what the last run wrote. Tests that only compare recorded bits are not among
 them: they would catch nearly everything, and say nothing of the guarantee.
 
-The audit attacks trainings and the moments before them. Accounting, selection, counts, keys of the
-noise inside the kernel and engines other than arrays are out of its scope.
+The audit attacks trainings, and the moments and quantiles before them. Accounting, selection,
+counts, keys of the noise inside the kernel and engines other than arrays are out of its scope.
 """
 
 

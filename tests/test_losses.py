@@ -156,7 +156,7 @@ def test_the_loss_at_zero_is_that_of_any_row(loss: Loss) -> None:
     if loss.max_abs_label == 0:
         assert at_zero == pytest.approx([loss.loss_at_zero] * len(at_zero))
     else:
-        assert loss.loss_at_zero - math.log(2) <= max(at_zero) <= loss.loss_at_zero
+        assert loss.loss_at_zero - 0.7 <= max(at_zero) <= loss.loss_at_zero
 
 
 def test_far_away_nothing_overflows() -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,10 @@ from boltdp.privacy.certificate import OVERSPENT, Certificate, CertificateError,
 from boltdp.privacy.events.event import Training
 from boltdp.privacy.events.output_perturbation import OutputPerturbation
 from boltdp.privacy.release_with_noise import Randomness, release_weights
-from boltdp.schema.schema import Classes, Numeric, Schema
+from boltdp.schema.schema import Classes, Number, Numeric, Schema
 from boltdp.settings import Settings
-from boltdp.workflows.predict import predict, score_batches
+from boltdp.workflows.plan_training import make_plan
+from boltdp.workflows.predict import predict, predict_proba, score_batches
 from tests.plans import plan_certificate
 
 
@@ -42,9 +44,29 @@ def model(classes: int = 2, settings: Settings = Settings(epsilon=1.0)) -> Model
     return model_of(plan_certificate(settings, rows=1000, dims=3, classes=classes), classes)
 
 
+NUMBER = Number("y", 0, 50, typical=(5, 20))
+
+
+def number_model(settings: Settings = Settings(epsilon=1.0)) -> Model:  # noqa: B008
+    """A model of nothing but noise that predicts a number."""
+    schema = Schema(NUMBER, (Numeric("a", 0, 1), Numeric("b", -1, 1)))
+    plan = make_plan(schema, 1000, replace(settings, standardize="none", label_check=0.0, curves=0))
+    weights = release_weights(np.zeros((1, 1, schema.dims)), plan.certificate, Randomness())
+    return Model.from_release(plan.schema, weights, plan.certificate)
+
+
+NUMBER_MODELS = [
+    number_model(),
+    number_model(Settings(epsilon=1.0, algorithm="bolton", loss="quantile", loss_parameter=0.9)),
+    number_model(Settings(epsilon=1.0, delta=1e-6, algorithm="noisy-gd", loss="mean")),
+    number_model(Settings(epsilon=None, loss="robust")),
+]
+
+
 @pytest.mark.parametrize(
     "made",
     [
+        *NUMBER_MODELS,
         model(),
         model(4),
         model(4, Settings(epsilon=1.0, multiclass="one-vs-all")),
@@ -73,9 +95,71 @@ def test_predictions_follow_the_weights() -> None:
     assert predict(made, ArrayEngine.from_arrow(rows)).tolist() == (margins[:, 0] > 0).astype(int).tolist()
 
 
+@pytest.mark.parametrize("made", NUMBER_MODELS)
+def test_predicted_numbers_follow_the_weights(made: Model) -> None:
+    made = replace(made, weights=np.array([[0.5, -0.25, 0.125]]))
+    rows = pa.table({"a": [0.0, 1.0, 0.5], "b": [-1.0, 1.0, None]})
+    scores = np.array([[-1, -1, 1], [1, 1, 1], [0, 0, 1]]) / np.sqrt(3) @ made.weights[0]
+    target, loss = made.schema.target, made.certificate.problem.loss
+    assert isinstance(target, Number)
+    read = 12.5 + scores * target.unit * 15 / 2.5631
+    expected = 50 / (1 + np.exp(-scores)) if loss.name == "mean" else read
+    assert predict(made, ArrayEngine.from_arrow(rows)) == pytest.approx(expected, rel=1e-6)
+    far = replace(made, weights=1e6 * made.weights)
+    clipped = predict(far, ArrayEngine.from_arrow(rows))
+    assert clipped == pytest.approx(np.where(scores > 0, 50.0, 0.0), abs=1e-9)
+
+
+def test_what_only_classes_have_is_refused_of_a_model_of_numbers() -> None:
+    made = number_model()
+    rows = ArrayEngine.from_arrow(pa.table({"a": [0.5], "b": [0.5]}))
+    for use in (
+        lambda: made.classes,
+        lambda: made.predict_indices(np.zeros((1, 1))),
+        lambda: predict_proba(made, rows),
+        lambda: made.with_threshold(0.5),
+    ):
+        with pytest.raises(
+            ParameterError, match="must be for a label with classes, got the target 'y' with bounds 0 to"
+        ):
+            use()
+
+
+def test_a_certificate_for_another_kind_of_target_is_refused() -> None:
+    numbers, classes = number_model(), model()
+    for one, other in ((numbers, classes), (classes, numbers)):
+        with pytest.raises(BoltdpError, match="must be used for"):
+            replace(one, certificate=other.certificate).verify()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"bounds": [0, 0]},
+        {"bounds": [50, 0]},
+        {"bounds": None},
+        {"typical": [5, 60]},
+        {"typical": [5, 5]},
+        {"unit": 3.0},
+        {"typical_source": "rumour"},
+        {"classes": [0, 1]},
+        {"label": "z"},
+    ],
+    ids=str,
+)
+def test_a_file_with_a_target_that_is_none_is_refused(changed: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "model.json"
+    number_model().save(path)
+    schema = json.loads(path.read_text())["schema"]
+    assert {"target", "bounds", "typical", "unit"} <= set(schema)
+    with pytest.raises(ModelFileError):
+        Model.load(tampered(path, schema={**schema, **changed}))
+
+
 def test_no_rows_give_no_predictions() -> None:
     rows = pa.table({"a": pa.array([], pa.float64()), "b": pa.array([], pa.float64())})
-    assert predict(model(), ArrayEngine.from_arrow(rows)).tolist() == []
+    for made in (model(), number_model()):
+        assert predict(made, ArrayEngine.from_arrow(rows)).tolist() == []
 
 
 @pytest.mark.parametrize("settings", [Settings(epsilon=1.0), Settings(epsilon=1.0, multiclass="one-vs-all")])
@@ -477,10 +561,20 @@ def refused(path: Path) -> bool:
     return result.exit_code == 1 and result.stderr.startswith("error: ") and not result.stdout
 
 
-@pytest.mark.parametrize("settings", [Settings(epsilon=1.0, delta=1e-6), BOLTON, Settings(epsilon=None)])
-def test_every_edit_of_a_single_field_is_refused(settings: Settings, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("made", "settings"),
+    [
+        (partial(model, 3), Settings(epsilon=1.0, delta=1e-6)),
+        (partial(model, 3), BOLTON),
+        (partial(model, 3), Settings(epsilon=None)),
+        (number_model, BOLTON),
+    ],
+)
+def test_every_edit_of_a_single_field_is_refused(
+    made: Callable[[Settings], Model], settings: Settings, tmp_path: Path
+) -> None:
     path = tmp_path / "model.json"
-    model(3, settings).save(path)
+    made(settings).save(path)
     assert not refused(path)
     changed = edits(json.loads(path.read_text()))
     assert len(changed) > 400

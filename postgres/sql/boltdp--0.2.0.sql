@@ -105,8 +105,6 @@ CREATE TRIGGER receive INSTEAD OF INSERT ON boltdp.inbox FOR EACH ROW EXECUTE FU
 
 CREATE FUNCTION boltdp.pack_row(plan bytea, VARIADIC columns "any") RETURNS real[]
 	AS 'MODULE_PATHNAME', 'boltdp_pack_row' LANGUAGE C IMMUTABLE PARALLEL SAFE;
-CREATE FUNCTION boltdp.permuted_position("position" bigint, total bigint, seed bigint) RETURNS bigint
-	AS 'MODULE_PATHNAME', 'boltdp_permuted_position' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 
 -- All rows into a temporary table of one's own (start bigint, block real[]), in blocks; the result is how many. `total` is
 -- how many there must be, each of which goes to its permuted position; NULL, and they stay in the order in which they

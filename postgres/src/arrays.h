@@ -4,6 +4,8 @@
 
 #include "postgres.h"
 
+#include <math.h>
+
 #include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "utils/array.h"
@@ -70,6 +72,27 @@ CountNulls(const NumberArray *array)
 	for (int i = 0; array->present != NULL && i < array->count; i++)
 		nulls += IsNullAt(array, i);
 	return nulls;
+}
+
+/* The numbers of an array of real or double precision in double, NULL as NaN. */
+static inline void
+ReadNumbers(const NumberArray *array, float8 *numbers)
+{
+	int			present = array->count - CountNulls(array);
+
+	if (array->type == FLOAT8OID)
+		memcpy(numbers, array->data, present * sizeof(float8));
+	else
+		for (int i = 0; i < present; i++)
+		{
+			float4		single;
+
+			memcpy(&single, array->data + i * sizeof(single), sizeof(single));
+			numbers[i] = single;
+		}
+	/* From the end, each to its place. */
+	for (int i = array->count - 1; array->present != NULL && i >= 0; i--)
+		numbers[i] = IsNullAt(array, i) ? NAN : numbers[--present];
 }
 
 #endif

@@ -114,9 +114,12 @@ OpenTable(Oid oid)
 	return table;
 }
 
+/* At the end, whatever becomes of the statement: the table does not stay open. */
 static void
-CloseTable(Writer *writer)
+CloseTable(Datum packing)
 {
+	Writer	   *writer = &((Packing *) DatumGetPointer(packing))->writer;
+
 	if (writer->table == NULL)
 		return;
 	FreeBulkInsertState(writer->bulk);
@@ -204,25 +207,6 @@ PlaceOf(Packing *packing, int64 position)
 	return packing->first + packing->places[position - packing->known_from];
 }
 
-/* The same in SQL: where row `position` of `total` goes, which depends on nothing but the seed. */
-PG_FUNCTION_INFO_V1(boltdp_permuted_position);
-Datum
-boltdp_permuted_position(PG_FUNCTION_ARGS)
-{
-	int64		position = PG_GETARG_INT64(0);
-	int64		total = PG_GETARG_INT64(1);
-	int64		seed = PG_GETARG_INT64(2);
-	int64		result;
-
-	if (total < 1 || total > INT64CONST(1) << 62 || position < 0 || position >= total)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("position must be from 0 to the number of rows less 1, got " INT64_FORMAT " of " INT64_FORMAT,
-						position, total)));
-	permutation_apply((uint64) position, 1, (uint64) total, (uint64) seed, &result);
-	PG_RETURN_INT64(result);
-}
-
 /* Have room for the rows, in memory or in files, one for each range of places. */
 static void
 OpenPlaces(Packing *packing, int64 memory)
@@ -308,8 +292,8 @@ ReadRange(Packing *packing, int range, int64 n_rows)
 	BufFileClose(file);
 }
 
-/* All rows have been met: store those that wait. Returns how many there were. */
-static int64
+/* All rows have been met: store those that wait. */
+static void
 Finish(Packing *packing)
 {
 	Writer	   *writer = &packing->writer;
@@ -321,7 +305,7 @@ Finish(Packing *packing)
 
 		memcpy(rest, writer->block, bytes);
 		StoreRows(writer, rest, packing->filled);
-		return packing->met;
+		return;
 	}
 	if (packing->met != packing->total)
 		ereport(ERROR,
@@ -337,17 +321,9 @@ Finish(Packing *packing)
 			ReadRange(packing, range, n_rows);
 		StoreRows(writer, packing->range, n_rows);
 	}
-	return packing->met;
 }
 
 /* ---- the aggregates ----------------------------------------------------------------------------------------- */
-
-/* Whatever becomes of the statement, the table does not stay open. */
-static void
-AtEnd(Datum packing)
-{
-	CloseTable(&((Packing *) DatumGetPointer(packing))->writer);
-}
 
 /*
  * A new packing, in the current memory context. The arguments from `order` on say how many rows there are, NULL if they stay
@@ -361,7 +337,7 @@ OpenPacking(FunctionCallInfo fcinfo, int width, int order)
 	int			block_rows = DatumGetInt32(RequiredArgument(fcinfo, order - 1, "the rows of a block"));
 	int64		memory = DatumGetInt64(RequiredArgument(fcinfo, order + 2, "the memory"));
 
-	AggRegisterCallback(fcinfo, AtEnd, PointerGetDatum(packing));
+	AggRegisterCallback(fcinfo, CloseTable, PointerGetDatum(packing));
 	OpenWriter(&packing->writer, table, width, block_rows);
 	packing->is_placed = !PG_ARGISNULL(order);
 	if (!packing->is_placed)
@@ -467,14 +443,13 @@ Datum
 boltdp_pack_final(PG_FUNCTION_ARGS)
 {
 	Packing    *packing;
-	int64		rows;
 
 	if (PG_ARGISNULL(0))
 		PG_RETURN_NULL();
 	packing = (Packing *) PG_GETARG_POINTER(0);
 	if (packing->n_waiting > 0)
 		PutWaiting(packing);
-	rows = Finish(packing);
-	CloseTable(&packing->writer);
-	PG_RETURN_INT64(rows);
+	Finish(packing);
+	CloseTable(PointerGetDatum(packing));
+	PG_RETURN_INT64(packing->met);
 }

@@ -305,16 +305,8 @@ NumbersOf(Oid type, Datum value, int length, float8 *numbers)
 
 	if (array.ndim != 1 || array.count != length)
 		return false;
-	if (array.present == NULL && type == FLOAT8OID)
-		memcpy(numbers, array.data, length * sizeof(float8));
-	else if (array.present == NULL && type == FLOAT4OID)
-		for (int i = 0; i < length; i++)
-		{
-			float4		number;
-
-			memcpy(&number, array.data + i * sizeof(number), sizeof(number));
-			numbers[i] = number;
-		}
+	if (type == FLOAT8OID || type == FLOAT4OID)
+		ReadNumbers(&array, numbers);
 	else
 	{
 		get_typlenbyvalalign(type, &size, &by_value, &alignment);
@@ -329,14 +321,6 @@ NumbersOf(Oid type, Datum value, int length, float8 *numbers)
 
 /* ---- encoding ----------------------------------------------------------------------------------------------- */
 
-static void
-EncodeNumber(const struct encoding_column *column, float8 number, float4 *cells)
-{
-	cells[0] = encoding_number_cell(number, column->low, column->high, column->middle, column->half);
-	if (column->length > 0)
-		encoding_count_steps(column, &number, 1, cells + 1);
-}
-
 void
 EncodeColumns(Columns *columns, FunctionCallInfo fcinfo, float4 *out)
 {
@@ -350,7 +334,13 @@ EncodeColumns(Columns *columns, FunctionCallInfo fcinfo, float4 *out)
 		float4	   *cells = out + column->at;
 
 		if (column->kind == COLUMN_NUMBER)
-			EncodeNumber(column, is_null ? NAN : NumberOf(given->type, value), cells);
+		{
+			float8		number = is_null ? NAN : NumberOf(given->type, value);
+
+			cells[0] = encoding_number_cell(number, column->low, column->high, column->middle, column->half);
+			if (column->length > 0)
+				encoding_count_steps(column, &number, 1, cells + 1);
+		}
 		else if (column->kind != COLUMN_VECTOR)
 			*cells = encoding_code_cell(column, is_null ? -1 : CodeOf(&column->lookup, given, value));
 		else if (!is_null && NumbersOf(given->type, value, (int) column->length, columns->numbers))
@@ -370,47 +360,21 @@ PackedRows(Columns *columns, const float4 *encoded, int n_rows)
 	return columns->packed;
 }
 
-/* The plan of a query, kept for the rest of it. */
-typedef struct Cached
+/* The columns of a query whose plan is the same for every row are kept for the rest of it; others are read for each row. */
+static Columns *
+GetColumns(FunctionCallInfo fcinfo)
 {
-	Columns    *columns;
-	float4	   *encoded;
-	bool		stable;			/* the plan is the same for every row */
-	bytea	   *plan;			/* if not: the one that was read */
-	MemoryContext context;
-} Cached;
-
-static Cached *
-GetCached(FunctionCallInfo fcinfo)
-{
-	Cached	   *cached = fcinfo->flinfo->fn_extra;
-	MemoryContext context;
+	Columns    *columns = fcinfo->flinfo->fn_extra;
 	MemoryContext old;
 
-	if (cached != NULL)
-	{
-		bytea	   *given;
-
-		if (cached->stable)
-			return cached;
-		given = PG_ARGISNULL(0) ? NULL : PG_GETARG_BYTEA_P(0);
-		if (given != NULL && VARSIZE(given) == VARSIZE(cached->plan) &&
-			memcmp(given, cached->plan, VARSIZE(given)) == 0)
-			return cached;
-		fcinfo->flinfo->fn_extra = NULL;
-		MemoryContextDelete(cached->context);
-	}
-	context = AllocSetContextCreate(fcinfo->flinfo->fn_mcxt, "boltdp plan", ALLOCSET_SMALL_SIZES);
-	old = MemoryContextSwitchTo(context);
-	cached = palloc0(sizeof(Cached));
-	cached->context = context;
-	cached->columns = OpenColumns(fcinfo, 0, 1);
-	cached->encoded = palloc(EncodedWidth(cached->columns) * sizeof(float4));
-	cached->stable = get_fn_expr_arg_stable(fcinfo->flinfo, 0);
-	cached->plan = cached->stable ? NULL : PG_GETARG_BYTEA_P_COPY(0);
+	if (columns != NULL)
+		return columns;
+	if (!get_fn_expr_arg_stable(fcinfo->flinfo, 0))
+		return OpenColumns(fcinfo, 0, 1);
+	old = MemoryContextSwitchTo(fcinfo->flinfo->fn_mcxt);
+	fcinfo->flinfo->fn_extra = columns = OpenColumns(fcinfo, 0, 1);
 	MemoryContextSwitchTo(old);
-	fcinfo->flinfo->fn_extra = cached;
-	return cached;
+	return columns;
 }
 
 /* A packed row, as a block of one. */
@@ -418,11 +382,12 @@ PG_FUNCTION_INFO_V1(boltdp_pack_row);
 Datum
 boltdp_pack_row(PG_FUNCTION_ARGS)
 {
-	Cached	   *cached = GetCached(fcinfo);
-	int			width = PackedWidth(cached->columns);
+	Columns    *columns = GetColumns(fcinfo);
+	float4	   *encoded = palloc(EncodedWidth(columns) * sizeof(float4));
+	int			width = PackedWidth(columns);
 	ArrayType  *block = NewBlock(1, width);
 
-	EncodeColumns(cached->columns, fcinfo, cached->encoded);
-	memcpy(ARR_DATA_PTR(block), PackedRows(cached->columns, cached->encoded, 1), width * sizeof(float4));
+	EncodeColumns(columns, fcinfo, encoded);
+	memcpy(ARR_DATA_PTR(block), PackedRows(columns, encoded, 1), width * sizeof(float4));
 	PG_RETURN_ARRAYTYPE_P(block);
 }

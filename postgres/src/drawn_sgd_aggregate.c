@@ -67,10 +67,13 @@ SortDraws(Draw *draws, Draw *room, size_t count)
 	return draws;
 }
 
-/* Read positions, in the form of int8send, end to end. */
+/* The drawing of the models and the positions, which are in the form of int8send, end to end. */
 static Drawing *
-OpenDrawing(bytea *models, bytea *positions)
+OpenDrawing(FunctionCallInfo fcinfo)
 {
+	MemoryContext old = MemoryContextSwitchTo(AggregateContext(fcinfo, "sgd_drawn"));
+	bytea	   *models = DatumGetByteaPP(RequiredArgument(fcinfo, 1, "the models"));
+	bytea	   *positions = DatumGetByteaPP(RequiredArgument(fcinfo, 2, "the positions"));
 	Drawing    *drawing = palloc0(sizeof(Drawing));
 	const char *from = VARDATA_ANY(positions);
 	size_t		row_bytes;
@@ -108,25 +111,6 @@ OpenDrawing(bytea *models, bytea *positions)
 	room = MemoryContextAllocHuge(CurrentMemoryContext, (drawing->n_draws + 1) * sizeof(Draw));
 	drawing->draws = SortDraws(draws, room, drawing->n_draws);
 	pfree(drawing->draws == draws ? room : draws);
-	return drawing;
-}
-
-/* The aggregate's drawing: made of the models and the positions when the first block comes. */
-static Drawing *
-GetDrawing(FunctionCallInfo fcinfo)
-{
-	MemoryContext old;
-	bytea	   *models;
-	bytea	   *positions;
-	Drawing    *drawing;
-
-	/* Only this function makes such a pointer, so where there is one, all has been checked. */
-	if (!PG_ARGISNULL(0))
-		return (Drawing *) PG_GETARG_POINTER(0);
-	old = MemoryContextSwitchTo(AggregateContext(fcinfo, "sgd_drawn"));
-	models = DatumGetByteaPP(RequiredArgument(fcinfo, 1, "the models"));
-	positions = DatumGetByteaPP(RequiredArgument(fcinfo, 2, "the positions"));
-	drawing = OpenDrawing(models, positions);
 	MemoryContextSwitchTo(old);
 	return drawing;
 }
@@ -136,7 +120,8 @@ PG_FUNCTION_INFO_V1(boltdp_sgd_drawn_block);
 Datum
 boltdp_sgd_drawn_block(PG_FUNCTION_ARGS)
 {
-	Drawing    *drawing = GetDrawing(fcinfo);
+	/* Only this function makes such a pointer, so where there is one, all has been checked. */
+	Drawing    *drawing = PG_ARGISNULL(0) ? OpenDrawing(fcinfo) : (Drawing *) PG_GETARG_POINTER(0);
 	size_t		row_bytes = drawing->training->row_bytes;
 	NumberArray block = OpenBlock(fcinfo, 4, drawing->training->cells);
 	int64		start = DatumGetInt64(RequiredArgument(fcinfo, 3, "the start of a block"));

@@ -273,27 +273,6 @@ GetModel(FunctionCallInfo fcinfo)
 	return model;
 }
 
-/* The caller's numbers in double, NULL as NaN. */
-static void
-ReadNumbers(const NumberArray *x, float8 *numbers)
-{
-	int			present = x->count - CountNulls(x);
-
-	if (x->type == FLOAT8OID)
-		memcpy(numbers, x->data, present * sizeof(float8));
-	else
-		for (int i = 0; i < present; i++)
-		{
-			float4		single;
-
-			memcpy(&single, x->data + i * sizeof(single), sizeof(single));
-			numbers[i] = single;
-		}
-	/* From the end, each to its place. */
-	for (int i = x->count - 1; x->present != NULL && i >= 0; i--)
-		numbers[i] = IsNullAt(x, i) ? NAN : numbers[--present];
-}
-
 /* Encode numbers as training did: a cell of each (columns_to_cells.h), centred and scaled; a missing one is 0. */
 static void
 EncodeNumbers(const Model *model, const float8 *restrict numbers, float8 *restrict features)

@@ -121,13 +121,6 @@ Prefetch(const char *address, size_t bytes)
 /* Of a page to come: enough to keep the kernel busy while the processor's own prefetching gets going. */
 #define PREFETCH_BYTES 512
 
-/* A page holds one block, and the next page most often follows it in memory. */
-static pg_attribute_always_inline void
-PrefetchNext(const NumberArray *block)
-{
-	Prefetch(block->data + BLCKSZ, PREFETCH_BYTES);
-}
-
 /* A page is filled from its end: the next tuples, with their headers, are just before this one. */
 static pg_attribute_always_inline void
 PrefetchRow(const Training *training, const char *row)
@@ -147,7 +140,8 @@ boltdp_sgd_block(PG_FUNCTION_ARGS)
 		(uintptr_t) block.data % (training->element == SGD_FLOAT32 ? sizeof(float4) : sizeof(float8)) == 0)
 	{
 		Flush(training);
-		PrefetchNext(&block);
+		/* A page holds one block, and the next page most often follows it in memory. */
+		Prefetch(block.data + BLCKSZ, PREFETCH_BYTES);
 		FeedRows(training, block.data, block.dims[0]);
 	}
 	else

@@ -13,45 +13,25 @@
 #include "aggregate_helpers.h"
 #include "sum_state.h"
 
-typedef struct Summation
-{
-	struct sum_state *state;
-	float4	   *rows;			/* for blocks whose numbers are not aligned */
-	size_t		capacity;		/* rows that fit there */
-} Summation;
-
-/* A summation that goes on from a copy of a state, in a memory context. */
-static Summation *
-OpenSummation(const void *state, size_t bytes, MemoryContext context)
+/* A copy of a state, in a memory context. */
+static struct sum_state *
+OpenSums(const void *state, size_t bytes, MemoryContext context)
 {
 	MemoryContext old = MemoryContextSwitchTo(context);
-	Summation  *sum = palloc0(sizeof(Summation));
+	struct sum_state *sums = AllocateAligned(bytes);
 
-	sum->state = AllocateAligned(bytes);
-	memcpy(sum->state, state, bytes);
-	CheckCode(sum_check(sum->state, bytes));
+	memcpy(sums, state, bytes);
+	CheckCode(sum_check(sums, bytes));
 	MemoryContextSwitchTo(old);
-	return sum;
+	return sums;
 }
 
-/* Return room for this many rows, aligned. */
-static float4 *
-AlignedRows(FunctionCallInfo fcinfo, Summation *sum, size_t rows)
-{
-	if (rows > sum->capacity)
-	{
-		sum->rows = MemoryContextAlloc(AggregateContext(fcinfo, "sums"), rows * (1 + sum->state->cells) * sizeof(float4));
-		sum->capacity = rows;
-	}
-	return sum->rows;
-}
-
-/* One tuple is a block of packed rows. The first one makes the summation of the state. */
+/* One tuple is a block of packed rows. The first one is added to a copy of the state. */
 PG_FUNCTION_INFO_V1(boltdp_sums_block);
 Datum
 boltdp_sums_block(PG_FUNCTION_ARGS)
 {
-	Summation  *sum;
+	struct sum_state *sums;
 	NumberArray block;
 	const char *rows;
 
@@ -61,16 +41,17 @@ boltdp_sums_block(PG_FUNCTION_ARGS)
 		MemoryContext context = AggregateContext(fcinfo, "sums");
 		bytea	   *given = DatumGetByteaPP(RequiredArgument(fcinfo, 1, "the state"));
 
-		sum = OpenSummation(VARDATA_ANY(given), VARSIZE_ANY_EXHDR(given), context);
+		sums = OpenSums(VARDATA_ANY(given), VARSIZE_ANY_EXHDR(given), context);
 	}
 	else
-		sum = (Summation *) PG_GETARG_POINTER(0);
-	block = OpenBlock(fcinfo, 2, sum->state->cells);
+		sums = (struct sum_state *) PG_GETARG_POINTER(0);
+	block = OpenBlock(fcinfo, 2, sums->cells);
 	rows = block.data;
+	/* Only small blocks are not aligned. Their copy is in the memory of this call. */
 	if ((uintptr_t) rows % sizeof(float4) != 0)
-		rows = memcpy(AlignedRows(fcinfo, sum, block.dims[0]), rows, block.count * sizeof(float4));
-	CheckCode(sum_add(sum->state, sum->state->bytes, (const float4 *) rows, block.dims[0], SGD_FASTEST));
-	PG_RETURN_POINTER(sum);
+		rows = memcpy(palloc(block.count * sizeof(float4)), rows, block.count * sizeof(float4));
+	CheckCode(sum_add(sums, sums->bytes, (const float4 *) rows, block.dims[0], SGD_FASTEST));
+	PG_RETURN_POINTER(sums);
 }
 
 /* The sum of two parts of the rows: exact, so that it does not matter how they were cut. */
@@ -79,8 +60,8 @@ Datum
 boltdp_sums_join(PG_FUNCTION_ARGS)
 {
 	MemoryContext context = AggregateContext(fcinfo, "sums");
-	Summation  *sum;
-	Summation  *other;
+	struct sum_state *sums;
+	const struct sum_state *other;
 
 	if (PG_ARGISNULL(1))
 	{
@@ -88,14 +69,14 @@ boltdp_sums_join(PG_FUNCTION_ARGS)
 			PG_RETURN_NULL();
 		PG_RETURN_DATUM(PG_GETARG_DATUM(0));
 	}
-	other = (Summation *) PG_GETARG_POINTER(1);
+	other = (const struct sum_state *) PG_GETARG_POINTER(1);
 	if (PG_ARGISNULL(0))
-		PG_RETURN_POINTER(OpenSummation(other->state, other->state->bytes, context));
-	sum = (Summation *) PG_GETARG_POINTER(0);
-	if (other->state->bytes != sum->state->bytes)
+		PG_RETURN_POINTER(OpenSums(other, other->bytes, context));
+	sums = (struct sum_state *) PG_GETARG_POINTER(0);
+	if (other->bytes != sums->bytes)
 		CheckCode(SGD_BAD_RECIPE);
-	CheckCode(sum_join(sum->state, sum->state->bytes, other->state));
-	PG_RETURN_POINTER(sum);
+	CheckCode(sum_join(sums, sums->bytes, other));
+	PG_RETURN_POINTER(sums);
 }
 
 /* The state after the rows, as a result or for another process; strict: it is NULL when there were none. */
@@ -103,14 +84,14 @@ PG_FUNCTION_INFO_V1(boltdp_sums_final);
 Datum
 boltdp_sums_final(PG_FUNCTION_ARGS)
 {
-	const struct sum_state *state;
+	const struct sum_state *sums;
 	bytea	   *result;
 
 	AggregateContext(fcinfo, "sums");
-	state = ((Summation *) PG_GETARG_POINTER(0))->state;
-	result = palloc(VARHDRSZ + state->bytes);
-	SET_VARSIZE(result, VARHDRSZ + state->bytes);
-	memcpy(VARDATA(result), state, state->bytes);
+	sums = (const struct sum_state *) PG_GETARG_POINTER(0);
+	result = palloc(VARHDRSZ + sums->bytes);
+	SET_VARSIZE(result, VARHDRSZ + sums->bytes);
+	memcpy(VARDATA(result), sums, sums->bytes);
 	PG_RETURN_BYTEA_P(result);
 }
 
@@ -122,5 +103,5 @@ boltdp_sums_receive(PG_FUNCTION_ARGS)
 	bytea	   *sent = PG_GETARG_BYTEA_PP(0);
 
 	AggregateContext(fcinfo, "sums");
-	PG_RETURN_POINTER(OpenSummation(VARDATA_ANY(sent), VARSIZE_ANY_EXHDR(sent), CurrentMemoryContext));
+	PG_RETURN_POINTER(OpenSums(VARDATA_ANY(sent), VARSIZE_ANY_EXHDR(sent), CurrentMemoryContext));
 }

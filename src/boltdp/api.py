@@ -21,7 +21,7 @@ from boltdp.errors import (
     show_hints,
     suggest_names,
 )
-from boltdp.evaluation.evaluate import describe_rows_without_class, evaluate, evaluate_privately
+from boltdp.evaluation.evaluate import describe_rows_without_label, evaluate, evaluate_privately
 from boltdp.evaluation.evaluation import Evaluation, ExactEvaluation
 from boltdp.evaluation.noisy_evaluation import NoisyEvaluation
 from boltdp.ledger import Ledger, find_account
@@ -77,7 +77,7 @@ class Model(ReleasedModel):
         """
         with show_hints(), use_source(rows) as engine:
             found = evaluate(self, engine, by=by, context=context)
-        _warn_of_rows_without_class(self, found)
+        _warn_of_rows_without_label(self, found)
         return found
 
     def evaluate_privately(
@@ -102,7 +102,7 @@ class Model(ReleasedModel):
         with show_hints(), use_source(rows, table=table, query=query) as engine:
             account = find_account(rows, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
             found = evaluate_privately(self, engine, Budget(epsilon, delta), by=by, context=context, account=account)
-        _warn_of_rows_without_class(self, found)
+        _warn_of_rows_without_label(self, found)
         return found
 
     def to_sklearn(self) -> Any:
@@ -279,8 +279,8 @@ def warn_if_not_private(certificate: Certificate, epsilon: float | None, *, stac
         )
 
 
-def _warn_of_rows_without_class(model: ReleasedModel, found: Evaluation) -> None:
-    if (left_out := describe_rows_without_class(model, found)) is not None:
+def _warn_of_rows_without_label(model: ReleasedModel, found: Evaluation) -> None:
+    if (left_out := describe_rows_without_label(model, found)) is not None:
         warnings.warn(left_out, UserWarning, stacklevel=3)
 
 

@@ -85,11 +85,12 @@ class Loss(ABC):
     target: ClassVar[str]  #: the kind of target it is for, see `schema/target.py`
     softmax: ClassVar[bool]  #: whether its probabilities are the softmax of its margins, as others expect them
     shape: ClassVar[str]  #: for --help: what its parameter is, "" if it has none
+    label_unit: ClassVar[float]  #: the unit of labels in training, in their spreads; of classes, 1/4 stands for it
     predicts: ClassVar[str] = "the class"  #: what its predictions are, in words
 
     def __init_subclass__(cls, *, abstract: bool = False, **options: Any) -> None:
         super().__init_subclass__(**options)
-        for name in () if abstract else ("name", "number", "target", "softmax", "shape"):
+        for name in () if abstract else ("name", "number", "target", "softmax", "shape", "label_unit"):
             if not hasattr(cls, name):
                 raise TypeError(f"the loss {cls.__name__} must state its {name}")
 
@@ -101,7 +102,7 @@ class Loss(ABC):
     def smoothness(self) -> float: ...  #: beta_phi, the Lipschitz constant of the gradient in the weights
     @property
     @abstractmethod
-    def loss_at_zero(self) -> float: ...  #: the loss of any row at zero weights
+    def loss_at_zero(self) -> float: ...  #: the largest loss of a row at zero weights
     @property
     @abstractmethod
     def simplex(self) -> Simplex | None: ...  #: of the slopes; None: they have kinks, which the proof does not cover
@@ -195,6 +196,7 @@ class ClassLoss(Loss, abstract=True):
     """A loss whose labels are classes."""
 
     target = "classes"
+    label_unit = 0.25
     max_abs_label = 0.0
     whole_error = 1.0
 
@@ -374,7 +376,7 @@ class Multinomial(ClassLoss):
 
     @property
     def simplex(self) -> Simplex:
-        """The simplex of the unit vectors, as the slopes are p - e_y."""
+        """The simplex whose vertices are the unit vectors e_k: the slopes are softmax(scores) - e_label."""
         return Simplex(self.classes, 2.0)
 
     @property
@@ -429,6 +431,7 @@ class Robust(NumberLoss):
     predicts = "the typical value"
     number = 4
     shape = ""
+    label_unit = 1.0
     lipschitz = 1.0
     smoothness = 1.0
     loss_at_zero = MAX_ABS_LABEL
@@ -461,6 +464,7 @@ class Quantile(NumberLoss):
     name = "quantile"
     number = 5
     shape = "the quantile tau (default 0.5)"
+    label_unit = 0.25
     smoothness = 0.25
     max_abs_label = MAX_ABS_LABEL
     whole_error = MAX_ERROR
@@ -514,6 +518,7 @@ class Mean(NumberLoss):
     predicts = "the mean"
     number = 6
     shape = ""
+    label_unit = 1.0
     lipschitz = 1.0
     smoothness = 0.25
     loss_at_zero = math.log(2.0)

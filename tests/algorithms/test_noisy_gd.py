@@ -17,8 +17,9 @@ from boltdp.engines import open_source
 from boltdp.engines.local_store import LocalRows, store_rows
 from boltdp.errors import ParameterError
 from boltdp.kernel import loss_derivatives
+from boltdp.kernel.feature_map import FeatureMap, Segment
 from boltdp.kernel.loss_derivatives import DerivativeSums
-from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial
+from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Mean, Multinomial, Quantile, Robust
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, certify, subtract_spent
 from boltdp.privacy.events.event import BudgetedEvent
@@ -28,12 +29,12 @@ from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.release_with_noise import Randomness, release_moments
 from boltdp.privacy.training_problem import Problem
 from boltdp.run_context import Context
-from boltdp.schema.schema import array_schema
+from boltdp.schema.schema import Number, array_schema
 from boltdp.settings import Settings
 from boltdp.workflows.predict import predict
 from boltdp.workflows.train import train
 from tests.algorithms.counted import CountedRows
-from tests.kernel.reference import row_gradient
+from tests.kernel.reference import read_label, row_gradient
 from tests.plans import plan_certificate
 
 BUDGET = Budget(1.0, 1e-6)
@@ -49,21 +50,30 @@ def prepared(rows: Any) -> LocalRows:
     return store_rows([rows], rows=len(rows), width=rows.shape[1], context=Context(seed=1), in_memory=True)
 
 
-def test_a_descent_is_the_reference_with_its_noise_taken_away() -> None:
+@pytest.mark.parametrize("loss", [Multinomial(3), Robust(), Quantile(0.9), Mean()], ids=str)
+def test_a_descent_is_the_reference_with_its_noise_taken_away(loss: Loss) -> None:
     """With next to no noise it is plain clipped gradient descent with Nesterov's momentum."""
-    rows = some_rows(3)
-    loss: Loss = Multinomial(3)
+    rows, reading = some_rows(3), (0.25, 3.0)
+    if loss.target == "number":
+        rows[:, 0] = np.clip(rows[:, 1] + rows[:, 2] ** 2, -1, 1)
+        rows[7, 0], rows[8, 0] = np.nan, 1.5
     problem = Problem(loss=loss, dims=4, rows=len(rows), regularization=0.01)
     event = make_noisy_gradients(problem, BUDGET, clip=0.5, scans=5, step=2.0, momentum=0.7)
     event = replace(event, noise=Mechanism("gaussian", 1e-9, problem.dimensions))
     job = Job(certify(event, BUDGET, seeded=True), Randomness(1))
+    feature_map = FeatureMap([Segment("numbers", np.zeros(4), np.ones(4))], label_reading=reading)
     with prepared(rows) as held:
-        (found,) = ALGORITHMS["noisy-gd"].run(held, [job], classes=3, context=Context())
-    weights, direction = np.zeros((3, 4)), np.zeros((3, 4))
+        view = held.with_feature_map(feature_map)
+        (found,) = ALGORITHMS["noisy-gd"].run(view, [job], classes=3, context=Context())
+    weights, direction = np.zeros((2, loss.vector_count, 4))
     for _ in range(5):
-        total, ahead = np.zeros((3, 4)), weights - 2.0 * 0.7 * direction
-        for label, *features in rows.astype(float):
-            one = row_gradient(loss, ahead, np.array(features), int(label), positive=1)
+        total, ahead = np.zeros_like(weights), weights - 2.0 * 0.7 * direction
+        for packed, *features in rows.astype(float):
+            # Shares of the bounds are read as they are packed.
+            label = read_label(loss, packed, classes=3, reading=reading if loss.max_abs_label else (0.0, 1.0))
+            if label is None:
+                continue
+            one = row_gradient(loss, ahead, np.array(features), label, positive=1)
             total += one * min(1.0, 0.5 / max(float(np.linalg.norm(one)), 1e-300))
         direction = 0.7 * direction + 0.3 * (total / len(rows) + 0.01 * ahead)
         weights = weights - 2.0 * direction
@@ -102,6 +112,21 @@ def test_points_and_weights_follow_from_the_releases_alone(monkeypatch: pytest.M
     assert len(first[0]) == scans
     np.testing.assert_array_equal(first[0], other[0])
     np.testing.assert_array_equal(first[1], other[1])
+
+
+@pytest.mark.parametrize(("loss", "step"), [("robust", 4.0), ("quantile", 4.0), ("mean", 8.0)])
+def test_it_learns_numbers_within_its_budget(loss: str, step: float) -> None:
+    rows = some_rows(2, rows=20_000)
+    stay = 5 + 4 * rows[:, 1] - 2 * rows[:, 2]
+    source = open_source((rows[:, 1:], stay))
+    schema = replace(
+        array_schema(dims=4, classes=(0, 1), intercept=True), target=Number("label", 0, 10, typical=(3, 7))
+    )
+    asked = Settings(epsilon=1.0, delta=1e-6, algorithm="noisy-gd", seed=1, loss=loss, step_size=step)
+    model = train(source, schema, asked)
+    assert model.certificate.private
+    assert np.mean((predict(model, source) - stay) ** 2) < 0.3 * np.var(stay)
+    assert Model.from_dict(model.to_dict()).certificate == model.certificate
 
 
 @pytest.mark.parametrize("settings", [{}, {"multiclass": "one-vs-all"}, {"loss": "huber"}], ids=str)
@@ -211,12 +236,34 @@ def test_an_attack_on_moments_and_scans_together_finds_nothing_either(noise: flo
 
 def test_auto_takes_it_for_several_classes_at_once_with_a_delta() -> None:
     asked, pure = Settings(epsilon=1.0, delta=1e-6), Budget(1.0)
-    assert choose_algorithm([asked], Multinomial(3), BUDGET).name == "noisy-gd"
-    assert choose_algorithm([Settings(epsilon=1.0)], Multinomial(3), pure).name == "objective"
-    assert choose_algorithm([asked], MarginLogistic(), BUDGET).name == "objective"
-    assert choose_algorithm([replace(asked, regularization=0.1)], Multinomial(3), BUDGET).name == "objective"
-    assert choose_algorithm([replace(asked, passes=3)], Multinomial(3), BUDGET).name == "bolton"
-    assert choose_algorithm([asked], HuberSVM(), BUDGET).name == "bolton"
+
+    def chosen(settings: Settings, loss: Loss, budget: Budget = BUDGET) -> str:
+        return choose_algorithm([settings], loss, budget, dims=200, rows=1000).name
+
+    assert chosen(asked, Multinomial(3)) == "noisy-gd"
+    assert chosen(Settings(epsilon=1.0), Multinomial(3), pure) == "objective"
+    assert chosen(asked, MarginLogistic()) == "objective"
+    assert chosen(replace(asked, regularization=0.1), Multinomial(3)) == "objective"
+    assert chosen(replace(asked, passes=3), Multinomial(3)) == "bolton"
+    assert chosen(asked, HuberSVM()) == "bolton"
+
+
+@pytest.mark.parametrize(
+    ("dims", "rows", "delta", "algorithm"),
+    [
+        (200, 10_000, 1e-6, "noisy-gd"),
+        (100, 10_000, 1e-6, "objective"),
+        (200, 10_000_000, 1e-6, "objective"),
+        (200, 10_000, 0.0, "objective"),
+    ],
+)
+def test_auto_takes_it_for_a_number_with_many_features_and_much_noise(
+    dims: int, rows: int, delta: float, algorithm: str
+) -> None:
+    asked = Settings(epsilon=1.0, delta=delta)
+    assert choose_algorithm([asked], Robust(), asked.budget, dims=dims, rows=rows).name == algorithm
+    given = replace(asked, regularization=0.1)
+    assert choose_algorithm([given], Robust(), given.budget, dims=dims, rows=rows).name == "objective"
 
 
 def test_what_it_cannot_do_is_refused() -> None:

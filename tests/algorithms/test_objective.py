@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from click.testing import CliRunner
+from scipy import optimize
 
 from boltdp._files.sealed import add_digest
 from boltdp.algorithms import ALGORITHMS, Job, _newton, objective
@@ -26,8 +27,9 @@ from boltdp.cli import main
 from boltdp.engines import open_source
 from boltdp.engines.local_store import LocalRows, store_rows
 from boltdp.errors import ParameterError, SolverError
+from boltdp.kernel.feature_map import FeatureMap, Segment
 from boltdp.kernel.loss_derivatives import DerivativeSums
-from boltdp.losses import HuberSVM, Logistic, Loss, Multinomial
+from boltdp.losses import HuberSVM, Logistic, Loss, Mean, Multinomial, Quantile, Robust
 from boltdp.model import Model
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, certify
@@ -48,8 +50,9 @@ from boltdp.privacy.release_with_noise import Randomness, draw_linear_terms, rel
 from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.training_problem import Problem
 from boltdp.run_context import Context
-from boltdp.schema.schema import Classes, Numeric, Schema
+from boltdp.schema.schema import Classes, Number, Numeric, Schema
 from boltdp.settings import Settings
+from boltdp.workflows.predict import predict
 from boltdp.workflows.train import train
 from boltdp.workflows.tune import Method, tune
 from tests.algorithms.counted import CountedRows
@@ -87,7 +90,27 @@ def some_rows(classes: int, *, rows: int, dims: int, separable: bool = False) ->
     return np.hstack([labels[:, None], x]).astype(np.float32)
 
 
-@pytest.mark.parametrize("loss", [Logistic(), Multinomial(4)])
+def some_numbers(*, rows: int, dims: int, separable: bool = False) -> Rows:
+    """Labels from -1 to 1 that depend on the features, some of them far off or missing unless they are `separable`."""
+    random = np.random.default_rng(rows + dims)
+    x = random.standard_normal((rows, dims)) / math.sqrt(dims) * np.linspace(1, 0.01, dims)
+    labels = x @ random.standard_normal(dims) / 4
+    if not separable:
+        labels += 0.1 * random.standard_normal(rows)
+        labels[::10] = random.uniform(-1, 1, len(labels[::10]))
+        labels[5::50] = np.nan
+    return np.hstack([np.clip(labels, -1, 1)[:, None], x]).astype(np.float32)
+
+
+NUMBER_LOSSES: list[Loss] = [Robust(), Quantile(0.9), Mean()]
+
+
+def make_map(dims: int, reading: tuple[float, float]) -> FeatureMap:
+    """A map that changes no feature."""
+    return FeatureMap([Segment("numbers", np.zeros(dims), np.ones(dims))], label_reading=reading)
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Multinomial(4), *NUMBER_LOSSES])
 @pytest.mark.parametrize("penalty", [1e-6, 1e-3, 10.0])
 @pytest.mark.parametrize("separable", [False, True])
 @pytest.mark.parametrize(("noise", "sampled"), [(0.0, 0), (1.0, 1), (1.0, 20), (1000.0, 1000)])
@@ -95,8 +118,11 @@ def test_gradient_is_within_the_tolerance_at_the_weights_found(
     loss: Loss, penalty: float, separable: bool, noise: float, sampled: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_newton, "choose_sample_share", lambda *_: sampled / 2000)
-    classes = loss.classes if isinstance(loss, Multinomial) else 2
-    rows = some_rows(classes, rows=2000, dims=7, separable=separable)
+    if loss.target == "number":
+        rows = some_numbers(rows=2000, dims=7, separable=separable)
+    else:
+        classes = loss.classes if isinstance(loss, Multinomial) else 2
+        rows = some_rows(classes, rows=2000, dims=7, separable=separable)
     problem = problem_of(loss, rows, penalty=penalty)
     linear = noise * np.random.default_rng(1).standard_normal((loss.vector_count, 7))
     linear -= linear.mean(axis=0) if loss.vector_count > 1 else 0.0
@@ -108,6 +134,36 @@ def test_gradient_is_within_the_tolerance_at_the_weights_found(
     )
     assert np.linalg.norm(gradient) + rounding <= choose_gradient_tolerance(problem, mechanism)
     assert np.abs(weights.sum(axis=0)).max() < 1e-6 * np.abs(weights).max() or loss.vector_count == 1
+
+
+@pytest.mark.parametrize("reading", [(0.0, 1.0), (0.1, 6.0), (-0.5, 300.0)], ids=str)
+@pytest.mark.parametrize("loss", NUMBER_LOSSES, ids=lambda loss: loss.name)
+def test_the_weights_found_are_those_of_another_solver_for_numbers(loss: Loss, reading: tuple[float, float]) -> None:
+    """By the values of the loss, from its definition, and not by its slopes; labels beyond 64 are clipped."""
+    rows = some_numbers(rows=1000, dims=3)
+    problem, linear = problem_of(loss, rows, penalty=0.01), np.array([[3.0, -2.0, 1.0]])
+    solver = make_objective_solver(problem, linear, noise=None, feature_map=make_map(3, reading))
+    (found,) = solved(rows, solver)
+    known = rows[~np.isnan(rows[:, 0])].astype(np.float64)
+    x = known[:, 1:] / np.maximum(1.0, np.linalg.norm(known[:, 1:], axis=1))[:, None]
+    y = np.clip((known[:, 0] - reading[0]) * reading[1], -64, 64)
+
+    def value(w: Matrix) -> float:
+        z = x @ w
+        if isinstance(loss, Robust):
+            losses = np.logaddexp(z - y, y - z) - math.log(2)
+        elif isinstance(loss, Quantile):
+            losses = loss.tau * (y - z) + np.logaddexp(0, z - y)
+        else:
+            losses = np.logaddexp(0, z) - (1 + known[:, 0]) / 2 * z
+        return float(losses.sum() + len(rows) * 0.005 * w @ w + linear[0] @ w)
+
+    others = [
+        optimize.minimize(value, start, method="BFGS", options={"gtol": 1e-3}).x for start in (np.zeros(3), y[:3])
+    ]
+    for other in others:
+        assert value(found[0]) <= value(other) + 1e-9 * abs(value(other))
+        assert found[0] == pytest.approx(other, rel=1e-3, abs=1e-3)
 
 
 def scans(problem: Problem, rows: Rows) -> int:
@@ -382,6 +438,21 @@ THREE = Schema(Classes("kind", (0, 1, 2)), (Numeric("age", 0, 100),))
 
 def trained(schema: Schema = TWO, source: Any = TABLE, **settings: Any) -> Model:
     return train(open_source(source), schema, Settings(**{"epsilon": 1.0, "algorithm": "objective", **settings}))
+
+
+@pytest.mark.parametrize("loss", ["robust", "quantile", "mean"])
+def test_a_model_of_numbers_is_the_minimiser_over_labels_as_they_are_read(loss: str) -> None:
+    """Trained from a table, it predicts what a minimum of the same loss in the units of the column would."""
+    age = np.arange(3000) % 100
+    stay = np.where(age == 7, np.nan, 2.0 + age / 10 + (age % 7 - 3) / 2)
+    schema = Schema(Number("stay", 0, 40, typical=(3, 11)), (Numeric("age", 0, 100),))
+    table = pa.table({"age": age, "stay": stay})
+    model = trained(schema, table, loss=loss, epsilon=None, regularization=1e-6, standardize="none")
+    predicted, known = predict(model, open_source(table)), age != 7
+    if loss == "mean":  # the slopes of all rows add up to zero, with a little penalty, as there is an intercept
+        assert predicted[known].mean() == pytest.approx(stay[known].mean(), rel=1e-3)
+    assert np.abs(predicted - (2.0 + age / 10))[known].max() < (1.5 if loss == "mean" else 0.4)
+    assert (model.schema.target == schema.target) == (loss != "mean")
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-6])

@@ -28,7 +28,7 @@ from boltdp.privacy.events.sgd_sensitivity import compute_sgd_sensitivity
 from boltdp.privacy.release_with_noise import Randomness
 from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.run_context import Context
-from boltdp.schema.schema import Categorical, Classes, Numeric, Schema
+from boltdp.schema.schema import Categorical, Classes, Number, Numeric, Schema
 from boltdp.settings import Settings
 from boltdp.workflows.select import _plan_public_training
 from boltdp.workflows.train import train
@@ -91,6 +91,20 @@ def test_a_model_is_the_average_of_the_references_of_its_partitions(partitions: 
         classes = [0] if multiclass == "multinomial" else [0, 1, 2]
         trained = np.vstack([reference_sgd(own, twice, positive=c, classes=3) for c in classes])
         expected += len(part) / ROWS * trained
+    assert model.weights == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("loss", ["robust", "quantile", "mean"])
+def test_a_model_of_numbers_is_the_average_of_the_references_of_its_partitions(loss: str) -> None:
+    settings = Settings(epsilon=None, loss=loss, passes=2, batch_size=7, seed=5, partitions=3)
+    engine, schema = open_source(table()), Schema(Number("stage", -1, 3, typical=(0, 2)), COLUMNS)
+    model = train(engine, schema, settings)
+    packed = np.concatenate([*encode_rows(engine, schema)])
+    rows = schema.encoding.read_features(packed)[compute_source_positions(0, ROWS, rows=ROWS, seed=5)]
+    recipe, reading = recipe_of(model.certificate), (0.0, 1.0) if loss == "mean" else (0.0, 2.5631)
+    expected = np.zeros_like(model.weights)
+    for part in np.split(rows, [ROWS // 3, 2 * ROWS // 3]):
+        expected += len(part) / ROWS * reference_sgd(recipe.restrict_to_partition(len(part)), part, reading=reading)
     assert model.weights == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 

@@ -21,10 +21,10 @@ from boltdp.privacy.release_with_noise import Randomness, release_weights
 from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import Schedule
 from boltdp.run_context import Context
-from boltdp.schema.schema import Classes, Schema, Vector
+from boltdp.schema.schema import Classes, Number, Schema, Vector
 from boltdp.settings import Settings
 from boltdp.workflows.compare import compare
-from boltdp.workflows.predict import score_batches
+from boltdp.workflows.predict import predict, score_batches
 from boltdp.workflows.select import Candidates
 from boltdp.workflows.train import train, train_prepared
 from boltdp.workflows.tune import Method, candidates, tune
@@ -73,6 +73,20 @@ def test_they_learn_and_their_certificates_verify(algorithm: str, classes: int) 
     assert model.certificate.private
     assert model.certificate.release_noise is None
     assert accuracy(model, engine) > 1.3 / classes
+
+
+@pytest.mark.parametrize("algorithm", WHITE_BOX)
+@pytest.mark.parametrize("loss", ["robust", "quantile", "mean"])
+def test_they_learn_numbers_and_their_certificates_verify(algorithm: str, loss: str) -> None:
+    features = np.random.default_rng(0).uniform(-0.5, 0.5, (ROWS, 3))
+    cost = 50 + 40 * features[:, 0]
+    engine, schema = ArrayEngine.from_numpy(features, cost), data()[1]
+    schema = replace(schema, target=Number("label", 0, 100, typical=(34, 66)))
+    model = train(engine, schema, replace(settings(algorithm, epsilon=50.0), passes=5, loss=loss, step_size=0.5))
+    verify(model.certificate)
+    assert model.certificate.private
+    assert model.certificate.training_noise is not None
+    assert np.corrcoef(predict(model, engine), cost)[0, 1] > 0.8
 
 
 @pytest.mark.parametrize("algorithm", WHITE_BOX)

@@ -569,7 +569,7 @@ class Steep(Logistic):
 
     name = "steep"
 
-    def slopes(self, scores: Doubles, label: int, *, positive: int) -> Doubles:
+    def slopes(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
         return 3.0 * super().slopes(scores, label, positive=positive)
 
 

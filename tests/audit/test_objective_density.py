@@ -21,10 +21,10 @@ class MadeUp(Logistic):
 
     name = "made up"
 
-    def slopes(self, scores: Doubles, label: int, *, positive: int) -> Doubles:
+    def slopes(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
         return super().slopes(scores / 2, label, positive=positive) / 2
 
-    def hessians(self, scores: Doubles, label: int, *, positive: int) -> Doubles:
+    def hessians(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
         return super().hessians(scores / 2, label, positive=positive) / 4
 
 

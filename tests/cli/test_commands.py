@@ -244,7 +244,7 @@ def test_evaluate_measures_what_scikit_learn_measures(run: Run, model: Path, row
     predicted = loaded.predict(open_source(rows)).tolist()
     y, p = [truth[i] for i in known], [predicted[i] for i in known]
     assert record["rows"] == len(truth)
-    assert record["rows_without_class"]["value"] == 40
+    assert record["rows_without_label"]["value"] == 40
     assert scores["accuracy"] == pytest.approx(accuracy_score(y, p))
     assert scores["balanced accuracy"] == pytest.approx(balanced_accuracy_score(y, p))
     assert scores["area under the curve"] == pytest.approx(roc_auc_score(y, [margins[i] for i in known]))
@@ -336,7 +336,7 @@ def test_evaluate_without_any_declared_class_is_an_error(run: Run, model: Path, 
     assert result.exit_code == 1
     assert result.stdout == ""
     assert "got none of 2,000" in result.stderr
-    assert "the classes are no, yes" in result.stderr
+    assert "training uses classes no, yes" in result.stderr
     assert SECRET not in result.output
 
 
@@ -357,7 +357,7 @@ def test_evaluate_where_most_labels_are_spelt_otherwise_is_an_error(run: Run, mo
     result = run("evaluate", model, "other.csv")
     assert (result.exit_code, result.stdout) == (1, "")
     assert "most rows must have a declared class to compare with, got 999 of 2,000" in result.stderr
-    assert "the classes are no, yes" in result.stderr
+    assert "training uses classes no, yes" in result.stderr
 
 
 def test_private_evaluation_warns_by_the_released_count_of_rows_without_a_class(

@@ -22,10 +22,11 @@ from boltdp._files.sealed import ModelFileError, add_digest
 from boltdp.engines import open_source
 from boltdp.engines.base import encode_rows
 from boltdp.errors import DataError, ParameterError
+from boltdp.evaluation.class_statistics import TABLE_ROWS
 from boltdp.evaluation.evaluate import evaluate_privately
-from boltdp.evaluation.evaluation import NO_GROUP, TABLE_ROWS
 from boltdp.evaluation.metrics import Score
 from boltdp.evaluation.noisy_evaluation import NoisyEvaluation, plan_bins
+from boltdp.evaluation.statistics import NO_GROUP
 from boltdp.ledger import Account, BudgetExceeded, Ledger, LedgerError, open_ledger
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
@@ -106,7 +107,7 @@ def test_without_noise_the_figures_are_those_of_evaluate(classes: int, loss: str
             assert value(scores, "area under the curve") == pytest.approx(truth.area_under_the_curve, abs=0.01)
             if truth.brier_score is not None:
                 assert value(scores, "Brier score") == pytest.approx(truth.brier_score, abs=0.005)
-    assert found.rows_without_class.value == pytest.approx(ROWS / 100, abs=1e-3)
+    assert found.rows_without_label.value == pytest.approx(ROWS / 100, abs=1e-3)
     assert sum(value(scores, "rows") for scores in found.by_group.values()) == pytest.approx(ROWS * 0.99, abs=1e-3)
 
 
@@ -142,10 +143,10 @@ def test_the_calibration_is_that_of_the_rows() -> None:
 def test_more_noise_and_more_groups_have_fewer_bins() -> None:
     model = model_of(2)
     halves = [
-        plan_bins(model, rows=ROWS, groups=groups, noise=noise).bins_per_side
+        plan_bins(model, rows=ROWS, groups=groups, noise=noise).shape[2]
         for groups, noise in ((1, 1), (1, 100), (50, 100))
     ]
-    assert halves[0] > halves[1] > halves[2] >= 1
+    assert halves[0] > halves[1] > halves[2] >= 2
 
 
 def test_a_model_of_zero_weights_has_bins_too() -> None:
@@ -396,7 +397,7 @@ def test_rows_of_a_person_beyond_those_that_count_are_not_evaluated() -> None:
         assert value(found.scores, name) == pytest.approx(value(first.scores, name), abs=0.01)
         assert value(found.by_group["north"], name) == pytest.approx(value(first.by_group["north"], name), abs=0.03)
     left_out = ROWS - 1500
-    assert found.rows_without_class.value == pytest.approx(first.rows_without_class.value + left_out, abs=0.1)
+    assert found.rows_without_label.value == pytest.approx(first.rows_without_label.value + left_out, abs=0.1)
 
 
 @pytest.mark.parametrize("budget", [Budget(1.0), Budget(1.0, 0.3)])

@@ -7,10 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from experiments.datasets import BENCHMARKS
+from experiments.tasks import read_labels
 
 from boltdp.engines import open_source
 from boltdp.engines.base import encode_rows
 from boltdp.errors import DataError, ParameterError
+from boltdp.schema.target import Number
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
@@ -23,7 +25,12 @@ def test_benchmark_rows_fit_their_schema(name: str) -> None:
     assert block.shape[1] == 1 + benchmark.schema.encoding.cell_count
     rows = benchmark.schema.encoding.read_features(block)
     assert np.isfinite(rows).all()
-    assert set(block[:, 0]) <= set(range(len(benchmark.schema.classes)))
+    target = benchmark.schema.target
+    if isinstance(target, Number):
+        labels = read_labels(block[:, 0], target)
+        assert target.low <= labels.min() < labels.max() <= target.high
+    else:
+        assert set(block[:, 0]) <= set(range(len(benchmark.schema.classes)))
     # Few rows are longer than the clip norm, or it would cut off what tells classes apart.
     assert np.quantile(np.linalg.norm(rows[:, 1:], axis=1), 0.5) < 1.3
 

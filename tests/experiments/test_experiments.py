@@ -274,6 +274,9 @@ def test_ways_are_only_asked_for_what_they_can_do() -> None:
     assert {cell.kind for cell in wanted if cell.way == "clipped-gd"} == {"approximate"}
     assert {cell.kind for cell in wanted if cell.way == "diffprivlib"} == {"pure"}
     assert [cell.epsilon for cell in wanted if cell.way == "noiseless"] == [None] * len(accuracy.EPSILONS)
+    assert "adassp" not in {cell.way for cell in wanted if cell.data == "adult"}
+    assert {"auto", "mean", "tukey-em"} <= {cell.way for cell in wanted if cell.data == "houses"}
+    assert not {"naive-bayes", "dp-ebm"} & {cell.way for cell in wanted if cell.data == "houses"}
 
 
 def test_the_cells_that_are_singled_out_are_measured() -> None:
@@ -298,6 +301,8 @@ def test_slow_trainings_are_repeated_less_often() -> None:
         ((0.40, 0.42), (0.50, 0.52), "log loss", "above"),
         ((0.50, 0.52), (0.40, 0.42), "log loss", "below"),
         ((0.50, 0.52), (), "log loss", None),
+        ((40.0, 42.0), (50.0, 52.0), "mae", "above"),
+        ((0.40, 0.42), (0.50, 0.52), "r2", "below"),
     ],
 )
 def test_less_than_a_deviation_below_is_even(

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from boltdp.kernel.feature_map import FeatureMap, Segment
 from boltdp.kernel.sgd import State, run
-from boltdp.losses import HuberSVM, Logistic, Multinomial
+from boltdp.losses import HuberSVM, Logistic, Loss, Mean, Multinomial, Quantile, Robust
 from boltdp.privacy.events.sgd_sensitivity import compute_published_sensitivity, compute_sgd_sensitivity
 from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import make_constant_schedule, make_strongly_convex_schedule
@@ -76,6 +77,48 @@ def test_neighbours_are_never_further_apart_than_the_sensitivity(
     recipe, rows, other, classes = case
     apart = distance(recipe, rows, other, classes=classes, order_seed=order_seed)
     assert apart <= compute_sgd_sensitivity(recipe).total
+
+
+def number_distance(recipe: Recipe, rows: Rows, other: Rows, reading: tuple[float, float]) -> float:
+    """How far the weights of neighbours are apart whose labels are numbers, read by a centre and a factor."""
+    dims, weights = recipe.dims, []
+    feature_map = FeatureMap([Segment("numbers", np.zeros(dims), np.ones(dims))], label_reading=reading)
+    for table in (rows, other):
+        state = State(recipe, feature_map=feature_map)
+        for _ in range(recipe.passes):
+            run([state], table.astype(np.float32))
+        weights.append(state.weights)
+    return float(np.linalg.norm(weights[0] - weights[1]))
+
+
+@settings(max_examples=200)
+@given(
+    recipe=recipes().filter(lambda recipe: recipe.loss.target == "number"),
+    seed=st.integers(0, 2**32),
+    reading=st.sampled_from([(0.0, 1.0), (0.5, 8.0), (-0.9, 1e4)]),
+    loudness=st.sampled_from([0.0, 0.1, 5.0]),
+    labels=st.sampled_from([(-1.0, 1.0), (-1.0, np.nan), (0.25, 0.75), (1.0, 1.5)]),
+)
+def test_neighbours_with_other_numbers_are_never_further_apart_than_the_sensitivity(
+    recipe: Recipe, seed: int, reading: tuple[float, float], loudness: float, labels: tuple[float, float]
+) -> None:
+    random = np.random.default_rng(seed)
+    rows = loudness * random.standard_normal((recipe.rows, 1 + recipe.dims))
+    rows[:, 0] = random.uniform(-1, 1, recipe.rows)
+    other, place = rows.copy(), random.integers(recipe.rows)
+    for table, label in zip((rows, other), labels, strict=True):
+        table[place, :2] = label, random.choice([1.0, -1.0, 100.0])
+    assert number_distance(recipe, rows, other, reading) <= compute_sgd_sensitivity(recipe).total
+
+
+@pytest.mark.parametrize("loss", [Robust(), Quantile(0.5), Mean()], ids=str)
+def test_numbers_far_apart_pull_as_far_as_the_bound(loss: Loss) -> None:
+    """Labels at both ends of what is read; from zero weights a share of the bounds pulls with half of the force."""
+    recipe = Recipe(loss=loss, dims=1, rows=50, batch_size=1, passes=3, schedule=make_constant_schedule(1e-6))
+    rows, other = np.zeros((2, 50, 2))
+    rows[7], other[7] = (1.0, 1.0), (-1.0, 1.0)
+    reached = number_distance(recipe, rows, other, (0.0, 64.0)) / compute_sgd_sensitivity(recipe).bound
+    assert reached == pytest.approx(0.5 if loss.name == "mean" else 1.0, rel=1e-4)
 
 
 def lone_row(recipe: Recipe, label: int) -> Rows:

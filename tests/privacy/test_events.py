@@ -892,9 +892,12 @@ def test_what_only_looks_like_a_loss_is_refused() -> None:
             recipe(cast(Any, loss))
 
 
-CONSTANTS = ("lipschitz", "smoothness", "loss_at_zero", "simplex", "vector_count", "parameter")
-METHODS = ("slopes", "hessians", "probabilities", "write_sql_link", "make_joint_loss")
-FACTS = {"number": 0, "target": "classes", "softmax": True, "shape": ""}
+CONSTANTS = (
+    *("lipschitz", "smoothness", "loss_at_zero", "simplex", "vector_count"),
+    *("parameter", "max_abs_label", "whole_error"),
+)
+METHODS = ("slopes", "hessians", "probabilities", "predict_labels", "write_sql_link", "make_joint_loss")
+FACTS = {"number": 0, "target": "classes", "softmax": True, "shape": "", "label_unit": 0.25}
 
 
 @pytest.mark.parametrize("left_out", [*CONSTANTS, *METHODS])

@@ -134,7 +134,7 @@ def find_largest_loss(plan: Problem, noise: Mechanism, times: int = 1) -> float:
     scores = np.linspace(-12.0, 12.0, 2001)
     worst = -math.inf
     for other in (-40.0, 40.0):
-        weights = np.linalg.solve(rows, np.stack([scores, np.full_like(scores, other)])).T
+        weights: Array = np.linalg.inv(rows).dot(np.stack([scores, np.full_like(scores, other)])).T
         for labels in product((-1.0, 1.0) if isinstance(plan.loss, Mean) else (0.0,), repeat=2):
             case = Neighbours(plan, (labels[0], rows[0]), (labels[1], rows[1]))
             (gradient, hessian), (others, bent) = (
@@ -207,8 +207,7 @@ def test_an_optimiser_finds_no_neighbours_on_a_line_that_spend_more(loss: Loss, 
 
 
 @pytest.mark.parametrize("loss", [Robust(), Quantile(0.8), Mean()], ids=str)
-@pytest.mark.parametrize("kind", SCALES)
-@pytest.mark.parametrize("factor", [0.5, 4.0])
+@pytest.mark.parametrize(("kind", "factor"), [("gaussian", 0.5), ("gaussian", 4.0), ("spherical", 4.0)])
 def test_neighbours_in_a_plane_spend_no_more(loss: Loss, kind: Kind, factor: float) -> None:
     """Rows at any angle, with other rows that lean the weights to one side."""
     epsilon, delta, random = 1.0, 2e-2, np.random.default_rng(3)
@@ -261,7 +260,7 @@ def test_a_person_spends_no_more(loss: Loss, persons: int, factor: float) -> Non
 @pytest.mark.parametrize("scale", [0.1, 1.0, 20.0])
 def test_the_largest_loss_is_that_of_some_odds_and_anchors(simplex: Simplex, strength: float, scale: float) -> None:
     edge, odds = math.sqrt(simplex.edge_squared), np.linspace(0.0, 1.0, 4001)
-    anchors = [0.0, 0.1, 0.5, 1.0] if simplex.anchor == "any" else [simplex.anchor]
+    anchors = [simplex.anchor] if isinstance(simplex.anchor, float) else [0.0, 0.1, 0.5, 1.0]
     with set_precision(64):
         most = float(bound_privacy_loss(simplex, arb(strength), arb(scale)))
     slopes = np.array([edge * np.abs(odds - anchor) for anchor in anchors])
@@ -352,7 +351,7 @@ def test_cases_count_with_a_tilt_of_their_own() -> None:
 
 
 def test_events_of_numbers_state_the_longest_move() -> None:
-    for loss in NUMBERS:
+    for loss in (Robust(), Mean()):
         plan = plan_of(loss, factor=2.0, dims=3, persons=2)
         check_objective(plan)
         event = make_objective_perturbation(plan, Budget(1.0, 1e-6))

@@ -209,7 +209,8 @@ def test_the_noise_of_stopping_is_negligible(rows: int, loss: Loss, budget: Budg
     event = make_objective_perturbation(plan, budget)
     assert (event.training_noise, event.release_noise) == (event.linear, event.end)
     moved = event.linear.expected_norm / (rows * plan.regularization)
-    assert event.end.expected_norm < 0.04 * moved
+    # Labels that are numbers can be far away, and so can the weights: their scores round by more.
+    assert event.end.expected_norm < (0.06 if loss.max_abs_label else 0.04) * moved
     assert choose_gradient_tolerance(plan, event.linear) < 1e-2
 
 

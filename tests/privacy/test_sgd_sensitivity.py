@@ -248,9 +248,9 @@ def test_a_run_too_long_for_double_precision_is_refused() -> None:
 def test_norm_bound_holds_against_rows_that_all_pull_one_way(loss: Loss) -> None:
     run = recipe(make_constant_schedule(0.1), loss=loss, rows=1000, batch_size=1, passes=1, dims=1)
     limit = core.bound_iterate_norm(run)
-    w = np.zeros(loss.vector_count)
+    w, label = np.zeros(loss.vector_count), 0.0 if loss.target == "classes" else loss.max_abs_label or 1.0
     for eta in run.schedule.at(np.arange(1, run.updates + 1)):
-        w -= eta * loss.slopes(w, 0, positive=0)
+        w -= eta * loss.slopes(w, label, positive=0)
         assert np.linalg.norm(w) <= limit
     assert np.linalg.norm(w) > limit / 20
 

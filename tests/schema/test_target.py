@@ -39,7 +39,7 @@ class Rank(Target):
     predictor = "ranking"
     key = "rank"
     other_keys = ("last",)
-    max_curve_noise = 0.1
+    score = "accuracy"
     label_count = 2
     label_reading = (0.0, 1.0)
 
@@ -57,7 +57,13 @@ class Rank(Target):
     def needs_range(self, loss: Loss) -> bool:
         return False
 
-    def fit_to(self, loss: Loss, *, unit: float) -> Rank:
+    def choose_curve_steps(self, columns: int, loss: Loss) -> int:
+        return 0
+
+    def allows_curves(self, before: float, noise: float, *, gaussian: bool) -> bool:
+        return False
+
+    def fit_to(self, loss: Loss) -> Rank:
         return self
 
     @property
@@ -140,7 +146,7 @@ def test_a_loss_is_refused_for_a_target_of_another_kind(target: Target, loss: Lo
     named = f"the {target.key} '{target.column}'"
     uses: list[Callable[[], Any]] = [lambda: target.count_models(loss), lambda: target.adapt_loss(loss, joint=False)]
     if isinstance(target, Number):
-        uses.append(lambda: target.fit_to(loss, unit=1.0))
+        uses.append(lambda: target.fit_to(loss))
     for use in uses:
         with pytest.raises(
             ParameterError, match=f"^the loss '{loss.name}' must be used for {loss.target}, got {named}"
@@ -281,11 +287,11 @@ def test_a_range_is_needed_where_labels_are_subtracted_from_scores() -> None:
 def test_a_number_fits_its_loss() -> None:
     """Shares of the bounds know neither a range nor a unit, and predictions must be by the same reading."""
     for loss in NUMBER_LOSSES[:2]:
-        assert PRICE.fit_to(loss, unit=0.5) == replace(PRICE, unit=0.5)
+        assert PRICE.fit_to(loss) == replace(PRICE, unit=loss.label_unit)
     found = replace(PRICE, typical_source="private", unit=0.25)
-    assert found.fit_to(Mean(), unit=0.5) == Number("price", 0, 20_000)
-    assert found.fit_to(Mean(), unit=0.5).label_reading == (0.0, 1.0)
-    assert TWO.fit_to(Logistic(), unit=0.5) is TWO
+    assert found.fit_to(Mean()) == Number("price", 0, 20_000)
+    assert found.fit_to(Mean()).label_reading == (0.0, 1.0)
+    assert TWO.fit_to(Logistic()) is TWO
 
 
 @pytest.mark.parametrize(
@@ -339,7 +345,7 @@ def test_predicted_numbers_are_in_the_units_of_the_column_and_within_the_bounds(
     expected = [6_250, 6_250 + spread / 4, 6_250 - spread, 20_000, 0]
     for loss in NUMBER_LOSSES[:2]:
         assert PRICE.predict(scores, 0.0, loss).tolist() == pytest.approx(expected)
-    fitted = PRICE.fit_to(Mean(), unit=0.5)
+    fitted = PRICE.fit_to(Mean())
     shares = 20_000 / (1 + np.exp(-scores[:, 0]))
     assert fitted.predict(scores, 0.0, Mean()) == pytest.approx(shares)
     assert PRICE.predict(np.empty((0, 1)), 0.0, Robust()).shape == (0,)
@@ -358,7 +364,7 @@ class Python:
 @pytest.mark.parametrize("loss", NUMBER_LOSSES, ids=str)
 @pytest.mark.parametrize("target", [PRICE, Number("t", -5, -2), Number("t", -3, 8, (0, 1), unit=0.25)], ids=str)
 def test_the_prediction_in_sql_is_that_of_python(target: Number, loss: Loss) -> None:
-    fitted = target.fit_to(loss, unit=target.unit)
+    fitted = target.fit_to(loss)
     text = fitted.write_prediction(["score"], 0.0, loss, Python())
     for score in (-1e6, -30.0, -1.0, 0.0, 0.3, 2.0, 30.0, 1e6):
         found = eval(text, {"score": score, "tanh": math.tanh, "max": max})

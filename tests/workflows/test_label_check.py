@@ -37,7 +37,7 @@ from boltdp.privacy.events.noisy_counts import NoisyLabelCount, make_noisy_label
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.release_with_noise import Randomness, release_label_count
 from boltdp.run_context import Context
-from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema
+from boltdp.schema.schema import Categorical, Classes, Number, Numeric, Projection, Schema
 from boltdp.settings import Settings
 from boltdp.workflows.label_check import describe_unusable_labels
 from boltdp.workflows.plan_training import make_plan
@@ -96,6 +96,20 @@ def test_a_misspelt_class_is_seen_and_clean_rows_are_not() -> None:
     found = WARNING.fullmatch(describe_unusable_labels(misspelt) or "")
     assert found is not None
     assert found[1] == "67"
+
+
+def test_labels_that_are_no_numbers_are_counted_where_the_target_is_one() -> None:
+    """Numbers beyond the bounds are moved there, and usable."""
+    schema = Schema(Number("sick", 0, 100, typical=(10, 90)), COLUMNS)
+    odd = fit(schema, table=people(label=lambda i: (None, float("nan"), 50.0, 1e9, -3.0, 7.0)[i % 6]))
+    assert odd.unusable_labels == ROWS / 3
+    found = re.fullmatch(
+        r"about 33% \(± 1\.\d%\) of the 6,000 rows were ignored, since their target 'sick' is missing or no number",
+        describe_unusable_labels(odd) or "",
+    )
+    assert found is not None
+    clean = fit(schema, table=people(label=lambda i: i % 50))
+    assert (clean.unusable_labels, describe_unusable_labels(clean)) == (0.0, None)
 
 
 @pytest.mark.parametrize("values", [("No", "Yes"), (0, 1), ("low", "high")])

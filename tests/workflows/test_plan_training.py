@@ -12,7 +12,7 @@ from boltdp.algorithms import _newton, objective
 from boltdp.engines.in_memory import ArrayEngine
 from boltdp.privacy import certificate
 from boltdp.privacy.events import event, objective_perturbation
-from boltdp.schema.schema import Classes, Numeric, Schema
+from boltdp.schema.schema import Classes, Number, Numeric, Schema
 from boltdp.settings import Settings
 from boltdp.workflows import plan_training, standardize
 from boltdp.workflows.train import train
@@ -76,3 +76,35 @@ def test_a_default_training_plans_each_thing_once(monkeypatch: pytest.MonkeyPatc
         "fits_budget": 1,
         "count": 2,
     }
+
+
+WIDE = Schema(Number("rent", 0, 4000, typical=(600, 1800)), tuple(Numeric(f"x{place}", 0, 100) for place in range(20)))
+
+
+@pytest.mark.parametrize(
+    ("rows", "delta", "loss", "features", "algorithm"),
+    [
+        (1_000_000, 0.0, "auto", 20 * 9, "objective"),  # little noise: each number has a curve of 8 steps
+        (10_000, 0.0, "auto", 20, "objective"),  # too much noise for curves
+        (10_000, 1e-9, "auto", 20 * 9, "noisy-gd"),  # but not for noisy gradient descent
+        (1_000_000, 1e-12, "auto", 20 * 9, "objective"),  # too little noise for it
+        (1_000_000, 0.0, "mean", 20, "objective"),  # shares of the bounds have no automatic curves
+    ],
+)
+def test_curves_and_the_algorithm_of_a_number_follow_from_the_noise(
+    rows: int, delta: float, loss: str, features: int, algorithm: str
+) -> None:
+    plan = plan_training.make_plan(WIDE, rows, Settings(epsilon=1.0, delta=delta, loss=loss))
+    assert plan.schema.dims == features + 1
+    assert plan.certificate.algorithm == algorithm
+    assert plan.certificate.private
+
+
+@pytest.mark.parametrize(("loss", "unit"), [("robust", 1.0), ("quantile", 0.25)])
+def test_lambda_is_proportional_to_the_unit_of_a_loss(loss: str, unit: float) -> None:
+    plan = plan_training.make_plan(WIDE, 5_000, Settings(epsilon=1.0, loss=loss, curves=8))
+    assert isinstance(plan.schema.target, Number)
+    assert plan.schema.target.unit == unit
+    problem, noise = plan.certificate.problem, plan.certificate.training_noise
+    assert noise is not None
+    assert problem.regularization == pytest.approx(0.48 * unit * (noise.expected_norm / 5_000) ** 1.35, rel=0.03)

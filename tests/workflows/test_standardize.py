@@ -521,7 +521,7 @@ def test_comparing_standardizes_every_run_with_its_own_noise_on_training_rows_on
         ("noiseless", 1),
         ("bolton", 1),
     ]
-    assert all(run.accuracy > 0.5 for run in made.runs)
+    assert all(run.score > 0.5 for run in made.runs)
 
 
 def test_moments_are_those_of_the_encoded_rows_whatever_they_are_standardized_by() -> None:

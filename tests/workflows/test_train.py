@@ -27,8 +27,10 @@ from boltdp.privacy.release_with_noise import Randomness, release_weights
 from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import Schedule
 from boltdp.run_context import Context
-from boltdp.schema.schema import Categorical, Classes, Numeric, Schema
+from boltdp.schema.schema import Categorical, Classes, Number, Numeric, Projection, Schema
 from boltdp.settings import OPTIONAL, Settings
+from boltdp.workflows.plan_training import make_plan
+from boltdp.workflows.predict import predict
 from boltdp.workflows.train import BAD_ROWS_SHOWN, train, train_prepared
 from tests.kernel.reference import reference_sgd
 from tests.plans import plan_certificate
@@ -75,6 +77,92 @@ def test_noiseless_training_equals_the_reference(multiclass: str) -> None:
         expected = np.vstack([reference_sgd(recipe, twice, positive=c, classes=3) for c in range(3)])
     assert model.weights == pytest.approx(expected, rel=1e-9, abs=1e-12)
     assert model.certificate.reasons == (NOISELESS,)
+
+
+def stays() -> tuple[ArrayEngine, Schema, npt.NDArray[np.float64]]:
+    """Rows with a number that depends on the features, a few of them missing or beyond the bounds."""
+    random = np.random.default_rng(2)
+    age, sex = random.integers(0, 100, ROWS), random.integers(0, 2, ROWS)
+    stay = 3.0 + age / 20 + sex + random.standard_normal(ROWS)
+    stay[::100], stay[1::100], stay[2::100] = np.nan, 99.0, -5.0
+    table = pa.table({"age": age, "sex": np.array(["F", "M"])[sex], "stay": stay})
+    columns = (Numeric("age", 0, 100), Categorical("sex", ("F", "M")))
+    return ArrayEngine.from_arrow(table), Schema(Number("stay", 0, 30, typical=(3, 9)), columns), stay
+
+
+@pytest.mark.parametrize("projection", [None, Projection(dims=2, seed=3)], ids=["features", "projected"])
+@pytest.mark.parametrize("loss", ["robust", "quantile", "mean"])
+def test_noiseless_training_of_numbers_equals_the_reference(loss: str, projection: Projection | None) -> None:
+    engine, schema, _ = stays()
+    schema = replace(schema, projection=projection)
+    settings = Settings(epsilon=None, loss=loss, passes=2, batch_size=7, seed=5)
+    model = train(engine, schema, settings)
+    packed = np.concatenate(list(encode_rows(engine, schema)))
+    rows = packed if projection else schema.encoding.read_features(packed)
+    rows = rows[compute_source_positions(0, ROWS, rows=ROWS, seed=5)]
+    recipe = model.certificate.problem
+    assert isinstance(recipe, Recipe)
+    # (value - 6) / spread of a typical range from 3 to 9, or the share of the bounds.
+    spread = 6 / 2.5631
+    reading = (0.0, 1.0) if loss == "mean" else ((6 - 15) / 15, 15 / spread)
+    assert model.weights == pytest.approx(reference_sgd(recipe, rows, reading=reading), rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("loss", ["robust", "quantile", "mean"])
+def test_every_algorithm_trains_numbers_privately_and_predicts_within_the_bounds(algorithm: str, loss: str) -> None:
+    engine, schema, _ = stays()
+    settings = Settings(epsilon=2.0, delta=1e-6, algorithm=algorithm, loss=loss)
+    model = train(engine, schema, settings)
+    assert model.certificate.private
+    assert model.certificate.problem.loss.name == loss
+    model.verify()
+    predicted = predict(model, engine)
+    assert predicted.dtype == np.float64
+    assert ((predicted >= 0) & (predicted <= 30)).all()
+
+
+@pytest.mark.parametrize(("loss", "expected"), [("robust", 1.0), ("quantile", 1.0), ("mean", 1.5)])
+def test_a_large_budget_predicts_numbers_almost_as_well_as_the_truth(loss: str, expected: float) -> None:
+    engine, schema, stay = stays()
+    model = train(engine, schema, Settings(epsilon=50.0, loss=loss, seed=1))
+    usual = (stay >= 0) & (stay < 30)
+    assert np.sqrt(np.mean((predict(model, engine) - stay)[usual] ** 2)) < 1.15 * expected
+
+
+def test_a_higher_quantile_has_more_below_and_the_median_half() -> None:
+    engine, schema, stay = stays()
+    shares = []
+    for tau in (0.25, 0.5, 0.9):
+        asked = Settings(epsilon=50.0, loss="quantile", loss_parameter=tau, seed=1, regularization=1e-4)
+        predicted = predict(train(engine, schema, asked), engine)
+        shares.append((stay < predicted)[~np.isnan(stay)].mean())
+    assert shares[0] < 0.3 < 0.85 < shares[2]
+    assert shares[1] == pytest.approx(0.5, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (Settings(epsilon=1.0, loss="logistic"), "the loss 'logistic' must be used for classes, got the target 'stay'"),
+        (Settings(epsilon=1.0, loss="huber"), "the loss 'huber' must be used for classes, got the target 'stay'"),
+        (Settings(epsilon=1.0, class_weights="balanced"), "class_weights must be for a label with classes"),
+        (Settings(epsilon=1.0, class_weights=(1.0, 0.5)), "class_weights must be for a label with classes"),
+        (Settings(epsilon=1.0, loss="quantile", loss_parameter=1.5), "tau must be from 0.001 to 0.999, got 1.5"),
+    ],
+    ids=str,
+)
+def test_what_only_classes_have_is_refused_for_numbers_before_a_row_is_read(settings: Settings, message: str) -> None:
+    _, schema, _ = stays()
+    with pytest.raises(ParameterError, match=message):
+        make_plan(schema, 1000, settings)
+
+
+def test_losses_of_numbers_are_refused_for_classes() -> None:
+    _, schema = people()
+    for loss in ("robust", "quantile", "mean"):
+        with pytest.raises(ParameterError, match=f"the loss '{loss}' must be used for number, got the label 'group'"):
+            make_plan(schema, 1000, Settings(epsilon=1.0, loss=loss))
 
 
 def test_private_training_with_a_large_budget_is_as_accurate_as_noiseless() -> None:
@@ -214,7 +302,10 @@ def test_paper_analysis_is_marked() -> None:
         (Settings(epsilon=1.0, delta=1.0), r"delta must be in \[0, 1\), got 1"),
         (Settings(epsilon=1.0, step_size=9.0), "at most 2/beta = 8, got 9"),
         (Settings(epsilon=1.0, batch_size=1001), "batch_size must be at most the number of rows, 1000, got 1001"),
-        (Settings(epsilon=1.0, loss="hinge"), "loss must be one of auto, logistic, margin, huber, got 'hinge'"),
+        (
+            Settings(epsilon=1.0, loss="hinge"),
+            "loss must be one of auto, logistic, margin, huber, robust, quantile, mean, got 'hinge'",
+        ),
         (Settings(epsilon=1.0, schedule="fast"), "schedule must be one of"),  # type: ignore[arg-type]
         (Settings(epsilon=1.0, schedule="decreasing", step_size=1.0), "step_size is for the constant schedules"),
         (Settings(epsilon=1.0, schedule="strongly-convex"), "regularization must be > 0"),
@@ -245,7 +336,7 @@ ASKED: dict[str, Any] = {
 
 def chosen(settings: Settings) -> str:
     loss, _ = settings.choose_loss(Classes("label", (0, 1)))
-    return choose_algorithm([settings], loss, settings.budget).name
+    return choose_algorithm([settings], loss, settings.budget, dims=3, rows=1000).name
 
 
 def test_all_that_only_some_algorithms_have_is_tried_below() -> None:
@@ -329,7 +420,7 @@ def test_an_algorithm_refuses_what_it_does_not_have(algorithm: str, refused: tup
         ),
         (
             Settings(epsilon=1.0, loss="multinomial"),
-            "loss must be one of auto, logistic, margin, huber, got 'multinomial'",
+            "loss must be one of auto, logistic, margin, huber, robust, quantile, mean, got 'multinomial'",
         ),
         (
             Settings(epsilon=1.0, loss="logistic", loss_parameter=0.2),

@@ -48,12 +48,6 @@ SELECT DISTINCT pg_temp.fails(format('SELECT boltdp.pack_row(%L::bytea, 1, 2, ''
 SELECT boltdp.pack_row(p, 1, 2, 'a'::text, '{1,0}'::real[]) FROM (SELECT plan FROM given
 	UNION ALL SELECT set_byte(plan, 56, 5) FROM given) AS s (p);
 
--- The permutation.
-SELECT array_agg(boltdp.permuted_position(i, 7, -1) ORDER BY i) FROM generate_series(0, 6) AS i;
-SELECT pg_temp.fails('SELECT boltdp.permuted_position(7, 7, 1)');
-SELECT pg_temp.fails('SELECT boltdp.permuted_position(-1, 7, 1)');
-SELECT pg_temp.fails('SELECT boltdp.permuted_position(0, 0, 1)');
-
 -- Blocks in a table, as the rows come, and each in its place: in memory, or in files for each range of places.
 CREATE TEMP TABLE packed (start bigint, block real[]);
 SELECT boltdp.pack('packed', plan, 3, NULL, NULL, 1, label, age, sex, scan) FROM given, rows;

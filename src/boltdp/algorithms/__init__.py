@@ -33,19 +33,21 @@ def get_algorithm(name: str) -> Algorithm:
     return ALGORITHMS[name]
 
 
-def choose_algorithm(settings: Sequence[Settings], loss: Loss, budget: Budget | None) -> Algorithm:
+def choose_algorithm(
+    settings: Sequence[Settings], loss: Loss, budget: Budget | None, *, dims: int, rows: int
+) -> Algorithm:
     """Return the algorithm that all of `settings` ask for; for "auto", the first of `AUTO` that fits all of them.
 
     Objective perturbation needs the least noise for the same guarantee wherever its proof holds. It has no passes, and
-    some losses are not smooth enough for it. For many classes at once, noisy gradient descent is more accurate; it
-    needs a delta. docs/accuracy.md has the measurements.
+    some losses are not smooth enough for it. For many classes at once, and for a number with many features and much
+    noise, noisy gradient descent is more accurate; it needs a delta. docs/accuracy.md has the measurements.
     """
     chosen = AUTO[-1]
     if settings[0].algorithm != "auto":
         chosen = get_algorithm(settings[0].algorithm)
     else:
         for one in AUTO:
-            if all(one.fits_auto(each, loss, budget) for each in settings):
+            if all(one.fits_auto(each, loss, budget, dims=dims, rows=rows) for each in settings):
                 return one
     for each in settings:
         chosen.check(each, loss, budget)

@@ -76,7 +76,7 @@ class Algorithm(ABC):
             return False
         return True
 
-    def fits_auto(self, settings: Settings, loss: Loss, budget: Budget | None) -> bool:
+    def fits_auto(self, settings: Settings, loss: Loss, budget: Budget | None, *, dims: int, rows: int) -> bool:
         """Return whether "auto" may choose this algorithm; subclasses exclude cases where another is more accurate."""
         return self.fits(settings, loss, budget)
 

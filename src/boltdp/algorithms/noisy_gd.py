@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -18,6 +19,7 @@ from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import Training
 from boltdp.privacy.events.noisy_gradient_descent import NoisyGradients, calibrate_gradient_noise, make_noisy_gradients
+from boltdp.privacy.mechanisms import calibrate_unit_gaussian
 from boltdp.privacy.release_with_noise import release_gradient
 from boltdp.privacy.training_problem import Problem
 from boltdp.run_context import Context
@@ -29,12 +31,14 @@ if TYPE_CHECKING:
 #: The default number of scans.
 SCANS = 26
 MOMENTUM = 0.7
+#: "auto" takes it for a number with more features than this, if the noise per row is above the second constant.
+MIN_NUMBER_DIMS, MIN_NUMBER_NOISE = 150, 0.01
 #: The default clip norm of gradients for one weight vector, and for one of each class.
 CLIP, JOINT_CLIP = 0.5, 0.4
-#: The sum of all steps times the noise per row, for one weight vector, and for one of each class.
-REACH, JOINT_REACH = 24.0, 66.0
-#: The largest step, in units of the number of features over the smoothness.
-MAX_STEP = 12.0
+#: The sum of all steps times the noise per row: for one weight vector over the loss's unit, and for one of each class.
+REACH, JOINT_REACH = 6.0, 66.0
+#: The largest step, in units of the number of features over the smoothness, for classes and for a number.
+MAX_STEP, MAX_NUMBER_STEP = 12.0, 0.25
 #: The largest sum of all steps times Lambda.
 MAX_PENALTY_REACH = 2.0
 
@@ -63,10 +67,17 @@ class NoisyGD(Algorithm):
         if budget.delta == 0:
             raise ParameterError(f"delta must be > 0 for noisy gradient descent, got {budget.delta}")
 
-    def fits_auto(self, settings: Settings, loss: Loss, budget: Budget | None) -> bool:
-        """Return True only for joint models of several classes without any settings of the training."""
+    def fits_auto(self, settings: Settings, loss: Loss, budget: Budget | None, *, dims: int, rows: int) -> bool:
+        """Return True only without any settings of the training, for several classes at once, or for a number.
+
+        Objective perturbation is more accurate for a number if there are few features or little noise.
+        """
         unset = not settings.given_names and settings.regularization is None
-        return loss.vector_count > 1 and unset and super().fits_auto(settings, loss, budget)
+        if budget is None or not unset or not super().fits_auto(settings, loss, budget, dims=dims, rows=rows):
+            return False
+        if loss.target == "number" and dims > MIN_NUMBER_DIMS:
+            return 2.0 * calibrate_unit_gaussian(budget) * math.sqrt(dims) > MIN_NUMBER_NOISE * rows
+        return loss.vector_count > 1
 
     def plan(self, settings: Settings, problem: Problem, budget: Budget | None) -> NoisyGradients:
         """Plan noisy gradient descent: its clip norm, scans, step size and noise."""
@@ -141,10 +152,11 @@ def choose_descent_step(problem: Problem, budget: Budget, *, clip: float, scans:
     """
     noise = calibrate_gradient_noise(problem, budget, clip=clip, scans=1)
     nu = noise.expected_norm / (clip * problem.rows)
-    reach = REACH if problem.loss.vector_count == 1 else JOINT_REACH
+    reach = REACH / problem.loss.label_unit if problem.loss.vector_count == 1 else JOINT_REACH
     if problem.regularization > 0:
         reach = min(reach, MAX_PENALTY_REACH * nu / problem.regularization)
-    return min(reach / (nu * scans), MAX_STEP * problem.dims / problem.loss.smoothness, 1e9)
+    most = MAX_NUMBER_STEP if problem.loss.target == "number" else MAX_STEP
+    return min(reach / (nu * scans), most * problem.dims / problem.loss.smoothness, 1e9)
 
 
 def _descend(job: Job, classes: int, feature_map: FeatureMap | None) -> Generator[list[DerivativeSums], None, Doubles]:

@@ -33,8 +33,8 @@ from boltdp.settings import Settings
 
 #: The largest number of solvers that share scans.
 MAX_AT_ONCE = 64
-#: Lambda is REGULARIZATION times this power of the noise per row; see `choose_regularization`.
-REGULARIZATION, REGULARIZATION_POWER = 0.12, 1.35
+#: Lambda is REGULARIZATION times the loss's unit times this power of the noise per row; see `choose_regularization`.
+REGULARIZATION, REGULARIZATION_POWER = 0.48, 1.35
 #: The expected accuracy loss in units of the noise per row; see `estimate_accuracy_loss`.
 ACCURACY_LOSS = 2.0
 
@@ -70,9 +70,9 @@ class Objective(Algorithm):
             )
         check_objective(Problem(loss=loss, dims=1, rows=2, regularization=1.0))
 
-    def fits_auto(self, settings: Settings, loss: Loss, budget: Budget | None) -> bool:
+    def fits_auto(self, settings: Settings, loss: Loss, budget: Budget | None, *, dims: int, rows: int) -> bool:
         # Without noise it has no advantage over passes of SGD.
-        return budget is not None and super().fits_auto(settings, loss, budget)
+        return budget is not None and super().fits_auto(settings, loss, budget, dims=dims, rows=rows)
 
     def plan(self, settings: Settings, problem: Problem, budget: Budget | None) -> Training:
         """Plan objective perturbation: its regularization and noise."""
@@ -160,14 +160,16 @@ def choose_regularization(problem: Problem, budget: Budget | None) -> float:
     """Return a Lambda for objective perturbation, from the expected norm of its noise q per row.
 
     A larger Lambda costs Lambda/2 * ||w*||^2, a smaller one lets q move the weights further. The best one follows a
-    power of ||q||/m; docs/accuracy.md says on which data it was fitted and on which it was checked. It is large enough
-    for pure noise to be as small as possible, and for the minimum to be found.
+    power of ||q||/m; docs/accuracy.md says on which data it was fitted and on which it was checked. A number's unit h
+    makes the weights 1/h times as large, and the best Lambda h times. It is large enough for pure noise to be as small
+    as possible, and for the minimum to be found.
     """
     if budget is None:
         return max(1.0 / problem.rows, 1.01 * find_min_solvable_regularization(problem, None))
     ample = problem.changed_rows * (1.0 + 4.0 / budget.epsilon)
     noise = calibrate_objective_noise(replace(problem, regularization=ample), budget)
-    fitted: float = REGULARIZATION * (noise.expected_norm / problem.rows) ** REGULARIZATION_POWER
+    strength = REGULARIZATION * problem.loss.label_unit
+    fitted: float = strength * (noise.expected_norm / problem.rows) ** REGULARIZATION_POWER
     # A quarter more: at this Lambda the noise is somewhat larger than the noise above, by less than a sixth.
     solvable = 1.25 * find_min_solvable_regularization(problem, noise)
     return max(fitted, find_ample_regularization(problem, split_budget(budget)[0].epsilon), solvable)

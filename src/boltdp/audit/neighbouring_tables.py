@@ -70,7 +70,7 @@ class Pair:
             shared = [self.shared]
         kinds = [self.row, self.other, *shared]
         maker = _SyntheticColumnMaker([row.kind for row in kinds], random)
-        columns = {rule.source: pa.array(*rule.accept(maker)) for rule in schema.encoding.rules}
+        columns = {rule.source: pa.array(*rule.accept(maker)) for rule in schema.encoding.encoded_rules[1:]}
         columns[schema.label] = pa.array(
             [None if row.label is None else schema.target.example_labels[row.label] for row in kinds]
         )

@@ -17,7 +17,7 @@ from boltdp._threads import count_processors
 from boltdp.algorithms import ALGORITHMS, AUTO
 from boltdp.cli._terminal import note, state_condition, warn
 from boltdp.engines import open_source
-from boltdp.engines.registry import Where, find_engine
+from boltdp.engines.registry import find_engine
 from boltdp.errors import DataError, ParameterError
 from boltdp.ledger.ledger import Account
 from boltdp.ledger.locate import find_account
@@ -27,7 +27,7 @@ from boltdp.schema.target import Target, name_target
 from boltdp.settings import OPTIONS, Settings
 
 if TYPE_CHECKING:
-    from boltdp.engines.base import Engine
+    from boltdp.engines.base import Engine, Where
 
 MAX_SHOWN_CLASSES = 12
 

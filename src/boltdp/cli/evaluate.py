@@ -10,10 +10,9 @@ from boltdp.cli import _options
 from boltdp.cli._command_group import command
 from boltdp.cli._terminal import emit, emit_guarantee, emit_json, emit_table, note, state_condition, warn
 from boltdp.errors import ParameterError
-from boltdp.evaluation.evaluate import describe_rows_without_class, evaluate_privately
+from boltdp.evaluation.evaluate import describe_rows_without_label, evaluate_privately
 from boltdp.evaluation.evaluate import evaluate as evaluate_exactly
 from boltdp.evaluation.evaluation import Evaluation
-from boltdp.evaluation.metrics import Table
 from boltdp.evaluation.noisy_evaluation import NoisyEvaluation
 from boltdp.model import Threshold
 from boltdp.privacy.budget import Budget
@@ -31,8 +30,8 @@ from boltdp.run_context import Context
 @_options.scoring_threshold_option
 @_options.file_option(
     "--plot",
-    help="Draw curves, calibration, scores and the confusion matrix: .png, .svg or .pdf; needs "
-    "`pip install 'boltdp[plot]'`.",
+    help="Draw curves, calibration, scores and the confusion matrix, or predicted against true numbers: .png, .svg or "
+    ".pdf; needs `pip install 'boltdp[plot]'`.",
 )
 @click.option("--by", metavar="COLUMN", help="Also give the figures of each category of this column of the schema.")
 @click.option("--epsilon", type=float, help="For private rows: add noise, and spend this much.")
@@ -60,11 +59,13 @@ def evaluate(
 ) -> None:
     """Measure how well a model predicts the label of the rows of SOURCE.
 
-    Accuracy, log loss, Brier score, areas under the ROC and the precision-recall curve, the confusion matrix, figures
-    of each class, and how well probabilities are calibrated, with 95 % intervals. --json has the curves too.
+    Of classes: accuracy, log loss, Brier score, areas under the ROC and the precision-recall curve, the confusion
+    matrix, figures of each class, and how well probabilities are calibrated, with 95 % intervals. Of numbers: R2, mean,
+    median and squared errors beside those of a constant, the share of labels below the prediction, for a quantile its
+    pinball loss, and Poisson deviance. --json has curves or a histogram too.
 
     The result is computed from the rows without noise: it is for non-sensitive data, and no guarantee covers it. Rows
-    whose label is no declared class are left out, and counted; if most rows are, it fails.
+    whose label is no declared class, or no number, are left out, and counted; if most rows are, it fails.
 
     With --epsilon the rows may be private: they are counted in a few hundred bins, each count gets noise, and all
     figures follow from these. Average precision, calibration error, and of more than two classes areas, precisions and
@@ -106,7 +107,7 @@ def evaluate(
             warn("the model itself is not private: what it reveals of these rows is not covered")
     else:
         state_condition("this is computed from the rows without noise: they must be non-sensitive data")
-    left_out = describe_rows_without_class(model, found)
+    left_out = describe_rows_without_label(model, found)
     if left_out is not None:
         warn(left_out)
     if plot is not None:
@@ -125,39 +126,16 @@ def evaluate(
 
 
 def _print_metrics(found: Evaluation) -> None:
-    without, value = found.rows_without_class, "value" if found.is_exact else "with noise"
+    without, value = found.rows_without_label, "value" if found.is_exact else "with noise"
     interval = "" if found.is_exact else f"{without.low:,.0f} to {without.high:,.0f}"
     lines = [
         ("rows", f"{found.rows:,}", "" if found.is_exact else "public"),
-        ("rows without a declared class", f"{without.value:,.0f}", interval),
+        (f"rows without a {found.statistics.usable_label}", f"{without.value:,.0f}", interval),
     ]
-    lines += [] if found.threshold is None else [("threshold", f"{found.threshold:g}", "")]
     for name, score in found.scores.items():
-        lines.append((name, "-", "too few rows") if score is None else (name, f"{score.value:.4f}", score.interval))
-    if found.calibration_error is not None:
-        lines.append(("calibration error", f"{found.calibration_error:.4f}", ""))
+        lines.append((name, "-", "too few rows") if score is None else (name, score.text, score.interval))
+    lines += [(name, text, "") for name, text in found.statistics.describe_rest()]
     emit_table(lines, header=("all rows", value, "95 % interval"), numbers=True)
-    tables = found.make_tables()
-    if found.confusion is not None:
-        counts = zip(found.classes, found.confusion, strict=True)
-        rows = [(name, *(f"{count:,.0f}" for count in row)) for name, row in counts]
-        tables = [Table(("true class, predicted as:", *found.classes), rows), *tables]
-    if found.calibration:
-        means = [one.mean_probability for one in found.calibration]
-        known = [] if None in means else ["mean probability"]
-        bins = [
-            (
-                f"{one.low:.3f} to {one.high:.3f}",
-                f"{one.rows.value:,.0f}",
-                *([f"{one.mean_probability:.4f}"] if known else []),
-                "-" if one.share is None else f"{one.share.value:.4f}",
-                "" if one.share is None else one.share.interval,
-            )
-            for one in found.calibration
-        ]
-        of = found.classes[1] if len(found.classes) == 2 else "the likeliest class"
-        headings = (f"probability of {of}", "rows", *known, "observed share", "95 % interval")
-        tables = [*tables, Table(headings, bins)]
-    for header, described in tables:
+    for header, described in found.make_tables(detailed=True):
         emit("")
         emit_table(described, header=header, numbers=True)

@@ -20,9 +20,9 @@ _MATCH_TEXT, _MATCH_INTEGER, _MATCH_FLOAT = range(3)
 
 def compile_plan(plan: EncodingPlan, types: Sequence[str]) -> bytes:
     """Compile a plan for values of these types (see `columns_to_cells.TYPES`) of the label and of each rule."""
-    label, *others = types
-    columns = [plan.label.accept(_Compiler(label, kind=_CLASS))]
-    columns += [rule.accept(_Compiler(name)) for rule, name in zip(plan.rules, others, strict=True)]
+    kinds = [_CLASS, *[_CATEGORY] * (len(types) - 1)]
+    rules = zip(plan.encoded_rules, types, kinds, strict=True)
+    columns = [rule.accept(_Compiler(name, kind=kind)) for rule, name, kind in rules]
     words = _MAGIC + _pack_words(len(columns)) + b"".join(columns)
     matrix = plan.projection_matrix
     if matrix is None:

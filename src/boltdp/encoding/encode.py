@@ -24,17 +24,18 @@ class Encoder:
         self.plan = plan
         self.width = 1 + plan.cell_count  #: numbers of a packed row
         self._strict = on_bad_row == "error"
-        self._readers = [(rule.source, rule.accept(Readers())) for rule in (plan.label, *plan.rules)]
+        self._readers = [(rule.source, rule.accept(Readers())) for rule in plan.encoded_rules]
         self._packer = PlanPacker(plan)
 
     def encode(self, batch: pa.RecordBatch, out: PackedRows | None = None) -> PackedRows:
-        """Return the packed rows of a batch, in `out` if it is given; a missing label column becomes NaN."""
+        """Return the packed rows of a batch, in `out` if it is given; a missing label or weight column becomes NaN."""
         out = np.empty((batch.num_rows, self.width), np.float32) if out is None else out
         if not batch.num_rows:
             return out
         label, names = self.plan.label.source, {*batch.schema.names}
-        sources = {name: Cells(batch.column(name)) for name, _ in self._readers if name in names or name != label}
-        sources.setdefault(label, Cells(pa.nulls(batch.num_rows)))
+        absent = {rule.source for rule in (self.plan.label, self.plan.weight) if rule is not None} - names
+        sources = {name: Cells(batch.column(name)) for name, _ in self._readers if name not in absent}
+        sources |= {name: Cells(pa.nulls(batch.num_rows)) for name in absent}
         cells = self._packer.pack([read(sources[name]) for name, read in self._readers], out)
         if self._strict:
             self._check_complete(cells, labelled=label in names)

@@ -243,12 +243,18 @@ class EncodingPlan:
     constant: float | None  #: the feature of the intercept, if there is one
     projection: Projection | None
     label_reading: tuple[float, float] = (0.0, 1.0)  #: the centre and the factor of a label that is a number
+    weight: Rule | None = None  #: of the weight of a row, which is its last cell and no feature
 
     @cached_property
     def scaled_rules(self) -> tuple[ScaledRule, ...]:
         ends = np.cumsum([rule.feature_count for rule in self.rules])[:-1]
         parts = zip(self.rules, np.split(self.centers, ends), np.split(self.factors, ends), strict=True)
         return tuple(ScaledRule(*part) for part in parts)
+
+    @property
+    def encoded_rules(self) -> tuple[Rule, ...]:
+        """The rules of all cells of a packed row, in their order: the label, the features and the weight."""
+        return (self.label, *self.rules, *([] if self.weight is None else [self.weight]))
 
     @property
     def dims(self) -> int:
@@ -258,7 +264,9 @@ class EncodingPlan:
     @property
     def cell_count(self) -> int:
         """The number of cells of a packed row; the cells of projected rows are the features."""
-        return sum(rule.cell_count for rule in self.rules) if self.projection is None else self.projection.dims
+        if self.projection is not None:
+            return self.projection.dims
+        return sum(rule.cell_count for rule in self.encoded_rules[1:])
 
     @cached_property
     def unprojected_map(self) -> FeatureMap:
@@ -266,7 +274,7 @@ class EncodingPlan:
         segments = [segment for scaled in self.scaled_rules for segment in scaled.iterate_segments()]
         if self.constant is not None:
             segments.append(Segment("constant", np.array([self.constant]), np.zeros(1)))
-        return FeatureMap(segments, label_reading=self.label_reading)
+        return FeatureMap(segments, label_reading=self.label_reading, row_weights=self.weight is not None)
 
     @cached_property
     def feature_map(self) -> FeatureMap | None:

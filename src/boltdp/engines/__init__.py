@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from boltdp.engines.registry import Options, Where, open_engine
+from boltdp.engines.registry import Options, open_engine
 
 if TYPE_CHECKING:
-    from boltdp.engines.base import Engine
+    from boltdp.engines.base import Engine, Where
 
 
 def open_source(

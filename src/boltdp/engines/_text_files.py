@@ -117,13 +117,13 @@ def has_blank_line(file: str, separator: str) -> bool:
         return False  # DuckDB will raise the error, or can read the file
 
 
-def describe_csv_fault(files: Files, separator: str | None = None) -> str | None:
+def describe_csv_fault(files: Files) -> str | None:
     """Describe the first malformed line of public CSV files, or return None if there is none.
 
     The description has the line number and the number of cells, but no values.
     """
     for file in files.paths:
-        delimiter = find_separator(file) if separator is None else separator
+        delimiter = find_separator(file)
         width = len(_read_csv_header_of_file(file, delimiter))
         try:
             with _open_bytes(file) as raw:

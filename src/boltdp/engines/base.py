@@ -14,7 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 R = TypeVar("R")
+Where: TypeAlias = Literal["auto", "server", "client"]
+#: Rows of a source, and the kinds as which untyped columns are parsed.
+RecordBatches: TypeAlias = Iterator[pa.RecordBatch]
+Kinds: TypeAlias = Mapping[str, Kind] | None
 
 
 class Engine(ABC):
@@ -71,9 +75,7 @@ class Engine(ABC):
         return self.columns()
 
     @abstractmethod
-    def batches(
-        self, columns: Sequence[str], keep: Sequence[str] = (), *, parse: Mapping[str, Kind] | None = None
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, columns: Sequence[str], keep: Sequence[str] = (), *, parse: Kinds = None) -> RecordBatches:
         """Yield all rows in a stable order, at most MAX_BATCH_ROWS at a time: `columns`, then the columns `keep`.
 
         Untyped columns are text, except that those with `parse` "number" or "list" are parsed, with unparsable cells
@@ -81,9 +83,7 @@ class Engine(ABC):
         are not parsed, unless they are untyped.
         """
 
-    def batches_with_persons(
-        self, columns: Sequence[str], person_id: str, *, parse: Mapping[str, Kind] | None = None
-    ) -> Iterator[pa.RecordBatch]:
+    def batches_with_persons(self, columns: Sequence[str], person_id: str, *, parse: Kinds = None) -> RecordBatches:
         """Yield batches of `columns` followed by values that are equal for the rows of one person."""
         return self.batches(columns, [person_id], parse=parse)
 
@@ -146,19 +146,15 @@ class Slice(Engine):
     def columns(self) -> dict[str, ColumnType]:
         return self._engine.columns()
 
-    def batches(
-        self, columns: Sequence[str], keep: Sequence[str] = (), *, parse: Mapping[str, Kind] | None = None
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, columns: Sequence[str], keep: Sequence[str] = (), *, parse: Kinds = None) -> RecordBatches:
         self._engine.threads = self.threads
         return self._cut(self._engine.batches(columns, keep, parse=parse))
 
-    def batches_with_persons(
-        self, columns: Sequence[str], person_id: str, *, parse: Mapping[str, Kind] | None = None
-    ) -> Iterator[pa.RecordBatch]:
+    def batches_with_persons(self, columns: Sequence[str], person_id: str, *, parse: Kinds = None) -> RecordBatches:
         self._engine.threads = self.threads
         return self._cut(self._engine.batches_with_persons(columns, person_id, parse=parse))
 
-    def _cut(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _cut(self, batches: RecordBatches) -> RecordBatches:
         at = 0
         with close_at_end(batches):
             for batch in batches:
@@ -179,7 +175,7 @@ def check_names(names: Sequence[str]) -> None:
 
 def check_columns(schema: Schema, columns: Mapping[str, ColumnType], *, label: bool = True) -> None:
     """Raise DataError if columns of the schema are missing or have another type, before any row is read."""
-    names = [*schema.sources, *([schema.label] if label else [])]
+    names = [*(schema.training_sources if label else schema.sources)]
     absent = next((name for name in names if name not in columns), None)
     if absent is not None:
         raise DataError(
@@ -189,7 +185,8 @@ def check_columns(schema: Schema, columns: Mapping[str, ColumnType], *, label: b
     for column in schema.columns:
         column.check_type(columns[column.source])
     if label:
-        schema.target.label_column.check_type(columns[schema.label])
+        for declared in schema.training_only_columns:
+            declared.check_type(columns[declared.source])
 
 
 def _suggest_missing_column(absent: str, declared: Sequence[str], columns: Mapping[str, ColumnType]) -> str | None:
@@ -271,10 +268,11 @@ def _read_batches(
     label: bool = True,
     keep: Sequence[str] = (),
     person_id: str | None = None,
-) -> Iterator[pa.RecordBatch]:
+) -> RecordBatches:
     """Yield batches of the source columns of a schema, its label, and the columns `keep` or the persons."""
-    names = [*schema.sources, *([schema.label] if label else [])]
-    parse = {column.source: column.parsed_as for column in schema.columns if column.parsed_as is not None}
+    names = [*(schema.training_sources if label else schema.sources)]
+    declared = (*schema.columns, *(schema.training_only_columns if label else ()))
+    parse = {column.source: column.parsed_as for column in declared if column.parsed_as is not None}
     engine.threads = context.threads
     if person_id is not None:
         return engine.batches_with_persons(names, person_id, parse=parse)
@@ -283,7 +281,7 @@ def _read_batches(
 
 def _prepare_encoding(
     engine: Engine, schema: Schema, context: Context
-) -> tuple[Iterator[pa.RecordBatch], Encoder | LimitingEncoder]:
+) -> tuple[RecordBatches, Encoder | LimitingEncoder]:
     """Return batches for training and their encoder, which enforces `max_rows_per_person`."""
     encoder = Encoder(schema.encoding, on_bad_row=context.on_bad_row)
     if schema.person_id is None or schema.max_rows_per_person is None:

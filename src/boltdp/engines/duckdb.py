@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
@@ -24,18 +24,10 @@ import pyarrow as pa
 from boltdp._files.temporary_directories import open_temporary_directory
 from boltdp._threads import await_result, close_at_end
 from boltdp.encoding.python_to_arrow import to_person_keys
+from boltdp.engines import _text_files
 from boltdp.engines._file_patterns import Files, find_files, find_format, suggest_file
 from boltdp.engines._remote_files import fetch_files, is_remote
-from boltdp.engines._text_files import (
-    ENCODING_HINT,
-    check_distinct,
-    check_json_lines,
-    find_separator,
-    has_blank_line,
-    read_csv_header,
-    read_json_keys,
-)
-from boltdp.engines.base import Engine
+from boltdp.engines.base import Engine, Kinds, RecordBatches
 from boltdp.engines.local_store import find_spool_directory, run_in_spool
 from boltdp.errors import DataError, ParameterError, list_names, make_printable, suggest_names
 from boltdp.schema.source_columns import ColumnType, Kind, OpenColumns, choose_batch_rows
@@ -61,7 +53,7 @@ DETECTED = (
     "whether the training succeeds: declare them there, or name the files to boltdp, which detects nothing"
 )
 #: Hint for malformed CSV data; the line number is private, as it depends on the rows.
-CSV_HINT = f"`boltdp check` names the line, if the rows are public; {ENCODING_HINT}"
+CSV_HINT = f"`boltdp check` names the line, if the rows are public; {_text_files.ENCODING_HINT}"
 #: Names of types in messages of DuckDB.
 _TYPE_NAMES = frozenset(
     (
@@ -76,13 +68,7 @@ _QUERY_ERRORS = (duckdb.ParserException, duckdb.SyntaxException, duckdb.BinderEx
 
 
 class DuckDBEngine(Engine):
-    """Rows of a DuckDB relation, in insertion order.
-
-    >>> import duckdb
-    >>> engine = DuckDBEngine.from_object(duckdb.sql("SELECT 30 AS age, 'yes' AS sick"))
-    >>> engine.count(), engine.columns()["sick"].kind
-    (1, 'text')
-    """
+    """Rows of a DuckDB relation, in insertion order."""
 
     def __init__(
         self,
@@ -196,7 +182,8 @@ class DuckDBEngine(Engine):
         with ExitStack() as held:
             spill = "" if query is None else _make_directory(held, spool, SPILL_PREFIX)
             connection = held.enter_context(closing(_connect(str(path), spill=spill)))
-            names = _list_tables(connection)
+            tables = _list_tables(connection)
+            names = [*tables]
             if (table is None) == (query is None):
                 raise ParameterError(
                     "give either table or query to say which rows of the database to use",
@@ -213,7 +200,7 @@ class DuckDBEngine(Engine):
                 fault = f"the table {table!r} of {str(path)!r} cannot be read"
                 select = f"SELECT * FROM {_quote_identifier(table)}"
                 relation = _call_duckdb(lambda: connection.sql(select), fault)
-            scan = _Scan(fault, conditions=_find_detection(query or select, _list_views(connection)))
+            scan = _Scan(fault, conditions=_find_detection(query or select, tables))
             return cls(relation, scan, connection=connection, held=held, spool=spool)
 
     @classmethod
@@ -281,9 +268,7 @@ class DuckDBEngine(Engine):
         keys = [*self._scan.read_keys(), *self._scan.untyped]
         return dict.fromkeys(keys, ColumnType("untyped")) if self._scan.select is not None else self.columns()
 
-    def batches(
-        self, columns: Sequence[str], keep: Sequence[str] = (), *, parse: Mapping[str, Kind] | None = None
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, columns: Sequence[str], keep: Sequence[str] = (), *, parse: Kinds = None) -> RecordBatches:
         parse = parse or {}
         asked = [self._write_column(name, parse.get(name)) for name in columns]
         # DuckDB would rename duplicate columns, so these have aliases of their own.
@@ -305,13 +290,11 @@ class DuckDBEngine(Engine):
             # An open reader would keep the connection busy.
             reader.close()
 
-    def batches_with_persons(
-        self, columns: Sequence[str], person_id: str, *, parse: Mapping[str, Kind] | None = None
-    ) -> Iterator[pa.RecordBatch]:
+    def batches_with_persons(self, columns: Sequence[str], person_id: str, *, parse: Kinds = None) -> RecordBatches:
         batches = self.batches(columns, [person_id], parse=parse)
         return _convert_persons(batches) if self.columns()[person_id].kind == "untyped" else batches
 
-    def _iterate_batches(self, fetch: Callable[[], pa.RecordBatch | None]) -> Iterator[pa.RecordBatch]:
+    def _iterate_batches(self, fetch: Callable[[], pa.RecordBatch | None]) -> RecordBatches:
         """Yield all batches of rows; with several threads, the next one is fetched while the last is processed."""
         if self._connection is None or self.threads == 1:
             yield from iter(lambda: self._run_interruptible(fetch), None)
@@ -371,7 +354,7 @@ class DuckDBEngine(Engine):
         return f"TRY_CAST({column} AS {'DOUBLE' if parse == 'number' else 'DOUBLE[]'}) AS {column}"
 
 
-def _convert_persons(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _convert_persons(batches: RecordBatches) -> RecordBatches:
     """Convert texts in the last column, since files may have one id as 1, as 1.0 and in quotes."""
     with close_at_end(batches):
         for batch in batches:
@@ -468,8 +451,8 @@ def _make_scan(connection: duckdb.DuckDBPyConnection, files: Files, *, delimiter
     options: list[str] = []
     checks: list[Callable[[], object]] = []
     if files.format == "csv":
-        separator = find_separator(paths[0]) if delimiter is None else delimiter
-        names = read_csv_header(files, separator)
+        separator = _text_files.find_separator(paths[0]) if delimiter is None else delimiter
+        names = _text_files.read_csv_header(files, separator)
         fault = (
             f"the CSV data of {what} cannot be read: every line must have the {len(names)} cells of the "
             "header, none may be blank, quotes must be closed, and the text must be UTF-8"
@@ -477,13 +460,13 @@ def _make_scan(connection: duckdb.DuckDBPyConnection, files: Files, *, delimiter
 
         def check() -> None:
             # DuckDB skips blank lines and would lose rows, except with one column, where they are missing cells.
-            if len(names) > 1 and any(has_blank_line(file, separator) for file in paths):
+            if len(names) > 1 and any(_text_files.has_blank_line(file, separator) for file in paths):
                 raise DataError(fault, hint=CSV_HINT)
 
         checks.append(check)
         options = [f"delim = {_quote_literal(separator)}", "header = true", "quote = '\"'", "escape = '\"'"]
     elif files.format == "json":
-        check_json_lines(files)
+        _text_files.check_json_lines(files)
         fault = f"the JSON lines of {what} cannot be read: a file is damaged"
         options = ["format = 'newline_delimited'", "records = 'true'", "ignore_errors = true"]
     else:
@@ -503,10 +486,11 @@ def _make_scan(connection: duckdb.DuckDBPyConnection, files: Files, *, delimiter
     if files.format == "json":
         # The columns are those that a schema names: keys of the first line would be those of one row.
         def select_keys(names: Sequence[str]) -> str:
-            keys = check_distinct([*dict.fromkeys(names)], "the keys of JSON lines")
+            keys = _text_files.check_distinct([*dict.fromkeys(names)], "the keys of JSON lines")
             return select([name for name in keys if name not in partitions] or [NO_KEY])
 
-        return _Scan(fault, select([NO_KEY]), partitions, select=select_keys, read_keys=partial(read_json_keys, files))
+        read_keys = partial(_text_files.read_json_keys, files)
+        return _Scan(fault, select([NO_KEY]), partitions, select=select_keys, read_keys=read_keys)
     hint = CSV_HINT if files.format == "csv" else None
     return _Scan(fault, select(names), partitions | frozenset(names), checks, hint)
 
@@ -594,34 +578,29 @@ def name_table(path: str | Path, table: str) -> str:
     return next((name for name in names if name.casefold() == table.casefold()), table)
 
 
-def _list_tables(connection: duckdb.DuckDBPyConnection) -> list[str]:
+def _list_tables(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
+    """Return the SELECT of each view by its name, and an empty text for each table."""
     query = (
-        "SELECT table_name FROM duckdb_tables() WHERE NOT internal "
-        "UNION ALL SELECT view_name FROM duckdb_views() WHERE NOT internal"
+        "SELECT table_name, '' FROM duckdb_tables() WHERE NOT internal "
+        "UNION ALL SELECT view_name, sql FROM duckdb_views() WHERE NOT internal"
     )
     found = _call_duckdb(lambda: connection.execute(query).fetchall(), "the tables cannot be listed")
-    return [name for (name,) in found]
-
-
-def _list_views(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
-    """Return the SELECT of each view, by its name in lower case."""
-    listed = "SELECT view_name, sql FROM duckdb_views() WHERE NOT internal"
-    found = _call_duckdb(lambda: connection.execute(listed).fetchall(), "the views cannot be listed")
     # The text of a view is CREATE VIEW name [(columns)] AS SELECT ...;
-    return {name.casefold(): re.split(r"\bAS\s", sql, maxsplit=1)[-1].rstrip("; \n") for name, sql in found}
+    return {name: re.split(r"\bAS\s", sql, maxsplit=1)[-1].rstrip("; \n") for name, sql in found}
 
 
-def _find_detection(query: str, views: Mapping[str, str] | None = None) -> tuple[str, ...]:
+def _find_detection(query: str, tables: Mapping[str, str] | None = None) -> tuple[str, ...]:
     """Return the condition of a query that reads CSV or JSON files, itself or by views, if it does."""
+    views = {name.casefold(): sql for name, sql in (tables or {}).items() if sql}
     read: set[str] = set()
     waiting = [query]
     with closing(duckdb.connect()) as connection:
         while waiting:
-            names: list[str] = []
+            names: set[str] = set()
             with suppress(DataError):  # it is no single SELECT in the words of DuckDB
-                names = _find_tables_in_query(connection, waiting.pop(), "", functions=True)
-            waiting += [(views or {})[name.casefold()] for name in names if name.casefold() in {*(views or ())} - read]
-            read |= {name.casefold() for name in names}
+                names = {*map(str.casefold, _find_tables_in_query(connection, waiting.pop(), "", functions=True))}
+            waiting += [views[name] for name in names - read if name in views]
+            read |= names
     return (DETECTED,) if {find_format(name) for name in read} & {"csv", "json"} else ()
 
 

@@ -7,7 +7,7 @@ are dense, go to a file if they are too large.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -18,10 +18,10 @@ import pyarrow as pa
 
 from boltdp.encoding import python_to_arrow
 from boltdp.engines._frame_types import is_lazy_frame, is_sparse, is_table
-from boltdp.engines.base import Engine, check_names
+from boltdp.engines.base import Engine, Kinds, RecordBatches, check_names
 from boltdp.errors import DataError, quote_names
 from boltdp.schema.schema import Schema, Vector
-from boltdp.schema.source_columns import BATCH_ROWS, ColumnType, Kind, choose_batch_rows
+from boltdp.schema.source_columns import BATCH_ROWS, ColumnType, choose_batch_rows
 
 #: The cells of a column: an Arrow array, an array of objects, a sparse column, or None for a type unknown to Arrow.
 Cells: TypeAlias = Any
@@ -32,10 +32,6 @@ class ArrayEngine(Engine):
 
     Lists, arrays of objects, and columns of objects or strings in a data frame are untyped, like those of a CSV file:
     each cell is converted to the declared type, or is missing. Strings of Arrow and Polars are parsed as numbers too.
-
-    >>> engine = ArrayEngine.from_numpy(np.zeros((3, 2)), np.array([0, 1, 1]))
-    >>> engine.count(), engine.columns()["x"].length
-    (3, 2)
     """
 
     def __init__(self, columns: Mapping[str, Cells], *, rows: int) -> None:
@@ -129,20 +125,13 @@ class ArrayEngine(Engine):
     def columns(self) -> dict[str, ColumnType]:
         return {name: _find_column_type(column) for name, column in self._columns.items()}
 
+    def batches_with_persons(self, columns: Sequence[str], person_id: str, *, parse: Kinds = None) -> RecordBatches:
+        return self.batches(columns, [person_id], parse=parse, kept_as="person")
+
     def batches(
-        self, columns: Sequence[str], keep: Sequence[str] = (), *, parse: Mapping[str, Kind] | None = None
-    ) -> Iterator[pa.RecordBatch]:
-        return self._convert_batches(columns, keep, parse or {}, "kept")
-
-    def batches_with_persons(
-        self, columns: Sequence[str], person_id: str, *, parse: Mapping[str, Kind] | None = None
-    ) -> Iterator[pa.RecordBatch]:
-        return self._convert_batches(columns, [person_id], parse or {}, "person")
-
-    def _convert_batches(
-        self, columns: Sequence[str], keep: Sequence[str], parse: Mapping[str, Kind], kept_as: str
-    ) -> Iterator[pa.RecordBatch]:
-        kinds = [*(parse.get(name) for name in columns), *(kept_as for _ in keep)]
+        self, columns: Sequence[str], keep: Sequence[str] = (), *, parse: Kinds = None, kept_as: str = "kept"
+    ) -> RecordBatches:
+        kinds = [*((parse or {}).get(name) for name in columns), *(kept_as for _ in keep)]
         columns = [*columns, *keep]
         chosen = [self._columns[name] for name in columns]
         # Null columns stand in for untyped and sparse ones while Arrow slices the rows.

@@ -30,7 +30,7 @@ import numpy.typing as npt
 from boltdp import _interrupts
 from boltdp._array_types import Integers, PackedRows
 from boltdp._threads import close_at_end, map_in_order, run_all
-from boltdp.engines.prepared_rows import PreparedRows, check_permuted, check_width
+from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.errors import DataError
 from boltdp.kernel import sgd
 from boltdp.kernel.feature_map import FeatureMap
@@ -114,7 +114,7 @@ class LocalRows(PreparedRows):
         return self._store.blocks(self._start, self._stop)
 
     def reshuffle(self, seed: int) -> None:
-        check_permuted(self)
+        self._check_permuted()
         self._store.shuffle(self._start, self._stop, seed)
 
     def run_sampled_batches(self, states: Sequence[sgd.State], positions: Iterable[Integers]) -> None:
@@ -127,7 +127,7 @@ class LocalRows(PreparedRows):
         if self._threads == 1 or 4 * self._store.width * self.rows <= SINGLE_THREAD_BYTES:
             super().add_to_sums(sums)
             return
-        check_width(sums, self.cells)
+        self._check_width(sums)
 
         def add(part: range) -> list[Summation]:
             summed = [each.copy_empty() for each in sums]
@@ -147,8 +147,6 @@ class LocalRows(PreparedRows):
 
     @contextmanager
     def open_sample(self, share: float) -> Iterator[LocalRows]:
-        """Yield a copy of the sampled rows in memory."""
-
         def sample(part: range) -> list[PackedRows]:
             return [sample_packed_rows(block, share) for block in self._store.blocks(part.start, part.stop)]
 

@@ -30,7 +30,7 @@ def check_person_id(schema: Schema, columns: Mapping[str, ColumnType], context: 
     if schema.person_id is None:
         return
     if schema.person_id not in columns:
-        used = {schema.label, *schema.sources}
+        used = {*schema.training_sources}
         raise DataError(
             f"the data must have the column {schema.person_id!r}, which the schema declares as its person_id",
             hint=suggest_names(schema.person_id, [name for name in columns if name not in used]),
@@ -79,7 +79,7 @@ class LimitingEncoder:
 
     def __init__(self, encoder: Encoder) -> None:
         self._encoder = encoder
-        names = [*dict.fromkeys(rule.source for rule in encoder.plan.rules), encoder.plan.label.source]
+        names = [*dict.fromkeys(rule.source for rule in encoder.plan.encoded_rules)]
         self._neutral = Encoder(encoder.plan).encode(pa.RecordBatch.from_arrays([pa.nulls(1)] * len(names), names))
 
     def encode(self, batch: pa.RecordBatch, out: PackedRows | None = None) -> PackedRows:

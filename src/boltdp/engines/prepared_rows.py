@@ -81,7 +81,7 @@ class PreparedRows(ABC):
 
     def portion(self, start: int, stop: int) -> PreparedRows:
         """Return a view of the prepared rows at positions start to stop - 1, which needs no closing."""
-        check_permuted(self)
+        self._check_permuted()
         check_range(start, stop, rows=self.rows, what="a portion")
         view = copy.copy(self)
         view._start, view.rows = self._start + start, stop - start
@@ -104,8 +104,8 @@ class PreparedRows(ABC):
         self, states: Sequence[State], positions: Iterable[Integers], size: int
     ) -> Iterator[Integers]:
         """Check SGD states and sampled positions, and yield the positions within the whole store, `size` at a time."""
-        check_permuted(self)
-        check_width(states, self.cells)
+        self._check_permuted()
+        self._check_width(states)
         return offset_positions(positions, start=self._start, stop=self._stop, size=size)
 
     @abstractmethod
@@ -114,7 +114,7 @@ class PreparedRows(ABC):
 
     def run_pass(self, states: Sequence[State], context: Context) -> None:
         """Run one SGD pass: update every state with each row once, in order."""
-        check_permuted(self)
+        self._check_permuted()
         done = 0
         for block in self.blocks():
             sgd.run(states, block)
@@ -127,7 +127,7 @@ class PreparedRows(ABC):
         An engine may send the states of a part to its rows, run all passes there, and take the states back. The order
         and the place of execution do not change the result.
         """
-        check_partitions(self, parts)
+        self._check_partitions(parts)
         passes = PassProgress(parts, context)
         # A single part runs in the calling thread, which can be interrupted.
         threads = min(self._threads, max(len(parts), 1))
@@ -138,7 +138,7 @@ class PreparedRows(ABC):
 
         No progress is reported, since the number of scans of a solver depends on the rows.
         """
-        check_width(sums, self.cells)
+        self._check_width(sums)
         for block in self.blocks():
             _interrupts.check()
             for each in sums:
@@ -148,6 +148,26 @@ class PreparedRows(ABC):
     def open_sample(self, share: float) -> Iterator[PreparedRows]:
         """Yield prepared rows for sums over a hash sample of this share of rows: a copy of the sample, or all rows."""
         yield self
+
+    def _check_width(self, fed: Iterable[State | Summation]) -> None:
+        """Raise ParameterError if SGD states or sums are for rows with another number of cells."""
+        for each in fed:
+            if each.cells != self.cells:
+                raise ParameterError(f"rows must have 1 + {each.cells} columns, got {1 + self.cells}")
+
+    def _check_permuted(self) -> None:
+        if not self.permuted:
+            raise ParameterError("rows must be prepared in a permuted order for anything but sums, these are in any")
+
+    def _check_partitions(self, parts: Sequence[Partition]) -> None:
+        """Raise ParameterError if partitions overlap or are out of range, or if their states do not fit the rows."""
+        self._check_permuted()
+        for part in parts:
+            check_range(part.start, part.stop, rows=self.rows, what="a partition")
+            self._check_width(part.states)
+        bounds = sorted((part.start, part.stop) for part in parts)
+        if any(stop > start for (_, stop), (start, _) in pairwise(bounds)):
+            raise ParameterError("partitions must not share rows, got some that do")
 
     def __enter__(self) -> Self:
         return self
@@ -189,30 +209,6 @@ def run_partition(prepared: PreparedRows, part: Partition, passes: PassProgress)
             rows.reshuffle(seed)
         rows.run_pass([state for state in part.states if not state.is_finished], passes.start_pass(number, part))
         passes.finish_pass(part)
-
-
-def check_width(fed: Iterable[State | Summation], cells: int) -> None:
-    """Raise ParameterError if SGD states or sums are for prepared rows with another number of cells."""
-    for each in fed:
-        if each.cells != cells:
-            raise ParameterError(f"rows must have 1 + {each.cells} columns, got {1 + cells}")
-
-
-def check_permuted(prepared: PreparedRows) -> None:
-    """Raise ParameterError if rows were prepared for sums only, without a permutation."""
-    if not prepared.permuted:
-        raise ParameterError("rows must be prepared in a permuted order for anything but sums, these are in any")
-
-
-def check_partitions(prepared: PreparedRows, parts: Sequence[Partition]) -> None:
-    """Raise ParameterError if partitions overlap or are out of range, or if their states do not fit the rows."""
-    check_permuted(prepared)
-    for part in parts:
-        check_range(part.start, part.stop, rows=prepared.rows, what="a partition")
-        check_width(part.states, prepared.cells)
-    bounds = sorted((part.start, part.stop) for part in parts)
-    if any(stop > start for (_, stop), (start, _) in pairwise(bounds)):
-        raise ParameterError("partitions must not share rows, got some that do")
 
 
 def check_range(start: int, stop: int, *, rows: int, what: str) -> None:

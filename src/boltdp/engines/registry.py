@@ -12,16 +12,14 @@ from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import unquote
 
 from boltdp.engines._frame_types import is_pandas_frame, is_table
 from boltdp.errors import DataError, ParameterError, require
 
 if TYPE_CHECKING:
-    from boltdp.engines.base import Engine
-
-Where: TypeAlias = Literal["auto", "server", "client"]
+    from boltdp.engines.base import Engine, Where
 
 #: Wildcards in the name of a file.
 PATTERN_CHARACTERS = frozenset("*?[")

@@ -7,7 +7,7 @@ rows, so they are neither passed on nor chained.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,9 +16,9 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from boltdp.encoding import python_to_arrow
-from boltdp.engines.base import Engine, check_names
+from boltdp.engines.base import Engine, Kinds, RecordBatches, check_names
 from boltdp.errors import DataError, ParameterError, list_names, suggest_names
-from boltdp.schema.source_columns import BATCH_ROWS, ColumnType, Kind
+from boltdp.schema.source_columns import BATCH_ROWS, ColumnType
 
 T = TypeVar("T")
 
@@ -70,20 +70,13 @@ class SQLAlchemyEngine(Engine):
     def columns(self) -> dict[str, ColumnType]:
         return dict.fromkeys(self._names, ColumnType("untyped"))
 
+    def batches_with_persons(self, columns: Sequence[str], person_id: str, *, parse: Kinds = None) -> RecordBatches:
+        return self.batches(columns, [person_id], parse=parse, kept_as="person")
+
     def batches(
-        self, columns: Sequence[str], keep: Sequence[str] = (), *, parse: Mapping[str, Kind] | None = None
-    ) -> Iterator[pa.RecordBatch]:
-        return self._convert_batches(columns, keep, parse or {}, "kept")
-
-    def batches_with_persons(
-        self, columns: Sequence[str], person_id: str, *, parse: Mapping[str, Kind] | None = None
-    ) -> Iterator[pa.RecordBatch]:
-        return self._convert_batches(columns, [person_id], parse or {}, "person")
-
-    def _convert_batches(
-        self, columns: Sequence[str], keep: Sequence[str], parse: Mapping[str, Kind], kept_as: str
-    ) -> Iterator[pa.RecordBatch]:
-        names, kinds = [*columns, *keep], [*(parse.get(name) for name in columns), *(kept_as for _ in keep)]
+        self, columns: Sequence[str], keep: Sequence[str] = (), *, parse: Kinds = None, kept_as: str = "kept"
+    ) -> RecordBatches:
+        names, kinds = [*columns, *keep], [*((parse or {}).get(name) for name in columns), *(kept_as for _ in keep)]
         places = [self._names.index(name) for name in names]
         result = self._call_database(lambda: self._execute(self._rows, stream_results=True))
         try:

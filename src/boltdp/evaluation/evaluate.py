@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from boltdp._array_types import Doubles, PackedRows
-from boltdp.errors import DataError, ParameterError
-from boltdp.evaluation.evaluation import Evaluation, ExactEvaluation, name_groups
+from boltdp.errors import DataError
+from boltdp.evaluation.evaluation import Evaluation, ExactEvaluation
 from boltdp.evaluation.noisy_evaluation import NoisyEvaluation, digest_model, plan_bins
+from boltdp.evaluation.statistics import name_groups
 from boltdp.privacy.accounting.spent_budget import Release
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
@@ -25,19 +26,20 @@ if TYPE_CHECKING:
     from boltdp.ledger import Account
     from boltdp.model import Model
 
-#: The largest share of rows without a declared class for which there is no warning.
-MAX_WITHOUT_CLASS = 0.1
+#: The largest share of rows without a usable label for which there is no warning.
+MAX_WITHOUT_LABEL = 0.1
+#: Maximum number of classes in a message.
+MAX_QUOTED = 20
 
 
 def evaluate(model: Model, engine: Engine, *, by: str | None = None, context: Context | None = None) -> ExactEvaluation:
     """Evaluate `model` without noise on the rows of `engine`, which must have the label and not be sensitive.
 
-    It raises a DataError if most rows have no declared class, since figures of the others would say little.
+    It raises a DataError if most rows have no usable label, since figures of the others would say little.
     `by` is a categorical column of the schema, for metrics of each of its categories.
     """
     from boltdp.engines.base import scan_rows  # imported late: reading a model needs no engine
 
-    _check_weight_vectors(model)
     found = ExactEvaluation(model, by)
     place = None if by is None else model.schema.encoding.locate_cell(by)
 
@@ -46,27 +48,31 @@ def evaluate(model: Model, engine: Engine, *, by: str | None = None, context: Co
 
     for labels, margins, codes in scan_rows(engine, model.schema, score_rows, context=context):
         found.add(labels, margins, codes)
-    usable = found.rows - round(found.rows_without_class.value)
+    usable = found.rows - round(found.rows_without_label.value)
     if not usable or 2 * usable < found.rows:
         raise DataError(
-            f"most rows must have a declared class to compare with, got {f'{usable:,}' if usable else 'none'} of "
-            f"{found.rows:,}",
-            hint=f"check the spelling of column {model.schema.label!r}: the classes are {', '.join(found.classes)}, "
-            "and other labels were ignored in training too, if it was on rows like these",
+            f"most rows must have a {found.statistics.usable_label} to compare with, "
+            f"got {f'{usable:,}' if usable else 'none'} of {found.rows:,}",
+            hint=f"check column {model.schema.label!r}: {_describe_used_labels(model)}",
         )
     return found
 
 
-def describe_rows_without_class(model: Model, found: Evaluation) -> str | None:
-    """Return a warning if a notable share of the rows has no declared class; of private rows, by released counts."""
-    without = found.rows_without_class
-    if without.low <= MAX_WITHOUT_CLASS * found.rows:
+def describe_rows_without_label(model: Model, found: Evaluation) -> str | None:
+    """Return a warning if a notable share of the rows has no usable label; of private rows, by released counts."""
+    without = found.rows_without_label
+    if without.low <= MAX_WITHOUT_LABEL * found.rows:
         return None
     return (
-        f"{'' if found.is_exact else 'about '}{without.value:,.0f} of {found.rows:,} rows have no declared class in "
-        f"column {model.schema.label!r} and are left out: the classes are {', '.join(found.classes)}, and other labels "
-        "were ignored in training too, if it was on rows like these"
+        f"{'' if found.is_exact else 'about '}{without.value:,.0f} of {found.rows:,} rows have no "
+        f"{found.statistics.usable_label} in column {model.schema.label!r} and are left out: "
+        f"{_describe_used_labels(model)}"
     )
+
+
+def _describe_used_labels(model: Model) -> str:
+    used = model.schema.target.describe_used_labels(MAX_QUOTED)
+    return f"training uses {used}, and has ignored other labels too, if it was on rows like these"
 
 
 def evaluate_privately(
@@ -86,7 +92,6 @@ def evaluate_privately(
     from boltdp.engines.base import check_columns, scan_rows
     from boltdp.engines.person_limit import check_person_id
 
-    _check_weight_vectors(model)
     context = replace(Context() if context is None else context, on_bad_row="neutral")
     groups = name_groups(model.schema, by)
     check_columns(model.schema, engine.columns())
@@ -110,8 +115,6 @@ def evaluate_privately(
         return NoisyEvaluation(
             model=digest_model(model),
             rows=rows,
-            classes=model.schema.target.require_classes().names,
-            threshold=model.threshold,
             by=by,
             groups=groups,
             bins=bins,
@@ -127,8 +130,3 @@ def evaluate_privately(
         found = release_evaluation()
         reservation.commit_or_warn(found.seal()["digest"])
     return found
-
-
-def _check_weight_vectors(model: Model) -> None:
-    if len(model.classes) == 2 and len(model.weights) != 1:
-        raise ParameterError(f"a model of two classes must have one weight vector, got {len(model.weights)}")

@@ -41,12 +41,22 @@ class Score:
     high: float
 
     @property
+    def text(self) -> str:
+        return f"{self.value:,.{self._choose_decimals(4)}f}"
+
+    @property
     def interval(self) -> str:
-        return f"{self.low:.4f} to {self.high:.4f}"
+        decimals = self._choose_decimals(4)
+        return f"{self.low:,.{decimals}f} to {self.high:,.{decimals}f}"
+
+    def _choose_decimals(self, least: int) -> int:
+        """Return the number of decimals: `least` for shares, fewer for large and more for tiny numbers."""
+        size = max(abs(self.value), abs(self.low), abs(self.high))
+        return least if 1e-3 <= size < 10.0 or not size else max(0, least - math.floor(math.log10(size)))
 
     def describe(self, *, whole: bool = False) -> str:
         """Format the metric and half the width of its interval; `whole` is for counts."""
-        half, digits = 0.5 * (self.high - self.low), ",.0f" if whole else ".3f"
+        half, digits = 0.5 * (self.high - self.low), f",.{0 if whole else self._choose_decimals(3)}f"
         return f"{self.value:{digits}}" + (f" ± {half:{digits}}" if half or not whole else "")
 
 
@@ -67,7 +77,7 @@ def tabulate_scores(heading: str, parts: Mapping[str, Mapping[str, Score | None]
 
 @dataclass(frozen=True, eq=False)
 class Counts:
-    """Exact or noisy counts of rows by subgroup, class and bin.
+    """Exact or noisy counts of rows by subgroup and two more indices, such as class and bin.
 
     Methods take a mask `cells` that is broadcast to the table. A metric whose denominator is small compared to the
     noise is None.
@@ -82,7 +92,7 @@ class Counts:
     def count_rows_in(self, cells: Doubles) -> Score:
         """Return the exact or noisy number of rows in some cells, with its confidence interval."""
         cells = np.broadcast_to(cells, self.table.shape)
-        reach = NORMAL_QUANTILE * math.sqrt(self._compute_noise_variance(cells))
+        reach = NORMAL_QUANTILE * math.sqrt(self.compute_noise_variance(cells))
         value = float((cells * self.table).sum())
         return Score(max(0.0, value), max(0.0, value - reach), max(0.0, value + reach))
 
@@ -125,7 +135,9 @@ class Counts:
         pairs = float(outside.sum()) * float(inside.sum())
         return max(0.0, float(outside @ inside) / (2.0 * pairs)) if pairs else None
 
-    def add_interval(self, linear: Linear | None, *, most: float = 1.0, within: float = 0.0) -> Score | None:
+    def add_interval(
+        self, linear: Linear | None, *, least: float = 0.0, most: float = 1.0, within: float = 0.0
+    ) -> Score | None:
         """Return a value with its confidence interval, from its gradient in the counts and the variance `within` cells.
 
         Proof: noisy_counts.md 6
@@ -136,9 +148,9 @@ class Counts:
         counts = np.maximum(self.table, 0.0)
         sampled = float((counts * gradient**2).sum() - (counts * gradient).sum() ** 2 / self.rows)
         sampling = self.person_rows * max(0.0, sampled + within)
-        return make_score(value, self._compute_noise_variance(gradient) + sampling, most=most)
+        return make_score(value, self.compute_noise_variance(gradient) + sampling, least=least, most=most)
 
-    def _compute_noise_variance(self, gradient: Doubles) -> float:
+    def compute_noise_variance(self, gradient: Doubles) -> float:
         """Return the variance that the noise of the counts causes in a metric with this gradient."""
         return self.noise**2 * float((gradient**2).sum() - gradient.sum() ** 2 / self.released) if self.noise else 0.0
 
@@ -151,10 +163,10 @@ class Counts:
         return rows > max(MIN_DEVIATIONS * noise, 1.0)
 
 
-def make_score(value: float, variance: float, *, most: float = 1.0) -> Score:
-    """Make the score of a metric, clipped to [0, `most`], with the normal 95 % interval of its variance."""
+def make_score(value: float, variance: float, *, least: float = 0.0, most: float = 1.0) -> Score:
+    """Make the score of a metric, clipped to [`least`, `most`], with the normal 95 % interval of its variance."""
     reach = NORMAL_QUANTILE * math.sqrt(max(0.0, variance))
-    middle, low, high = (max(0.0, min(one, most)) for one in (value, value - reach, value + reach))
+    middle, low, high = (max(least, min(one, most)) for one in (value, value - reach, value + reach))
     return Score(middle, low, high)
 
 

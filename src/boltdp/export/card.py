@@ -459,7 +459,7 @@ def _make_utility_section(certificate: Certificate, evaluation: NoisyEvaluation 
         "Intervals of 95 % are for the noise and for the rows as a sample of others like them.",
     )
     scores: list[tuple[str, ...]] = [
-        (name, "-", "too few rows for the noise") if score is None else (name, f"{score.value:.4f}", score.interval)
+        (name, "-", "too few rows for the noise") if score is None else (name, score.text, score.interval)
         for name, score in evaluation.scores.items()
     ]
     return Section(

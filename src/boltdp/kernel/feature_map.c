@@ -12,7 +12,7 @@ int feature_map_check(const void *map, size_t bytes)
     if ((uintptr_t) map % sizeof(double) != 0)
         return SGD_UNALIGNED;
     if (bytes < sizeof *r || r->bytes != bytes || r->dims < 1 || r->dims > SGD_MAX_DIMS || r->segments < 1 ||
-        r->segments > r->dims || (bytes - sizeof *r) / sizeof *r->parts < r->segments)
+        r->segments > r->dims || r->row_weights > 1 || (bytes - sizeof *r) / sizeof *r->parts < r->segments)
         return SGD_CORRUPT;
     uint64_t cells = 0, dims = 0, dense = 0, slots = 0, groups = 0;
     for (uint64_t s = 0; s < r->segments; s++) {
@@ -26,7 +26,7 @@ int feature_map_check(const void *map, size_t bytes)
         slots += is_group ? feature_map_values(part) : part->count;
         groups += is_group;
     }
-    if (cells < 1 || cells != r->cells || dims != r->dims || dense != r->dense || slots != r->slots ||
+    if (cells < 1 || cells + r->row_weights != r->cells || dims != r->dims || dense != r->dense || slots != r->slots ||
         groups != r->groups)
         return SGD_CORRUPT;
     return sizeof *r + r->segments * sizeof *r->parts + 2 * sizeof(double) * (dims + (slots - dense)) == bytes

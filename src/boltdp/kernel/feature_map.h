@@ -20,7 +20,8 @@
  * `unit`: the power of two that is at least this length, but less than twice as much, or 0. What is added to the slot
  * is multiplied by it, so that rounding it moves the features' sum by as little as rounding a number does.
  *
- * A label that is a number is read as (label - label_center) * label_factor (losses.h).
+ * A label that is a number is read as (label - label_center) * label_factor (losses.h). Where rows have weights, the
+ * last cell is no feature, but the weight: from -1, which is none, to 1.
  *
  * The block is flat: this header, segments[], a[dims], b[dims], squares[], units[] (both for the slots of groups only).
  */
@@ -47,6 +48,7 @@ struct feature_map {
     uint64_t segments;
     double label_center;
     double label_factor; /* > 0 */
+    uint64_t row_weights; /* 1 if rows have weights, else 0 */
     struct feature_segment parts[];
 };
 
@@ -92,6 +94,13 @@ static inline uint64_t feature_map_dense(const struct feature_map *r, uint64_t c
 static inline int feature_map_has_only_numbers(const struct feature_map *r)
 {
     return r->parts[0].kind == SEGMENT_NUMBERS && r->parts[0].count == r->cells;
+}
+
+/* The weight of a row, from 0 to 1; 0 where it is missing, 1 where rows have none or are read without a map, NULL. */
+static inline double feature_map_row_weight(const struct feature_map *r, const float *cells)
+{
+    const double weight = r == NULL || r->row_weights == 0 ? 1.0 : 0.5 + 0.5 * (double) cells[r->cells - 1];
+    return weight >= 0.0 && weight <= 1.0 ? weight : 0.0;
 }
 
 /* Slots of a group. */

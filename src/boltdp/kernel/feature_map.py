@@ -21,7 +21,7 @@ from boltdp.kernel.sgd import _allocate_aligned, _get_address, _library
 
 Kind = Literal["numbers", "category", "steps", "constant"]
 _KINDS: tuple[Kind, ...] = ("numbers", "category", "steps", "constant")
-_HEADER_WORDS = 9
+_HEADER_WORDS = 10
 Numbers = TypeVar("Numbers", Doubles, Integers)
 
 
@@ -109,8 +109,15 @@ class FeatureMap:
            [ 0.  ,  0.  , -1.  , -1.  ,  0.25]])
     """
 
-    def __init__(self, segments: Sequence[Segment], *, label_reading: tuple[float, float] = (0.0, 1.0)) -> None:
+    def __init__(
+        self,
+        segments: Sequence[Segment],
+        *,
+        label_reading: tuple[float, float] = (0.0, 1.0),
+        row_weights: bool = False,
+    ) -> None:
         self.label_reading = label_reading  #: the centre and the factor of labels that are numbers
+        self.row_weights = row_weights  #: whether the last cell is the weight of the row, from -1 to 1
         self.segments: list[Segment] = []
         for segment in segments:
             if self.segments and self.segments[-1].kind == segment.kind and not segment.is_group:
@@ -121,7 +128,8 @@ class FeatureMap:
         self.dims = sum(len(part.a) for part in self.segments)
         self.dense = sum(len(part.a) for part in self.segments if not part.is_group)
         self.slots = sum(part.slots for part in self.segments)
-        if self.cells < 1:
+        self.cells += row_weights
+        if self.cells < 1 + row_weights:
             raise ParameterError("a feature map must have cells, got none")
 
     @cached_property
@@ -133,7 +141,8 @@ class FeatureMap:
         numbers += [*(part.squares for part in groups), *(part.units for part in groups)]
         size = 8 * (_HEADER_WORDS + 2 * len(counts) + sum(map(len, numbers)))
         header = np.array([size, self.cells, self.dims, self.dense, self.slots, len(groups), len(counts)], np.uint64)
-        parts = [header, np.array(self.label_reading), np.array(counts, np.uint64).reshape(-1), np.concatenate(numbers)]
+        label, weighted = np.array(self.label_reading), np.array([self.row_weights], np.uint64)
+        parts = [header, label, weighted, np.array(counts, np.uint64).reshape(-1), np.concatenate(numbers)]
         block = _allocate_aligned(size)
         block[:] = np.concatenate([part.view(np.uint8) for part in parts])
         return block

@@ -191,6 +191,7 @@ struct tile {
     const struct feature_map *map;
     const double *w, *direction, *class_weights; /* those of the state */
     struct label_reading reading;
+    int weighted;         /* whether rows or their classes have weights */
     int only_numbers;     /* are the cells that it reads, all of them in its first segment */
     const double *units;  /* of the slots of groups */
     uint64_t *partial;
@@ -199,7 +200,7 @@ struct tile {
     double *scores;       /* 2 * V numbers for each row */
     double signs[TILE], y[TILE]; /* of the labels */
     double scales[TILE];
-    double weights[TILE]; /* of the labels' classes, where these have some */
+    double weights[TILE]; /* of the rows and of their classes */
     double lengths[TILE]; /* where gradients are clipped */
 };
 
@@ -363,7 +364,7 @@ INLINE void add_margins(const struct derivatives_state *s, const struct tile *t,
             curvature = loss_curvature(s->loss, score, p.y[r], s->parameter, &slope);
         else
             slope = loss_factor(s->loss, score, p.y[r], s->parameter, 1.0);
-        if (s->weighted) {
+        if (t->weighted) {
             slope *= p.weights[r];
             curvature *= p.weights[r];
         }
@@ -401,7 +402,7 @@ INLINE void add_multinomial(const struct derivatives_state *s, const struct tile
     for (int r = 0; r < n; r++) {
         const double scale = part.scales[r];
         const double sum = multinomial_powers(p + r, n, classes, scale * loss_facts(LOSS_multinomial).unit);
-        const double weighted_scale = s->weighted ? scale * part.weights[r] : scale;
+        const double weighted_scale = t->weighted ? scale * part.weights[r] : scale;
         double mean = 0.0;
         for (size_t k = 0; k < classes; k++)
             p[k * n + r] /= sum;
@@ -452,8 +453,9 @@ INLINE void add_tile(struct derivatives_state *s, struct tile *t, const float *r
     loss_labels(s->loss, labels, (size_t) n, &t->reading, t->signs, t->y);
     for (int r = 0; r < n; r++) {
         t->scales[r] = t->signs[r] != 0.0 && sampled[r] ? sgd_row_scale(squares[r], dims) : 0.0;
+        t->weights[r] = feature_map_row_weight(t->map, rows + r * width + 1);
         if (s->weighted)
-            t->weights[r] = label_weight(labels[r], s->classes, t->class_weights);
+            t->weights[r] *= label_weight(labels[r], s->classes, t->class_weights);
         t->lengths[r] = s->clip <= DBL_MAX ? sqrt(squares[r]) : 0.0;
         good += t->scales[r] > 0.0;
     }
@@ -478,6 +480,7 @@ INLINE void scan(struct derivatives_state *s, const float *rows, size_t n_rows, 
     t.class_weights = ARRAY(CLASS_WEIGHTS);
     t.reading = read_labels_by(map, s->classes, s->positive);
     t.partial = (uint64_t *) (void *) s->data;
+    t.weighted = s->weighted || (map != NULL && map->row_weights);
     t.only_numbers = map != NULL && feature_map_has_only_numbers(map);
     t.units = map == NULL ? NULL : feature_map_units(map);
     t.x = ARRAY(ROWS);

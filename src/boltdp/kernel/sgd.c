@@ -341,6 +341,7 @@ struct block {
     double lanes[4 * MAX_BLOCK]; /* partial sums of each row's squares */
     double scale[MAX_BLOCK];     /* the guard's factor; 0: a neutral row */
     double label[MAX_BLOCK];     /* as it is packed */
+    double weight[MAX_BLOCK];    /* of the row, from 0 to 1 */
 };
 
 #define NAME(f) f##_portable

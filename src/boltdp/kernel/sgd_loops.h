@@ -218,6 +218,7 @@ TARGET static __attribute__((noinline)) void NAME(read_by)(struct block *b, size
     }
     AT(b->lanes, 4 * r) = a0 + a1;
     b->label[r] = (double) *(const float *) (const void *) row;
+    b->weight[r] = feature_map_row_weight(by, x);
 }
 
 /* Widen row `r` of a block's rows and sum its squares, lane by lane. */
@@ -247,6 +248,7 @@ INLINE void NAME(read)(struct block *b, size_t r, int element)
         four = UP_TO_FOUR(x, i), AT(wide, i) = four, a0 += four * four;
     AT(b->lanes, 4 * r) = a0 + a1;
     b->label[r] = ONE(row, 0);
+    b->weight[r] = 1.0;
 }
 
 /* The guard's judgement of the block's rows, four at a time; what it makes of those past the last is not used. */
@@ -573,10 +575,10 @@ INLINE void NAME(feed)(struct sgd_state *s, const struct block *b, struct block 
     loss_labels(r->loss, b->label, b->n, &reading, scale, y);
     for (size_t i = 0; i < b->n; i++) {
         scale[i] *= b->scale[i];
-        weight[i] = 1.0;
+        weight[i] = b->weight[i];
     }
     for (size_t i = 0; r->weighted && i < b->n; i++)
-        weight[i] = label_weight(b->label[i], r->classes, s->data + class_weights_at(r));
+        weight[i] *= label_weight(b->label[i], r->classes, s->data + class_weights_at(r));
     if (has_single_rows(r)) {
 #ifdef A_COPY_FOR_EACH_LOSS
         if (element == SGD_FLOAT32)

@@ -302,7 +302,6 @@ class Ledger:
         return max(after, key=_get_sort_key)
 
     def _make_report(self, dataset: str, state: DatasetState, *, whole_curves: bool) -> DatasetReport:
-        """Report what a dataset and each of its blocks have spent of the budget."""
         shares = [
             (names, compose_charges(charges, state.budget, rule=state.composition, whole_curves=whole_curves))
             for names, charges in state.group_blocks()

@@ -243,11 +243,11 @@ class PostgresStore(Store):
         self.place = f"in {self.address!r}"
 
     def exists(self) -> bool:
-        with self._open_session() as ask, _transaction(ask, _READ):
+        with self._transaction(_READ) as ask:
             return bool(ask(_EXISTS, []))
 
     def create(self) -> None:
-        with self._open_session() as ask, _transaction(ask, _WRITE):
+        with self._transaction(_WRITE) as ask:
             # Two processes may create it at the same time.
             ask("SELECT pg_catalog.pg_advisory_xact_lock(7161962540101)", [])
             if not ask(_EXISTS, []):
@@ -256,7 +256,7 @@ class PostgresStore(Store):
     def allow(self, role: str) -> None:
         from psycopg import sql
 
-        with self._open_session() as ask, _transaction(ask, _WRITE):
+        with self._transaction(_WRITE) as ask:
             self._check_trust(ask)
             for statement in (
                 "GRANT USAGE ON SCHEMA boltdp_ledger TO {}",
@@ -270,12 +270,12 @@ class PostgresStore(Store):
                 raise LedgerError(f"permission denied: only the owner of the ledger {self.place} may do that")
 
     def read(self) -> Sequence[Line]:
-        with self._open_session() as ask, _transaction(ask, _READ):
+        with self._transaction(_READ) as ask:
             self._check_trust(ask)
             return self._read_lines(ask)
 
     def append(self, make: MakeLine, *, durable: bool = True) -> None:
-        with self._open_session() as ask, _transaction(ask, _WRITE):
+        with self._transaction(_WRITE) as ask:
             self._check_trust(ask)
             if not durable:
                 ask("SET LOCAL synchronous_commit = off", [])
@@ -285,7 +285,7 @@ class PostgresStore(Store):
             ask("SELECT boltdp_ledger.append($1)", [record])
 
     def list_faults(self) -> list[str]:
-        with self._open_session() as ask, _transaction(ask, _READ):
+        with self._transaction(_READ) as ask:
             self._check_trust(ask)
             found = ask(_RELATIONS, [])
         return [] if found == [("entries", 1), ("head", 1)] else ["its tables or triggers were changed"]
@@ -323,8 +323,8 @@ class PostgresStore(Store):
                 self._spare.connection = None
 
     @contextmanager
-    def _open_session(self) -> Iterator[Ask]:
-        """Yield a function that queries the ledger's database; errors of PostgreSQL become LedgerErrors."""
+    def _transaction(self, begin: str) -> Iterator[Ask]:
+        """Yield a function that queries the ledger in one transaction; errors of PostgreSQL become LedgerErrors."""
         require("postgres", "a ledger in PostgreSQL")
         import psycopg
 
@@ -333,13 +333,11 @@ class PostgresStore(Store):
                 unknown = False
                 connection, ask = self._connect()
                 end.callback(connection.close)  # after an exception, this rolls back
-
-                def note_commit(query: Any, values: Sequence[Any]) -> list[Any]:
-                    nonlocal unknown
-                    unknown = query == "COMMIT"
-                    return ask(query, values)
-
-                yield note_commit
+                ask(begin, [])
+                ask(_SETTINGS, [])
+                yield ask
+                unknown = True
+                ask("COMMIT", [])
                 if self._spare.wanted and self._spare.connection is None:
                     self._spare.connection = connection
                     end.pop_all()
@@ -391,12 +389,3 @@ def _run_query(connection: Any, query: Any, values: Sequence[Any]) -> list[Any]:
     with psycopg.RawCursor(connection) as cursor:
         cursor.execute(query, values)
         return cursor.fetchall() if cursor.description is not None else []
-
-
-@contextmanager
-def _transaction(ask: Ask, begin: str) -> Iterator[None]:
-    """Run the `with` block in one transaction of the ledger; after an exception closing the connection rolls back."""
-    ask(begin, [])
-    ask(_SETTINGS, [])
-    yield
-    ask("COMMIT", [])

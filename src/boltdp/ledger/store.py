@@ -56,7 +56,6 @@ class Store(ABC):
         return [Line(record, digest) for _, record, digest in stored]
 
     def check_version(self, version: int) -> None:
-        """Raise LedgerError for a ledger of another format version."""
         if version != VERSION:
             raise LedgerError(f"the ledger {self.place} has version {version}, this boltdp reads {VERSION}")
 

@@ -61,17 +61,17 @@ class Schedule:
 
 
 def make_constant_schedule(step_size: float) -> Schedule:
-    """Return the schedule of a constant step; the paper's convex default is 1/sqrt(m)."""
+    """Return the schedule of a constant step; the paper's convex default is 1/sqrt(rows)."""
     return Schedule("none", scale=step_size, offset=1.0)
 
 
 def make_decreasing_schedule(*, beta: float, rows: int, exponent: float = 0.5) -> Schedule:
-    """Return the schedule 2 / (beta * (t + m^c)), with c in [0, 1)."""
+    """Return the step sizes 2 / (beta * (t + rows^exponent)), with 0 <= exponent < 1; beta is the smoothness."""
     return Schedule("linear", scale=2.0 / beta, offset=_compute_offset(rows, exponent))
 
 
 def make_square_root_schedule(*, beta: float, rows: int, exponent: float = 0.5) -> Schedule:
-    """Return the schedule 2 / (beta * (sqrt(t) + m^c)), with c in [0, 1)."""
+    """Return the step sizes 2 / (beta * (sqrt(t) + rows^exponent)), with 0 <= exponent < 1; beta is the smoothness."""
     return Schedule("sqrt", scale=2.0 / beta, offset=_compute_offset(rows, exponent))
 
 

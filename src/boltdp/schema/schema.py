@@ -128,6 +128,7 @@ class Schema:
     spent: BudgetedEvent | None = None  #: the cost of inferring it from private rows, for every model trained with it
     person_id: str | None = None  #: the column that identifies persons, if the guarantee is about persons
     max_rows_per_person: int | None = None  #: g: at most this number of rows of each person are used
+    weight: Numeric | None = None  #: the column with the weights of rows, from 0 to a largest one, which counts as 1
     #: Features of an encoded row before projection, the intercept included.
     encoded_dims: int = field(init=False, repr=False, compare=False)
 
@@ -153,6 +154,7 @@ class Schema:
             twice = Counter(names).most_common(1)[0][0]
             raise ParameterError(f"each column must be declared once, got {show_value(twice)} more than once")
         self._check_privacy_unit()
+        self._check_weight()
         if not isinstance(self.intercept, bool):
             raise ParameterError(f"intercept must be true or false, got {show_value(self.intercept)}")
         if self.clip_norm is not None:
@@ -199,6 +201,17 @@ class Schema:
                 hint="declare it from public knowledge, or leave the person_id out",
             )
 
+    def _check_weight(self) -> None:
+        weight = self.weight
+        if weight is None:
+            return
+        if weight.name in (self.label, self.person_id, *self.sources):
+            raise ParameterError(f"the weight must be a column of its own, got {show_value(weight.name)}")
+        if weight.low != 0 or weight.curve:
+            raise ParameterError(f"the bounds of the weight must be 0 and the largest weight, got {weight.low:g}")
+        if self.projection is not None:
+            raise ParameterError("a schema with a weight must have no projection, got both")
+
     @property
     def label(self) -> str:
         """The column that a model predicts."""
@@ -223,6 +236,16 @@ class Schema:
     def sources(self) -> tuple[str, ...]:
         """The columns of the data that are read, each once, without the label."""
         return tuple(dict.fromkeys(column.source for column in self.columns))
+
+    @property
+    def training_only_columns(self) -> tuple[Column, ...]:
+        """The columns that only training reads: the label, and the weight if there is one."""
+        return (self.target.label_column, *([] if self.weight is None else [self.weight]))
+
+    @property
+    def training_sources(self) -> tuple[str, ...]:
+        """The columns of the data that training reads, each once."""
+        return (*self.sources, *(column.source for column in self.training_only_columns))
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -271,7 +294,8 @@ class Schema:
         if self.standardization is not None:
             centers, factors = np.array(self.standardization.centers), unit / np.array(self.standardization.scales)
         label, constant = self.target.label_column.encoding_rule, self.intercept_value if self.intercept else None
-        return EncodingPlan(label, rules, centers, factors, constant, self.projection, self.target.label_reading)
+        reading, weight = self.target.label_reading, None if self.weight is None else self.weight.encoding_rule
+        return EncodingPlan(label, rules, centers, factors, constant, self.projection, reading, weight)
 
     @property
     def unscaled(self) -> Schema:
@@ -290,6 +314,7 @@ class Schema:
             "max_rows_per_person": self.max_rows_per_person,
             "intercept": self.intercept,
             "clip_norm": self.clip_norm,
+            "weight": self.weight and {"column": self.weight.name, "bounds": [self.weight.low, self.weight.high]},
             **{name: table or None for name, table in tables.items()},
             "projection": self.projection and {"dims": self.projection.dims, "seed": self.projection.seed},
             "standardization": standardized
@@ -325,6 +350,7 @@ class Schema:
             tuple(columns),
             projection=projection,
             standardization=standardization,
+            weight=_read_weight(declared.get("weight")),
             spent=_read_spent(declared.get("spent")),
             **{name: declared[name] for name in _PLAIN_KEYS if name in declared},
         )
@@ -382,7 +408,7 @@ class Schema:
 _TABLES = [kind.table for kind in COLUMN_KINDS]
 _PLAIN_KEYS = ("person_id", "max_rows_per_person", "intercept", "clip_norm")
 _TARGET_KEYS = (key for kind in TARGETS for key in (kind.key, *kind.other_keys))
-_KEYS = (*_TARGET_KEYS, *_PLAIN_KEYS, *_TABLES, "projection", "standardization", "spent")
+_KEYS = (*_TARGET_KEYS, *_PLAIN_KEYS, *_TABLES, "projection", "standardization", "weight", "spent")
 _UNDECIDED = "the columns listed under [undecided] must each be declared in another table, or be dropped"
 _UNDECIDED_HINT = f"move the ones to use to {' or '.join(f'[{table}]' for table in _TABLES)} and delete [undecided]"
 
@@ -418,6 +444,17 @@ def check_positive(value: Any, what: str) -> float:
     if not 0 < number < math.inf:
         raise ParameterError(f"{what} must be a finite number > 0, got {number:g}")
     return number
+
+
+def _read_weight(declared: Any) -> Numeric | None:
+    """Read the column and the bounds of the weights of rows."""
+    if declared is None:
+        return None
+    check_keys(declared, required=("column", "bounds"), what="the weight")
+    bounds = check_list(declared["bounds"], "the bounds of the weight")
+    if len(bounds) != 2:
+        raise ParameterError(f"the bounds of the weight must be two numbers, got {show_value(list(bounds))}")
+    return Numeric(declared["column"], *bounds)
 
 
 def _read_spent(record: Any) -> BudgetedEvent | None:

@@ -33,6 +33,14 @@ Threshold: TypeAlias = float | Literal["prior"]
 ClassWeights: TypeAlias = Literal["balanced"] | Mapping[Any, float] | Sequence[float]
 
 MAX_CLASSES = 10_000
+#: The steps of each automatic curve, by the largest number of columns with curves; with more columns there are none.
+CURVE_STEPS = {5: 8, 8: 4, 30: 2}
+#: The same for a number, for up to as many columns.
+NUMBER_CURVE_STEPS = 8
+#: The largest noise per row with automatic curves, and the largest ratio of it to the noise without them, for classes.
+MAX_CURVE_NOISE, MAX_NOISE_GROWTH = 0.15, 2.75
+#: The largest noise per row with automatic curves for a number: of most algorithms, and of Gaussian ones.
+MAX_NUMBER_CURVE_NOISE, MAX_GAUSSIAN_CURVE_NOISE = 0.02, 0.15
 #: The largest difference of the sum of a prior from 1.
 PRIOR_TOLERANCE = 1e-6
 #: The distance of the 0.1- and the 0.9-quantile of a normal distribution, in standard deviations.
@@ -63,7 +71,6 @@ class Target(ABC):
     key: ClassVar[str]  #: the key of a schema file that names the column
     other_keys: ClassVar[tuple[str, ...]]  #: the other keys that declare it
     score: ClassVar[str]  #: the name of the figure that judges it in comparisons
-    max_curve_noise: ClassVar[float]  #: "auto" adds no curves if they raise the noise per row above this
     numeric: ClassVar[bool] = False  #: whether its labels are numbers between bounds
 
     column: str
@@ -117,7 +124,15 @@ class Target(ABC):
         """Return whether a training with this loss must first find where most labels are."""
 
     @abstractmethod
-    def fit_to(self, loss: Loss, *, unit: float) -> Target:
+    def choose_curve_steps(self, columns: int, loss: Loss) -> int:
+        """Return the steps of each automatic curve, by the number of columns that would have one; 0: no curves."""
+
+    @abstractmethod
+    def allows_curves(self, before: float, noise: float, *, gaussian: bool) -> bool:
+        """Return whether "auto" adds curves that raise the noise per row from `before`, by an algorithm of its kind."""
+
+    @abstractmethod
+    def fit_to(self, loss: Loss) -> Target:
         """Return the target as a training with this loss reads it, in units of the labels' spread."""
 
     def with_range(self, low: float, high: float) -> Target:
@@ -250,7 +265,6 @@ class Classes(Target):
     key = "label"
     other_keys = ("classes", "prior")
     score = "accuracy"
-    max_curve_noise = 0.15
 
     def __post_init__(self) -> None:
         check_name(self.column, what="label")
@@ -332,7 +346,13 @@ class Classes(Target):
     def needs_range(self, loss: Loss) -> bool:
         return False
 
-    def fit_to(self, loss: Loss, *, unit: float) -> Classes:
+    def choose_curve_steps(self, columns: int, loss: Loss) -> int:
+        return next((steps for most, steps in CURVE_STEPS.items() if columns <= most), 0)
+
+    def allows_curves(self, before: float, noise: float, *, gaussian: bool) -> bool:
+        return noise <= MAX_CURVE_NOISE and noise <= MAX_NOISE_GROWTH * before
+
+    def fit_to(self, loss: Loss) -> Classes:
         return self
 
     @property
@@ -513,7 +533,6 @@ class Number(Target):
     key = "target"
     other_keys = ("bounds", "typical", "typical_source", "unit")
     score = "R2"
-    max_curve_noise = 0.02
     numeric = True
     label_count: ClassVar[int] = 2
 
@@ -621,11 +640,18 @@ class Number(Target):
     def needs_range(self, loss: Loss) -> bool:
         return self.typical is None and loss.max_abs_label > 0
 
-    def fit_to(self, loss: Loss, *, unit: float) -> Number:
-        """Return the target with this unit, or without a typical range for a loss that reads shares of the bounds."""
+    def choose_curve_steps(self, columns: int, loss: Loss) -> int:
+        # A loss that reads shares of the bounds has less signal in a row, and curves need more than it has.
+        return NUMBER_CURVE_STEPS if columns <= max(CURVE_STEPS) and loss.max_abs_label else 0
+
+    def allows_curves(self, before: float, noise: float, *, gaussian: bool) -> bool:
+        return noise <= (MAX_GAUSSIAN_CURVE_NOISE if gaussian else MAX_NUMBER_CURVE_NOISE)
+
+    def fit_to(self, loss: Loss) -> Number:
+        """Return the target in the unit of the loss, without a typical range if it reads shares of the bounds."""
         self.check_loss(loss)
         if loss.max_abs_label:
-            return replace(self, unit=unit)
+            return replace(self, unit=loss.label_unit)
         return replace(self, typical=None, typical_source="declared", unit=1.0)
 
     def with_range(self, low: float, high: float) -> Number:

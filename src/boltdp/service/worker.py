@@ -35,9 +35,8 @@ from boltdp.engines.postgres.session import Composed, explain_unreachable
 from boltdp.engines.postgres.source import SourceColumn
 from boltdp.errors import BoltdpError, DataError
 from boltdp.export.postgres_models import make_insert, make_model_row
-from boltdp.ledger import Account, Ledger, LedgerError, LedgerUnavailableError
-from boltdp.ledger.entries import check_name
-from boltdp.ledger.ledger import BudgetExceeded
+from boltdp.ledger import Account, BudgetExceeded, Ledger, LedgerError
+from boltdp.ledger.entries import LedgerUnavailableError, check_name
 from boltdp.model import Model
 from boltdp.privacy.accounting.spent_budget import Charge, Parallel, Release, Spent
 from boltdp.privacy.budget import Budget
@@ -258,10 +257,6 @@ class _TrustedTable(PostgresEngine):
         self.check_trust()
         return super()._describe_columns()
 
-    def count(self) -> int:
-        self.check_trust()
-        return super().count()
-
     def _count_rows(self, query: Composed) -> list[Any]:
         self.check_trust()
         return super()._count_rows(query)
@@ -335,7 +330,10 @@ class Worker:
         )
         try:
             self._check_direct()
-            reason = None if self._listen() else "no role was named to serve"
+            channels = self._ask("SELECT channel FROM boltdp.serving")
+            for (channel,) in channels:  # of notifications of requests
+                self._connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
+            reason = None if channels else "no role was named to serve"
         except psycopg.OperationalError:
             self.close()
             raise
@@ -368,13 +366,6 @@ class Worker:
     def _ask(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
         with self._transaction():
             return self._connection.execute(query.encode(), values).fetchall()
-
-    def _listen(self) -> bool:
-        """Subscribe to notifications of requests; return False if the database has no channel."""
-        channels = self._ask("SELECT channel FROM boltdp.serving")
-        for (channel,) in channels:
-            self._connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
-        return bool(channels)
 
     def close(self) -> None:
         self._connection.close()
@@ -510,7 +501,6 @@ class Worker:
     def _train_charged(
         self, request: Request, allowance: Allowance, planned: _PlannedModels, budget: Budget
     ) -> dict[str, Model]:
-        """Reserve the charge in the ledger, and train."""
         context, reserved = Settings(epsilon=budget.epsilon).context(), False
         try:
             account = Account(self._ledger, request.dataset, role=allowance.ledger_role)

@@ -79,7 +79,7 @@ def _encode_neutral_row(schema: Schema) -> PackedRows:
 
     from boltdp.encoding.encode import Encoder
 
-    names = [*schema.sources, schema.label]
+    names = [*schema.training_sources]
     return Encoder(schema.encoding).encode(pa.RecordBatch.from_arrays([pa.nulls(1)] * len(names), names))
 
 

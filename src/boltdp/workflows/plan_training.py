@@ -21,14 +21,8 @@ from boltdp.workflows.label_check import subtract_label_check
 from boltdp.workflows.standardize import plan_standardization
 from boltdp.workflows.target_range import subtract_label_quantiles
 
-#: The steps of each automatic curve, by the largest number of columns with curves; with more columns there are none.
-CURVE_STEPS = {5: 8, 8: 4, 30: 2}
-#: A label that is a number has a unit of 1 spread if the noise per row is below this, else of LARGE_NOISE_UNIT.
-UNIT_NOISE_PER_ROW, LARGE_NOISE_UNIT = 0.006, 0.5
 #: Curves are always added if the noise per row stays below this.
 SMALL_NOISE_PER_ROW = 0.01
-#: Curves are dropped if they multiply the noise per row by more than this.
-MAX_NOISE_GROWTH = 2.75
 
 
 @dataclass(frozen=True)
@@ -54,7 +48,7 @@ def make_plan(
     resolved, labels = subtract_label_check(resolve_settings(settings, schema), schema, rows=rows)
     resolved, target = subtract_label_quantiles(resolved, schema, rows=rows)
     schema, standardization = add_auto_curves(resolved, schema, rows=rows)
-    schema = fit_target(resolved, schema, standardization, rows=rows)
+    schema = fit_target(resolved, schema)
     budget = left = resolved.budget
     if budget is not None:
         left = subtract_spent(budget, standardization)
@@ -82,10 +76,11 @@ def make_plans(
     resolved, labels, target = [each for each, _ in ranged], checked[0][1], ranged[0][1]
     first = resolved[0]
     schema, standardization = add_auto_curves(first, schema, rows=rows)
-    schema = fit_target(first, schema, standardization, rows=rows)
+    schema = fit_target(first, schema)
     left = None if first.budget is None else subtract_spent(first.budget, standardization)
     # The same algorithm for all: one that accepts the settings of each.
-    name = choose_algorithm(resolved, first.choose_loss(schema.target)[0], left).name
+    loss = first.choose_loss(schema.target)[0]
+    name = choose_algorithm(resolved, loss, first.budget, dims=schema.dims, rows=rows).name
     resolved = [replace(each, algorithm=name) for each in resolved]
 
     def plan_candidate(number: int, rows: int, budget: Budget | None) -> Event:
@@ -142,7 +137,7 @@ def add_auto_curves(settings: Settings, schema: Schema, *, rows: int) -> tuple[S
     automatic = steps is None and settings.algorithm == "auto" and settings.standardize != "none" and rows > 1
     if automatic and budget is not None:
         columns = sum(new != old for new, old in zip(add_curves(schema, 1).columns, schema.columns, strict=True))
-        steps = next((steps for most, steps in CURVE_STEPS.items() if columns <= most), 0)
+        steps = schema.target.choose_curve_steps(columns, settings.choose_loss(schema.target)[0])
     curved = add_curves(schema, steps or 0)
     standardization = plan_standardization(settings, curved, rows=rows)
     if not automatic or budget is None or curved == schema:
@@ -150,19 +145,17 @@ def add_auto_curves(settings: Settings, schema: Schema, *, rows: int) -> tuple[S
     noise = _compute_noise(budget, curved, standardization, rows=rows)
     if noise > SMALL_NOISE_PER_ROW:
         plain = plan_standardization(settings, schema, rows=rows)
-        most = schema.target.max_curve_noise
-        if noise > most or noise > MAX_NOISE_GROWTH * _compute_noise(budget, schema, plain, rows=rows):
+        before = _compute_noise(budget, schema, plain, rows=rows)
+        loss = settings.choose_loss(schema.target)[0]
+        chosen = choose_algorithm([settings], loss, budget, dims=curved.dims, rows=rows)
+        if not schema.target.allows_curves(before, noise, gaussian=chosen.gaussian):
             return schema, plain
     return curved, standardization
 
 
-def fit_target(settings: Settings, schema: Schema, standardization: BudgetedEvent | None, *, rows: int) -> Schema:
-    """Return the schema with the target as the loss of `settings` reads it: a number's unit depends on the noise."""
-    noise = 0.0
-    if settings.budget is not None and rows > 1:
-        noise = _compute_noise(settings.budget, schema, standardization, rows=rows)
-    unit = 1.0 if noise < UNIT_NOISE_PER_ROW else LARGE_NOISE_UNIT
-    return replace(schema, target=schema.target.fit_to(settings.choose_loss(schema.target)[0], unit=unit))
+def fit_target(settings: Settings, schema: Schema) -> Schema:
+    """Return the schema with the target as the loss of `settings` reads it."""
+    return replace(schema, target=schema.target.fit_to(settings.choose_loss(schema.target)[0]))
 
 
 def _compute_noise(budget: Budget, schema: Schema, standardization: BudgetedEvent | None, *, rows: int) -> float:
@@ -182,11 +175,13 @@ def plan_models(
     if settings.epsilon is None and settings.noise_seed is not None:
         raise ParameterError("noise_seed must not be given without epsilon: there is no noise")
     loss, models = settings.choose_loss(schema.target)
-    algorithm = choose_algorithm([settings], loss, budget)
+    dims = schema.dims if dims is None else dims
+    # By the whole budget: what is left of it for the models must not change the choice.
+    algorithm = choose_algorithm([settings], loss, settings.budget, dims=dims, rows=rows)
     share, asked = None if budget is None else budget.split(models), settings.class_weights
     problem = Problem(
         loss=loss,
-        dims=schema.dims if dims is None else dims,
+        dims=dims,
         rows=rows,
         class_weights=None if asked is None else schema.target.resolve_class_weights(asked),
         person_rows=schema.max_rows_per_person,

@@ -76,7 +76,8 @@ def plan_standardization(settings: Settings, schema: Schema, *, rows: int) -> Bu
     if budget is not None and budget.delta > 0:
         # If the training has Gaussian noise too, both compose as one: noisy_gradient_descent.md 2.
         loss, models = settings.choose_loss(schema.target)
-        gaussian = models == 1 and choose_algorithm([settings], loss, budget).gaussian
+        chosen = choose_algorithm([settings], loss, budget, dims=schema.dims, rows=rows)
+        gaussian = models == 1 and chosen.gaussian
     if gaussian and share is not None:
         share *= GAUSSIAN_SHARE
     if settings.standardize_share is not None:

@@ -63,7 +63,6 @@ class Declaration:
         )
 
     def add_to_type(self, column: ColumnType) -> ColumnType:
-        """Return a column type with the declared bounds, values, length and key."""
         bounds = (self.low, self.high) if self.low < self.high and math.isfinite(self.high - self.low) else None
         values: Sequence[Value] = self.values or ()
         if column.kind == "number":

@@ -11,36 +11,27 @@ import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 import pyarrow as pa
 from psycopg import sql
 
-from boltdp.engines.base import Engine, PreparedRows, check_columns
+from boltdp.engines.base import Engine, Kinds, PreparedRows, RecordBatches, Where, check_columns, check_names
 from boltdp.engines.person_limit import check_person_id
-from boltdp.engines.postgres.encoding_plan import compile_source_plan
+from boltdp.engines.postgres import source as source_sql
+from boltdp.engines.postgres.catalog_constraints import read_declarations
 from boltdp.engines.postgres.prepared_rows import Layout, PackArguments, PreparedTable, Shuffle
 from boltdp.engines.postgres.session import MEMORY, POOL_HINT, TRANSACTION_POOL, Composed, Session
-from boltdp.engines.postgres.source import (
-    SourceColumn,
-    add_group_numbers,
-    describe_columns,
-    find_table,
-    limit_rows_per_person,
-    number_persons,
-    read_arrays,
-    slice_source,
-    wrap_query,
-)
+from boltdp.engines.postgres.source import SourceColumn
 from boltdp.engines.prepared_rows import check_range
 from boltdp.errors import DataError, ParameterError
 from boltdp.run_context import Context
 from boltdp.schema.schema import Schema
 from boltdp.schema.source_columns import ColumnType, Kind
 
-Where = Literal["auto", "server", "client"]
 MIN_MEMORY = 2**20
 #: Maximal number of groups: each has a table during training, and the locks of a server are limited.
 MAX_GROUPS = 500
@@ -96,7 +87,10 @@ class PostgresEngine(Engine):
         self._why_streamed: str | None = None  #: the reason, if rows are sent to this process
         try:
             self._user_path = query is not None  # names in a query are resolved by the user's search path
-            self._source = find_table(self._session, table) if table is not None else wrap_query(str(query))
+            if table is not None:
+                self._source = source_sql.find_table(self._session, table)
+            else:  # a query may end in a comment
+                self._source = sql.SQL("(\n{}\n) AS source").format(sql.SQL(str(query)))
             self.in_server = self._decide_where(where)
         except BaseException:
             self.close()
@@ -135,15 +129,11 @@ class PostgresEngine(Engine):
     def columns(self) -> dict[str, ColumnType]:
         return {name: column.type for name, column in self._describe_columns().items()}
 
-    def batches(
-        self, columns: Sequence[str], keep: Sequence[str] = (), *, parse: Mapping[str, Kind] | None = None
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, columns: Sequence[str], keep: Sequence[str] = (), *, parse: Kinds = None) -> RecordBatches:
         kept = [self._describe_columns()[name].to_readable_column() for name in keep]
         return self._read_batches(self._source, columns, kept, parse or {})
 
-    def batches_with_persons(
-        self, columns: Sequence[str], person_id: str, *, parse: Mapping[str, Kind] | None = None
-    ) -> Iterator[pa.RecordBatch]:
+    def batches_with_persons(self, columns: Sequence[str], person_id: str, *, parse: Kinds = None) -> RecordBatches:
         column = self._describe_columns()[person_id]
         collations = "SELECT pg_catalog.bool_and(collisdeterministic) FROM pg_catalog.pg_collation"
         ((plain,),) = self._session.ask(collations, fault="the collations cannot be looked up")
@@ -151,16 +141,17 @@ class PostgresEngine(Engine):
             return self.batches(columns, [person_id], parse=parse)
         # The server compares the ids, since no other process knows how their type does.
         number = SourceColumn(f"boltdp_{secrets.token_hex(8)}", "int8", ColumnType("number"))
-        source = number_persons(self._source, column, number.name)
+        source = source_sql.number_persons(self._source, column, number.name)
         return self._read_batches(source, columns, [number], parse or {})
 
     def _read_batches(
         self, source: Composed, columns: Sequence[str], keep: Sequence[SourceColumn], parse: Mapping[str, Kind]
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> RecordBatches:
         described = self._describe_columns()
         numbers = [name for name in columns if parse.get(name) == "number"]
         single = [described[name] for name in columns if name not in numbers] + [*keep]
-        fields, types = [column.write_cell() for column in single], [column.copy_type for column in single]
+        forms = [column.write_cell() for column in single]
+        fields, types = [field for field, _, _ in forms], [copied for _, copied, _ in forms]
         if numbers:
             # One array field is much faster to read than one field per column.
             floats = [sql.SQL("COALESCE({}, 'NaN')").format(described[name].write_number()) for name in numbers]
@@ -169,15 +160,15 @@ class PostgresEngine(Engine):
         select = sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(fields), source)
         for rows in self._session.stream(select, types, user_path=self._user_path):
             cells = list(zip(*rows, strict=True))
-            block = read_arrays(cells.pop(), len(numbers)) if numbers else np.empty((0, 0))
+            block = source_sql.read_arrays(cells.pop(), len(numbers)) if numbers else np.empty((0, 0))
             parsed = {name: pa.array(np.ascontiguousarray(block[:, i])) for i, name in enumerate(numbers)}
-            others = (column.to_arrow(values) for column, values in zip(single, cells, strict=True))
+            others = (source_sql.read_cells(values, arrow) for values, (_, _, arrow) in zip(cells, forms, strict=True))
             found = [parsed[name] if name in parsed else next(others) for name in columns] + [*others]
             yield pa.RecordBatch.from_arrays(found, [*columns, *(column.name for column in keep)])
 
     def slice(self, start: int, stop: int) -> PostgresSlice:
         check_range(start, stop, rows=self.count(), what="a slice")
-        part = PostgresSlice(self, slice_source(self._source, start, stop), stop - start)
+        part = PostgresSlice(self, source_sql.slice_source(self._source, start, stop), stop - start)
         self._slices.append(part)
         return part
 
@@ -228,10 +219,8 @@ class PostgresEngine(Engine):
     def _make_pack_arguments(
         self, schema: Schema, *, rows: int, permuted: bool, condition: Composed | None = None
     ) -> PackArguments:
-        plan, columns = compile_source_plan(schema.encoding, self._describe_columns())
-        return PackArguments(
-            plan, columns, schema.encoding.cell_count, schema.encoding.feature_map, rows, permuted, condition
-        )
+        plan, columns = source_sql.compile_source_plan(schema.encoding, self._describe_columns())
+        return PackArguments(schema.encoding, plan, columns, rows, permuted, condition)
 
     def _create_tables(
         self, arguments: Sequence[PackArguments], source: Composed, context: Context
@@ -252,14 +241,18 @@ class PostgresEngine(Engine):
         if schema.person_id is None or schema.max_rows_per_person is None:
             return self._source
         described = self._describe_columns()
-        names = [schema.label, *schema.sources]
-        return limit_rows_per_person(
+        names = schema.training_sources
+        return source_sql.limit_rows_per_person(
             self._source, [described[name] for name in names], described[schema.person_id], schema.max_rows_per_person
         )
 
     def _describe_columns(self) -> dict[str, SourceColumn]:
         if self._columns is None:
-            self._columns = describe_columns(self._session, self._source, user_path=self._user_path)
+            fields = self._session.describe_fields(self._source, user_path=self._user_path)
+            check_names([field.name for field in fields])
+            run_query = partial(self._session.ask, fault="the types of the columns cannot be looked up")
+            described = [SourceColumn.from_catalog(*found) for found in read_declarations(run_query, fields)]
+            self._columns = {column.name: column for column in described}
         return self._columns
 
 
@@ -324,7 +317,7 @@ class PostgresGroups:
             raise DataError(f"the data must have the column {column!r}, by which it is in groups")
         self._whole = whole
         number = f"boltdp_{secrets.token_hex(8)}"
-        self._source = add_group_numbers(whole._source, described[column], values, number)
+        self._source = source_sql.add_group_numbers(whole._source, described[column], values, number)
         self._number = sql.Identifier("source", number)
         query = sql.SQL("SELECT {number}, pg_catalog.count(*) FROM {source} GROUP BY {number}")
         found = dict(whole._count_rows(query.format(number=self._number, source=self._source)))

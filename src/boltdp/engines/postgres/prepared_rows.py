@@ -16,10 +16,10 @@ from psycopg import sql
 
 from boltdp import _interrupts
 from boltdp._array_types import Integers, PackedRows
+from boltdp.encoding.plan import EncodingPlan
 from boltdp.engines.postgres.session import Composed, Session
-from boltdp.engines.prepared_rows import PreparedRows, check_permuted, check_width
+from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.errors import DataError
-from boltdp.kernel.feature_map import FeatureMap
 from boltdp.kernel.sgd import State
 from boltdp.kernel.sum_state import Summation
 from boltdp.run_context import Context
@@ -41,10 +41,9 @@ POSITION_BYTES = 48
 class PackArguments:
     """The arguments of the SQL aggregate `boltdp.pack`, which encodes the rows of a source into one table."""
 
-    plan: bytes  #: the compiled encoding plan
+    encoding: EncodingPlan
+    plan: bytes  #: compiled
     columns: Composed
-    cells: int
-    feature_map: FeatureMap | None
     rows: int
     permuted: bool
     condition: Composed | None = None  #: on public columns; None selects all rows
@@ -69,7 +68,8 @@ class PreparedTable(PreparedRows):
 
     def __init__(self, session: Session, pack: PackArguments, *, layout: Layout, seed: int | None) -> None:
         """Use `create`."""
-        super().__init__(0, pack.rows, cells=pack.cells, feature_map=pack.feature_map, permuted=pack.permuted)
+        cells, feature_map = pack.encoding.cell_count, pack.encoding.feature_map
+        super().__init__(0, pack.rows, cells=cells, feature_map=feature_map, permuted=pack.permuted)
         self._session, self._seed = session, seed
         self._table = _Table(self.rows, max(1, TUPLE_BYTES // (4 * (1 + self.cells))) if layout == "packed" else 1)
 
@@ -118,7 +118,6 @@ class PreparedTable(PreparedRows):
 
     @property
     def _table_bytes(self) -> int:
-        """The approximate number of bytes of the table."""
         block_rows = self._table.block_rows
         # Tuple headers, alignment and page margins add an eighth.
         return -(-self.rows // block_rows) * (block_rows * (4 * self.cells + 4) * 9 // 8 + 64)
@@ -135,8 +134,8 @@ class PreparedTable(PreparedRows):
             self._session.vacuum(self._table.name)
 
     def run_pass(self, states: Sequence[State], context: Context) -> None:
-        check_permuted(self)
-        check_width(states, self.cells)
+        self._check_permuted()
+        self._check_width(states)
         call = sql.SQL("boltdp.sgd((SELECT boltdp.get_state($1)), {})").format(self._write_block_expression())
         self._update_states(states, call)
         context.report_rows(self.rows)
@@ -177,7 +176,7 @@ class PreparedTable(PreparedRows):
     def add_to_sums(self, sums: Sequence[Summation]) -> None:
         """Add the rows to all sums in one scan, with one aggregate per sum."""
         _interrupts.check()
-        check_width(sums, self.cells)
+        self._check_width(sums)
         if not sums:
             return
         calls = [
@@ -195,7 +194,7 @@ class PreparedTable(PreparedRows):
             self._session.drop_states()
 
     def reshuffle(self, seed: int) -> None:
-        check_permuted(self)
+        self._check_permuted()
         old, self._table.name = self._table.name, _make_table_name()
         try:
             self._create_table()

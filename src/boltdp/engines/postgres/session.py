@@ -168,8 +168,8 @@ class Session:
         return _run_quoting_no_row(run, fault, prepared_only=prepared_only)
 
     @contextmanager
-    def _transaction(self, *, user_path: bool, savepoint: bool = False) -> Iterator[None]:
-        """Run a block in the open transaction, behind a savepoint or not, or if none is open in one of its own."""
+    def _transaction(self, *, user_path: bool) -> Iterator[None]:
+        """Run a block in the open transaction, or if none is open in one of its own."""
         if not self._snapshot:
             with self._connection.transaction():
                 self._configure_transaction(user_path=user_path)
@@ -181,9 +181,7 @@ class Session:
             with psycopg.RawCursor(self._connection) as cursor:
                 cursor.execute(SET_LOCAL, ["search_path", path])
             self._path = path
-        # The search path is set before the savepoint, since going back to it would undo that.
-        with self._connection.transaction() if savepoint else nullcontext():
-            yield
+        yield
 
     def _configure_transaction(self, *, user_path: bool = False) -> None:
         """Set the settings of a new transaction, and check that it runs in the server process that keeps our states."""
@@ -219,9 +217,11 @@ class Session:
 
     def _stream_copy(self, select: Composed, types: Sequence[str], *, user_path: bool) -> Rows:
         statement = sql.SQL("COPY ({}) TO STDOUT (FORMAT BINARY)").format(select)
-        # The savepoint protects the transaction of the snapshot from an error or an early end.
+        # A savepoint protects the transaction of the snapshot from an error or an early end. The search path is set
+        # before it, since going back to it would undo that.
         with (
-            self._transaction(user_path=user_path, savepoint=True),
+            self._transaction(user_path=user_path),
+            self._connection.transaction(),
             self._connection.cursor() as cursor,
             cursor.copy(statement) as copy,
         ):
@@ -406,14 +406,9 @@ class Session:
     def hides_rows(self, source: Composed, *, user_path: bool = False) -> bool:
         """Whether policies of row-level security apply to this role in a source that it may read."""
 
-        def is_refused() -> bool:
-            if self._copying is not None:
-                self._copying.close()
+        def is_refused(cursor: Cursor) -> bool:
             try:
-                with (
-                    self._transaction(user_path=user_path, savepoint=True),
-                    psycopg.RawCursor(self._connection) as cursor,
-                ):
+                with self._connection.transaction():  # behind a savepoint
                     # It is refused, before a row is read, if a policy would apply.
                     cursor.execute(SET_LOCAL, ["row_security", "off"])
                     cursor.execute(sql.SQL("SELECT FROM {} LIMIT 0").format(source))
@@ -422,7 +417,7 @@ class Session:
                 return True
             return False
 
-        return _run_quoting_no_row(is_refused, "the rows cannot be read")
+        return self._run_action(is_refused, "the rows cannot be read", user_path=user_path)
 
 
 def connect(uri: str, *, wait: float | None = None, **options: Any) -> psycopg.Connection[Any]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,15 +14,19 @@ import pyarrow as pa
 from psycopg import sql
 
 from boltdp._array_types import Doubles
+from boltdp.encoding.compiled_plan import compile_plan
+from boltdp.encoding.plan import EncodingPlan, Rule, TimePartRule
 from boltdp.encoding.timestamp_parts import HOUR_AT, MAX_CHARACTERS, PATTERN, Part
-from boltdp.engines.base import check_names
-from boltdp.engines.postgres.catalog_constraints import CatalogType, Declaration, Field, read_declarations
+from boltdp.engines.postgres.catalog_constraints import CatalogType, Declaration, Field
 from boltdp.engines.postgres.session import Composed, Session
 from boltdp.errors import DataError, list_names, suggest_names
 from boltdp.schema.source_columns import ColumnType, Kind
 
-INTEGERS = ("int2", "int4", "int8")
-_NUMBERS = (*INTEGERS, "float4", "float8", "numeric")
+#: Maximal number of columns passed to `boltdp.pack` as separate arguments; more are passed as one row. A function may
+#: have 100.
+MAX_ARGUMENTS = 90
+_INTEGERS = ("int2", "int4", "int8")
+_NUMBERS = (*_INTEGERS, "float4", "float8", "numeric")
 _VECTORS = ("vector", "halfvec")  # pgvector's
 _TIMES: dict[str, Kind] = {"date": "date", "timestamp": "timestamp", "timestamptz": "timestamp"}
 _KINDS: dict[str, Kind] = {**dict.fromkeys(_NUMBERS, "number"), "bool": "bool", **_TIMES}
@@ -35,9 +38,10 @@ _FIELDS: dict[Part, tuple[str, int]] = {
     "day": ("day", 1),
 }
 #: Types whose values are equal exactly if they are printed alike; unlike numeric, interval or citext.
-_PRINTED_EQUAL = (*INTEGERS, "float4", "float8", "bool", "uuid", "oid", "bytea", *_TIMES)
+_PRINTED_EQUAL = (*_INTEGERS, "float4", "float8", "bool", "uuid", "oid", "bytea", *_TIMES)
 _SYSTEM_SCHEMAS = ("pg_catalog", "information_schema", "pg_toast", "boltdp")
 _ENUM = "enum"
+_LISTS = pa.list_(pa.float64())
 _TEXTS = ("text", "varchar", "bpchar", _ENUM)  # text types that the extension compares without a cast
 
 
@@ -82,11 +86,6 @@ def resolve_name(session: Session, name: str) -> tuple[str, str]:
             "outside the search path",
         )
     return named[0]
-
-
-def wrap_query(query: str) -> Composed:
-    """Return the SQL of a source: a query in parentheses, which may end in a comment."""
-    return sql.SQL("(\n{}\n) AS source").format(sql.SQL(query))
 
 
 def slice_source(source: Composed, start: int, stop: int) -> Composed:
@@ -150,15 +149,13 @@ def add_group_numbers(source: Composed, column: SourceColumn, values: Sequence[s
     ).format(values=list(values), column=column.write_text(), number=sql.Identifier(number), source=source)
 
 
-def describe_columns(session: Session, source: Composed, *, user_path: bool = False) -> dict[str, SourceColumn]:
-    """Return the columns of a source, with types and declarations from the catalogue."""
-    fields = session.describe_fields(source, user_path=user_path)
-    check_names([field.name for field in fields])
-    run_query = partial(session.ask, fault="the types of the columns cannot be looked up")
-    return {
-        field.name: SourceColumn.from_catalog(field, known, declaration)
-        for field, known, declaration in read_declarations(run_query, fields)
-    }
+def compile_source_plan(plan: EncodingPlan, columns: Mapping[str, SourceColumn]) -> tuple[bytes, Composed]:
+    """Compile a plan to words, which are public, and return them with the column arguments of `boltdp.pack`."""
+    rules = plan.encoded_rules
+    arguments: Composed = sql.SQL(", ").join([columns[rule.source].write_pack_argument(rule) for rule in rules])
+    if len(rules) > MAX_ARGUMENTS:
+        arguments = sql.SQL("ROW({})").format(arguments)
+    return compile_plan(plan, [columns[rule.source].value_type for rule in rules]), arguments
 
 
 @dataclass(frozen=True)
@@ -218,8 +215,19 @@ class SourceColumn:
             ).format(c=self.reference, double=_cast_to_double(sql.Identifier("element")))
         return sql.SQL("{}::real[]" if self.base in _VECTORS else "{}::pg_catalog.float8[]").format(self.reference)
 
-    def write_pack_argument(self) -> Composed:
+    @property
+    def value_type(self) -> str:
+        """The type as which columns.c reads the column, see `boltdp.kernel.columns_to_cells.TYPES`."""
+        if self.type.kind == "text":
+            return "text"
+        if self.base in _INTEGERS:
+            return "int64"
+        return {"bool": "bool", "float4": "float32"}.get(self.base, "float64")
+
+    def write_pack_argument(self, rule: Rule) -> Composed:
         """Return the SQL of the column as an argument of `boltdp.pack`, in a type that it supports."""
+        if isinstance(rule, TimePartRule):  # the server computes the code of a part itself
+            return self.write_time_part(rule.part)
         if self.base in _VECTORS:
             return self.write_number_list()
         cast = self.type.kind == "text" and self.base not in _TEXTS
@@ -255,31 +263,36 @@ class SourceColumn:
 
     def to_readable_column(self) -> SourceColumn:
         """Return the column cast to text, unless values of its type are read without loss."""
-        plain = self.type.kind in ("bool", "text") or self.base in (*INTEGERS, "float4", "float8")
+        plain = self.type.kind in ("bool", "text") or self.base in (*_INTEGERS, "float4", "float8")
         if plain and self.type.kind != "list":
             return self
         return replace(self, base="text", type=ColumnType("text"))
 
-    def write_cell(self) -> Composed:
-        """Return the SQL of the column in the type in which it is copied to this process."""
-        if self.base in _TIMES:
-            counted = "{m} OPERATOR(pg_catalog.-) '1970-01-01'::pg_catalog.date"
-            if self.base != "date":  # microseconds, computed from integers that a double represents exactly
-                counted = (
-                    "pg_catalog.date_part('epoch', pg_catalog.date_trunc('minute', {m}))::bigint"
-                    " OPERATOR(pg_catalog.*) 1000000 OPERATOR(pg_catalog.+)"
-                    " pg_catalog.date_part('microseconds', {m})::bigint"
-                )
-            return sql.SQL("({})::bigint").format(
-                self._write_year_check(sql.SQL(counted).format(m=self._write_timestamp()))
-            )
+    def write_cell(self) -> tuple[Composed, str, pa.DataType]:
+        """Return the SQL of the column as it is copied to this process, the type of that, and the type in Arrow."""
         if self.type.kind == "list":
-            return sql.SQL("({})::pg_catalog.float8[]").format(self.write_number_list())
-        if self.base in INTEGERS:
-            return sql.SQL("{}::bigint").format(self.reference)
+            return sql.SQL("({})::pg_catalog.float8[]").format(self.write_number_list()), "bytea", _LISTS
+        if self.type.kind == "text":
+            return self.write_text(), "text", pa.string()
+        if self.base in _TIMES:
+            counted, arrow = "{m} OPERATOR(pg_catalog.-) '1970-01-01'::pg_catalog.date", pa.date32()
+            if self.base != "date":  # microseconds, computed from integers that a double represents exactly
+                counted, arrow = (
+                    (
+                        "pg_catalog.date_part('epoch', pg_catalog.date_trunc('minute', {m}))::bigint"
+                        " OPERATOR(pg_catalog.*) 1000000 OPERATOR(pg_catalog.+)"
+                        " pg_catalog.date_part('microseconds', {m})::bigint"
+                    ),
+                    pa.timestamp("us", "UTC" if self.base == "timestamptz" else None),
+                )
+            value = self._write_year_check(sql.SQL(counted).format(m=self._write_timestamp()))
+            return sql.SQL("({})::bigint").format(value), "int8", arrow
+        if self.base in _INTEGERS:
+            return sql.SQL("{}::bigint").format(self.reference), "int8", pa.int64()
         if self.base == "numeric":
-            return self.write_number()
-        return self.write_text() if self.type.kind == "text" else sql.SQL("{}").format(self.reference)
+            return self.write_number(), "float8", pa.float64()
+        arrow = {"bool": pa.bool_(), "float4": pa.float32()}.get(self.base, pa.float64())
+        return sql.SQL("{}").format(self.reference), self.base, arrow
 
     def write_person_key(self) -> Composed:
         """Return the SQL of a key that is equal for the rows of one person: the id, or its text if ids have no order.
@@ -297,28 +310,6 @@ class SourceColumn:
         if self.type.kind == "text" and self.base in ("text", "varchar"):
             return plain_collations
         return not self.sortable or self.base in _PRINTED_EQUAL
-
-    @property
-    def copy_type(self) -> str:
-        """The type in which COPY returns the cells of `write_cell`; lists are returned as bytes."""
-        if self.type.kind == "list":
-            return "bytea"
-        if self.type.kind == "text":
-            return "text"
-        if self.base in _TIMES:
-            return "int8"
-        return {"int2": "int8", "int4": "int8", "numeric": "float8"}.get(self.base, self.base)
-
-    def to_arrow(self, cells: Sequence[Any]) -> pa.Array:
-        """Convert copied cells of the column to Arrow."""
-        if self.type.kind == "list":
-            return _read_lists(cells)
-        if self.base == "date":
-            return pa.array(cells, pa.int32()).view(pa.date32())
-        if self.base in _TIMES:
-            return pa.array(cells, pa.int64()).view(pa.timestamp("us", "UTC" if self.base == "timestamptz" else None))
-        types = {"text": pa.string(), "bool": pa.bool_(), "int8": pa.int64(), "float4": pa.float32()}
-        return pa.array(cells, types.get(self.copy_type, pa.float64()))
 
 
 def _write_date_part(part: Part, timestamp: Composed) -> Composed:
@@ -343,6 +334,11 @@ def read_arrays(raws: Sequence[bytes], length: int) -> Doubles:
     return np.frombuffer(b"".join(raws), row)["cells"]["number"].astype(np.float64)
 
 
+def read_cells(cells: Sequence[Any], arrow: pa.DataType) -> pa.Array:
+    """Convert cells of `SourceColumn.write_cell` to Arrow."""
+    return _read_lists(cells) if arrow == _LISTS else pa.array(cells, arrow)
+
+
 def _read_lists(raws: Sequence[bytes | None]) -> pa.Array:
     """Read lists of doubles in PostgreSQL's binary format, all at once if they have the same length and no NULL."""
     sizes = {None if raw is None else len(raw) for raw in raws}
@@ -356,4 +352,4 @@ def _read_lists(raws: Sequence[bytes | None]) -> pa.Array:
     assert loader is not None
     load = loader(oid).load
     lists = [load(raw) if raw is not None and raw[:4] == flat[:4] else None for raw in raws]
-    return pa.array(lists, pa.list_(pa.float64()))
+    return pa.array(lists, _LISTS)

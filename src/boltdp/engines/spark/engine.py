@@ -13,18 +13,11 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from boltdp._array_types import PackedRows
-from boltdp.engines.base import Engine, PreparedRows, Slice, check_columns, check_names
+from boltdp.engines.base import Engine, Kinds, PreparedRows, RecordBatches, Slice, check_columns, check_names
 from boltdp.engines.person_limit import check_person_id
-from boltdp.engines.spark import executor_tasks
+from boltdp.engines.spark import executor_tasks, prepared_rows
 from boltdp.engines.spark.executor_tasks import RowRange
-from boltdp.engines.spark.prepared_rows import (
-    BlockInfo,
-    Blocks,
-    PreparedBlocks,
-    StoredBlocks,
-    choose_partition_bounds,
-    iterate_result_rows,
-)
+from boltdp.engines.spark.prepared_rows import BlockInfo, Blocks, PreparedBlocks, StoredBlocks
 from boltdp.engines.spark.session import Session, silence_pyspark
 from boltdp.errors import DataError, ParameterError, list_names, suggest_names
 from boltdp.run_context import Context
@@ -126,13 +119,12 @@ class SparkEngine(Engine):
     def columns(self) -> dict[str, ColumnType]:
         return {name: _make_column_type(spark) for name, spark in self._spark_types_by_name.items()}
 
-    def batches(
-        self, columns: Sequence[str], keep: Sequence[str] = (), *, parse: Mapping[str, Kind] | None = None
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, columns: Sequence[str], keep: Sequence[str] = (), *, parse: Kinds = None) -> RecordBatches:
         del parse  # every column has a type
         names = [*columns, *keep]
         for result in self._collect_results([*dict.fromkeys(names)], None):
-            yield executor_tasks.deserialize_batch(result).select(names)
+            with pa.ipc.open_stream(result) as reader:
+                yield reader.read_next_batch().select(names)
 
     def slice(self, start: int, stop: int) -> SparkSlice:
         return SparkSlice(self, start, stop)
@@ -140,9 +132,8 @@ class SparkEngine(Engine):
     def scan(
         self, schema: Schema, work: Callable[[PackedRows], R], context: Context, *, label: bool = True
     ) -> Iterator[R]:
-        names = schema.sources
         make = executor_tasks.EncodedFunction(schema, context.on_bad_row, work)
-        for result in self._collect_results([*names, schema.label] if label else names, make):
+        for result in self._collect_results(schema.training_sources if label else schema.sources, make):
             yield pickle.loads(executor_tasks.unmask_bytes(result))
 
     def prepare(self, schema: Schema, context: Context, *, permuted: bool = True) -> PreparedRows:
@@ -157,14 +148,14 @@ class SparkEngine(Engine):
         """Encode the rows at positions start to stop - 1 as packed blocks, in the order of the seed if `permuted`."""
         check_columns(schema, self.columns())
         check_person_id(schema, self.columns(), context)
-        rows, names = self.count(), [*schema.sources, schema.label]
+        rows, names = self.count(), [*schema.training_sources]
         session, width = self._session, 1 + schema.encoding.cell_count
         whole = (start, stop) == (0, rows)
         if schema.person_id is None or schema.max_rows_per_person is None:
             source, batches, files = self._select_columns(names, with_positions=permuted or not whole)
         else:
             # The session's number of shuffle partitions is too large for few rows.
-            parts = len(choose_partition_bounds(rows, width=width, scanned=rows, parts=self.parts)) - 1
+            parts = len(prepared_rows.choose_partition_bounds(rows, width=width, scanned=rows, parts=self.parts)) - 1
             counted = self._limit_rows_per_person(names, schema.person_id, schema.max_rows_per_person, parts=parts)
             source, batches, files = self._select_columns(names, with_positions=False, frame=counted)
         # Ordered rows are scanned at most once before they are permuted, so caching them does not pay.
@@ -178,7 +169,9 @@ class SparkEngine(Engine):
                 raise DataError(f"the data must keep its {rows} rows while it is read, and it has changed")
             starts = _compute_start_positions(stored.infos, files)
             if permuted:
-                bounds = choose_partition_bounds(stop - start, width=width, scanned=stored.parts, parts=self.parts)
+                bounds = prepared_rows.choose_partition_bounds(
+                    stop - start, width=width, scanned=stored.parts, parts=self.parts
+                )
                 blocks = Blocks(stored, starts=[at - start for at in starts], bounds=bounds, spool=self.spool)
                 blocks.add_permutations([(0, stop - start, context.seed)])
             elif whole:
@@ -307,7 +300,7 @@ class SparkEngine(Engine):
                 }
                 frame = session.map_partitions(frame, executor_tasks.AssignTask(targets))
                 frame = frame.repartitionById(1 + max(targets.values()), "target").sortWithinPartitions("number")
-            for one in iterate_result_rows(session, frame):
+            for one in prepared_rows.iterate_result_rows(session, frame):
                 yield bytes(one["packed"])
         finally:
             stored.drop()
@@ -380,7 +373,6 @@ def _resolve_names(frame: Any) -> Any:
 
 
 def _make_column_type(spark_type: Any) -> ColumnType:
-    """Convert a data type of Spark."""
     kind = type(spark_type).__name__
     if kind == "ArrayType":
         element = _KINDS.get(type(spark_type.elementType).__name__, "other")

@@ -69,7 +69,7 @@ _ARROW = {"int": pa.int32(), "long": pa.int64(), "binary": pa.binary(), "string"
 class Task(ABC):
     """A function that Spark runs on each partition of a DataFrame, by `mapInArrow`."""
 
-    columns: ClassVar[str]
+    columns: ClassVar[str] = RESULTS
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
@@ -278,12 +278,6 @@ def serialize_batch(batch: pa.RecordBatch) -> bytes:
     return bytes(sink.getvalue())
 
 
-def deserialize_batch(data: bytes) -> pa.RecordBatch:
-    """Return the batch that `serialize_batch` has serialized."""
-    with pa.ipc.open_stream(data) as reader:
-        return reader.read_next_batch()
-
-
 def read_result_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
     """Yield the rows of another task's result, with packed rows as buffers, not copies; raise the error it reported."""
     for batch in batches:
@@ -465,8 +459,6 @@ class TrainTask(Task):
     width: int
     memory_bytes: int = MEMORY_BYTES
 
-    columns: ClassVar[str] = RESULTS
-
     def process_partition(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         parts: list[tuple[int, list[bytes], list[int | None]]] = unpack_payload(self.parts)
         sizes = [size for size, *_ in parts]
@@ -512,16 +504,17 @@ def mask_bytes(data: bytes, key: bytes) -> bytes:
     This is no encryption: the result contains the seed of the stream. Use each key once.
     """
     seed = blake2b(key, digest_size=16).digest()
-    return seed + _apply_mask(np.frombuffer(data, np.uint8), seed).tobytes()
+    return seed + _xor_with_stream(np.frombuffer(data, np.uint8), seed).tobytes()
 
 
 def unmask_bytes(data: bytes) -> bytes:
     """Return the bytes that `mask_bytes` has masked."""
     masked = np.frombuffer(data, np.uint8)
-    return _apply_mask(masked[16:], masked[:16].tobytes()).tobytes()
+    return _xor_with_stream(masked[16:], masked[:16].tobytes()).tobytes()
 
 
-def _apply_mask(data: npt.NDArray[np.uint8], seed: bytes) -> npt.NDArray[np.uint8]:
+def _xor_with_stream(data: npt.NDArray[np.uint8], seed: bytes) -> npt.NDArray[np.uint8]:
+    """XOR bytes with the pseudorandom stream of a seed; doing it twice restores them."""
     stream = np.random.Philox(key=int.from_bytes(seed, "little")).random_raw(-(-len(data) // 8))
     return data ^ stream.view(np.uint8)[: len(data)]
 
@@ -559,8 +552,6 @@ class ScanTask(Task):
     """Adds the blocks of a partition to sums or states, and returns these with a fingerprint of the blocks."""
 
     payload: bytes  #: empty sums, or the bytes of states, by `pack_payload`
-
-    columns: ClassVar[str] = RESULTS
 
     def process_partition(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         fed = [
@@ -682,8 +673,6 @@ class RemoveBlocksTask(Task):
     """Removes the cached blocks of a run from the executor."""
 
     run: str
-
-    columns: ClassVar[str] = RESULTS
 
     def process_partition(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         block_cache.remove_blocks(self.run)

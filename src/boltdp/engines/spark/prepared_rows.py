@@ -19,14 +19,7 @@ import numpy as np
 from boltdp import _interrupts
 from boltdp._array_types import Integers, PackedRows
 from boltdp.engines.local_store import LocalRows
-from boltdp.engines.prepared_rows import (
-    Partition,
-    PassProgress,
-    PreparedRows,
-    check_partitions,
-    check_permuted,
-    check_width,
-)
+from boltdp.engines.prepared_rows import Partition, PassProgress, PreparedRows
 from boltdp.engines.spark import executor_tasks
 from boltdp.engines.spark.executor_tasks import ALL_ROWS, BLOCK_INFO, CHANGED, CHANGED_HINT, BlockStarts, RowRange
 from boltdp.engines.spark.session import Session
@@ -201,12 +194,12 @@ class PreparedBlocks(PreparedRows):
         return self._blocks.apply_permutations().stream_rows(self._row_range)
 
     def reshuffle(self, seed: int) -> None:
-        check_permuted(self)
+        self._check_permuted()
         self._blocks.add_permutations([(self._start, self._stop, seed)])
 
     def run_pass(self, states: Sequence[State], context: Context) -> None:
-        check_permuted(self)
-        check_width(states, self.cells)
+        self._check_permuted()
+        self._check_width(states)
         context.report_rows(0)
         for done in self._blocks.run_pass(states, RowRange(self._start, self._stop)):
             context.report_rows(done)
@@ -216,7 +209,7 @@ class PreparedBlocks(PreparedRows):
 
         If a part is too large for the disk of an executor, each pass reads the blocks where they are.
         """
-        check_partitions(self, parts)
+        self._check_partitions(parts)
         _interrupts.check()
         if any(4 * self._blocks.width * part.rows > ONE_PLACE_BYTES for part in parts):
             super().run_partitions(parts, context)
@@ -234,7 +227,7 @@ class PreparedBlocks(PreparedRows):
 
     def add_to_sums(self, sums: Sequence[Summation]) -> None:
         _interrupts.check()
-        check_width(sums, self.cells)
+        self._check_width(sums)
         if sums:
             self._blocks.add_sums(sums, self._row_range, self._share)
 

@@ -63,11 +63,10 @@ class Session:
         return self._is_any_setting_on("spark.io.encryption.enabled")
 
     def _is_any_setting_on(self, *names: str) -> bool:
-        """Return whether at least one of the settings is true."""
-
         def read() -> list[str]:
             # A classic session may hold values that its running processes do not have.
-            conf = self.spark.conf if is_connect(self.spark) else self.spark.sparkContext.getConf()
+            connect = type(self.spark).__module__.startswith("pyspark.sql.connect.")
+            conf = self.spark.conf if connect else self.spark.sparkContext.getConf()
             return [str(conf.get(name, "false")) for name in names]
 
         values = self.ask(read, "the settings of Spark cannot be read")
@@ -198,11 +197,6 @@ def _make_files_private() -> Iterator[None]:
         yield
     finally:
         os.umask(before)
-
-
-def is_connect(spark: Any) -> bool:
-    """Return whether a session is one of Spark Connect."""
-    return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 
 @contextmanager

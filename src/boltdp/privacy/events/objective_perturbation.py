@@ -82,6 +82,7 @@ class ObjectivePerturbation(Training):
 
     @property
     def release_noise(self) -> Mechanism:
+        """Noise added to the weights where the solver stopped, which hides how far they are from the minimiser."""
         return self.end
 
     @property
@@ -287,7 +288,9 @@ def bound_gradient_rounding(problem: Problem, *, weights: float, noise: float) -
     """
     loss, root = problem.loss, math.sqrt(problem.loss.vector_count)
     scores = (problem.dims + 6.0 + 6.0 * root) * weights + 4.0 * (root + loss.max_abs_label)
-    row = loss.smoothness * scores + loss.vector_count + 6.0 + loss.lipschitz * bound_gathering_error(problem.dims)
+    # A weight of the row is one rounding more, for which losses of classes have room.
+    slopes = loss.vector_count + (6.0 if loss.target == "classes" else 7.0)
+    row = loss.smoothness * scores + slopes + loss.lipschitz * bound_gathering_error(problem.dims)
     row += bound_term_rounding(problem) / UNIT
     # The release maps the weights to the basis of free directions, which rounds too.
     turned = 8.0 * loss.vector_count**2
