@@ -151,7 +151,7 @@ def test_a_file_with_a_target_that_is_none_is_refused(changed: dict[str, Any], t
     path = tmp_path / "model.json"
     number_model().save(path)
     schema = json.loads(path.read_text())["schema"]
-    assert {"target", "bounds", "typical", "unit"} <= set(schema)
+    assert {"target", "bounds", "typical"} <= set(schema)
     with pytest.raises(ModelFileError):
         Model.load(tampered(path, schema={**schema, **changed}))
 
