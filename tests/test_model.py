@@ -120,7 +120,7 @@ def test_what_only_classes_have_is_refused_of_a_model_of_numbers() -> None:
         lambda: made.with_threshold(0.5),
     ):
         with pytest.raises(
-            ParameterError, match="must be for a label with classes, got the target 'y' with bounds 0 to"
+            ParameterError, match="must be for a label with classes, got the target 'y' with numbers from 0 to"
         ):
             use()
 
