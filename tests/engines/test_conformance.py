@@ -445,7 +445,9 @@ def replace_target(source: Source, label: str) -> Source | None:
     cells = [
         number
         for _, kept in scan_rows_with_columns(source.engine, source.schema, np.copy, [target.column])
-        for number in map(python_to_arrow.to_float, kept.column(0).to_pylist())
+        # A kept column may be of texts, of which those of infinite numbers are no numbers.
+        for cell in kept.column(0).to_pylist()
+        for number in [float(cell) if cell in ("inf", "-inf") else python_to_arrow.to_float(cell)]
     ]
     packed = source.packed.copy()
     packed[:, 0] = (np.clip(cells, low, high) - (low + high) / 2) / ((high - low) / 2)
