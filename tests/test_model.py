@@ -120,7 +120,7 @@ def test_what_only_classes_have_is_refused_of_a_model_of_numbers() -> None:
         lambda: made.with_threshold(0.5),
     ):
         with pytest.raises(
-            ParameterError, match="must be for a label with classes, got the target 'y' with bounds 0 to"
+            ParameterError, match="must be for a label with classes, got the target 'y' with numbers from 0 to"
         ):
             use()
 
@@ -151,7 +151,7 @@ def test_a_file_with_a_target_that_is_none_is_refused(changed: dict[str, Any], t
     path = tmp_path / "model.json"
     number_model().save(path)
     schema = json.loads(path.read_text())["schema"]
-    assert {"target", "bounds", "typical", "unit"} <= set(schema)
+    assert {"target", "bounds", "typical"} <= set(schema)
     with pytest.raises(ModelFileError):
         Model.load(tampered(path, schema={**schema, **changed}))
 

@@ -284,6 +284,9 @@ CASES: dict[str, Case] = {
     "noiseless, objective, robust, projected": case(
         "objective", PROJECTED_COST, epsilon=None, regularization=0.01, **ROBUST
     ),
+    "objective, robust": case("objective", COST, **ROBUST),
+    "objective, quantile, gaussian": case("objective", COST, **HIGH, **DELTA),
+    "objective, mean": case("objective", COST, **MEAN),
     "noisy-gd, robust": case("noisy-gd", COST, passes=7, **ROBUST, **DELTA),
     "noisy-gd, quantile, clipped": case("noisy-gd", COST, gradient_clip=0.3, step_size=2.0, **HIGH, **DELTA),
     "noisy-gd, mean": case("noisy-gd", COST, regularization=0.01, **MEAN, **DELTA),

@@ -71,7 +71,7 @@ FAULTS: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "label not that of the schema": (
         nothing,
         "rows.parquet --epsilon 1 --label age",
-        "the label of the schema, 'sick'",
+        "the label of the schema, which has the label 'sick'",
     ),
     "no label in the schema": (replace_in_schema('label = "sick"', ""), "rows.parquet --epsilon 1", "declare 'label'"),
     "no label in the data": (replace_in_schema('"sick"', '"cured"'), "rows.parquet --epsilon 1", "column 'cured'"),
@@ -192,7 +192,7 @@ def test_a_file_that_is_no_model_is_refused(run: Run, rows: Path, content: str) 
 
 
 def test_plan_and_synth_refuse_impossible_numbers(run: Run) -> None:
-    assert "give either --features or --schema" in run("plan", "--rows", 9).stderr
+    assert "give either --schema, or --features with --classes or --number" in run("plan", "--rows", 9).stderr
     assert "at least 2 rows, got 1" in run("plan", "--rows", 1, "--features", 3).stderr
     assert "classes must be >= 2, got 1" in run("plan", "--rows", 9, "--features", 3, "--classes", 1).stderr
     assert "dims must be >= 1, got 0" in run("plan", "--rows", 9, "--features", 0).stderr

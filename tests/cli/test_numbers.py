@@ -178,3 +178,11 @@ def test_an_explicit_method_is_not_overridden_by_public_rows(run: Run, method: s
     assert "--method must not be given with public rows" in refused.stderr
     assert not Path("model.json").exists()
     assert run(*command, "-o", "model.json", "--public-rows", 500).exit_code == 0
+
+
+def test_a_plan_states_the_r2_that_the_default_is_expected_to_lose(run: Run) -> None:
+    planned = run("plan", "--rows", ROWS, "--schema", "schema.toml")
+    assert "expected R2 loss" in planned.stdout
+    assert "lost no more R2 than that" in planned.stdout
+    assert "accuracy loss" not in planned.stdout
+    assert '"expected_r2_loss"' in run("plan", "--rows", ROWS, "--schema", "schema.toml", "--json").stdout

@@ -18,6 +18,7 @@ from boltdp.encoding.encode import Encoder
 from boltdp.engines.base import Engine, encode_rows, scan_rows, scan_rows_with_columns
 from boltdp.engines.local_store import store_rows
 from boltdp.engines.prepared_rows import Partition, PreparedRows
+from boltdp.engines.sqlalchemy import SQLAlchemyEngine
 from boltdp.errors import DataError, ParameterError
 from boltdp.evaluation.evaluate import evaluate_privately
 from boltdp.kernel import sgd
@@ -442,11 +443,13 @@ def replace_target(source: Source, label: str) -> Source | None:
         return None
     low, high, typical = (-1, 1, (-0.5, 0.25)) if label == "dose" else (0, 2.5, (0.25, 1.5))
     target = Number(label if label == "dose" else source.schema.label, low, high, typical, unit=0.5)
-    cells = [
-        number
-        for _, kept in scan_rows_with_columns(source.engine, source.schema, np.copy, [target.column])
-        for number in map(python_to_arrow.to_float, kept.column(0).to_pylist())
-    ]
+    if isinstance(source.engine, SQLAlchemyEngine):  # which keeps no infinite numbers as texts
+        read = source.engine.batches([target.column], parse={target.column: "number"})
+        kept_columns = [batch.column(0) for batch in read]
+    else:
+        scanned = scan_rows_with_columns(source.engine, source.schema, np.copy, [target.column])
+        kept_columns = [kept.column(0) for _, kept in scanned]
+    cells = [python_to_arrow.to_float(cell) for column in kept_columns for cell in column.to_pylist()]
     packed = source.packed.copy()
     packed[:, 0] = (np.clip(cells, low, high) - (low + high) / 2) / ((high - low) / 2)
     return Source(source.engine, replace(source.schema, target=target), packed)

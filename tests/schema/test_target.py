@@ -374,7 +374,7 @@ def test_the_prediction_in_sql_is_that_of_python(target: Number, loss: Loss) -> 
 
 
 def test_a_number_is_described_by_its_bounds() -> None:
-    assert PRICE.describe() == "the target 'price' with bounds 0 to 20000"
+    assert PRICE.describe() == "the target 'price' with numbers from 0 to 20000"
     assert PRICE.describe_values() == "0 to 20000"
     assert (PRICE.describe_used_labels(3), PRICE.describe_unusable(3)) == ("numbers", "no number")
     assert PRICE.example_labels == (0, 20_000)

@@ -43,9 +43,9 @@ def test_model_has_the_same_bits_if_every_kind_of_task_fails_once(tmp_path: Path
     done = subprocess.run(program, cwd=ROOT, env=os.environ | settings, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.splitlines() == [
-        "objective same Encode SumCached",
-        "bolton same Encode Scatter Train",
-        "sequential same Encode Run Scatter PutInOrder",
+        "objective same CachedSumTask EncodeTask",
+        "bolton same EncodeTask ScatterTask TrainTask",
+        "sequential same EncodeTask GatherTask PassTask ScatterTask",
     ]
     logs = done.stdout + done.stderr + "".join(path.read_text() for path in (home / "work").rglob("std*"))
     assert ("a task of boltdp failed: ValueError" in logs) == (how == "raise")

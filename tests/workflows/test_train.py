@@ -102,9 +102,9 @@ def test_noiseless_training_of_numbers_equals_the_reference(loss: str, projectio
     rows = rows[compute_source_positions(0, ROWS, rows=ROWS, seed=5)]
     recipe = model.certificate.problem
     assert isinstance(recipe, Recipe)
-    # (value - 6) / spread of a typical range from 3 to 9, or the share of the bounds.
-    spread = 6 / 2.5631
-    reading = (0.0, 1.0) if loss == "mean" else ((6 - 15) / 15, 15 / spread)
+    # (value - 6) / spread of a typical range from 3 to 9, in the unit of the loss, or the share of the bounds.
+    unit = recipe.loss.label_unit * 6 / 2.5631
+    reading = (0.0, 1.0) if loss == "mean" else ((6 - 15) / 15, 15 / unit)
     assert model.weights == pytest.approx(reference_sgd(recipe, rows, reading=reading), rel=1e-9, abs=1e-12)
 
 

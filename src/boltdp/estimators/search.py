@@ -57,6 +57,7 @@ class PrivateGridSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc
 
     Examples
     --------
+    >>> from boltdp import PrivateLogisticRegression
     >>> from sklearn.datasets import make_classification
     >>> X, y = make_classification(20_000, n_features=5, random_state=0)
     >>> classifier = PrivateLogisticRegression(epsilon=1.0, classes=[0, 1], bounds=(-5, 5))
