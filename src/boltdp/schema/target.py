@@ -550,8 +550,7 @@ class Number(Target):
         width, largest = self.high - self.low, max(abs(self.low), abs(self.high))
         if not (width >= MIN_WIDTH and largest <= 1 / MIN_WIDTH and width > 2**20 * math.ulp(largest)):
             raise ParameterError(
-                f"the bounds of a target must be numbers that are told apart by doubles, got {self.low:g} and "
-                f"{self.high:g}"
+                f"the bounds of a target must be distinct in double precision, got {self.low:g} and {self.high:g}"
             )
         if self.typical is not None:
             object.__setattr__(self, "typical", self._check_typical(self.typical))
