@@ -31,6 +31,7 @@ from boltdp.schema.schema import Classes, Number, Numeric, Schema
 from boltdp.settings import Settings
 from boltdp.workflows.plan_training import make_plan
 from boltdp.workflows.predict import predict, predict_proba, score_batches
+from boltdp.workflows.train import train
 from tests.plans import plan_certificate
 
 
@@ -698,3 +699,21 @@ def test_a_certificate_for_other_persons_than_the_schema_declares_is_refused() -
     made = model()
     with pytest.raises(ParameterError, match="must be for max_rows_per_person 2"):
         replace(made, schema=replace(made.schema, person_id="patient", max_rows_per_person=2))
+
+
+@pytest.mark.parametrize("changes", [{"typical": (2.0123, 31.0)}, {"unit": 0.5}], ids=str)
+def test_a_range_that_cannot_have_been_released_is_refused(changes: dict[str, Any]) -> None:
+    rng = np.random.default_rng(1)
+    a = rng.uniform(-1, 1, 4000)
+    table = pa.table({"a": a, "y": 20 + 8 * a + rng.standard_normal(4000)})
+    schema = Schema(Number("y", 0, 50), (Numeric("a", -1, 1),))
+    made = train(ArrayEngine.from_arrow(table), schema, Settings(epsilon=1.0))
+    made.verify()
+    with pytest.raises(BoltdpError, match=r"the range of the target is not|the target must be read as"):
+        replace(made, schema=replace(made.schema, target=replace(made.schema.target, **changes))).verify()
+
+
+@pytest.mark.parametrize("bounds", [(0, 5e-324), (1e308, 1.5e308), (-1e300, 1e300), (1e9, 1e9 + 1e-3)])
+def test_bounds_that_are_not_distinct_in_doubles_are_refused(bounds: tuple[float, float]) -> None:
+    with pytest.raises(ParameterError, match="must be distinct in double precision"):
+        Number("y", *bounds)

@@ -86,6 +86,8 @@ class Model:
             certificate.label_quantiles is None
         ):
             raise ParameterError("the certificate must be about the range of the target, if it was found privately")
+        if target != target.fit_to(loss):
+            raise ParameterError(f"the target must be read as the loss {loss.name!r} reads it, and is not")
         if (self.unusable_labels is None) != (certificate.label_count is None):
             raise ParameterError("the model must have the count of unusable labels that its certificate states")
         if self.threshold is not None:
@@ -108,6 +110,11 @@ class Model:
     def cut(self) -> float:
         """The margin above which the second of two classes is predicted; 0 without a threshold."""
         return 0.0 if self.threshold is None else self.certificate.problem.loss.invert_link(self.threshold)
+
+    @property
+    def without_weight(self) -> Self:
+        """The model without the weights of rows, which only training reads: evaluations count all rows alike."""
+        return replace(self, schema=replace(self.schema, weight=None))
 
     def with_threshold(self, threshold: Threshold | None) -> Self:
         """Return a copy that predicts the second of two classes if its probability exceeds `threshold`; None: 0.5.
@@ -146,6 +153,9 @@ class Model:
         released = self.weights.reshape(self.certificate.model_count, problem.loss.vector_count, problem.dims)
         if not is_on_release_grid(released, self.certificate):
             raise certificates.CertificateError("the weights are not those that were released: they are off its grid")
+        quantiles = self.certificate.label_quantiles
+        if quantiles is not None and not self.schema.target.is_range_of(quantiles.bins):
+            raise certificates.CertificateError("the range of the target is not one that was released")
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -15,7 +15,7 @@ from boltdp.audit.replay_on_neighbours import Replay, replay_pairs
 from boltdp.audit.report import Report
 from boltdp.audit.subject import make_subject
 from boltdp.privacy import release_with_noise
-from boltdp.privacy.events.label_quantiles import LabelQuantiles, find_exact_quantiles, score_edges
+from boltdp.privacy.events.label_quantiles import LabelQuantiles, find_exact_quantiles, score_bins
 from boltdp.privacy.exact_sampling import make_seeded_bytes
 from boltdp.schema.schema import Categorical, Numeric, Schema
 from boltdp.schema.target import Number
@@ -53,9 +53,7 @@ def test_a_sound_choice_stands_and_nearly_all_of_the_claim_is_found(schema: Sche
 
 
 def test_scores_that_change_by_more_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        release_with_noise, "score_edges", lambda counts, percentile: score_edges(2 * counts, percentile)
-    )
+    monkeypatch.setattr(release_with_noise, "score_bins", lambda counts, percentile: score_bins(2 * counts, percentile))
     _, exact, broken = run_audit()
     assert "replay: one row changes a score 1.8 times as much as the choice is for" in broken
     assert exact.broken

@@ -27,10 +27,10 @@ from boltdp.privacy.certificate import Certificate, CertificateError, certify, v
 from boltdp.privacy.events.event import BudgetedEvent, Composition
 from boltdp.privacy.events.label_quantiles import (
     LabelQuantiles,
-    compute_edge,
+    compute_end,
     find_exact_quantiles,
     make_label_quantiles,
-    score_edges,
+    score_bins,
 )
 from boltdp.privacy.events.noisy_counts import make_noisy_label_count
 from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
@@ -40,10 +40,20 @@ from boltdp.privacy.training_problem import Problem
 
 BINS, PERCENTILES = 8, (10, 90)
 MISSING = BINS  #: the place of a label that is in no bin
-#: Labels of which one that goes from the first bin to the last, or several, is the worst for both percentiles at once:
-#: just below each of them are many edges, and just above it is one that is far from it.
-WORST = np.array([990, 0, 0, 8000, 0, 0, 600, 410])
 EVENT = make_label_quantiles(Budget(1.0), bins=BINS, percentiles=PERCENTILES)
+
+
+def make_heaps(heaps: dict[int, int]) -> Integers:
+    counts = np.zeros(256, np.int64)
+    for place, count in heaps.items():
+        counts[place] = count
+    return counts
+
+
+#: Labels of which one that goes from the first bin to the last, or several, is the worst for both percentiles at once:
+#: many bins just below each of them are as good as its own, and then are not, and bins above it get better.
+WORST = make_heaps({0: 1000, 100: 8000, 200: 500, 255: 500})
+WIDE = replace(EVENT, bins=len(WORST))
 
 
 def list_log_probabilities(counts: Integers, event: LabelQuantiles) -> list[Doubles]:
@@ -92,7 +102,7 @@ def test_no_small_neighbours_have_a_larger_loss_than_epsilon(rows: int, person_r
 
 @pytest.mark.parametrize("person_rows", [None, 1, 3])
 def test_the_worst_neighbours_have_the_loss_that_is_claimed(person_rows: int | None) -> None:
-    rows, event = person_rows or 1, replace(EVENT, person_rows=person_rows)
+    rows, event = person_rows or 1, replace(WIDE, person_rows=person_rows)
     assert 0.97 < compute_largest_loss(WORST, move(WORST, rows=rows), event) <= 1.0 + 1e-9
     assert compute_largest_loss(WORST, move(WORST, rows=rows + 1), event) > 1.2  # one row more than are protected
     assert compute_largest_loss(WORST, move(WORST, rows=rows), replace(event, epsilon=1.0)) > 1.9  # half the noise
@@ -100,11 +110,11 @@ def test_the_worst_neighbours_have_the_loss_that_is_claimed(person_rows: int | N
 
 def test_a_label_that_is_missing_in_one_of_them_is_within_the_claim() -> None:
     """It is neither below an edge nor above it, so that less changes than by a label that moves."""
-    for place in range(BINS):
+    for place in range(0, len(WORST), 15):
         more = WORST.copy()
         more[place] += 1
         for one, other in ((WORST, more), (more, WORST)):
-            assert 0.02 < compute_largest_loss(one, other, EVENT) <= 0.95
+            assert 0.02 < compute_largest_loss(one, other, WIDE) <= 0.95
     nothing, alone = np.zeros(BINS, int), np.eye(BINS, dtype=int)[0]
     assert compute_largest_loss(nothing, alone, EVENT) <= 1.0
 
@@ -113,21 +123,22 @@ def test_a_label_that_is_missing_in_one_of_them_is_within_the_claim() -> None:
 def test_scores_change_by_at_most_a_row(counts: list[int], first: int, second: int) -> None:
     one, other = (np.bincount([place], minlength=BINS + 1)[:BINS] + np.array(counts) for place in (first, second))
     for percentile in (1, 10, 50, 90, 99):
-        changes = np.abs(np.subtract(score_edges(one, percentile), score_edges(other, percentile)))
+        changes = np.abs(np.subtract(score_bins(one, percentile), score_bins(other, percentile)))
         assert changes.max() <= EVENT.sensitivity
 
 
 def test_the_score_is_the_distance_from_the_percentile_in_hundredths_of_rows() -> None:
-    assert score_edges(np.array([10, 0, 80, 10]), 10) == [1000, 0, 0, 8000, 9000]
-    assert score_edges(np.zeros(2, int), 10) == [0, 0, 0]
+    assert score_bins(np.array([10, 0, 80, 10]), 10) == [0, 0, 0, 8000]
+    assert score_bins(np.array([0, 0, 30, 70]), 10) == [1000, 1000, 0, 2000]  # a heap has one bin
+    assert score_bins(np.zeros(2, int), 10) == [0, 0]
     huge = np.array([2**61, 2**61])  # beyond what 100 times fits in 64 bits
-    assert score_edges(huge, 90) == [90 * 2**62, 40 * 2**62, 10 * 2**62]
+    assert score_bins(huge, 90) == [40 * 2**62, 0]
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 0.3, 0.7, 0.99, 1.0, 2.0])
 def test_the_profile_is_above_that_of_the_worst_neighbours(epsilon: float) -> None:
     for one, other in ((WORST, move(WORST)), (move(WORST), WORST)):
-        p, q = (np.add.outer(*list_log_probabilities(counts, EVENT)) for counts in (one, other))
+        p, q = (np.add.outer(*list_log_probabilities(counts, WIDE)) for counts in (one, other))
         exact = float(np.maximum(np.exp(p) - np.exp(epsilon + q), 0.0).sum())
         assert exact <= EVENT.delta(epsilon) <= 1 - math.exp(min(epsilon - 1.0, 0.0))
     assert (EVENT.delta(epsilon) == 0.0) == (epsilon >= 1.0)
@@ -141,13 +152,13 @@ def test_the_epsilons_of_three_choices_are_added_exactly() -> None:
 
 @pytest.mark.parametrize("order", [1.01, 1.5, 2.0, 8.0, 40.0])
 def test_renyi_divergences_are_within_the_cost_in_zcdp_and_reach_it(order: float) -> None:
-    """Nearly: half of the probability is on edges that get better, and half on those that get worse."""
-    even = np.array([300, 0, 0, 0, 401, 0, 0, 300])
-    event, reached = make_label_quantiles(Budget(0.02), bins=BINS, percentiles=(50,)), 0.0
+    """Nearly: half of the probability is on bins that get better, and half on those that get worse."""
+    even = make_heaps({0: 500, 128: 1, 255: 499})
+    event, reached = make_label_quantiles(Budget(0.02), bins=len(even), percentiles=(50,)), 0.0
     cost = measure_zcdp(event, Budget(0.02))
     assert 0.02**2 / 8 <= cost.rho <= (1 + 1e-12) * 0.02**2 / 8
     assert cost.delta == 0.0
-    for counts in (even, WORST, np.array([0, 0, 0, 1, 1, 0, 0, 0])):
+    for counts in (even, WORST, make_heaps({3: 1, 4: 1})):
         for one, other in ((counts, move(counts)), (move(counts), counts)):
             if min(one.min(), other.min()) >= 0:
                 (p,), (q,) = (list_log_probabilities(each, event) for each in (one, other))
@@ -156,14 +167,14 @@ def test_renyi_divergences_are_within_the_cost_in_zcdp_and_reach_it(order: float
     assert 0.5 < reached <= 1.0
 
 
-def test_edges_are_drawn_with_these_probabilities() -> None:
+def test_bins_are_drawn_with_these_probabilities() -> None:
     draws, counts, event = 3000, np.array([3, 0, 1, 8, 0, 0, 2, 1]), replace(EVENT, person_rows=2)
     seen = [Counter[float]() for _ in PERCENTILES]
     for seed in range(draws):
-        for counter, edge in zip(seen, release_label_quantiles(counts, event, Randomness(seed)), strict=True):
-            counter[edge] += 1
-    for counter, logs in zip(seen, list_log_probabilities(counts, event), strict=True):
-        found = [counter[compute_edge(number, bins=BINS)] for number in range(BINS + 1)]
+        for counter, end in zip(seen, release_label_quantiles(counts, event, Randomness(seed)), strict=True):
+            counter[end] += 1
+    for counter, percentile, logs in zip(seen, PERCENTILES, list_log_probabilities(counts, event), strict=True):
+        found = [counter[compute_end(number, percentile, bins=BINS)] for number in range(BINS)]
         assert sum(found) == draws
         assert chisquare(found, draws * np.exp(logs)).pvalue > 1e-3
 
@@ -189,6 +200,19 @@ def test_with_many_labels_the_choice_is_near_the_quantiles() -> None:
     assert find_exact_quantiles(np.array([7, 0]), PERCENTILES) == (-1.0, 0.0)
 
 
+def test_a_heap_at_the_end_of_the_labels_is_found() -> None:
+    """Nearly a third of the labels are 0 and none is below; the bounds are far wider."""
+    rng = np.random.default_rng(0)
+    labels = np.where(rng.random(20_000) < 0.3, 0.0, np.minimum(rng.lognormal(3, 1, 20_000), 1000) / 1000)
+    counts = np.histogram(labels, 4096, (-1, 1))[0]
+    low, high = find_exact_quantiles(counts, PERCENTILES)
+    assert low == 0.0
+    assert high == pytest.approx(float(np.quantile(labels, 0.9)), abs=2 / 4096)
+    event = make_label_quantiles(Budget(0.2), bins=4096, percentiles=PERCENTILES)
+    for seed in range(10):
+        assert release_label_quantiles(counts, event, Randomness(seed)) == pytest.approx((low, high), abs=0.01)
+
+
 def make_certificate(budget: Budget, share: float, *, labels: bool = False) -> Certificate:
     """Return the certificate of a training after a choice with this share, and a count of labels with as much."""
     taken, problem = Budget(share), Problem(loss=Logistic(), dims=4, rows=5000, regularization=0.5)
@@ -205,7 +229,7 @@ def test_a_certificate_has_the_choice_and_is_verified(budget: Budget, labels: bo
     assert certificate.private
     assert certificate.label_quantiles == make_label_quantiles(Budget(0.05), bins=4096, percentiles=PERCENTILES)
     assert certificate.label_quantiles.describe() == (
-        "the 10% and 90% quantiles of the target are chosen among 4,097 edges"
+        "the 10% and 90% quantiles of the target are chosen among 4,096 bins"
     )
     record = json.loads(json.dumps(certificate.to_dict()))
     again = Certificate.from_dict(record)

@@ -15,6 +15,7 @@ from boltdp._array_types import Doubles
 from boltdp.audit import audit
 from boltdp.engines import open_source
 from boltdp.errors import DataError, ParameterError
+from boltdp.evaluation.evaluate import evaluate
 from boltdp.schema.schema import Categorical, Classes, Number, Numeric, Projection, Schema, Target
 from boltdp.settings import Settings
 from boltdp.workflows.plan_training import make_plan
@@ -117,6 +118,15 @@ def test_predictions_need_no_weight() -> None:
     with open_source(table) as engine:
         model = train(engine, schema, ALGORITHMS["objective"])
     assert np.array_equal(predict(model, table), predict(model, table.drop_columns(["exposure", "cost"])))
+
+
+def test_evaluations_need_no_weight() -> None:
+    table, schema = make_table(), make_schema(TARGETS["number"])
+    with open_source(table) as engine:
+        model = train(engine, schema, ALGORITHMS["objective"])
+        whole = evaluate(model, engine)
+    with open_source(table.drop_columns(["exposure"])) as engine:
+        assert evaluate(model, engine).to_dict() == whole.to_dict()
 
 
 def test_an_audit_changes_weights_too() -> None:

@@ -40,6 +40,7 @@ def evaluate(model: Model, engine: Engine, *, by: str | None = None, context: Co
     """
     from boltdp.engines.base import scan_rows  # imported late: reading a model needs no engine
 
+    model = model.without_weight
     found = ExactEvaluation(model, by)
     place = None if by is None else model.schema.encoding.locate_cell(by)
 
@@ -92,7 +93,7 @@ def evaluate_privately(
     from boltdp.engines.base import check_columns, scan_rows
     from boltdp.engines.person_limit import check_person_id
 
-    context = replace(Context() if context is None else context, on_bad_row="neutral")
+    model, context = model.without_weight, replace(context or Context(), on_bad_row="neutral")
     groups = name_groups(model.schema, by)
     check_columns(model.schema, engine.columns())
     check_person_id(model.schema, engine.columns(), context)

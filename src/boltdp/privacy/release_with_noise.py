@@ -26,7 +26,7 @@ from boltdp._array_types import Booleans, Doubles, Integers
 from boltdp.errors import ParameterError
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
-from boltdp.privacy.events.label_quantiles import LabelQuantiles, compute_edge, score_edges
+from boltdp.privacy.events.label_quantiles import LabelQuantiles, compute_end, score_bins
 from boltdp.privacy.events.noisy_counts import NoisyCounts
 from boltdp.privacy.events.noisy_moments import UNIT, NoisyMoments, ReleasedMoments, check_moment_rows
 from boltdp.privacy.exact_sampling import RandomBytes as RandomBytes
@@ -176,7 +176,7 @@ def release_label_count(count: int, certificate: Certificate, randomness: Random
 
 
 def release_label_quantiles(counts: Integers, event: LabelQuantiles, randomness: Randomness) -> tuple[float, ...]:
-    """Return an edge from -1 to 1 for each percentile of `event`, from the `counts` of `kernel.label_histogram`.
+    """Return an end of a bin, from -1 to 1, for each percentile of `event`; `counts` are of `kernel.label_histogram`.
 
     Proof: label_quantiles.md 1, 2
     """
@@ -184,9 +184,10 @@ def release_label_quantiles(counts: Integers, event: LabelQuantiles, randomness:
         raise ParameterError(f"counts must be of {event.bins} bins, got shape {counts.shape}")
     stream, chosen = randomness.stream("label quantiles"), []
     for percentile in event.percentiles:
-        scores = score_edges(counts, percentile)
+        scores = score_bins(counts, percentile)
         chosen.append(choose_by_errors(scores, epsilon=event.epsilon, changes=event.sensitivity, random_bytes=stream))
-    return tuple(compute_edge(number, bins=event.bins) for number in chosen)
+    ends = zip(chosen, event.percentiles, strict=True)
+    return tuple(compute_end(number, percentile, bins=event.bins) for number, percentile in ends)
 
 
 def choose_by_errors(errors: Sequence[float], *, epsilon: float, random_bytes: RandomBytes, changes: int = 1) -> int:

@@ -273,7 +273,7 @@ def check_source(source: Source, schema: Schema, *, progress: Callable[[int], ob
         summary, role = summaries[column.name], column.table if checked else schema.target.key
         found = CheckedColumn.from_summary(column.name, role, rows * (summary.length or 1), summary)
         checked.append(replace(found, fault=faults[column.name]))
-    used = {column.source for column in declared}
+    used = {column.source for column in (*declared, *schema.training_only_columns)}
     unused = tuple((name, _explain_unused_column(column)) for name, column in columns.items() if name not in used)
     return Report(rows=rows, columns=tuple(checked), unused=unused)
 

@@ -47,6 +47,8 @@ PRIOR_TOLERANCE = 1e-6
 TYPICAL_WIDTH = 2.5631
 #: The largest width of bounds, in widths of the typical range.
 MAX_RANGE_RATIO = 4096
+#: The smallest width of bounds, and one over the largest absolute bound: squares neither under- nor overflow.
+MIN_WIDTH = 1e-150
 #: The smallest unit of labels in training, in spreads.
 MIN_UNIT = 1 / 16
 
@@ -134,6 +136,10 @@ class Target(ABC):
     @abstractmethod
     def fit_to(self, loss: Loss) -> Target:
         """Return the target as a training with this loss reads it, in units of the labels' spread."""
+
+    def is_range_of(self, bins: int) -> bool:
+        """Return whether the range of the target can be one of ends of that many equal bins between the bounds."""
+        return False
 
     def with_range(self, low: float, high: float) -> Target:
         """Return the target with the range, found from private rows, of most encoded labels, from -1 to 1."""
@@ -541,6 +547,11 @@ class Number(Target):
         column = Numeric(self.column, self.low, self.high)  # raises an error for bounds that are none
         object.__setattr__(self, "low", column.low)
         object.__setattr__(self, "high", column.high)
+        width, largest = self.high - self.low, max(abs(self.low), abs(self.high))
+        if not (width >= MIN_WIDTH and largest <= 1 / MIN_WIDTH and width > 2**20 * math.ulp(largest)):
+            raise ParameterError(
+                f"the bounds of a target must be distinct in double precision, got {self.low:g} and {self.high:g}"
+            )
         if self.typical is not None:
             object.__setattr__(self, "typical", self._check_typical(self.typical))
         check_choice(self.typical_source, "typical_source", Literal["declared", "private"])
@@ -653,6 +664,16 @@ class Number(Target):
         if loss.max_abs_label:
             return replace(self, unit=loss.label_unit)
         return replace(self, typical=None, typical_source="declared", unit=1.0)
+
+    def is_range_of(self, bins: int) -> bool:
+        if self.typical is None:
+            return False
+        width, (low, high) = self.high - self.low, self.typical
+        # A range that is too narrow was widened.
+        if (high - low) * MAX_RANGE_RATIO < 1.02 * width:
+            return True
+        places = [bins * (end - self.low) / width for end in (low, high)]
+        return all(abs(place - round(place)) < 1e-6 * bins for place in places)
 
     def with_range(self, low: float, high: float) -> Number:
         middle, half = (self.low + self.high) / 2.0, (self.high - self.low) / 2.0

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from boltdp.schema.schema import Schema
     from boltdp.settings import Settings
 
-#: The bins of the labels between the bounds, whose edges are those to choose from.
+#: The bins of the labels between the bounds, which are those to choose from.
 BINS = 4096
 #: The percentiles that are the range.
 PERCENTILES = (10, 90)
 #: The smallest and the largest share of epsilon for the range.
 SHARES = (0.02, 0.3)
-#: The desired exponent of an edge beyond all labels: its probability is that of the best edge times exp(-10).
+#: The desired exponent of a bin beyond all labels: its probability is that of the best bin times exp(-10).
 EXPONENT = 10.0
 
 
@@ -50,7 +50,7 @@ def subtract_label_quantiles(settings: Settings, schema: Schema, *, rows: int) -
 
 
 def plan_label_quantiles(epsilon: float, *, rows: int, person_rows: int | None = None) -> float:
-    """Return the share of epsilon with which edges beyond all labels are unlikely, within `SHARES`.
+    """Return the share of epsilon with which bins beyond all labels are unlikely, within `SHARES`.
 
     Unless the largest share is too small for that, the expected rank error of each quantile is below 5 % of the rows.
 
@@ -74,8 +74,8 @@ def apply_label_quantiles(counts: Integers, schema: Schema, certificate: Certifi
     if event is None and certificate.budget is not None:
         raise ParameterError("the range of the target must be found only if the certificate states it, and it does not")
     if event is None:
-        edges = find_exact_quantiles(counts, PERCENTILES)
+        ends = find_exact_quantiles(counts, PERCENTILES)
     else:
-        edges = release_label_quantiles(counts, event, randomness)
+        ends = release_label_quantiles(counts, event, randomness)
     # The choices are independent, and may be in any order.
-    return replace(schema, target=schema.target.with_range(min(edges), max(edges)))
+    return replace(schema, target=schema.target.with_range(min(ends), max(ends)))

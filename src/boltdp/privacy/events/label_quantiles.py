@@ -1,4 +1,4 @@
-"""Quantiles of a label that is a number, chosen by the exponential mechanism among the edges of equal bins.
+"""Quantiles of a label that is a number, whose bins are chosen by the exponential mechanism among equal ones.
 
 They are the location and the spread of the label, by which it is read in training. `release_with_noise.py` draws the
 choices, and `workflows/target_range.py` plans them.
@@ -7,6 +7,7 @@ choices, and `workflows/target_range.py` plans them.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from flint import arb
@@ -24,10 +25,10 @@ HUNDREDTHS = 100
 
 @dataclass(frozen=True, kw_only=True)
 class LabelQuantiles(Event):
-    """The choice of an edge for each percentile, from one histogram of the labels."""
+    """The choice of a bin for each percentile, from one histogram of the labels."""
 
     kind = "label quantiles"
-    bins: int  #: of the histogram, whose edges are those to choose from
+    bins: int  #: of the histogram, which are those to choose from
     percentiles: tuple[int, ...]
     epsilon: float  #: of each choice
     person_rows: int | None = field(default=None, metadata=IF_GIVEN)  #: g, as `Problem` has it
@@ -70,7 +71,7 @@ class LabelQuantiles(Event):
 
     def describe(self) -> str:
         listed = " and ".join(f"{percentile}%" for percentile in self.percentiles)
-        return f"the {listed} quantiles of the target are chosen among {self.bins + 1:,} edges"
+        return f"the {listed} quantiles of the target are chosen among {self.bins:,} bins"
 
 
 def make_label_quantiles(
@@ -84,30 +85,34 @@ def make_label_quantiles(
     return LabelQuantiles(bins=bins, percentiles=percentiles, epsilon=each, person_rows=person_rows)
 
 
-def score_edges(counts: Integers, percentile: int) -> list[int]:
-    """Return how far each edge of a histogram is from being the percentile, in hundredths of rows; 0: it is one.
+def score_bins(counts: Integers, percentile: int) -> list[int]:
+    """Return how far each bin of a histogram is from having the percentile, in hundredths of rows; 0: it has it.
 
     Missing labels are in no bin, and count neither as below an edge nor as above it.
 
     >>> import numpy as np
-    >>> score_edges(np.array([1, 2, 1]), 50)
-    [200, 100, 100, 200]
+    >>> score_bins(np.array([0, 1, 2, 1]), 50)
+    [200, 100, 0, 100]
 
     Proof: label_quantiles.md 1
     """
-    total, below, scores = int(counts.sum()), 0, []
+    total, below, missed = int(counts.sum()), 0, []
     for count in (*counts.tolist(), 0):
-        scores.append(abs((HUNDREDTHS - percentile) * below - percentile * (total - below)))
+        missed.append((HUNDREDTHS - percentile) * below - percentile * (total - below))
         below += count
-    return scores
+    return [max(0, left, -right) for left, right in pairwise(missed)]
 
 
 def find_exact_quantiles(counts: Integers, percentiles: tuple[int, ...]) -> tuple[float, ...]:
-    """Return the edge with the smallest score for each percentile, without noise: nothing is guaranteed."""
-    scores = (score_edges(counts, percentile) for percentile in percentiles)
-    return tuple(compute_edge(each.index(min(each)), bins=len(counts)) for each in scores)
+    """Return an end of the bin with the smallest score for each percentile, without noise: nothing is guaranteed."""
+    scores = [score_bins(counts, percentile) for percentile in percentiles]
+    chosen = [each.index(min(each)) for each in scores]
+    return tuple(
+        compute_end(number, percentile, bins=len(counts))
+        for number, percentile in zip(chosen, percentiles, strict=True)
+    )
 
 
-def compute_edge(number: int, *, bins: int) -> float:
-    """Return the edge of a number among those of equal bins from -1 to 1."""
-    return 2.0 * number / bins - 1.0
+def compute_end(number: int, percentile: int, *, bins: int) -> float:
+    """Return the end of a bin among equal ones from -1 to 1: the lower one below the median, else the upper one."""
+    return 2.0 * (number + (percentile >= HUNDREDTHS / 2)) / bins - 1.0
