@@ -60,7 +60,8 @@ format: $(VENV)/installed
 CORE := tests/algorithms tests/encoding tests/kernel tests/privacy tests/schema tests/test_losses.py \
 	tests/test_model.py tests/test_recorded_bits.py tests/test_docs.py
 LONG := tests/schema/test_every_kind.py tests/privacy/test_objective_corners.py \
-	tests/privacy/test_weight_uncertainty.py tests/privacy/test_attack_whitebox.py tests/privacy/test_attack_persons.py
+	tests/privacy/test_weight_uncertainty.py tests/privacy/test_attack_whitebox.py tests/privacy/test_attack_persons.py \
+	tests/privacy/test_objective_numbers.py
 check: lint
 	$(RUN) -m pytest $(CORE) $(LONG:%=--ignore=%) -m "not slow" -q -n auto --dist worksteal
 
