@@ -42,6 +42,7 @@ from boltdp.workflows.tune import tune as tune_engine
 if TYPE_CHECKING:
     from boltdp.encoding.declared_values import Value
     from boltdp.engines.base import Engine
+    from boltdp.export.coefficients import Coefficients
     from boltdp.ledger import Account
     from boltdp.privacy.certificate import Certificate
     from boltdp.run_context import Context
@@ -104,6 +105,15 @@ class Model(ReleasedModel):
             found = evaluate_privately(self, engine, Budget(epsilon, delta), by=by, context=context, account=account)
         _warn_of_rows_without_label(self, found)
         return found
+
+    def coefficients(self, *, level: float = 0.95) -> Coefficients:
+        """Estimate the coefficients of a model trained with `inference=True`, with intervals of this level.
+
+        Each has the units of its column. Raise an InferenceError where noise hides what the intervals need.
+        """
+        from boltdp.export.coefficients import Coefficients
+
+        return Coefficients(self, level=level)
 
     def to_sklearn(self) -> Any:
         """Convert to a LogisticRegression (in a OneVsRestClassifier for one-vs-all) or LinearSVC of scikit-learn.

@@ -44,6 +44,10 @@ class SolverError(BoltdpError):
     """Training did not reach the accuracy that the privacy proof requires, and nothing was released."""
 
 
+class InferenceError(BoltdpError):
+    """A model has no coefficients to publish: it was not trained for inference, or noise hides what they need."""
+
+
 class MissingPackageError(BoltdpError, ImportError):
     """An optional package is not installed."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from boltdp.errors import ParameterError, show_value
 from boltdp.kernel.feature_map import FeatureMap, compute_scores
 from boltdp.privacy import certificate as certificates
 from boltdp.privacy.certificate import Certificate
-from boltdp.privacy.release_with_noise import is_on_release_grid
+from boltdp.privacy.release_with_noise import is_on_grid, is_on_release_grid
 from boltdp.schema.schema import Schema
 from boltdp.schema.target import Threshold
 
@@ -33,6 +33,50 @@ FORMAT = "boltdp-model"
 FORMAT_VERSION = 4
 
 
+#: The smallest and the largest share of a class that an intercept can start from.
+CENTER_SHARES = (0.01, 0.99)
+
+
+@dataclass(frozen=True, eq=False)
+class Inference:
+    """What was released beside the weights, from which coefficients get standard errors."""
+
+    hessian: Doubles  #: the vector of `privacy.events.noisy_matrix.flatten_matrix`
+    outer_products: Doubles | None = None  #: the same, of the gradients, for robust errors
+    class_count: float | None = None  #: the noisy number of rows of the second class
+
+    def to_dict(self) -> dict[str, Any]:
+        outer = None if self.outer_products is None else self.outer_products.tolist()
+        record = {"hessian": self.hessian.tolist(), "outer_products": outer, "class_count": self.class_count}
+        return {name: value for name, value in record.items() if value is not None}
+
+    @classmethod
+    def from_dict(cls, record: Any) -> Inference:
+        """Read the result of `to_dict`; raise a ModelFileError for anything else."""
+        if not isinstance(record, dict) or not {"hessian"} <= record.keys() <= {f.name for f in fields(cls)}:
+            raise ModelFileError("the inference must have a hessian, and at most outer_products and a class_count")
+        vectors = {name: _read_weights([record[name]])[0] for name in record if name != "class_count"}
+        count = record.get("class_count")
+        if count is not None and (type(count) is not float or not math.isfinite(count)):
+            raise ModelFileError("the class_count must be a number, written with a decimal point")
+        return cls(**vectors, class_count=count)
+
+    def get(self, matrix: str) -> Doubles | None:
+        """Return the vector of a matrix by its name in a certificate."""
+        return self.hessian if matrix == "hessian" else self.outer_products
+
+
+def find_center(class_count: float | None, schema: Schema, *, rows: int) -> Doubles | None:
+    """Return the weights that the penalty is centred at: an intercept by the share of the second class, if counted."""
+    if class_count is None:
+        return None
+    low, high = CENTER_SHARES
+    share = min(max(class_count / rows, low), high)
+    center = np.zeros((1, schema.dims))
+    center[0, -1] = math.log(share / (1.0 - share)) / schema.intercept_value
+    return center
+
+
 @dataclass(frozen=True, eq=False)
 class Model:
     """Released weights, one row per weight vector, with the schema that encodes rows for them and the certificate."""
@@ -43,6 +87,7 @@ class Model:
     trained_where: str | None = None  #: where the rows were during training, in words; not certified
     threshold: float | None = None  #: the second of two classes is predicted where its probability exceeds this
     unusable_labels: float | None = None  #: the noisy number of rows whose label was missing or not declared
+    inference: Inference | None = None  #: what standard errors follow from, if it was asked for
 
     def __repr__(self) -> str:
         budget, target = self.certificate.budget, self.schema.target
@@ -90,16 +135,36 @@ class Model:
             raise ParameterError(f"the target must be read as the loss {loss.name!r} reads it, and is not")
         if (self.unusable_labels is None) != (certificate.label_count is None):
             raise ParameterError("the model must have the count of unusable labels that its certificate states")
+        if self.schema.downweights != certificate.problem.downweighted:
+            raise ParameterError("the schema and the certificate must both downweight long rows, or neither")
+        self._check_inference()
         if self.threshold is not None:
             object.__setattr__(self, "threshold", target.resolve_threshold(self.threshold, loss))
 
+    def _check_inference(self) -> None:
+        """Raise a ParameterError unless the model has the matrices and the count that its certificate states."""
+        stated, inference = {event.matrix: event for event in self.certificate.matrices}, self.inference
+        for name in ("hessian", "outer products"):
+            vector = None if inference is None else inference.get(name)
+            event = stated.get(name)
+            if (None if vector is None else len(vector)) != (None if event is None else event.dimensions):
+                raise ParameterError(f"the model must have the {name} that its certificate states, and no other")
+        count = None if inference is None else inference.class_count
+        if (count is None) != (self.certificate.class_count is None):
+            raise ParameterError("the model must have the count of a class that its certificate states")
+
     @classmethod
     def from_release(
-        cls, schema: Schema, released: Doubles, certificate: Certificate, unusable_labels: float | None = None
+        cls,
+        schema: Schema,
+        released: Doubles,
+        certificate: Certificate,
+        unusable_labels: float | None = None,
+        inference: Inference | None = None,
     ) -> Self:
         """Make a model from released weights, an array of shape (models, weight vectors per model, features)."""
         weights = released.reshape(-1, released.shape[-1])
-        return cls(schema, weights, certificate, unusable_labels=unusable_labels)
+        return cls(schema, weights, certificate, unusable_labels=unusable_labels, inference=inference)
 
     @property
     def classes(self) -> tuple[Value, ...]:
@@ -153,6 +218,10 @@ class Model:
         released = self.weights.reshape(self.certificate.model_count, problem.loss.vector_count, problem.dims)
         if not is_on_release_grid(released, self.certificate):
             raise certificates.CertificateError("the weights are not those that were released: they are off its grid")
+        for event in self.certificate.matrices:
+            vector = None if self.inference is None else self.inference.get(event.matrix)
+            if event.noise is not None and vector is not None and not is_on_grid(vector, event.noise):
+                raise certificates.CertificateError(f"the {event.matrix} is not the released one: it is off its grid")
         quantiles = self.certificate.label_quantiles
         if quantiles is not None and not self.schema.target.is_range_of(quantiles.bins):
             raise certificates.CertificateError("the range of the target is not one that was released")
@@ -167,6 +236,7 @@ class Model:
             "certificate": self.certificate.to_dict(),
             "trained_where": self.trained_where,
             **{name: value for name in _OPTIONAL_KEYS if (value := getattr(self, name)) is not None},
+            **({} if self.inference is None else {"inference": self.inference.to_dict()}),
         }
 
     @classmethod
@@ -184,7 +254,7 @@ class Model:
             if key not in record:
                 raise ModelFileError(f"the model cannot be read: {key!r} is missing")
         for key in record:
-            if key not in (*_REQUIRED_KEYS, *_OPTIONAL_KEYS):
+            if key not in (*_REQUIRED_KEYS, *_OPTIONAL_KEYS, "inference"):
                 raise ModelFileError(f"the model has an entry {show_value(key)} that this boltdp does not know")
         private, certificate = record["private"], record["certificate"]
         if not isinstance(certificate, dict) or not isinstance(private, bool) or certificate.get("private") != private:
@@ -197,7 +267,9 @@ class Model:
             for key, name in _OPTIONAL_KEYS.items():
                 if key in record and (type(record[key]) is not float or not math.isfinite(record[key])):
                     raise ValueError(f"its {name} must be a number, written with a decimal point")
-            given = {key: record.get(key) for key in _OPTIONAL_KEYS}
+            given: dict[str, Any] = {key: record.get(key) for key in _OPTIONAL_KEYS}
+            if "inference" in record:
+                given["inference"] = Inference.from_dict(record["inference"])
             return cls(schema, weights, Certificate.from_dict(certificate), where, **given)
         except (TypeError, ValueError, OverflowError) as error:
             raise ModelFileError(f"the model cannot be read: {error}") from error

@@ -40,7 +40,7 @@ class Option:
     tunable: bool = False  #: whether a grid may vary it
     parameter: str = "*"  #: its name in the estimators; "*": the same; "": none
     words: tuple[str, ...] = ()  #: the allowed values; filled in from a Literal
-    kind: Literal["number", "whole number", "word", "other"] = "other"  #: filled in from the field's type
+    kind: Literal["number", "whole number", "word", "flag", "other"] = "other"  #: filled in from the field's type
     nullable: bool = False  #: filled in from the field's type
     default: Any = None  #: filled in from the field
 
@@ -52,6 +52,10 @@ class Option:
             return check_whole_number(value, name, least=0)
         if self.kind == "number":
             return check_number(value, name)
+        if self.kind == "flag":
+            if not isinstance(value, bool):
+                raise ParameterError(f"{name} must be True or False, got {show_value(value)}")
+            return value
         if not isinstance(value, str) or (self.words and value not in self.words):
             what = f"one of {', '.join(self.words)}" if self.words else "a word"
             raise ParameterError(f"{name} must be {what}, got {show_value(value)}")
@@ -170,6 +174,17 @@ class Settings:
     standardize_moments: Moments = _standardizing(
         "squares: centre and scale; mean: centre only, with less noise.", default="mean"
     )
+    inference: bool = _model(
+        "Release what `boltdp coefficients` needs: coefficients with standard errors, intervals and p-values, for two "
+        "classes (logistic regression) or a number.",
+        default=False,
+        usual=True,
+    )
+    robust_errors: bool = _model(
+        "With --inference: standard errors that hold where the model does not (the sandwich estimator); of a number "
+        "they are always so.",
+        default=False,
+    )
     seed: int | None = _research(
         "Seed of the shuffle. It may be public, if the places of rows do not depend on their values.", parameter=""
     )
@@ -198,7 +213,8 @@ class Settings:
     def choose_loss(self, target: Target) -> tuple[Loss, int]:
         """Return the loss of one model that predicts `target`, and the number of models: 1 unless one-vs-all."""
         OPTIONS["loss"].convert(self.loss, "loss")
-        default = target.choose_default_loss(plain=self.algorithm != "auto" or self.epsilon is None)
+        plain = self.algorithm != "auto" or self.epsilon is None or self.inference
+        default = target.choose_default_loss(plain=plain)
         kind: Any = LOSSES[default if self.loss == "auto" else self.loss]
         try:
             loss: Loss = kind() if self.loss_parameter is None else kind(self.loss_parameter)
@@ -230,7 +246,9 @@ def _fill_option(name: str, stated: Option, hint: Any, default: Any) -> Option:
     """Return the option with its kind, allowed words and default, which follow from the field of Settings."""
     types = get_args(hint) if type(None) in get_args(hint) else (hint,)
     words = stated.words or tuple(word for kind in types for word in get_args(kind) if isinstance(word, str))
-    kind: Any = "whole number" if int in types else "number" if float in types else "other"
+    kind: Any = (
+        "flag" if types == (bool,) else "whole number" if int in types else "number" if float in types else "other"
+    )
     if all(one in (str, type(None)) or get_origin(one) is Literal for one in types):
         kind = "word"
     return replace(

@@ -369,7 +369,7 @@ def test_a_start_with_a_longer_gradient_than_the_origin_can_have_is_dropped(monk
 
         @property
         def value(self) -> Matrix:
-            return super().value if self.share == 1.0 or self._hessian else np.full((1, 3), 1e9)
+            return super().value if self.share == 1.0 or self._matrix else np.full((1, 3), 1e9)
 
     monkeypatch.setattr(_newton, "DerivativeSums", Misleading)
     found = solved(rows, make_objective_solver(problem, np.zeros((1, 3)), noise=None))[0]

@@ -309,7 +309,7 @@ def test_states_with_a_header_that_is_not_sound_are_refused() -> None:
     fields += ["clip", "weighted", "share", "unused", "unused", "waiting"]
     for sums in (gradient, hessian):
         good = sums.to_bytes()
-        wrong = {"magic": 0x316A626F746C6F62, "loss": 8, "cells": 2**62, "classes": 1, "positive": 2, "kind": 3}
+        wrong = {"magic": 0x316A626F746C6F62, "loss": 8, "cells": 2**62, "classes": 1, "positive": 2, "kind": 4}
         wrong |= {"parameter": 0, "clip": 0, "weighted": 1, "feature map": 8, "share": 2**33, "waiting": 1024}
         wrong |= {"summed": 2**34, "unused": 1}
         for field, bad in wrong.items():
@@ -318,7 +318,7 @@ def test_states_with_a_header_that_is_not_sound_are_refused() -> None:
                 sums.update(good[:at] + bad.to_bytes(8, "little") + good[at + 8 :])
     # The kind of one with the numbers of the other.
     at = 8 * fields.index("kind")
-    for sums, kind in ((gradient, 2), (hessian, 0), (hessian, 1)):
+    for sums, kind in ((gradient, 2), (gradient, 3), (hessian, 0), (hessian, 1)):
         with pytest.raises(DataError, match="the state is corrupt"):
             sums.update(sums.to_bytes()[:at] + kind.to_bytes(8, "little") + sums.to_bytes()[at + 8 :])
 

@@ -38,6 +38,7 @@ class Job:
 
     certificate: Certificate
     randomness: Randomness
+    center: Doubles | None = None  #: the released weights that the penalty is centred at; None: 0
 
     @property
     def positives(self) -> Sequence[int]:

@@ -99,7 +99,8 @@ class Objective(Algorithm):
         solvers = (
             make_objective_solver(
                 job.certificate.problem,
-                linear,
+                # A penalty of the distance to the centre is one of the norm and a linear term.
+                linear if job.center is None else linear - problem.rows * problem.regularization * job.center,
                 noise=job.certificate.training_noise,
                 positive=positive,
                 classes=classes,

@@ -180,7 +180,7 @@ class _SyntheticColumnMaker(RuleVisitor[tuple[list[Any], Any]]):
         def make_cell(kind: Kind) -> Any:
             if kind in ("outside", "broken"):
                 return None
-            return rule.values[self._choose(kind, len(rule.values))]
+            return rule.known_values[self._choose(kind, len(rule.known_values))]
 
         return self._make_cells(make_cell), None
 

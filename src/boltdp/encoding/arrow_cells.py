@@ -58,7 +58,7 @@ class Readers(RuleVisitor[Reader]):
         return lambda cells: Values.from_array(concatenate_lists(cells.array, rule.length))
 
     def visit_value(self, rule: ValueRule) -> Reader:
-        coder = Coder(rule.values)
+        coder = Coder(rule.known_values)
         return lambda cells: coder.prepare_cells(cells.array)
 
     def visit_time_part(self, rule: TimePartRule) -> Reader:

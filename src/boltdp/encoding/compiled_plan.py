@@ -60,7 +60,7 @@ class _Compiler(RuleVisitor[bytes]):
         return _pack_words(_VECTOR, *map(float, rule.bounds), rule.length)
 
     def visit_value(self, rule: ValueRule) -> bytes:
-        return _pack_words(self._kind) + _pack_values(Matcher.from_values(rule.values), self._type)
+        return _pack_words(self._kind) + _pack_values(Matcher.from_values(rule.known_values), self._type)
 
     def visit_time_part(self, rule: TimePartRule) -> bytes:
         # The values are codes already.

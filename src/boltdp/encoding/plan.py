@@ -70,6 +70,11 @@ class Rule(ABC):
         return ()
 
     @property
+    def known_values(self) -> tuple[Value, ...]:
+        """The values that a cell is matched with, whose indices are the cells: those of features come first."""
+        return self.values
+
+    @property
     @abstractmethod
     def invalid_cell_phrase(self) -> str:
         """How an error message describes an invalid cell."""
@@ -151,6 +156,11 @@ class ValueRule(Rule):
     invalid_cell_phrase = "an undeclared category"
 
     values: tuple[Value, ...] = ()
+    reference: Value | None = None  #: a declared value without a feature
+
+    @property
+    def known_values(self) -> tuple[Value, ...]:
+        return self.values if self.reference is None else (*self.values, self.reference)
 
     def accept(self, visitor: RuleVisitor[T]) -> T:
         return visitor.visit_value(self)
@@ -244,6 +254,7 @@ class EncodingPlan:
     projection: Projection | None
     label_reading: tuple[float, float] = (0.0, 1.0)  #: the centre and the factor of a label that is a number
     weight: Rule | None = None  #: of the weight of a row, which is its last cell and no feature
+    downweights: bool = False  #: whether rows longer than 1 are downweighted, not shortened
 
     @cached_property
     def scaled_rules(self) -> tuple[ScaledRule, ...]:
@@ -274,7 +285,12 @@ class EncodingPlan:
         segments = [segment for scaled in self.scaled_rules for segment in scaled.iterate_segments()]
         if self.constant is not None:
             segments.append(Segment("constant", np.array([self.constant]), np.zeros(1)))
-        return FeatureMap(segments, label_reading=self.label_reading, row_weights=self.weight is not None)
+        return FeatureMap(
+            segments,
+            label_reading=self.label_reading,
+            row_weights=self.weight is not None,
+            downweights=self.downweights,
+        )
 
     @cached_property
     def feature_map(self) -> FeatureMap | None:

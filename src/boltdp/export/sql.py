@@ -103,8 +103,14 @@ def _write_probabilities(model: Model, margins: Sequence[str], sql: Dialect) -> 
 
 
 def _write_with_clipped_margins(model: Model, sql: Dialect, body: Callable[[Sequence[str]], str]) -> str:
-    """Write the SQL that `body` makes of the margins, for a row clipped to norm 1 before and after any projection."""
+    """Write the SQL that `body` makes of the margins, for a row clipped to norm 1 before and after any projection.
+
+    Where long rows are downweighted in training, they are not clipped.
+    """
     row, matrix = _write_row(model.schema, sql), model.schema.encoding.projection_matrix
+    if model.schema.downweights:
+        products = [sql.dot.format("x", sql.make_constant_array(each)) for each in model.weights]
+        return sql.bind("x", row, body(products))
     margins = _divide_by_norm("x", "norm", model.weights, sql, body)
     if matrix is None:
         return sql.bind("x", row, margins)

@@ -12,7 +12,8 @@ int feature_map_check(const void *map, size_t bytes)
     if ((uintptr_t) map % sizeof(double) != 0)
         return SGD_UNALIGNED;
     if (bytes < sizeof *r || r->bytes != bytes || r->dims < 1 || r->dims > SGD_MAX_DIMS || r->segments < 1 ||
-        r->segments > r->dims || r->row_weights > 1 || (bytes - sizeof *r) / sizeof *r->parts < r->segments)
+        r->segments > r->dims || r->row_weights > 1 || r->downweights > 1 ||
+        (bytes - sizeof *r) / sizeof *r->parts < r->segments)
         return SGD_CORRUPT;
     uint64_t cells = 0, dims = 0, dense = 0, slots = 0, groups = 0;
     for (uint64_t s = 0; s < r->segments; s++) {
@@ -68,7 +69,7 @@ WIDEST void feature_map_scores(const struct feature_map *r, uint64_t cells, cons
                 room[k] = (double) rows[1 + k];
                 square += room[k] * room[k];
             }
-        const double length = square > 1.0 ? sqrt(square) : 1.0;
+        const double length = square > 1.0 && !(r != NULL && r->downweights) ? sqrt(square) : 1.0;
         for (size_t v = 0; v < vectors; v++) {
             const double *w = weights + v * slots;
             double sums[8] = {0}, sum = 0.0;

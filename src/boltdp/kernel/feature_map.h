@@ -23,6 +23,9 @@
  * A label that is a number is read as (label - label_center) * label_factor (losses.h). Where rows have weights, the
  * last cell is no feature, but the weight: from -1, which is none, to 1.
  *
+ * A row longer than 1 is shortened to 1, or downweighted: it keeps its length, and its loss is divided by the square of
+ * it, so that its gradient is no longer than its slope, and its Hessian no larger than its curvature.
+ *
  * The block is flat: this header, segments[], a[dims], b[dims], squares[], units[] (both for the slots of groups only).
  */
 #ifndef BOLTDP_FEATURE_MAP_H
@@ -49,6 +52,7 @@ struct feature_map {
     double label_center;
     double label_factor; /* > 0 */
     uint64_t row_weights; /* 1 if rows have weights, else 0 */
+    uint64_t downweights; /* 1 if long rows are downweighted, 0 if they are shortened */
     struct feature_segment parts[];
 };
 
@@ -126,7 +130,7 @@ int feature_map_is_finite(const struct feature_map *map);
 void feature_map_features(const struct feature_map *map, const float *rows, size_t n_rows, double *out);
 
 /*
- * <w, x> / max(1, ||x||) for each packed row and each of `vectors` vectors of weights of slots, into out[n_rows *
+ * <w, x> / max(1, ||x||), or <w, x> where long rows are downweighted, for each packed row and each of `vectors` vectors of weights of slots, into out[n_rows *
  * vectors]. The feature map may be NULL, if every cell is a feature. `room` has as many numbers as there are dense
  * slots, and half as many as there are groups, rounded up.
  */

@@ -21,7 +21,7 @@ from boltdp.kernel.sgd import _allocate_aligned, _get_address, _library
 
 Kind = Literal["numbers", "category", "steps", "constant"]
 _KINDS: tuple[Kind, ...] = ("numbers", "category", "steps", "constant")
-_HEADER_WORDS = 10
+_HEADER_WORDS = 11
 Numbers = TypeVar("Numbers", Doubles, Integers)
 
 
@@ -115,9 +115,11 @@ class FeatureMap:
         *,
         label_reading: tuple[float, float] = (0.0, 1.0),
         row_weights: bool = False,
+        downweights: bool = False,
     ) -> None:
         self.label_reading = label_reading  #: the centre and the factor of labels that are numbers
         self.row_weights = row_weights  #: whether the last cell is the weight of the row, from -1 to 1
+        self.downweights = downweights  #: whether rows longer than 1 are downweighted, not shortened
         self.segments: list[Segment] = []
         for segment in segments:
             if self.segments and self.segments[-1].kind == segment.kind and not segment.is_group:
@@ -141,8 +143,8 @@ class FeatureMap:
         numbers += [*(part.squares for part in groups), *(part.units for part in groups)]
         size = 8 * (_HEADER_WORDS + 2 * len(counts) + sum(map(len, numbers)))
         header = np.array([size, self.cells, self.dims, self.dense, self.slots, len(groups), len(counts)], np.uint64)
-        label, weighted = np.array(self.label_reading), np.array([self.row_weights], np.uint64)
-        parts = [header, label, weighted, np.array(counts, np.uint64).reshape(-1), np.concatenate(numbers)]
+        label, flags = np.array(self.label_reading), np.array([self.row_weights, self.downweights], np.uint64)
+        parts = [header, label, flags, np.array(counts, np.uint64).reshape(-1), np.concatenate(numbers)]
         block = _allocate_aligned(size)
         block[:] = np.concatenate([part.view(np.uint8) for part in parts])
         return block
@@ -195,7 +197,7 @@ def convert_to_slot_weights(weights: Doubles, feature_map: FeatureMap | None) ->
 def compute_scores(rows: PackedRows, weights: Doubles, feature_map: FeatureMap | None = None) -> Doubles:
     """Return <w, x> for each packed row x, scaled into the unit ball, and each weight vector, (vectors, dims).
 
-    Without a feature map the cells are the features.
+    A map that downweights long rows leaves them as they are. Without a feature map the cells are the features.
     """
     cells, dims = (rows.shape[1] - 1,) * 2 if feature_map is None else (feature_map.cells, feature_map.dims)
     if rows.dtype != np.float32 or rows.ndim != 2 or rows.shape[1] != 1 + cells or weights.shape[1:] != (dims,):

@@ -48,10 +48,16 @@ static struct shape shape_of(uint64_t cells, const struct feature_map *r)
 /* The arrays of `data`, in their order. */
 enum { PARTIAL, HIGH, LOW, WEIGHTS, DIRECTION, ROWS, ACTIVE, SCORES, CLASS_WEIGHTS };
 
+/* Whether a matrix is summed for each weight vector, not a vector. */
+static int sums_matrix(const struct derivatives_state *s)
+{
+    return s->kind >= DERIVATIVES_HESSIAN;
+}
+
 /* How many numbers are summed. */
 static uint64_t numbers_of(const struct derivatives_state *s, const struct shape *shape)
 {
-    return vectors(s) * shape->stride * (s->kind == DERIVATIVES_HESSIAN ? shape->stride : 1);
+    return vectors(s) * shape->stride * (sums_matrix(s) ? shape->stride : 1);
 }
 
 /* Where an array of `data` begins. */
@@ -73,10 +79,11 @@ uint64_t derivatives_bytes(uint64_t loss, uint64_t cells, uint64_t classes, uint
     const struct feature_map *r = map;
     const struct derivatives_state s = {.loss = loss, .classes = classes, .kind = kind};
     if (loss >= LOSS_COUNT || (kind != DERIVATIVES_GRADIENT && !loss_facts(loss).has_hessian) || !sum_cells_fit(cells, r) ||
-        classes < 2 || classes > SGD_MAX_CLASSES || positive >= classes || kind > DERIVATIVES_HESSIAN || weighted > 1)
+        classes < 2 || classes > SGD_MAX_CLASSES || positive >= classes || kind > DERIVATIVES_OUTER || weighted > 1 ||
+        (kind == DERIVATIVES_OUTER && loss_facts(loss).is_joint))
         return 0;
     const struct shape shape = shape_of(cells, r);
-    if (kind == DERIVATIVES_HESSIAN && shape.slots > DERIVATIVES_MAX_HESSIAN_SLOTS)
+    if (sums_matrix(&s) && shape.slots > DERIVATIVES_MAX_HESSIAN_SLOTS)
         return 0;
     return sizeof s + sizeof(double) * (place_of(&s, &shape, CLASS_WEIGHTS) + (weighted ? classes : 0)) +
            (r == NULL ? 0 : r->bytes);
@@ -144,12 +151,14 @@ int derivatives_init(void *state, size_t bytes, uint64_t loss, uint64_t cells, u
 #define UNIT 0x1p-50
 
 /*
- * What a Hessian's terms are multiplied by before they are summed. The unit of a group's slot is below twice the length
- * of its features, so a term of two of them is below 4 times the curvature.
+ * What a matrix's terms are multiplied by before they are summed. The unit of a group's slot is below twice the length
+ * of its features, so a term of two of them is below 4 times the curvature, or 4 times the squared slope.
  */
 INLINE double hessian_factor(const struct derivatives_state *s)
 {
-    return s->kind == DERIVATIVES_HESSIAN && loss_facts(s->loss).max_curvature > 0.25 ? 0.25 : 1.0;
+    return s->kind == DERIVATIVES_OUTER || (s->kind == DERIVATIVES_HESSIAN && loss_facts(s->loss).max_curvature > 0.25)
+               ? 0.25
+               : 1.0;
 }
 
 INLINE uint64_t bits_of(double number)
@@ -192,6 +201,7 @@ struct tile {
     const double *w, *direction, *class_weights; /* those of the state */
     struct label_reading reading;
     int weighted;         /* whether rows or their classes have weights */
+    int downweights;      /* whether long rows do */
     int only_numbers;     /* are the cells that it reads, all of them in its first segment */
     const double *units;  /* of the slots of groups */
     uint64_t *partial;
@@ -341,7 +351,7 @@ INLINE void add_factors(const struct derivatives_state *s, size_t k, const doubl
                         const struct part *p, int n)
 {
     const size_t stride = t->shape->stride;
-    if (s->kind == DERIVATIVES_HESSIAN)
+    if (sums_matrix(s))
         add_squares(t->partial + k * stride * stride, factors, t, p, n);
     else
         add_multiples(t->partial + k * stride, factors, t, p, 0, n);
@@ -370,7 +380,9 @@ INLINE void add_margins(const struct derivatives_state *s, const struct tile *t,
         }
         if (s->clip <= DBL_MAX && fabs(slope) * (scale * p.lengths[r]) > s->clip)
             slope = copysign(s->clip / (scale * p.lengths[r]), slope);
-        factors[r] = s->kind == DERIVATIVES_GRADIENT ? -slope * signed_scale : curvature * bend * scale;
+        factors[r] = s->kind == DERIVATIVES_GRADIENT ? -slope * signed_scale
+                     : s->kind == DERIVATIVES_OUTER  ? slope * slope * bend * scale
+                                                     : curvature * bend * scale;
     }
     add_factors(s, 0, factors, t, &p, n);
 }
@@ -456,6 +468,10 @@ INLINE void add_tile(struct derivatives_state *s, struct tile *t, const float *r
         t->weights[r] = feature_map_row_weight(t->map, rows + r * width + 1);
         if (s->weighted)
             t->weights[r] *= label_weight(labels[r], s->classes, t->class_weights);
+        if (t->downweights && t->scales[r] > 0.0 && t->scales[r] < 1.0) {
+            t->weights[r] *= t->scales[r] * t->scales[r];
+            t->scales[r] = 1.0;
+        }
         t->lengths[r] = s->clip <= DBL_MAX ? sqrt(squares[r]) : 0.0;
         good += t->scales[r] > 0.0;
     }
@@ -480,7 +496,8 @@ INLINE void scan(struct derivatives_state *s, const float *rows, size_t n_rows, 
     t.class_weights = ARRAY(CLASS_WEIGHTS);
     t.reading = read_labels_by(map, s->classes, s->positive);
     t.partial = (uint64_t *) (void *) s->data;
-    t.weighted = s->weighted || (map != NULL && map->row_weights);
+    t.downweights = map != NULL && map->downweights;
+    t.weighted = s->weighted || t.downweights || (map != NULL && map->row_weights);
     t.only_numbers = map != NULL && feature_map_has_only_numbers(map);
     t.units = map == NULL ? NULL : feature_map_units(map);
     t.x = ARRAY(ROWS);
@@ -535,7 +552,7 @@ int derivatives_sum(const void *state, size_t bytes, double *out)
     if (code != SGD_OK)
         return code;
     const struct shape shape = shape_of(s->sum.cells, sum_map(&s->sum));
-    const uint64_t slots = shape.slots, rows = s->kind == DERIVATIVES_HESSIAN ? slots : 1, count = numbers_of(s, &shape);
+    const uint64_t slots = shape.slots, rows = sums_matrix(s) ? slots : 1, count = numbers_of(s, &shape);
     const uint64_t *partial = (const uint64_t *) (const void *) s->data;
     const uint64_t *high = partial + count, *low = high + count;
     const uint64_t gap = shape.first - shape.dense;
@@ -544,10 +561,10 @@ int derivatives_sum(const void *state, size_t bytes, double *out)
         for (uint64_t i = 0; i < rows; i++)
             for (uint64_t j = 0; j < slots; j++) {
                 /* Left of the diagonal is as above it. */
-                const uint64_t upper = i < j || s->kind != DERIVATIVES_HESSIAN ? i : j, right = upper == i ? j : i;
+                const uint64_t upper = i < j || !sums_matrix(s) ? i : j, right = upper == i ? j : i;
                 const uint64_t row = upper < shape.dense ? upper : upper + gap;
                 const uint64_t column = right < shape.dense ? right : right + gap;
-                const uint64_t of_vector = s->kind == DERIVATIVES_HESSIAN ? k * shape.stride + row : k;
+                const uint64_t of_vector = sums_matrix(s) ? k * shape.stride + row : k;
                 const uint64_t at = of_vector * shape.stride + column;
                 const __int128 whole = (__int128) (int64_t) high[at] * ((__int128) 1 << 32) + (__int128) low[at] +
                                        (__int128) waiting_sum(s, &shape, partial, at);

@@ -1,6 +1,6 @@
 /*
- * loss_derivatives.h: sums over all rows of the loss's gradient, of its Hessian times a direction, or of the Hessian
- * with respect to each weight vector, at fixed weights.
+ * loss_derivatives.h: sums over all rows of the loss's gradient, of its Hessian times a direction, of the Hessian
+ * with respect to each weight vector, or of the outer products of the gradients, at fixed weights.
  *
  * What a solver needs that looks for the exact minimiser; and gradient descent, which wants each row's gradient
  * clipped. Rows are packed float32 as in sgd.h, with the same guard: scaled into the unit ball, and without a
@@ -20,8 +20,8 @@
 
 #define DERIVATIVES_SUMMED_ROWS 1024 /* rows that `partial` has room for */
 
-/* What is summed. Of the Hessian only what stands from the diagonal to the right, for each weight vector. */
-enum { DERIVATIVES_GRADIENT, DERIVATIVES_PRODUCT, DERIVATIVES_HESSIAN };
+/* What is summed. Of a matrix only what stands from the diagonal to the right, for each weight vector. */
+enum { DERIVATIVES_GRADIENT, DERIVATIVES_PRODUCT, DERIVATIVES_HESSIAN, DERIVATIVES_OUTER };
 #define DERIVATIVES_MAX_HESSIAN_SLOTS 1024
 
 /*
@@ -34,8 +34,8 @@ struct derivatives_state {
     uint64_t loss;        /* enum loss of losses.h: one that has a Hessian, but for the gradient */
     uint64_t classes;     /* declared labels */
     uint64_t positive;    /* margin losses: the class that is y = +1 */
-    uint64_t kind;        /* DERIVATIVES_GRADIENT, DERIVATIVES_PRODUCT (of the Hessian and `direction`) or
-                             DERIVATIVES_HESSIAN */
+    uint64_t kind;        /* DERIVATIVES_GRADIENT, DERIVATIVES_PRODUCT (of the Hessian and `direction`),
+                             DERIVATIVES_HESSIAN, or of a loss with one weight vector DERIVATIVES_OUTER */
     double parameter;     /* the number that shapes the loss, or 1: > 0, finite */
     double clip;          /* a longer gradient of a row is shortened to this: > 0; infinite if none is, as for Hessians */
     uint64_t weighted;    /* 1: each class has a weight, else 0, and all of them are 1 */
@@ -59,7 +59,7 @@ int derivatives_init(void *state, size_t bytes, uint64_t loss, uint64_t cells, u
                    uint64_t kind, uint64_t weighted, const void *map, double parameter, double clip, uint64_t share,
                    const double *weights, const double *direction, const double *class_weights);
 
-/* The sum, into out[V*slots]; the Hessian, both of its triangles, into out[V*slots*slots]. */
+/* The sum, into out[V*slots]; a matrix, both of its triangles, into out[V*slots*slots]. */
 int derivatives_sum(const void *state, size_t bytes, double *out);
 
 #endif

@@ -1,4 +1,4 @@
-"""Sums over all rows of the gradient, a Hessian-vector product, or the Hessian: C in `loss_derivatives.c`."""
+"""Sums over all rows of the gradient, its products, or the Hessian and its products: C in `loss_derivatives.c`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from boltdp.kernel.sgd import _convert_class_weights, _get_address, _library
 from boltdp.kernel.sum_state import Summation, check_finite
 from boltdp.losses import Loss
 
-#: Maximum number of slots of a Hessian: one per feature, and up to two more per group.
+#: Maximum number of slots of a matrix: one per feature, and up to two more per group.
 MAX_HESSIAN_SLOTS = 1024
 
-_GRADIENT, _PRODUCT, _HESSIAN = range(3)
+_GRADIENT, _PRODUCT, _HESSIAN, _OUTER = range(4)
 _ROWS_OFFSET = 8 * 4
 
 
@@ -25,10 +25,10 @@ class DerivativeSums(Summation):
     """The derivative of the loss over all rows added so far, at fixed weights of shape (vectors, dims).
 
     It is the gradient; with a direction, the product of the Hessian and the direction; with `hessian`, the Hessian with
-    respect to each of the vectors. `class_weights` multiply the loss of each row. The gradient of each row is then
-    clipped to the norm `clip`. `positive` and `classes` are those of `State`, as are the feature map and the checks of
-    rows; neutral rows add nothing. With a `share` below 1, about this share of the rows is summed, sampled by a hash of
-    their contents.
+    respect to each of the vectors; with `outer`, the outer products of the rows' gradients. `class_weights` multiply
+    the loss of each row. The gradient of each row is then clipped to the norm `clip`. `positive` and `classes` are
+    those of `State`, as are the feature map and the checks of rows; neutral rows add nothing. With a `share` below 1,
+    about this share of the rows is summed, sampled by a hash of their contents.
 
     Each row's terms are rounded to multiples of `SUM_GRID`, and their sums are exact: they do not depend on the order
     of the rows or on how rows are split.
@@ -49,6 +49,7 @@ class DerivativeSums(Summation):
         *,
         direction: Doubles | None = None,
         hessian: bool = False,
+        outer: bool = False,
         clip: float = math.inf,
         positive: int = 1,
         classes: int = 2,
@@ -56,7 +57,7 @@ class DerivativeSums(Summation):
         feature_map: FeatureMap | None = None,
         share: float = 1.0,
     ) -> None:
-        second_order = hessian or direction is not None
+        matrix, second_order = hessian or outer, hessian or direction is not None
         if second_order and loss.simplex is None:
             raise ParameterError(f"loss must have a Hessian everywhere, got {loss.name!r}")
         if loss.vector_count > 1:
@@ -65,23 +66,25 @@ class DerivativeSums(Summation):
         direction = None if direction is None else check_finite("direction", direction, weights.shape)
         dims = weights.shape[1]
         weights = convert_to_slot_weights(weights, feature_map)
-        if not clip > 0 or (second_order and clip < math.inf):
+        if not clip > 0 or ((matrix or second_order) and clip < math.inf):
             raise ParameterError(f"clip must be > 0, and infinite for anything but the gradient, got {clip}")
-        if hessian and direction is not None:
-            raise ParameterError("hessian must be False where there is a direction, got True")
+        if matrix + outer * hessian + (direction is not None) > 1:
+            raise ParameterError("one of hessian, outer and a direction must be given at most, got several")
+        if outer and loss.vector_count > 1:
+            raise ParameterError(f"loss must have one weight vector for outer products, got {loss.name!r}")
         hashes = count_sampled_hashes(share)
         cells, slots = dims if feature_map is None else feature_map.cells, weights.shape[1]
-        if hessian and slots > MAX_HESSIAN_SLOTS:
-            raise ParameterError(f"weights must be of <= {MAX_HESSIAN_SLOTS} slots for a Hessian, got {slots}")
-        self._hessian = hessian
+        if matrix and slots > MAX_HESSIAN_SLOTS:
+            raise ParameterError(f"weights must be of <= {MAX_HESSIAN_SLOTS} slots for a matrix, got {slots}")
+        self._matrix = matrix
         self.share = share  #: the share of the rows that is summed
-        self._shape = (loss.vector_count, slots, slots) if hessian else (loss.vector_count, slots)
+        self._shape = (loss.vector_count, slots, slots) if matrix else (loss.vector_count, slots)
         # The grid is fixed, so the direction is scaled to norm below 1, by a power of two, which is exact.
         self._exponent = 0
         if direction is not None:
             self._exponent = _find_exponent_above(direction)
             direction = convert_to_slot_weights(np.ldexp(direction, -self._exponent), feature_map)
-        kind = _HESSIAN if hessian else _GRADIENT if direction is None else _PRODUCT
+        kind = _HESSIAN if hessian else _OUTER if outer else _GRADIENT if direction is None else _PRODUCT
         shape = (loss.number, cells, classes, positive, kind, class_weights is not None)
         by_class = _convert_class_weights(class_weights, classes)
         arrays = [_get_address(weights), _get_address(direction), _get_address(by_class)]
@@ -105,7 +108,7 @@ class DerivativeSums(Summation):
         if self._feature_map is None:
             return out
         gathered = self._feature_map.gather_sums(out)
-        if not self._hessian:
+        if not self._matrix:
             return gathered
         return np.ascontiguousarray(self._feature_map.gather_sums(gathered.swapaxes(-1, -2)))
 

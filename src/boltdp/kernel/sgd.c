@@ -230,7 +230,8 @@ static int check_header(const void *state, size_t bytes)
     if (!recipe_is_sound(r) || s->map_bytes > bytes || s->map_bytes % sizeof(double) != 0 ||
         own_bytes(r) != bytes - s->map_bytes)
         return SGD_CORRUPT;
-    if (s->map_bytes != 0 && (feature_map_check(map_of(s), s->map_bytes) != SGD_OK || map_of(s)->dims != r->dims))
+    if (s->map_bytes != 0 && (feature_map_check(map_of(s), s->map_bytes) != SGD_OK || map_of(s)->dims != r->dims ||
+                              map_of(s)->downweights))
         return SGD_CORRUPT;
     if (s->updates > r->batches * r->passes || s->carry >= r->batches || s->drawn > (r->noise != SGD_NOISELESS))
         return SGD_CORRUPT;

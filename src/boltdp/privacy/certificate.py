@@ -23,7 +23,8 @@ from boltdp.privacy.events.event import (
     strip_non_private,
 )
 from boltdp.privacy.events.label_quantiles import LabelQuantiles
-from boltdp.privacy.events.noisy_counts import NoisyLabelCount, is_schema_draft
+from boltdp.privacy.events.noisy_counts import NoisyClassCount, NoisyLabelCount, is_schema_draft
+from boltdp.privacy.events.noisy_matrix import NoisyMatrix
 from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.privacy.events.noisy_sgd import NoisyUpdates
 from boltdp.privacy.events.selection import Selection
@@ -57,6 +58,9 @@ class Certificate:
             raise ParameterError("the version of a certificate must be that of a boltdp")
         if len({event.person_rows for event in self.spent.walk() if not event.children}) > 1:
             raise ParameterError("all that a certificate is about must be private for the same neighbours")
+        for matrix in self.matrices:
+            if matrix.problem != self.problem:
+                raise ParameterError("a noisy matrix must be of the training that the certificate is about")
 
     @cached_property
     def training(self) -> Training:
@@ -86,9 +90,19 @@ class Certificate:
         return next((event for event in self.spent.walk() if isinstance(event, NoisyMoments)), None)
 
     @cached_property
+    def matrices(self) -> tuple[NoisyMatrix, ...]:
+        """The matrices released beside the weights, for inference."""
+        return tuple(event for event in self.spent.walk() if isinstance(event, NoisyMatrix))
+
+    @cached_property
     def label_count(self) -> NoisyLabelCount | None:
         """The noisy count of rows without a usable label, if it was released."""
-        return next((part.event for part in self.parts if isinstance(part.event, NoisyLabelCount)), None)
+        return next((part.event for part in self.parts if type(part.event) is NoisyLabelCount), None)
+
+    @cached_property
+    def class_count(self) -> NoisyClassCount | None:
+        """The noisy count of the second class, from which the intercept starts, if it was released."""
+        return next((part.event for part in self.parts if isinstance(part.event, NoisyClassCount)), None)
 
     @cached_property
     def label_quantiles(self) -> LabelQuantiles | None:
@@ -217,14 +231,16 @@ def certify(
     labels: BudgetedEvent | None = None,
     target: BudgetedEvent | None = None,
     before: BudgetedEvent | None = None,
+    beside: tuple[BudgetedEvent, ...] = (),
     seeded: bool = False,
     reasons: tuple[str, ...] = (),
 ) -> Certificate:
     """Return the certificate of a training after the noisy counts that drafted its schema and the release `before`.
 
     `before` is the release that standardizes the features, `labels` counts those that are unusable, and `target` finds
-    the range of those that are numbers. `reasons` state why the guarantee does not hold, for causes outside the privacy
-    core, such as classes read from the data.
+    the range of those that are numbers. `beside` are the matrices released after the training, for inference; what is
+    left of the budget is then shared as `workflows/inference.py` planned it. `reasons` state why the guarantee does not
+    hold, for causes outside the privacy core, such as classes read from the data.
 
     Proof: noisy_counts.md 5, 7
     Proof: label_quantiles.md 2
@@ -234,7 +250,14 @@ def certify(
         if one is not None:
             outer.append((one, left := left if left is None or one.budget is None else left.subtract(one.budget)))
     spent = training
-    if before is not None:
+    if beside:
+        parts = (*([] if before is None else [before]), *beside)
+        rest = left
+        for one in parts:
+            if rest is not None and one.budget is not None and one.event.mu is None:
+                rest = rest.subtract(one.budget)
+        spent = compose(*parts, BudgetedEvent(rest, training))
+    elif before is not None:
         rest = None if left is None else subtract_spent(left, before, training)
         spent = compose(before, BudgetedEvent(rest, training))
     for one, rest in reversed(outer):

@@ -1,13 +1,14 @@
 """The only module that adds noise to private numbers: every result computed from rows is released here.
 
     `release_counts`, `release_values`    noisy counts, to draft a schema or to evaluate a model
-    `release_label_count`    a noisy count of the rows of a training without a usable label
+    `release_label_count`, `release_class_count`    noisy counts of rows without a usable label, and of a class
     `release_label_quantiles`    quantiles of a label that is a number
     `release_moments`     noisy sums, to centre the features
     `draw_linear_terms`   noise before training
     `release_gradient`    noise in the sum of a scan
     `draw_update_keys`, `draw_sample_key`    keys of the kernel's noise in updates, and of its samples
     `release_weights`     noise after training
+    `release_matrix`      a noisy Hessian, for inference
     `choose_by_errors`, `release_count`, `draw_trial_count`, `draw_index`    selection among candidates
 
 The events of a certificate state the noise, which was calibrated from public numbers before any row was read. A seed is
@@ -28,6 +29,7 @@ from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.label_quantiles import LabelQuantiles, compute_end, score_bins
 from boltdp.privacy.events.noisy_counts import NoisyCounts
+from boltdp.privacy.events.noisy_matrix import NoisyMatrix, flatten_matrix
 from boltdp.privacy.events.noisy_moments import UNIT, NoisyMoments, ReleasedMoments, check_moment_rows
 from boltdp.privacy.exact_sampling import RandomBytes as RandomBytes
 from boltdp.privacy.exact_sampling import Uniforms, add_noise, make_seeded_bytes, system_bytes
@@ -82,6 +84,18 @@ def draw_linear_terms(certificate: Certificate, randomness: Randomness) -> Doubl
     if noise is None:
         return zeros
     return _add_noise_per_model(zeros, noise, certificate, randomness.stream("perturbation"))
+
+
+def release_matrix(matrix: Doubles, event: NoisyMatrix, certificate: Certificate, randomness: Randomness) -> Doubles:
+    """Return a matrix summed over all rows as a vector with the noise that `event` of the certificate states.
+
+    Proof: noisy_matrix.md 1, 2
+    """
+    check_seed(certificate, randomness)
+    if event not in certificate.matrices or matrix.shape != (event.problem.dims,) * 2:
+        raise ParameterError("a matrix must be one that the certificate states, of as many features")
+    vector = flatten_matrix(matrix)
+    return vector if event.noise is None else add_noise(event.noise, vector, randomness.stream(event.matrix))
 
 
 def release_gradient(sums: Doubles, certificate: Certificate, randomness: Randomness, *, scan: int) -> Doubles:
@@ -175,6 +189,18 @@ def release_label_count(count: int, certificate: Certificate, randomness: Random
     return float(add_noise(event.noise, np.array([float(count)]), randomness.stream("labels"))[0])
 
 
+def release_class_count(count: int, certificate: Certificate, randomness: Randomness) -> float:
+    """Return the number of rows that are not of the first class, with the noise that `certificate` states.
+
+    Proof: noisy_counts.md 7
+    """
+    check_seed(certificate, randomness)
+    event = certificate.class_count
+    if event is None:
+        raise ParameterError("a class must be counted only if the certificate states it, and it does not")
+    return float(add_noise(event.noise, np.array([float(count)]), randomness.stream("class"))[0])
+
+
 def release_label_quantiles(counts: Integers, event: LabelQuantiles, randomness: Randomness) -> tuple[float, ...]:
     """Return an end of a bin, from -1 to 1, for each percentile of `event`; `counts` are of `kernel.label_histogram`.
 
@@ -255,7 +281,7 @@ def is_on_release_grid(weights: Doubles, certificate: Certificate) -> bool:
     noise, basis = certificate.release_noise, certificate.problem.loss.basis
     if noise is None:
         return True
-    tolerance = np.float64(0.0)
+    tolerance = 0.0
     # Weights too large for the grid overflow to infinity, and their differences to NaN.
     with np.errstate(over="ignore", invalid="ignore"):
         if basis is not None:
@@ -264,7 +290,13 @@ def is_on_release_grid(weights: Doubles, certificate: Certificate) -> bool:
             if not np.abs(weights.sum(axis=1)).max() <= tolerance:
                 return False
             weights = basis @ weights
-        steps = np.ldexp(weights, noise.grid_exponent)
+        return is_on_grid(weights, noise, tolerance)
+
+
+def is_on_grid(numbers: Doubles, noise: Mechanism, tolerance: float = 0.0) -> bool:
+    """Return whether numbers are on the grid to which noise rounds what it is added to, up to a tolerance."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        steps = np.ldexp(numbers, noise.grid_exponent)
         return bool((np.abs(steps - np.rint(steps)) <= np.ldexp(tolerance, noise.grid_exponent)).all())
 
 

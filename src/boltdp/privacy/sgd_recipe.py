@@ -39,6 +39,8 @@ class Recipe(Problem):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.downweighted:
+            raise ParameterError("rows must be shortened for passes of SGD, got downweighted ones")
         for name in ("batch_size", "passes", "partitions"):
             object.__setattr__(self, name, check_whole_number(getattr(self, name), name, least=1))
         object.__setattr__(self, "radius", check_number(self.radius, "radius"))

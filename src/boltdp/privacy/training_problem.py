@@ -36,7 +36,12 @@ class Problem:
     #: g, the maximum number of rows per person, if neighbours differ in a person; None: they differ in a row
     person_rows: int | None = field(default=None, metadata=IF_GIVEN)
 
+    #: whether rows longer than 1 keep their length and are weighted by 1 / ||x||^2, instead of being shortened to 1
+    downweighted: bool = field(default=False, metadata=IF_GIVEN)
+
     def __post_init__(self) -> None:
+        if not isinstance(self.downweighted, bool):
+            raise ParameterError(f"downweighted must be true or false, got {self.downweighted!r}")
         if not isinstance(self.loss, Loss):
             raise ParameterError(f"loss must be a Loss that states its constants, got {type(self.loss).__name__!r}")
         for name, least in (("rows", 0), ("dims", 1)):

@@ -111,7 +111,7 @@ class Column(ABC):
 
     def describe(self) -> str:
         """Describe the declared bounds or categories of the column in words."""
-        return f"one of {list_values(self.encoding_rule.values)}"
+        return f"one of {list_values(self.encoding_rule.known_values)}"
 
     def find_type_fault(self, given: ColumnType) -> str | None:
         """Return why cells of this type cannot be read, in words that follow "it"; None if they can."""
@@ -225,8 +225,12 @@ class Numeric(Column):
 class Categorical(Column):
     """A schema column of texts, numbers or booleans with public categories; encoded one-hot.
 
+    A reference category has no feature of its own: the others are compared with it, and a missing value counts as it.
+
     >>> Categorical("sex", ("F", "M")).feature_names
     ('sex=F', 'sex=M')
+    >>> Categorical("sex", ("F", "M"), reference="F").feature_names
+    ('sex=M',)
     """
 
     table = "categorical"
@@ -236,6 +240,7 @@ class Categorical(Column):
 
     name: str
     categories: tuple[Value, ...]
+    reference: Value | None = None
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -246,18 +251,29 @@ class Categorical(Column):
             raise ParameterError(
                 f"{what} must be a list of values, got []", hint="name those to tell apart, or drop the column"
             )
+        if self.reference is not None and (len(self.categories) < 2 or self.reference not in self.categories):
+            raise ParameterError(
+                f"the reference of {self.name!r} must be one of its two or more categories, "
+                f"got {show_value(self.reference)}"
+            )
 
     @cached_property
     def encoding_rule(self) -> ValueRule:
-        return ValueRule(self.name, self.name, self.categories)
+        compared = tuple(value for value in self.categories if self.reference is None or value != self.reference)
+        return ValueRule(self.name, self.name, compared, self.reference)
 
     @classmethod
     def from_declaration(cls, name: str, declared: Any) -> Sequence[Categorical]:
-        return [cls(name, check_list(declared, f"the categories of {name!r}"))]
+        if not isinstance(declared, Mapping):
+            return [cls(name, check_list(declared, f"the categories of {name!r}"))]
+        check_keys(declared, required=("categories",), optional=("reference",), what=f"the column {name!r}")
+        categories = check_list(declared["categories"], f"the categories of {name!r}")
+        return [cls(name, categories, declared.get("reference"))]
 
     @property
     def schema_entry(self) -> Any:
-        return [*self.categories]
+        categories = [*self.categories]
+        return categories if self.reference is None else {"categories": categories, "reference": self.reference}
 
     @classmethod
     def from_type(cls, name: str, column: ColumnType) -> Categorical | None:

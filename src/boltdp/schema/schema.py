@@ -87,12 +87,15 @@ class Standardization:
     clip_norm: float
     intercept: float = 1.0  #: the constant feature before it is divided by the clip norm
     source: Literal["declared", "private"] = "declared"  #: "private": computed from rows within the budget of one model
+    downweights: bool = False  #: rows longer than the clip norm keep their length and get a weight, for inference
 
     def __post_init__(self) -> None:
         if self.source not in ("declared", "private"):
             raise ParameterError(
                 f"the source of the standardization must be one of declared, private, got {show_value(self.source)}"
             )
+        if not isinstance(self.downweights, bool):
+            raise ParameterError(f"downweights must be true or false, got {show_value(self.downweights)}")
         for name in ("centers", "scales"):
             what = f"the {name} of the standardization"
             numbers = tuple(check_number(value, f"each of {what}") for value in check_list(getattr(self, name), what))
@@ -108,6 +111,11 @@ class Standardization:
             raise ParameterError("the centers of the standardization must be from -1 to 1")
         if not all(1e-9 <= scale <= 1e9 for scale in self.scales):
             raise ParameterError("the scales of the standardization must be between 1e-9 and 1e9")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the standardization as it is declared in a schema; `downweights` only where it is true."""
+        record = {**asdict(self), "centers": [*self.centers], "scales": [*self.scales]}
+        return {name: value for name, value in record.items() if value is not False}
 
 
 @dataclass(frozen=True)
@@ -295,7 +303,14 @@ class Schema:
             centers, factors = np.array(self.standardization.centers), unit / np.array(self.standardization.scales)
         label, constant = self.target.label_column.encoding_rule, self.intercept_value if self.intercept else None
         reading, weight = self.target.label_reading, None if self.weight is None else self.weight.encoding_rule
-        return EncodingPlan(label, rules, centers, factors, constant, self.projection, reading, weight)
+        return EncodingPlan(
+            label, rules, centers, factors, constant, self.projection, reading, weight, self.downweights
+        )
+
+    @property
+    def downweights(self) -> bool:
+        """Whether rows longer than the clip norm keep their length and get a smaller weight instead."""
+        return self.standardization is not None and self.standardization.downweights
 
     @property
     def unscaled(self) -> Schema:
@@ -317,8 +332,7 @@ class Schema:
             "weight": self.weight and {"column": self.weight.name, "bounds": [self.weight.low, self.weight.high]},
             **{name: table or None for name, table in tables.items()},
             "projection": self.projection and {"dims": self.projection.dims, "seed": self.projection.seed},
-            "standardization": standardized
-            and {**asdict(standardized), "centers": [*standardized.centers], "scales": [*standardized.scales]},
+            "standardization": standardized and standardized.to_dict(),
             "spent": None if self.spent is None else to_record(self.spent),
         }
         return {key: value for key, value in declared.items() if value is not None}
@@ -343,7 +357,7 @@ class Schema:
         standardization = declared.get("standardization")
         if standardization is not None:
             fields = ("centers", "scales", "clip_norm", "intercept")
-            check_keys(standardization, required=fields, optional=("source",), what="the standardization")
+            check_keys(standardization, required=fields, optional=("source", "downweights"), what="the standardization")
             standardization = Standardization(**standardization)
         return cls(
             read_target(declared),

@@ -86,7 +86,7 @@ class Summary:
 
     def __post_init__(self) -> None:
         rule = self.rule
-        values = () if rule is None else rule.values
+        values = () if rule is None else rule.known_values
         self.declared = tuple(map(format_value, values))  #: the declared values as texts
         part = rule.part if isinstance(rule, TimePartRule) else None
         self._find_codes = Coder(values).find_codes if part is None else partial(find_part_codes, part=part)

@@ -67,13 +67,13 @@ def count_unusable_labels(
     """Release a noisy count of the rows without a usable label; None if the certificate has none."""
     if certificate.label_count is None:
         return None
-    neutral = None if schema.person_id is None else _encode_neutral_row(schema)
+    neutral = None if schema.person_id is None else encode_neutral_row(schema)
     labels = LabelCount(cells=prepared.cells, classes=schema.target.class_count, neutral=neutral)
     prepared.add_to_sums([labels])
     return release_label_count(labels.count, certificate, randomness)
 
 
-def _encode_neutral_row(schema: Schema) -> PackedRows:
+def encode_neutral_row(schema: Schema) -> PackedRows:
     """Return the packed row of missing cells, which rows beyond the limit per person are."""
     import pyarrow as pa  # only here: plans do not need it
 

@@ -17,6 +17,7 @@ from boltdp.privacy.training_problem import Problem
 from boltdp.schema.curves import add_curves
 from boltdp.schema.schema import Schema, check_size
 from boltdp.settings import Settings
+from boltdp.workflows.inference import add_references, plan_inference
 from boltdp.workflows.label_check import subtract_label_check
 from boltdp.workflows.standardize import plan_standardization
 from boltdp.workflows.target_range import subtract_label_quantiles
@@ -47,6 +48,11 @@ def make_plan(
     """
     resolved, labels = subtract_label_check(resolve_settings(settings, schema), schema, rows=rows)
     resolved, target = subtract_label_quantiles(resolved, schema, rows=rows)
+    if settings.inference:
+        schema = fit_target(resolved, add_references(schema))
+        inference = plan_inference(resolved, schema, rows=rows)
+        training, before, beside = inference.training, inference.moments, inference.beside
+        return Plan(schema, _certify(training, settings, schema, labels, target, before, reasons, beside))
     schema, standardization = add_auto_curves(resolved, schema, rows=rows)
     schema = fit_target(resolved, schema)
     budget = left = resolved.budget
@@ -71,6 +77,8 @@ def make_plans(
 
     Each candidate has a plan for the case that it is selected; `plan_selection` makes its event.
     """
+    if any(each.inference for each in candidates):
+        raise ParameterError("inference must not be given for a choice among models: its intervals would not hold")
     checked = [subtract_label_check(resolve_settings(each, schema), schema, rows=rows) for each in candidates]
     ranged = [subtract_label_quantiles(each, schema, rows=rows) for each, _ in checked]
     resolved, labels, target = [each for each, _ in ranged], checked[0][1], ranged[0][1]
@@ -101,15 +109,23 @@ def _certify(
     target: BudgetedEvent | None,
     standardization: BudgetedEvent | None,
     reasons: tuple[str, ...],
+    beside: tuple[BudgetedEvent, ...] = (),
 ) -> Certificate:
-    """Make the certificate of an event with the draft of the schema, the label check, the range and standardization."""
+    """Make the certificate of an event with the draft of the schema, the label check, the range and standardization.
+
+    `beside` are the further releases of an inference.
+    """
     before = {"draft": schema.spent, "labels": labels, "target": target, "before": standardization}
-    return certify(event, settings.budget, seeded=settings.noise_seed is not None, reasons=reasons, **before)
+    return certify(
+        event, settings.budget, seeded=settings.noise_seed is not None, reasons=reasons, beside=beside, **before
+    )
 
 
 def resolve_settings(settings: Settings, schema: Schema) -> Settings:
     """Check `settings`, and return them with class weights as numbers and the budget that the schema's draft leaves."""
     settings.check()
+    if settings.robust_errors and not settings.inference:
+        raise ParameterError("robust_errors must be given with inference only: there are no standard errors")
     settings = settings.resolve_class_weights(schema.target)
     whole, draft = settings.budget, schema.spent
     if whole is None or draft is None or draft.budget is None:

@@ -5,6 +5,7 @@ Post-processing of the released moments costs no privacy: the rule below may be 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,7 +24,7 @@ from boltdp.kernel.label_histogram import LabelHistogram
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import BudgetedEvent
-from boltdp.privacy.events.noisy_moments import NoisyMoments, ReleasedMoments, check_moment_rows
+from boltdp.privacy.events.noisy_moments import Moments, NoisyMoments, ReleasedMoments, check_moment_rows
 from boltdp.privacy.mechanisms import calibrate
 from boltdp.privacy.release_with_noise import Randomness, release_moments
 from boltdp.run_context import Context
@@ -44,6 +45,8 @@ GAUSSIAN_SHARE = 2.0
 CLIP_NORM = 1.0
 #: The intercept's feature, in the same unit.
 INTERCEPT = 0.3
+#: The same two for inference, where long rows lose weight instead of length.
+INFERENCE_CLIP, INFERENCE_INTERCEPT = math.sqrt(1.55), 0.5
 #: The smallest scale of a feature: a smaller one would mostly scale up noise.
 MIN_SCALE = 0.1
 #: The smallest root mean square norm of a row, in square roots of the number of features.
@@ -85,14 +88,20 @@ def plan_standardization(settings: Settings, schema: Schema, *, rows: int) -> Bu
         if not 0 < share < 1:
             raise ParameterError(f"the share of standardization must be above 0 and below 1, got {share}")
     taken = None if budget is None else budget.take_share(SHARES[1] if share is None else share)[0]
-    event = NoisyMoments(
-        moments=settings.standardize_moments,
-        features=features,
+    return BudgetedEvent(
+        taken, make_moments(schema, settings.standardize_moments).calibrate_noise(taken, gaussian=gaussian)
+    )
+
+
+def make_moments(schema: Schema, moments: Moments) -> NoisyMoments:
+    """Return the event of the moments of the features of `schema`, without noise."""
+    return NoisyMoments(
+        moments=moments,
+        features=schema.encoded_dims - schema.intercept,
         numbers=schema.numeric_feature_count,
         clip_norm=schema.feature_clip_norm,
         person_rows=schema.max_rows_per_person,
-    ).calibrate_noise(taken, gaussian=gaussian)
-    return BudgetedEvent(taken, event)
+    )
 
 
 def choose_budget_share(budget: Budget, *, features: int, rows: int, changed: int = 1) -> float | None:
@@ -148,7 +157,10 @@ def standardize_schema(
     prepared.add_to_sums([*sums, *histograms])
     for one in sums:
         assert certificate.moments is not None
-        schema = apply_moments(one.value, schema, certificate.moments, randomness, rows=certificate.rows)
+        downweights = certificate.problem.downweighted
+        schema = apply_moments(
+            one.value, schema, certificate.moments, randomness, rows=certificate.rows, downweights=downweights
+        )
     for histogram in histograms:
         schema = apply_label_quantiles(histogram.counts, schema, certificate, randomness)
     return schema
@@ -168,14 +180,22 @@ def _make_moment_sums(schema: Schema) -> FeatureSums:
     return FeatureSums(schema.unscaled.encoding.feature_map, clip_norm=schema.feature_clip_norm)
 
 
-def apply_moments(sums: Integers, schema: Schema, event: NoisyMoments, randomness: Randomness, *, rows: int) -> Schema:
+def apply_moments(
+    sums: Integers,
+    schema: Schema,
+    event: NoisyMoments,
+    randomness: Randomness,
+    *,
+    rows: int,
+    downweights: bool = False,
+) -> Schema:
     """Add noise to the `sums` of `sum_moments`, and return the schema with the standardization derived from them."""
     released = release_moments(sums, event, randomness, rows=rows, numbers=_find_numbers(schema))
-    return replace(schema, standardization=derive_standardization(schema, released))
+    return replace(schema, standardization=derive_standardization(schema, released, downweights=downweights))
 
 
-def derive_standardization(schema: Schema, released: ReleasedMoments) -> Standardization:
-    """Derive centres, scales and the clip norm from released moments.
+def derive_standardization(schema: Schema, released: ReleasedMoments, *, downweights: bool = False) -> Standardization:
+    """Derive centres, scales and the clip norm from released moments; for inference, longer rows are downweighted.
 
     If the noise is larger than a moment, the centre is shrunk towards a prior: the middle of a number's bounds, equal
     shares of all categories, and equal shares between the places of a curve.
@@ -200,12 +220,14 @@ def derive_standardization(schema: Schema, released: ReleasedMoments) -> Standar
         scales = np.ones(len(centers))
         squared_norm = released.squared_norm - float(np.sum(centers * (2.0 * means - centers)))
     norm = float(np.sqrt(np.clip(squared_norm, MIN_NORM**2 * len(centers), len(centers))))
+    clip, intercept = (INFERENCE_CLIP, INFERENCE_INTERCEPT) if downweights else (CLIP_NORM, INTERCEPT)
     return Standardization(
         centers=tuple(np.clip(centers, -1.0, 1.0).tolist()),
         scales=tuple(scales.tolist()),
-        clip_norm=CLIP_NORM * norm,
-        intercept=INTERCEPT * norm,
+        clip_norm=clip * norm,
+        intercept=intercept * norm,
         source="private",
+        downweights=downweights,
     )
 
 

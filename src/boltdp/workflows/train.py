@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 from boltdp._files.sealed import compute_digest
 from boltdp.algorithms import Job, get_algorithm
 from boltdp.algorithms._base import check_row_count
-from boltdp.model import Model
+from boltdp.model import Model, find_center
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.release_with_noise import release_weights
 from boltdp.run_context import Context
 from boltdp.schema.schema import Schema
 from boltdp.settings import Settings
+from boltdp.workflows.inference import count_second_class, release_inference
 from boltdp.workflows.label_check import count_unusable_labels
 from boltdp.workflows.plan_training import Plan, make_plan, resolve_settings
 from boltdp.workflows.standardize import prepare_rows
@@ -82,11 +83,14 @@ def charge_and_run(
 def train_prepared(prepared: PreparedRows, schema: Schema, certificate: Certificate, context: Context) -> Model:
     """Train on prepared rows with the algorithm and settings in `certificate`, and release the model."""
     check_row_count(prepared, certificate.problem.rows)
-    algorithm, job = get_algorithm(certificate.algorithm), Job(certificate, context.randomness)
-    labels = count_unusable_labels(prepared, schema, certificate, context.randomness)
-    (weights,) = algorithm.run(prepared, [job], classes=schema.target.label_count, context=context)
-    released = release_weights(weights, certificate, context.randomness)
-    return Model.from_release(schema, released, certificate, labels)
+    algorithm, randomness, classes = get_algorithm(certificate.algorithm), context.randomness, schema.target.label_count
+    labels = count_unusable_labels(prepared, schema, certificate, randomness)
+    second = count_second_class(prepared, schema, certificate, randomness)
+    job = Job(certificate, randomness, find_center(second, schema, rows=certificate.rows))
+    (weights,) = algorithm.run(prepared, [job], classes=classes, context=context)
+    released = release_weights(weights, certificate, randomness)
+    inference = release_inference(prepared, released[0], certificate, randomness, classes=classes, class_count=second)
+    return Model.from_release(schema, released, certificate, labels, inference)
 
 
 def list_non_private_reasons(reasons: tuple[str, ...], context: Context) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -61,6 +61,15 @@ class Event(ABC):
         Proof: composition.md 4
         """
         return None if self.mu is None else round_up(self.mu**2 / 2.0)
+
+    @property
+    def knows_delta_beside(self) -> bool:
+        """Whether `delta_beside` is known."""
+        return False
+
+    def delta_beside(self, mu: float, epsilon: float) -> float:
+        """Return the delta at an epsilon of this event composed with Gaussian mechanisms of this mu."""
+        raise NotImplementedError
 
     @property
     def non_private_reasons(self) -> tuple[str, ...]:
@@ -218,7 +227,8 @@ class Wrapper(Event):
 class Composition(Wrapper):
     """Sequential composition of events about the same rows: their epsilons and deltas add up.
 
-    If all are Gaussian mechanisms, the squares of their mu add up, which is less.
+    If all are Gaussian mechanisms, the squares of their mu add up, which is less. So it is if all but the last are, and
+    the last knows its delta beside them. Their order is not that of time: each may depend on what the others released.
     """
 
     kind = "composition"
@@ -232,9 +242,21 @@ class Composition(Wrapper):
         """Return the composed Gaussian profile, or basic composition with epsilon split in proportion to the budgets.
 
         Proof: noisy_gradient_descent.md 2
+        Proof: noisy_matrix.md 3
         """
         if self.mu is not None:
             return Mechanism("gaussian", 1.0, 1).delta(epsilon, sensitivity=self.mu)
+        basic = self._compute_basic_delta(epsilon, target)
+        if self._beside is None:
+            return basic
+        return min(basic, self.parts[-1].event.delta_beside(self._beside, epsilon))
+
+    @property
+    def _beside(self) -> float | None:
+        """The mu of all events but the last, if that knows its delta beside them; else None."""
+        return _compose_mu(self.parts[:-1]) if self.parts[-1].event.knows_delta_beside else None
+
+    def _compute_basic_delta(self, epsilon: float, target: float) -> float:
         planned = [part.budget for part in self.parts if part.budget is not None]
         if len(planned) < len(self.parts):
             return 1.0
@@ -246,7 +268,8 @@ class Composition(Wrapper):
         return min(1.0, math.fsum(spent))
 
     def sum_budgets(self) -> tuple[float, float]:
-        if self.mu is not None:  # Gaussian mechanisms compose to less than the sum, and to no less than the largest
+        # Gaussian mechanisms compose to less than the sum, and to no less than the largest.
+        if self.mu is not None or self._beside is not None:
             return super().sum_budgets()
         budgets = [one.budget for one in self.budgeted if one.budget is not None]
         return math.fsum(one.epsilon for one in budgets), math.fsum(one.delta for one in budgets)
@@ -257,8 +280,7 @@ class Composition(Wrapper):
 
         Proof: noisy_gradient_descent.md 2
         """
-        known = [part.event.mu for part in self.parts if part.event.mu is not None]
-        return round_up(math.hypot(*known)) if len(known) == len(self.parts) else None
+        return _compose_mu(self.parts)
 
 
 @dataclass(frozen=True)
@@ -309,6 +331,12 @@ class NonPrivate(Wrapper):
     @property
     def non_private_reasons(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys((*self.reasons, *self.spent.non_private_reasons)))
+
+
+def _compose_mu(parts: Sequence[BudgetedEvent]) -> float | None:
+    """Return the mu of the composition of Gaussian mechanisms; None if some are not."""
+    known = [part.event.mu for part in parts if part.event.mu is not None]
+    return round_up(math.hypot(*known)) if len(known) == len(parts) else None
 
 
 def round_up(distance: float) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from statistics import NormalDist
-from typing import Any
+from typing import Any, ClassVar
 
 from flint import arb
 
@@ -108,6 +108,7 @@ class NoisyLabelCount(Event):
     """A noisy count of the rows of a training whose label is missing or not a declared one."""
 
     kind = "noisy count of unusable labels"
+    dimensions: ClassVar[int] = 1
     noise: Mechanism
     person_rows: int | None = field(default=None, metadata=IF_GIVEN)  #: g, as `Problem` has it
 
@@ -134,8 +135,25 @@ class NoisyLabelCount(Event):
     def derived(self) -> dict[str, Any]:
         return {"sensitivity": self.sensitivity}
 
+    @property
+    def mu(self) -> float | None:
+        return round_up(self.sensitivity / self.noise.scale) if self.noise.kind == "gaussian" else None
+
     def describe(self) -> str:
         return f"rows with a missing or undeclared label are counted, ± {self.noise.deviation:,.0f}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisyClassCount(NoisyLabelCount):
+    """A noisy count of the rows of a training whose label is not the first class, from which its intercept starts.
+
+    Proof: noisy_counts.md 7
+    """
+
+    kind = "noisy count of the second class"
+
+    def describe(self) -> str:
+        return f"rows of the second class are counted, ± {self.noise.deviation:,.0f}"
 
 
 def make_noisy_label_count(budget: Budget, *, person_rows: int | None = None) -> NoisyLabelCount:

@@ -122,19 +122,25 @@ def _list_corners_of_anchor(anchor: float) -> Iterator[Corners]:
 
 
 def bound_corner_deltas(
-    simplex: Simplex, strength: tuple[int, float], noise: Mechanism, epsilon: float, rows: int = 1
+    simplex: Simplex,
+    strength: tuple[int, float],
+    noise: Mechanism,
+    epsilon: float,
+    rows: int = 1,
+    beside: float = 0.0,
 ) -> arb:
     """Return an enclosure of a bound on the minimiser's delta: of the worst case of rows, each with the best tilt.
 
+    Gaussian mechanisms of mu `beside` are composed with it, if the noise is Gaussian.
+
     Proof: objective_perturbation.md 3
     Proof: adjacency.md 4
+    Proof: noisy_matrix.md 3
     """
-    cases = [
-        sum_corner_deltas(
-            simplex, strength, noise, epsilon, choose_tilt(simplex, strength, noise, epsilon, rows, case), rows, case
-        )
-        for case in range(len(list_corners(simplex)))
-    ]
+    cases = []
+    for case in range(len(list_corners(simplex))):
+        tilt = choose_tilt(simplex, strength, noise, epsilon, rows, case)
+        cases.append(sum_corner_deltas(simplex, strength, noise, epsilon, tilt, rows, case, beside))
     with set_precision(256):
         return reduce(arb.max, cases)
 
@@ -147,15 +153,19 @@ def sum_corner_deltas(
     tilt: float,
     rows: int = 1,
     case: int = 0,
+    beside: float = 0.0,
 ) -> arb:
     """Return an enclosure of the sum over the corners of one case, a bound on its delta; 1 where none is proved.
 
-    `strength` is m and Lambda; `rows` is the number of replaced rows, and `case` one of `list_corners`.
+    `strength` is m and Lambda; `rows` is the number of replaced rows, and `case` one of `list_corners`. Gaussian
+    mechanisms of mu `beside` are composed with each corner, and the corner of length 0 then counts too.
 
     Proof: objective_perturbation.md 2, 3
     Proof: adjacency.md 4
+    Proof: noisy_matrix.md 3
     """
     corners, gaussian = list_corners(simplex)[case], noise.kind == "gaussian"
+    assert gaussian or not beside
     longest = math.sqrt(corners.same[0][1]) * rows * math.sqrt(simplex.edge_squared) / noise.scale
     with set_precision(256 if gaussian else choose_spherical_bits(longest)):
         strength_, whole = arb(strength[0]) * arb(strength[1]), arb(epsilon)
@@ -166,6 +176,8 @@ def sum_corner_deltas(
             left = arb(math.nextafter(float((whole - volume).lower()), -math.inf))
             if not left > 0:
                 return arb(1)
+            if beside:
+                length = (length * length + arb(beside) ** 2).sqrt()
             return (
                 compute_gaussian_delta(length, left)
                 if gaussian
@@ -177,6 +189,9 @@ def sum_corner_deltas(
         for share, lengths in ((same, corners.same), (aside, corners.aside)):
             for count, square in lengths:
                 alone += rows * count * spent(arb(square).sqrt() * (rows * edge), rows * share)
+        # Of an anchor that is a number all corners are listed; of a vertex, all but that of length 0.
+        unlisted = spent(arb(0), rows * aside) if beside and simplex.anchor == "vertex" else arb(0)
+        alone += rows * unlisted
         if rows == 1 or rows > MAX_EXPANDED_ROWS or simplex.vertices > 2 or simplex.anchor != "vertex":
             return alone
         together = arb(0)
@@ -185,7 +200,7 @@ def sum_corner_deltas(
                 volume = leaving * same + (rows - leaving) * aside
                 ways = math.comb(rows, leaving) * math.comb(rows, coming)
                 together += ways * spent((leaving + coming) * edge, volume)
-        return alone.min(together)
+        return alone.min(together + unlisted)
 
 
 def choose_tilt(

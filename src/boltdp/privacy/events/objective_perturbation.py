@@ -45,6 +45,8 @@ SUM_GRID = 2.0**-50
 MAX_SUMMED = 2**33
 #: The norm of q exceeds this many times its mean with a probability below 10^-20, in any number of dimensions.
 MAX_NOISE = 64.0
+#: The largest norm of a row that is downweighted, not shortened; that of standardized rows is smaller.
+MAX_DOWNWEIGHTED_NORM = 256.0
 #: The line search stops below this fraction of Newton's step; a quarter of it is the spacing of doubles near 1.
 MIN_STEP = 2.0**-50
 
@@ -72,9 +74,20 @@ class ObjectivePerturbation(Training):
 
         Proof: objective_perturbation.md 4
         """
+        return self.delta_beside(0.0, epsilon)
+
+    @property
+    def knows_delta_beside(self) -> bool:
+        return self.linear.kind == "gaussian"
+
+    def delta_beside(self, mu: float, epsilon: float) -> float:
+        """Return the delta of the training, whose q is Gaussian, composed with Gaussian mechanisms of this mu.
+
+        Proof: noisy_matrix.md 3
+        """
         spent = math.nextafter(self.sensitivity.total / self.end.scale, math.inf)
         left = math.nextafter(epsilon - spent, 0.0)
-        return bound_minimiser_delta(self.problem, self.linear, left) if left > 0 else 1.0
+        return bound_minimiser_delta(self.problem, self.linear, left, beside=mu) if left > 0 else 1.0
 
     @property
     def training_noise(self) -> Mechanism:
@@ -100,10 +113,17 @@ class ObjectivePerturbation(Training):
         return {"sensitivity_at_the_end": self.sensitivity.total, "volume_term": bound_volume_term(self.problem)}
 
 
-def make_objective_perturbation(problem: Problem, budget: Budget) -> ObjectivePerturbation:
-    """Return the event of objective perturbation with noise calibrated to a budget."""
+def make_objective_perturbation(problem: Problem, budget: Budget, *, beside: float = 0.0) -> ObjectivePerturbation:
+    """Return the event of objective perturbation with noise calibrated to a budget.
+
+    If Gaussian mechanisms of mu `beside` share the budget, it has a delta, and the noise is Gaussian.
+    """
     for_noise, for_stopping = split_budget(budget)
-    noise = calibrate_objective_noise(problem, for_noise)
+    if beside:
+        deviation = calibrate_gaussian_term(problem, for_noise, beside=beside)
+        noise = Mechanism("gaussian", deviation, problem.dimensions)
+    else:
+        noise = calibrate_objective_noise(problem, for_noise)
     distance = bound_stopping_sensitivity(problem, noise)
     end = calibrate(distance.total, dimensions=problem.dimensions, budget=for_stopping)
     return ObjectivePerturbation(problem, noise, end)
@@ -172,7 +192,8 @@ def find_min_solvable_regularization(problem: Problem, noise: Mechanism | None) 
     loss = problem.loss
     longest = 0.0 if noise is None else MAX_NOISE * noise.expected_norm
     simplex, _, _ = _get_noise_inputs(problem)
-    change = math.sqrt(simplex.edge_squared)
+    # How fast the curvature along a row changes, relative to itself, grows with the norm of the row.
+    change = math.sqrt(simplex.edge_squared) * (MAX_DOWNWEIGHTED_NORM if problem.downweighted else 1.0)
     bound = 20.0 * math.sqrt(2.0) * MIN_STEP * change * (loss.lipschitz + longest / problem.rows)
     return max(bound, math.pow(bound * math.sqrt(loss.smoothness), 2.0 / 3.0))
 
@@ -190,14 +211,17 @@ def calibrate_objective_noise(problem: Problem, budget: Budget) -> Mechanism:
     return choose_smallest_noise(gaussian, spherical)
 
 
-def bound_minimiser_delta(problem: Problem, noise: Mechanism, epsilon: float) -> float:
+def bound_minimiser_delta(problem: Problem, noise: Mechanism, epsilon: float, *, beside: float = 0.0) -> float:
     """Return an upper bound on the delta of the exact minimiser at an epsilon, if the linear term q has this noise.
 
+    Gaussian mechanisms of mu `beside` are composed with it; q is Gaussian then.
+
     Proof: objective_perturbation.md 2, 3
+    Proof: noisy_matrix.md 3
     """
     if noise.kind == "spherical" and _is_purely_private(problem, noise.scale, epsilon):
         return 0.0
-    return round_up_delta(_bound_delta(problem, noise, epsilon))
+    return round_up_delta(_bound_delta(problem, noise, epsilon, beside))
 
 
 @lru_cache(maxsize=1024)
@@ -223,16 +247,20 @@ def calibrate_spherical_term(problem: Problem, budget: Budget) -> float:
 
 
 @lru_cache(maxsize=1024)
-def calibrate_gaussian_term(problem: Problem, budget: Budget) -> float:
+def calibrate_gaussian_term(problem: Problem, budget: Budget, *, beside: float = 0.0) -> float:
     """Return the smallest standard deviation of a Gaussian linear term q, to 12 digits, certified by intervals.
 
+    Gaussian mechanisms of mu `beside` are composed with it.
+
     Proof: objective_perturbation.md 3
+    Proof: noisy_matrix.md 3
     """
     check_volume_term(problem, budget.epsilon)
 
     def is_enough(sigma: float) -> bool:
         # The delta of Gaussian noise does not depend on the number of dimensions.
-        return bool(_bound_delta(problem, Mechanism("gaussian", sigma, 1), budget.epsilon) <= arb(budget.delta))
+        noise = Mechanism("gaussian", sigma, 1)
+        return bool(_bound_delta(problem, noise, budget.epsilon, beside) <= arb(budget.delta))
 
     return find_smallest_number(is_enough)
 
@@ -364,14 +392,17 @@ def _is_purely_private(problem: Problem, scale: float, epsilon: float) -> bool:
         return bool(changed * bound_privacy_loss(simplex, arb(rows) * arb(regularization), arb(scale)) <= arb(epsilon))
 
 
-def _bound_delta(problem: Problem, noise: Mechanism, epsilon: float) -> arb:
+def _bound_delta(problem: Problem, noise: Mechanism, epsilon: float, beside: float = 0.0) -> arb:
     """Return an enclosure of the smaller of two bounds on delta: for all replaced rows at once, and by group privacy.
 
+    With Gaussian mechanisms beside it, whose mu is that of all replaced rows, only the first is known.
+
     Proof: adjacency.md 4
+    Proof: noisy_matrix.md 3
     """
     simplex, strength, changed = _get_noise_inputs(problem)
-    together = bound_corner_deltas(simplex, strength, noise, epsilon, changed)
-    if changed == 1:
+    together = bound_corner_deltas(simplex, strength, noise, epsilon, changed, beside)
+    if changed == 1 or beside:
         return together
     share = math.nextafter(epsilon / changed, 0.0)
     each = bound_corner_deltas(simplex, strength, noise, share)

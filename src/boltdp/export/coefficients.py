@@ -1,0 +1,214 @@
+"""Coefficients of a model that was trained for inference: estimates, standard errors, intervals and tests.
+
+All of it follows from released numbers, and costs no privacy. `privacy/events/noisy_matrix.md`, section 4, derives the
+estimate and its covariance.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+from flint import arb
+
+from boltdp._array_types import Doubles
+from boltdp.encoding.declared_values import format_value
+from boltdp.errors import InferenceError, ParameterError, check_number
+from boltdp.export.original_units import convert_to_original_units
+from boltdp.model import Model, find_center
+from boltdp.privacy.events.noisy_matrix import unflatten_matrix
+from boltdp.schema.columns import Categorical
+
+#: The smallest eigenvalue of the Hessian, in units of the norm of its noise, below which intervals are refused,
+MIN_SIGNAL = 0.0
+#: and below which they may cover less than they say.
+CLEAR_SIGNAL = 1.0
+#: Eigenvalues below this part of the norm of the noise are raised to it.
+EIGENVALUE_FLOOR = 0.5
+
+
+@dataclass(frozen=True)
+class Coefficient:
+    """A line of the table: the estimate of one coefficient, in the units of its column."""
+
+    term: str
+    coef: float
+    std_err: float
+    z: float
+    p_value: float
+    odds_ratio: float | None  #: exp(coef); None if a number is predicted
+    low: float  #: the ends of the interval of the coefficient
+    high: float
+    noise_share: float  #: the share of the variance that the noise has, from 0 to 1
+
+
+@dataclass(frozen=True)
+class JointTest:
+    """The Wald test that all coefficients of a categorical column are 0."""
+
+    column: str
+    statistic: float
+    degrees: int
+    p_value: float
+
+
+class Coefficients:
+    """The estimated coefficients of a model and their covariance, in the units of its columns; the intercept is last.
+
+    Iterating yields a `Coefficient` for each.
+    """
+
+    def __init__(self, model: Model, *, level: float = 0.95) -> None:
+        self.level = check_number(level, "level")
+        if not 0 < self.level < 1:
+            raise ParameterError(f"level must be between 0 and 1, got {level}")
+        self.model = model
+        self._solve()
+
+    def _solve(self) -> None:
+        """Correct the weights for the penalty, and find the covariance of the result.
+
+        Proof: noisy_matrix.md 4
+        """
+        inference, certificate = self.model.inference, self.model.certificate
+        if inference is None:
+            raise InferenceError(
+                "the model has no standard errors: it was not trained for inference",
+                hint="train it with --inference, or inference=True",
+            )
+        noises = {event.matrix: 0.0 if event.noise is None else event.noise.deviation for event in certificate.matrices}
+        problem, error = certificate.problem, noises["hessian"]
+        values, vectors = np.linalg.eigh(unflatten_matrix(inference.hessian))
+        unit = error * math.sqrt(2.0 * problem.dims)
+        #: The smallest eigenvalue of the noisy Hessian in units of the norm of its noise.
+        self.signal = math.inf if not unit else float(values[0]) / unit
+        if self.signal < MIN_SIGNAL or not values[-1] > 0:
+            raise InferenceError(
+                "the intervals are refused: the noisy Hessian is not above its noise",
+                hint="more rows, fewer columns or a larger epsilon; `boltdp plan --inference` tells what to expect",
+            )
+        floor = max(EIGENVALUE_FLOOR * unit, values[-1] * np.finfo(float).eps * problem.dims)
+        inverse = (vectors / np.maximum(values, floor)) @ vectors.T
+        weights, center = (
+            self.model.weights[0],
+            find_center(inference.class_count, self.model.schema, rows=problem.rows),
+        )
+        distance = weights if center is None else weights - center[0]
+        moved = problem.rows * problem.regularization * (inverse @ distance)
+        identity = np.eye(problem.dims)
+        mechanisms = (certificate.training_noise, certificate.release_noise)
+        linear, end = (0.0 if one is None else one.deviation for one in mechanisms)
+        noise = linear**2 * identity + error**2 / 2.0 * (moved @ moved * identity + np.outer(moved, moved))
+        meat = inference.outer_products
+        rows = (vectors * np.maximum(values, floor)) @ vectors.T if meat is None else unflatten_matrix(meat)
+        if meat is not None:  # noise can make it indefinite
+            lengths, directions = np.linalg.eigh(rows)
+            rows = (directions * np.maximum(lengths, 0.0)) @ directions.T
+        self._convert(weights + moved, inverse @ rows @ inverse, inverse @ noise @ inverse + end**2 * identity)
+
+    def _convert(self, estimate: Doubles, rows: Doubles, noise: Doubles) -> None:
+        """Convert the estimate and the parts of its covariance that rows and noise cause to the columns' units."""
+        schema, loss = self.model.schema, self.model.certificate.problem.loss
+        slopes, constants = convert_to_original_units(schema, np.eye(len(estimate)))
+        center, scale = schema.target.find_score_units(loss)
+        units = scale * np.column_stack([slopes, constants]).T
+        self.estimates: Doubles = units @ estimate
+        self.estimates[-1] += center
+        self.noise_covariance: Doubles = units @ noise @ units.T
+        self.covariance: Doubles = units @ rows @ units.T + self.noise_covariance
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        return self.model.schema.feature_names
+
+    @property
+    def has_odds(self) -> bool:
+        """Whether the coefficients are log odds ratios: two classes are predicted."""
+        return self.model.schema.target.class_count > 0
+
+    @property
+    def references(self) -> dict[str, str]:
+        """The reference category of each categorical column, with which the others are compared."""
+        columns = [
+            one for one in self.model.schema.columns if isinstance(one, Categorical) and one.reference is not None
+        ]
+        return {one.name: format_value(one.reference) for one in columns if one.reference is not None}
+
+    @cached_property
+    def _lines(self) -> tuple[Coefficient, ...]:
+        quantile = NormalDist().inv_cdf(0.5 + self.level / 2.0)
+        lines = []
+        noises = np.diag(self.noise_covariance)
+        for term, coef, variance, noise in zip(
+            self.terms, self.estimates.tolist(), np.diag(self.covariance).tolist(), noises.tolist(), strict=True
+        ):
+            deviation = math.sqrt(variance)
+            z = coef / deviation
+            odds = math.exp(min(coef, 700.0)) if self.has_odds else None
+            low, high = coef - quantile * deviation, coef + quantile * deviation
+            share = noise / variance
+            lines.append(Coefficient(term, coef, deviation, z, _two_sided(z), odds, low, high, share))
+        return tuple(lines)
+
+    def __iter__(self) -> Iterator[Coefficient]:
+        return iter(self._lines)
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    @cached_property
+    def joint_tests(self) -> tuple[JointTest, ...]:
+        """The Wald test of each categorical column with several coefficients."""
+        tests, first = [], 0
+        for column in self.model.schema.columns:
+            count = column.encoding_rule.feature_count
+            if isinstance(column, Categorical) and count > 1:
+                part = slice(first, first + count)
+                estimate, covariance = self.estimates[part], self.covariance[part, part]
+                statistic = float(estimate @ np.linalg.solve(covariance, estimate))
+                tests.append(JointTest(column.name, statistic, count, _chi_squared_tail(statistic, count)))
+            first += count
+        return tuple(tests)
+
+    @property
+    def warning(self) -> str | None:
+        """A warning if the Hessian is hardly above its noise; None if it is."""
+        if self.signal >= CLEAR_SIGNAL:
+            return None
+        return (
+            "the noisy Hessian is hardly above its noise: intervals may cover less than they say, and depend on the "
+            "columns' correlations, which are uncertain"
+        )
+
+    def to_frame(self) -> Any:
+        """Return the table as a pandas DataFrame, one row per term."""
+        import pandas as pd  # only here: nothing else needs it
+
+        return pd.DataFrame([asdict(line) for line in self]).set_index("term")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the table as JSON values."""
+        return {
+            "level": self.level,
+            "outcome": self.model.schema.target.describe_scores(self.model.certificate.problem.loss),
+            "rows": self.model.certificate.rows,
+            "references": self.references,
+            "signal": None if math.isinf(self.signal) else self.signal,
+            "warning": self.warning,
+            "coefficients": [asdict(line) for line in self],
+            "joint_tests": [asdict(test) for test in self.joint_tests],
+        }
+
+
+def _two_sided(z: float) -> float:
+    return math.erfc(abs(z) / math.sqrt(2.0))
+
+
+def _chi_squared_tail(statistic: float, degrees: int) -> float:
+    """Return the probability that a chi-squared variable exceeds the statistic."""
+    return float((arb(statistic) / 2).gamma_upper(arb(degrees) / 2, regularized=1)) if statistic > 0 else 1.0

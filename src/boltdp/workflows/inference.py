@@ -1,0 +1,257 @@
+"""Inference: what is released beside the weights, so that coefficients have standard errors.
+
+Rows that are longer than the clip norm keep their length and get a smaller weight, which depends on the features alone
+and leaves the coefficients unbiased. The noisy Hessian at the released weights, and the outer products of the gradients
+if the errors are to be robust, follow the training. `export/coefficients.py` turns all of it into a table.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from boltdp._array_types import Doubles
+from boltdp.errors import ParameterError
+from boltdp.kernel.label_count import LabelCount
+from boltdp.kernel.loss_derivatives import MAX_HESSIAN_SLOTS, DerivativeSums
+from boltdp.model import Inference
+from boltdp.privacy.budget import Budget
+from boltdp.privacy.certificate import Certificate
+from boltdp.privacy.events.event import BudgetedEvent, Noiseless, Training
+from boltdp.privacy.events.noisy_counts import NoisyClassCount
+from boltdp.privacy.events.noisy_matrix import NoisyMatrix
+from boltdp.privacy.events.noisy_moments import NoisyMoments
+from boltdp.privacy.events.objective_perturbation import find_ample_regularization, make_objective_perturbation
+from boltdp.privacy.mechanisms import Mechanism, calibrate, calibrate_unit_gaussian, compute_gaussian_epsilon
+from boltdp.privacy.release_with_noise import Randomness, release_class_count, release_matrix
+from boltdp.privacy.training_problem import Problem
+from boltdp.schema.columns import Categorical, Numeric, Vector
+from boltdp.workflows.label_check import encode_neutral_row
+from boltdp.workflows.standardize import INFERENCE_CLIP, make_moments
+
+if TYPE_CHECKING:
+    from boltdp.engines.prepared_rows import PreparedRows
+    from boltdp.schema.schema import Schema
+    from boltdp.settings import Settings
+
+Part: TypeAlias = NoisyMoments | NoisyClassCount | NoisyMatrix
+
+#: The parts of an inference that are released beside the weights.
+MOMENTS, COUNT, HESSIAN, OUTER = "moments", "count", "hessian", "outer products"
+#: The share of epsilon, and of the squared mu of Gaussian noise, that pays for each; the weights have the rest.
+PURE_SHARES = {MOMENTS: 0.05, COUNT: 0.05, HESSIAN: 0.25, OUTER: 0.15}
+GAUSSIAN_SHARES = {MOMENTS: 0.05, COUNT: 0.02, HESSIAN: 0.2, OUTER: 0.15}
+#: More than what rounding adds to a mu.
+ROUNDING = 1e-9
+#: The mean curvature of a row of typical data, and the typical coefficient of a standardized feature; for forecasts.
+TYPICAL_CURVATURE = {"logistic": 0.2, "robust": 0.55}
+TYPICAL_COEFFICIENT = 0.5
+
+
+@dataclass(frozen=True)
+class InferencePlan:
+    """The events of a training with inference and the budgets that they are planned for."""
+
+    moments: BudgetedEvent | None  #: None: the schema declares a standardization
+    beside: tuple[BudgetedEvent, ...]  #: the count of the second class and the matrices
+    training: Training
+
+    @property
+    def expected_width(self) -> float:
+        """The expected width of an interval, relative to that without noise, for typical data."""
+        matrices = [one.event for one in self.beside if isinstance(one.event, NoisyMatrix)]
+        return estimate_width(self.training, matrices)
+
+
+def add_references(schema: Schema) -> Schema:
+    """Return the schema as inference needs it: each categorical column has a reference, the first by default.
+
+    Raise a ParameterError for columns whose features have no coefficients to publish.
+    """
+    if schema.projection is not None:
+        raise ParameterError("a schema for inference must have no projection: its coefficients would be of no column")
+    if not schema.intercept:
+        raise ParameterError("a schema for inference must have an intercept")
+    columns = []
+    for column in schema.columns:
+        if isinstance(column, Categorical) and column.reference is None and len(column.categories) > 1:
+            column = replace(column, reference=column.categories[0])
+        if not isinstance(column, (Categorical, Numeric, Vector)) or column.encoding_rule.thresholds:
+            raise ParameterError(
+                f"the column {column.name!r} must be a number without a curve or have categories for inference, "
+                f"got {column.describe()}",
+                hint="declare a part of a timestamp as categories of a column of its own, or drop it",
+            )
+        columns.append(column)
+    standardization = schema.standardization and replace(schema.standardization, downweights=True)
+    return replace(schema, columns=tuple(columns), standardization=standardization)
+
+
+def plan_inference(settings: Settings, schema: Schema, *, rows: int) -> InferencePlan:
+    """Plan a training with inference within the budget of `settings`, from public numbers.
+
+    With a delta, all noise is Gaussian and composes as one mechanism, or none of it is: whichever gives the narrower
+    intervals.
+    """
+    loss, models = settings.choose_loss(schema.target)
+    if models != 1 or loss.vector_count != 1 or loss.name not in TYPICAL_CURVATURE:
+        raise ParameterError(
+            f"inference must be of two classes with the loss logistic, or of a number with the loss robust, got "
+            f"{schema.target.describe()} with the loss {loss.name}"
+        )
+    _check_settings(settings)
+    slots = schema.encoding.unprojected_map.slots
+    if slots > MAX_HESSIAN_SLOTS:
+        raise ParameterError(f"inference must be of at most {MAX_HESSIAN_SLOTS:,} features, got {schema.dims:,}")
+    problem = Problem(loss=loss, dims=schema.dims, rows=rows, person_rows=schema.max_rows_per_person, downweighted=True)
+    parts: dict[str, Part] = {}
+    if schema.standardization is None:
+        parts[MOMENTS] = make_moments(schema, "squares")
+    if loss.target == "classes":
+        parts[COUNT] = NoisyClassCount(noise=Mechanism("gaussian", 1.0, 1), person_rows=problem.person_rows)
+    parts[HESSIAN] = NoisyMatrix("hessian", problem)
+    if settings.robust_errors or loss.target != "classes" or schema.weight is not None:
+        parts[OUTER] = NoisyMatrix("outer products", problem)
+    budget = settings.budget
+    if budget is None:
+        return _plan_noiseless(settings, problem, parts)
+    plans = [_plan_pure(settings, problem, budget, parts)]
+    if budget.delta:
+        plans.append(_plan_gaussian(settings, problem, budget, parts))
+    return min(plans, key=lambda plan: plan.expected_width)
+
+
+def _check_settings(settings: Settings) -> None:
+    if settings.algorithm not in ("auto", "objective"):
+        raise ParameterError(f"algorithm must be auto or objective for inference, got {settings.algorithm!r}")
+    for name, allowed in (
+        ("class_weights", (None,)),
+        ("curves", (None, 0)),
+        ("standardize", ("auto", "private")),
+        ("standardize_share", (None,)),
+        ("multiclass", ("multinomial",)),
+    ):
+        if (value := getattr(settings, name)) not in allowed:
+            raise ParameterError(f"{name} must not be given for inference, got {value!r}")
+    for name in settings.given_names:
+        raise ParameterError(f"{name} must not be given for inference, which has no passes")
+
+
+def _plan_noiseless(settings: Settings, problem: Problem, parts: Mapping[str, Part]) -> InferencePlan:
+    problem = replace(problem, regularization=settings.regularization or 1.0 / problem.rows)
+    noiseless = {name: part for name, part in parts.items() if name != COUNT}
+    return _assemble(problem, {name: BudgetedEvent(None, part) for name, part in noiseless.items()}, Noiseless(problem))
+
+
+def _plan_pure(settings: Settings, problem: Problem, budget: Budget, parts: Mapping[str, Part]) -> InferencePlan:
+    """Plan releases whose budgets add up; what delta there is goes to the weights."""
+    released, left = {}, budget
+    for name, part in parts.items():
+        share = Budget(PURE_SHARES[name] * budget.epsilon)
+        noise = calibrate(part.sensitivity, dimensions=part.dimensions, budget=share)
+        released[name], left = BudgetedEvent(share, replace(part, noise=noise)), left.subtract(share)
+    problem = _add_regularization(settings, problem, left.epsilon)
+    return _assemble(problem, released, make_objective_perturbation(problem, left))
+
+
+def _plan_gaussian(settings: Settings, problem: Problem, budget: Budget, parts: Mapping[str, Part]) -> InferencePlan:
+    """Plan Gaussian releases whose squared mu add up.
+
+    Proof: noisy_matrix.md 3
+    """
+    whole = 1.0 / calibrate_unit_gaussian(budget)
+    released = {}
+    for name, part in parts.items():
+        mu = math.sqrt(GAUSSIAN_SHARES[name]) * whole
+        noise = Mechanism("gaussian", part.sensitivity / mu, part.dimensions)
+        released[name] = BudgetedEvent(_find_gaussian_budget(mu, budget), replace(part, noise=noise))
+    problem = _add_regularization(settings, problem, budget.epsilon)
+    beside = math.hypot(*(one.event.mu or math.inf for one in released.values())) * (1.0 + ROUNDING)
+    return _assemble(problem, released, make_objective_perturbation(problem, budget, beside=beside))
+
+
+def _find_gaussian_budget(mu: float, whole: Budget) -> Budget:
+    """Return a budget with the delta of the whole that a Gaussian mechanism of this mu is within."""
+    if Mechanism("gaussian", 1.0, 1).delta(0.0, sensitivity=mu) <= whole.delta:
+        return whole
+    return Budget(compute_gaussian_epsilon(mu * (1.0 + ROUNDING), whole.delta), whole.delta)
+
+
+def _add_regularization(settings: Settings, problem: Problem, epsilon: float) -> Problem:
+    """Return the problem with the smallest Lambda that costs no noise, which the coefficients are corrected for."""
+    chosen = settings.regularization
+    problem = replace(problem, regularization=1.0)
+    return replace(problem, regularization=find_ample_regularization(problem, epsilon) if chosen is None else chosen)
+
+
+def _assemble(problem: Problem, parts: dict[str, BudgetedEvent], training: Training) -> InferencePlan:
+    """Return the plan of parts whose matrices are of `problem`, now that its Lambda is known."""
+    for name in (HESSIAN, OUTER):
+        if name in parts:
+            matrix = parts[name].event
+            assert isinstance(matrix, NoisyMatrix)
+            parts[name] = replace(parts[name], event=replace(matrix, problem=problem))
+    moments = parts.pop(MOMENTS, None)
+    return InferencePlan(moments, tuple(parts.values()), training)
+
+
+def estimate_width(training: Training, matrices: list[NoisyMatrix]) -> float:
+    """Return the expected width of an interval relative to that without noise, for typical data, from public numbers.
+
+    The intervals of data whose outcome is rare, or whose columns depend on each other, are wider.
+    """
+    problem = training.problem
+    if training.training_noise is None:
+        return 1.0
+    features = problem.dims - 1
+    information = problem.rows * TYPICAL_CURVATURE[problem.loss.name] / (INFERENCE_CLIP**2 * max(features, 1))
+    noise = training.training_noise.deviation**2
+    bias = problem.rows * problem.regularization / information * TYPICAL_COEFFICIENT * INFERENCE_CLIP * features
+    errors = [one.noise.deviation for one in matrices if one.matrix == "hessian" and one.noise is not None]
+    spread = sum(error**2 for error in errors) / 2.0 * bias**2
+    return math.sqrt(1.0 + (noise + spread) / information)
+
+
+def count_second_class(
+    prepared: PreparedRows, schema: Schema, certificate: Certificate, randomness: Randomness
+) -> float | None:
+    """Release a noisy count of the rows that are not of the first class; None if the certificate has none."""
+    if certificate.class_count is None:
+        return None
+    neutral = None if schema.person_id is None else encode_neutral_row(schema)
+    labels = LabelCount(cells=prepared.cells, classes=1, neutral=neutral)
+    prepared.add_to_sums([labels])
+    return release_class_count(labels.count, certificate, randomness)
+
+
+def release_inference(
+    prepared: PreparedRows,
+    weights: Doubles,
+    certificate: Certificate,
+    randomness: Randomness,
+    *,
+    classes: int,
+    class_count: float | None,
+) -> Inference | None:
+    """Sum the matrices that the certificate states at the released weights, and release them; None if it has none."""
+    if not certificate.matrices:
+        return None
+    sums = {
+        event.matrix: DerivativeSums(
+            certificate.problem.loss,
+            weights,
+            hessian=event.matrix == "hessian",
+            outer=event.matrix != "hessian",
+            classes=classes,
+            feature_map=prepared.feature_map,
+        )
+        for event in certificate.matrices
+    }
+    prepared.add_to_sums(list(sums.values()))
+    released = {
+        event.matrix: release_matrix(sums[event.matrix].value[0], event, certificate, randomness)
+        for event in certificate.matrices
+    }
+    return Inference(released["hessian"], released.get("outer products"), class_count)
