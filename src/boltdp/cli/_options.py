@@ -306,6 +306,8 @@ def _make_setting_option(name: str) -> Decorator:
         first, *others = [one.name for one in AUTO]
         about += f" auto: {first} for more than two classes with a delta, else the first of {', '.join(others)} that"
         about += " has the options given."
+    if option.kind == "flag":
+        return click.option(f"--{name.replace('_', '-')}", is_flag=True, help=about)
     kinds: dict[str, Any] = {"number": float, "whole number": int, "word": click.Choice(words), "other": str}
     return click.option(
         f"--{name.replace('_', '-')}",

@@ -90,7 +90,10 @@ def add_parameters(*, leave_out: tuple[str, ...] = ()) -> Callable[[Estimator], 
 
 def _describe_parameter(one: Option) -> str:
     """Return the lines of an estimator's docstring for the parameter of a setting."""
-    words, kinds = ", ".join(map(repr, one.words)), {"number": "float", "whole number": "int", "word": "str"}
+    words, kinds = (
+        ", ".join(map(repr, one.words)),
+        {"number": "float", "whole number": "int", "word": "str", "flag": "bool"},
+    )
     kind = f"dict or {words}" if one.kind == "other" else f"{{{words}}}" if words else kinds[one.kind]
     optional = " or None" if one.nullable and one.default is None else ""
     chosen = f" None: {one.default_text}." if one.default_text else ""
