@@ -231,16 +231,14 @@ def certify(
     labels: BudgetedEvent | None = None,
     target: BudgetedEvent | None = None,
     before: BudgetedEvent | None = None,
-    beside: tuple[BudgetedEvent, ...] = (),
     seeded: bool = False,
     reasons: tuple[str, ...] = (),
 ) -> Certificate:
     """Return the certificate of a training after the noisy counts that drafted its schema and the release `before`.
 
     `before` is the release that standardizes the features, `labels` counts those that are unusable, and `target` finds
-    the range of those that are numbers. `beside` are the matrices released after the training, for inference; what is
-    left of the budget is then shared as `workflows/inference.py` planned it. `reasons` state why the guarantee does not
-    hold, for causes outside the privacy core, such as classes read from the data.
+    the range of those that are numbers. `reasons` state why the guarantee does not hold, for causes outside the privacy
+    core, such as classes read from the data.
 
     Proof: noisy_counts.md 5, 7
     Proof: label_quantiles.md 2
@@ -250,14 +248,7 @@ def certify(
         if one is not None:
             outer.append((one, left := left if left is None or one.budget is None else left.subtract(one.budget)))
     spent = training
-    if beside:
-        parts = (*([] if before is None else [before]), *beside)
-        rest = left
-        for one in parts:
-            if rest is not None and one.budget is not None and one.event.mu is None:
-                rest = rest.subtract(one.budget)
-        spent = compose(*parts, BudgetedEvent(rest, training))
-    elif before is not None:
+    if before is not None:
         rest = None if left is None else subtract_spent(left, before, training)
         spent = compose(before, BudgetedEvent(rest, training))
     for one, rest in reversed(outer):

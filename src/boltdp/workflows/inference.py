@@ -8,8 +8,8 @@ if the errors are to be robust, follow the training. `export/coefficients.py` tu
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from boltdp._array_types import Doubles
@@ -19,7 +19,7 @@ from boltdp.kernel.loss_derivatives import MAX_HESSIAN_SLOTS, DerivativeSums
 from boltdp.model import Inference
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
-from boltdp.privacy.events.event import BudgetedEvent, Noiseless, Training
+from boltdp.privacy.events.event import BudgetedEvent, Composition, Event, Noiseless, Training
 from boltdp.privacy.events.noisy_counts import NoisyClassCount
 from boltdp.privacy.events.noisy_matrix import NoisyMatrix
 from boltdp.privacy.events.noisy_moments import NoisyMoments
@@ -40,29 +40,18 @@ Part: TypeAlias = NoisyMoments | NoisyClassCount | NoisyMatrix
 
 #: The parts of an inference that are released beside the weights.
 MOMENTS, COUNT, HESSIAN, OUTER = "moments", "count", "hessian", "outer products"
-#: The share of epsilon, and of the squared mu of Gaussian noise, that pays for each; the weights have the rest.
-PURE_SHARES = {MOMENTS: 0.05, COUNT: 0.05, HESSIAN: 0.25, OUTER: 0.15}
-GAUSSIAN_SHARES = {MOMENTS: 0.05, COUNT: 0.02, HESSIAN: 0.2, OUTER: 0.15}
+#: The shares of epsilon and of delta that pay for each, if budgets add up; the weights have the rest.
+SHARES = {MOMENTS: 0.05, COUNT: 0.05, HESSIAN: 0.25, OUTER: 0.15}
+DELTA_SHARES = {MOMENTS: 0.0, COUNT: 0.0, HESSIAN: 0.25, OUTER: 0.25}
+#: The shares of the squared mu, if all noise is Gaussian.
+SQUARED_MU_SHARES = {MOMENTS: 0.05, COUNT: 0.02, HESSIAN: 0.2, OUTER: 0.15}
+#: The expected signal below which a plan is only taken if no other has more.
+CLEAR_SIGNAL = 2.0
 #: More than what rounding adds to a mu.
 ROUNDING = 1e-9
 #: The mean curvature of a row of typical data, and the typical coefficient of a standardized feature; for forecasts.
 TYPICAL_CURVATURE = {"logistic": 0.2, "robust": 0.55}
 TYPICAL_COEFFICIENT = 0.5
-
-
-@dataclass(frozen=True)
-class InferencePlan:
-    """The events of a training with inference and the budgets that they are planned for."""
-
-    moments: BudgetedEvent | None  #: None: the schema declares a standardization
-    beside: tuple[BudgetedEvent, ...]  #: the count of the second class and the matrices
-    training: Training
-
-    @property
-    def expected_width(self) -> float:
-        """The expected width of an interval, relative to that without noise, for typical data."""
-        matrices = [one.event for one in self.beside if isinstance(one.event, NoisyMatrix)]
-        return estimate_width(self.training, matrices)
 
 
 def add_references(schema: Schema) -> Schema:
@@ -89,7 +78,7 @@ def add_references(schema: Schema) -> Schema:
     return replace(schema, columns=tuple(columns), standardization=standardization)
 
 
-def plan_inference(settings: Settings, schema: Schema, *, rows: int) -> InferencePlan:
+def plan_inference(settings: Settings, schema: Schema, *, rows: int) -> Event:
     """Plan a training with inference within the budget of `settings`, from public numbers.
 
     With a delta, all noise is Gaussian and composes as one mechanism, or none of it is: whichever gives the narrower
@@ -117,10 +106,11 @@ def plan_inference(settings: Settings, schema: Schema, *, rows: int) -> Inferenc
     budget = settings.budget
     if budget is None:
         return _plan_noiseless(settings, problem, parts)
-    plans = [_plan_pure(settings, problem, budget, parts)]
+    plans = [_plan_split(settings, problem, budget, parts)]
     if budget.delta:
         plans.append(_plan_gaussian(settings, problem, budget, parts))
-    return min(plans, key=lambda plan: plan.expected_width)
+    # Where the Hessian is hardly above its noise, intervals may be refused, whatever their width.
+    return min(plans, key=lambda plan: (estimate_signal(plan) < CLEAR_SIGNAL, estimate_width(plan)))
 
 
 def _check_settings(settings: Settings) -> None:
@@ -139,37 +129,38 @@ def _check_settings(settings: Settings) -> None:
         raise ParameterError(f"{name} must not be given for inference, which has no passes")
 
 
-def _plan_noiseless(settings: Settings, problem: Problem, parts: Mapping[str, Part]) -> InferencePlan:
+def _plan_noiseless(settings: Settings, problem: Problem, parts: Mapping[str, Part]) -> Composition:
     problem = replace(problem, regularization=settings.regularization or 1.0 / problem.rows)
-    noiseless = {name: part for name, part in parts.items() if name != COUNT}
-    return _assemble(problem, {name: BudgetedEvent(None, part) for name, part in noiseless.items()}, Noiseless(problem))
+    noiseless = [BudgetedEvent(None, part) for name, part in parts.items() if name != COUNT]
+    return _compose(noiseless, BudgetedEvent(None, Noiseless(problem)))
 
 
-def _plan_pure(settings: Settings, problem: Problem, budget: Budget, parts: Mapping[str, Part]) -> InferencePlan:
-    """Plan releases whose budgets add up; what delta there is goes to the weights."""
-    released, left = {}, budget
+def _plan_split(settings: Settings, problem: Problem, budget: Budget, parts: Mapping[str, Part]) -> Composition:
+    """Plan releases whose budgets add up."""
+    released, left = [], budget
     for name, part in parts.items():
-        share = Budget(PURE_SHARES[name] * budget.epsilon)
+        share = Budget(SHARES[name] * budget.epsilon, DELTA_SHARES[name] * budget.delta)
         noise = calibrate(part.sensitivity, dimensions=part.dimensions, budget=share)
-        released[name], left = BudgetedEvent(share, replace(part, noise=noise)), left.subtract(share)
+        released.append(BudgetedEvent(share, replace(part, noise=noise)))
+        left = left.subtract(share)
     problem = _add_regularization(settings, problem, left.epsilon)
-    return _assemble(problem, released, make_objective_perturbation(problem, left))
+    return _compose(released, BudgetedEvent(left, make_objective_perturbation(problem, left)))
 
 
-def _plan_gaussian(settings: Settings, problem: Problem, budget: Budget, parts: Mapping[str, Part]) -> InferencePlan:
+def _plan_gaussian(settings: Settings, problem: Problem, budget: Budget, parts: Mapping[str, Part]) -> Composition:
     """Plan Gaussian releases whose squared mu add up.
 
     Proof: noisy_matrix.md 3
     """
-    whole = 1.0 / calibrate_unit_gaussian(budget)
-    released = {}
+    whole, released = 1.0 / calibrate_unit_gaussian(budget), []
     for name, part in parts.items():
-        mu = math.sqrt(GAUSSIAN_SHARES[name]) * whole
+        mu = math.sqrt(SQUARED_MU_SHARES[name]) * whole
         noise = Mechanism("gaussian", part.sensitivity / mu, part.dimensions)
-        released[name] = BudgetedEvent(_find_gaussian_budget(mu, budget), replace(part, noise=noise))
+        released.append(BudgetedEvent(_find_gaussian_budget(mu, budget), replace(part, noise=noise)))
     problem = _add_regularization(settings, problem, budget.epsilon)
-    beside = math.hypot(*(one.event.mu or math.inf for one in released.values())) * (1.0 + ROUNDING)
-    return _assemble(problem, released, make_objective_perturbation(problem, budget, beside=beside))
+    beside = math.hypot(*(one.event.mu or math.inf for one in released)) * (1.0 + ROUNDING)
+    training = make_objective_perturbation(problem, budget, beside=beside)
+    return _compose(released, BudgetedEvent(budget, training))
 
 
 def _find_gaussian_budget(mu: float, whole: Budget) -> Budget:
@@ -186,32 +177,46 @@ def _add_regularization(settings: Settings, problem: Problem, epsilon: float) ->
     return replace(problem, regularization=find_ample_regularization(problem, epsilon) if chosen is None else chosen)
 
 
-def _assemble(problem: Problem, parts: dict[str, BudgetedEvent], training: Training) -> InferencePlan:
-    """Return the plan of parts whose matrices are of `problem`, now that its Lambda is known."""
-    for name in (HESSIAN, OUTER):
-        if name in parts:
-            matrix = parts[name].event
-            assert isinstance(matrix, NoisyMatrix)
-            parts[name] = replace(parts[name], event=replace(matrix, problem=problem))
-    moments = parts.pop(MOMENTS, None)
-    return InferencePlan(moments, tuple(parts.values()), training)
+def _compose(parts: Sequence[BudgetedEvent], training: BudgetedEvent) -> Composition:
+    """Return the composition of the parts and the training, whose problem has its Lambda by now."""
+    assert isinstance(training.event, Training)
+    problem, events = training.event.problem, []
+    for part in parts:
+        if isinstance(part.event, NoisyMatrix):
+            part = replace(part, event=replace(part.event, problem=problem))
+        events.append(part)
+    return Composition((*events, training))
 
 
-def estimate_width(training: Training, matrices: list[NoisyMatrix]) -> float:
+def estimate_width(event: Event) -> float:
     """Return the expected width of an interval relative to that without noise, for typical data, from public numbers.
 
     The intervals of data whose outcome is rare, or whose columns depend on each other, are wider.
     """
-    problem = training.problem
-    if training.training_noise is None:
-        return 1.0
+    problem, linear, information, error = _read_plan(event)
     features = problem.dims - 1
-    information = problem.rows * TYPICAL_CURVATURE[problem.loss.name] / (INFERENCE_CLIP**2 * max(features, 1))
-    noise = training.training_noise.deviation**2
     bias = problem.rows * problem.regularization / information * TYPICAL_COEFFICIENT * INFERENCE_CLIP * features
-    errors = [one.noise.deviation for one in matrices if one.matrix == "hessian" and one.noise is not None]
-    spread = sum(error**2 for error in errors) / 2.0 * bias**2
-    return math.sqrt(1.0 + (noise + spread) / information)
+    return math.sqrt(1.0 + (linear**2 + error**2 / 2.0 * bias**2) / information)
+
+
+def estimate_signal(event: Event) -> float:
+    """Return the expected eigenvalues of the Hessian in units of the norm of its noise, for typical data.
+
+    Below 0 intervals would be refused; that of data whose columns depend on each other is smaller.
+    """
+    problem, _, information, error = _read_plan(event)
+    return information / (error * math.sqrt(2.0 * problem.dims)) - 1.0 if error else math.inf
+
+
+def _read_plan(event: Event) -> tuple[Problem, float, float, float]:
+    """Return the problem, the noise of its linear term, the typical Hessian of one feature, and its noise."""
+    training = event.released
+    assert isinstance(training, Training)
+    problem = training.problem
+    information = problem.rows * TYPICAL_CURVATURE[problem.loss.name] / (INFERENCE_CLIP**2 * max(problem.dims - 1, 1))
+    errors = [one.noise.deviation for one in event.walk() if isinstance(one, NoisyMatrix) and one.noise is not None]
+    linear = 0.0 if training.training_noise is None else training.training_noise.deviation
+    return problem, linear, information, errors[0] if errors else 0.0
 
 
 def count_second_class(

@@ -50,9 +50,8 @@ def make_plan(
     resolved, target = subtract_label_quantiles(resolved, schema, rows=rows)
     if settings.inference:
         schema = fit_target(resolved, add_references(schema))
-        inference = plan_inference(resolved, schema, rows=rows)
-        training, before, beside = inference.training, inference.moments, inference.beside
-        return Plan(schema, _certify(training, settings, schema, labels, target, before, reasons, beside))
+        event = plan_inference(resolved, schema, rows=rows)
+        return Plan(schema, _certify(event, settings, schema, labels, target, None, reasons))
     schema, standardization = add_auto_curves(resolved, schema, rows=rows)
     schema = fit_target(resolved, schema)
     budget = left = resolved.budget
@@ -109,16 +108,10 @@ def _certify(
     target: BudgetedEvent | None,
     standardization: BudgetedEvent | None,
     reasons: tuple[str, ...],
-    beside: tuple[BudgetedEvent, ...] = (),
 ) -> Certificate:
-    """Make the certificate of an event with the draft of the schema, the label check, the range and standardization.
-
-    `beside` are the further releases of an inference.
-    """
+    """Make the certificate of an event with the draft of the schema, the label check, the range and standardization."""
     before = {"draft": schema.spent, "labels": labels, "target": target, "before": standardization}
-    return certify(
-        event, settings.budget, seeded=settings.noise_seed is not None, reasons=reasons, beside=beside, **before
-    )
+    return certify(event, settings.budget, seeded=settings.noise_seed is not None, reasons=reasons, **before)
 
 
 def resolve_settings(settings: Settings, schema: Schema) -> Settings:

@@ -139,7 +139,7 @@ def bound_corner_deltas(
     """
     cases = []
     for case in range(len(list_corners(simplex))):
-        tilt = choose_tilt(simplex, strength, noise, epsilon, rows, case)
+        tilt = choose_tilt(simplex, strength, noise, epsilon, rows, case, beside)
         cases.append(sum_corner_deltas(simplex, strength, noise, epsilon, tilt, rows, case, beside))
     with set_precision(256):
         return reduce(arb.max, cases)
@@ -204,7 +204,13 @@ def sum_corner_deltas(
 
 
 def choose_tilt(
-    simplex: Simplex, strength: tuple[int, float], noise: Mechanism, epsilon: float, rows: int = 1, case: int = 0
+    simplex: Simplex,
+    strength: tuple[int, float],
+    noise: Mechanism,
+    epsilon: float,
+    rows: int = 1,
+    case: int = 0,
+    beside: float = 0.0,
 ) -> float:
     """Return the tilt of the volume term that about minimises `sum_corner_deltas`, from public numbers only."""
     octave = round(SCALES_PER_OCTAVE * math.log2(noise.scale)) / SCALES_PER_OCTAVE
@@ -213,7 +219,7 @@ def choose_tilt(
         return 0.0
     with np.errstate(all="ignore"):
         return _search_tilt(
-            simplex, strength[0] * strength[1], noise.kind, noise.dimensions, octave, epsilon, rows, case
+            simplex, strength[0] * strength[1], noise.kind, noise.dimensions, octave, epsilon, rows, case, beside
         )
 
 
@@ -224,7 +230,15 @@ def _solve_quadratic(linear: arb, constant: arb) -> arb:
 
 @lru_cache(maxsize=4096)
 def _search_tilt(
-    simplex: Simplex, strength: float, kind: str, dimensions: int, octave: float, epsilon: float, rows: int, case: int
+    simplex: Simplex,
+    strength: float,
+    kind: str,
+    dimensions: int,
+    octave: float,
+    epsilon: float,
+    rows: int,
+    case: int,
+    beside: float,
 ) -> float:
     """Search the tilt of the volume term with the smallest delta, approximately, for noise of scale 2^octave."""
     edge = rows * math.sqrt(simplex.edge_squared) / math.pow(2.0, octave)
@@ -241,9 +255,11 @@ def _search_tilt(
     if tilts.size < 2 or (kind == "spherical" and math.sqrt(longest) * edge > MAX_DISTANCE):
         return 0.0
     same, aside = epsilon - same[: tilts.size], epsilon - aside[: tilts.size]
-    spent = count * _approximate_delta(kind, dimensions, math.sqrt(longest) * edge, same)
+    if beside and simplex.anchor == "vertex":
+        corners = (*corners, (1, 0.0))
+    spent = count * _approximate_delta(kind, dimensions, math.hypot(math.sqrt(longest) * edge, beside), same)
     for count, square in corners:
-        spent += count * _approximate_delta(kind, dimensions, math.sqrt(square) * edge, aside)
+        spent += count * _approximate_delta(kind, dimensions, math.hypot(math.sqrt(square) * edge, beside), aside)
     spent[0] *= 1.0 - MIN_SAVING
     return float(tilts[spent.argmin()])
 
