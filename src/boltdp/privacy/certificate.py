@@ -92,7 +92,7 @@ class Certificate:
     @cached_property
     def matrices(self) -> tuple[NoisyMatrix, ...]:
         """The matrices released beside the weights, for inference."""
-        return tuple(event for event in self.spent.walk() if isinstance(event, NoisyMatrix))
+        return tuple(part.event for part in self.parts if isinstance(part.event, NoisyMatrix))
 
     @cached_property
     def label_count(self) -> NoisyLabelCount | None:
