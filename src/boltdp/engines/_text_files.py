@@ -16,6 +16,8 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import IO
 
+import numpy as np
+
 from boltdp import _interrupts
 from boltdp.engines._file_patterns import Files
 from boltdp.errors import DataError
@@ -104,7 +106,10 @@ def has_blank_line(file: str, separator: str) -> bool:
             before, found = b"", False
             while not found and (part := raw.read(LOOK_BYTES)):
                 _interrupts.check()
-                found = any(ends in before + part for ends in (b"\n\n", b"\n\r", b"\r\r"))
+                # Of single bytes, since bytes.find is five times slower for two.
+                seen = np.frombuffer(before + part, np.uint8)
+                feeds, returns = seen == ord("\n"), seen == ord("\r")
+                found = bool(((feeds | returns)[1:] & (feeds[:-1] | (returns[:-1] & returns[1:]))).any())
                 before = part[-1:]
         if not found:
             return False
