@@ -88,7 +88,7 @@ class Model:
             raise ParameterError("the certificate must be about the range of the target, if it was found privately")
         if target != target.fit_to(loss):
             raise ParameterError(f"the target must be read as the loss {loss.name!r} reads it, and is not")
-        if (self.unusable_labels is None) != (certificate.label_count is None):
+        if (self.unusable_labels is None) != (certificate.unusable_label_count is None):
             raise ParameterError("the model must have the count of unusable labels that its certificate states")
         if self.threshold is not None:
             object.__setattr__(self, "threshold", target.resolve_threshold(self.threshold, loss))

@@ -41,7 +41,7 @@ from boltdp.errors import ParameterError
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import Event
 from boltdp.privacy.events.label_quantiles import LabelQuantiles
-from boltdp.privacy.events.noisy_counts import NoisyLabelCount
+from boltdp.privacy.events.noisy_counts import NoisyUnusableLabelCount
 from boltdp.privacy.events.noisy_gradient_descent import NoisyGradients
 from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation
@@ -91,7 +91,7 @@ def compute_exact_loss(
 ) -> ExactLoss | None:
     """Return the privacy loss of one release on the worst rows; None where the density of the release is unknown."""
     match claim.event:
-        case NoisyLabelCount() | NoisyMoments() as event:
+        case NoisyUnusableLabelCount() | NoisyMoments() as event:
             if replayed is None:
                 raise ParameterError(f"the exact loss of {event.kind!r} must follow from its replay, got none")
             distance = replayed.ratio * replayed.limit.sensitivity

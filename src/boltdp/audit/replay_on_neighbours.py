@@ -437,7 +437,7 @@ def _sum_gradients(subject: Subject, prepared: PreparedRows, draws: Sequence[Dra
             loss,
             at,
             positive=positive,
-            classes=subject.schema.target.label_count,
+            classes=subject.schema.target.kernel_class_count,
             class_weights=problem.class_weights,
             feature_map=prepared.feature_map,
         )

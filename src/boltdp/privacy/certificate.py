@@ -23,7 +23,7 @@ from boltdp.privacy.events.event import (
     strip_non_private,
 )
 from boltdp.privacy.events.label_quantiles import LabelQuantiles
-from boltdp.privacy.events.noisy_counts import NoisyLabelCount, is_schema_draft
+from boltdp.privacy.events.noisy_counts import NoisyUnusableLabelCount, is_schema_draft
 from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.privacy.events.noisy_sgd import NoisyUpdates
 from boltdp.privacy.events.selection import Selection
@@ -86,9 +86,9 @@ class Certificate:
         return next((event for event in self.spent.walk() if isinstance(event, NoisyMoments)), None)
 
     @cached_property
-    def label_count(self) -> NoisyLabelCount | None:
+    def unusable_label_count(self) -> NoisyUnusableLabelCount | None:
         """The noisy count of rows without a usable label, if it was released."""
-        return next((part.event for part in self.parts if isinstance(part.event, NoisyLabelCount)), None)
+        return next((part.event for part in self.parts if isinstance(part.event, NoisyUnusableLabelCount)), None)
 
     @cached_property
     def label_quantiles(self) -> LabelQuantiles | None:

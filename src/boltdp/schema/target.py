@@ -108,7 +108,7 @@ class Target(ABC):
 
     @property
     @abstractmethod
-    def label_count(self) -> int:
+    def kernel_class_count(self) -> int:
         """The number of classes for the kernel; 2 for a number, whose two ends stand for them."""
 
     @property
@@ -338,7 +338,7 @@ class Classes(Target):
         return Categorical(self.column, self.values)
 
     @property
-    def label_count(self) -> int:
+    def kernel_class_count(self) -> int:
         return len(self.values)
 
     @property
@@ -540,7 +540,7 @@ class Number(Target):
     other_keys = ("bounds", "typical", "typical_source", "unit")
     score = "R2"
     numeric = True
-    label_count: ClassVar[int] = 2
+    kernel_class_count: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         check_name(self.column, what="target")

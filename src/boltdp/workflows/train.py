@@ -84,7 +84,7 @@ def train_prepared(prepared: PreparedRows, schema: Schema, certificate: Certific
     check_row_count(prepared, certificate.problem.rows)
     algorithm, job = get_algorithm(certificate.algorithm), Job(certificate, context.randomness)
     labels = count_unusable_labels(prepared, schema, certificate, context.randomness)
-    (weights,) = algorithm.run(prepared, [job], classes=schema.target.label_count, context=context)
+    (weights,) = algorithm.run(prepared, [job], classes=schema.target.kernel_class_count, context=context)
     released = release_weights(weights, certificate, context.randomness)
     return Model.from_release(schema, released, certificate, labels)
 
