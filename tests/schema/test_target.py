@@ -100,13 +100,13 @@ class Rank(Target):
     def describe_scores(self, loss: Loss) -> str:
         return "score"
 
-    def predict(self, scores: Doubles, cut: float, loss: Loss) -> npt.NDArray[Any]:
+    def predict(self, scores: Doubles, margin_threshold: float, loss: Loss) -> npt.NDArray[Any]:
         return scores[:, 0]
 
-    def depends_on_score_scale(self, cut: float) -> bool:
+    def depends_on_score_scale(self, margin_threshold: float) -> bool:
         return True
 
-    def write_prediction(self, scores: Any, cut: float, loss: Loss, sql: SqlWriter) -> str:
+    def write_prediction(self, scores: Any, margin_threshold: float, loss: Loss, sql: SqlWriter) -> str:
         return str(scores[0])
 
     def to_stored_row(self) -> dict[str, Any]:

@@ -326,14 +326,14 @@ def _audit_objective_perturbation(claim: Claim, event: ObjectivePerturbation, ra
     def prove_epsilon(found: SampledLosses) -> float:
         return find_largest_epsilon(found.min_delta, delta=claimed.delta, most=MAX_EPSILON_RATIO * claimed.epsilon)
 
-    def measure_harm(pair: OpposedPair) -> float:
+    def find_epsilon_of_pair(pair: OpposedPair) -> float:
         neighbours = make_neighbours(event, pair)
         if not claimed.delta:
             return find_largest_loss(neighbours)
         return prove_epsilon(integrate_losses(neighbours, fine=COARSE) if exact else draw_losses(neighbours, few))
 
     few = sample_noise(noise, PILOT_DRAWS, random)
-    pair = find_worst_pair(measure_harm, problem, random=random, also=None if claimed.delta else tilt_others)
+    pair = find_worst_pair(find_epsilon_of_pair, problem, random=random, also=None if claimed.delta else tilt_others)
     neighbours = make_neighbours(event, pair)
     if exact:
         found, how = integrate_losses(neighbours, fine=FINE), "integrated over the density"
