@@ -64,10 +64,10 @@ setup(
                     "misclassification.c",
                     "number_errors.c",
                     "feature_sums.c",
-                    "label_count.c",
+                    "unusable_label_count.c",
                     "label_histogram.c",
                     "row_sampling.c",
-                    "exact_sampling.c",
+                    "exact_noise.c",
                     "sensitivity_recursion.c",
                 )
             ],

@@ -23,11 +23,11 @@ from boltdp.engines.postgres.local_server import Server, private_server
 from boltdp.engines.postgres.source import SourceColumn, compile_source_plan
 from boltdp.errors import DataError
 from boltdp.kernel.feature_sums import FeatureSums
-from boltdp.kernel.label_count import LabelCount
 from boltdp.kernel.label_histogram import LabelHistogram
 from boltdp.kernel.loss_derivatives import DerivativeSums
 from boltdp.kernel.misclassification import ErrorCounts
 from boltdp.kernel.sgd import State
+from boltdp.kernel.unusable_label_count import UnusableLabelCount
 from boltdp.losses import Logistic, Multinomial
 from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import make_constant_schedule
@@ -71,7 +71,7 @@ def _rebuild(server: Server) -> None:
             "loss_derivatives",
             "misclassification",
             "feature_sums",
-            "label_count",
+            "unusable_label_count",
             "label_histogram",
         )
     ]
@@ -105,7 +105,7 @@ def _state(dice: random.Random) -> bytes:
             lambda: DerivativeSums(loss, weights, classes=3).to_bytes(),
             lambda: ErrorCounts(weights[None], classes=3).to_bytes(),
             lambda: FeatureSums(clip_norm=1.0, cells=3).to_bytes(),
-            lambda: LabelCount(cells=3, classes=3, neutral=np.zeros((1, 4), np.float32)).to_bytes(),
+            lambda: UnusableLabelCount(cells=3, classes=3, neutral=np.zeros((1, 4), np.float32)).to_bytes(),
             lambda: LabelHistogram(cells=3, bins=8).to_bytes(),
         )
     )()

@@ -13,12 +13,12 @@ from boltdp.kernel import sgd
 from boltdp.kernel.feature_map import FeatureMap, Segment, compute_scores
 from boltdp.kernel.feature_map import Kind as Segmented
 from boltdp.kernel.feature_sums import FeatureSums
-from boltdp.kernel.label_count import LabelCount
 from boltdp.kernel.label_histogram import LabelHistogram
 from boltdp.kernel.loss_derivatives import DerivativeSums
 from boltdp.kernel.misclassification import ErrorCounts
 from boltdp.kernel.row_permutation import compute_permuted_positions
 from boltdp.kernel.sgd import State
+from boltdp.kernel.unusable_label_count import UnusableLabelCount
 from boltdp.losses import HuberSVM, Logistic, Loss, Mean, Multinomial, Quantile, Robust
 from boltdp.privacy.mechanisms import Kind, Mechanism
 from boltdp.privacy.sgd_recipe import Averaging, Recipe
@@ -114,7 +114,7 @@ def feed_sums(dice: random.Random) -> None:
     """A sum of derivatives or of moments, or a count of errors or of labels, alike; and one more that joins it."""
     dims = dice.choice((1, 2, 5, 16, 33, 256, 300))
     numbers = np.random.default_rng(dice.getrandbits(32))
-    sums: DerivativeSums | ErrorCounts | FeatureSums | LabelCount | LabelHistogram
+    sums: DerivativeSums | ErrorCounts | FeatureSums | UnusableLabelCount | LabelHistogram
     feature_map, kind = _feature_map(dice, dims), dice.randrange(6)
     if kind < 2:
         loss = _loss(dice)
@@ -138,7 +138,7 @@ def feed_sums(dice: random.Random) -> None:
         )
     elif kind == 3:
         neutral = numbers.normal(size=(1, 1 + dims)).astype(np.float32)
-        sums = LabelCount(cells=dims, classes=dice.choice((0, 3)), neutral=dice.choice((None, neutral)))
+        sums = UnusableLabelCount(cells=dims, classes=dice.choice((0, 3)), neutral=dice.choice((None, neutral)))
     elif kind == 4:
         sums = LabelHistogram(cells=dims, bins=dice.choice((2, 8, 4096)))
     else:

@@ -6,7 +6,7 @@ from mutants.mutant import Mutant
 
 MECHANISMS = "privacy/mechanisms.py"
 RELEASE = "privacy/release_with_noise.py"
-SAMPLING = "privacy/exact_sampling.py"
+SAMPLING = "privacy/exact_noise.py"
 SGD = "privacy/events/sgd_sensitivity.py"
 OBJECTIVE = "privacy/events/objective_perturbation.py"
 CORNERS = "privacy/events/objective_corners.py"

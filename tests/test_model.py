@@ -193,7 +193,7 @@ def test_the_second_class_is_predicted_where_its_probability_exceeds_the_thresho
         decided = made.with_threshold(threshold)
         assert (decided.predict_indices(margins) == (likely > threshold)).all()
         assert (decided.probabilities(margins) == made.probabilities(margins)).all()
-    at = np.full((1, 1), made.with_threshold(0.11).cut)
+    at = np.full((1, 1), made.with_threshold(0.11).margin_threshold)
     assert made.with_threshold(0.11).predict_indices(at).tolist() == [0], "at the threshold it is not exceeded"
     assert (
         made.with_threshold(0.11).with_threshold(None).predict_indices(margins).tolist()

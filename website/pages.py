@@ -27,7 +27,7 @@ ELSEWHERE = {
     "docs/notebook.ipynb": "notebook.md",
     "experiments/README.md": "experiments.md",
     **{str(path.relative_to(ROOT)): f"proofs/{path.name}" for path in sorted((ROOT / PROOFS).rglob("*.md"))},
-    **{f"src/boltdp/kernel/{name}.md": f"kernel/{name}.md" for name in ("gaussian_sampling", "update")},
+    **{f"src/boltdp/kernel/{name}.md": f"kernel/{name}.md" for name in ("gaussian_noise", "update")},
 }
 #: Pages that were made elsewhere and stay as they are.
 REPORTS = {"docs/reproduction.html": "reproduction-report.html"}
@@ -89,7 +89,7 @@ NAVIGATION = {
         "contributing",
         "Planted faults <mutants>",
         "kernel/update",
-        "kernel/gaussian_sampling",
+        "kernel/gaussian_noise",
     ],
 }
 

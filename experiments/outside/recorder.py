@@ -42,7 +42,7 @@ from boltdp.settings import Settings
 from boltdp.workflows.train import train
 
 #: Lines of these rooms must be the same in both runs. The solver's number of steps depends on rows, and is not shown.
-ROOMS, LEFT_OUT = ("algorithms", "workflows", "privacy"), ("_newton.py", "exact_sampling.py", "mechanisms.py")
+ROOMS, LEFT_OUT = ("algorithms", "workflows", "privacy"), ("_newton.py", "exact_noise.py", "mechanisms.py")
 SCHEMA = Schema(Classes("y", (0, 1)), (Numeric("a", -1, 1), Numeric("b", -1, 1)))
 #: Tolerance of ratios, for rounding.
 ROUNDING = 1e-9
@@ -193,7 +193,7 @@ def traced(trace: Trace) -> Iterator[None]:
 
 def declare_sensitivities(certificate: Certificate) -> dict[Mechanism, float]:
     """Return the declared sensitivity of each mechanism of a training."""
-    events = [certificate.training, certificate.moments, certificate.label_count]
+    events = [certificate.training, certificate.moments, certificate.unusable_label_count]
     claims = [Claim(event, Budget(1.0)) for event in events if event is not None]
     return {limit.noise: limit.sensitivity for claim in claims for limit in list_limits(claim)}
 

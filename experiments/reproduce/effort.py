@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 _NOISE_OF_UPDATES: Mapping[str, Sequence[str]] = {
     "controller": ("src/boltdp/algorithms/_sgd.py:WhiteBox",),
     "engine": (
-        "src/boltdp/kernel/gaussian_sampling.h",
+        "src/boltdp/kernel/gaussian_noise.h",
         "src/boltdp/kernel/random_stream.h",
         "src/boltdp/kernel/sgd_loops.h:draw_noise",
     ),

@@ -118,7 +118,7 @@ class Model(ReleasedModel):
     def to_sklearn(self) -> Any:
         """Convert to a LogisticRegression (in a OneVsRestClassifier for one-vs-all) or LinearSVC of scikit-learn.
 
-        A model with a threshold is wrapped in a FixedThresholdClassifier, whose threshold is the margin `cut`. A loss
+        A model with a threshold is wrapped in a FixedThresholdClassifier, whose threshold is `margin_threshold`. A loss
         with a link other than the logistic function needs an estimator of boltdp for its probabilities.
         The features are in their original units, in the order of the schema's feature names: numbers, 0 or 1 for each
         step and category, the entries of a vector. Predictions equal those of `predict` for values within the bounds;

@@ -133,7 +133,7 @@ class Model:
             raise ParameterError("the certificate must be about the range of the target, if it was found privately")
         if target != target.fit_to(loss):
             raise ParameterError(f"the target must be read as the loss {loss.name!r} reads it, and is not")
-        if (self.unusable_labels is None) != (certificate.label_count is None):
+        if (self.unusable_labels is None) != (certificate.unusable_label_count is None):
             raise ParameterError("the model must have the count of unusable labels that its certificate states")
         if self.schema.downweights != certificate.problem.downweighted:
             raise ParameterError("the schema and the certificate must both downweight long rows, or neither")
@@ -172,7 +172,7 @@ class Model:
         return self.schema.classes
 
     @property
-    def cut(self) -> float:
+    def margin_threshold(self) -> float:
         """The margin above which the second of two classes is predicted; 0 without a threshold."""
         return 0.0 if self.threshold is None else self.certificate.problem.loss.invert_link(self.threshold)
 
@@ -199,11 +199,11 @@ class Model:
 
     def predict_margins(self, margins: Doubles) -> npt.NDArray[Any]:
         """Return the predicted class, or number, for each row of margins."""
-        return self.schema.target.predict(margins, self.cut, self.certificate.problem.loss)
+        return self.schema.target.predict(margins, self.margin_threshold, self.certificate.problem.loss)
 
     def predict_indices(self, margins: Doubles) -> npt.NDArray[np.intp]:
         """Return the index of the predicted class for each row of margins."""
-        return self.schema.target.require_classes().predict_indices(margins, self.cut)
+        return self.schema.target.require_classes().predict_indices(margins, self.margin_threshold)
 
     def probabilities(self, margins: Doubles) -> Doubles:
         """Compute the probability of each class; not all losses have probabilities."""

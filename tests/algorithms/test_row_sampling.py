@@ -13,7 +13,7 @@ from scipy import stats
 from boltdp._array_types import Integers
 from boltdp.algorithms._row_sampling import CHUNK, draw_fixed_size_batches, draw_poisson_batches
 from boltdp.errors import ParameterError
-from boltdp.privacy.exact_sampling import make_seeded_bytes
+from boltdp.privacy.exact_noise import make_seeded_bytes
 
 
 def batches_of(rows: int, batches: int, seed: int) -> list[npt.NDArray[np.int64]]:

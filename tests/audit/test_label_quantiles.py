@@ -16,7 +16,7 @@ from boltdp.audit.report import Report
 from boltdp.audit.subject import make_subject
 from boltdp.privacy import release_with_noise
 from boltdp.privacy.events.label_quantiles import LabelQuantiles, find_exact_quantiles, score_bins
-from boltdp.privacy.exact_sampling import make_seeded_bytes
+from boltdp.privacy.exact_noise import make_seeded_bytes
 from boltdp.schema.schema import Categorical, Numeric, Schema
 from boltdp.schema.target import Number
 from boltdp.settings import Settings

@@ -24,15 +24,15 @@ from boltdp.evaluation.evaluate import evaluate_privately
 from boltdp.kernel import sgd
 from boltdp.kernel.feature_map import FeatureMap, Segment
 from boltdp.kernel.feature_sums import FeatureSums
-from boltdp.kernel.label_count import LabelCount
 from boltdp.kernel.label_histogram import LabelHistogram
 from boltdp.kernel.loss_derivatives import DerivativeSums
 from boltdp.kernel.misclassification import ErrorCounts
+from boltdp.kernel.unusable_label_count import UnusableLabelCount
 from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Mean, Multinomial, Quantile, Robust
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.noisy_counts import make_noisy_counts
 from boltdp.privacy.events.selection import PortionSelection, find_portion_bounds
-from boltdp.privacy.release_with_noise import Randomness, release_counts, release_label_count
+from boltdp.privacy.release_with_noise import Randomness, release_counts, release_unusable_label_count
 from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import make_constant_schedule
 from boltdp.run_context import Context
@@ -478,7 +478,7 @@ def test_numbers_as_targets_give_the_bits_of_those_over_the_array(source: Source
     for each in expected:
         each.add(rows)
     sgd.run(run, rows)
-    labels = LabelCount(cells=rows.shape[1] - 1, classes=0)
+    labels = UnusableLabelCount(cells=rows.shape[1] - 1, classes=0)
     with given.engine.prepare(given.schema, Context(seed=9)) as prepared:
         np.testing.assert_array_equal(content(prepared), rows)
         prepared.run_pass(trained, Context())
@@ -727,7 +727,7 @@ def test_the_label_check_of_a_training_is_the_same_in_every_engine(source: Sourc
     certificate = make_plan(schema, ROWS, Settings(epsilon=200.0, algorithm="bolton", noise_seed=4)).certificate
     with source.engine.prepare(schema, Context(seed=4), permuted=False) as prepared:
         released = count_unusable_labels(prepared, schema, certificate, Randomness(4))
-    assert released == release_label_count(unusable, certificate, Randomness(4))
+    assert released == release_unusable_label_count(unusable, certificate, Randomness(4))
     assert unusable > 0
 
 

@@ -717,7 +717,9 @@ def test_a_threshold_is_a_parameter_and_costs_nothing() -> None:
     likely = private.predict_proba(X)[:, 1]
     assert np.array_equal(private.predict(X), (likely > 0.25).astype(int))
     assert (likely > 0.25).sum() > (likely > 0.5).sum()
-    assert np.array_equal(private.predict(X), (private.decision_function(X) > private.model_.cut).astype(int))
+    assert np.array_equal(
+        private.predict(X), (private.decision_function(X) > private.model_.margin_threshold).astype(int)
+    )
 
 
 def test_the_prior_follows_its_class_where_classes_are_sorted() -> None:

@@ -140,7 +140,7 @@ def test_scikit_learn_decides_by_the_threshold(classes: tuple[Value, ...]) -> No
     np.testing.assert_array_equal(decided.predict_proba(X), plain.predict_proba(X))
     # Exactly at the threshold it is not exceeded.
     cut = decided.threshold
-    assert np.nextafter(cut, -np.inf) == model.with_threshold(0.2).cut
+    assert np.nextafter(cut, -np.inf) == model.with_threshold(0.2).margin_threshold
 
 
 @pytest.mark.parametrize("loss", ["logistic", "huber"])

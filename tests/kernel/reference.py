@@ -177,7 +177,7 @@ def _uniform(spare: list[int], chunks: Iterator[list[int]]) -> float:
 
 @cache
 def ziggurat() -> tuple[float, ...]:
-    """The edges X_0 > X_1 > ... > X_256 = 0 of 256 layers of equal area under exp(-x*x/2): gaussian_sampling.md.
+    """The edges X_0 > X_1 > ... > X_256 = 0 of 256 layers of equal area under exp(-x*x/2): gaussian_noise.md.
 
     >>> round(ziggurat()[1], 6)
     3.654153

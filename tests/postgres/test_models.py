@@ -70,7 +70,9 @@ def test_predictions_in_sql_are_those_of_predict(server: Server, admin: psycopg.
     expected = [str(value) for value in predict(model, engine)]
     assert score(admin, "predict", name, X) == expected
     assert len(set(expected)) == len(model.classes)
-    assert (expected == [str(value) for value in predict(model.with_threshold(None), engine)]) == (not model.cut)
+    assert (expected == [str(value) for value in predict(model.with_threshold(None), engine)]) == (
+        not model.margin_threshold
+    )
     if "Huber" in name:
         with pytest.raises(psycopg.errors.FeatureNotSupported, match="gives no probabilities: its loss is huber"):
             score(admin, "predict_proba", name, X)

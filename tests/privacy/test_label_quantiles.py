@@ -32,9 +32,9 @@ from boltdp.privacy.events.label_quantiles import (
     make_label_quantiles,
     score_bins,
 )
-from boltdp.privacy.events.noisy_counts import make_noisy_label_count
+from boltdp.privacy.events.noisy_counts import make_noisy_unusable_label_count
 from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
-from boltdp.privacy.exact_sampling import make_seeded_bytes
+from boltdp.privacy.exact_noise import make_seeded_bytes
 from boltdp.privacy.release_with_noise import Randomness, choose_by_errors, release_label_quantiles
 from boltdp.privacy.training_problem import Problem
 
@@ -218,7 +218,7 @@ def make_certificate(budget: Budget, share: float, *, labels: bool = False) -> C
     taken, problem = Budget(share), Problem(loss=Logistic(), dims=4, rows=5000, regularization=0.5)
     left = budget.subtract(taken).subtract(taken) if labels else budget.subtract(taken)
     chosen = BudgetedEvent(taken, make_label_quantiles(taken, bins=4096, percentiles=PERCENTILES))
-    counted = BudgetedEvent(taken, make_noisy_label_count(taken)) if labels else None
+    counted = BudgetedEvent(taken, make_noisy_unusable_label_count(taken)) if labels else None
     return certify(make_objective_perturbation(problem, left), budget, labels=counted, target=chosen)
 
 

@@ -18,7 +18,7 @@ from scipy import stats
 from boltdp._array_types import Doubles
 from boltdp.errors import ParameterError
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.exact_sampling import (
+from boltdp.privacy.exact_noise import (
     Uniforms,
     _add_noise_in_c,
     _round_to_grid,

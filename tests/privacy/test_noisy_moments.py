@@ -25,7 +25,7 @@ from boltdp.privacy.events.event import NOISELESS, BudgetedEvent, Composition, N
 from boltdp.privacy.events.noisy_moments import UNIT, Moments, NoisyMoments, check_moment_rows
 from boltdp.privacy.events.output_perturbation import make_output_perturbation
 from boltdp.privacy.events.selection import TrialSelection, split_trial_budget
-from boltdp.privacy.exact_sampling import add_noise, make_seeded_bytes
+from boltdp.privacy.exact_noise import add_noise, make_seeded_bytes
 from boltdp.privacy.mechanisms import Mechanism, calibrate_unit_gaussian
 from boltdp.privacy.release_with_noise import Randomness, release_moments
 from boltdp.privacy.sgd_recipe import Recipe

@@ -130,7 +130,7 @@ def test_what_is_not_proved_is_refused(plan: Problem, message: str) -> None:
 def test_there_is_no_ball_no_pass_and_no_published_analysis() -> None:
     """What the proof does not speak of has no place in the event."""
     fields = {field.name for kind in (Problem, ObjectivePerturbation) for field in dataclasses.fields(kind)}
-    stated = {"loss", "dims", "rows", "regularization", "class_weights", "person_rows"}
+    stated = {"loss", "dims", "rows", "regularization", "class_weights", "person_rows", "downweighted"}
     assert fields == {*stated, "problem", "linear", "end"}
 
 

@@ -31,7 +31,7 @@ from boltdp.privacy.events.selection import (
     find_portion_bounds,
     split_trial_budget,
 )
-from boltdp.privacy.exact_sampling import make_seeded_bytes
+from boltdp.privacy.exact_noise import make_seeded_bytes
 from boltdp.privacy.release_with_noise import choose_by_errors, draw_trial_count, release_count
 from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import make_constant_schedule

@@ -35,7 +35,7 @@ from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import OVERSPENT, Certificate, certify
 from boltdp.privacy.events.event import SEEDED, BudgetedEvent, Composition, Event, Noiseless, mark_non_private
-from boltdp.privacy.events.noisy_counts import make_noisy_label_count
+from boltdp.privacy.events.noisy_counts import make_noisy_unusable_label_count
 from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.serialization import from_record, to_record
@@ -117,7 +117,7 @@ def test_gaussian_certificates_are_composed_exactly() -> None:
 def test_a_count_of_labels_and_its_training_are_composed_as_two_releases() -> None:
     training, share = certificate(0.5, 1e-7, "noisy-gd").spent, Budget(0.05)
     assert training.mu is not None
-    labels = BudgetedEvent(share, make_noisy_label_count(share))
+    labels = BudgetedEvent(share, make_noisy_unusable_label_count(share))
     one, whole = certify(training, Budget(0.55, 1e-7), labels=labels), Budget(1.5, 1e-6)
     assert one.private
     parts = [("gaussian", 1 / training.mu), ("laplace", 20.0)] * 6

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.exact_sampling import add_noise, make_seeded_bytes
+from boltdp.privacy.exact_noise import add_noise, make_seeded_bytes
 from boltdp.privacy.mechanisms import (
     Mechanism,
     calibrate,

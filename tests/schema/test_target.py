@@ -40,7 +40,7 @@ class Rank(Target):
     key = "rank"
     other_keys = ("last",)
     score = "accuracy"
-    label_count = 2
+    kernel_class_count = 2
     label_reading = (0.0, 1.0)
 
     @classmethod
@@ -100,13 +100,13 @@ class Rank(Target):
     def describe_scores(self, loss: Loss) -> str:
         return "score"
 
-    def predict(self, scores: Doubles, cut: float, loss: Loss) -> npt.NDArray[Any]:
+    def predict(self, scores: Doubles, margin_threshold: float, loss: Loss) -> npt.NDArray[Any]:
         return scores[:, 0]
 
-    def depends_on_score_scale(self, cut: float) -> bool:
+    def depends_on_score_scale(self, margin_threshold: float) -> bool:
         return True
 
-    def write_prediction(self, scores: Any, cut: float, loss: Loss, sql: SqlWriter) -> str:
+    def write_prediction(self, scores: Any, margin_threshold: float, loss: Loss, sql: SqlWriter) -> str:
         return str(scores[0])
 
     def to_stored_row(self) -> dict[str, Any]:
@@ -382,7 +382,7 @@ def test_a_number_is_described_by_its_bounds() -> None:
     assert PRICE.describe_scores(Mean()) == "log odds of 'price' between its bounds"
     assert PRICE.find_score_units(Robust()) == (PRICE.center, PRICE.scale)
     assert PRICE.find_score_units(Mean()) == TWO.find_score_units(Logistic()) == (0.0, 1.0)
-    assert (PRICE.label_count, PRICE.class_count, THREE.class_count) == (2, 0, 3)
+    assert (PRICE.kernel_class_count, PRICE.class_count, THREE.class_count) == (2, 0, 3)
     assert PRICE.choose_default_loss(plain=False) == PRICE.choose_default_loss(plain=True) == "robust"
 
 

@@ -22,7 +22,7 @@ from boltdp.model import Model
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import fits_budget, verify
 from boltdp.privacy.events.noisy_counts import make_noisy_counts
-from boltdp.privacy.exact_sampling import make_seeded_bytes
+from boltdp.privacy.exact_noise import make_seeded_bytes
 from boltdp.privacy.release_with_noise import Randomness
 from boltdp.run_context import Context
 from boltdp.schema import noisy_summary

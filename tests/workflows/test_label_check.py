@@ -27,15 +27,15 @@ from boltdp.audit.subject import make_subject
 from boltdp.cli import main
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
-from boltdp.kernel.label_count import LabelCount
+from boltdp.kernel.unusable_label_count import UnusableLabelCount
 from boltdp.ledger import Account, open_ledger
 from boltdp.model import Model, ModelFileError
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, CertificateError, verify
 from boltdp.privacy.events.event import Composition
-from boltdp.privacy.events.noisy_counts import NoisyLabelCount, make_noisy_label_count
+from boltdp.privacy.events.noisy_counts import NoisyUnusableLabelCount, make_noisy_unusable_label_count
 from boltdp.privacy.mechanisms import Mechanism
-from boltdp.privacy.release_with_noise import Randomness, release_label_count
+from boltdp.privacy.release_with_noise import Randomness, release_unusable_label_count
 from boltdp.run_context import Context
 from boltdp.schema.schema import Categorical, Classes, Number, Numeric, Projection, Schema
 from boltdp.settings import Settings
@@ -129,7 +129,7 @@ def test_few_unusable_labels_are_no_reason_to_warn() -> None:
 
 def test_the_warning_takes_the_noise_into_account() -> None:
     model = fit()
-    event = model.certificate.label_count
+    event = model.certificate.unusable_label_count
     assert event is not None
     # The noise exceeds this with a probability of one in a million.
     tail = event.noise.scale * math.log(0.5e6)
@@ -145,7 +145,7 @@ def test_the_count_is_one_percent_of_epsilon_and_part_of_the_certificate() -> No
     labels, rest = certificate.parts
     assert (labels.event.kind, labels.budget) == ("noisy count of unusable labels", Budget(0.02))
     assert rest.budget == Budget(1.98, 1e-6)
-    assert certificate.label_count == make_noisy_label_count(Budget(0.02))
+    assert certificate.unusable_label_count == make_noisy_unusable_label_count(Budget(0.02))
     assert certificate.private
     verify(certificate)
     assert Certificate.from_dict(json.loads(json.dumps(certificate.to_dict()))) == certificate
@@ -155,18 +155,18 @@ def test_the_count_is_one_percent_of_epsilon_and_part_of_the_certificate() -> No
 def test_every_algorithm_and_gaussian_composition_stay_within_the_budget(algorithm: str) -> None:
     settings = Settings(epsilon=1.0, delta=1e-6, algorithm=algorithm)
     certificate = make_plan(SCHEMA, 20_000, settings).certificate
-    assert certificate.label_count is not None
+    assert certificate.unusable_label_count is not None
     assert certificate.private
     verify(certificate)
     plain = make_plan(SCHEMA, 20_000, replace(settings, label_check=0.0)).certificate
-    assert plain.label_count is None
+    assert plain.unusable_label_count is None
     assert plain.parts[:1] != certificate.parts[:1]
 
 
 def test_a_quieter_or_smaller_count_is_refused() -> None:
     certificate = fit().certificate
     labels, rest = certificate.parts
-    assert isinstance(labels.event, NoisyLabelCount)
+    assert isinstance(labels.event, NoisyUnusableLabelCount)
     half = replace(labels.event, noise=replace(labels.event.noise, scale=labels.event.noise.scale / 2))
     for forged in (replace(labels, event=half), replace(labels, event=half, budget=Budget(0.01))):
         with pytest.raises(CertificateError, match=r"(follows from its events|but it spends more|must be within)"):
@@ -185,7 +185,7 @@ def test_a_quieter_or_smaller_count_is_refused() -> None:
 @pytest.mark.parametrize("person_rows", [None, 1, 7])
 def test_the_noise_is_exactly_that_of_its_budget(person_rows: int | None) -> None:
     """By the two densities of Laplace's distribution: the largest ratio is e^epsilon, half the noise has its square."""
-    event, moved = make_noisy_label_count(Budget(0.02), person_rows=person_rows), person_rows or 1
+    event, moved = make_noisy_unusable_label_count(Budget(0.02), person_rows=person_rows), person_rows or 1
     assert event.sensitivity == moved
     assert event.noise.kind == "spherical"
     at = np.linspace(-5.0, 5.0, 1001) * event.noise.scale
@@ -201,9 +201,12 @@ def test_the_noise_is_exactly_that_of_its_budget(person_rows: int | None) -> Non
 
 def test_draws_have_the_stated_noise() -> None:
     certificate = make_plan(SCHEMA, ROWS, replace(SETTINGS, noise_seed=1)).certificate
-    assert certificate.label_count is not None
-    scale = certificate.label_count.noise.scale
-    drawn = np.array([release_label_count(100, certificate, Randomness(seed)) - 100 for seed in range(4000)]) / scale
+    assert certificate.unusable_label_count is not None
+    scale = certificate.unusable_label_count.noise.scale
+    drawn = (
+        np.array([release_unusable_label_count(100, certificate, Randomness(seed)) - 100 for seed in range(4000)])
+        / scale
+    )
     # Of Laplace noise the mean of the length is 1, and half of it is shorter than ln 2. Seeds: no chance is left.
     assert np.abs(drawn).mean() == pytest.approx(1.0, abs=0.05)
     assert (np.abs(drawn) < math.log(2)).mean() == pytest.approx(0.5, abs=0.03)
@@ -213,17 +216,17 @@ def test_draws_have_the_stated_noise() -> None:
 def test_a_count_needs_a_certificate_that_states_it_and_its_seed() -> None:
     certificate = make_plan(SCHEMA, ROWS, SETTINGS).certificate
     with pytest.raises(ParameterError, match="must match the use of a seed"):
-        release_label_count(1, certificate, Randomness(1))
+        release_unusable_label_count(1, certificate, Randomness(1))
     without = make_plan(SCHEMA, ROWS, replace(SETTINGS, label_check=0.0)).certificate
     with pytest.raises(ParameterError, match="labels must be counted only if the certificate states it"):
-        release_label_count(1, without, Randomness())
+        release_unusable_label_count(1, without, Randomness())
 
 
 @pytest.mark.parametrize("changes", [{"label_check": 0.0}, {"epsilon": None}, {"epsilon": 0.5}])
 def test_nothing_is_spent_if_refused_without_noise_or_for_few_rows(changes: dict[str, Any]) -> None:
     settings = replace(SETTINGS, **changes)
     certificate = make_plan(SCHEMA, ROWS, settings).certificate
-    assert (certificate.label_count, certificate.parts) == (None, ())
+    assert (certificate.unusable_label_count, certificate.parts) == (None, ())
     model = train(open_source(people()), MISSPELT, settings)
     assert (model.unusable_labels, describe_unusable_labels(model)) == (None, None)
     assert "unusable_labels" not in model.to_dict()
@@ -231,7 +234,7 @@ def test_nothing_is_spent_if_refused_without_noise_or_for_few_rows(changes: dict
 
 def test_whether_it_is_made_follows_from_public_numbers() -> None:
     def made(rows: int, schema: Schema = SCHEMA, **changes: Any) -> bool:
-        return make_plan(schema, rows, replace(SETTINGS, **changes)).certificate.label_count is not None
+        return make_plan(schema, rows, replace(SETTINGS, **changes)).certificate.unusable_label_count is not None
 
     # 13.1 scales of noise, of 50 rows each, must be at most 0.4 of the rows.
     assert [made(rows) for rows in (1640, 1641)] == [False, True]
@@ -254,7 +257,7 @@ def test_rows_beyond_the_limit_of_a_person_are_not_counted(projection: Projectio
     within = [i for i in range(ROWS) if i % 4 < 2]
     assert model.unusable_labels == sum(i % 3 > 0 for i in within)
     assert fit(replace(SCHEMA, **PERSONS)).unusable_labels == 0.0
-    event = model.certificate.label_count
+    event = model.certificate.unusable_label_count
     assert event is not None
     assert event.sensitivity == 2.0
     assert event.noise.scale == pytest.approx(2 / 0.02)
@@ -308,7 +311,7 @@ def test_tuning_checks_the_labels_too(method: Any) -> None:
     public = open_source(people(400)) if method == "public" else None
     grid = candidates(SETTINGS, {"passes": [1, 2]})
     model = tune(open_source(people()), MISSPELT, grid, method=method, public=public, trials=2.0)
-    assert model.certificate.label_count is not None
+    assert model.certificate.unusable_label_count is not None
     assert model.certificate.private
     assert WARNING.fullmatch(describe_unusable_labels(model) or "")
 
@@ -403,8 +406,8 @@ def test_an_audit_replays_the_count(schema: Schema, monkeypatch: pytest.MonkeyPa
         return one.ratio, one.list_faults(mistake=1e-12), found.leaks + found.unstated, exact.broken
 
     assert replay() == (1.0, [], 0, False)
-    honest: Any = vars(LabelCount)["count"].fget
-    monkeypatch.setattr(LabelCount, "count", property(lambda self: 2 * honest(self)))
+    honest: Any = vars(UnusableLabelCount)["count"].fget
+    monkeypatch.setattr(UnusableLabelCount, "count", property(lambda self: 2 * honest(self)))
     assert replay() == (
         2.0,
         [f"one {'person' if schema.person_id else 'row'} moves it 2 times as far as the noise is for"],
@@ -414,7 +417,7 @@ def test_an_audit_replays_the_count(schema: Schema, monkeypatch: pytest.MonkeyPa
     monkeypatch.undo()
     # Noise that is left out, or an exact count beside it.
     with monkeypatch.context() as patch:
-        patch.setattr("boltdp.workflows.label_check.release_label_count", lambda count, *_: float(count))
+        patch.setattr("boltdp.workflows.label_check.release_unusable_label_count", lambda count, *_: float(count))
         _, faults, leaks, _ = replay()
         assert faults
         assert leaks

@@ -19,7 +19,7 @@ from boltdp.engines.local_store import store_rows
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel.row_permutation import compute_source_positions
 from boltdp.model import Model
-from boltdp.privacy import exact_sampling, release_with_noise
+from boltdp.privacy import exact_noise, release_with_noise
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import certify
 from boltdp.privacy.events.event import SEEDED, Event
@@ -532,7 +532,7 @@ def test_no_scan_or_trial_has_random_bits_that_another_has(method: Method, monke
 
         return read
 
-    seeded = exact_sampling.make_seeded_bytes
+    seeded = exact_noise.make_seeded_bytes
     monkeypatch.setattr(release_with_noise, "make_seeded_bytes", watched)
     asked = Settings(epsilon=4.0, delta=1e-6, algorithm="noisy-gd", noise_seed=3, standardize="private")
     grid = candidates(asked, {"passes": [2, 3], "step_size": [1.0, 5.0]})

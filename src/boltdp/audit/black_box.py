@@ -78,7 +78,7 @@ def run_black_box(claim: Claim, *, trials: int | None, random: np.random.Generat
     elif isinstance(event, ObjectivePerturbation):
         scores, threshold, pair, audited = _attack_objective_perturbation(event, claim.budget, trials, random, done)
     else:
-        scores, threshold, pair, audited = _attack_other_training(event, claim.budget, trials, done)
+        scores, threshold, pair, audited = _attack_by_projection(event, claim.budget, trials, done)
     gaussian = audited.mu is not None
     judged = scores
     if threshold is None:
@@ -143,10 +143,10 @@ def _attack_objective_perturbation(
     event = shrink_training(event, budget, rows=ROWS, dims=1 if event.problem.loss.vector_count > 2 else 2)
     drawn = sample_noise(event.linear, SEARCH_DRAWS, random)
 
-    def measure_harm(pair: OpposedPair) -> float:
+    def predict_epsilon_of_pair(pair: OpposedPair) -> float:
         return predict_epsilon(make_neighbours(event, pair).compute_losses_of_noise(event.linear, drawn), trials)[0]
 
-    pair = find_worst_pair(measure_harm, event.problem, random=random)
+    pair = find_worst_pair(predict_epsilon_of_pair, event.problem, random=random)
     neighbours = make_neighbours(event, pair)
     _, threshold = predict_epsilon(
         neighbours.compute_losses_of_noise(event.linear, sample_noise(event.linear, THRESHOLD_DRAWS, random)), trials
@@ -163,8 +163,8 @@ def _project_weights(event: Training, weights: Doubles) -> Doubles:
     return event.problem.loss.to_basis(weights).reshape(-1, event.problem.dimensions)
 
 
-def _attack_other_training(event: Training, budget: Budget, trials: int, done: Progress) -> Attack:
-    """Attack another training: score each release by its projection on one direction, as its density is unknown."""
+def _attack_by_projection(event: Training, budget: Budget, trials: int, done: Progress) -> Attack:
+    """Attack a training whose density is unknown: score each release by its projection on one direction."""
     if isinstance(event, NoisyGradients):
         event = shrink_training(event, budget, rows=10, scans=SCANS)
     else:

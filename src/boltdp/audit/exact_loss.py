@@ -41,7 +41,7 @@ from boltdp.errors import ParameterError
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import Event
 from boltdp.privacy.events.label_quantiles import LabelQuantiles
-from boltdp.privacy.events.noisy_counts import NoisyLabelCount
+from boltdp.privacy.events.noisy_counts import NoisyUnusableLabelCount
 from boltdp.privacy.events.noisy_gradient_descent import NoisyGradients
 from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation
@@ -91,7 +91,7 @@ def compute_exact_loss(
 ) -> ExactLoss | None:
     """Return the privacy loss of one release on the worst rows; None where the density of the release is unknown."""
     match claim.event:
-        case NoisyLabelCount() | NoisyMoments() as event:
+        case NoisyUnusableLabelCount() | NoisyMoments() as event:
             if replayed is None:
                 raise ParameterError(f"the exact loss of {event.kind!r} must follow from its replay, got none")
             distance = replayed.ratio * replayed.limit.sensitivity
@@ -326,14 +326,14 @@ def _audit_objective_perturbation(claim: Claim, event: ObjectivePerturbation, ra
     def prove_epsilon(found: SampledLosses) -> float:
         return find_largest_epsilon(found.min_delta, delta=claimed.delta, most=MAX_EPSILON_RATIO * claimed.epsilon)
 
-    def measure_harm(pair: OpposedPair) -> float:
+    def find_epsilon_of_pair(pair: OpposedPair) -> float:
         neighbours = make_neighbours(event, pair)
         if not claimed.delta:
             return find_largest_loss(neighbours)
         return prove_epsilon(integrate_losses(neighbours, fine=COARSE) if exact else draw_losses(neighbours, few))
 
     few = sample_noise(noise, PILOT_DRAWS, random)
-    pair = find_worst_pair(measure_harm, problem, random=random, also=None if claimed.delta else tilt_others)
+    pair = find_worst_pair(find_epsilon_of_pair, problem, random=random, also=None if claimed.delta else tilt_others)
     neighbours = make_neighbours(event, pair)
     if exact:
         found, how = integrate_losses(neighbours, fine=FINE), "integrated over the density"

@@ -304,7 +304,7 @@ def _record_run(subject: Subject, table: pa.Table) -> _Run:
     draws: list[Draw] = []
     choices: list[Choice] = []
 
-    def record(honest: AddNoise, noise: Mechanism, vector: Doubles, random_bytes: RandomBytes) -> Doubles:
+    def record_noise(honest: AddNoise, noise: Mechanism, vector: Doubles, random_bytes: RandomBytes) -> Doubles:
         read_bytes, read = _record_bytes(random_bytes)
         released = honest(noise, vector, read_bytes)
         draws.append(Draw(noise, vector.copy(), released.copy(), b"".join(read)))
@@ -318,7 +318,7 @@ def _record_run(subject: Subject, table: pa.Table) -> _Run:
         choices.append(Choice(np.array(errors), epsilon, changes, chosen, b"".join(read)))
         return chosen
 
-    intercepted = intercept_noise(record), intercept_choices(record_choice)
+    intercepted = intercept_noise(record_noise), intercept_choices(record_choice)
     with intercepted[0], intercepted[1], _prepare_table(subject, table) as (prepared, train):
         model, gradients = train(), _sum_gradients(subject, prepared, draws)
         return _Run(draws, choices, model, gradients, _are_minimal(subject, gradients, draws))
@@ -437,7 +437,7 @@ def _sum_gradients(subject: Subject, prepared: PreparedRows, draws: Sequence[Dra
             loss,
             at,
             positive=positive,
-            classes=subject.schema.target.label_count,
+            classes=subject.schema.target.kernel_class_count,
             class_weights=problem.class_weights,
             feature_map=prepared.feature_map,
         )

@@ -22,7 +22,7 @@ from boltdp.privacy.events.event import (
     compose,
 )
 from boltdp.privacy.events.label_quantiles import LabelQuantiles
-from boltdp.privacy.events.noisy_counts import NoisyLabelCount, is_schema_draft
+from boltdp.privacy.events.noisy_counts import NoisyUnusableLabelCount, is_schema_draft
 from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.privacy.events.selection import Selection, SelectionAmongTrained
 from boltdp.schema.schema import Schema
@@ -30,7 +30,7 @@ from boltdp.schema.schema import Schema
 #: Maximum numbers of rows and features of a replayed training: a larger training is planned again for these.
 MAX_ROWS, MAX_FEATURES = 2000, 100
 
-AuditedEvent: TypeAlias = LabelQuantiles | NoisyLabelCount | NoisyMoments | Training
+AuditedEvent: TypeAlias = LabelQuantiles | NoisyUnusableLabelCount | NoisyMoments | Training
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def _filter_event(event: Event, budget: Budget, left_out: list[str], *, replayed
             return _filter_event(event.inner, budget, left_out, replayed=replayed)
         case NoisyMoments() if replayed is not None and replayed.encoded_dims - replayed.intercept < event.features:
             return _resize_moments(event, budget, replayed)
-        case LabelQuantiles() | NoisyLabelCount() | NoisyMoments():
+        case LabelQuantiles() | NoisyUnusableLabelCount() | NoisyMoments():
             return event
         case Training() if not isinstance(event, Noiseless):
             if replayed is None:
@@ -137,6 +137,6 @@ def _list_claims(event: Event, budget: Budget) -> list[Claim]:
         case SelfComposition():
             inner = _list_claims(event.part.event, event.part.budget or budget)
             return [replace(claim, model_count=event.count) for claim in inner]
-        case LabelQuantiles() | NoisyLabelCount() | NoisyMoments() | Training():
+        case LabelQuantiles() | NoisyUnusableLabelCount() | NoisyMoments() | Training():
             return [Claim(event, budget)]
     return []

@@ -12,7 +12,7 @@ from boltdp.ledger.ledger import Account
 from boltdp.model import Model
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.label_quantiles import LabelQuantiles
-from boltdp.privacy.events.noisy_counts import NoisyLabelCount
+from boltdp.privacy.events.noisy_counts import NoisyUnusableLabelCount
 from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.schema.schema import Schema
 from boltdp.workflows.label_check import describe_unusable_labels
@@ -73,7 +73,7 @@ def describe_persons_and_costs(certificate: Certificate) -> list[tuple[str, str]
         lines.append(("schema", f"found privately, for {draft.budget.describe()}"))
     for part in certificate.parts:
         cost = "" if part.budget is None else f", for {part.budget.describe()}"
-        if isinstance(part.event, NoisyLabelCount):
+        if isinstance(part.event, NoisyUnusableLabelCount):
             lines.append(("label check", part.event.describe() + cost))
         elif isinstance(part.event, LabelQuantiles):
             lines.append(("target", part.event.describe() + cost))

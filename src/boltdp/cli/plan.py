@@ -85,7 +85,7 @@ def plan(
 
 def _describe_absent_check(certificate: Certificate, settings: Settings, schema: Schema) -> list[tuple[str, str]]:
     """Return a line that says for how many rows labels would be checked, if there are too few for that."""
-    if certificate.label_count is not None or not settings.label_check:
+    if certificate.unusable_label_count is not None or not settings.label_check:
         return []
     left = resolve_settings(settings, schema)
     needed = math.ceil(count_needed_rows(left, schema))

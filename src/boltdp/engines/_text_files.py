@@ -16,6 +16,8 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import IO
 
+import numpy as np
+
 from boltdp import _interrupts
 from boltdp.engines._file_patterns import Files
 from boltdp.errors import DataError
@@ -93,7 +95,7 @@ def read_json_keys(files: Files) -> list[str]:
         )
     if not keys:
         raise DataError(f"the first line of {file!r} must have all columns as keys, and it has none")
-    return check_distinct(keys, f"the first line of {file!r}")
+    return check_distinct_names(keys, f"the first line of {file!r}")
 
 
 def has_blank_line(file: str, separator: str) -> bool:
@@ -104,7 +106,10 @@ def has_blank_line(file: str, separator: str) -> bool:
             before, found = b"", False
             while not found and (part := raw.read(LOOK_BYTES)):
                 _interrupts.check()
-                found = any(ends in before + part for ends in (b"\n\n", b"\n\r", b"\r\r"))
+                # Of single bytes, since bytes.find is five times slower for two.
+                seen = np.frombuffer(before + part, np.uint8)
+                feeds, returns = seen == ord("\n"), seen == ord("\r")
+                found = bool(((feeds | returns)[1:] & (feeds[:-1] | (returns[:-1] & returns[1:]))).any())
                 before = part[-1:]
         if not found:
             return False
@@ -165,10 +170,10 @@ def _read_csv_header_of_file(file: str, separator: str) -> list[str]:
         raise DataError(f"the header of the CSV file {file!r} must be UTF-8", hint=ENCODING_HINT)
     # pandas writes an index column without a name.
     names = [name or f"column{i}" for i, name in enumerate(names)]
-    return check_distinct(names, f"the header of the CSV file {file!r}")
+    return check_distinct_names(names, f"the header of the CSV file {file!r}")
 
 
-def check_distinct(names: list[str], where: str) -> list[str]:
+def check_distinct_names(names: list[str], where: str) -> list[str]:
     """Return the names of columns; raise DataError if two are the same."""
     # DuckDB compares names without regard to case.
     if len({name.lower() for name in names}) < len(names):

@@ -486,7 +486,7 @@ def _make_scan(connection: duckdb.DuckDBPyConnection, files: Files, *, delimiter
     if files.format == "json":
         # The columns are those that a schema names: keys of the first line would be those of one row.
         def select_keys(names: Sequence[str]) -> str:
-            keys = _text_files.check_distinct([*dict.fromkeys(names)], "the keys of JSON lines")
+            keys = _text_files.check_distinct_names([*dict.fromkeys(names)], "the keys of JSON lines")
             return select([name for name in keys if name not in partitions] or [NO_KEY])
 
         read_keys = partial(_text_files.read_json_keys, files)

@@ -125,7 +125,7 @@ class _SparkAddress(EngineDescription):
         return SparkEngine.open(source, table=options.table, query=options.query, spool=options.spool)
 
     def list_local_paths(self, source: Any, table: str | None, query: Any) -> list[str]:
-        return _keep_local_paths(_find_spark_paths(f"{table or ''} {query or ''}"))
+        return _select_local_paths(_find_spark_paths(f"{table or ''} {query or ''}"))
 
     def find_dataset_name(self, source: Any, table: str | None) -> str | None:
         paths = _find_spark_paths(table or "")
@@ -146,7 +146,7 @@ class _SparkFrame(EngineDescription):
 
         with closing(Session(source.sparkSession)) as session:
             files = session.ask(source.inputFiles, "the files of the DataFrame cannot be listed")
-        return _keep_local_paths(map(unquote, files))
+        return _select_local_paths(map(unquote, files))
 
 
 class _Files(EngineDescription):
@@ -168,7 +168,7 @@ class _Files(EngineDescription):
             from boltdp.engines.duckdb import find_paths_in_query
 
             paths += find_paths_in_query(paths[0], query)
-        return _keep_local_paths(paths)
+        return _select_local_paths(paths)
 
     def find_dataset_name(self, source: Any, table: str | None) -> str | None:
         if table is not None:
@@ -217,7 +217,7 @@ class _SQLAlchemy(EngineDescription):
 
     def list_local_paths(self, source: Any, table: str | None, query: Any) -> list[str]:
         path = source.engine.url.database if source.dialect.name in ("sqlite", "duckdb") else None
-        return _keep_local_paths([] if path in (None, "", ":memory:") else [path])
+        return _select_local_paths([] if path in (None, "", ":memory:") else [path])
 
 
 class _Arrays(EngineDescription):
@@ -244,7 +244,7 @@ def _find_spark_paths(query: str) -> list[str]:
     return re.findall(r"(?i)\b(?:avro|csv|delta|json|orc|parquet|text|xml)\s*\.\s*`([^`]+)`", query)
 
 
-def _keep_local_paths(paths: Iterable[str]) -> list[str]:
+def _select_local_paths(paths: Iterable[str]) -> list[str]:
     """Return the paths of local files, without the scheme of an address."""
     return [
         re.sub(r"^file:(//(localhost)?(?=/))?", "", path)

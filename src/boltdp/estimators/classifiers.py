@@ -53,7 +53,7 @@ class _PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[mis
     def decision_function(self, X: Any) -> Doubles:
         """Compute the margin of each row: one number for two classes, otherwise one per class.
 
-        The second of two classes is predicted above `model_.cut`, which is 0 without a threshold.
+        The second of two classes is predicted above `model_.margin_threshold`, which is 0 without a threshold.
         """
         margins = self._compute_margins(X)
         return margins[:, 0] if margins.shape[1] == 1 else margins

@@ -106,7 +106,7 @@ class ClassStatistics(Statistics):
             return ClassBins(groups, *declared, low, high)
         # No row has a norm above 1, so that margins are at most the norm of the weights.
         reach = float(np.linalg.norm(model.weights)) or 1.0
-        least, middle, most = -reach, model.cut, reach
+        least, middle, most = -reach, model.margin_threshold, reach
         if loss.probabilistic:
             least, most = (float(one) for one in model.probabilities(np.array([[-reach], [reach]]))[:, 1])
             middle = 0.5 if model.threshold is None else model.threshold
@@ -427,7 +427,7 @@ class ClassBins(Bins):
         if self.probabilistic:
             invert_link = model.certificate.problem.loss.invert_link
             edges = np.array([invert_link(float(edge)) for edge in edges])
-        edges[self.bins_per_side - 1] = model.cut
+        edges[self.bins_per_side - 1] = model.margin_threshold
         return np.maximum.accumulate(edges)
 
     def make_statistics(self, counts: Counts) -> ClassStatistics:

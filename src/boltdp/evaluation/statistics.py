@@ -109,6 +109,7 @@ class Bins(ABC):
 
     @property
     def bin_count(self) -> int:
+        """The number of bins: those of the table, and that of rows without a usable label."""
         return math.prod(self.shape) + 1
 
     @abstractmethod

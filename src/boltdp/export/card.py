@@ -395,7 +395,9 @@ def _list_mechanisms(certificate: Certificate) -> tuple[tuple[str, str], ...]:
     facts = {
         "algorithm": certificate.algorithm,
         "schema": None if certificate.draft is None else "found from the rows, by noisy counts",
-        "label check": None if certificate.label_count is None else certificate.label_count.describe(),
+        "label check": None
+        if certificate.unusable_label_count is None
+        else certificate.unusable_label_count.describe(),
         "target": None if certificate.label_quantiles is None else certificate.label_quantiles.describe(),
         "standardizing": None if moments is None else moments.describe(),
         "chosen": None if selection is None else selection.describe(),

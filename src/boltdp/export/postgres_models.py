@@ -67,7 +67,7 @@ def make_model_row(name: str, model: Model) -> dict[str, Any]:
         **model.schema.target.to_stored_row(),
         "weights": model.weights.tolist(),
         **_make_input_scaling(schema),
-        "cut": model.cut,
+        "cut": model.margin_threshold,
         "parameter": parameter,
         "intercept": schema.intercept_value if schema.intercept else None,
         "projection": None if matrix is None else matrix.tolist(),

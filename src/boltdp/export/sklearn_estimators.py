@@ -77,10 +77,10 @@ def to_sklearn(model: Model) -> Any:
     estimator = LogisticRegression() if loss.softmax else LinkedLogisticRegression(loss)
     if loss.vector_count > 1 or model.schema.target.require_classes().is_binary:
         plain = set_weights(estimator, every, classes)
-        if not model.cut:
+        if not model.margin_threshold:
             return plain
         # FixedThresholdClassifier predicts the second class at the threshold too, the model only above it.
-        above = float(np.nextafter(model.cut, math.inf))
+        above = float(np.nextafter(model.margin_threshold, math.inf))
         decided = FixedThresholdClassifier(FrozenEstimator(plain), threshold=above, response_method="decision_function")
         decided.estimator_ = decided.estimator
         return decided

@@ -50,9 +50,9 @@ def write_scoring_expression(model: Model, dialect: str) -> str:
     target = model.schema.target
 
     def write_prediction(scores: Sequence[str]) -> str:
-        return target.write_prediction(scores, model.cut, model.certificate.problem.loss, sql)
+        return target.write_prediction(scores, model.margin_threshold, model.certificate.problem.loss, sql)
 
-    if target.depends_on_score_scale(model.cut):
+    if target.depends_on_score_scale(model.margin_threshold):
         return _write_with_clipped_margins(model, sql, write_prediction)
     if len(weights) == 1:
         return write_prediction([_write_margin(model.schema, weights[0], sql)])

@@ -1,6 +1,6 @@
 /*
  * sgd.c: the state and the row guard. The loops over rows are in sgd_loops.h and ChaCha20 is in chacha.h, once for each
- * instruction set; the losses are in losses.h, exp in exp.h, the samplers in gaussian_sampling.h.
+ * instruction set; the losses are in losses.h, exp in exp.h, the samplers in gaussian_noise.h.
  */
 #include "sgd.h"
 
@@ -75,7 +75,7 @@ double sgd_row_scale(double sum_of_squares, uint64_t dims)
 
 /* ---- noise -------------------------------------------------------------------------------------------------- */
 
-#include "gaussian_sampling.h"
+#include "gaussian_noise.h"
 
 /* ---- the state --------------------------------------------------------------------------------------------- */
 

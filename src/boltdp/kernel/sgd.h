@@ -12,7 +12,7 @@
  *
  * A recipe may ask for noise in every update, - eta_t * noise_t beside the gradients above: what white-box algorithms
  * do. It comes from ChaCha20 with the state's key and the number of the update, so that each update has its own and
- * nothing is kept between them (gaussian_sampling.md). The product's own algorithm adds none here.
+ * nothing is kept between them (gaussian_noise.md). The product's own algorithm adds none here.
  *
  * A packed row is the class index (0, 1, ...), then its cells. A state may have a feature map (feature_map.h), which
  * makes features of cells, and then rows are float32; without one the cells are the features, float32 or float64.

@@ -3,7 +3,7 @@
 A packed row is its label, then its cells. A feature map (`feature_map.py`) converts float32 cells to features;
 without one the cells are the features, float32 or float64. Rows with a norm above 1 are scaled into the unit ball. Rows
 with a feature that is NaN or infinite, or with an unknown label, have gradient zero but still count. White-box
-algorithms add noise to every update (`gaussian_sampling.md`); the others add none here.
+algorithms add noise to every update (`gaussian_noise.md`); the others add none here.
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ _library = load_library(
             c_int,
             [c_void_p, c_size_t, *[c_uint64] * 3, c_void_p, c_double, c_double, c_void_p],
         ),
-        "label_count_bytes": (c_uint64, [*[c_uint64] * 2, c_void_p]),
-        "label_count_init": (c_int, [c_void_p, c_size_t, *[c_uint64] * 2, *[c_void_p] * 2]),
+        "unusable_label_count_bytes": (c_uint64, [*[c_uint64] * 2, c_void_p]),
+        "unusable_label_count_init": (c_int, [c_void_p, c_size_t, *[c_uint64] * 2, *[c_void_p] * 2]),
         "label_histogram_bytes": (c_uint64, [*[c_uint64] * 2, c_void_p]),
         "label_histogram_init": (c_int, [c_void_p, c_size_t, *[c_uint64] * 2, c_void_p]),
         "feature_sums_bytes": (c_uint64, [c_uint64, c_void_p]),

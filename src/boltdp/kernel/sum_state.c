@@ -4,7 +4,7 @@
 #include <string.h>
 
 static const struct sum_kind *const KINDS[] = {&derivatives_kind, &misclassification_kind, &number_errors_kind,
-                                               &feature_sums_kind, &label_count_kind, &label_histogram_kind};
+                                               &feature_sums_kind, &unusable_label_count_kind, &label_histogram_kind};
 
 /* The kind of a state, or NULL if its magic is that of none. */
 static const struct sum_kind *kind_of(const struct sum_state *s)

@@ -1,7 +1,7 @@
 /*
  * sum_state.h: sums over all rows, each one flat state that any engine can carry: derivatives of the loss
  * (loss_derivatives.h), errors of models (misclassification.h, number_errors.h), sums of features (feature_sums.h), rows
- * without a usable label (label_count.h) and labels that are numbers (label_histogram.h).
+ * without a usable label (unusable_label_count.h) and labels that are numbers (label_histogram.h).
  *
  * Rows are packed float32 as in sgd.h. Sums are exact: rows may come in any order, in blocks of any length, and be
  * added to several states that are joined. A state is as sensitive as the rows.
@@ -49,7 +49,7 @@ struct sum_kind {
 };
 
 extern const struct sum_kind derivatives_kind, misclassification_kind, number_errors_kind, feature_sums_kind,
-    label_count_kind, label_histogram_kind;
+    unusable_label_count_kind, label_histogram_kind;
 
 /* Write what every state begins with, its feature map and zeros in between. `needed` is the length that it must have. */
 int sum_init(void *state, size_t bytes, uint64_t needed, const struct sum_kind *kind, uint64_t cells,

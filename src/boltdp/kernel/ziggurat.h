@@ -1,7 +1,7 @@
 /*
  * ziggurat.h: the edges of the 256 layers of equal area that cover half of the normal curve f(x) = exp(-x*x/2). Layer
  * i > 0 is the box between the heights f(X_i) and f(X_{i+1}) and from 0 to X_i; layer 0 is what lies below f(X_1), tail
- * included, as wide as a box of its area would be. gaussian_sampling.md says how they are found, and a test finds them
+ * included, as wide as a box of its area would be. gaussian_noise.md says how they are found, and a test finds them
  * again.
  */
 #ifndef BOLTDP_ZIGGURAT_H

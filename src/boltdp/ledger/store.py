@@ -73,5 +73,5 @@ class Store(ABC):
         raise ParameterError(f"a role must be given for a ledger in PostgreSQL only, got {role!r}")
 
     def list_faults(self) -> list[str]:
-        """List damages of the stored ledger that `read` does not detect."""
+        """List the damage of the stored ledger that `read` does not detect."""
         return []

@@ -23,7 +23,7 @@ from boltdp.privacy.events.event import (
     strip_non_private,
 )
 from boltdp.privacy.events.label_quantiles import LabelQuantiles
-from boltdp.privacy.events.noisy_counts import NoisyClassCount, NoisyLabelCount, is_schema_draft
+from boltdp.privacy.events.noisy_counts import NoisyClassCount, NoisyUnusableLabelCount, is_schema_draft
 from boltdp.privacy.events.noisy_matrix import NoisyMatrix
 from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.privacy.events.noisy_sgd import NoisyUpdates
@@ -95,9 +95,9 @@ class Certificate:
         return tuple(part.event for part in self.parts if isinstance(part.event, NoisyMatrix))
 
     @cached_property
-    def label_count(self) -> NoisyLabelCount | None:
+    def unusable_label_count(self) -> NoisyUnusableLabelCount | None:
         """The noisy count of rows without a usable label, if it was released."""
-        return next((part.event for part in self.parts if type(part.event) is NoisyLabelCount), None)
+        return next((part.event for part in self.parts if type(part.event) is NoisyUnusableLabelCount), None)
 
     @cached_property
     def class_count(self) -> NoisyClassCount | None:

@@ -1,4 +1,4 @@
-"""Noise mechanisms and their calibration to a sensitivity and a budget. `exact_sampling.py` draws the noise."""
+"""Noise mechanisms and their calibration to a sensitivity and a budget. `exact_noise.py` draws the noise."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The only module that adds noise to private numbers: every result computed from rows is released here.
 
     `release_counts`, `release_values`    noisy counts, to draft a schema or to evaluate a model
-    `release_label_count`, `release_class_count`    noisy counts of rows without a usable label, and of a class
+    `release_unusable_label_count`, `release_class_count`    noisy counts of rows without a usable label, and of a class
     `release_label_quantiles`    quantiles of a label that is a number
     `release_moments`     noisy sums, to centre the features
     `draw_linear_terms`   noise before training
@@ -31,8 +31,8 @@ from boltdp.privacy.events.label_quantiles import LabelQuantiles, compute_end, s
 from boltdp.privacy.events.noisy_counts import NoisyCounts
 from boltdp.privacy.events.noisy_matrix import NoisyMatrix, flatten_matrix
 from boltdp.privacy.events.noisy_moments import UNIT, NoisyMoments, ReleasedMoments, check_moment_rows
-from boltdp.privacy.exact_sampling import RandomBytes as RandomBytes
-from boltdp.privacy.exact_sampling import Uniforms, add_noise, make_seeded_bytes, system_bytes
+from boltdp.privacy.exact_noise import RandomBytes as RandomBytes
+from boltdp.privacy.exact_noise import Uniforms, add_noise, make_seeded_bytes, system_bytes
 from boltdp.privacy.mechanisms import Mechanism, calibrate, set_precision
 
 V = TypeVar("V", bound=Hashable)
@@ -177,13 +177,13 @@ def release_values(counts: Mapping[V, int], event: NoisyCounts, random_bytes: Ra
     return {value: count for count, value in sorted(above, key=lambda pair: (-pair[0], str(pair[1])))}
 
 
-def release_label_count(count: int, certificate: Certificate, randomness: Randomness) -> float:
+def release_unusable_label_count(count: int, certificate: Certificate, randomness: Randomness) -> float:
     """Return the number of rows without a usable label, with the noise that `certificate` states.
 
     Proof: noisy_counts.md 7
     """
     check_seed(certificate, randomness)
-    event = certificate.label_count
+    event = certificate.unusable_label_count
     if event is None:
         raise ParameterError("labels must be counted only if the certificate states it, and it does not")
     return float(add_noise(event.noise, np.array([float(count)]), randomness.stream("labels"))[0])

@@ -166,6 +166,7 @@ def _read_dict(given: Any, what: str, example: str) -> dict[str, Any]:
 
 
 def _check_column_names(columns: Mapping[str, ColumnType], label: str, given: Mapping[str, Any], what: str) -> None:
+    """Raise ParameterError if an argument by names of columns has the label, or one that the data does not have."""
     if label in given:
         raise ParameterError(
             f"{what} must be of features, got the label {label!r}",

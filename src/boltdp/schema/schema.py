@@ -186,7 +186,7 @@ class Schema:
                 f"the matrix of the projection must have at most {MAX_PROJECTED:,} numbers, "
                 f"got {encoded_dims:,} times {self.projection.dims:,}"
             )
-        check_size(features=self.dims, classes=self.target.label_count)
+        check_size(features=self.dims, classes=self.target.kernel_class_count)
 
     def _check_privacy_unit(self) -> None:
         if (self.person_id is None) != (self.max_rows_per_person is None):

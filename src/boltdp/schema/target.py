@@ -108,7 +108,7 @@ class Target(ABC):
 
     @property
     @abstractmethod
-    def label_count(self) -> int:
+    def kernel_class_count(self) -> int:
         """The number of classes for the kernel; 2 for a number, whose two ends stand for them."""
 
     @property
@@ -204,15 +204,15 @@ class Target(ABC):
             raise ParameterError(f"the loss {loss.name!r} must be used for {loss.target}, got {self.describe()}")
 
     @abstractmethod
-    def predict(self, scores: Doubles, cut: float, loss: Loss) -> npt.NDArray[Any]:
-        """Return the prediction for each row of scores; `cut` is the decision threshold of a single score."""
+    def predict(self, scores: Doubles, margin_threshold: float, loss: Loss) -> npt.NDArray[Any]:
+        """Return the prediction for each row of scores; a single score is compared with `margin_threshold`."""
 
     @abstractmethod
-    def depends_on_score_scale(self, cut: float) -> bool:
+    def depends_on_score_scale(self, margin_threshold: float) -> bool:
         """Return whether dividing all scores of a row by the same number above 1 can change the prediction."""
 
     @abstractmethod
-    def write_prediction(self, scores: Sequence[str], cut: float, loss: Loss, sql: SqlWriter) -> str:
+    def write_prediction(self, scores: Sequence[str], margin_threshold: float, loss: Loss, sql: SqlWriter) -> str:
         """Return the SQL of the prediction, given the SQL of the scores."""
 
     @abstractmethod
@@ -338,7 +338,7 @@ class Classes(Target):
         return Categorical(self.column, self.values)
 
     @property
-    def label_count(self) -> int:
+    def kernel_class_count(self) -> int:
         return len(self.values)
 
     @property
@@ -409,22 +409,23 @@ class Classes(Target):
             return f"{score} of {self.names[1]!r} against {self.names[0]!r}"
         return f"{score} of each class against {'all others' if loss.vector_count == 1 else 'the average of all'}"
 
-    def predict(self, scores: Doubles, cut: float, loss: Loss) -> npt.NDArray[Any]:
-        predicted: npt.NDArray[Any] = np.array(self.values)[self.predict_indices(scores, cut)]
+    def predict(self, scores: Doubles, margin_threshold: float, loss: Loss) -> npt.NDArray[Any]:
+        predicted: npt.NDArray[Any] = np.array(self.values)[self.predict_indices(scores, margin_threshold)]
         return predicted
 
-    def predict_indices(self, scores: Doubles, cut: float) -> npt.NDArray[np.intp]:
-        """Return the index of the predicted class for each row of scores; `cut` is the threshold for the second."""
+    def predict_indices(self, scores: Doubles, margin_threshold: float) -> npt.NDArray[np.intp]:
+        """Return the index of the predicted class for each row of scores; the second of two is above the threshold."""
         chosen: npt.NDArray[np.intp] = np.argmax(scores, axis=1)
-        return (scores[:, 0] > cut).astype(np.intp) if scores.shape[1] == 1 else chosen
+        return (scores[:, 0] > margin_threshold).astype(np.intp) if scores.shape[1] == 1 else chosen
 
-    def depends_on_score_scale(self, cut: float) -> bool:
-        return cut != 0
+    def depends_on_score_scale(self, margin_threshold: float) -> bool:
+        return margin_threshold != 0
 
-    def write_prediction(self, scores: Sequence[str], cut: float, loss: Loss, sql: SqlWriter) -> str:
+    def write_prediction(self, scores: Sequence[str], margin_threshold: float, loss: Loss, sql: SqlWriter) -> str:
         names = [sql.literal(value) for value in np.array(self.values).tolist()]
         if len(scores) == 1:
-            return f"CASE WHEN {scores[0]} > {sql.constant(cut) if cut else 0}\nTHEN {names[1]} ELSE {names[0]} END"
+            least = sql.constant(margin_threshold) if margin_threshold else 0
+            return f"CASE WHEN {scores[0]} > {least}\nTHEN {names[1]} ELSE {names[0]} END"
         # The first class with the largest score, as numpy.argmax.
         cases = " ".join(f"WHEN {score} THEN {name}" for score, name in zip(scores, names, strict=True))
         return f"CASE {sql.maximum(scores)} {cases} END"
@@ -540,7 +541,7 @@ class Number(Target):
     other_keys = ("bounds", "typical", "typical_source", "unit")
     score = "R2"
     numeric = True
-    label_count: ClassVar[int] = 2
+    kernel_class_count: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         check_name(self.column, what="target")
@@ -739,15 +740,15 @@ class Number(Target):
     def to_stored_row(self) -> dict[str, Any]:
         return {"classes": [], "numbers": [self.low, self.high, self.center, self.scale]}
 
-    def predict(self, scores: Doubles, cut: float, loss: Loss) -> Doubles:
+    def predict(self, scores: Doubles, margin_threshold: float, loss: Loss) -> Doubles:
         labels = loss.predict_labels(scores[:, 0])
         assert labels is not None
         return np.clip(self.center + self.scale * labels, self.low, self.high)
 
-    def depends_on_score_scale(self, cut: float) -> bool:
+    def depends_on_score_scale(self, margin_threshold: float) -> bool:
         return True
 
-    def write_prediction(self, scores: Sequence[str], cut: float, loss: Loss, sql: SqlWriter) -> str:
+    def write_prediction(self, scores: Sequence[str], margin_threshold: float, loss: Loss, sql: SqlWriter) -> str:
         label = loss.write_sql_link(scores[0], sql.constant)
         number = f"{sql.constant(self.center)} + {sql.constant(self.scale)} * ({label})"
         # The minimum of two numbers is the negative maximum of their negatives.

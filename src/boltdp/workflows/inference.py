@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from boltdp._array_types import Doubles
 from boltdp.errors import ParameterError
-from boltdp.kernel.label_count import LabelCount
 from boltdp.kernel.loss_derivatives import MAX_HESSIAN_SLOTS, DerivativeSums
+from boltdp.kernel.unusable_label_count import UnusableLabelCount
 from boltdp.model import Inference
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
@@ -226,7 +226,7 @@ def count_second_class(
     if certificate.class_count is None:
         return None
     neutral = None if schema.person_id is None else encode_neutral_row(schema)
-    labels = LabelCount(cells=prepared.cells, classes=1, neutral=neutral)
+    labels = UnusableLabelCount(cells=prepared.cells, classes=1, neutral=neutral)
     prepared.add_to_sums([labels])
     return release_class_count(labels.count, certificate, randomness)
 

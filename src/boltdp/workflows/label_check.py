@@ -11,12 +11,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from boltdp.errors import ParameterError
-from boltdp.kernel.label_count import LabelCount
+from boltdp.kernel.unusable_label_count import UnusableLabelCount
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import BudgetedEvent
-from boltdp.privacy.events.noisy_counts import TAIL_PROBABILITY, find_upper_quantile, make_noisy_label_count
-from boltdp.privacy.release_with_noise import Randomness, release_label_count
+from boltdp.privacy.events.noisy_counts import TAIL_PROBABILITY, find_upper_quantile, make_noisy_unusable_label_count
+from boltdp.privacy.release_with_noise import Randomness, release_unusable_label_count
 from boltdp.settings import Settings
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def subtract_label_check(settings: Settings, schema: Schema, *, rows: int) -> tu
         return settings, None
     taken = Budget(share * budget.epsilon)
     left = budget.subtract(taken)
-    event = make_noisy_label_count(taken, person_rows=person_rows)
+    event = make_noisy_unusable_label_count(taken, person_rows=person_rows)
     return replace(settings, epsilon=left.epsilon), BudgetedEvent(taken, event)
 
 
@@ -65,12 +65,12 @@ def count_unusable_labels(
     prepared: PreparedRows, schema: Schema, certificate: Certificate, randomness: Randomness
 ) -> float | None:
     """Release a noisy count of the rows without a usable label; None if the certificate has none."""
-    if certificate.label_count is None:
+    if certificate.unusable_label_count is None:
         return None
     neutral = None if schema.person_id is None else encode_neutral_row(schema)
-    labels = LabelCount(cells=prepared.cells, classes=schema.target.class_count, neutral=neutral)
+    labels = UnusableLabelCount(cells=prepared.cells, classes=schema.target.class_count, neutral=neutral)
     prepared.add_to_sums([labels])
-    return release_label_count(labels.count, certificate, randomness)
+    return release_unusable_label_count(labels.count, certificate, randomness)
 
 
 def encode_neutral_row(schema: Schema) -> PackedRows:
@@ -85,7 +85,7 @@ def encode_neutral_row(schema: Schema) -> PackedRows:
 
 def describe_unusable_labels(model: Model) -> str | None:
     """Return a warning if a notable share of the rows had no usable label, beyond what noise explains; else None."""
-    event, count, rows = model.certificate.label_count, model.unusable_labels, model.certificate.rows
+    event, count, rows = model.certificate.unusable_label_count, model.unusable_labels, model.certificate.rows
     if event is None or count is None:
         return None
     if count - find_upper_quantile(event.noise, TAIL_PROBABILITY) <= NOTABLE_SHARE * rows:

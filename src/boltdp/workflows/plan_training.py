@@ -195,6 +195,6 @@ def plan_models(
         class_weights=None if asked is None else schema.target.resolve_class_weights(asked),
         person_rows=schema.max_rows_per_person,
     )
-    check_size(features=problem.dims, classes=schema.target.label_count)
+    check_size(features=problem.dims, classes=schema.target.kernel_class_count)
     training = algorithm.plan(settings, problem, share)
     return training if models == 1 else SelfComposition(BudgetedEvent(share, training), models)

@@ -156,7 +156,7 @@ def choose_on_public_rows(
     cut = round(PUBLIC_TRAINING * rows)
     if not 2 <= cut < rows:
         raise ParameterError(f"the public data must have at least 4 rows, got {rows}")
-    classes, open_context = schema.target.label_count, Context(seed=0, progress=context.progress)
+    classes, open_context = schema.target.kernel_class_count, Context(seed=0, progress=context.progress)
     with public.prepare(schema.without_person_limit, Context(seed=0, threads=context.threads)) as prepared:
         rehearsals = [_plan_public_training(certificate, rows=cut) for certificate in certificates]
         stages = open_context.prefix_stages("on public rows, ")

@@ -83,7 +83,11 @@ def charge_and_run(
 def train_prepared(prepared: PreparedRows, schema: Schema, certificate: Certificate, context: Context) -> Model:
     """Train on prepared rows with the algorithm and settings in `certificate`, and release the model."""
     check_row_count(prepared, certificate.problem.rows)
-    algorithm, randomness, classes = get_algorithm(certificate.algorithm), context.randomness, schema.target.label_count
+    algorithm, randomness, classes = (
+        get_algorithm(certificate.algorithm),
+        context.randomness,
+        schema.target.kernel_class_count,
+    )
     labels = count_unusable_labels(prepared, schema, certificate, randomness)
     second = count_second_class(prepared, schema, certificate, randomness)
     job = Job(certificate, randomness, find_center(second, schema, rows=certificate.rows))

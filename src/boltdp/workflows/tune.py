@@ -101,7 +101,9 @@ def tune(
                 model = train_prepared(prepared, standardized, certificates[number], own)
             else:
                 choose = select.choose_by_portions if method == "portions" else select.choose_by_trials
-                number, weights = choose(prepared, certificates, classes=schema.target.label_count, context=context)
+                number, weights = choose(
+                    prepared, certificates, classes=schema.target.kernel_class_count, context=context
+                )
                 labels = count_unusable_labels(prepared, standardized, certificates[number], context.randomness)
                 model = Model.from_release(standardized, weights, certificates[number], labels)
         return replace(model, trained_where=engine.where)

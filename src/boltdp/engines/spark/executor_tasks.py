@@ -404,7 +404,7 @@ class ScatterTask(Task):
 def gather_rows(
     batches: Iterator[pa.RecordBatch], sizes: Sequence[int], width: int, memory_bytes: int
 ) -> dict[int, PackedRows]:
-    """Collect the chunks of a Spark partition to the sorted rows of each range of positions, by the range's number.
+    """Join the chunks of a Spark partition to arrays of rows in order, one per range of positions, by its number.
 
     Each row must be received exactly once.
     """

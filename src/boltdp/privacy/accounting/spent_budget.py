@@ -28,7 +28,7 @@ from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import why_not_private
 from boltdp.privacy.events.event import BudgetedEvent, Composition, Event, strip_non_private
 from boltdp.privacy.events.label_quantiles import LabelQuantiles
-from boltdp.privacy.events.noisy_counts import NoisyLabelCount
+from boltdp.privacy.events.noisy_counts import NoisyUnusableLabelCount
 from boltdp.privacy.serialization import find_event_classes
 
 #: How the costs of several releases are composed: by basic composition or zCDP, by privacy profiles, by sums alone.
@@ -245,7 +245,7 @@ def _split_planned_releases(part: BudgetedEvent) -> tuple[BudgetedEvent, ...]:
     Proof: composition.md 3
     """
     pieces = part.event.parts if isinstance(part.event, Composition) else ()
-    planned = any(isinstance(one.event, NoisyLabelCount | LabelQuantiles) for one in pieces)
+    planned = any(isinstance(one.event, NoisyUnusableLabelCount | LabelQuantiles) for one in pieces)
     if not planned or any(one.budget is None for one in pieces):
         return (part,)
     return tuple(each for one in pieces for each in _split_planned_releases(one))

@@ -104,7 +104,7 @@ class NoisyCounts(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoisyLabelCount(Event):
+class NoisyUnusableLabelCount(Event):
     """A noisy count of the rows of a training whose label is missing or not a declared one."""
 
     kind = "noisy count of unusable labels"
@@ -144,7 +144,7 @@ class NoisyLabelCount(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoisyClassCount(NoisyLabelCount):
+class NoisyClassCount(NoisyUnusableLabelCount):
     """A noisy count of the rows of a training whose label is not the first class, from which its intercept starts.
 
     Proof: noisy_counts.md 7
@@ -152,17 +152,20 @@ class NoisyClassCount(NoisyLabelCount):
 
     kind = "noisy count of the second class"
 
+    def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
+        return self.noise.delta(epsilon, sensitivity=self.sensitivity)
+
     def describe(self) -> str:
         return f"rows of the second class are counted, ± {self.noise.deviation:,.0f}"
 
 
-def make_noisy_label_count(budget: Budget, *, person_rows: int | None = None) -> NoisyLabelCount:
+def make_noisy_unusable_label_count(budget: Budget, *, person_rows: int | None = None) -> NoisyUnusableLabelCount:
     """Return the event of a noisy count of unusable labels within a budget.
 
     Proof: noisy_counts.md 7
     """
     changes = 1.0 if person_rows is None else float(person_rows)
-    return NoisyLabelCount(noise=calibrate(changes, dimensions=1, budget=budget), person_rows=person_rows)
+    return NoisyUnusableLabelCount(noise=calibrate(changes, dimensions=1, budget=budget), person_rows=person_rows)
 
 
 def _compute_sensitivities(releases: int, person_rows: int | None) -> tuple[float, float]:

@@ -1,10 +1,10 @@
 /*
- * gaussian_sampling.h: normal and Gamma variables for the noise of an update: the ziggurat of ziggurat.h and the method
- * of Marsaglia and Tsang. Many normal variables at once are made in sgd_loops.h. gaussian_sampling.md says what is
+ * gaussian_noise.h: normal and Gamma variables for the noise of an update: the ziggurat of ziggurat.h and the method
+ * of Marsaglia and Tsang. Many normal variables at once are made in sgd_loops.h. gaussian_noise.md says what is
  * exact and what is rounded.
  */
-#ifndef BOLTDP_GAUSSIAN_SAMPLING_H
-#define BOLTDP_GAUSSIAN_SAMPLING_H
+#ifndef BOLTDP_GAUSSIAN_NOISE_H
+#define BOLTDP_GAUSSIAN_NOISE_H
 
 #include "random_stream.h"
 #include "ziggurat.h"

@@ -1,5 +1,5 @@
 /*
- * exact_sampling.c: the noise of a release, drawn exactly: a quick way for nearly all draws. privacy/exact_sampling.py
+ * exact_noise.c: the noise of a release, drawn exactly: a quick way for nearly all draws. privacy/exact_noise.py
  * draws the same from the same random bits, to as many digits as it takes, whenever this one cannot be sure.
  *
  * Real numbers are whole multiples of a power of two, in 128 bits. "Qn" is a number in multiples of 2^-n. Every product

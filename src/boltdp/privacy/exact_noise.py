@@ -4,7 +4,7 @@ A textbook sampler rounds at each step and so leaks through the low bits of its 
 number: every uniform is an interval given by the random bits read so far, all arithmetic is on intervals
 (python-flint), and more bits are read until each coordinate of vector + noise rounds to one point of a fixed grid.
 Rounding the exact sum is post-processing, so the guarantee is that of the real-valued mechanism. Nearly all draws are
-computed in C (`kernel/exact_sampling.c`), which reports when its result is not certain.
+computed in C (`kernel/exact_noise.c`), which reports when its result is not certain.
 
 Proof: mechanisms.md 3
 """
@@ -34,7 +34,7 @@ system_bytes: RandomBytes = os.urandom
 _DRAW = (c_int, [c_char_p, c_double, c_int, c_void_p, c_size_t, c_void_p])
 _library = load_library({"exact_gaussian": _DRAW, "exact_spherical": _DRAW})
 
-#: The bits of a uniform that are read at a time: the fastest number for flint, and that of exact_sampling.c.
+#: The bits of a uniform that are read at a time: the fastest number for flint, and that of exact_noise.c.
 WORD_BITS = 62
 
 

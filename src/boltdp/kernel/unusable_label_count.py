@@ -1,4 +1,4 @@
-"""The number of rows without a usable label: C in `label_count.c`."""
+"""The number of rows without a usable label: C in `unusable_label_count.c`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from boltdp.kernel.sum_state import Summation
 _COUNT_AT = 7 * 8
 
 
-class LabelCount(Summation):
+class UnusableLabelCount(Summation):
     """The number of rows whose label is missing or not the index of one of `classes` classes; 0: no number.
 
     `neutral` is a packed row: rows with its cells, as those beyond a limit per person have, are not counted. One row
@@ -27,7 +27,7 @@ class LabelCount(Summation):
                 raise ParameterError(f"neutral must be one packed row of {cells} cells, got shape {neutral.shape}")
             skipped = np.ascontiguousarray(neutral[0, 1:])
         address = None if skipped is None else skipped.ctypes.data
-        if self._allocate_block("label_count", cells, (cells, classes), None, address):
+        if self._allocate_block("unusable_label_count", cells, (cells, classes), None, address):
             raise ParameterError(f"there must be cells, and classes or none, got {cells} and {classes}")
 
     @property

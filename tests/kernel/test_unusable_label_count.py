@@ -9,8 +9,8 @@ import pytest
 
 from boltdp._array_types import PackedRows
 from boltdp.errors import DataError, ParameterError
-from boltdp.kernel.label_count import LabelCount
 from boltdp.kernel.sgd import list_builds
+from boltdp.kernel.unusable_label_count import UnusableLabelCount
 
 #: Labels that are not those of three classes.
 UNUSABLE = (np.nan, -1.0, 3.0, 0.5, np.inf, -np.inf, 1e30)
@@ -24,7 +24,7 @@ def make_rows(labels: list[float], cells: int = 3) -> PackedRows:
 
 
 def count(packed: PackedRows, *, neutral: PackedRows | None = None, build: str | None = None) -> int:
-    found = LabelCount(cells=packed.shape[1] - 1, classes=3, neutral=neutral)
+    found = UnusableLabelCount(cells=packed.shape[1] - 1, classes=3, neutral=neutral)
     found.add(packed, build=build)
     return found.count
 
@@ -39,10 +39,10 @@ def test_without_classes_labels_are_numbers_between_the_bounds() -> None:
     beyond = [float(np.nextafter(np.float32(1), np.float32(2))), -1.5, 2.0]
     packed = make_rows([*usable, *beyond, np.nan, np.inf, -np.inf, 1e30])
     for build in list_builds():
-        found = LabelCount(cells=3, classes=0)
+        found = UnusableLabelCount(cells=3, classes=0)
         found.add(packed, build=build)
         assert found.count == len(beyond) + 4
-    here, there = LabelCount(cells=3, classes=0), LabelCount(cells=3, classes=3)
+    here, there = UnusableLabelCount(cells=3, classes=0), UnusableLabelCount(cells=3, classes=3)
     with pytest.raises(ParameterError, match="counts must stay those of the same classes and neutral row"):
         here.join(there)
 
@@ -51,7 +51,7 @@ def test_neutral_rows_are_not_counted_where_labels_are_numbers() -> None:
     neutral = np.full((1, 3), np.nan, np.float32)
     packed = np.repeat(neutral, 3, axis=0)
     packed[1, 1] = 0.5
-    found = LabelCount(cells=2, classes=0, neutral=neutral)
+    found = UnusableLabelCount(cells=2, classes=0, neutral=neutral)
     found.add(packed)
     assert found.count == 1
 
@@ -62,13 +62,13 @@ def test_the_count_is_that_of_numpy_however_rows_are_split(build: str | None) ->
     labels = random.choice([0.0, 1.0, 2.0, *UNUSABLE], 1000)
     packed = make_rows(labels.tolist())
     expected = int((~np.isin(labels, [0, 1, 2])).sum())
-    whole = LabelCount(cells=3, classes=3)
+    whole = UnusableLabelCount(cells=3, classes=3)
     for part in np.array_split(packed, 7):
         other = whole.copy_empty()
         other.add(np.ascontiguousarray(part), build=build)
         whole.join(other)
     assert count(packed, build=build) == whole.count == expected
-    again = LabelCount(cells=3, classes=3)
+    again = UnusableLabelCount(cells=3, classes=3)
     again.update(whole.to_bytes())
     assert again.count == expected
 
@@ -90,7 +90,7 @@ def test_rows_with_the_cells_of_a_neutral_one_are_not_counted(cells: int) -> Non
 
 
 def test_a_damaged_or_other_state_is_refused() -> None:
-    here = LabelCount(cells=3, classes=3)
+    here = UnusableLabelCount(cells=3, classes=3)
     here.add(make_rows([0.0, np.nan]))
     good = here.to_bytes()
     # Bytes, cells, the length of a feature map, classes, whether neutral rows are left out, and more than all rows.
@@ -98,7 +98,7 @@ def test_a_damaged_or_other_state_is_refused() -> None:
         with pytest.raises(DataError, match="the state is corrupt"):
             here.update(good[: 8 * word] + bad.to_bytes(8, "little") + good[8 * word + 8 :])
     neutral = np.zeros((1, 4), np.float32)
-    for other in (LabelCount(cells=3, classes=4), LabelCount(cells=3, classes=3, neutral=neutral)):
+    for other in (UnusableLabelCount(cells=3, classes=4), UnusableLabelCount(cells=3, classes=3, neutral=neutral)):
         with pytest.raises(ParameterError, match="counts must stay those of the same classes and neutral row"):
             here.join(other)
         with pytest.raises(DataError, match="counts must stay those of the same classes and neutral row"):
@@ -109,8 +109,8 @@ def test_a_damaged_or_other_state_is_refused() -> None:
 def test_misuse_is_refused() -> None:
     for cells, classes in ((0, 2), (3, 10**9)):
         with pytest.raises(ParameterError, match="there must be cells, and classes or none"):
-            LabelCount(cells=cells, classes=classes)
+            UnusableLabelCount(cells=cells, classes=classes)
     unfit: list[Any] = [np.zeros((1, 3), np.float32), np.zeros((2, 4), np.float32), np.zeros((1, 4))]
     for neutral in unfit:
         with pytest.raises(ParameterError, match="neutral must be one packed row of 3 cells"):
-            LabelCount(cells=3, classes=2, neutral=neutral)
+            UnusableLabelCount(cells=3, classes=2, neutral=neutral)

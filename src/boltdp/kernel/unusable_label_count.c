@@ -1,0 +1,68 @@
+/* unusable_label_count.c: see unusable_label_count.h. */
+#include "unusable_label_count.h"
+
+#include <string.h>
+
+#include "losses.h"
+
+uint64_t unusable_label_count_bytes(uint64_t cells, uint64_t classes, const void *map)
+{
+    if (!sum_cells_fit(cells, NULL) || classes > SGD_MAX_CLASSES || map != NULL)
+        return 0;
+    return sizeof(struct unusable_label_count_state) + sizeof(float) * (cells + cells % 2);
+}
+
+static int is_sound(const void *state, const struct feature_map *map)
+{
+    const struct unusable_label_count_state *s = state;
+    return s->skip_neutral <= 1 && s->count <= s->sum.summed &&
+           unusable_label_count_bytes(s->sum.cells, s->classes, map) == s->sum.bytes;
+}
+
+int unusable_label_count_init(void *state, size_t bytes, uint64_t cells, uint64_t classes, const void *map,
+                              const float *neutral)
+{
+    struct unusable_label_count_state *s = state;
+    const uint64_t needed = unusable_label_count_bytes(cells, classes, map);
+    const int code = sum_init(state, bytes, needed, &unusable_label_count_kind, cells, NULL);
+    if (code != SGD_OK)
+        return code;
+    s->classes = classes;
+    s->skip_neutral = neutral != NULL;
+    if (neutral != NULL)
+        memcpy(s->neutral, neutral, cells * sizeof *neutral);
+    return SGD_OK;
+}
+
+/* Whether a row has the cells of a neutral one. */
+static int is_neutral(const struct unusable_label_count_state *s, const float *cells)
+{
+    for (uint64_t i = 0; i < s->sum.cells; i++)
+        if (cells[i] != s->neutral[i] && (cells[i] == cells[i] || s->neutral[i] == s->neutral[i]))
+            return 0;
+    return 1;
+}
+
+INLINE void scan(struct unusable_label_count_state *s, const float *rows, size_t n_rows, int wide)
+{
+    (void) wide;
+    for (size_t i = 0; i < n_rows; i++, rows += 1 + s->sum.cells)
+        if (!(s->classes == 0 ? label_is_number(rows[0]) : label_is_class(rows[0], (double) s->classes)) &&
+            !(s->skip_neutral && is_neutral(s, rows + 1)))
+            s->count++;
+    s->sum.summed += n_rows;
+}
+
+static size_t sums_end(const void *state)
+{
+    (void) state;
+    return offsetof(struct unusable_label_count_state, neutral);
+}
+
+static void join(void *state, const void *other)
+{
+    ((struct unusable_label_count_state *) state)->count += ((const struct unusable_label_count_state *) other)->count;
+}
+
+DEFINE_KIND(unusable_label_count, UINT64_C(0x3162616c746c6f62) /* "boltlab1" */, UINT64_C(1) << 62,
+            offsetof(struct unusable_label_count_state, count));
