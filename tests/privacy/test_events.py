@@ -712,7 +712,7 @@ def test_every_event_that_can_be_read_states_a_profile_of_its_own() -> None:
         assert "delta" in kind.__dict__
         assert dataclasses.is_dataclass(kind)
         assert not getattr(kind, "__abstractmethods__", frozenset())
-    assert len(find_event_classes()) == 17
+    assert len(find_event_classes()) == 19
 
 
 def test_every_event_is_known_whatever_else_was_imported() -> None:
