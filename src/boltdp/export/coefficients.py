@@ -22,14 +22,23 @@ from boltdp.errors import InferenceError, ParameterError, check_number
 from boltdp.export.original_units import convert_to_original_units
 from boltdp.model import Model, find_center
 from boltdp.privacy.events.noisy_matrix import unflatten_matrix
+from boltdp.privacy.mechanisms import Mechanism
 from boltdp.schema.columns import Categorical
 
 #: The smallest eigenvalue of the Hessian, in units of the norm of its noise, below which intervals are refused,
 MIN_SIGNAL = 0.0
 #: and below which they may cover less than they say.
 CLEAR_SIGNAL = 1.0
+#: The largest root mean square of what correcting the weights for the penalty changes a score by.
+MAX_CORRECTION = 0.3
+#: Spherical noise has heavier tails than normal noise of its deviation, which is t times the root of D + 1: with this
+#: instead of 1 the intervals of 95 % cover what they say.
+HEAVY_TAIL = 1.43
 #: Eigenvalues below this part of the norm of the noise are raised to it.
 EIGENVALUE_FLOOR = 0.5
+
+REFUSED = "the intervals are refused"
+REFUSED_HINT = "more rows, fewer columns or a larger epsilon; `boltdp plan --inference` tells what to expect"
 
 
 @dataclass(frozen=True)
@@ -81,35 +90,33 @@ class Coefficients:
                 "the model has no standard errors: it was not trained for inference",
                 hint="train it with --inference, or inference=True",
             )
-        noises = {event.matrix: 0.0 if event.noise is None else event.noise.deviation for event in certificate.matrices}
-        problem, error = certificate.problem, noises["hessian"]
-        values, vectors = np.linalg.eigh(unflatten_matrix(inference.hessian))
-        unit = error * math.sqrt(2.0 * problem.dims)
+        problem, weights = certificate.problem, self.model.weights[0]
+        hessian, error = unflatten_matrix(inference.hessian), _find_deviation(certificate.matrices[0].noise)
+        unit, lowest = error * math.sqrt(2.0 * problem.dims), float(np.linalg.eigvalsh(hessian)[0])
         #: The smallest eigenvalue of the noisy Hessian in units of the norm of its noise.
-        self.signal = math.inf if not unit else float(values[0]) / unit
-        if self.signal < MIN_SIGNAL or not values[-1] > 0:
-            raise InferenceError(
-                "the intervals are refused: the noisy Hessian is not above its noise",
-                hint="more rows, fewer columns or a larger epsilon; `boltdp plan --inference` tells what to expect",
-            )
-        floor = max(EIGENVALUE_FLOOR * unit, values[-1] * np.finfo(float).eps * problem.dims)
-        inverse = (vectors / np.maximum(values, floor)) @ vectors.T
-        weights, center = (
-            self.model.weights[0],
-            find_center(inference.class_count, self.model.schema, rows=problem.rows),
-        )
+        self.signal = lowest / unit if unit else math.inf
+        if lowest <= 0 or self.signal < MIN_SIGNAL:
+            raise InferenceError(f"{REFUSED}: the noisy Hessian is not above its noise", hint=REFUSED_HINT)
+        values, vectors = np.linalg.eigh(_shrink_matrix(hessian, error))
+        values = np.maximum(values, EIGENVALUE_FLOOR * unit)
+        inverse, hessian = (vectors / values) @ vectors.T, (vectors * values) @ vectors.T
+        center = find_center(inference.class_count, self.model.schema, rows=problem.rows)
         distance = weights if center is None else weights - center[0]
         moved = problem.rows * problem.regularization * (inverse @ distance)
-        identity = np.eye(problem.dims)
-        mechanisms = (certificate.training_noise, certificate.release_noise)
-        linear, end = (0.0 if one is None else one.deviation for one in mechanisms)
-        noise = linear**2 * identity + error**2 / 2.0 * (moved @ moved * identity + np.outer(moved, moved))
-        meat = inference.outer_products
-        rows = (vectors * np.maximum(values, floor)) @ vectors.T if meat is None else unflatten_matrix(meat)
-        if meat is not None:  # noise can make it indefinite
-            lengths, directions = np.linalg.eigh(rows)
-            rows = (directions * np.maximum(lengths, 0.0)) @ directions.T
-        self._convert(weights + moved, inverse @ rows @ inverse, inverse @ noise @ inverse + end**2 * identity)
+        # The root mean square of what the correction changes a score by: its square is the order of what is left of it.
+        rest = float(moved @ hessian @ moved) / (hessian[-1, -1] / self.model.schema.intercept_value**2)
+        if math.sqrt(rest) > MAX_CORRECTION:
+            raise InferenceError(f"{REFUSED}: the penalty changes the coefficients too much", hint=REFUSED_HINT)
+        linear, end = (_find_deviation(one) for one in (certificate.training_noise, certificate.release_noise))
+        if certificate.training_noise is not None and certificate.training_noise.kind == "spherical":
+            linear *= math.sqrt((problem.dims + HEAVY_TAIL) / (problem.dims + 1.0))
+        identity, outer = np.eye(problem.dims), np.outer(moved, moved)
+        noise = linear**2 * identity + error**2 / 2.0 * (moved @ moved * identity + outer)
+        meat = (
+            hessian if inference.outer_products is None else _make_positive(unflatten_matrix(inference.outer_products))
+        )
+        rows, noise = (inverse @ each @ inverse for each in (meat, noise))
+        self._convert(weights + moved, rows, noise + rest * outer + end**2 * identity)
 
     def _convert(self, estimate: Doubles, rows: Doubles, noise: Doubles) -> None:
         """Convert the estimate and the parts of its covariance that rows and noise cause to the columns' units."""
@@ -203,6 +210,26 @@ class Coefficients:
             "coefficients": [asdict(line) for line in self],
             "joint_tests": [asdict(test) for test in self.joint_tests],
         }
+
+
+def _find_deviation(noise: Mechanism | None) -> float:
+    return 0.0 if noise is None else noise.deviation
+
+
+def _make_positive(matrix: Doubles) -> Doubles:
+    """Return the nearest positive semidefinite matrix: noise can make a matrix indefinite."""
+    values, vectors = np.linalg.eigh(matrix)
+    return np.asarray((vectors * np.maximum(values, 0.0)) @ vectors.T)
+
+
+def _shrink_matrix(matrix: Doubles, deviation: float) -> Doubles:
+    """Shrink a noisy Hessian towards one of equal features without correlations, by what of the difference is noise."""
+    size = len(matrix)
+    simple = np.diag(np.append(np.full(size - 1, np.diag(matrix)[:-1].mean()), matrix[-1, -1]))
+    difference = float(np.sum((matrix - simple) ** 2))
+    noise = deviation**2 * (size * (size + 1) / 2.0 - 2.0)
+    kept = math.sqrt(max(0.0, 1.0 - noise / difference)) if difference > 0 else 1.0
+    return np.asarray(simple + kept * (matrix - simple))
 
 
 def _two_sided(z: float) -> float:

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
+import numpy as np
+
 from boltdp._array_types import Doubles
 from boltdp.errors import ParameterError
 from boltdp.kernel.loss_derivatives import MAX_HESSIAN_SLOTS, DerivativeSums
@@ -29,7 +31,7 @@ from boltdp.privacy.release_with_noise import Randomness, release_class_count, r
 from boltdp.privacy.training_problem import Problem
 from boltdp.schema.columns import Categorical, Numeric, Vector
 from boltdp.workflows.label_check import encode_neutral_row
-from boltdp.workflows.standardize import INFERENCE_CLIP, make_moments
+from boltdp.workflows.standardize import find_inference_clip, make_moments
 
 if TYPE_CHECKING:
     from boltdp.engines.prepared_rows import PreparedRows
@@ -40,17 +42,24 @@ Part: TypeAlias = NoisyMoments | NoisyClassCount | NoisyMatrix
 
 #: The parts of an inference that are released beside the weights.
 MOMENTS, COUNT, HESSIAN, OUTER = "moments", "count", "hessian", "outer products"
-#: The shares of epsilon and of delta that pay for each, if budgets add up; the weights have the rest.
-SHARES = {MOMENTS: 0.05, COUNT: 0.05, HESSIAN: 0.25, OUTER: 0.15}
-DELTA_SHARES = {MOMENTS: 0.0, COUNT: 0.0, HESSIAN: 0.25, OUTER: 0.25}
-#: The shares of the squared mu, if all noise is Gaussian.
-SQUARED_MU_SHARES = {MOMENTS: 0.05, COUNT: 0.02, HESSIAN: 0.2, OUTER: 0.15}
+#: The smallest and the largest share of epsilon that pays for each, if budgets add up; the weights have the rest.
+SHARES = {MOMENTS: (0.05, 0.1), COUNT: (0.01, 0.05), HESSIAN: (0.1, 0.3), OUTER: (0.15, 0.15)}
+#: The share of delta that matrices have then.
+DELTA_SHARE = 0.25
+#: The same two of the squared mu, if all noise is Gaussian.
+SQUARED_MU_SHARES = {MOMENTS: (0.05, 0.1), COUNT: (0.02, 0.02), HESSIAN: (0.05, 0.2), OUTER: (0.1, 0.1)}
+#: The desired deviations of the noise of a mean and of the share of a class.
+MEAN_NOISE, CLASS_NOISE = 0.01, 0.007
+#: The desired signal of the Hessian, for a curvature that is this part of the typical one.
+DESIRED_SIGNAL, CAUTION = 4.0, 0.5
+#: Lambda is this part of that above which it costs no noise: less bias, for 3 % more noise of the logistic loss.
+REGULARIZATION = {"logistic": 0.6, "robust": 1.0}
 #: The expected signal below which a plan is only taken if no other has more.
 CLEAR_SIGNAL = 2.0
 #: More than what rounding adds to a mu.
 ROUNDING = 1e-9
 #: The mean curvature of a row of typical data, and the typical coefficient of a standardized feature; for forecasts.
-TYPICAL_CURVATURE = {"logistic": 0.2, "robust": 0.55}
+TYPICAL_CURVATURE = {"logistic": 0.2, "robust": 0.5}
 TYPICAL_COEFFICIENT = 0.5
 
 
@@ -139,10 +148,13 @@ def _plan_split(settings: Settings, problem: Problem, budget: Budget, parts: Map
     """Plan releases whose budgets add up."""
     released, left = [], budget
     for name, part in parts.items():
-        share = Budget(SHARES[name] * budget.epsilon, DELTA_SHARES[name] * budget.delta)
-        noise = calibrate(part.sensitivity, dimensions=part.dimensions, budget=share)
-        released.append(BudgetedEvent(share, replace(part, noise=noise)))
-        left = left.subtract(share)
+        delta = DELTA_SHARE * budget.delta if isinstance(part, NoisyMatrix) else 0.0
+        noise = calibrate(part.sensitivity, dimensions=part.dimensions, budget=Budget(budget.epsilon, delta))
+        share = np.clip(noise.deviation / _choose_deviation(part, problem), *SHARES[name])
+        taken = Budget(float(share) * budget.epsilon, delta)
+        noise = calibrate(part.sensitivity, dimensions=part.dimensions, budget=taken)
+        released.append(BudgetedEvent(taken, replace(part, noise=noise)))
+        left = left.subtract(taken)
     problem = _add_regularization(settings, problem, left.epsilon)
     return _compose(released, BudgetedEvent(left, make_objective_perturbation(problem, left)))
 
@@ -154,13 +166,24 @@ def _plan_gaussian(settings: Settings, problem: Problem, budget: Budget, parts: 
     """
     whole, released = 1.0 / calibrate_unit_gaussian(budget), []
     for name, part in parts.items():
-        mu = math.sqrt(SQUARED_MU_SHARES[name]) * whole
+        desired = _choose_deviation(part, problem)
+        mu = whole * math.sqrt(np.clip((part.sensitivity / whole / desired) ** 2, *SQUARED_MU_SHARES[name]))
         noise = Mechanism("gaussian", part.sensitivity / mu, part.dimensions)
         released.append(BudgetedEvent(_find_gaussian_budget(mu, budget), replace(part, noise=noise)))
     problem = _add_regularization(settings, problem, budget.epsilon)
     beside = math.hypot(*(one.event.mu or math.inf for one in released)) * (1.0 + ROUNDING)
     training = make_objective_perturbation(problem, budget, beside=beside)
     return _compose(released, BudgetedEvent(budget, training))
+
+
+def _choose_deviation(part: Part, problem: Problem) -> float:
+    """Return the standard deviation of noise below which less would not make intervals narrower."""
+    if isinstance(part, NoisyMoments):
+        return MEAN_NOISE * problem.rows
+    if isinstance(part, NoisyClassCount):
+        return CLASS_NOISE * problem.rows
+    robust = part.matrix == "outer products"
+    return CAUTION * _estimate_information(problem, robust=robust) / (DESIRED_SIGNAL * math.sqrt(2.0 * problem.dims))
 
 
 def _find_gaussian_budget(mu: float, whole: Budget) -> Budget:
@@ -171,10 +194,11 @@ def _find_gaussian_budget(mu: float, whole: Budget) -> Budget:
 
 
 def _add_regularization(settings: Settings, problem: Problem, epsilon: float) -> Problem:
-    """Return the problem with the smallest Lambda that costs no noise, which the coefficients are corrected for."""
-    chosen = settings.regularization
-    problem = replace(problem, regularization=1.0)
-    return replace(problem, regularization=find_ample_regularization(problem, epsilon) if chosen is None else chosen)
+    """Return the problem with a Lambda that costs little noise, which the coefficients are corrected for."""
+    chosen, problem = settings.regularization, replace(problem, regularization=1.0)
+    if chosen is None:
+        chosen = REGULARIZATION[problem.loss.name] * find_ample_regularization(problem, epsilon)
+    return replace(problem, regularization=chosen)
 
 
 def _compose(parts: Sequence[BudgetedEvent], training: BudgetedEvent) -> Composition:
@@ -193,30 +217,33 @@ def estimate_width(event: Event) -> float:
 
     The intervals of data whose outcome is rare, or whose columns depend on each other, are wider.
     """
-    problem, linear, information, error = _read_plan(event)
-    features = problem.dims - 1
-    bias = problem.rows * problem.regularization / information * TYPICAL_COEFFICIENT * INFERENCE_CLIP * features
+    training, information, error = _read_plan(event)
+    problem, noise = training.problem, training.training_noise
+    bias = problem.rows * problem.regularization / information * TYPICAL_COEFFICIENT * problem.dims
+    linear = 0.0 if noise is None else noise.deviation
     return math.sqrt(1.0 + (linear**2 + error**2 / 2.0 * bias**2) / information)
 
 
 def estimate_signal(event: Event) -> float:
-    """Return the expected eigenvalues of the Hessian in units of the norm of its noise, for typical data.
+    """Return the expected smallest eigenvalue of the noisy Hessian, relative to the norm of its noise.
 
-    Below 0 intervals would be refused; that of data whose columns depend on each other is smaller.
+    Below 0 intervals are refused. It is for typical data; if columns depend on each other it is smaller.
     """
-    problem, _, information, error = _read_plan(event)
-    return information / (error * math.sqrt(2.0 * problem.dims)) - 1.0 if error else math.inf
+    training, information, error = _read_plan(event)
+    return information / (error * math.sqrt(2.0 * training.problem.dims)) - 1.0 if error else math.inf
 
 
-def _read_plan(event: Event) -> tuple[Problem, float, float, float]:
-    """Return the problem, the noise of its linear term, the typical Hessian of one feature, and its noise."""
-    training = event.released
+def _read_plan(event: Event) -> tuple[Training, float, float]:
+    """Return the training of a plan, the typical Hessian of one feature, and the deviation of its noise."""
+    training, matrices = event.released, [one for one in event.walk() if isinstance(one, NoisyMatrix)]
     assert isinstance(training, Training)
-    problem = training.problem
-    information = problem.rows * TYPICAL_CURVATURE[problem.loss.name] / (INFERENCE_CLIP**2 * max(problem.dims - 1, 1))
-    errors = [one.noise.deviation for one in event.walk() if isinstance(one, NoisyMatrix) and one.noise is not None]
-    linear = 0.0 if training.training_noise is None else training.training_noise.deviation
-    return problem, linear, information, errors[0] if errors else 0.0
+    information = _estimate_information(training.problem, robust=len(matrices) > 1)
+    return training, information, 0.0 if matrices[0].noise is None else matrices[0].noise.deviation
+
+
+def _estimate_information(problem: Problem, *, robust: bool) -> float:
+    clip = find_inference_clip(problem, robust=robust)
+    return problem.rows * TYPICAL_CURVATURE[problem.loss.name] / (clip**2 * max(problem.dims - 1, 1))
 
 
 def count_second_class(

@@ -27,6 +27,7 @@ from boltdp.privacy.events.event import BudgetedEvent
 from boltdp.privacy.events.noisy_moments import Moments, NoisyMoments, ReleasedMoments, check_moment_rows
 from boltdp.privacy.mechanisms import calibrate
 from boltdp.privacy.release_with_noise import Randomness, release_moments
+from boltdp.privacy.training_problem import Problem
 from boltdp.run_context import Context
 from boltdp.schema.schema import Schema, Standardization
 from boltdp.settings import Settings
@@ -45,8 +46,9 @@ GAUSSIAN_SHARE = 2.0
 CLIP_NORM = 1.0
 #: The intercept's feature, in the same unit.
 INTERCEPT = 0.3
-#: The same two for inference, where long rows lose weight instead of length.
-INFERENCE_CLIP, INFERENCE_INTERCEPT = math.sqrt(1.55), 0.5
+#: The same two for inference, where long rows lose weight instead of length, and a larger clip norm for robust errors:
+#: weights of rows change what a model that does not hold estimates.
+INFERENCE_CLIP, ROBUST_CLIP, INFERENCE_INTERCEPT = math.sqrt(1.55), math.sqrt(2.5), 0.5
 #: The smallest scale of a feature: a smaller one would mostly scale up noise.
 MIN_SCALE = 0.1
 #: The smallest root mean square norm of a row, in square roots of the number of features.
@@ -157,9 +159,10 @@ def standardize_schema(
     prepared.add_to_sums([*sums, *histograms])
     for one in sums:
         assert certificate.moments is not None
-        downweights = certificate.problem.downweighted
+        problem = certificate.problem
+        clip = find_inference_clip(problem, robust=len(certificate.matrices) > 1) if problem.downweighted else None
         schema = apply_moments(
-            one.value, schema, certificate.moments, randomness, rows=certificate.rows, downweights=downweights
+            one.value, schema, certificate.moments, randomness, rows=certificate.rows, inference_clip=clip
         )
     for histogram in histograms:
         schema = apply_label_quantiles(histogram.counts, schema, certificate, randomness)
@@ -187,14 +190,21 @@ def apply_moments(
     randomness: Randomness,
     *,
     rows: int,
-    downweights: bool = False,
+    inference_clip: float | None = None,
 ) -> Schema:
     """Add noise to the `sums` of `sum_moments`, and return the schema with the standardization derived from them."""
     released = release_moments(sums, event, randomness, rows=rows, numbers=_find_numbers(schema))
-    return replace(schema, standardization=derive_standardization(schema, released, downweights=downweights))
+    return replace(schema, standardization=derive_standardization(schema, released, inference_clip))
 
 
-def derive_standardization(schema: Schema, released: ReleasedMoments, *, downweights: bool = False) -> Standardization:
+def find_inference_clip(problem: Problem, *, robust: bool) -> float:
+    """Return the clip norm for inference, in units of the root mean square norm of standardized rows."""
+    return ROBUST_CLIP if robust and problem.loss.target == "classes" else INFERENCE_CLIP
+
+
+def derive_standardization(
+    schema: Schema, released: ReleasedMoments, inference_clip: float | None = None
+) -> Standardization:
     """Derive centres, scales and the clip norm from released moments; for inference, longer rows are downweighted.
 
     If the noise is larger than a moment, the centre is shrunk towards a prior: the middle of a number's bounds, equal
@@ -220,7 +230,8 @@ def derive_standardization(schema: Schema, released: ReleasedMoments, *, downwei
         scales = np.ones(len(centers))
         squared_norm = released.squared_norm - float(np.sum(centers * (2.0 * means - centers)))
     norm = float(np.sqrt(np.clip(squared_norm, MIN_NORM**2 * len(centers), len(centers))))
-    clip, intercept = (INFERENCE_CLIP, INFERENCE_INTERCEPT) if downweights else (CLIP_NORM, INTERCEPT)
+    downweights = inference_clip is not None
+    clip, intercept = (inference_clip or CLIP_NORM), INFERENCE_INTERCEPT if downweights else INTERCEPT
     return Standardization(
         centers=tuple(np.clip(centers, -1.0, 1.0).tolist()),
         scales=tuple(scales.tolist()),
