@@ -99,8 +99,7 @@ class Objective(Algorithm):
         solvers = (
             make_objective_solver(
                 job.certificate.problem,
-                # A penalty of the distance to the centre is one of the norm and a linear term.
-                linear if job.center is None else linear - problem.rows * problem.regularization * job.center,
+                _center_penalty(linear, job),
                 noise=job.certificate.training_noise,
                 positive=positive,
                 classes=classes,
@@ -156,6 +155,12 @@ class Objective(Algorithm):
             return self.explanation
         measured = MEASURED.replace("accuracy", "R2") if estimate_score_loss(certificate) else ""
         return self.explanation.replace(MEASURED, measured)
+
+
+def _center_penalty(linear: Doubles, job: Job) -> Doubles:
+    """Return the linear term with which a penalty of the norm is one of the distance to the centre of the job."""
+    problem = job.certificate.problem
+    return linear if job.center is None else linear - problem.rows * problem.regularization * job.center
 
 
 def choose_regularization(problem: Problem, budget: Budget | None) -> float:
