@@ -136,7 +136,10 @@ class Objective(Algorithm):
 
     def describe_choices(self, certificate: Certificate, settings: Settings) -> list[tuple[str, str]]:
         asked = settings.regularization is not None
-        why = "as asked for" if asked else "as fitted on public datasets to the noise per row (docs/accuracy.md)"
+        fitted = "as fitted on public datasets to the noise per row (docs/accuracy.md)"
+        if certificate.matrices:
+            fitted = "small, and the coefficients are corrected for it"
+        why = "as asked for" if asked else fitted
         return [
             ("mechanism", self.explain_noise(certificate, settings)),
             ("loss", self.describe_loss(certificate)),
