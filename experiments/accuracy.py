@@ -157,7 +157,9 @@ WAYS: Mapping[str, Way] = {
         partial(regression_rivals.least_squares_descent, clip=1.0, length=4.0), _WITH_DELTA, targets=_NUMBER
     ),
     "tukey-em": Way(partial(regression_rivals.deep_models, models=2000), _WITH_DELTA, targets=_NUMBER),
-    "diffprivlib linear": Way(regression_rivals.diffprivlib_linear, _PURE, "diffprivlib", targets=_NUMBER),
+    "diffprivlib linear": Way(
+        partial(regression_rivals.diffprivlib_linear, reach=2.5), _PURE, "diffprivlib", targets=_NUMBER
+    ),
 }
 
 

@@ -46,6 +46,7 @@ def make_plan(
     caller knows any.
     """
     resolved, labels = subtract_label_check(resolve_settings(settings, schema), schema, rows=rows)
+    resolved = choose_loss_by_noise(resolved, schema, rows=rows)
     resolved, target = subtract_label_quantiles(resolved, schema, rows=rows)
     schema, standardization = add_auto_curves(resolved, schema, rows=rows)
     schema = fit_target(resolved, schema)
@@ -72,7 +73,8 @@ def make_plans(
     Each candidate has a plan for the case that it is selected; `plan_selection` makes its event.
     """
     checked = [subtract_label_check(resolve_settings(each, schema), schema, rows=rows) for each in candidates]
-    ranged = [subtract_label_quantiles(each, schema, rows=rows) for each, _ in checked]
+    chosen = [choose_loss_by_noise(each, schema, rows=rows) for each, _ in checked]
+    ranged = [subtract_label_quantiles(each, schema, rows=rows) for each in chosen]
     resolved, labels, target = [each for each, _ in ranged], checked[0][1], ranged[0][1]
     first = resolved[0]
     schema, standardization = add_auto_curves(first, schema, rows=rows)
@@ -125,6 +127,16 @@ def resolve_settings(settings: Settings, schema: Schema) -> Settings:
             )
     left = whole.subtract(draft.budget)
     return replace(settings, epsilon=left.epsilon, delta=left.delta)
+
+
+def choose_loss_by_noise(settings: Settings, schema: Schema, *, rows: int) -> Settings:
+    """Return the settings with the loss that "auto" chooses by the noise per row, if it depends on that."""
+    if settings.loss != "auto" or settings.algorithm != "auto" or settings.budget is None or rows < 2:
+        return settings
+    plain, target = add_curves(schema, settings.curves or 0), schema.target
+    noise = _compute_noise(settings.budget, plain, plan_standardization(settings, plain, rows=rows), rows=rows)
+    chosen = target.choose_default_loss(plain=False, noise=noise)
+    return settings if chosen == target.choose_default_loss(plain=False) else replace(settings, loss=chosen)
 
 
 def add_auto_curves(settings: Settings, schema: Schema, *, rows: int) -> tuple[Schema, BudgetedEvent | None]:
