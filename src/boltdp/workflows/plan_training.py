@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from boltdp.algorithms import Algorithm, choose_algorithm, get_algorithm
 from boltdp.errors import ParameterError
@@ -133,10 +134,12 @@ def choose_loss_by_noise(settings: Settings, schema: Schema, *, rows: int) -> Se
     """Return the settings with the loss that "auto" chooses by the noise per row, if it depends on that."""
     if settings.loss != "auto" or settings.algorithm != "auto" or settings.budget is None or rows < 2:
         return settings
-    plain, target = add_curves(schema, settings.curves or 0), schema.target
+    choose = partial(schema.target.choose_default_loss, plain=False)
+    if choose(noise=0.0) == choose():
+        return settings
+    plain = add_curves(schema, settings.curves or 0)
     noise = _compute_noise(settings.budget, plain, plan_standardization(settings, plain, rows=rows), rows=rows)
-    chosen = target.choose_default_loss(plain=False, noise=noise)
-    return settings if chosen == target.choose_default_loss(plain=False) else replace(settings, loss=chosen)
+    return settings if choose(noise=noise) == choose() else replace(settings, loss=choose(noise=noise))
 
 
 def add_auto_curves(settings: Settings, schema: Schema, *, rows: int) -> tuple[Schema, BudgetedEvent | None]:
