@@ -3,9 +3,9 @@
 All are calibrated for one row that is replaced by any other, as boltdp is; where a paper counts a row more or less, its
 sensitivities are those of a replaced row here, and nothing else is changed. Those with "prepared" get the private
 centring that "auto" does, for the same share of the budget, and the range of the target exactly and for nothing, for
-which "auto" pays. Where a public code does
-not keep the guarantee of its paper, the paper's algorithm is taken, with the noise that it needs. Settings were chosen
-on training rows of four benchmarks and on nothing else: `python -m experiments.rivals_tuning` repeats that.
+which "auto" pays. Where a public code does not keep the guarantee of its paper, the paper's algorithm is taken, with
+the noise that it needs. Settings were chosen on training rows of four benchmarks and on nothing else: `python -m
+experiments.rivals_tuning` repeats that.
 """
 
 from __future__ import annotations
