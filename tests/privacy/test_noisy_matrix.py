@@ -1,4 +1,4 @@
-"""The noisy Hessian beside the weights: sensitivities that are reached, true deltas of all releases, and forged ones."""
+"""The noisy Hessian beside the weights: sensitivities that are reached, and true deltas of all releases together."""
 
 from __future__ import annotations
 
@@ -389,7 +389,8 @@ def test_a_certificate_of_all_releases_is_read_as_it_was_written(person_rows: in
     read = Certificate.from_dict(certificate.to_dict())
     assert read == certificate
     assert [one.matrix for one in read.matrices] == [*MATRICES]
-    assert read.class_count is not None and read.unusable_label_count is None
+    assert read.class_count is not None
+    assert read.unusable_label_count is None
 
 
 def test_less_noise_anywhere_is_not_private() -> None:
@@ -498,5 +499,5 @@ def test_a_problem_says_truly_whether_rows_are_downweighted() -> None:
 
 def test_releases_that_leave_nothing_to_the_weights_are_refused() -> None:
     """From public numbers: no noise, however large, is enough then."""
-    with pytest.raises(ParameterError, match="must leave a part of epsilon = 1 and delta = 0.01 to them"):
+    with pytest.raises(ParameterError, match=r"must leave a part of epsilon = 0\.99 and delta = 0\.01 to them"):
         make_objective_perturbation(problem(strength=2.0), Budget(1.0, 1e-2), beside=2.0)
