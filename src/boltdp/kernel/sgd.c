@@ -171,7 +171,7 @@ uint64_t sgd_bytes(const struct sgd_recipe *r, const void *map)
 {
     const struct feature_map *by = map;
     const uint64_t own = own_bytes(r);
-    return by == NULL || own == 0 ? own : by->dims == r->dims ? own + by->bytes : 0;
+    return by == NULL || own == 0 ? own : by->dims == r->dims && !by->downweights ? own + by->bytes : 0;
 }
 
 /* The feature map of a sound state, or NULL. */

@@ -49,6 +49,8 @@ MAX_NOISE = 64.0
 MAX_DOWNWEIGHTED_NORM = 256.0
 #: The largest norm of the released weights that the penalty may be centred at, and the largest loss of a row there.
 MAX_CENTER, MAX_CENTER_LOSS = 16.0, 5.0
+#: No deviation of q above this is tried where other releases may leave nothing to it.
+MAX_DEVIATION = 2.0**64
 #: The line search stops below this fraction of Newton's step; a quarter of it is the spacing of doubles near 1.
 MIN_STEP = 2.0**-50
 
@@ -265,6 +267,12 @@ def calibrate_gaussian_term(problem: Problem, budget: Budget, *, beside: float =
         noise = Mechanism("gaussian", sigma, 1)
         return bool(_bound_delta(problem, noise, budget.epsilon, beside) <= arb(budget.delta))
 
+    if beside and not is_enough(MAX_DEVIATION):
+        raise ParameterError(
+            f"what is released beside the weights must leave a part of epsilon = {budget.epsilon:g} and delta = "
+            f"{budget.delta:g} to them, and does not",
+            hint="a larger regularization spends less of it",
+        )
     return find_smallest_number(is_enough)
 
 
