@@ -74,7 +74,10 @@ def declare_schema(
     for name, pair in given["bounds"].items():
         declared[name] = _make_bounded_column(name, columns[name], pair)
     for name, values in given["categories"].items():
-        declared[name] = Categorical(name, _read_values(values, f"the categories of {name!r}"))
+        stated = {**values} if isinstance(values, Mapping) else {"categories": values}
+        if "categories" in stated:
+            stated["categories"] = [*_read_values(stated["categories"], f"the categories of {name!r}")]
+        (declared[name],) = Categorical.from_declaration(name, stated)
     parts = [
         TimePart(name, part)
         for name, listed in given["timestamps"].items()
