@@ -30,6 +30,7 @@ figure { margin: 0 0 1.25rem; border-top: 1px solid var(--rule); padding-top: .5
 figcaption { overflow-wrap: anywhere; font-weight: 600; margin-bottom: .25rem; }
 figcaption span { display: block; color: var(--soft); font-size: 13px; font-weight: 400; }
 figure > svg { display: block; width: 100%; max-width: 26rem; height: auto; }
+figure.wide > svg { max-width: 42rem; }
 svg text { fill: var(--soft); font-size: 11px; }
 .line { fill: none; stroke: var(--line); stroke-width: 2; } .bar { fill: var(--line); }
 .one { fill: var(--one); } .two { fill: var(--two); }

@@ -380,7 +380,7 @@ class Schema:
             tuple(columns),
             projection=projection,
             standardization=standardization,
-            weight=_read_weight(declared.get("weight")),
+            weight=read_weight(declared.get("weight")),
             spent=_read_spent(declared.get("spent")),
             **{name: declared[name] for name in _PLAIN_KEYS if name in declared},
         )
@@ -476,7 +476,7 @@ def check_positive(value: Any, what: str) -> float:
     return number
 
 
-def _read_weight(declared: Any) -> Numeric | None:
+def read_weight(declared: Any) -> Numeric | None:
     """Read the column and the bounds of the weights of rows."""
     if declared is None:
         return None
