@@ -30,6 +30,8 @@ MAX_REACH = 2.5
 MAX_SEGMENTS = 32
 #: The largest probability that, if no column has an effect, any column is told from noise.
 LEVEL = 0.05
+#: A bound on the norm of the means of features that are centred, and then clipped to their root mean square norm.
+CLIPPED_MEAN = 0.3
 
 _EXACT = (
     "added to the trained weights; its standard deviation in each effect is shown, and in drawings one and two of them "
@@ -44,15 +46,11 @@ _NONE = "none was added"
 _UNKNOWN = "added in every update; what it does to an effect is not known"
 _CHOSEN = ". The model was chosen among several, which prefers noise that did well: that is not covered"
 _TOLD = (
-    "{count} of {columns}: those whose largest difference is beyond what noise and the sampling of rows make of "
-    "columns without any effect, in at most 5 % of models for all columns together; by a bound from public numbers. Not "
-    "covered: what regularization, clipping and other columns do to an effect"
+    "{count} of {columns}: those whose largest difference is more than noise, the sampling of rows and a common class "
+    "make of columns without any effect, with 95 % confidence for all columns together; by bounds from public numbers "
+    "and the intercept. Not covered: what regularization, clipping and other columns take from an effect or give to it"
 )
-_NO_BOUND = "none of {columns}: no bound is known from public numbers on what {cause} to an effect"
-_NOT_CENTERED = (
-    "none of {columns}: the columns are not centred by private moments (--standardize private), so that a common class "
-    "alone can give them effects"
-)
+_NO_BOUND = "none of {columns}: public numbers give no bound on what {cause} to an effect"
 
 
 @dataclass(frozen=True)
@@ -138,7 +136,7 @@ def compute_effects(model: Model) -> Effects:
     offset, unit = schema.target.find_score_units(loss)
     if spread is not None:
         spread = replace(spread, deviation=unit * spread.deviation, combined=unit * spread.combined)
-    known = _is_centered(model) and spread is not None and math.isfinite(spread.combined)
+    mean_norm = _bound_mean_norm(model)
     family = len(schema.encoding.rules) * len(names)
     panels = []
     shown = unit * unproject_weights(schema, model.weights[:MAX_PANELS])
@@ -149,8 +147,9 @@ def compute_effects(model: Model) -> Effects:
             at = part.stop
             noise = _NoiseDeviation(spread, None if matrix is None else matrix[part])
             found.append(scaled.rule.accept(_EffectVisitor(scaled, weights[part], noise)))
-        if known:
-            found = [replace(one, told=_is_told(one, spread, family)) for one in found]
+        if spread is not None and mean_norm is not None:
+            pulled = abs(float(weights[-1])) * mean_norm / schema.intercept_value
+            found = [replace(one, told=_is_told(one, spread, pulled, family)) for one in found]
         found.sort(key=lambda one: (not one.told, -one.importance))
         constant = deviation = None
         if schema.intercept:
@@ -169,17 +168,27 @@ def compute_effects(model: Model) -> Effects:
     )
 
 
-def _is_centered(model: Model) -> bool:
-    """Return whether features have a mean near 0; otherwise a common class gives effects to columns without any."""
-    found = model.schema.standardization
-    return found is not None and found.source == "private"
+def _bound_mean_norm(model: Model) -> float | None:
+    """Return a bound on the norm of the features' means: 1, or less if they were centred; None if there is none.
+
+    Proof: weight_uncertainty.md 6
+    """
+    schema, moments = model.schema, model.certificate.moments
+    if not schema.intercept or schema.projection is not None:
+        return None
+    if moments is None:
+        return 1.0
+    noise = 0.0 if moments.noise is None else moments.noise.deviation / model.certificate.rows
+    return min(1.0, CLIPPED_MEAN + noise * float(np.linalg.norm(schema.encoding.factors)))
 
 
-def _is_told(effect: Effect, spread: WeightDeviation | None, family: int) -> bool:
-    """Return whether the largest difference of a column, of a `family` of columns, is told from noise and sampling."""
-    assert spread is not None
+def _is_told(effect: Effect, spread: WeightDeviation, pulled: float, family: int) -> bool:
+    """Return whether the largest difference of a column, of a `family` of columns, is told from noise and sampling.
+
+    `pulled` bounds what a common class does to the weights of a column without an effect, per unit of the norm.
+    """
     critical = find_critical_value(spread.noise, LEVEL / family / effect.comparisons)
-    return abs(effect.largest) > critical * spread.combined * effect.norm
+    return abs(effect.largest) > (critical * spread.combined + pulled) * effect.norm
 
 
 @dataclass(frozen=True)
@@ -305,7 +314,12 @@ def _describe_noise(model: Model, spread: WeightDeviation | None) -> str:
 
 def _describe_told(model: Model, spread: WeightDeviation | None, told: Sequence[bool]) -> str:
     """Describe which columns are told from noise, by which rule, and what it does not cover."""
-    if spread is None or math.isinf(spread.combined):
-        cause = "noise in every update does" if spread is None else "the sampling of rows does"
-        return _NO_BOUND.format(columns=len(told), cause=cause)
-    return (_TOLD if _is_centered(model) else _NOT_CENTERED).format(count=sum(told), columns=len(told))
+    cause = None
+    if spread is None:
+        cause = "noise in every update does"
+    elif math.isinf(spread.combined):
+        cause = "the sampling of rows does"
+    elif _bound_mean_norm(model) is None:
+        cause = "a common class does, without an intercept or with a projection,"
+    text = _TOLD if cause is None else _NO_BOUND
+    return text.format(count=sum(told), columns=len(told), cause=cause)
