@@ -72,7 +72,8 @@ def list_facts(model: Model, found: Effects) -> list[tuple[str, str]]:
         effect += "; less for rows longer than the clip norm, all effects alike"
     center = "the middle of its bounds"
     if schema.standardization is not None:
-        center = f"the {schema.standardization.source} centre of its column"
+        center = "the noisy mean" if schema.standardization.source == "private" else "the declared centre"
+        center += " of its column"
     return [
         ("rows", f"{certificate.rows:,}"),
         ("algorithm", certificate.algorithm),
@@ -137,7 +138,7 @@ def _draw_bar(share: float, character: str, zero: str) -> str:
 
 
 def _format_noise(deviation: float | None) -> str:
-    return "" if not deviation else f"± {deviation:.2g}"
+    return "" if not deviation else f"{deviation:.2g}"
 
 
 def _make_effects_record(model: Model, found: Effects) -> dict[str, Any]:

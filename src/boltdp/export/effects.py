@@ -40,7 +40,7 @@ _EXACT = (
 _BOUND = (
     "added before training: in any one direction it pulls as {pull:.2g} rows can, of {rows:,} (a standard deviation). "
     "What that does to an effect depends on the rows, which are private: only a bound on its standard deviation is "
-    "known, noise / (rows x regularization), which is usually far too wide"
+    "known, noise / (rows x regularization), which is often far too wide; a larger --regularization makes it smaller"
 )
 _NONE = "none was added"
 _UNKNOWN = "added in every update; what it does to an effect is not known"

@@ -87,8 +87,8 @@ def _write_legend(effects: Effects, *, uneven: bool) -> str:
 def _draw_effect(effect: Effect, effects: Effects) -> str:
     noise = _format_noise(effect.deviation, effects)
     if effect.kind == "vector":
-        said = f"<p>A vector: the norm of its weights is {effect.difference:.3g}{noise}.</p>"
-        return draw_figure(effect.name, (), said)
+        text = f"<p>A vector: the norm of its weights is {effect.difference:.3g}{noise}.</p>"
+        return draw_figure(effect.name, (), text)
     reach, bands = effect.compute_axis_limit(exact=effects.exact), BANDS if effects.exact else ()
     if effect.kind == "number":
         ends = f"{format_number(effect.places[0])} to {format_number(effect.places[-1])}: "
@@ -170,21 +170,24 @@ def _draw_category_effects(effect: Effect, reach: float, bands: Bands) -> str:
             drawn += draw_box(kind, to_pixels(value - noise), to_pixels(value + noise), top + 2, BAR - 4)
         return drawn
 
-    height, left = BAR * len(shown), len(effect.labels) - len(shown)
+    def draw_below(height: float) -> str:
+        return (
+            f'<path class="axis" d="M{middle:g} 0V{height:g}"/>'
+            + draw_text(NAMES, height + BELOW - 4, f"{-reach:+.2g}")
+            + draw_text(middle, height + BELOW - 4, "0", "middle")
+            + draw_text(right, height + BELOW - 4, f"{reach:+.2g}", "end")
+        )
+
+    left = len(effect.labels) - len(shown)
     more = f"<p>{left:,} categories with smaller effects are not drawn.</p>" if left else ""
     bars = draw_named_bars(
         effect.name,
         [(effect.labels[index], f"{effect.effects[index]:+.3g}") for index in shown],
         draw_row,
-        f'<path class="axis" d="M{middle:g} 0V{height:g}"/>',
-        draw_text(NAMES, height + BELOW - 4, f"{-reach:+.2g}"),
-        draw_text(middle, height + BELOW - 4, "0", "middle"),
-        draw_text(right, height + BELOW - 4, f"{reach:+.2g}", "end"),
+        draw_below,
     )
     return bars + more
 
 
 def _format_noise(deviation: float | None, effects: Effects) -> str:
-    if not deviation:
-        return ""
-    return f", {effects.noise_name} {'' if effects.exact else '≤ '}{deviation:.2g}"
+    return f", {effects.noise_name} {deviation:.2g}" if deviation else ""
