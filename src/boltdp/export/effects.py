@@ -124,7 +124,9 @@ class Effects:
     @property
     def noise_name(self) -> str:
         """The name of what is known of the noise, for a heading."""
-        return "noise std" if self.exact else "bound on noise std"
+        if self.spread is None:
+            return "noise"
+        return "noise std" if self.spread.exact else "bound on noise std"
 
 
 def compute_effects(model: Model) -> Effects:
