@@ -139,7 +139,7 @@ def test_steps_are_drawn_where_a_number_has_a_curve() -> None:
     rule = Numeric("age", 0, 100, curve=(18.0, 65.0)).encoding_rule
     scaled = ScaledRule(rule, np.array([0.0, -0.25, 0.0]), np.array([1.0, 2.0, 4.0]))
     no_noise = effects_module._NoiseDeviation(None, None)
-    places, features = effects_module._EffectVisitor(scaled, np.zeros(3), no_noise)._sample_features(rule)
+    places, features = effects_module._EffectVisitor(scaled, np.zeros(3), no_noise, np.ones(3))._sample_features(rule)
     at = {place: features[index] for index, place in enumerate(places)}
     assert at[0.0].tolist() == pytest.approx([-1.0, 0.0, -1.0])
     assert at[100.0].tolist() == pytest.approx([1.0, 1.0, 1.0])
@@ -286,7 +286,8 @@ def test_more_columns_and_more_categories_make_the_test_stricter() -> None:
     assert not effects_module._is_told(one, spread, 0.0, 10)
     assert not effects_module._is_told(replace(one, comparisons=10), spread, 0.0, 1)
     assert not effects_module._is_told(replace(one, norm=1.5), spread, 0.0, 1)
-    assert not effects_module._is_told(one, spread, 1.0, 1)
+    assert effects_module._is_told(one, spread, 1.0, 1)
+    assert not effects_module._is_told(replace(one, mean=1.0), spread, 1.0, 1)
     model = made(Settings(epsilon=1.0, algorithm="bolton"))
     comparisons = {effect.name: effect.comparisons for effect in compute_effects(model).panels[0].effects}
     assert comparisons == {"age": 1, "pulse": 1, "ward": 3, "v": 2}

@@ -15,7 +15,7 @@ import numpy as np
 
 from boltdp._array_types import Doubles
 from boltdp.encoding.declared_values import format_value
-from boltdp.encoding.plan import NumberListRule, NumberRule, Rule, RuleVisitor, ScaledRule
+from boltdp.encoding.plan import STEP_HEIGHT, NumberListRule, NumberRule, Rule, RuleVisitor, ScaledRule
 from boltdp.export.original_units import unproject_weights
 from boltdp.model import Model
 from boltdp.privacy.weight_uncertainty import WeightDeviation, compute_weight_deviation, find_critical_value
@@ -30,8 +30,8 @@ MAX_REACH = 2.5
 MAX_SEGMENTS = 32
 #: The largest probability that, if no column has an effect, any column is told from noise.
 LEVEL = 0.05
-#: A bound on the norm of the means of features that are centred, and then clipped to their root mean square norm.
-CLIPPED_MEAN = 0.3
+#: How far clipping to the root mean square norm moves the mean of a centred feature, in its standard deviations.
+CLIPPED_SHARE = 0.27
 
 _EXACT = (
     "added to the trained weights; its standard deviation in each effect is shown, and in drawings one and two of them "
@@ -68,6 +68,7 @@ class Effect:
     importance: float  #: the largest difference of margins between two values of the column
     largest: float = 0.0  #: the largest difference that is tested; of a vector, the largest weight
     norm: float = 1.0  #: of the combination of weights that `largest` is
+    mean: float = 0.0  #: a bound on the absolute mean of the same combination of features
     comparisons: int = 1  #: the number of differences of which it is the largest
     missing: float | None = None  #: the number as which a missing value counts, where the effect is a straight line
     told: bool = False  #: whether it is told from noise and sampling
@@ -138,7 +139,6 @@ def compute_effects(model: Model) -> Effects:
     offset, unit = schema.target.find_score_units(loss)
     if spread is not None:
         spread = replace(spread, deviation=unit * spread.deviation, combined=unit * spread.combined)
-    mean_norm = _bound_mean_norm(model)
     family = len(schema.encoding.rules) * len(names)
     panels = []
     shown = unit * unproject_weights(schema, model.weights[:MAX_PANELS])
@@ -148,10 +148,10 @@ def compute_effects(model: Model) -> Effects:
             part = slice(at, at + scaled.rule.feature_count)
             at = part.stop
             noise = _NoiseDeviation(spread, None if matrix is None else matrix[part])
-            found.append(scaled.rule.accept(_EffectVisitor(scaled, weights[part], noise)))
-        if spread is not None and mean_norm is not None:
-            pulled = abs(float(weights[-1])) * mean_norm / schema.intercept_value
-            found = [replace(one, told=_is_told(one, spread, pulled, family)) for one in found]
+            found.append(scaled.rule.accept(_EffectVisitor(scaled, weights[part], noise, _bound_means(model, scaled))))
+        if spread is not None and schema.intercept and matrix is None:
+            slope = abs(float(weights[-1])) / schema.intercept_value
+            found = [replace(one, told=_is_told(one, spread, slope, family)) for one in found]
         found.sort(key=lambda one: (not one.told, -one.importance))
         constant = deviation = None
         if schema.intercept:
@@ -170,27 +170,28 @@ def compute_effects(model: Model) -> Effects:
     )
 
 
-def _bound_mean_norm(model: Model) -> float | None:
-    """Return a bound on the norm of the features' means: 1, or less if they were centred; None if there is none.
+def _bound_means(model: Model, scaled: ScaledRule) -> Doubles:
+    """Return bounds on the absolute means of a column's features: by their range, or less if they were centred.
 
     Proof: weight_uncertainty.md 6
     """
-    schema, moments = model.schema, model.certificate.moments
-    if not schema.intercept or schema.projection is not None:
-        return None
+    rule, moments, half = scaled.rule, model.certificate.moments, STEP_HEIGHT / 2.0
+    counts = [rule.number_count, len(rule.thresholds), len(rule.values)]
+    low, high = np.repeat([-1.0, -half, 0.0], counts), np.repeat([1.0, half, 1.0], counts)
     if moments is None:
-        return 1.0
-    noise = 0.0 if moments.noise is None else moments.noise.deviation / model.certificate.rows
-    return min(1.0, CLIPPED_MEAN + noise * float(np.linalg.norm(schema.encoding.factors)))
+        return np.asarray(scaled.factors * np.maximum(-low, high))
+    error = 0.0 if moments.noise is None else 2.0 * moments.noise.deviation / model.certificate.rows
+    variances = np.maximum((high - scaled.centers) * (scaled.centers - low), 0.0) + (high - low) * error
+    return np.asarray(scaled.factors * (CLIPPED_SHARE * np.sqrt(variances) + error))
 
 
-def _is_told(effect: Effect, spread: WeightDeviation, pulled: float, family: int) -> bool:
+def _is_told(effect: Effect, spread: WeightDeviation, slope: float, family: int) -> bool:
     """Return whether the largest difference of a column, of a `family` of columns, is told from noise and sampling.
 
-    `pulled` bounds what a common class does to the weights of a column without an effect, per unit of the norm.
+    `slope` is the sum of slopes that the intercept's weight tells of, which a common class causes.
     """
     critical = find_critical_value(spread.noise, LEVEL / family / effect.comparisons)
-    return abs(effect.largest) > (critical * spread.combined + pulled) * effect.norm
+    return abs(effect.largest) > critical * spread.combined * effect.norm + slope * effect.mean
 
 
 @dataclass(frozen=True)
@@ -219,8 +220,13 @@ class _NoiseDeviation:
 class _EffectVisitor(RuleVisitor[Effect]):
     """Computes the effect of a column from the weights of its features."""
 
-    def __init__(self, scaled: ScaledRule, weights: Doubles, noise: _NoiseDeviation) -> None:
+    def __init__(self, scaled: ScaledRule, weights: Doubles, noise: _NoiseDeviation, means: Doubles) -> None:
         (self.middles, self.factors), self.weights, self.noise = scaled.original_units, weights, noise
+        self.means = means
+
+    def _describe_combination(self, combination: Doubles) -> tuple[float, float]:
+        """Return the norm and the largest mean of a combination of the features."""
+        return float(self.noise.compute_norms(combination)), float(np.abs(combination) @ self.means)
 
     def visit_number(self, rule: NumberRule) -> Effect:
         places, features = self._sample_features(rule)
@@ -238,7 +244,7 @@ class _EffectVisitor(RuleVisitor[Effect]):
             self.noise.compute_deviations(features[-1] - features[0]),
             float(np.ptp(values)),
             float(np.ptp(values)),
-            float(self.noise.compute_norms(largest)),
+            *self._describe_combination(largest),
             ends * (ends - 1) // 2,
             None if rule.thresholds else float(self.middles[0]),
         )
@@ -252,9 +258,8 @@ class _EffectVisitor(RuleVisitor[Effect]):
         deviations = None if deviation is None else (deviation,)
         first = np.zeros(len(weights))
         first[np.abs(weights).argmax()] = 1.0
-        norm, largest = float(self.noise.compute_norms(first)), float(np.abs(weights).max())
-        sizes = (largest, norm, len(weights))
-        return Effect(rule.column, "vector", (), (), (length,), deviations, length, deviation, widest, *sizes)
+        tested = (float(np.abs(weights).max()), *self._describe_combination(first), len(weights))
+        return Effect(rule.column, "vector", (), (), (length,), deviations, length, deviation, widest, *tested)
 
     def visit_value(self, rule: Rule) -> Effect:
         labels, values = tuple(map(format_value, rule.values)), self.factors * self.weights
@@ -274,7 +279,7 @@ class _EffectVisitor(RuleVisitor[Effect]):
             self.noise.compute_deviations(direction),
             abs(difference),
             difference,
-            float(self.noise.compute_norms(direction)),
+            *self._describe_combination(direction),
             max(1, len(values) * (len(values) - 1) // 2),
         )
 
@@ -321,7 +326,7 @@ def _describe_told(model: Model, spread: WeightDeviation | None, told: Sequence[
         cause = "noise in every update does"
     elif math.isinf(spread.combined):
         cause = "the sampling of rows does"
-    elif _bound_mean_norm(model) is None:
+    elif not model.schema.intercept or model.schema.projection is not None:
         cause = "a common class does, without an intercept or with a projection,"
     text = _TOLD if cause is None else _NO_BOUND
     return text.format(count=sum(told), columns=len(told), cause=cause)
