@@ -153,12 +153,24 @@ CREATE TABLE boltdp.models (
 	absent double precision[],                -- what the feature is below
 	present double precision[],               -- and from there on
 	unusable_labels double precision,         -- the noisy number of rows whose label was missing or not declared
+	coefficients json,                        -- with standard errors and intervals, if it was trained for inference
 	granted_to regrole[]                      -- roles that it is for; NULL: everybody
 );
 -- No condition of a query finds a name by this index, nor an order: EXPLAIN would tell how many others' it passed over.
 CREATE UNIQUE INDEX models_name ON boltdp.models
 	(pg_catalog.sha256(pg_catalog.replace(name, E'\\', E'\\\\')::pg_catalog.bytea));
 SELECT pg_catalog.pg_extension_config_dump('boltdp.models', '');
+
+-- The coefficients of a model that was trained for inference, by the names that statisticians know.
+CREATE FUNCTION boltdp.coefficients(model text) RETURNS TABLE (term text, coef double precision, std_err double precision,
+	z double precision, p_value double precision, odds_ratio double precision, low double precision, high double precision)
+LANGUAGE sql STABLE STRICT AS $body$
+	SELECT c.term, c.coef, c.std_err, c.z, c.p_value, c.odds_ratio, c.low, c.high
+	FROM boltdp.models m, pg_catalog.json_to_recordset(m.coefficients) AS c(term pg_catalog.text, coef pg_catalog.float8,
+		std_err pg_catalog.float8, z pg_catalog.float8, p_value pg_catalog.float8, odds_ratio pg_catalog.float8,
+		low pg_catalog.float8, high pg_catalog.float8)
+	WHERE m.name OPERATOR(pg_catalog.=) $1
+$body$;
 
 CREATE FUNCTION boltdp.predict(model text, x real[]) RETURNS text
 	AS 'MODULE_PATHNAME', 'boltdp_predict' LANGUAGE C STABLE STRICT PARALLEL SAFE;
@@ -322,7 +334,7 @@ BEGIN
 	RETURN boltdp.is_worker();
 END$body$;
 GRANT SELECT (name, private, loss, classes, numbers, weights, low, high, middle, factor, intercept, projection, schema, certificate,
-	stored, cut, parameter, steps, places, absent, present, unusable_labels, granted_to) ON boltdp.models TO PUBLIC;
+	stored, cut, parameter, steps, places, absent, present, unusable_labels, coefficients, granted_to) ON boltdp.models TO PUBLIC;
 ALTER TABLE boltdp.models ENABLE ROW LEVEL SECURITY;
 CREATE POLICY readers ON boltdp.models FOR SELECT USING (boltdp.may_read(granted_to, stored));
 -- Names with a slash are for the worker: nobody else may take the one that somebody's next model will have.

@@ -19,6 +19,7 @@ from boltdp.cli import main
 from boltdp.engines import open_source
 from boltdp.engines.postgres import PostgresEngine
 from boltdp.engines.postgres.local_server import Server
+from boltdp.export.coefficients import Coefficients
 from boltdp.export.postgres_models import ModelStoreError, store_model
 from boltdp.export.sql import write_probability_expression, write_scoring_expression
 from boltdp.model import FORMAT, FORMAT_VERSION, Model
@@ -41,6 +42,7 @@ MODELS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "intercept": ({"classes": (0, 1), "intercept": True}, {}),
     "standardized": ({"classes": (0, 1, 2), "intercept": True}, {"standardize": "private"}),
     "threshold": ({"classes": (0, 1), "intercept": True, "threshold": 0.2}, {}),
+    "inference": ({"classes": (0, 1), "intercept": True}, {"inference": True}),
     "texts": ({"classes": ("no 'o'", "yes; -- ü")}, {}),
 }
 
@@ -81,6 +83,24 @@ def test_predictions_in_sql_are_those_of_predict(server: Server, admin: psycopg.
     np.testing.assert_allclose(
         score(admin, "predict_proba", name, X), model.probabilities(margins), rtol=1e-12, atol=1e-15
     )
+
+
+def test_coefficients_of_a_stored_model_are_those_of_the_model(server: Server, admin: psycopg.Connection) -> None:
+    rng = np.random.default_rng(4)
+    X = rng.normal(0, 0.6, (2_000, 2))
+    y = (rng.random(2_000) < 1 / (1 + np.exp(-X[:, 0]))).astype(int)
+    declared = array_schema(dims=2, classes=(0, 1), clip_norm=1.5, intercept=True)
+    model = train(open_source((X, y)), declared, Settings(epsilon=5.0, inference=True, noise_seed=1))
+    store_model(server.uri, "coefficients", model, replace=True)
+    found = admin.execute("SELECT * FROM boltdp.coefficients('coefficients')").fetchall()
+    expected = [
+        (one.term, one.coef, one.std_err, one.z, one.p_value, one.odds_ratio, one.low, one.high)
+        for one in Coefficients(model)
+    ]
+    assert [tuple(line) for line in found] == expected
+    plain, _ = trained((0, 1), {})
+    store_model(server.uri, "plain", plain, replace=True)
+    assert admin.execute("SELECT * FROM boltdp.coefficients('plain')").fetchall() == []
 
 
 def test_reals_and_missing_numbers_are_scored_as_they_are_trained(server: Server, admin: psycopg.Connection) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import psycopg
 from psycopg import sql
 
-from boltdp.errors import BoltdpError
+from boltdp.errors import BoltdpError, InferenceError
+from boltdp.export.coefficients import Coefficients
 from boltdp.model import Model
 from boltdp.schema.schema import Schema
 
@@ -60,21 +62,42 @@ def make_model_row(name: str, model: Model) -> dict[str, Any]:
     """Make the row of the table `boltdp.models` for a model, by column name."""
     schema = model.schema
     matrix, parameter = schema.encoding.projection_matrix, model.certificate.problem.loss.parameter
+    unit, scaling = _choose_unit(schema), _make_input_scaling(schema)
     return {
         "name": name,
         "private": model.certificate.private,
         "loss": model.certificate.problem.loss.name,
         **model.schema.target.to_stored_row(),
-        "weights": model.weights.tolist(),
-        **_make_input_scaling(schema),
+        "weights": (model.weights / unit).tolist(),
+        **scaling,
+        "factor": [factor * unit for factor in scaling["factor"]],
         "cut": model.margin_threshold,
         "parameter": parameter,
-        "intercept": schema.intercept_value if schema.intercept else None,
+        "intercept": schema.intercept_value * unit if schema.intercept else None,
         "projection": None if matrix is None else matrix.tolist(),
         "schema": json.dumps(schema.to_dict()),
         "certificate": json.dumps(model.certificate.to_dict(), allow_nan=False),
         "unusable_labels": model.unusable_labels,
+        "coefficients": _make_coefficients(model),
     }
+
+
+def _choose_unit(schema: Schema) -> float:
+    """Return the power of two that features are multiplied by, so that no row is longer than 1 if none is shortened.
+
+    `boltdp.predict` shortens longer ones. Weights are divided by it, which changes no bit of a score.
+    """
+    if schema.standardization is None or not schema.downweights:
+        return 1.0
+    return 2.0 ** -max(0, math.frexp(schema.standardization.max_row_norm)[1])
+
+
+def _make_coefficients(model: Model) -> str | None:
+    """Return the rows of `boltdp.coefficients` as JSON; None if the model has none, or if they are refused."""
+    try:
+        return json.dumps(Coefficients(model).to_dict()["coefficients"], allow_nan=False)
+    except InferenceError:
+        return None
 
 
 def make_insert(row: Mapping[str, Any]) -> sql.Composed:
