@@ -43,7 +43,7 @@ def find_shares(rows: Any, features: Matrix, feature_map: FeatureMap) -> Matrix:
     """The weight of each row: its own, times 1 over the square of its norm if it is longer than 1."""
     squares = (features**2).sum(axis=1)
     shares = np.minimum(1.0, 1.0 / np.maximum(squares, 1e-300))
-    return shares * (rows[:, -1].astype(float) + 1.0) / 2.0 if feature_map.row_weights else shares
+    return np.asarray(shares * (rows[:, -1].astype(float) + 1.0) / 2.0 if feature_map.row_weights else shares)
 
 
 def expected_sums(

@@ -69,7 +69,7 @@ def sum_matrix(loss: Loss, matrix: Matrix, rows: Array, weights: Array, feature_
         loss, weights, hessian=matrix == "hessian", outer=matrix != "hessian", feature_map=feature_map
     )
     sums.add(rows.astype(np.float32))
-    return sums.value[0]
+    return np.asarray(sums.value[0])
 
 
 def numbers_map(dims: int, size: float) -> FeatureMap:
@@ -202,8 +202,8 @@ def test_sampled_releases_of_worst_rows_keep_the_claimed_delta() -> None:
         above.append(np.mean(np.array(released) @ move > flatten_matrix(one) @ move - 0.05 * np.linalg.norm(move)))
     # Six deviations of the difference of the two shares.
     assert above[0] - math.exp(0.5) * above[1] <= event.delta(0.5) + 6 * 0.5 * math.sqrt((1 + math.e) / 10_000)
-    weaker = replace(event, noise=replace(event.noise, scale=0.5 * event.noise.scale))  # type: ignore[union-attr]
-    true = float(hockey_stick(np.linalg.norm(move) / weaker.noise.scale, 0.5))  # type: ignore[union-attr]
+    assert event.noise is not None
+    true = float(hockey_stick(float(np.linalg.norm(move)) / (0.5 * event.noise.scale), 0.5))
     assert true > event.delta(0.5) + 0.1
 
 
@@ -400,7 +400,8 @@ def test_less_noise_anywhere_is_not_private() -> None:
     for number, part in enumerate(parts):
         field = "linear" if isinstance(part.event, ObjectivePerturbation) else "noise"
         noise = getattr(part.event, field)
-        less: Any = replace(part.event, **{field: replace(noise, scale=0.9 * noise.scale)})  # type: ignore[arg-type]
+        planned: Any = part.event
+        less: Any = replace(planned, **{field: replace(noise, scale=0.9 * noise.scale)})
         forged = (*parts[:number], replace(part, event=less), *parts[number + 1 :])
         certificate = Certificate(budget=Budget(2.0, 1e-6), spent=Composition(forged))
         assert not certificate.private
@@ -412,10 +413,11 @@ def test_matrices_of_another_problem_or_stated_twice_are_refused() -> None:
     certificate = plan_together(Budget(2.0, 1e-6))
     assert isinstance(certificate.spent, Composition)
     *parts, training = certificate.spent.parts
-    for changed in ({"rows": 20_000}, {"downweighted": False}, {"loss": Robust()}):
+    wrong: tuple[dict[str, Any], ...] = ({"rows": 20_000}, {"downweighted": False}, {"loss": Robust()})
+    for changed in wrong:
         event = parts[1].event
         assert isinstance(event, NoisyMatrix)
-        other = replace(event, problem=replace(event.problem, **changed))  # type: ignore[arg-type]
+        other = replace(event, problem=replace(event.problem, **changed))
         with pytest.raises(ParameterError, match="of the training that the certificate is about"):
             Certificate(budget=None, spent=Composition((parts[0], replace(parts[1], event=other), training)))
     with pytest.raises(ParameterError, match="stated once"):

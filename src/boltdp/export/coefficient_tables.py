@@ -1,4 +1,4 @@
-"""The coefficients of a model as text, CSV, LaTeX and an HTML page with a forest plot."""
+"""The tables of `boltdp coefficients`: text, CSV, JSON, LaTeX, and a page with a forest plot."""
 
 from __future__ import annotations
 
@@ -6,182 +6,265 @@ import csv
 import io
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from typing import Any
 
-from boltdp._charts import BAR, BELOW, draw_box, draw_svg, draw_text, escape_text
-from boltdp.errors import make_printable
+from boltdp._charts import draw_svg, draw_text, escape_text, format_number
+from boltdp.errors import ParameterError, make_printable
 from boltdp.export.coefficients import Coefficient, Coefficients
-from boltdp.export.html_pages import choose_guarantee_class, write_document
-from boltdp.model import Model
+from boltdp.export.html_pages import choose_guarantee_class, write_document, write_facts
 
-#: The columns of a table, as MADlib and statsmodels name them.
-COLUMNS = ("term", "coef", "std_err", "z", "p_value", "odds_ratio", "low", "high")
-#: An interval of whose variance more than this share is noise is wide because of it.
+#: The maximum number of characters of a term in a text.
+MAX_TERM = 200
+#: Values from this on, and with more decimals than this, are written with an exponent.
+LARGE, MAX_DECIMALS = 1e6, 8
+#: The width of the forest plot, of each margin of it, and the height of a line.
+PLOT, MARGIN, LINE = 320.0, 14.0, 22.0
+#: An interval that reaches further than this many times the widest of three quarters of them is cut off.
+MAX_REACH = 2.0
+#: The share of the variance from which on noise is what makes an interval wide.
 MOSTLY_NOISE = 0.5
-#: The width of a forest plot, and of the names to its left.
-WIDTH, NAMES = 420.0, 220.0
+
+#: The facts that a caption leaves out.
+LONG_FACTS = ("missing", "width")
+
+_LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": "$<$", ">": "$>$"}
+_LATEX |= {one: f"\\{one}" for one in "&%$#_{}"}
 
 
-def list_columns(table: Coefficients) -> tuple[str, ...]:
-    """Return the names of the columns; those of a number have no odds ratios."""
-    return tuple(name for name in COLUMNS if name != "odds_ratio" or table.has_odds)
+class CoefficientTable:
+    """A table of coefficients to be written; with `odds_ratios`, its intervals are those of the odds ratios."""
 
+    def __init__(self, found: Coefficients, *, odds_ratios: bool = False) -> None:
+        if odds_ratios and not found.has_odds:
+            raise ParameterError("odds ratios must be of classes, and the model predicts a number")
+        self.found, self.odds_ratios = found, odds_ratios
 
-def format_cells(table: Coefficients) -> list[tuple[str, ...]]:
-    """Return the cells of the table as text."""
-    names = list_columns(table)
-    return [tuple(_format_cell(line, name) for name in names) for line in table]
+    @property
+    def lines(self) -> Iterator[Coefficient]:
+        for line in self.found:
+            yield replace(line, low=_exp(line.low), high=_exp(line.high)) if self.odds_ratios else line
 
+    @property
+    def headings(self) -> tuple[str, ...]:
+        odds = ("odds_ratio",) if self.found.has_odds else ()
+        ends = ("odds_low", "odds_high") if self.odds_ratios else ("low", "high")
+        return ("term", "coef", "std_err", "z", "p_value", *odds, *ends, "noise")
 
-def _format_cell(line: Coefficient, name: str) -> str:
-    value = getattr(line, name)
-    if isinstance(value, str):
-        return make_printable(value)
-    if name == "p_value":
-        return "<0.001" if value < 0.001 else f"{value:.3f}"
-    return f"{value:.2f}" if name == "z" else f"{value:.4g}"
+    def format_line(self, line: Coefficient) -> tuple[str, ...]:
+        """Format a line as statisticians expect: as many decimals as its standard error has three digits."""
+        error = line.std_err
+        odds_error = error * (line.odds_ratio or 1.0)
+        odds = () if line.odds_ratio is None else (_format(line.odds_ratio, odds_error),)
+        ends = (_format(one, odds_error if self.odds_ratios else error) for one in (line.low, line.high))
+        share = f"{100 * line.noise_share:.0f} %"
+        tested = (f"{line.z:.2f}", _format_p(line.p_value))
+        return (line.term, _format(line.coef, error), _format(error, error), *tested, *odds, *ends, share)
 
+    @property
+    def facts(self) -> list[tuple[str, str]]:
+        """What must be known to read the table, as pairs of name and text."""
+        found, model = self.found, self.found.model
+        robust = model.inference is not None and model.inference.outer_products is not None
+        what = "odds ratio" if self.odds_ratios else "parameter"
+        holds = "of the best model of this form, whether or not it holds" if robust else "of the model, if it holds"
+        facts = [
+            ("outcome", model.schema.target.describe_scores(model.certificate.problem.loss)),
+            ("rows", f"{model.certificate.rows:,}"),
+            ("intervals", f"{100 * found.level:g} %: each covers the {what} {holds}; rows and noise are in it"),
+            ("errors", "robust (sandwich)" if robust else "by the model (inverse Hessian)"),
+        ]
+        if found.references:
+            against = ", ".join(f"{name}: {value}" for name, value in found.references.items())
+            facts.append(("reference", against))
+        missing = "a number counts as its mean, which is noisy"
+        missing += ", a category as the reference, and so does an undeclared one" if found.references else ""
+        facts.append(("missing", f"{missing}; a row without a label is ignored"))
+        for test in found.joint_tests:
+            sign = " < 0.001" if test.p_value < 0.001 else f" = {test.p_value:.3f}"
+            said = f"chi2({test.degrees}) = {test.statistic:.2f}, p{sign}"
+            facts.append(("joint test", f"{test.column}: {said}"))
+        if found.warning is not None:
+            facts.append(("caution", found.warning))
+        return [*facts, ("width", self._describe_width()), ("privacy", model.certificate.guarantee())]
 
-def describe_table(table: Coefficients) -> list[str]:
-    """Return what a reader must know about the table, a sentence or two each."""
-    model, level = table.model, f"{table.level:.0%}" if table.level * 100 % 1 == 0 else f"{table.level:.1%}"
-    what = "the log odds" if table.has_odds else f"{model.schema.target.column!r}"
-    lines = [
-        f"Each coefficient is the change of {what} per unit of its column. In {level} of repeated samples the interval "
-        "holds the parameter of the model, if the model holds; the noise of the release is included."
-    ]
-    for column, reference in table.references.items():
-        lines.append(
-            f"{make_printable(column)} is compared with {make_printable(reference)}, as which a missing value counts."
+    def _describe_width(self) -> str:
+        if self.found.model.certificate.training_noise is None:
+            return "no noise was added"
+        shares = [line.noise_share for line in self.found]
+        low, high = (1.0 / math.sqrt(max(1.0 - share, 1e-12)) for share in (min(shares), max(shares)))
+        mostly = sum(share >= MOSTLY_NOISE for share in shares)
+        why = "few rows, not noise, make intervals wide" if not mostly else "noise, not few rows, makes intervals wide"
+        if 0 < mostly < len(shares):
+            why = f"noise is what makes {mostly} of {len(shares)} intervals wide, and few rows the others"
+        return f"{low:.2f} to {high:.2f} times that without noise; {why} (noise: its share of the variance)"
+
+    def write_text(self) -> str:
+        """Write an aligned table with its facts below."""
+        rows = [self.headings, *map(self.format_line, self.lines)]
+        rows = [(make_printable(row[0], longest=MAX_TERM), *row[1:]) for row in rows]
+        widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+        written = [
+            "  ".join(
+                [row[0].ljust(widths[0]), *(one.rjust(wide) for one, wide in zip(row[1:], widths[1:], strict=True))]
+            )
+            for row in rows
+        ]
+        facts = [f"{name:<10}  {make_printable(text, longest=5000)}" for name, text in self.facts]
+        return "\n".join([*written, "", *facts]) + "\n"
+
+    def write_csv(self) -> str:
+        """Write all digits, with a heading."""
+        written = io.StringIO()
+        writer = csv.writer(written, lineterminator="\n")
+        lines = [asdict(line) for line in self.lines]
+        ends = {"low": "odds_low", "high": "odds_high"} if self.odds_ratios else {}
+        writer.writerow(ends.get(name, name) for name in lines[0])
+        writer.writerows(line.values() for line in lines)
+        return written.getvalue()
+
+    def write_json(self) -> str:
+        """Write all digits, joint tests and facts."""
+        record: dict[str, Any] = self.found.to_dict() | {"coefficients": [asdict(line) for line in self.lines]}
+        record |= {"interval_of": "odds ratio" if self.odds_ratios else "coefficient", "facts": dict(self.facts)}
+        return json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+    def write_latex(self) -> str:
+        """Write a table that needs no package, with its facts in the caption."""
+        rows = [" & ".join(map(_escape_latex, row)) + r" \\" for row in map(self.format_line, self.lines)]
+        facts = [
+            f"{name.capitalize()}: {text.removesuffix('.')}." for name, text in self.facts if name not in LONG_FACTS
+        ]
+        head = " & ".join(map(_escape_latex, self.headings)) + r" \\"
+        return "\n".join(
+            [
+                r"\begin{table}",
+                rf"\begin{{tabular}}{{l{'r' * (len(self.headings) - 1)}}}",
+                *(r"\hline", head, r"\hline", *rows, r"\hline"),
+                r"\end{tabular}",
+                rf"\caption{{{_escape_latex(' '.join(facts))}}}",
+                r"\end{table}" + "\n",
+            ]
         )
-    for test in table.joint_tests:
-        tail = "< 0.001" if test.p_value < 0.001 else f"= {test.p_value:.3f}"
-        lines.append(
-            f"All of {make_printable(test.column)}: Wald chi-squared {test.statistic:.2f} with {test.degrees} degrees "
-            f"of freedom, p {tail}."
-        )
-    noisy = [line.term for line in table if line.noise_share > MOSTLY_NOISE]
-    if noisy:
-        lines.append(
-            f"Most of the width is noise for {len(noisy)} of {len(table)} terms: a larger epsilon would narrow them."
-        )
-    else:
-        lines.append("Most of the width of every interval is due to the number of rows, not to noise.")
-    if table.warning is not None:
-        lines.append(f"Caution: {table.warning}.")
-    return lines
+
+    def write_html(self) -> str:
+        """Write a page of its own, with a forest plot beside the terms."""
+        found, model = self.found, self.found.model
+        plot = _ForestPlot(found)
+        head = "".join(f"<th>{escape_text(one)}</th>" for one in self.headings)
+        rows = ""
+        for line, shown in zip(found, map(self.format_line, self.lines), strict=True):
+            cells = "".join(f"<td>{escape_text(one, MAX_TERM)}</td>" for one in shown)
+            rows += f"<tr>{cells}{plot.draw_line(line)}</tr>"
+        rows += f'<tr><td colspan="{len(self.headings)}"></td><td>{plot.draw_axis()}</td></tr>'
+        guarantee = f'<p class="{choose_guarantee_class(model)}">{escape_text(model.certificate.guarantee(), 5000)}</p>'
+        head += f"<th>{escape_text(plot.title)}</th>"
+        table = f'<div class="wide"><table class="numbers"><tr>{head}</tr>{rows}</table></div>'
+        title = f"Coefficients of {escape_text(model.schema.label)}"
+        return write_document(title, f"{guarantee}{table}{write_facts(self.facts[:-1], 5000)}")
 
 
-def write_text_table(table: Coefficients) -> str:
-    """Return the table in aligned columns, and below it what a reader must know."""
-    rows = [list_columns(table), *format_cells(table)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [_align(row, widths) for row in rows]
-    return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:], "", *describe_table(table)]) + "\n"
+class _ForestPlot:
+    """The drawings of all intervals but the intercept's, on one scale of their own.
+
+    A number's coefficient is drawn per step of about one standard deviation of the column, as released.
+    """
+
+    def __init__(self, found: Coefficients) -> None:
+        self._found, self._steps = found, _choose_steps(found)
+        ends = sorted(max(abs(line.low), abs(line.high)) * self._steps[line.term] for line in self._drawn)
+        self._reach = min(ends[-1], MAX_REACH * ends[3 * (len(ends) - 1) // 4]) or 1.0
+        self.title = f"odds ratio, {100 * found.level:g} %" if found.has_odds else f"coef, {100 * found.level:g} %"
+
+    @property
+    def _drawn(self) -> list[Coefficient]:
+        return [line for line in self._found if line.term in self._steps]
+
+    def _place(self, value: float) -> float:
+        return PLOT / 2 * (1.0 + min(max(value / self._reach, -1.0), 1.0)) + MARGIN
+
+    def draw_line(self, line: Coefficient) -> str:
+        """Draw the interval of a term as a cell; an end that is cut off has no tick."""
+        step = self._steps.get(line.term)
+        if step is None:
+            return "<td></td>"
+        middle, zero = LINE / 2, self._place(0.0)
+        low, high = (self._place(end * step) for end in (line.low, line.high))
+        inside = [end * step for end in (line.low, line.high) if abs(end * step) <= self._reach]
+        ticks = "".join(f"M{self._place(end):.1f} {middle - 4:g}v8" for end in inside)
+        drawn = [
+            f'<path class="axis" d="M{zero:.1f} 0V{LINE:g}"/>',
+            f'<path class="line" d="M{low:.1f} {middle:g}H{high:.1f}{ticks}"/>',
+            f'<circle class="bar" cx="{self._place(line.coef * step):.1f}" cy="{middle:g}" r="4"/>',
+        ]
+        per = "" if step == 1.0 else f"<br/>per {format_number(step)}"
+        return f"<td>{draw_svg(line.term, PLOT + 2 * MARGIN, LINE, *drawn)}{per}</td>"
+
+    def draw_axis(self) -> str:
+        """Draw the axis, with odds ratios on a scale of their logarithms."""
+        ticks = [tick / 2 * self._reach for tick in (-2, -1, 0, 1, 2)]
+        odds = self._found.has_odds
+        texts = [draw_text(self._place(at), 14, f"{_exp(at) if odds else at:.3g}", "middle") for at in ticks]
+        line = f'<path class="axis" d="M{MARGIN:g} 1H{MARGIN + PLOT:g}"/>'
+        return draw_svg("axis", PLOT + 2 * MARGIN, LINE, line, *texts)
 
 
-def _align(row: Sequence[str], widths: Sequence[int]) -> str:
-    first, *others = zip(row, widths, strict=True)
-    return "  ".join([first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)])
+def _choose_steps(found: Coefficients) -> dict[str, float]:
+    """Return the change of each term's column that is drawn: 1 for a category, else 1, 2 or 5 times a power of ten."""
+    schema = found.model.schema
+    assert schema.standardization is not None  # of every training for inference
+    steps: dict[str, float] = {}
+    for scaled in schema.encoding.scaled_rules:
+        low, high = scaled.rule.bounds
+        for place, factor in enumerate(scaled.original_units[1].tolist()):
+            number = place < scaled.rule.number_count and high - low != 1
+            deviation = 1.0 / (factor * schema.standardization.clip_norm) if number else 1.0
+            steps[found.terms[len(steps)]] = _round_to_step(deviation)
+    return steps
 
 
-def write_csv(table: Coefficients) -> str:
-    """Return the table as CSV, with all digits."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    names = list_columns(table)
-    writer.writerow(names)
-    writer.writerows([getattr(line, name) for name in names] for line in table)
-    return out.getvalue()
+def _round_to_step(value: float) -> float:
+    """Round to 1, 2 or 5 times a power of ten.
+
+    >>> [_round_to_step(value) for value in (17.0, 0.9, 340.0)]
+    [20.0, 1.0, 500.0]
+    """
+    power = 10.0 ** math.floor(math.log10(value))
+    return float(f"{min((1, 2, 5, 10), key=lambda one: abs(math.log(value / power / one))) * power:.3g}")
 
 
-def write_json(table: Coefficients) -> str:
-    """Return the table as JSON, with all digits."""
-    return json.dumps(table.to_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+def _exp(value: float) -> float:
+    return math.exp(min(value, 700.0))
 
 
-def write_latex(table: Coefficients) -> str:
-    """Return the table as LaTeX, for the package booktabs."""
-    names = list_columns(table)
-    rows = [" & ".join(map(_escape_latex, row)) + r" \\" for row in [names, *format_cells(table)]]
-    notes = [f"% {line}" for line in describe_table(table)]
-    body = [r"\toprule", rows[0], r"\midrule", *rows[1:], r"\bottomrule"]
-    return "\n".join([*notes, rf"\begin{{tabular}}{{l{'r' * (len(names) - 1)}}}", *body, r"\end{tabular}"]) + "\n"
+def _format(value: float, error: float) -> str:
+    """Format a number with as many decimals as its standard error needs for three digits.
+
+    >>> _format(0.041619, 0.00146), _format(-1234.56, 250.0), _format(3e9, 1.0)
+    ('0.04162', '-1235', '3e+09')
+    """
+    decimals = max(0, 2 - math.floor(math.log10(error))) if error > 0 else 3
+    if abs(value) >= LARGE or decimals > MAX_DECIMALS:
+        return f"{value:.4g}"
+    return f"{value:.{decimals}f}"
+
+
+def _format_p(value: float) -> str:
+    return "<0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def _escape_latex(text: str) -> str:
-    special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": "$<$"}
-    special |= {sign: f"\\{sign}" for sign in "&%$#_{}"}
-    return "".join(special.get(sign, sign) for sign in text)
-
-
-def write_html(table: Coefficients) -> str:
-    """Return a page of its own with the table and a forest plot of all terms but the intercept."""
-    certificate = table.model.certificate
-    title = f"Coefficients: {escape_text(table.model.schema.target.column)}"
-    cells = [list_columns(table), *format_cells(table)]
-    head, *rows = ("".join(f"<t{tag}>{escape_text(cell, 1000)}</t{tag}>" for cell in row) for tag, row in _tag(cells))
-    lines = "".join(f"<p>{escape_text(line, 2000)}</p>" for line in describe_table(table))
-    guarantee = f'<p class="{choose_guarantee_class(table.model)}">{escape_text(certificate.guarantee(), 2000)}</p>'
-    shown = f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
-    return write_document(title, guarantee + draw_forest(table) + shown + lines)
-
-
-def _tag(cells: Sequence[Sequence[str]]) -> list[tuple[str, Sequence[str]]]:
-    return [("d" if number else "h", row) for number, row in enumerate(cells)]
-
-
-def draw_forest(table: Coefficients) -> str:
-    """Draw each interval as a line around its estimate: of a number per standard deviation, of a category as it is.
-
-    Odds ratios are on a logarithmic scale.
-    """
-    units = _list_units(table.model)
-    lines = [(line, unit) for line, unit in zip(table, units, strict=False)]
-    if not lines:
-        return ""
-    low = min(0.0, *(line.low * unit for line, unit in lines))
-    high = max(0.0, *(line.high * unit for line, unit in lines))
-    room = WIDTH / (high - low)
-
-    def place(value: float) -> float:
-        return NAMES + (value - low) * room
-
-    parts = [f'<path class="axis" d="M{place(0.0):.1f} 0V{BAR * len(lines):g}"/>']
-    for index, (line, unit) in enumerate(lines):
-        top = index * BAR
-        said = escape_text(f"{line.term}: {line.coef:.4g} ({line.low:.4g} to {line.high:.4g})", 1000)
-        parts += [
-            draw_text(NAMES - 8, top + 13, f"{escape_text(line.term, 36)}<title>{said}</title>", "end"),
-            draw_box("one", place(line.low * unit), place(line.high * unit), top + 7.0, 4.0),
-            draw_box("bar", place(line.coef * unit) - 3.0, place(line.coef * unit) + 3.0, top + 6.0, 6.0),
-        ]
-    ends = [(low, "start"), (0.0, "middle"), (high, "end")]
-    for value, anchor in ends:
-        shown = math.exp(value) if table.has_odds else value
-        if value or anchor == "middle":
-            parts.append(draw_text(place(value), BAR * len(lines) + 14, f"{shown:.3g}", anchor))
-    what = "odds ratios" if table.has_odds else f"change of {table.model.schema.target.column}"
-    drawing = draw_svg("forest plot", NAMES + WIDTH + 8, BAR * len(lines) + BELOW, *parts)
-    said = f"{what}: per standard deviation of a number, and of a category against its reference"
-    return f'<figure class="wide"><figcaption><span>{escape_text(said, 1000)}</span></figcaption>{drawing}</figure>'
-
-
-def _list_units(model: Model) -> list[float]:
-    """Return the released standard deviation of each feature that is a number, in the units of its column; else 1."""
-    units: list[float] = []
-    for scaled in model.schema.encoding.scaled_rules:
-        count = scaled.rule.number_count
-        deviations = 1.0 / (scaled.original_units[1][:count] * model.schema.row_norm)
-        units += [*deviations.tolist(), *[1.0] * (scaled.rule.feature_count - count)]
-    return units
+    return "".join(_LATEX.get(one, one) for one in make_printable(text, longest=5000))
 
 
 #: The function that writes each format.
-WRITERS: dict[str, Callable[[Coefficients], str]] = {
-    "text": write_text_table,
-    "csv": write_csv,
-    "json": write_json,
-    "latex": write_latex,
-    "html": write_html,
+WRITERS: dict[str, Callable[[CoefficientTable], str]] = {
+    "text": CoefficientTable.write_text,
+    "csv": CoefficientTable.write_csv,
+    "json": CoefficientTable.write_json,
+    "latex": CoefficientTable.write_latex,
+    "html": CoefficientTable.write_html,
 }
+#: The format of a file by the end of its name.
+ENDINGS = {".txt": "text", ".csv": "csv", ".json": "json", ".tex": "latex", ".html": "html"}
