@@ -39,6 +39,7 @@ BOLTON = Settings(epsilon=1.0, algorithm="bolton", loss="huber", passes=2, batch
 OBJECTIVE = Settings(epsilon=1.0, algorithm="objective", loss="margin")
 #: A penalty so weak that the volume term costs noise.
 WEAK = Settings(epsilon=1.0, algorithm="objective", loss="logistic", regularization=0.003)
+INFERENCE = Settings(epsilon=1.0, inference=True, robust_errors=True)
 SCANS = Settings(epsilon=1.0, delta=1e-6, algorithm="noisy-gd")
 CENTRED = replace(SCANS, standardize="private", standardize_moments="squares")
 #: Few and equal steps, in which a black box sees one row best.
@@ -73,6 +74,9 @@ CASES = {
     "objective, persons, delta": Case(replace(OBJECTIVE, delta=1e-2), persons=2),
     "objective, class weights": Case(replace(OBJECTIVE, class_weights=(0.2, 1.0))),
     "objective, three models": Case(replace(OBJECTIVE, multiclass="one-vs-all"), THREE),
+    "inference": Case(INFERENCE),
+    "inference, delta": Case(replace(INFERENCE, delta=1e-6)),
+    "inference, persons": Case(INFERENCE, persons=2),
     "noisy-gd": Case(SCANS),
     "noisy-gd, penalty": Case(replace(SCANS, regularization=0.01)),
     "noisy-gd, three classes": Case(SCANS, THREE),

@@ -12,6 +12,7 @@ OBJECTIVE = "privacy/events/objective_perturbation.py"
 CORNERS = "privacy/events/objective_corners.py"
 GRADIENTS = "privacy/events/noisy_gradient_descent.py"
 MOMENTS = "privacy/events/noisy_moments.py"
+MATRIX = "privacy/events/noisy_matrix.py"
 COUNTS = "privacy/events/noisy_counts.py"
 QUANTILES = "privacy/events/label_quantiles.py"
 RANGE = "workflows/target_range.py"
@@ -965,5 +966,92 @@ MUTANTS = (
         "The target is scaled by its exact quantiles.",
         ("workflows/test_target_range.py",),
         audit="bolton, number",
+    ),
+    # ---- inference
+    Mutant(
+        "half the noise of a matrix",
+        RELEASE,
+        "return vector if event.noise is None else add_noise(event.noise, vector, randomness.stream(event.matrix))",
+        "from dataclasses import replace\n\n    return vector if event.noise is None else add_noise("
+        "replace(event.noise, scale=event.noise.scale / 2), vector, randomness.stream(event.matrix))",
+        "A noisy Hessian has half of the noise that its event states.",
+        ("privacy/test_noisy_matrix.py", "audit/test_inference.py"),
+        audit="inference",
+    ),
+    Mutant(
+        "a matrix without noise",
+        RELEASE,
+        "return vector if event.noise is None else add_noise(event.noise, vector, randomness.stream(event.matrix))",
+        "return vector",
+        "The Hessian is released as it is.",
+        ("privacy/test_noisy_matrix.py", "audit/test_inference.py"),
+        audit="inference",
+    ),
+    Mutant(
+        "a matrix of one row, not of two",
+        MATRIX,
+        "round_up(problem.changed_rows * math.sqrt(2.0) * norm + rounding)",
+        "round_up(problem.changed_rows * norm + rounding)",
+        "The row that comes in is forgotten in the sensitivity of a matrix.",
+        ("privacy/test_noisy_matrix.py",),
+        audit="inference",
+    ),
+    Mutant(
+        "a matrix of one of a person's rows",
+        MATRIX,
+        "round_up(problem.changed_rows * math.sqrt(2.0) * norm + rounding)",
+        "round_up(math.sqrt(2.0) * norm + rounding)",
+        "A person's rows are one row in the sensitivity of a matrix.",
+        ("privacy/test_noisy_matrix.py",),
+        audit="inference, persons",
+    ),
+    Mutant(
+        "half the sensitivity of a Hessian",
+        MATRIX,
+        "return loss.smoothness if self.matrix ==",
+        "return loss.smoothness / 2 if self.matrix ==",
+        "The sensitivity of a Hessian is half of what it is.",
+        ("privacy/test_noisy_matrix.py",),
+        audit="inference, delta",
+    ),
+    Mutant(
+        "numbers above the diagonal without their root of 2",
+        MATRIX,
+        "np.where(rows == columns, 1.0, math.sqrt(2.0)) * matrix[rows, columns]",
+        "np.where(rows == columns, 1.0, 2.0) * matrix[rows, columns]",
+        "The released vector is longer than the matrix whose norm is bounded.",
+        ("privacy/test_noisy_matrix.py",),
+    ),
+    Mutant(
+        "the corner of length 0 left out",
+        CORNERS,
+        'unlisted = spent(arb(0), rows * aside) if beside and simplex.anchor == "vertex" else arb(0)',
+        "unlisted = arb(0)",
+        "Where a row moves the minimiser by nothing, releases beside it are taken to spend nothing.",
+        ("privacy/test_noisy_matrix.py",),
+    ),
+    Mutant(
+        "releases beside the training for nothing",
+        CORNERS,
+        "length = (length * length + arb(beside) ** 2).sqrt()",
+        "length = length.max(arb(beside))",
+        "The longer of two distances is taken for that of both together.",
+        ("privacy/test_noisy_matrix.py",),
+    ),
+    Mutant(
+        "a mu that is not composed",
+        EVENT,
+        "return min(basic, self.parts[-1].event.delta_beside(self._beside, epsilon))",
+        "return min(basic, self.parts[-1].event.delta_beside(0.0, epsilon))",
+        "Gaussian releases beside a training cost nothing.",
+        ("privacy/test_noisy_matrix.py",),
+    ),
+    Mutant(
+        "a matrix of another training",
+        CERTIFICATE,
+        "if matrix.problem != self.problem:",
+        "if matrix.problem.dims != self.problem.dims:",
+        "A certificate may state the sensitivity of a matrix of other rows.",
+        ("privacy/test_noisy_matrix.py",),
     ),
 )

@@ -2,7 +2,8 @@
 
 With `seed` and `noise_seed` fixed, training is a function of its settings and the rows. A change of the code that is
 not meant to change any model must not change one bit of them, on any engine. `recorded_bits.json` has for each case
-the SHA-256 of the weights, as 64-bit little-endian floats one row after the other.
+the SHA-256 of the weights, as 64-bit little-endian floats one row after the other, and of what else an inference
+releases.
 
 The last bits also depend on the machine: noise is calibrated with the C library's functions, and objective
 perturbation solves small systems with BLAS, and both may round differently on another processor or in another version.
@@ -299,6 +300,11 @@ CASES: dict[str, Case] = {
     "dpsgd, robust": case("dpsgd", COST, passes=2, **ROBUST, **DELTA),
     "dpsgd, quantile": case("dpsgd", COST, passes=2, averaging="all", **HIGH, **DELTA),
     "dpsgd, mean": case("dpsgd", COST, passes=2, **MEAN, **DELTA),
+    # Matrices and a count beside the weights.
+    "inference": case("objective", inference=True),
+    "inference, delta, robust errors": case("objective", inference=True, robust_errors=True, **DELTA),
+    "inference, number": case("objective", COST, inference=True, **DELTA),
+    "noiseless, inference": case("objective", epsilon=None, inference=True, robust_errors=True),
 }
 
 #: Each algorithm, and all that an engine does for one: shuffle again, draw, sum derivatives and moments, cut portions.
@@ -324,6 +330,8 @@ EVERYWHERE = (
     "noiseless, objective, robust",
     "noisy-gd, mean",
     "dpsgd, robust",
+    "inference, delta, robust errors",
+    "inference, number",
 )
 
 
@@ -354,7 +362,12 @@ def columns(rows: int = ROWS, *, seed: int = 1) -> dict[str, list[Any]]:
 def weights_of(chosen: Case, engine: Engine) -> Weights:
     """Train or tune on the rows of an engine."""
     if chosen.method is None:
-        return train(engine, chosen.schema, chosen.settings).weights
+        model = train(engine, chosen.schema, chosen.settings)
+        released = model.inference
+        if released is None:
+            return model.weights
+        outer = [] if released.outer_products is None else released.outer_products
+        return np.concatenate([model.weights[0], released.hessian, outer, [released.class_count or 0.0]])[None]
     public = open_source(pa.table(columns(PUBLIC_ROWS, seed=2))) if chosen.method == "public" else None
     grid = candidates(chosen.settings, chosen.grid)
     return tune(engine, chosen.schema, grid, method=chosen.method, public=public, trials=5).weights

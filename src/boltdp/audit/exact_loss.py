@@ -38,11 +38,13 @@ from boltdp.audit.worst_neighbours import (
     tilt_others,
 )
 from boltdp.errors import ParameterError
+from boltdp.kernel.feature_map import FeatureMap, Segment
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import Event
 from boltdp.privacy.events.label_quantiles import LabelQuantiles
 from boltdp.privacy.events.noisy_counts import NoisyUnusableLabelCount
 from boltdp.privacy.events.noisy_gradient_descent import NoisyGradients
+from boltdp.privacy.events.noisy_matrix import NoisyMatrix, flatten_matrix
 from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation
 from boltdp.privacy.events.output_perturbation import OutputPerturbation
@@ -54,6 +56,8 @@ from boltdp.privacy.release_with_noise import RandomBytes, Randomness, release_l
 DESCENTS, ERRORS = 400, 3.3
 #: Maximum number of rows of a training by SGD, and of each sampled descent.
 MAX_TRAINED, MAX_DESCENDED = 20_000, 200
+#: The norm of long rows whose curvature is summed, and the score at which the slope of a row is as steep as it can be.
+MATRIX_ROW_NORM, STEEP_SCORE = 3.0, 40.0
 #: Labels whose quantiles are chosen, for each row in which neighbours differ.
 QUANTILE_ROWS = 1_000_000
 #: Resolution of the quadrature in a search and of its result; and draws of both, where there are more dimensions.
@@ -97,6 +101,8 @@ def compute_exact_loss(
             distance = replayed.ratio * replayed.limit.sensitivity
             spent = partial(compute_exact_delta, replayed.limit.noise, distance=distance)
             return _make_exact_loss(claim, event, spent, replayed.worst, "closed form, distance from the replay")
+        case NoisyMatrix() as event:
+            return _audit_matrix(claim, event, replayed)
         case LabelQuantiles() as event:
             return _audit_label_quantiles(claim, event)
         case OutputPerturbation() as event:
@@ -106,6 +112,33 @@ def compute_exact_loss(
         case ObjectivePerturbation() as event:
             return _audit_objective_perturbation(claim, event, random)
     return None
+
+
+def _audit_matrix(claim: Claim, event: NoisyMatrix, replayed: ReplayedRelease | None) -> ExactLoss | None:
+    """Return the loss of a noisy matrix on orthogonal rows, all of one person if it has several, by the kernel's sums.
+
+    They are as curved as rows can be, or as steep; of the former, long rows are too, if they are downweighted.
+
+    Proof: events/noisy_matrix.md 1
+    """
+    from boltdp.kernel.loss_derivatives import DerivativeSums
+
+    if event.noise is None:
+        return None
+    hessian, changed = event.matrix == "hessian", event.problem.changed_rows
+    size = MATRIX_ROW_NORM if hessian and event.problem.downweighted else 1.0
+    features = FeatureMap([Segment("numbers", np.zeros(2), np.full(2, size))], downweights=event.problem.downweighted)
+    weights = np.full((1, 2), 0.0 if hessian else STEEP_SCORE)
+    vectors = []
+    for cells in ([1.0, 0.0], [0.0, 1.0]):
+        sums = DerivativeSums(event.problem.loss, weights, hessian=hessian, outer=not hessian, feature_map=features)
+        sums.add(np.array([[0.0, *cells]], np.float32))
+        vectors.append(flatten_matrix(changed * sums.value[0]))
+    distance, worst = float(np.linalg.norm(vectors[0] - vectors[1])), "two orthogonal rows"
+    if replayed is not None and replayed.ratio * replayed.limit.sensitivity > distance:
+        distance, worst = replayed.ratio * replayed.limit.sensitivity, str(replayed.worst)
+    spent = partial(compute_exact_delta, event.noise, distance=distance)
+    return _make_exact_loss(claim, event, spent, worst, "closed form, distance by the sums of the worst rows")
 
 
 def _make_exact_loss(

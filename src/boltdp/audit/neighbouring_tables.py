@@ -158,7 +158,9 @@ def _shorten_column(column: Column, features: int) -> Column:
     if isinstance(column, Vector):
         return replace(column, length=min(column.length, max(features, 1)))
     if isinstance(column, Categorical):
-        return replace(column, categories=column.categories[: max(features, 1)])
+        if column.reference is None:
+            return replace(column, categories=column.categories[: max(features, 1)])
+        return replace(column, categories=(*column.encoding_rule.values[: max(features, 1)], column.reference))
     return column
 
 

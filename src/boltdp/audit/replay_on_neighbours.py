@@ -32,9 +32,11 @@ from boltdp.algorithms import get_algorithm
 from boltdp.audit.neighbouring_tables import ORDER, Pair
 from boltdp.audit.statistical_tests import gamma_cdf, normal_cdf, rejects_distribution, rejects_isotropic
 from boltdp.audit.subject import Claim, Subject
+from boltdp.model import find_center
 from boltdp.privacy import release_with_noise
 from boltdp.privacy.events.event import Training
 from boltdp.privacy.events.label_quantiles import LabelQuantiles
+from boltdp.privacy.events.noisy_matrix import NoisyMatrix
 from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation, choose_gradient_tolerance
 from boltdp.privacy.mechanisms import Mechanism
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from boltdp.engines.prepared_rows import PreparedRows
+    from boltdp.schema.schema import Schema
 
 AddNoise: TypeAlias = Callable[[Mechanism, Doubles, RandomBytes], Doubles]
 Choose: TypeAlias = Callable[..., int]  #: `choose_by_errors`
@@ -119,7 +122,7 @@ def list_limits(claim: Claim) -> list[Limit]:
         return [Limit(claim, *vector) for vector in event.noisy_vectors]
     if isinstance(event, LabelQuantiles):
         return []
-    name = "sums" if isinstance(event, NoisyMoments) else "count"
+    name = "sums" if isinstance(event, NoisyMoments) else "matrix" if isinstance(event, NoisyMatrix) else "count"
     return [] if event.noise is None else [Limit(claim, name, event.noise, event.sensitivity)]
 
 
@@ -319,9 +322,9 @@ def _record_run(subject: Subject, table: pa.Table) -> _Run:
         return chosen
 
     intercepted = intercept_noise(record_noise), intercept_choices(record_choice)
-    with intercepted[0], intercepted[1], _prepare_table(subject, table) as (prepared, train):
+    with intercepted[0], intercepted[1], _prepare_table(subject, table) as (prepared, schema, train):
         model, gradients = train(), _sum_gradients(subject, prepared, draws)
-        return _Run(draws, choices, model, gradients, _are_minimal(subject, gradients, draws))
+        return _Run(draws, choices, model, gradients, _are_minimal(subject, schema, gradients, draws))
 
 
 def _record_bytes(random_bytes: RandomBytes) -> tuple[RandomBytes, list[bytes]]:
@@ -366,7 +369,7 @@ def _repeat_run(subject: Subject, table: pa.Table, first: _Run) -> _Run:
         return chosen
 
     intercepted = intercept_noise(answer), intercept_choices(answer_choice)
-    with intercepted[0], intercepted[1], _prepare_table(subject, table) as (prepared, train):
+    with intercepted[0], intercepted[1], _prepare_table(subject, table) as (prepared, _, train):
         for one, other in zip(first.gradients, _sum_gradients(subject, prepared, first.draws), strict=True):
             moved.append(event.problem.loss.to_basis(one - other).ravel())
         return _Run(draws, choices, train())
@@ -410,8 +413,8 @@ def _intercept(name: str, observe: Callable[..., Any]) -> Iterator[None]:
 
 
 @contextmanager
-def _prepare_table(subject: Subject, table: pa.Table) -> Iterator[tuple[PreparedRows, Callable[[], str]]]:
-    """Prepare a table as `boltdp.train` does; yield the rows, and a function that trains and shows the model."""
+def _prepare_table(subject: Subject, table: pa.Table) -> Iterator[tuple[PreparedRows, Schema, Callable[[], str]]]:
+    """Prepare a table as `boltdp.train` does; yield rows and schema, and a function that trains and shows the model."""
     from boltdp.engines.in_memory import ArrayEngine
 
     context, certificate = Context(seed=ORDER, threads=1), subject.certificate
@@ -420,7 +423,7 @@ def _prepare_table(subject: Subject, table: pa.Table) -> Iterator[tuple[Prepared
         ArrayEngine.from_arrow(table) as engine,
         prepare_rows(engine, subject.schema, certificate, context, permuted=permuted) as (prepared, schema),
     ):
-        yield prepared, lambda: repr(train_prepared(prepared, schema, certificate, context).to_dict())
+        yield prepared, schema, lambda: repr(train_prepared(prepared, schema, certificate, context).to_dict())
 
 
 def _sum_gradients(subject: Subject, prepared: PreparedRows, draws: Sequence[Draw]) -> list[Doubles]:
@@ -453,18 +456,21 @@ def _list_weights(event: ObjectivePerturbation, draws: Sequence[Draw]) -> list[D
     return [loss.from_basis(draw.vector.reshape(-1, dims)) for draw in draws if draw.noise == event.end]
 
 
-def _are_minimal(subject: Subject, gradients: Sequence[Doubles], draws: Sequence[Draw]) -> bool:
+def _are_minimal(subject: Subject, schema: Schema, gradients: Sequence[Doubles], draws: Sequence[Draw]) -> bool:
     """Return whether the gradient of each noisy objective at its weights is within the tolerance of the proof.
 
-    Proof: events/objective_perturbation.md 4
+    Proof: events/objective_perturbation.md 4, 8
     """
     event = subject.certificate.training
     if not isinstance(event, ObjectivePerturbation):
         return True
     problem, loss = event.problem, event.problem.loss
     terms = [loss.from_basis(draw.released.reshape(-1, problem.dims)) for draw in draws if draw.noise == event.linear]
+    count = subject.certificate.class_count
+    counted = [float(draw.released[0]) for draw in draws if count is not None and draw.noise == count.noise]
+    center = find_center(counted[0], schema, rows=problem.rows) if counted else None
     whole = [
-        gradient + problem.rows * problem.regularization * weights + term
+        gradient + problem.rows * problem.regularization * (weights if center is None else weights - center) + term
         for gradient, weights, term in zip(gradients, _list_weights(event, draws), terms, strict=False)
     ]
     return all(np.linalg.norm(one) <= choose_gradient_tolerance(problem, event.linear) for one in whole)

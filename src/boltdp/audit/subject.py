@@ -23,14 +23,16 @@ from boltdp.privacy.events.event import (
 )
 from boltdp.privacy.events.label_quantiles import LabelQuantiles
 from boltdp.privacy.events.noisy_counts import NoisyUnusableLabelCount, is_schema_draft
+from boltdp.privacy.events.noisy_matrix import NoisyMatrix
 from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.privacy.events.selection import Selection, SelectionAmongTrained
+from boltdp.privacy.mechanisms import Mechanism, calibrate
 from boltdp.schema.schema import Schema
 
 #: Maximum numbers of rows and features of a replayed training: a larger training is planned again for these.
 MAX_ROWS, MAX_FEATURES = 2000, 100
 
-AuditedEvent: TypeAlias = LabelQuantiles | NoisyUnusableLabelCount | NoisyMoments | Training
+AuditedEvent: TypeAlias = LabelQuantiles | NoisyMatrix | NoisyMoments | NoisyUnusableLabelCount | Training
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,8 @@ class Claim:
 
     @property
     def name(self) -> str:
-        return self.event.kind + (f", each of {self.model_count}" if self.model_count > 1 else "")
+        kind = f"{self.event.kind}: {self.event.matrix}" if isinstance(self.event, NoisyMatrix) else self.event.kind
+        return kind + (f", each of {self.model_count}" if self.model_count > 1 else "")
 
     def to_dict(self) -> dict[str, Any]:
         return {"stage": self.name, "claimed": {"epsilon": self.budget.epsilon, "delta": self.budget.delta}}
@@ -95,7 +98,7 @@ def _filter_event(event: Event, budget: Budget, left_out: list[str], *, replayed
         case Composition():
             kept = [part for part in event.parts if not is_schema_draft(part.event)]
             left_out += ["how the schema was found from the rows"] * (len(event.parts) - len(kept))
-            return compose(*map(filter_part, kept))
+            return _match_matrices(compose(*map(filter_part, kept)))
         case SelfComposition():
             return replace(event, part=filter_part(event.part))
         case SelectionAmongTrained():
@@ -106,7 +109,7 @@ def _filter_event(event: Event, budget: Budget, left_out: list[str], *, replayed
             return _filter_event(event.inner, budget, left_out, replayed=replayed)
         case NoisyMoments() if replayed is not None and replayed.encoded_dims - replayed.intercept < event.features:
             return _resize_moments(event, budget, replayed)
-        case LabelQuantiles() | NoisyUnusableLabelCount() | NoisyMoments():
+        case LabelQuantiles() | NoisyMatrix() | NoisyUnusableLabelCount() | NoisyMoments():
             return event
         case Training() if not isinstance(event, Noiseless):
             if replayed is None:
@@ -119,6 +122,28 @@ def _filter_event(event: Event, budget: Budget, left_out: list[str], *, replayed
                 return event
             return ALGORITHMS[event.algorithm].resize(event, budget, rows=rows, dims=dims)
     raise ParameterError(f"an audit must be of events that it knows, got {event.kind!r}")
+
+
+def _match_matrices(event: Event) -> Event:
+    """Return the composition with its matrices, if it has any, of the training that it ends with, as that was resized.
+
+    Their noise is calibrated again: to the same mu, or to the same budget.
+    """
+    if not isinstance(event, Composition) or not isinstance(event.parts[-1].event, Training):
+        return event
+    problem, parts = event.parts[-1].event.problem, []
+    for part in event.parts:
+        matrix = part.event
+        if isinstance(matrix, NoisyMatrix) and matrix.noise is not None and matrix.problem != problem:
+            few, noise, mu = replace(matrix, problem=problem, noise=None), matrix.noise, matrix.mu
+            if mu is None:
+                assert part.budget is not None
+                noise = calibrate(few.sensitivity, dimensions=few.dimensions, budget=part.budget)
+            else:
+                noise = Mechanism("gaussian", few.sensitivity / mu, few.dimensions)
+            part = replace(part, event=replace(few, noise=noise))
+        parts.append(part)
+    return Composition(tuple(parts))
 
 
 def _resize_moments(event: NoisyMoments, budget: Budget, schema: Schema) -> NoisyMoments:
@@ -137,6 +162,6 @@ def _list_claims(event: Event, budget: Budget) -> list[Claim]:
         case SelfComposition():
             inner = _list_claims(event.part.event, event.part.budget or budget)
             return [replace(claim, model_count=event.count) for claim in inner]
-        case LabelQuantiles() | NoisyUnusableLabelCount() | NoisyMoments() | Training():
+        case LabelQuantiles() | NoisyMatrix() | NoisyUnusableLabelCount() | NoisyMoments() | Training():
             return [Claim(event, budget)]
     return []
