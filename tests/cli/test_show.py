@@ -27,11 +27,11 @@ def test_a_model_is_shown_by_column_from_the_most_important_one(run: Run, model:
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
     assert lines[0].startswith("NOT PRIVATE: the noise came from a seed")
-    facts = {line[:17].strip(): line[17:] for line in lines if line[15:17] == "  "}
+    facts = {line[:13].strip(): line[13:] for line in lines if line[11:13] == "  "}
     assert facts["effects"].startswith("margin of 'yes' against 'no', compared with a missing value; less for rows")
     assert facts["missing"].startswith("a missing number counts as the noisy mean of its column, a missing category as")
-    assert facts["told from noise"].startswith("0 of 3: ")
-    assert "Not covered: what regularization, clipping" in facts["told from noise"]
+    assert facts["significant"].startswith("0 of 3: ")
+    assert "Not covered: what regularization, clipping" in facts["significant"]
     assert "added before training: in any one direction it pulls as" in result.stdout
     start = next(number for number, line in enumerate(lines) if line.startswith("column"))
     named = [line.split()[0] for line in lines[start + 1 :] if not line.startswith(" ")]
@@ -42,7 +42,7 @@ def test_a_model_is_shown_by_column_from_the_most_important_one(run: Run, model:
     assert "░" in result.stdout
 
 
-def test_effects_that_are_told_from_noise_come_first_and_others_are_grey(run: Run, rows: Path) -> None:
+def test_effects_that_are_significant_come_first_and_others_are_grey(run: Run, rows: Path) -> None:
     """The fixture's label depends on the age alone."""
     trained = ("--schema", "schema.toml", "--epsilon", 1, "--noise-seed", 1, "--algorithm", "bolton")
     assert run("train", rows, *trained, "--regularization", 0.01, "-o", "model.json").exit_code == 0
@@ -51,12 +51,12 @@ def test_effects_that_are_told_from_noise_come_first_and_others_are_grey(run: Ru
     start = next(number for number, line in enumerate(lines) if line.startswith("column"))
     assert lines[start].split("  ")[-1].strip() == "noise std"
     headings = [line.split("  ")[0] for line in lines[start + 1 :] if line[:1] not in " "]
-    assert (headings[0], headings[1]) == ("age", "NOT TOLD FROM NOISE:")
-    told, grey = "\n".join(lines[start:]).split("NOT TOLD")
-    assert ("█" in told, "░" in told, "█" in grey, "░" in grey) == (True, False, False, True)
+    assert (headings[0], headings[1]) == ("age", "NOT SIGNIFICANT:")
+    clear, grey = "\n".join(lines[start:]).split("NOT SIGNIFICANT")
+    assert ("█" in clear, "░" in clear, "█" in grey, "░" in grey) == (True, False, False, True)
     record: Any = json.loads(run("show", "model.json", "--json").stdout)
-    assert [one["told_from_noise"] for one in record["panels"][0]["columns"]] == [True, False, False]
-    before, after = Path("model.html").read_text().split("<h3>Not told from noise</h3>")
+    assert [one["significant"] for one in record["panels"][0]["columns"]] == [True, False, False]
+    before, after = Path("model.html").read_text().split("<h3>Not significant</h3>")
     assert ("<figcaption>age" in before, "<figcaption>age" in after) == (True, False)
 
 
@@ -97,7 +97,7 @@ def test_json_has_the_numbers_and_files_are_written(run: Run, rows: Path, steps:
     assert "NOT PRIVATE" in Path("model.html").read_text()
     assert Path("model.svg").stat().st_size > 1000
     told = run("show", model, "--html", "again.html").stdout
-    assert "page             again.html" in told
+    assert "page         again.html" in told
 
 
 def test_fewer_columns_are_shown_if_asked_for(run: Run, model: Path) -> None:

@@ -93,7 +93,7 @@ def test_an_effect_is_what_a_value_does_to_the_margin(name: str, classes: int, s
         expected = [margins(model, ward=label)[index] - nothing[index] for label in ward.labels]
         assert ward.effects == pytest.approx(expected, rel=1e-4, abs=rounding)
         assert ward.difference == pytest.approx(max(expected) - min(expected), rel=1e-4, abs=rounding)
-        order = [(not effect.told, -effect.importance) for effect in panel.effects]
+        order = [(not effect.significant, -effect.importance) for effect in panel.effects]
         assert order == sorted(order)
 
 
@@ -244,22 +244,22 @@ def test_labels_without_meaning_have_no_effects(settings: dict[str, Any], positi
     for seed in range(20):
         asked = Settings(epsilon=(0.5, 2.0)[seed % 2], noise_seed=seed, seed=1, **settings)
         model = train(open_source(draw_rows(random, positive=positive)), MEANINGLESS, asked)
-        false += any(effect.told for effect in compute_effects(model).panels[0].effects)
+        false += any(effect.significant for effect in compute_effects(model).panels[0].effects)
     assert false <= 1
 
 
 @pytest.mark.parametrize(
     "settings", [{"regularization": 0.01}, {"algorithm": "bolton"}, {"algorithm": "bolton", "standardize": "private"}]
 )
-def test_a_large_effect_is_told_from_noise_and_alone(settings: dict[str, Any]) -> None:
+def test_a_large_effect_is_significant_and_alone(settings: dict[str, Any]) -> None:
     random = np.random.default_rng(12)
     for seed in range(5):
         asked = Settings(epsilon=4.0, noise_seed=seed, seed=1, **settings)
         model = train(open_source(draw_rows(random, positive=0.5, effect=0.15)), MEANINGLESS, asked)
         found = compute_effects(model)
-        assert [effect.name for effect in found.panels[0].effects if effect.told] == ["age"]
+        assert [effect.name for effect in found.panels[0].effects if effect.significant] == ["age"]
         assert found.panels[0].effects[0].name == "age"
-        assert found.told.startswith("1 of 4: ")
+        assert found.significance.startswith("1 of 4: ")
 
 
 @pytest.mark.parametrize(
@@ -271,23 +271,23 @@ def test_a_large_effect_is_told_from_noise_and_alone(settings: dict[str, Any]) -
         (Settings(epsilon=1.0, algorithm="bolton"), {"projection": Projection(dims=5, seed=3)}, "a common class"),
     ],
 )
-def test_where_no_bound_is_known_nothing_is_told_from_noise(
+def test_where_no_bound_is_known_nothing_is_significant(
     settings: Settings, changes: dict[str, Any], cause: str
 ) -> None:
     found = compute_effects(made(settings, **changes))
-    assert found.told.startswith(f"none of 4: public numbers give no bound on what {cause}")
-    assert not any(effect.told for effect in found.panels[0].effects)
+    assert found.significance.startswith(f"none of 4: public numbers give no bound on what {cause}")
+    assert not any(effect.significant for effect in found.panels[0].effects)
 
 
 def test_more_columns_and_more_categories_make_the_test_stricter() -> None:
     spread = WeightDeviation(1.0, exact=True, combined=1.0, noise=None)
     one = Effect("c", "categories", (), ("a", "b"), (0.0, 2.5), None, 2.5, None, 2.5, largest=2.5)
-    assert effects_module._is_told(one, spread, 0.0, 1)
-    assert not effects_module._is_told(one, spread, 0.0, 10)
-    assert not effects_module._is_told(replace(one, comparisons=10), spread, 0.0, 1)
-    assert not effects_module._is_told(replace(one, norm=1.5), spread, 0.0, 1)
-    assert effects_module._is_told(one, spread, 1.0, 1)
-    assert not effects_module._is_told(replace(one, mean=1.0), spread, 1.0, 1)
+    assert effects_module._is_significant(one, spread, 0.0, 1)
+    assert not effects_module._is_significant(one, spread, 0.0, 10)
+    assert not effects_module._is_significant(replace(one, comparisons=10), spread, 0.0, 1)
+    assert not effects_module._is_significant(replace(one, norm=1.5), spread, 0.0, 1)
+    assert effects_module._is_significant(one, spread, 1.0, 1)
+    assert not effects_module._is_significant(replace(one, mean=1.0), spread, 1.0, 1)
     model = made(Settings(epsilon=1.0, algorithm="bolton"))
     comparisons = {effect.name: effect.comparisons for effect in compute_effects(model).panels[0].effects}
     assert comparisons == {"age": 1, "pulse": 1, "ward": 3, "v": 2}

@@ -18,7 +18,7 @@ from boltdp.model import Model
 #: The number of characters of a bar on each side of 0.
 HALF_WIDTH = 12
 MAX_CATEGORIES = 12
-#: The characters for an effect, for one that is not told from noise, and for 0; and the same in ASCII.
+#: The characters for an effect, for one that is not significant, and for 0; and the same in ASCII.
 BLOCKS, LETTERS = ("█", "░", "│"), ("#", "-", "|")
 
 
@@ -39,7 +39,7 @@ def show(model_path: str, *, html: str | None, picture: str | None, top: int, as
 
     The effect of a value is how much it changes the margin (for a logistic model the log odds) or the predicted number,
     compared with a value that is missing. Beside it is the standard deviation of the noise in it, or a bound on that.
-    Columns whose effects cannot be told from noise come last, in grey.
+    Columns whose effects cannot be distinguished from noise come last, in grey.
 
     Only MODEL is read, and no data: whatever is shown costs no privacy.
     """
@@ -82,19 +82,19 @@ def list_facts(model: Model, found: Effects) -> list[tuple[str, str]]:
         ("effects", effect),
         ("missing", f"a missing number counts as {center}, a missing category as none of its column"),
         ("noise", found.noise),
-        ("told from noise", found.told),
+        ("significant", found.significance),
     ]
 
 
 def _emit_effects(panel: Panel, top: int, noise_name: str) -> None:
-    """Print the table of the columns' effects on one class, those that are not told from noise last."""
+    """Print the table of the columns' effects on one class, those that are not significant last."""
     shown = panel.effects[:top]
     reach = max((abs(value) for one in shown if one.kind != "vector" for value in one.effects), default=0.0) or 1.0
     full, light, zero = BLOCKS if can_encode("".join(BLOCKS)) else LETTERS
     lines: list[tuple[str, ...]] = []
     for number, effect in enumerate(shown):
-        if not effect.told and (number == 0 or shown[number - 1].told):
-            lines.append(("NOT TOLD FROM NOISE:", "", "", "", ""))
+        if not effect.significant and (number == 0 or shown[number - 1].significant):
+            lines.append(("NOT SIGNIFICANT:", "", "", "", ""))
         name = make_printable(effect.name, longest=40)
         if effect.kind == "vector":
             norm = f"{effect.difference:.3g}"
@@ -102,7 +102,7 @@ def _emit_effects(panel: Panel, top: int, noise_name: str) -> None:
             continue
         points = _list_shown_values(effect)
         for index, (place, value, noise) in enumerate(points):
-            bar = _draw_bar(value / reach, full if effect.told else light, zero)
+            bar = _draw_bar(value / reach, full if effect.significant else light, zero)
             lines.append((name if index == 0 else "", place, f"{value:+.3g}", _format_noise(noise), bar))
         left = len(effect.labels) - len(points)
         if left > 0:
@@ -154,7 +154,7 @@ def _make_effects_record(model: Model, found: Effects) -> dict[str, Any]:
         "threshold": model.threshold,
         "unit": found.unit,
         "noise": {"said": found.noise, "known": found.spread is not None, "exact": found.exact},
-        "told_from_noise": found.told,
+        "significance": found.significance,
         "panels": [
             {
                 "favours": panel.favours,
@@ -174,7 +174,7 @@ def _make_column_record(effect: Effect) -> dict[str, Any]:
         "importance": effect.importance,
         "difference": effect.difference,
         "deviation": effect.deviation,
-        "told_from_noise": effect.told,
+        "significant": effect.significant,
     }
     if effect.kind != "vector":
         noises = effect.deviations or (None,) * len(effect.effects)

@@ -28,7 +28,7 @@ MAX_PANELS = 100
 MAX_REACH = 2.5
 #: The number of segments in which the noise of a number with steps is interpolated linearly.
 MAX_SEGMENTS = 32
-#: The largest probability that, if no column has an effect, any column is told from noise.
+#: The largest probability that, if no column has an effect, any column is significant.
 LEVEL = 0.05
 #: How far clipping to the root mean square norm moves the mean of a centred feature, in its standard deviations.
 CLIPPED_SHARE = 0.27
@@ -45,7 +45,7 @@ _BOUND = (
 _NONE = "none was added"
 _UNKNOWN = "added in every update; what it does to an effect is not known"
 _CHOSEN = ". The model was chosen among several, which prefers noise that did well: that is not covered"
-_TOLD = (
+_SIGNIFICANT = (
     "{count} of {columns}: those whose largest difference is more than noise, the sampling of rows and a common class "
     "make of columns without any effect, with 95 % confidence for all columns together; by bounds from public numbers "
     "and the intercept. Not covered: what regularization, clipping and other columns take from an effect or give to it"
@@ -71,7 +71,7 @@ class Effect:
     mean: float = 0.0  #: a bound on the absolute mean of the same combination of features
     comparisons: int = 1  #: the number of differences of which it is the largest
     missing: float | None = None  #: the number as which a missing value counts, where the effect is a straight line
-    told: bool = False  #: whether it is told from noise and sampling
+    significant: bool = False  #: whether it is more than noise and sampling explain
 
     @property
     def corners(self) -> tuple[tuple[float, float, float | None], ...]:
@@ -98,7 +98,7 @@ class Effect:
 
 @dataclass(frozen=True)
 class Panel:
-    """The effects on the margin of one class: columns told from noise first, both by the size of the effect."""
+    """The effects on the margin of one class: significant columns first, and within both the largest effects first."""
 
     favours: str  #: the class that a positive effect makes likelier
     constant: float | None  #: the margin of a row with everything missing
@@ -115,7 +115,7 @@ class Effects:
     left_out: int  #: the number of classes without a panel
     spread: WeightDeviation | None
     noise: str  #: a description of the noise
-    told: str  #: a description of which columns are told from noise
+    significance: str  #: a description of which columns are significant
 
     @property
     def exact(self) -> bool:
@@ -151,8 +151,8 @@ def compute_effects(model: Model) -> Effects:
             found.append(scaled.rule.accept(_EffectVisitor(scaled, weights[part], noise, _bound_means(model, scaled))))
         if spread is not None and schema.intercept and matrix is None:
             slope = abs(float(weights[-1])) / schema.intercept_value
-            found = [replace(one, told=_is_told(one, spread, slope, family)) for one in found]
-        found.sort(key=lambda one: (not one.told, -one.importance))
+            found = [replace(one, significant=_is_significant(one, spread, slope, family)) for one in found]
+        found.sort(key=lambda one: (not one.significant, -one.importance))
         constant = deviation = None
         if schema.intercept:
             constant = offset + float(weights[-1]) * schema.intercept_value
@@ -166,7 +166,7 @@ def compute_effects(model: Model) -> Effects:
         len(names) - len(panels),
         spread,
         _describe_noise(model, spread),
-        _describe_told(model, spread, [one.told for panel in panels for one in panel.effects]),
+        _describe_significance(model, spread, [one.significant for panel in panels for one in panel.effects]),
     )
 
 
@@ -185,8 +185,8 @@ def _bound_means(model: Model, scaled: ScaledRule) -> Doubles:
     return np.asarray(scaled.factors * (CLIPPED_SHARE * np.sqrt(variances) + error))
 
 
-def _is_told(effect: Effect, spread: WeightDeviation, slope: float, family: int) -> bool:
-    """Return whether the largest difference of a column, of a `family` of columns, is told from noise and sampling.
+def _is_significant(effect: Effect, spread: WeightDeviation, slope: float, family: int) -> bool:
+    """Return whether the largest difference of a column is more than noise and sampling explain, of a `family` of them.
 
     `slope` is the sum of slopes that the intercept's weight tells of, which a common class causes.
     """
@@ -319,8 +319,8 @@ def _describe_noise(model: Model, spread: WeightDeviation | None) -> str:
     return text + ("" if model.certificate.selection is None else _CHOSEN)
 
 
-def _describe_told(model: Model, spread: WeightDeviation | None, told: Sequence[bool]) -> str:
-    """Describe which columns are told from noise, by which rule, and what it does not cover."""
+def _describe_significance(model: Model, spread: WeightDeviation | None, significant: Sequence[bool]) -> str:
+    """Describe which columns are significant, by which rule, and what it does not cover."""
     cause = None
     if spread is None:
         cause = "noise in every update does"
@@ -328,5 +328,5 @@ def _describe_told(model: Model, spread: WeightDeviation | None, told: Sequence[
         cause = "the sampling of rows does"
     elif not model.schema.intercept or model.schema.projection is not None:
         cause = "a common class does, without an intercept or with a projection,"
-    text = _TOLD if cause is None else _NO_BOUND
-    return text.format(count=sum(told), columns=len(told), cause=cause)
+    text = _SIGNIFICANT if cause is None else _NO_BOUND
+    return text.format(count=sum(significant), columns=len(significant), cause=cause)

@@ -61,10 +61,10 @@ def _draw_panel(panel: Panel, top: int, effects: Effects) -> str:
         head += f'<p class="legend">{escape_text(_write_legend(effects, uneven=uneven), 1000)}</p>'
     parts = ["", ""]
     for effect in panel.effects[:top]:
-        parts[not effect.told] += _draw_effect(effect, effects)
+        parts[not effect.significant] += _draw_effect(effect, effects)
     figures = f'<div class="drawings">{parts[0]}</div>' if parts[0] else ""
     if parts[1]:
-        figures += f'<h3>Not told from noise</h3><div class="drawings untold">{parts[1]}</div>'
+        figures += f'<h3>Not significant</h3><div class="drawings grey">{parts[1]}</div>'
     left = len(panel.effects) - top
     more = f"<p>{left:,} more columns are not drawn.</p>" if left > 0 else ""
     return f"<section>{head}{figures}{more}</section>"
@@ -73,7 +73,7 @@ def _draw_panel(panel: Panel, top: int, effects: Effects) -> str:
 def _write_legend(effects: Effects, *, uneven: bool) -> str:
     text = (
         f"Lines and bars are effects: {effects.unit}. Each drawing has its own scale. Columns come by the size of "
-        "their effects; grey ones cannot be told from noise."
+        "their effects; grey ones cannot be distinguished from noise."
     )
     if uneven:
         text += (

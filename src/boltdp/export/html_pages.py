@@ -36,7 +36,7 @@ figure > svg { display: block; width: 100%; max-width: 26rem; height: auto; }
 svg text { fill: var(--soft); font-size: 11px; }
 .line { fill: none; stroke: var(--line); stroke-width: 2; } .bar { fill: var(--line); }
 .one { fill: var(--one); } .two { fill: var(--two); }
-.untold { --line: #8a8f98; --one: #8a8f9855; --two: #8a8f9826; color: var(--soft); }
+.grey { --line: #8a8f98; --one: #8a8f9855; --two: #8a8f9826; color: var(--soft); }
 .axis { stroke: var(--rule); fill: none; }
 .bound { fill: none; stroke: currentColor; stroke-dasharray: 4 3; }
 .mark { fill: none; stroke: #d9822b; } .dot { fill: #d9822b; }

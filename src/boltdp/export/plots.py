@@ -20,7 +20,7 @@ MAX_DRAWINGS = 120
 
 
 def draw_effects(model: Model, effects: Effects, path: str | Path, *, top: int) -> None:
-    """Save a picture of the first `top` columns for each class; those that are not told from noise are grey."""
+    """Save a picture of the first `top` columns for each class; those that are not significant are grey."""
     check_can_draw(path)
     several = len(effects.panels) > 1
     drawings = [
@@ -36,7 +36,7 @@ def draw_effects(model: Model, effects: Effects, path: str | Path, *, top: int) 
     across = min(MAX_ACROSS, len(drawings))
     down = math.ceil(len(drawings) / across)
     guarantee = model.certificate.guarantee().partition(":")[0] if model.certificate.private else "NOT PRIVATE"
-    legend = "; grey: not told from noise; each with its own scale"
+    legend = "; grey: not significant; each with its own scale"
     if effects.exact and effects.spread is not None and effects.spread.deviation:
         legend += "; shaded: one and two standard deviations of noise"
     said = f"{escape_label(guarantee, 160)}\n{escape_label(effects.unit + legend, 200)}"
@@ -50,7 +50,7 @@ def draw_effects(model: Model, effects: Effects, path: str | Path, *, top: int) 
 
 
 def _draw_effect(axes: Any, effect: Effect, *, exact: bool) -> None:
-    color = BLUE if effect.told else GREY
+    color = BLUE if effect.significant else GREY
     band: dict[str, Any] = {"color": color, "alpha": 0.2, "linewidth": 0}
     noise = np.array(effect.deviations if exact else [0.0] * len(effect.effects))
     reach = effect.compute_axis_limit(exact=exact)
