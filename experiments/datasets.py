@@ -286,7 +286,7 @@ def _visits() -> Schema:
     # sees a doctor more often than 20 times a year.
     bounds: dict[str, tuple[float, float]] = {"lncoins": (0, 4.62), "lpi": (0, 8), "fmde": (0, 8.3), "disea": (0, 60)}
     bounds |= dict.fromkeys(("idp", "physlm", "hlthg", "hlthf", "hlthp"), (-1, 1))
-    return Schema(Number("mdvis", 0, 20), _columns(bounds, {}))
+    return Schema(Number("mdvis", 0, 20, counts=True), _columns(bounds, {}))
 
 
 def _predicting(target: Number, schema: Schema, *, more: Sequence[Column] = ()) -> Schema:

@@ -3,9 +3,9 @@
 All are calibrated for one row that is replaced by any other, as boltdp is; where a paper counts a row more or less, its
 sensitivities are those of a replaced row here, and nothing else is changed. Those with "prepared" get the private
 centring that "auto" does, for the same share of the budget, and the range of the target exactly and for nothing, for
-which "auto" pays. Where a public code does
-not keep the guarantee of its paper, the paper's algorithm is taken, with the noise that it needs. Settings were chosen
-on training rows of four benchmarks and on nothing else: `python -m experiments.rivals_tuning` repeats that.
+which "auto" pays. Where a public code does not keep the guarantee of its paper, the paper's algorithm is taken, with
+the noise that it needs. Settings were chosen on training rows of four benchmarks and on nothing else: `python -m
+experiments.rivals_tuning` repeats that.
 """
 
 from __future__ import annotations
@@ -214,24 +214,30 @@ def _safe_distance(log_volumes: Doubles, least: int, epsilon: float, delta: floa
     return safe
 
 
-def diffprivlib_linear(task: Task, budget: Budget, rng: Rng) -> Answer:
-    """The linear regression of diffprivlib (the functional mechanism, Zhang and others 2012), pure, prepared.
+def diffprivlib_linear(task: Task, budget: Budget, rng: Rng, *, reach: float) -> Answer:
+    """The linear regression of diffprivlib 0.6.6 (the functional mechanism, Zhang and others 2012), pure, prepared.
 
-    Its sensitivities are those of one row replaced. That of a squared feature is taken from the lower bound alone:
-    bounds are given as even on both sides of 0, where that is right.
+    Laplace noise is added to each sum of y^2, x_i*y and x_i*x_j, each with the same share of epsilon. Its
+    sensitivities are those of one row replaced. That of x_i^2 is taken from the lower bound alone: bounds are given as
+    even on both sides of 0, where that is right. It does not clip: labels are cut at `reach`, and features are within
+    their bounds. Where noise makes the sum of squares indefinite there is no minimum, and what its minimiser stops at
+    is taken.
     """
     model_of: Callable[..., object] = rivals.diffprivlib("linear_regression").LinearRegression
     schema, left = task.centring(budget)
     rows = Rows.of(task, schema, prepared=True)
-    spread = 3.0
+    lows, highs = rivals.feature_bounds(schema)
+    sizes = np.maximum(np.maximum(np.abs(lows), np.abs(highs)), 1e-9)
+    # The intercept is the same number in all rows that are not shortened.
+    sizes = np.append(sizes, rows.trained[:, len(sizes) :].max(axis=0))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = model_of(
             epsilon=left.epsilon,
-            bounds_X=(-1.0, 1.0),
-            bounds_y=(-spread, spread),
+            bounds_X=(-sizes, sizes),
+            bounds_y=(-reach, reach),
             fit_intercept=False,
             random_state=int(rng.integers(2**31)),
         )
-        model.fit(rows.trained, np.clip(rows.labels, -spread, spread))  # type: ignore[attr-defined]
+        model.fit(rows.trained, np.clip(rows.labels, -reach, reach))  # type: ignore[attr-defined]
     return rows.answer(np.asarray(model.coef_, np.float64))  # type: ignore[attr-defined]

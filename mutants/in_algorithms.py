@@ -68,8 +68,8 @@ MUTANTS = (
     Mutant(
         "half the linear term in the solver",
         OBJECTIVE,
-        "                linear,\n",
-        "                linear / 2,\n",
+        "                _center_penalty(linear, job),\n",
+        "                _center_penalty(linear / 2, job),\n",
         "The objective is perturbed by half the noise that the certificate states.",
         ("algorithms/test_objective.py::test_each_model_is_the_minimiser_with_its_own_linear_term",),
         audit="objective",

@@ -477,6 +477,42 @@ def test_a_number_is_predicted_by_its_name_as_target_and_its_bounds(call: Any, t
     assert np.sqrt((errors**2).mean()) < 0.6 * WAGES["wage"].std()
 
 
+@pytest.mark.parametrize("call", [boltdp.train, boltdp.tune])
+def test_counts_and_weights_are_declared_by_arguments(call: Any) -> None:
+    options: Any = {} if call is boltdp.train else {"grid": {"regularization": [0.01, 0.1]}, "trials": 5}
+    rows = PEOPLE[["age", "smokes"]].assign(visits=PEOPLE["age"] // 20, exposure=1.0)
+    weight, bounds = {"column": "exposure", "bounds": (0, 2)}, {**BOUNDS, "visits": (0, 20)}
+    model = call(rows, target="visits", bounds=bounds, counts=True, weight=weight, epsilon=10, **options)
+    assert model.schema.target == Number("visits", 0, 20, counts=True)
+    assert model.schema.weight == Numeric("exposure", 0, 2)
+    assert [column.name for column in model.schema.columns] == ["age", "smokes"]
+    assert model.certificate.problem.loss.name == "mean"
+    assert '"auto" predicts the mean' in dict(model.schema.target.list_facts(model.certificate.problem.loss))["counts"]
+
+
+def test_a_pair_of_bounds_is_not_for_the_weight() -> None:
+    columns = {name: ColumnType("number") for name in ("age", "pulse", "exposure", "ill")}
+    weight = {"column": "exposure", "bounds": (0, 2)}
+    schema, unused = declare_schema(columns, Classes, "ill", {"classes": (0, 1)}, bounds=(0, 200), weight=weight)
+    assert [column.name for column in schema.columns] == ["age", "pulse"]
+    assert (schema.weight, unused) == (Numeric("exposure", 0, 2), ())
+
+
+@pytest.mark.parametrize(
+    ("weight", "message"),
+    [
+        ({"column": "exposures", "bounds": (0, 2)}, "the weight must be a column of the data, got 'exposures'"),
+        ({"column": "age", "bounds": (0, 2)}, "the weight must be a column of its own, got 'age'"),
+        ({"column": "exposure", "bounds": (1, 2)}, "the bounds of the weight must be 0 and the largest weight, got 1"),
+        ("exposure", "the weight must be a table with column, bounds"),
+    ],
+)
+def test_a_weight_that_is_none_is_refused(weight: Any, message: str) -> None:
+    rows = PEOPLE[["age", "smokes"]].assign(exposure=1.0)
+    with pytest.raises(ParameterError, match=message):
+        boltdp.train(rows, label="smokes", bounds=BOUNDS, weight=weight, epsilon=1)
+
+
 def test_a_pair_of_arrays_has_a_number_by_the_name_of_its_labels() -> None:
     bounds = {"x": (-5, 5), "label": (-10, 10)}
     model = boltdp.train((X, 3 * X[:, 0]), target="label", bounds=bounds, typical=(-4, 4), epsilon=10)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from html import escape
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from boltdp._files.outputs import check_writable, replace_file
@@ -100,8 +101,8 @@ def draw_dot(axes: Any, x: float, y: float, label: str) -> None:
 WIDTH, HEIGHT, LEFT, BELOW = 240.0, 120.0, 44.0, 18.0
 #: Height of a bar with its spacing, and width of the names to its left.
 BAR, NAMES = 18.0, 128.0
-#: Maximum number of categories in a chart, and of characters of their names.
-MAX_BARS, MAX_NAME = 24, 18
+#: Maximum number of categories in a chart, of characters of a line of their names, and the height of such a line.
+MAX_BARS, MAX_NAME, NAME_LINE = 24, 18, 12.0
 
 Points: TypeAlias = Iterable[tuple[float, float]]
 
@@ -148,14 +149,26 @@ def draw_figure(title: str, said: Iterable[str], drawing: str) -> str:
 
 
 def draw_named_bars(
-    name: str, rows: Sequence[tuple[str, str]], draw_row: Callable[[int, float], str], *below: str
+    name: str,
+    rows: Sequence[tuple[str, str]],
+    draw_row: Callable[[int, float], str],
+    draw_below: Callable[[float], str] | None = None,
 ) -> str:
-    """Return an SVG bar chart with a name and a tooltip per row; `draw_row` draws a bar from its index and top."""
-    drawn = ""
+    """Return an SVG bar chart with a name, in lines if it is long, and a tooltip per row.
+
+    `draw_row` draws a bar from its index and top, `draw_below` what is below all of them from their height.
+    """
+    drawn, top = "", 0.0
     for index, (label, said) in enumerate(rows):
-        title = f"{escape_text(label, MAX_NAME)}<title>{escape_text(label)}: {said}</title>"
-        drawn += draw_text(NAMES - 6, index * BAR + 13, title, "end") + draw_row(index, index * BAR)
-    return draw_svg(name, LEFT + WIDTH, BAR * len(rows) + (BELOW if below else 0.0), *below, drawn)
+        lines = wrap(make_printable(label, longest=80), MAX_NAME) or [""]
+        drawn += f"<g><title>{escape_text(label)}: {said}</title>"
+        for number, line in enumerate(lines):
+            drawn += draw_text(NAMES - 6, top + 13 + number * NAME_LINE, escape(line), "end")
+        drawn += f"</g>{draw_row(index, top)}"
+        top += BAR + (len(lines) - 1) * NAME_LINE
+    if draw_below is None:
+        return draw_svg(name, LEFT + WIDTH, top, drawn)
+    return draw_svg(name, LEFT + WIDTH, top + BELOW, draw_below(top), drawn)
 
 
 def draw_lines(

@@ -142,6 +142,8 @@ def train(
     timestamps: Mapping[Any, Sequence[str]] | None = None,
     classes: Sequence[Value] | None = None,
     typical: Sequence[float] | None = None,
+    counts: bool | None = None,
+    weight: Mapping[str, Any] | None = None,
     threshold: Threshold | None = None,
     table: str | None = None,
     query: str | None = None,
@@ -166,7 +168,8 @@ def train(
 
     A column of numbers is predicted by its name as `target`, instead of `label`, and its bounds: target="price",
     bounds={"carat": (0, 6), "price": (0, 20_000)}. If the range of most of its values is public, `typical` declares
-    that, such as (500, 12_000).
+    that, such as (500, 12_000); `counts=True` that it counts something, such as visits. A column of weights of rows is
+    declared by `weight`, such as {"column": "exposure", "bounds": (0, 10)}; it is no feature.
 
     All fields of Settings are taken by name: `epsilon`, which must be given (None: no noise, and no privacy), `delta`,
     `algorithm`, `regularization` and the others; or together as `settings`, of which those given by name change some.
@@ -186,8 +189,9 @@ def train(
     with show_hints():
         _check_schema_type(schema)
         asked = _make_settings(settings, chosen)
-        of_columns = {"bounds": bounds, "categories": categories, "timestamps": timestamps}
-        declared = {"label": label, "target": target, "classes": classes, "typical": typical, **of_columns}
+        of_target = {"classes": classes, "typical": typical, "counts": counts}
+        of_columns = {"bounds": bounds, "categories": categories, "timestamps": timestamps, "weight": weight}
+        declared = {"label": label, "target": target, "of_target": of_target, **of_columns}
         charge = {"ledger": ledger, "dataset": dataset, "blocks": blocks}
         where_from = {"table": table, "query": query, "spool": spool, "where": where}
         opened = _open_rows(source, schema, asked, threshold, declared, charge, where_from)
@@ -211,6 +215,8 @@ def tune(
     timestamps: Mapping[Any, Sequence[str]] | None = None,
     classes: Sequence[Value] | None = None,
     typical: Sequence[float] | None = None,
+    counts: bool | None = None,
+    weight: Mapping[str, Any] | None = None,
     threshold: Threshold | None = None,
     method: Method | None = None,
     public: Any = None,
@@ -245,8 +251,9 @@ def tune(
         _check_schema_type(schema)
         tried = _make_candidates(candidates, grid, settings, chosen)
         first = tried[0] if tried else None
-        of_columns = {"bounds": bounds, "categories": categories, "timestamps": timestamps}
-        declared = {"label": label, "target": target, "classes": classes, "typical": typical, **of_columns}
+        of_target = {"classes": classes, "typical": typical, "counts": counts}
+        of_columns = {"bounds": bounds, "categories": categories, "timestamps": timestamps, "weight": weight}
+        declared = {"label": label, "target": target, "of_target": of_target, **of_columns}
         charge = {"ledger": ledger, "dataset": dataset, "blocks": blocks}
         where_from = {"table": table, "query": query, "spool": spool, "where": where}
         opened = _open_rows(source, schema, first, threshold, declared, charge, where_from)
@@ -322,8 +329,8 @@ def _make_settings(settings: Settings | None, chosen: Mapping[str, Any]) -> Sett
     """Make settings from fields by name, which override those of `settings`."""
     for name in chosen:
         if name not in OPTIONS:
-            declarations = ["label", "target", "bounds", "categories", "timestamps", "classes", "typical"]
-            arguments = [*OPTIONS, *declarations, "schema", "threshold"]
+            declarations = ["label", "target", "bounds", "categories", "timestamps", "classes", "typical", "counts"]
+            arguments = [*OPTIONS, *declarations, "weight", "schema", "threshold"]
             hint = suggest_names(_COMMON_NAMES.get(name, name), arguments) or f"there are {', '.join(arguments)}"
             raise ParameterError(f"there is no argument {name!r}", hint=hint)
     if settings is not None and not isinstance(settings, Settings):
@@ -376,8 +383,7 @@ def _make_schema(
     *,
     label: Any,
     target: Any,
-    classes: Any,
-    typical: Any,
+    of_target: Mapping[str, Any],
     **of_columns: Any,
 ) -> Schema:
     """Return the schema as given, or make it from the arguments and the declarations of the source."""
@@ -389,8 +395,7 @@ def _make_schema(
             if isinstance(schema, str) and schema in [*columns]:
                 raise ParameterError(str(fault), hint=f"did you mean label={schema!r}?") from None
             raise
-        of_target = {"label": label, "target": target, "classes": classes, "typical": typical}
-        refuse_arguments_beside_schema({**of_target, **of_columns})
+        refuse_arguments_beside_schema({"label": label, "target": target, **of_target, **of_columns})
         return given
     kind, name = name_target(label=label, target=target)
     if name is None and isinstance(source, tuple):
@@ -401,7 +406,7 @@ def _make_schema(
         if name is not None:  # its value is not quoted: it may be the labels themselves
             wrong = f"{kind.key} must be the name of a column, got {describe_argument(name)}"
         raise ParameterError(wrong, hint=suggest_columns(columns, bounds if isinstance(bounds, Mapping) else ()))
-    public, unused = declare_schema(columns, kind, str(name), {"classes": classes, "typical": typical}, **of_columns)
+    public, unused = declare_schema(columns, kind, str(name), of_target, **of_columns)
     warn_of_unused_columns(unused, stacklevel=6)
     return public
 

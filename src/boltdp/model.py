@@ -20,6 +20,7 @@ from boltdp.errors import ParameterError, show_value
 from boltdp.kernel.feature_map import FeatureMap, compute_scores
 from boltdp.privacy import certificate as certificates
 from boltdp.privacy.certificate import Certificate
+from boltdp.privacy.events.objective_perturbation import MAX_CENTER
 from boltdp.privacy.release_with_noise import is_on_grid, is_on_release_grid
 from boltdp.schema.schema import Schema
 from boltdp.schema.target import Threshold
@@ -67,13 +68,16 @@ class Inference:
 
 
 def find_center(class_count: float | None, schema: Schema, *, rows: int) -> Doubles | None:
-    """Return the weights that the penalty is centred at: an intercept by the share of the second class, if counted."""
+    """Return the weights that the penalty is centred at: an intercept by the share of the second class, if counted.
+
+    Proof: objective_perturbation.md 8
+    """
     if class_count is None:
         return None
     low, high = CENTER_SHARES
     share = min(max(class_count / rows, low), high)
     center = np.zeros((1, schema.dims))
-    center[0, -1] = math.log(share / (1.0 - share)) / schema.intercept_value
+    center[0, -1] = min(max(math.log(share / (1.0 - share)) / schema.intercept_value, -MAX_CENTER), MAX_CENTER)
     return center
 
 

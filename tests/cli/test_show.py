@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,13 +27,37 @@ def test_a_model_is_shown_by_column_from_the_most_important_one(run: Run, model:
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
     assert lines[0].startswith("NOT PRIVATE: the noise came from a seed")
-    assert "effects    margin of 'yes' against 'no', compared with a missing value; less for rows" in result.stdout
+    facts = {line[:17].strip(): line[17:] for line in lines if line[15:17] == "  "}
+    assert facts["effects"].startswith("margin of 'yes' against 'no', compared with a missing value; less for rows")
+    assert facts["missing"].startswith("a missing number counts as the noisy mean of its column, a missing category as")
+    assert facts["told from noise"].startswith("0 of 3: ")
+    assert "Not covered: what regularization, clipping" in facts["told from noise"]
     assert "added before training: in any one direction it pulls as" in result.stdout
     start = next(number for number, line in enumerate(lines) if line.startswith("column"))
     named = [line.split()[0] for line in lines[start + 1 :] if not line.startswith(" ")]
-    assert named[0] == "age"
-    assert {*named} == {"age", "pulse", "ward", "all"}
-    assert "█" in result.stdout
+    assert named[:2] == ["NOT", "age"]
+    assert {*named[1:]} == {"age", "pulse", "ward", "all"}
+    assert lines[start].split("  ")[-1].strip() == "bound on noise std"
+    assert "█" not in result.stdout
+    assert "░" in result.stdout
+
+
+def test_effects_that_are_told_from_noise_come_first_and_others_are_grey(run: Run, rows: Path) -> None:
+    """The fixture's label depends on the age alone."""
+    trained = ("--schema", "schema.toml", "--epsilon", 1, "--noise-seed", 1, "--algorithm", "bolton")
+    assert run("train", rows, *trained, "--regularization", 0.01, "-o", "model.json").exit_code == 0
+    result = run("show", "model.json", "--html", "model.html")
+    lines = result.stdout.splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith("column"))
+    assert lines[start].split("  ")[-1].strip() == "noise std"
+    headings = [line.split("  ")[0] for line in lines[start + 1 :] if line[:1] not in " "]
+    assert (headings[0], headings[1]) == ("age", "NOT TOLD FROM NOISE:")
+    told, grey = "\n".join(lines[start:]).split("NOT TOLD")
+    assert ("█" in told, "░" in told, "█" in grey, "░" in grey) == (True, False, False, True)
+    record: Any = json.loads(run("show", "model.json", "--json").stdout)
+    assert [one["told_from_noise"] for one in record["panels"][0]["columns"]] == [True, False, False]
+    before, after = Path("model.html").read_text().split("<h3>Not told from noise</h3>")
+    assert ("<figcaption>age" in before, "<figcaption>age" in after) == (True, False)
 
 
 def test_both_sides_of_a_step_are_told_apart(run: Run, rows: Path) -> None:
@@ -56,7 +80,7 @@ def test_json_has_the_numbers_and_files_are_written(run: Run, rows: Path, steps:
     record = json.loads(result.stdout)
     loaded = Model.load(model)
     assert (record["private"], record["epsilon"], record["rows"]) == (False, 1.0, 2000)
-    assert record["noise"]["at_most"] is True
+    assert record["noise"]["exact"] is False
     (panel,) = record["panels"]
     assert panel["favours"] == "yes"
     columns = {one["column"]: one for one in panel["columns"]}
@@ -73,12 +97,12 @@ def test_json_has_the_numbers_and_files_are_written(run: Run, rows: Path, steps:
     assert "NOT PRIVATE" in Path("model.html").read_text()
     assert Path("model.svg").stat().st_size > 1000
     told = run("show", model, "--html", "again.html").stdout
-    assert "page       again.html" in told
+    assert "page             again.html" in told
 
 
 def test_fewer_columns_are_shown_if_asked_for(run: Run, model: Path) -> None:
     shown = run("show", model, "--top", 1).stdout
-    assert "2 columns with smaller effects: --top shows them" in shown
+    assert "2 more columns: --top shows them" in shown
     assert "pulse" not in shown
 
 
@@ -110,21 +134,19 @@ def test_a_changed_model_is_not_shown(run: Run, model: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "noise", "bar"),
+    ("share", "bar"),
     [
-        (1.0, 0.0, "            │████████████"),
-        (-0.5, None, "      ██████│"),
-        (0.0, 0.25, "      ░░░░░░│░░░░░░"),
-        (0.5, 5.0, "░░░░░░░░░░░░│▓▓▓▓▓▓░░░░░░"),
+        (1.0, "            │████████████"),
+        (-0.5, "      ██████│"),
+        (0.0, "            │"),
     ],
 )
-def test_bars(value: float, noise: float | None, bar: str) -> None:
-    assert show._draw_bar(value, noise, 1.0, show.BLOCKS) == bar
+def test_bars(share: float, bar: str) -> None:
+    assert show._draw_bar(share, "█", "│") == bar
 
 
-def test_a_terminal_without_blocks_gets_letters(monkeypatch: pytest.MonkeyPatch) -> None:
-    letters = ("#+-|", "##.|")
-    for encoding, (exact, bounded) in {"utf-8": ("█▓░│", "██·│"), "ascii": letters, "none such": letters}.items():
-        monkeypatch.setattr("sys.stdout", SimpleNamespace(encoding=encoding))
-        assert "".join(show._choose_characters(noise_is_bound=False)) == exact
-        assert "".join(show._choose_characters(noise_is_bound=True)) == bounded
+def test_a_terminal_without_blocks_gets_letters(run: Run, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("boltdp.cli.show.can_encode", lambda text: text.isascii())
+    shown = run("show", model).stdout
+    assert "-|" in shown
+    assert not set("█░│") & set(shown)

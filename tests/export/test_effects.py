@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -19,13 +21,14 @@ from boltdp.encoding.plan import ScaledRule
 from boltdp.engines import open_source
 from boltdp.errors import MissingPackageError, ParameterError, make_printable
 from boltdp.export import effects as effects_module
-from boltdp.export.effects import Effect, Effects, Panel, compute_effects
+from boltdp.export.effects import Effect, Effects, compute_effects
 from boltdp.export.effects_page import write_effects_page
 from boltdp.export.plots import draw_effects
 from boltdp.privacy.release_with_noise import Randomness, release_weights
-from boltdp.privacy.weight_uncertainty import compute_weight_deviation
+from boltdp.privacy.weight_uncertainty import WeightDeviation, compute_weight_deviation
 from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, Standardization, Vector
 from boltdp.settings import Settings
+from boltdp.workflows.train import train
 from tests.plans import plan_certificate
 
 COLUMNS = (Numeric("age", 0, 80), Numeric("pulse", 30, 200), Categorical("ward", ("A", "B", 3)), Vector("v", 2, -1, 1))
@@ -90,8 +93,8 @@ def test_an_effect_is_what_a_value_does_to_the_margin(name: str, classes: int, s
         expected = [margins(model, ward=label)[index] - nothing[index] for label in ward.labels]
         assert ward.effects == pytest.approx(expected, rel=1e-4, abs=rounding)
         assert ward.difference == pytest.approx(max(expected) - min(expected), rel=1e-4, abs=rounding)
-        importances = [effect.importance for effect in panel.effects]
-        assert importances == sorted(importances, reverse=True)
+        order = [(not effect.told, -effect.importance) for effect in panel.effects]
+        assert order == sorted(order)
 
 
 def test_the_length_of_a_vector_s_weights_is_told() -> None:
@@ -136,7 +139,7 @@ def test_steps_are_drawn_where_a_number_has_a_curve() -> None:
     rule = Numeric("age", 0, 100, curve=(18.0, 65.0)).encoding_rule
     scaled = ScaledRule(rule, np.array([0.0, -0.25, 0.0]), np.array([1.0, 2.0, 4.0]))
     no_noise = effects_module._NoiseDeviation(None, None)
-    places, features = effects_module._EffectVisitor(scaled, np.zeros(3), no_noise)._sample_features(rule)
+    places, features = effects_module._EffectVisitor(scaled, np.zeros(3), no_noise, np.ones(3))._sample_features(rule)
     at = {place: features[index] for index, place in enumerate(places)}
     assert at[0.0].tolist() == pytest.approx([-1.0, 0.0, -1.0])
     assert at[100.0].tolist() == pytest.approx([1.0, 1.0, 1.0])
@@ -149,22 +152,23 @@ def test_steps_are_drawn_where_a_number_has_a_curve() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "said", "at_most"),
+    ("settings", "said", "exact"),
     [
         (
             Settings(epsilon=1.0, loss="logistic"),
             "added before training: in any one direction it pulls as",
-            True,
+            False,
         ),
-        (Settings(epsilon=1.0, algorithm="bolton"), "added to the trained weights", False),
-        (Settings(epsilon=1.0, algorithm="scs13"), "added in every update. What it does to an effect is not", False),
-        (Settings(epsilon=None), "none was added", False),
+        (Settings(epsilon=1.0, algorithm="bolton"), "added to the trained weights", True),
+        (Settings(epsilon=1.0, algorithm="scs13"), "added in every update; what it does to an effect is not", False),
+        (Settings(epsilon=None), "none was added", True),
     ],
 )
-def test_what_is_drawn_of_noise_is_said(settings: Settings, said: str, at_most: bool) -> None:
+def test_what_is_drawn_of_noise_is_said(settings: Settings, said: str, exact: bool) -> None:
     found = compute_effects(made(settings))
     assert found.noise.startswith(said)
-    assert found.has_upper_bounds == at_most
+    assert found.exact == exact
+    assert found.noise_name == ("noise std" if exact else "noise" if found.spread is None else "bound on noise std")
     assert (found.spread is None) == ("not known" in found.noise)
     for effect in found.panels[0].effects:
         assert (effect.deviations is None) == (effect.deviation is None) == (found.spread is None)
@@ -180,17 +184,113 @@ def test_only_log_odds_are_called_so() -> None:
     assert compute_effects(made(Settings(epsilon=1.0), 3)).unit == "log odds of each class against the average of all"
 
 
-def test_bands_that_are_much_wider_than_effects_are_cut() -> None:
-    def reach(deviation: float | None) -> float:
-        told = None if deviation is None else (deviation, deviation)
-        effect = Effect("c", "categories", (), ("a", "b"), (-2.0, 1.0), told, 3.0, deviation, 3.0)
-        vector = Effect("v", "vector", (), (), (99.0,), None, 99.0, None, 99.0)
-        return Panel("yes", None, None, (effect, vector)).compute_axis_limit(9)
+def test_each_drawing_has_its_own_scale_and_wide_bands_are_cut() -> None:
+    def reach(deviation: float | None, *, exact: bool = True) -> float:
+        known = None if deviation is None else (deviation, deviation)
+        effect = Effect("c", "categories", (), ("a", "b"), (-2.0, 1.0), known, 3.0, deviation, 3.0)
+        return effect.compute_axis_limit(exact=exact)
 
     assert reach(None) == 2.0
     assert reach(0.25) == 2.5
     assert reach(10.0) == 5.0
-    assert Panel("yes", None, None, ()).compute_axis_limit(9) == 1.0
+    assert reach(10.0, exact=False) == 2.0
+    assert Effect("c", "categories", (), ("a",), (0.0,), None, 0.0, None, 0.0).compute_axis_limit(exact=True) == 1.0
+    text = drawn(Numeric("small", 0, 1), Categorical("large", ("a", "b")), weights=(0.01, 1.0, -2.0, 0.0))
+    ends = re.findall(r">(\+[0-9.e-]+)</text>", text)
+    assert len(ends) == 2
+    assert float(ends[0]) != float(ends[1])
+
+
+#: Rows whose label is drawn alone: nothing about it can be learned from the columns.
+MEANINGLESS = Schema(
+    Classes("y", (0, 1)),
+    (
+        Numeric("age", 0, 100),
+        Numeric("pay", 0, 500),
+        Categorical("ward", tuple("ABCD")),
+        Categorical("sex", tuple("fm")),
+    ),
+)
+
+
+def draw_rows(random: np.random.Generator, *, positive: float, effect: float = 0.0) -> pa.Table:
+    age = random.gamma(9, 6, 3000).clip(0, 100)
+    odds = positive / (1 - positive) * np.exp(effect * (age - 54))
+    columns = {
+        "age": age,
+        "pay": random.lognormal(3, 1, 3000).clip(0, 500),
+        "ward": random.choice(list("ABCD"), 3000, p=(0.6, 0.3, 0.08, 0.02)),
+        "sex": random.choice(list("fm"), 3000),
+        "y": (random.random(3000) < odds / (1 + odds)).astype(int),
+    }
+    return pa.table(columns)
+
+
+@pytest.mark.parametrize("positive", [0.5, 0.05])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"delta": 1e-6},
+        {"regularization": 0.01},
+        {"algorithm": "bolton"},
+        {"algorithm": "bolton", "standardize": "private", "regularization": 0.01},
+    ],
+)
+def test_labels_without_meaning_have_no_effects(settings: dict[str, Any], positive: float) -> None:
+    """Of 20 models at most one may have any; all noise is seeded."""
+    random = np.random.default_rng(11)
+    false = 0
+    for seed in range(20):
+        asked = Settings(epsilon=(0.5, 2.0)[seed % 2], noise_seed=seed, seed=1, **settings)
+        model = train(open_source(draw_rows(random, positive=positive)), MEANINGLESS, asked)
+        false += any(effect.told for effect in compute_effects(model).panels[0].effects)
+    assert false <= 1
+
+
+@pytest.mark.parametrize(
+    "settings", [{"regularization": 0.01}, {"algorithm": "bolton"}, {"algorithm": "bolton", "standardize": "private"}]
+)
+def test_a_large_effect_is_told_from_noise_and_alone(settings: dict[str, Any]) -> None:
+    random = np.random.default_rng(12)
+    for seed in range(5):
+        asked = Settings(epsilon=4.0, noise_seed=seed, seed=1, **settings)
+        model = train(open_source(draw_rows(random, positive=0.5, effect=0.15)), MEANINGLESS, asked)
+        found = compute_effects(model)
+        assert [effect.name for effect in found.panels[0].effects if effect.told] == ["age"]
+        assert found.panels[0].effects[0].name == "age"
+        assert found.told.startswith("1 of 4: ")
+
+
+@pytest.mark.parametrize(
+    ("settings", "changes", "cause"),
+    [
+        (Settings(epsilon=1.0, algorithm="scs13"), {}, "noise in every update"),
+        (Settings(epsilon=1.0, algorithm="bolton", loss="huber"), {}, "the sampling of rows"),
+        (Settings(epsilon=1.0, algorithm="bolton"), {"intercept": False}, "a common class"),
+        (Settings(epsilon=1.0, algorithm="bolton"), {"projection": Projection(dims=5, seed=3)}, "a common class"),
+    ],
+)
+def test_where_no_bound_is_known_nothing_is_told_from_noise(
+    settings: Settings, changes: dict[str, Any], cause: str
+) -> None:
+    found = compute_effects(made(settings, **changes))
+    assert found.told.startswith(f"none of 4: public numbers give no bound on what {cause}")
+    assert not any(effect.told for effect in found.panels[0].effects)
+
+
+def test_more_columns_and_more_categories_make_the_test_stricter() -> None:
+    spread = WeightDeviation(1.0, exact=True, combined=1.0, noise=None)
+    one = Effect("c", "categories", (), ("a", "b"), (0.0, 2.5), None, 2.5, None, 2.5, largest=2.5)
+    assert effects_module._is_told(one, spread, 0.0, 1)
+    assert not effects_module._is_told(one, spread, 0.0, 10)
+    assert not effects_module._is_told(replace(one, comparisons=10), spread, 0.0, 1)
+    assert not effects_module._is_told(replace(one, norm=1.5), spread, 0.0, 1)
+    assert effects_module._is_told(one, spread, 1.0, 1)
+    assert not effects_module._is_told(replace(one, mean=1.0), spread, 1.0, 1)
+    model = made(Settings(epsilon=1.0, algorithm="bolton"))
+    comparisons = {effect.name: effect.comparisons for effect in compute_effects(model).panels[0].effects}
+    assert comparisons == {"age": 1, "pulse": 1, "ward": 3, "v": 2}
 
 
 def test_of_many_classes_the_first_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,6 +359,8 @@ TAGS = {
     "main",
     "h1",
     "h2",
+    "h3",
+    "g",
     "p",
     "dl",
     "dt",
@@ -279,28 +381,32 @@ def test_the_page_is_whole_and_loads_nothing(classes: int, algorithm: str) -> No
     assert {name for name, _ in reader.attributes}.isdisjoint({"src", "href", "onload", "style"})
     assert not re.search(r"https?:|url\(|@import", text)
     assert "prefers-color-scheme: dark" in text
-    assert reader.text.count("columns with smaller effects are not drawn") == (1 if classes == 2 else 3)
-    # Noise that is known is a surface, noise that is only bounded has lines around it.
+    assert reader.text.count("1 more columns are not drawn") == (1 if classes == 2 else 3)
+    # Noise that is known is a surface, noise that is only bounded is a number.
     assert ("polygon" in reader.tags) == (algorithm == "bolton")
-    assert (("class", "two") in reader.attributes) == (algorithm != "scs13")
+    assert (("class", "two") in reader.attributes) == (algorithm == "bolton")
     assert ("Shaded: one and two standard deviations" in reader.text) == (algorithm == "bolton")
-    assert ("the most that one and two standard deviations" in reader.text) == (algorithm == "auto")
-    assert ("of noise at most" in reader.text) == (algorithm == "auto")
+    assert ("bound on noise std" in reader.text) == (algorithm == "auto")
+    assert ", noise std" in reader.text or algorithm != "bolton"
+    assert "Each drawing has its own scale" in reader.text
+    assert re.search("missing counts as (40|115)", reader.text)
 
 
-def drawn(*columns: Any) -> str:
+def drawn(*columns: Any, weights: Sequence[float] | None = None) -> str:
     schema = Schema(Classes("y", (0, 1)), columns)
     certificate = plan_certificate(Settings(epsilon=1.0), rows=10_000, dims=schema.dims, classes=2)
-    model = Model(schema, np.ones((1, schema.dims)), certificate)
+    model = Model(schema, np.ones((1, schema.dims)) if weights is None else np.array([weights]), certificate)
     return write_effects_page(model, compute_effects(model), [], top=9)
 
 
-def test_long_names_of_categories_are_cut_and_told_in_full_beside() -> None:
+def test_long_names_of_categories_are_whole_in_several_lines() -> None:
     name = "Outlying-US(Guam-USVI-etc)"
     text = drawn(Categorical("country", (name, "Cuba")))
-    assert re.search(r">([^<>]+)<title>Outlying-US\(Guam-USVI-etc\): \+[0-9.]+</title>", text)
-    (short,) = re.findall(r">(Outlying[^<>]*)<title>", text)
-    assert len(short) <= MAX_NAME
+    assert re.search(r"<g><title>Outlying-US\(Guam-USVI-etc\): \+[0-9.]+</title>", text)
+    lines = re.findall(r'x="122" y="([0-9.]+)" text-anchor="end">([^<>]*)<', text)
+    assert "".join(line for _, line in lines) == f"{name}Cuba"
+    assert max(len(line) for _, line in lines) <= MAX_NAME
+    assert [float(height) for height, _ in lines] == [13.0, 25.0, 43.0]
     assert "smallest to largest: +0<" in text
 
 

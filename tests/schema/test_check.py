@@ -90,6 +90,15 @@ def test_undeclared_categories_come_most_frequent_first_with_what_they_look_like
     assert (found.undeclared, found.missing, found.absent_values) == (7, 1, ("intensive", "children"))
 
 
+def test_a_reference_is_as_declared_as_the_other_categories() -> None:
+    rows = pa.table({"ward": ["a", "b", "b", "B", None], "y": ["no", "yes", "no", "yes", "no"]})
+    found = checked(rows, Categorical("ward", ("a", "b", "c"), reference="b")).columns[1]
+    assert found.undeclared_values == (UnexpectedValue("B", 1, "b"),)
+    assert (found.undeclared, found.missing, found.absent_values) == (1, 1, ("c",))
+    absent = checked(rows, Categorical("ward", ("a", "b", "c"), reference="c")).columns[1]
+    assert absent.absent_values == ("c",)
+
+
 @pytest.mark.parametrize(
     ("labels", "problem"),
     [

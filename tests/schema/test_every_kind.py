@@ -127,6 +127,17 @@ CASES: dict[type[Column], list[Case]] = {
             {"categories": {"a": [3, 5]}},
             pa.timestamp("us"),
         ),
+        Case(
+            Categorical("a", ("F", "M", "it's"), reference="M"),
+            pa.string(),
+            "text",
+            ("F", "M", "it's"),
+            "m",
+            one_hot("F", "it's"),
+            one_hot("F", "it's"),
+            {"categories": {"a": {"categories": ["F", "M", "it's"], "reference": "M"}}},
+            pa.list_(pa.float64()),
+        ),
     ],
     TimePart: [
         Case(

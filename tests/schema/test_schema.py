@@ -85,7 +85,9 @@ def schemas(draw: st.DrawFn) -> Schema:
             places = draw(st.lists(inside, max_size=3, unique=True)) if math.nextafter(low, high) < high else []
             columns.append(Numeric(name, low, high, curve=tuple(sorted(places))))
         elif kind == "categorical":
-            columns.append(Categorical(name, draw(distinct_values(at_least=1))))
+            categories = draw(distinct_values(at_least=1))
+            reference = draw(st.none() | st.sampled_from(categories)) if len(categories) > 1 else None
+            columns.append(Categorical(name, categories, reference))
         else:
             columns.append(Vector(name, draw(st.integers(1, 5)), low, high))
     classes = draw(distinct_values(at_least=2))
@@ -121,6 +123,22 @@ def test_columns_are_ordered_by_kind_whatever_the_declaration() -> None:
     assert Schema(Classes("y", (0, 1)), mixed).feature_names == ("b", "a", "c=x", "v[0]", "v[1]", "intercept")
 
 
+def test_a_reference_is_declared_beside_the_categories_and_has_no_feature() -> None:
+    text = 'label = "y"\nclasses = [0, 1]\n\n[categorical]\nc = { categories = ["x", "y", "z"], reference = "y" }\n'
+    schema = Schema.from_toml(text)
+    assert schema.columns == (Categorical("c", ("x", "y", "z"), reference="y"),)
+    assert schema.feature_names == ("c=x", "c=z", "intercept")
+    assert schema.to_dict()["categorical"] == {"c": {"categories": ["x", "y", "z"], "reference": "y"}}
+    assert Schema.from_dict(schema.to_dict()) == Schema.from_toml(schema.to_toml()) == schema
+
+
+def test_a_reference_is_the_category_that_it_equals() -> None:
+    equals: tuple[Any, ...] = (np.int64(2), 2.0)
+    for reference in equals:
+        column = Categorical("c", (1, 2), reference=reference)
+        assert (type(column.reference), column.reference, column.feature_names) == (int, 2, ("c=1",))
+
+
 def declared(**changes: object) -> dict[str, object]:
     return {"label": "y", "classes": [0, 1], "numeric": {"a": [0, 1]}} | changes
 
@@ -154,6 +172,28 @@ def declared(**changes: object) -> dict[str, object]:
         ({"categorical": {"c": []}}, r"^the categories of 'c' must be a list of values, got \[\]$"),
         ({"categorical": {"c": "xy"}}, r"^the categories of 'c' must be a list, got 'xy'$"),
         ({"categorical": {"c": ["x", "x"]}}, r"^the categories of 'c': the declared values must differ"),
+        ({"categorical": {"c": {"reference": "x"}}}, r"^the column 'c' must declare 'categories'$"),
+        (
+            {"categorical": {"c": {"categories": ["x", "y"], "base": "x"}}},
+            r"^the column 'c' must declare only categories, reference, got 'base'$",
+        ),
+        ({"categorical": {"c": {"categories": "xy"}}}, r"^the categories of 'c' must be a list, got 'xy'$"),
+        (
+            {"categorical": {"c": {"categories": ["x", "y"], "reference": "z"}}},
+            r"^the reference of 'c' must be one of its two or more categories, got 'z'$",
+        ),
+        (
+            {"categorical": {"c": {"categories": ["x"], "reference": "x"}}},
+            r"^the reference of 'c' must be one of its two or more categories, got 'x'$",
+        ),
+        (
+            {"categorical": {"c": {"categories": [0, 1], "reference": True}}},
+            r"^the reference of 'c' must be one of its two or more categories, got True$",
+        ),
+        (
+            {"categorical": {"c": {"categories": [0, 1], "reference": [0]}}},
+            r"^the reference of 'c' must be texts, numbers or booleans, got \[0\]$",
+        ),
         ({"categorical": {"a": ["x"]}}, r"^each column must be declared once, got 'a' more than once$"),
         ({"vector": {"v": {"length": 0, "bounds": [0, 1]}}}, r"^the length of 'v' must be a whole number >= 1, got 0$"),
         ({"vector": {"v": {"length": 2}}}, r"^the vector 'v' must declare 'bounds'$"),

@@ -83,7 +83,7 @@ class Rank(Target):
     def describe_values(self) -> str:
         return self.summary
 
-    def choose_default_loss(self, *, plain: bool) -> str:
+    def choose_default_loss(self, *, plain: bool, noise: float = math.inf) -> str:
         return "none"
 
     def adapt_loss(self, loss: Loss, *, joint: bool) -> Loss:
@@ -213,6 +213,8 @@ def test_numbers_are_packed_from_minus_1_to_1_clipped_and_missing_ones_are_nan()
         ({"bounds": [0, 10], "unit": 0.01}, r"^unit must be from 0.0625 to 1, got 0.01$"),
         ({"bounds": [0, 10], "unit": 1.5}, r"^unit must be from 0.0625 to 1, got 1.5$"),
         ({"bounds": [0, 10], "unit": math.nan}, r"unit"),
+        ({"bounds": [0, 10], "counts": 1}, r"^counts must be true or false, got 1$"),
+        ({"bounds": [1, 10], "counts": True}, r"^the bounds of a target that counts must begin at 0, got 1$"),
     ],
     ids=str,
 )
@@ -233,8 +235,10 @@ def test_a_number_needs_the_name_of_a_column(name: Any) -> None:
         Number("price", 0, 20_000),
         PRICE,
         replace(PRICE, typical_source="private"),
+        replace(PRICE, typical_source="exact"),
         replace(PRICE, unit=0.5),
         replace(PRICE, typical_source="private", unit=0.25),
+        Number("visits", 0, 20, counts=True),
         Number("t", -1e140, 0.1),
     ],
     ids=str,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from boltdp.engines.in_memory import ArrayEngine
 from boltdp.privacy import certificate
 from boltdp.privacy.events import event, objective_perturbation
 from boltdp.schema.schema import Classes, Number, Numeric, Schema
+from boltdp.schema.target import MAX_COUNT_NOISE
 from boltdp.settings import Settings
 from boltdp.workflows import plan_training, standardize
 from boltdp.workflows.train import train
@@ -86,7 +88,7 @@ WIDE = Schema(Number("rent", 0, 4000, typical=(600, 1800)), tuple(Numeric(f"x{pl
     [
         (1_000_000, 0.0, "auto", 20 * 9, "objective"),  # little noise: each number has a curve of 8 steps
         (10_000, 0.0, "auto", 20, "objective"),  # too much noise for curves
-        (10_000, 1e-9, "auto", 20 * 9, "noisy-gd"),  # but not for noisy gradient descent
+        (5_000, 1e-9, "auto", 20 * 9, "noisy-gd"),  # but not for noisy gradient descent
         (1_000_000, 1e-12, "auto", 20 * 9, "objective"),  # too little noise for it
         (1_000_000, 0.0, "mean", 20, "objective"),  # shares of the bounds have no automatic curves
     ],
@@ -108,3 +110,38 @@ def test_lambda_is_proportional_to_the_unit_of_a_loss(loss: str, unit: float) ->
     problem, noise = plan.certificate.problem, plan.certificate.training_noise
     assert noise is not None
     assert problem.regularization == pytest.approx(0.48 * unit * (noise.expected_norm / 5_000) ** 1.35, rel=0.03)
+
+
+COUNT = replace(WIDE, target=Number("visits", 0, 20, counts=True))
+
+
+@pytest.mark.parametrize(
+    ("rows", "changes", "loss"),
+    [
+        (100_000, {}, "mean"),
+        (100_000, {"delta": 1e-12}, "mean"),
+        (1_000, {}, "robust"),  # too much noise
+        (100_000, {"loss": "robust"}, "robust"),  # as asked for
+        (100_000, {"algorithm": "bolton"}, "robust"),
+        (100_000, {"epsilon": None}, "robust"),  # no noise that could be compared
+    ],
+)
+def test_auto_predicts_the_mean_of_a_declared_count_where_the_noise_is_small(
+    rows: int, changes: dict[str, Any], loss: str
+) -> None:
+    settings = replace(Settings(epsilon=1.0), **changes)
+    assert plan_training.make_plan(COUNT, rows, settings).certificate.problem.loss.name == loss
+    plain = replace(COUNT, target=Number("visits", 0, 20))
+    assert plan_training.make_plan(plain, rows, settings).certificate.problem.loss.name == "robust"
+
+
+def test_the_mean_of_a_count_is_chosen_up_to_the_stated_noise() -> None:
+    noises = {}
+    for rows in (5_000, 8_000, 12_000, 20_000):
+        plan = plan_training.make_plan(COUNT, rows, Settings(epsilon=1.0, curves=0, label_check=0.0))
+        noise = plan.certificate.training_noise
+        assert noise is not None
+        noises[noise.expected_norm / rows] = plan.certificate.problem.loss.name
+    means = [noise for noise, loss in noises.items() if loss == "mean"]
+    others = [noise for noise, loss in noises.items() if loss == "robust"]
+    assert max(means) <= MAX_COUNT_NOISE < min(others)

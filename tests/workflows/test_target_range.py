@@ -62,7 +62,7 @@ def find_typical(model: Model) -> tuple[float, float]:
     target = model.schema.target
     assert isinstance(target, Number)
     assert target.typical is not None
-    assert target.typical_source == "private"
+    assert target.typical_source == ("exact" if model.certificate.budget is None else "private")
     return target.typical
 
 
@@ -73,8 +73,8 @@ QUANTILES = [*np.quantile(make_rows()["cost"].drop_null().to_numpy(), (0.1, 0.9)
 def test_a_training_finds_the_range_and_its_certificate_says_so(changes: dict[str, Any]) -> None:
     model = fit(settings=replace(SETTINGS, **changes))
     event = model.certificate.label_quantiles
-    # The label check takes 1 % of epsilon first, and the range 400 / rows.
-    assert event == make_label_quantiles(Budget(0.99 * (400 / ROWS / 0.99)), bins=BINS, percentiles=PERCENTILES)
+    # The label check takes 1 % of epsilon first, and the range 480 / rows.
+    assert event == make_label_quantiles(Budget(0.99 * (480 / ROWS / 0.99)), bins=BINS, percentiles=PERCENTILES)
     assert model.certificate.private
     verify(model.certificate)
     assert Model.from_dict(model.to_dict()).certificate == model.certificate
@@ -87,6 +87,8 @@ def test_without_noise_the_range_is_exact() -> None:
     assert model.certificate.label_quantiles is None
     assert not model.certificate.private
     assert [*find_typical(model)] == pytest.approx(QUANTILES, abs=20_000 / BINS)
+    facts = dict(model.schema.target.list_facts(model.certificate.problem.loss))
+    assert facts["prediction"].endswith("(found without noise)")
 
 
 def test_a_certificate_that_does_not_state_the_choice_has_no_range() -> None:
@@ -112,21 +114,21 @@ def test_nothing_is_spent_where_no_range_is_needed(schema: Schema, settings: Set
 def test_what_is_planned_is_subtracted_from_the_budget() -> None:
     left, planned = subtract_label_quantiles(replace(SETTINGS, delta=1e-6), SCHEMA, rows=8000)
     assert planned is not None
-    assert planned.budget == Budget(0.05)
-    assert planned.event == make_label_quantiles(Budget(0.05), bins=BINS, percentiles=PERCENTILES)
-    assert left == replace(SETTINGS, epsilon=0.95, delta=1e-6)
+    assert planned.budget == Budget(0.06)
+    assert planned.event == make_label_quantiles(Budget(0.06), bins=BINS, percentiles=PERCENTILES)
+    assert left == replace(SETTINGS, epsilon=0.94, delta=1e-6)
 
 
 def test_the_share_is_that_with_which_edges_beyond_all_labels_are_unlikely() -> None:
-    assert plan_label_quantiles(0.1, rows=100_000) == pytest.approx(0.04)
-    assert plan_label_quantiles(0.1, rows=100_000, person_rows=5) == pytest.approx(0.2)
+    assert plan_label_quantiles(0.1, rows=100_000) == pytest.approx(0.048)
+    assert plan_label_quantiles(0.1, rows=100_000, person_rows=5) == pytest.approx(0.24)
     assert (plan_label_quantiles(1.0, rows=10**6), plan_label_quantiles(1.0, rows=0)) == (0.02, 0.3)
     rows, epsilon = 50_000, 0.1
     event = make_label_quantiles(
         Budget(epsilon * plan_label_quantiles(epsilon, rows=rows)), bins=BINS, percentiles=PERCENTILES
     )
     beyond = 10 * rows  # the score of an edge beyond all labels
-    assert event.epsilon * beyond / (2 * event.sensitivity) == pytest.approx(10.0)
+    assert event.epsilon * beyond / (2 * event.sensitivity) == pytest.approx(12.0)
 
 
 def test_the_range_is_found_in_the_scan_of_the_moments(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +160,7 @@ def test_persons_cost_as_many_times_as_much_as_they_have_rows() -> None:
     event = model.certificate.label_quantiles
     assert event is not None
     assert event.person_rows == 2
-    assert 2 * event.epsilon == pytest.approx(800 / ROWS)
+    assert 2 * event.epsilon == pytest.approx(960 / ROWS)
 
 
 def test_a_range_that_another_model_paid_for_is_refused() -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 SCANS = 26
 MOMENTUM = 0.7
 #: "auto" takes it for a number with more features than this, if the noise per row is above the second constant.
-MIN_NUMBER_DIMS, MIN_NUMBER_NOISE = 150, 0.01
+MIN_NUMBER_DIMS, MIN_NUMBER_NOISE = 100, 0.015
 #: The default clip norm of gradients for one weight vector, and for one of each class.
 CLIP, JOINT_CLIP = 0.5, 0.4
 #: The sum of all steps times the noise per row: for one weight vector over the loss's unit, and for one of each class.

@@ -36,7 +36,7 @@ MAX_AT_ONCE = 64
 #: Lambda is REGULARIZATION times the loss's unit times this power of the noise per row; see `choose_regularization`.
 REGULARIZATION, REGULARIZATION_POWER = 0.48, 1.35
 #: The expected loss of accuracy, and of R2, in units of the noise per row; see `estimate_score_loss`.
-ACCURACY_LOSS, R2_LOSS = 2.0, 3.5
+ACCURACY_LOSS, R2_LOSS = 2.0, 4.0
 
 
 #: What the expected accuracy loss of classifiers follows from.
@@ -136,7 +136,10 @@ class Objective(Algorithm):
 
     def describe_choices(self, certificate: Certificate, settings: Settings) -> list[tuple[str, str]]:
         asked = settings.regularization is not None
-        why = "as asked for" if asked else "as fitted on public datasets to the noise per row (docs/accuracy.md)"
+        fitted = "as fitted on public datasets to the noise per row (docs/accuracy.md)"
+        if certificate.matrices:
+            fitted = "small, and the coefficients are corrected for it"
+        why = "as asked for" if asked else fitted
         return [
             ("mechanism", self.explain_noise(certificate, settings)),
             ("loss", self.describe_loss(certificate)),

@@ -22,6 +22,7 @@ COMMANDS = {
     "train": "Train a model on the rows of SOURCE.",
     "tune": "Choose settings and train, within one budget.",
     "show": "Show what MODEL says about each column.",
+    "coefficients": "Print coefficients of MODEL with standard errors and intervals.",
     "verify": "Recompute the guarantee of MODEL.",
     "audit": "Attack the guarantee of MODEL, or of a training, without private rows.",
     "keygen": "Make a pair of keys to sign models with.",

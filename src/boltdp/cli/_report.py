@@ -12,7 +12,8 @@ from boltdp.ledger.ledger import Account
 from boltdp.model import Model
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.label_quantiles import LabelQuantiles
-from boltdp.privacy.events.noisy_counts import NoisyUnusableLabelCount
+from boltdp.privacy.events.noisy_counts import NoisyClassCount, NoisyUnusableLabelCount
+from boltdp.privacy.events.noisy_matrix import NoisyMatrix
 from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.schema.schema import Schema
 from boltdp.workflows.label_check import describe_unusable_labels
@@ -54,6 +55,8 @@ def print_model_report(model: Model, output: str, *, as_json: bool, account: Acc
             ("model", f"{output}: {model.weights.size:,} weights for {target.summary}"),
         ]
     )
+    if model.inference is not None:
+        note(f"`boltdp coefficients {output}` prints coefficients with intervals")
 
 
 def describe_decision_threshold(model: Model) -> list[tuple[str, str]]:
@@ -73,12 +76,14 @@ def describe_persons_and_costs(certificate: Certificate) -> list[tuple[str, str]
         lines.append(("schema", f"found privately, for {draft.budget.describe()}"))
     for part in certificate.parts:
         cost = "" if part.budget is None else f", for {part.budget.describe()}"
-        if isinstance(part.event, NoisyUnusableLabelCount):
+        if type(part.event) is NoisyUnusableLabelCount:
             lines.append(("label check", part.event.describe() + cost))
         elif isinstance(part.event, LabelQuantiles):
             lines.append(("target", part.event.describe() + cost))
         elif isinstance(part.event, NoisyMoments):
             lines.append(("standardizing", part.event.describe() + cost))
+        elif isinstance(part.event, (NoisyClassCount, NoisyMatrix)):
+            lines.append(("inference", part.event.describe() + cost))
     return lines
 
 

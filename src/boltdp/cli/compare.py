@@ -45,7 +45,7 @@ WARNING = (
     "-o", "--output", default="comparison.json", show_default=True, metavar="JSON", help="Where results are kept."
 )
 @_options.file_option("--picture", metavar="PNG", help="Where to draw them.  [default: beside the results]")
-@_options.make_settings_options("epsilon", "algorithm")
+@_options.make_settings_options("epsilon", "algorithm", "inference", "robust_errors")
 @_options.threads_option
 @_options.json_option
 def compare(

@@ -17,6 +17,7 @@ from boltdp.errors import ParameterError
 from boltdp.privacy.certificate import Certificate
 from boltdp.schema.schema import Classes, Number, Numeric, Schema, check_size
 from boltdp.settings import Settings
+from boltdp.workflows.inference import estimate_signal, estimate_width
 from boltdp.workflows.label_check import count_needed_rows
 from boltdp.workflows.plan_training import make_plan, resolve_settings
 
@@ -28,6 +29,7 @@ EPSILONS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
     "boltdp plan --rows 60000 --features 51 --classes 10 --epsilon 0.5",
     "boltdp plan --rows 54000 --features 24 --number --epsilon 1",
     "boltdp plan --rows 20190 --schema schema.toml --epsilon 1 --delta 1e-6",
+    "boltdp plan --rows 20190 --schema schema.toml --epsilon 1 --inference",
     cls=GroupedCommand,
 )
 @click.option("--rows", type=int, required=True, help="How many rows there are.")
@@ -71,6 +73,7 @@ def plan(
             *algorithm.describe_cost(certificate),
             *plans[epsilon].schema.target.list_facts(certificate.problem.loss),
             *describe_persons_and_costs(certificate),
+            *_describe_inference(certificate),
             *_describe_absent_check(certificate, settings, schema),
             *describe_curves(plans[epsilon].schema),
             *algorithm.describe_choices(certificate, settings),
@@ -81,6 +84,21 @@ def plan(
     headings = [heading for name, (heading, _) in algorithm.columns.items() if name in by_epsilon[0]]
     emit_table(lines, header=("epsilon", "noise", *headings), numbers=True)
     emit(f"\n{algorithm.explain_forecast(certificate)}")
+
+
+def _describe_inference(certificate: Certificate) -> list[tuple[str, str]]:
+    """Return the lines of a planned inference: how wide intervals will be, and whether they may be refused."""
+    if not certificate.matrices:
+        return []
+    width, signal = estimate_width(certificate.spent), estimate_signal(certificate.spent)
+    lines = [("intervals", f"about {width:.2f} times as wide as without privacy, for typical data")]
+    if signal < 0:
+        lines.append(("caution", "the intervals will probably be refused: the noise hides the Hessian"))
+    elif signal < 1:
+        lines.append(
+            ("caution", "the intervals may be refused, or cover less than they say, if columns are correlated")
+        )
+    return lines
 
 
 def _describe_absent_check(certificate: Certificate, settings: Settings, schema: Schema) -> list[tuple[str, str]]:
@@ -112,4 +130,5 @@ def make_public_schema(path: str | None, *, features: int | None, classes: int |
 def _forecast_training(certificate: Certificate) -> dict[str, Any]:
     assert certificate.budget is not None
     noise = {"epsilon": certificate.budget.epsilon, "noise": find_main_noise(certificate).kind}
-    return {**noise, **get_algorithm(certificate.algorithm).forecast(certificate)}
+    width = {"expected_width": estimate_width(certificate.spent)} if certificate.matrices else {}
+    return {**noise, **get_algorithm(certificate.algorithm).forecast(certificate), **width}

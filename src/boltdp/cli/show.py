@@ -18,8 +18,8 @@ from boltdp.model import Model
 #: The number of characters of a bar on each side of 0.
 HALF_WIDTH = 12
 MAX_CATEGORIES = 12
-#: The characters for an effect, noise over it, noise beside it and 0; the same in ASCII; and a dot for bounds.
-BLOCKS, LETTERS, DOT = ("█", "▓", "░", "│"), ("#", "+", "-", "|"), "·"
+#: The characters for an effect, for one that is not told from noise, and for 0; and the same in ASCII.
+BLOCKS, LETTERS = ("█", "░", "│"), ("#", "-", "|")
 
 
 @command(
@@ -35,10 +35,11 @@ BLOCKS, LETTERS, DOT = ("█", "▓", "░", "│"), ("#", "+", "-", "|"), "·"
 )
 @json_option
 def show(model_path: str, *, html: str | None, picture: str | None, top: int, as_json: bool) -> None:
-    """Show what each column of MODEL does to its prediction, in the units of the column, most important first.
+    """Show what each column of MODEL does to its prediction, in the units of the column, largest effects first.
 
     The effect of a value is how much it changes the margin (for a logistic model the log odds) or the predicted number,
-    compared with a value that is missing. Beside it is what noise may have done to it, as far as public numbers tell.
+    compared with a value that is missing. Beside it is the standard deviation of the noise in it, or a bound on that.
+    Columns whose effects cannot be told from noise come last, in grey.
 
     Only MODEL is read, and no data: whatever is shown costs no privacy.
     """
@@ -58,7 +59,7 @@ def show(model_path: str, *, html: str | None, picture: str | None, top: int, as
         emit("")
         if len(found.panels) > 1:
             emit(f"{make_printable(panel.favours)}:")
-        _emit_effects(panel, top, noise_is_bound=found.has_upper_bounds)
+        _emit_effects(panel, top, found.noise_name)
     if found.left_out:
         emit(f"\n{found.left_out:,} classes more are not shown")
 
@@ -69,21 +70,31 @@ def list_facts(model: Model, found: Effects) -> list[tuple[str, str]]:
     effect = f"{found.unit}, compared with a missing value"
     if schema.standardization is not None or schema.row_norm < schema.largest_norm:
         effect += "; less for rows longer than the clip norm, all effects alike"
+    center = "the middle of its bounds"
+    if schema.standardization is not None:
+        center = "the noisy mean" if schema.standardization.source == "private" else "the declared centre"
+        center += " of its column"
     return [
         ("rows", f"{certificate.rows:,}"),
         ("algorithm", certificate.algorithm),
         *([] if model.trained_where is None else [("trained", model.trained_where)]),
         *describe_decision_threshold(model),
         ("effects", effect),
+        ("missing", f"a missing number counts as {center}, a missing category as none of its column"),
         ("noise", found.noise),
+        ("told from noise", found.told),
     ]
 
 
-def _emit_effects(panel: Panel, top: int, *, noise_is_bound: bool) -> None:
-    """Print the table of the columns' effects on one class; `noise_is_bound`: only bounds on the noise are known."""
-    reach, characters = panel.compute_axis_limit(top), _choose_characters(noise_is_bound=noise_is_bound)
+def _emit_effects(panel: Panel, top: int, noise_name: str) -> None:
+    """Print the table of the columns' effects on one class, those that are not told from noise last."""
+    shown = panel.effects[:top]
+    reach = max((abs(value) for one in shown if one.kind != "vector" for value in one.effects), default=0.0) or 1.0
+    full, light, zero = BLOCKS if can_encode("".join(BLOCKS)) else LETTERS
     lines: list[tuple[str, ...]] = []
-    for effect in panel.effects[:top]:
+    for number, effect in enumerate(shown):
+        if not effect.told and (number == 0 or shown[number - 1].told):
+            lines.append(("NOT TOLD FROM NOISE:", "", "", "", ""))
         name = make_printable(effect.name, longest=40)
         if effect.kind == "vector":
             norm = f"{effect.difference:.3g}"
@@ -91,16 +102,16 @@ def _emit_effects(panel: Panel, top: int, *, noise_is_bound: bool) -> None:
             continue
         points = _list_shown_values(effect)
         for index, (place, value, noise) in enumerate(points):
-            bar = _draw_bar(value, noise, reach, characters)
+            bar = _draw_bar(value / reach, full if effect.told else light, zero)
             lines.append((name if index == 0 else "", place, f"{value:+.3g}", _format_noise(noise), bar))
         left = len(effect.labels) - len(points)
         if left > 0:
             lines.append(("", f"and {left:,} with smaller effects", "", "", ""))
     if panel.constant is not None:
         lines.append(("all missing", "", f"{panel.constant:+.3g}", _format_noise(panel.constant_deviation), ""))
-    emit_table(lines, header=("column", "at", "effect", "noise, at most" if noise_is_bound else "noise", ""))
+    emit_table(lines, header=("column", "at", "effect", noise_name, ""))
     if len(panel.effects) > top:
-        emit(f"{len(panel.effects) - top:,} columns with smaller effects: --top shows them")
+        emit(f"{len(panel.effects) - top:,} more columns: --top shows them")
 
 
 def _list_shown_values(effect: Effect) -> list[tuple[str, float, float | None]]:
@@ -119,30 +130,15 @@ def _list_shown_values(effect: Effect) -> list[tuple[str, float, float | None]]:
     ]
 
 
-def _draw_bar(value: float, noise: float | None, reach: float, characters: tuple[str, ...]) -> str:
-    """Draw a bar from 0 to the effect, with two standard deviations of noise on each side of its end."""
-    full, over, beside, zero = characters
-    wide = 2.0 * (noise or 0.0)
-    cells = []
-    for cell in range(-HALF_WIDTH, HALF_WIDTH + 1):
-        place = (cell - 0.5 if cell > 0 else cell + 0.5) / HALF_WIDTH * reach
-        filled = 0 < place < value or value < place < 0
-        noisy = abs(place - value) < wide
-        cells.append(over if filled and noisy else full if filled else beside if noisy else " ")
-    cells[HALF_WIDTH] = zero
-    return "".join(cells).rstrip()
-
-
-def _choose_characters(*, noise_is_bound: bool) -> tuple[str, ...]:
-    """Choose the characters of bars; an upper bound on the noise is dotted and does not cover the effect."""
-    full, over, beside, zero = BLOCKS if can_encode("".join((*BLOCKS, DOT))) else LETTERS
-    if not noise_is_bound:
-        return full, over, beside, zero
-    return full, full, DOT if can_encode(DOT) else ".", zero
+def _draw_bar(share: float, character: str, zero: str) -> str:
+    """Draw a bar from 0 to an effect, which is a share of the largest one."""
+    size = round(abs(share) * HALF_WIDTH)
+    left = character * size if share < 0 else ""
+    return left.rjust(HALF_WIDTH) + zero + (character * size if share > 0 else "")
 
 
 def _format_noise(deviation: float | None) -> str:
-    return "" if not deviation else f"± {deviation:.2g}"
+    return "" if not deviation else f"{deviation:.2g}"
 
 
 def _make_effects_record(model: Model, found: Effects) -> dict[str, Any]:
@@ -157,7 +153,8 @@ def _make_effects_record(model: Model, found: Effects) -> dict[str, Any]:
         **model.schema.target.to_dict(),
         "threshold": model.threshold,
         "unit": found.unit,
-        "noise": {"said": found.noise, "known": found.spread is not None, "at_most": found.has_upper_bounds},
+        "noise": {"said": found.noise, "known": found.spread is not None, "exact": found.exact},
+        "told_from_noise": found.told,
         "panels": [
             {
                 "favours": panel.favours,
@@ -177,6 +174,7 @@ def _make_column_record(effect: Effect) -> dict[str, Any]:
         "importance": effect.importance,
         "difference": effect.difference,
         "deviation": effect.deviation,
+        "told_from_noise": effect.told,
     }
     if effect.kind != "vector":
         noises = effect.deviations or (None,) * len(effect.effects)

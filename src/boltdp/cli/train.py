@@ -25,6 +25,7 @@ from boltdp.workflows.train import train as train_model
     "boltdp train postgresql://localhost/hospital --table patients --label outcome --epsilon 0.5 -o model.json",
     "boltdp train postgresql://localhost/shop --table diamonds --target price --epsilon 0.5 -o model.json",
     "boltdp train visits.csv --schema schema.toml --loss quantile --loss-parameter 0.9 --epsilon 1 -o model.json",
+    "boltdp train visits.csv --schema schema.toml --inference --epsilon 1 -o model.json",
     "boltdp train 'local[*]' --table db.visits --schema schema.toml --epsilon 1 -o model.json",
     "boltdp train public.csv --schema schema.toml --noiseless -o baseline.json",
     cls=GroupedCommand,

@@ -6,6 +6,8 @@ alone: no row is read. In rows that are clipped to the clip norm, all effects ar
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -13,31 +15,42 @@ import numpy as np
 
 from boltdp._array_types import Doubles
 from boltdp.encoding.declared_values import format_value
-from boltdp.encoding.plan import NumberListRule, NumberRule, Rule, RuleVisitor, ScaledRule
+from boltdp.encoding.plan import STEP_HEIGHT, NumberListRule, NumberRule, Rule, RuleVisitor, ScaledRule
 from boltdp.export.original_units import unproject_weights
 from boltdp.model import Model
-from boltdp.privacy.weight_uncertainty import WeightDeviation, compute_weight_deviation
+from boltdp.privacy.weight_uncertainty import WeightDeviation, compute_weight_deviation, find_critical_value
 
 Kind = Literal["number", "categories", "vector"]
 
 #: The maximum number of classes that are shown.
 MAX_PANELS = 100
-#: The maximum extent of a picture's axis, as a multiple of the largest effect.
+#: The maximum extent of a drawing's axis, as a multiple of the largest effect.
 MAX_REACH = 2.5
 #: The number of segments in which the noise of a number with steps is interpolated linearly.
 MAX_SEGMENTS = 32
+#: The largest probability that, if no column has an effect, any column is told from noise.
+LEVEL = 0.05
+#: How far clipping to the root mean square norm moves the mean of a centred feature, in its standard deviations.
+CLIPPED_SHARE = 0.27
 
 _EXACT = (
-    "added to the trained weights. Bands are one and two standard deviations of what it does to an effect, to each side"
+    "added to the trained weights; its standard deviation in each effect is shown, and in drawings one and two of them "
+    "to each side"
 )
-_AT_MOST = (
+_BOUND = (
     "added before training: in any one direction it pulls as {pull:.2g} rows can, of {rows:,} (a standard deviation). "
-    "What that does to an effect depends on the rows, which are private. The bands are the most that one and two "
-    "standard deviations of it can be, whatever the rows are; where they tell much about an effect, it is far less"
+    "What that does to an effect depends on the rows, which are private: only a bound on its standard deviation is "
+    "known, noise / (rows x regularization), which is often far too wide; a larger --regularization makes it smaller"
 )
-_NONE = "none was added, so that there are no bands"
-_UNKNOWN = "added in every update. What it does to an effect is not known, so that there are no bands"
-_CHOSEN = ". The model was chosen among several, which prefers noise that did well: that is not in the bands"
+_NONE = "none was added"
+_UNKNOWN = "added in every update; what it does to an effect is not known"
+_CHOSEN = ". The model was chosen among several, which prefers noise that did well: that is not covered"
+_TOLD = (
+    "{count} of {columns}: those whose largest difference is more than noise, the sampling of rows and a common class "
+    "make of columns without any effect, with 95 % confidence for all columns together; by bounds from public numbers "
+    "and the intercept. Not covered: what regularization, clipping and other columns take from an effect or give to it"
+)
+_NO_BOUND = "none of {columns}: public numbers give no bound on what {cause} to an effect"
 
 
 @dataclass(frozen=True)
@@ -49,10 +62,16 @@ class Effect:
     places: tuple[float, ...]  #: of a number: the ends, the middle and, twice, each step
     labels: tuple[str, ...]  #: of categories: their names
     effects: tuple[float, ...]  #: at each place or category; of a vector, the norm of its weights
-    deviations: tuple[float, ...] | None  #: the standard deviations of the noise in `effects`
+    deviations: tuple[float, ...] | None  #: the standard deviations of the noise in `effects`, or bounds on them
     difference: float  #: of the effects at both ends, or of the largest and smallest categories
-    deviation: float | None  #: the standard deviation of the noise in `difference`
+    deviation: float | None  #: the standard deviation of the noise in `difference`, or a bound on it
     importance: float  #: the largest difference of margins between two values of the column
+    largest: float = 0.0  #: the largest difference that is tested; of a vector, the largest weight
+    norm: float = 1.0  #: of the combination of weights that `largest` is
+    mean: float = 0.0  #: a bound on the absolute mean of the same combination of features
+    comparisons: int = 1  #: the number of differences of which it is the largest
+    missing: float | None = None  #: the number as which a missing value counts, where the effect is a straight line
+    told: bool = False  #: whether it is told from noise and sampling
 
     @property
     def corners(self) -> tuple[tuple[float, float, float | None], ...]:
@@ -67,30 +86,24 @@ class Effect:
         order = sorted(range(len(self.labels)), key=lambda index: -abs(self.effects[index]))[:count]
         return tuple(sorted(order))
 
+    def compute_axis_limit(self, *, exact: bool) -> float:
+        """Return where the axis of a drawing ends: the largest effect, with two deviations of noise if `exact`.
+
+        It is at most `MAX_REACH` times the largest effect.
+        """
+        noise = self.deviations if exact and self.deviations is not None else (0.0,) * len(self.effects)
+        ends = [abs(value) + 2.0 * one for value, one in zip(self.effects, noise, strict=True)]
+        return min(max(ends), MAX_REACH * max(map(abs, self.effects))) or 1.0
+
 
 @dataclass(frozen=True)
 class Panel:
-    """The effects on the margin of one class, the most important column first."""
+    """The effects on the margin of one class: columns told from noise first, both by the size of the effect."""
 
     favours: str  #: the class that a positive effect makes likelier
     constant: float | None  #: the margin of a row with everything missing
     constant_deviation: float | None
     effects: tuple[Effect, ...]
-
-    def compute_axis_limit(self, top: int, *, max_reach: float = MAX_REACH) -> float:
-        """Return where the axis of effects ends, for drawings of the first `top` columns.
-
-        That is the largest effect with two standard deviations of noise, or `max_reach` times the largest effect
-        if that is less.
-        """
-        found = [one for one in self.effects[:top] if one.kind != "vector"]
-        effects = max((abs(value) for one in found for value in one.effects), default=0.0)
-        ends = [
-            abs(value) + 2.0 * noise
-            for one in found
-            for value, noise in zip(one.effects, one.deviations or (0.0,) * len(one.effects), strict=True)
-        ]
-        return min(max(ends, default=0.0), max_reach * effects) or 1.0
 
 
 @dataclass(frozen=True)
@@ -102,11 +115,19 @@ class Effects:
     left_out: int  #: the number of classes without a panel
     spread: WeightDeviation | None
     noise: str  #: a description of the noise
+    told: str  #: a description of which columns are told from noise
 
     @property
-    def has_upper_bounds(self) -> bool:
-        """Whether the standard deviations of the noise are only known as upper bounds."""
-        return self.spread is not None and not self.spread.exact
+    def exact(self) -> bool:
+        """Whether the standard deviations of the noise are known, and not only bounds on them."""
+        return self.spread is not None and self.spread.exact
+
+    @property
+    def noise_name(self) -> str:
+        """The name of what is known of the noise, for a heading."""
+        if self.spread is None:
+            return "noise"
+        return "noise std" if self.spread.exact else "bound on noise std"
 
 
 def compute_effects(model: Model) -> Effects:
@@ -117,7 +138,8 @@ def compute_effects(model: Model) -> Effects:
     matrix = schema.encoding.projection_matrix
     offset, unit = schema.target.find_score_units(loss)
     if spread is not None:
-        spread = replace(spread, deviation=unit * spread.deviation)
+        spread = replace(spread, deviation=unit * spread.deviation, combined=unit * spread.combined)
+    family = len(schema.encoding.rules) * len(names)
     panels = []
     shown = unit * unproject_weights(schema, model.weights[:MAX_PANELS])
     for favours, weights in zip(names[:MAX_PANELS], shown, strict=True):
@@ -126,8 +148,11 @@ def compute_effects(model: Model) -> Effects:
             part = slice(at, at + scaled.rule.feature_count)
             at = part.stop
             noise = _NoiseDeviation(spread, None if matrix is None else matrix[part])
-            found.append(scaled.rule.accept(_EffectVisitor(scaled, weights[part], noise)))
-        found.sort(key=lambda one: -one.importance)
+            found.append(scaled.rule.accept(_EffectVisitor(scaled, weights[part], noise, _bound_means(model, scaled))))
+        if spread is not None and schema.intercept and matrix is None:
+            slope = abs(float(weights[-1])) / schema.intercept_value
+            found = [replace(one, told=_is_told(one, spread, slope, family)) for one in found]
+        found.sort(key=lambda one: (not one.told, -one.importance))
         constant = deviation = None
         if schema.intercept:
             constant = offset + float(weights[-1]) * schema.intercept_value
@@ -141,7 +166,32 @@ def compute_effects(model: Model) -> Effects:
         len(names) - len(panels),
         spread,
         _describe_noise(model, spread),
+        _describe_told(model, spread, [one.told for panel in panels for one in panel.effects]),
     )
+
+
+def _bound_means(model: Model, scaled: ScaledRule) -> Doubles:
+    """Return bounds on the absolute means of a column's features: by their range, or less if they were centred.
+
+    Proof: weight_uncertainty.md 6
+    """
+    rule, moments, half = scaled.rule, model.certificate.moments, STEP_HEIGHT / 2.0
+    counts = [rule.number_count, len(rule.thresholds), len(rule.values)]
+    low, high = np.repeat([-1.0, -half, 0.0], counts), np.repeat([1.0, half, 1.0], counts)
+    if moments is None:
+        return np.asarray(scaled.factors * np.maximum(-low, high))
+    error = 0.0 if moments.noise is None else 2.0 * moments.noise.deviation / model.certificate.rows
+    variances = np.maximum((high - scaled.centers) * (scaled.centers - low), 0.0) + (high - low) * error
+    return np.asarray(scaled.factors * (CLIPPED_SHARE * np.sqrt(variances) + error))
+
+
+def _is_told(effect: Effect, spread: WeightDeviation, slope: float, family: int) -> bool:
+    """Return whether the largest difference of a column, of a `family` of columns, is told from noise and sampling.
+
+    `slope` is the sum of slopes that the intercept's weight tells of, which a common class causes.
+    """
+    critical = find_critical_value(spread.noise, LEVEL / family / effect.comparisons)
+    return abs(effect.largest) > critical * spread.combined * effect.norm + slope * effect.mean
 
 
 @dataclass(frozen=True)
@@ -151,12 +201,13 @@ class _NoiseDeviation:
     spread: WeightDeviation | None
     rows: Doubles | None  #: the rows of the projection for these features; None without a projection
 
+    def compute_norms(self, directions: Doubles) -> Any:
+        """Compute the norm of the combination <weights, direction> for one or each row of `directions`."""
+        return np.linalg.norm(directions if self.rows is None else directions @ self.rows, axis=-1)
+
     def compute_deviations(self, directions: Doubles) -> Any:
         """Compute the standard deviation of the noise in <weights, direction>, for one or each row of `directions`."""
-        if self.spread is None:
-            return None
-        turned = directions if self.rows is None else directions @ self.rows
-        return (self.spread.deviation * np.linalg.norm(turned, axis=-1)).tolist()
+        return None if self.spread is None else (self.spread.deviation * self.compute_norms(directions)).tolist()
 
     def compute_feature_deviations(self, factors: Doubles) -> tuple[float, ...] | None:
         """Compute the standard deviation of the noise in each weight times its factor; None if it is unknown."""
@@ -169,12 +220,19 @@ class _NoiseDeviation:
 class _EffectVisitor(RuleVisitor[Effect]):
     """Computes the effect of a column from the weights of its features."""
 
-    def __init__(self, scaled: ScaledRule, weights: Doubles, noise: _NoiseDeviation) -> None:
+    def __init__(self, scaled: ScaledRule, weights: Doubles, noise: _NoiseDeviation, means: Doubles) -> None:
         (self.middles, self.factors), self.weights, self.noise = scaled.original_units, weights, noise
+        self.means = means
+
+    def _describe_combination(self, combination: Doubles) -> tuple[float, float]:
+        """Return the norm and the largest mean of a combination of the features."""
+        return float(self.noise.compute_norms(combination)), float(np.abs(combination) @ self.means)
 
     def visit_number(self, rule: NumberRule) -> Effect:
         places, features = self._sample_features(rule)
         values, deviations = features @ self.weights, self.noise.compute_deviations(features)
+        largest = features[values.argmax()] - features[values.argmin()]
+        ends = 2 + 2 * len(rule.thresholds)
         return Effect(
             rule.column,
             "number",
@@ -185,6 +243,10 @@ class _EffectVisitor(RuleVisitor[Effect]):
             float(values[-1] - values[0]),
             self.noise.compute_deviations(features[-1] - features[0]),
             float(np.ptp(values)),
+            float(np.ptp(values)),
+            *self._describe_combination(largest),
+            ends * (ends - 1) // 2,
+            None if rule.thresholds else float(self.middles[0]),
         )
 
     def visit_number_list(self, rule: NumberListRule) -> Effect:
@@ -194,7 +256,10 @@ class _EffectVisitor(RuleVisitor[Effect]):
         # The norm of a row is at most 1, and its values are within the bounds.
         widest = min(2.0 * length, float(np.abs(weights * self.factors).sum()) * (rule.high - rule.low))
         deviations = None if deviation is None else (deviation,)
-        return Effect(rule.column, "vector", (), (), (length,), deviations, length, deviation, widest)
+        first = np.zeros(len(weights))
+        first[np.abs(weights).argmax()] = 1.0
+        tested = (float(np.abs(weights).max()), *self._describe_combination(first), len(weights))
+        return Effect(rule.column, "vector", (), (), (length,), deviations, length, deviation, widest, *tested)
 
     def visit_value(self, rule: Rule) -> Effect:
         labels, values = tuple(map(format_value, rule.values)), self.factors * self.weights
@@ -213,6 +278,9 @@ class _EffectVisitor(RuleVisitor[Effect]):
             difference,
             self.noise.compute_deviations(direction),
             abs(difference),
+            difference,
+            *self._describe_combination(direction),
+            max(1, len(values) * (len(values) - 1) // 2),
         )
 
     visit_time_part = visit_value
@@ -238,7 +306,7 @@ class _EffectVisitor(RuleVisitor[Effect]):
 
 
 def _describe_noise(model: Model, spread: WeightDeviation | None) -> str:
-    """Describe where noise was added, and what the bands of noise that are drawn around each effect mean."""
+    """Describe where noise was added, and what is known of what it does to effects."""
     if spread is None:
         return _UNKNOWN
     if not spread.deviation:
@@ -247,5 +315,18 @@ def _describe_noise(model: Model, spread: WeightDeviation | None) -> str:
     text = _EXACT
     if not spread.exact:
         assert noise is not None
-        text = _AT_MOST.format(pull=noise.deviation / problem.loss.lipschitz, rows=problem.rows)
+        text = _BOUND.format(pull=noise.deviation / problem.loss.lipschitz, rows=problem.rows)
     return text + ("" if model.certificate.selection is None else _CHOSEN)
+
+
+def _describe_told(model: Model, spread: WeightDeviation | None, told: Sequence[bool]) -> str:
+    """Describe which columns are told from noise, by which rule, and what it does not cover."""
+    cause = None
+    if spread is None:
+        cause = "noise in every update does"
+    elif math.isinf(spread.combined):
+        cause = "the sampling of rows does"
+    elif not model.schema.intercept or model.schema.projection is not None:
+        cause = "a common class does, without an intercept or with a projection,"
+    text = _TOLD if cause is None else _NO_BOUND
+    return text.format(count=sum(told), columns=len(told), cause=cause)

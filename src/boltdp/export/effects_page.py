@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -30,12 +30,14 @@ from boltdp.export.html_pages import choose_guarantee_class, write_document, wri
 if TYPE_CHECKING:
     from boltdp.model import Model
 
-#: The maximum extent of a drawing's axis, as a multiple of the largest effect.
-MAX_REACH = 1.5
+Bands: TypeAlias = tuple[tuple[str, float], ...]
+
 #: If the ratio of the gaps between steps of a curve exceeds this, the steps are drawn equally spaced.
 MAX_GAP_RATIO = 8.0
 #: The maximum number of tick labels between the ends of an axis.
 MAX_PLACES = 2
+#: The CSS classes of bands of noise, and their half widths in standard deviations.
+BANDS: Bands = (("two", 2.0), ("one", 1.0))
 
 
 def write_effects_page(model: Model, effects: Effects, facts: Sequence[tuple[str, str]], *, top: int) -> str:
@@ -44,59 +46,64 @@ def write_effects_page(model: Model, effects: Effects, facts: Sequence[tuple[str
     panels = "".join(_draw_panel(panel, top, effects) for panel in effects.panels)
     if effects.left_out:
         panels += f"<p>{effects.left_out:,} classes more are not shown.</p>"
-    bands = "most" if effects.has_upper_bounds else "exact"
     guarantee = f'<p class="{choose_guarantee_class(model)}">{escape_text(model.certificate.guarantee(), 5000)}</p>'
-    return write_document(title, f'{guarantee}{write_facts(facts, 2000)}<div class="{bands}">{panels}</div>')
+    return write_document(title, f"{guarantee}{write_facts(facts, 2000)}{panels}")
 
 
 def _draw_panel(panel: Panel, top: int, effects: Effects) -> str:
     head = f"<h2>{escape_text(panel.favours)}</h2>" if len(effects.panels) > 1 else ""
-    noise_is_bound, reach = effects.has_upper_bounds, panel.compute_axis_limit(top, max_reach=MAX_REACH)
     if panel.constant is not None:
-        noise = _format_noise(panel.constant_deviation, noise_is_bound=noise_is_bound)
+        noise = _format_noise(panel.constant_deviation, effects)
         head += f"<p>With everything missing: {panel.constant:+.3g}{noise}</p>"
     drawn = [effect for effect in panel.effects[:top] if effect.kind != "vector"]
     if drawn:
         uneven = any(effect.kind == "number" and _is_uneven(_list_axis_marks(effect)) for effect in drawn)
-        head += f'<p class="legend">{escape_text(_write_legend(reach, effects, uneven=uneven), 1000)}</p>'
-    figures = "".join(_draw_effect(effect, reach, noise_is_bound=noise_is_bound) for effect in panel.effects[:top])
+        head += f'<p class="legend">{escape_text(_write_legend(effects, uneven=uneven), 1000)}</p>'
+    parts = ["", ""]
+    for effect in panel.effects[:top]:
+        parts[not effect.told] += _draw_effect(effect, effects)
+    figures = f'<div class="drawings">{parts[0]}</div>' if parts[0] else ""
+    if parts[1]:
+        figures += f'<h3>Not told from noise</h3><div class="drawings untold">{parts[1]}</div>'
     left = len(panel.effects) - top
-    more = f"<p>{left:,} columns with smaller effects are not drawn.</p>" if left > 0 else ""
-    return f'<section>{head}<div class="drawings">{figures}</div>{more}</section>'
+    more = f"<p>{left:,} more columns are not drawn.</p>" if left > 0 else ""
+    return f"<section>{head}{figures}{more}</section>"
 
 
-def _write_legend(reach: float, effects: Effects, *, uneven: bool) -> str:
-    text = f"Lines and bars are effects: {effects.unit}, from {-reach:+.2g} to {reach:+.2g} in every drawing."
+def _write_legend(effects: Effects, *, uneven: bool) -> str:
+    text = (
+        f"Lines and bars are effects: {effects.unit}. Each drawing has its own scale. Columns come by the size of "
+        "their effects; grey ones cannot be told from noise."
+    )
     if uneven:
         text += (
             " Where the steps of a line are close in one place and far in another, they are drawn equally far apart."
         )
-    if effects.spread is None or not effects.spread.deviation:
-        return text
-    if effects.has_upper_bounds:
-        return f"{text} Thin and dashed: the most that one and two standard deviations of noise can be."
-    return f"{text} Shaded: one and two standard deviations of noise."
+    if effects.exact and effects.spread is not None and effects.spread.deviation:
+        text += " Shaded: one and two standard deviations of noise."
+    return text
 
 
-def _draw_effect(effect: Effect, reach: float, *, noise_is_bound: bool) -> str:
-    noise = _format_noise(effect.deviation, noise_is_bound=noise_is_bound)
+def _draw_effect(effect: Effect, effects: Effects) -> str:
+    noise = _format_noise(effect.deviation, effects)
     if effect.kind == "vector":
-        said = f"<p>A vector: the norm of its weights is {effect.difference:.3g}{noise}.</p>"
-        return draw_figure(effect.name, (), said)
+        text = f"<p>A vector: the norm of its weights is {effect.difference:.3g}{noise}.</p>"
+        return draw_figure(effect.name, (), text)
+    reach, bands = effect.compute_axis_limit(exact=effects.exact), BANDS if effects.exact else ()
     if effect.kind == "number":
         ends = f"{format_number(effect.places[0])} to {format_number(effect.places[-1])}: "
-        drawing = _draw_number_effect(effect, reach, noise_is_bound=noise_is_bound)
+        drawing = _draw_number_effect(effect, reach, bands)
     else:
         ends = "smallest to largest: " if len(effect.labels) > 1 else ""
-        drawing = _draw_category_effects(effect, reach, noise_is_bound=noise_is_bound)
-    return draw_figure(effect.name, [f"{ends}{effect.difference:+.3g}{noise}"], drawing)
+        drawing = _draw_category_effects(effect, reach, bands)
+    said = [f"{ends}{effect.difference:+.3g}{noise}"]
+    if effect.missing is not None:
+        said.append(f"missing counts as {format_number(effect.missing)}")
+    return draw_figure(effect.name, said, drawing)
 
 
-def _draw_number_effect(effect: Effect, reach: float, *, noise_is_bound: bool) -> str:
-    """Draw the effect of a numeric column as a line in SVG, with bands of noise and a tick below each step.
-
-    `noise_is_bound` tells that the noise is only known by an upper bound, which is drawn dashed.
-    """
+def _draw_number_effect(effect: Effect, reach: float, bands: Bands) -> str:
+    """Draw the effect of a numeric column as a line in SVG, with bands of noise and a tick below each step."""
     marks = _list_axis_marks(effect)
     places = np.interp(marks, marks[:: len(marks) - 1], (0, WIDTH))
     if _is_uneven(marks):
@@ -109,13 +116,10 @@ def _draw_number_effect(effect: Effect, reach: float, *, noise_is_bound: bool) -
         ]
 
     drawn = ""
-    for kind, times in (("two", 2.0), ("one", 1.0)) if effect.deviations is not None else ():
+    for kind, times in bands:
         noise = times * np.array(effect.deviations)
         upper, lower = to_points(effect.effects + noise), to_points(effect.effects - noise)
-        if noise_is_bound:
-            drawn += draw_points("polyline", kind, upper) + draw_points("polyline", kind, lower[::-1])
-        else:
-            drawn += draw_points("polygon", kind, [*upper, *lower[::-1]])
+        drawn += draw_points("polygon", kind, [*upper, *lower[::-1]])
     drawn += draw_points("polyline", "line", to_points(effect.effects))
     ticks = "".join(f"M{LEFT + place:.1f} {HEIGHT:g}v4" for place in places)
     texts = [
@@ -150,7 +154,7 @@ def _is_uneven(marks: Sequence[float]) -> bool:
     return len(gaps) > 1 and bool(gaps.max() > MAX_GAP_RATIO * gaps.min())
 
 
-def _draw_category_effects(effect: Effect, reach: float, *, noise_is_bound: bool) -> str:
+def _draw_category_effects(effect: Effect, reach: float, bands: Bands) -> str:
     """Draw the effects of categories as bars in SVG, each with its noise, as `_draw_number_effect` does for numbers."""
     middle, right = NAMES + (LEFT + WIDTH - NAMES) / 2, LEFT + WIDTH
     shown = effect.find_largest_categories(MAX_BARS)
@@ -161,33 +165,29 @@ def _draw_category_effects(effect: Effect, reach: float, *, noise_is_bound: bool
     def draw_row(row: int, top: float) -> str:
         value = effect.effects[shown[row]]
         drawn = draw_box("bar", to_pixels(0.0), to_pixels(value), top + 4, BAR - 8)
-        for kind, times in (("two", 2.0), ("one", 1.0)) if effect.deviations is not None else ():
+        for kind, times in bands:
             noise = times * (effect.deviations or ())[shown[row]]
-            ends = to_pixels(value - noise), to_pixels(value + noise)
-            if noise_is_bound:
-                drawn += _draw_whisker(kind, *ends, top + BAR / 2, 2.0 * times)
-            else:
-                drawn += draw_box(kind, *ends, top + 2, BAR - 4)
+            drawn += draw_box(kind, to_pixels(value - noise), to_pixels(value + noise), top + 2, BAR - 4)
         return drawn
 
-    height, left = BAR * len(shown), len(effect.labels) - len(shown)
+    def draw_below(height: float) -> str:
+        return (
+            f'<path class="axis" d="M{middle:g} 0V{height:g}"/>'
+            + draw_text(NAMES, height + BELOW - 4, f"{-reach:+.2g}")
+            + draw_text(middle, height + BELOW - 4, "0", "middle")
+            + draw_text(right, height + BELOW - 4, f"{reach:+.2g}", "end")
+        )
+
+    left = len(effect.labels) - len(shown)
     more = f"<p>{left:,} categories with smaller effects are not drawn.</p>" if left else ""
     bars = draw_named_bars(
         effect.name,
         [(effect.labels[index], f"{effect.effects[index]:+.3g}") for index in shown],
         draw_row,
-        f'<path class="axis" d="M{middle:g} 0V{height:g}"/>',
-        draw_text(NAMES, height + BELOW - 4, f"{-reach:+.2g}"),
-        draw_text(middle, height + BELOW - 4, "0", "middle"),
-        draw_text(right, height + BELOW - 4, f"{reach:+.2g}", "end"),
+        draw_below,
     )
     return bars + more
 
 
-def _draw_whisker(name: str, one: float, other: float, middle: float, height: float) -> str:
-    ends = f"M{one:.1f} {middle - height:g}v{2 * height:g}M{other:.1f} {middle - height:g}v{2 * height:g}"
-    return f'<path class="{name}" d="M{one:.1f} {middle:g}H{other:.1f}{ends}"/>'
-
-
-def _format_noise(deviation: float | None, *, noise_is_bound: bool) -> str:
-    return "" if not deviation else f" ± {deviation:.2g} of noise{' at most' if noise_is_bound else ''}"
+def _format_noise(deviation: float | None, effects: Effects) -> str:
+    return f", {effects.noise_name} {deviation:.2g}" if deviation else ""

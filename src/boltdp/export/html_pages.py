@@ -25,6 +25,9 @@ dt { color: var(--soft); } dd { margin: 0; }
 .legend { color: var(--soft); }
 table { border-collapse: collapse; margin: .5rem 0; }
 th, td { border-top: 1px solid var(--rule); padding: .2rem 1rem .2rem 0; text-align: left; vertical-align: top; }
+.numbers td, .numbers th { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
+.numbers td:first-child, .numbers th:first-child { text-align: left; white-space: normal; overflow-wrap: anywhere; }
+.numbers svg { display: block; width: 20rem; } .wide { overflow-x: auto; }
 .drawings { columns: 19rem; column-gap: 1.25rem; }
 figure { margin: 0 0 1.25rem; border-top: 1px solid var(--rule); padding-top: .5rem; break-inside: avoid; }
 figcaption { overflow-wrap: anywhere; font-weight: 600; margin-bottom: .25rem; }
@@ -33,8 +36,7 @@ figure > svg { display: block; width: 100%; max-width: 26rem; height: auto; }
 svg text { fill: var(--soft); font-size: 11px; }
 .line { fill: none; stroke: var(--line); stroke-width: 2; } .bar { fill: var(--line); }
 .one { fill: var(--one); } .two { fill: var(--two); }
-.most .one, .most .two { fill: none; stroke: var(--soft); }
-.most .one { stroke-width: 1; } .most .two { stroke-width: .75; stroke-dasharray: 3 3; }
+.untold { --line: #8a8f98; --one: #8a8f9855; --two: #8a8f9826; color: var(--soft); }
 .axis { stroke: var(--rule); fill: none; }
 .bound { fill: none; stroke: currentColor; stroke-dasharray: 4 3; }
 .mark { fill: none; stroke: #d9822b; } .dot { fill: #d9822b; }

@@ -132,4 +132,4 @@ static void join(void *state, const void *other)
 
 /* Sums of up to 2^33 rows are exact. */
 DEFINE_KIND(feature_sums, UINT64_C(0x326d6f6d746c6f62) /* "boltmom2" */, UINT64_C(1) << 33,
-            sizeof(struct feature_sums_state));
+            sizeof(struct feature_sums_state), join);

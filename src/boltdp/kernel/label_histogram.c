@@ -46,12 +46,5 @@ static size_t sums_end(const void *state)
     return ((const struct sum_state *) state)->bytes;
 }
 
-static void join(void *state, const void *other)
-{
-    struct label_histogram_state *s = state;
-    for (uint64_t i = 0; i < s->bins; i++)
-        s->counts[i] += ((const struct label_histogram_state *) other)->counts[i];
-}
-
 DEFINE_KIND(label_histogram, UINT64_C(0x31736968746c6f62) /* "bolthis1" */, UINT64_C(1) << 62,
-            offsetof(struct label_histogram_state, counts));
+            offsetof(struct label_histogram_state, counts), sum_join_counts);

@@ -543,7 +543,7 @@ static void join(void *state, const void *other)
 
 /* `high` and `low` have room for 2^33 rows. */
 DEFINE_KIND(derivatives, UINT64_C(0x376a626f746c6f62) /* "boltobj7" */, UINT64_C(1) << 33,
-            offsetof(struct derivatives_state, waiting));
+            offsetof(struct derivatives_state, waiting), join);
 
 int derivatives_sum(const void *state, size_t bytes, double *out)
 {

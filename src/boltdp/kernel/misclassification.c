@@ -254,13 +254,5 @@ static size_t sums_end(const void *state)
     return sizeof(struct misclassification_state) + ((const struct misclassification_state *) state)->models * sizeof(uint64_t);
 }
 
-static void join(void *state, const void *other)
-{
-    struct misclassification_state *s = state;
-    const struct misclassification_state *o = other;
-    for (uint64_t model = 0; model < s->models; model++)
-        s->data[model] += o->data[model];
-}
-
 DEFINE_KIND(misclassification, UINT64_C(0x33727265746c6f62) /* "bolterr3" */, UINT64_C(1) << 62,
-            sizeof(struct misclassification_state));
+            sizeof(struct misclassification_state), sum_join_counts);

@@ -77,13 +77,5 @@ static size_t sums_end(const void *state)
     return sizeof(struct number_errors_state) + ((const struct number_errors_state *) state)->models * sizeof(uint64_t);
 }
 
-static void join(void *state, const void *other)
-{
-    struct number_errors_state *s = state;
-    const struct number_errors_state *o = other;
-    for (uint64_t model = 0; model < s->models; model++)
-        s->data[model] += o->data[model];
-}
-
 DEFINE_KIND(number_errors, UINT64_C(0x316d756e746c6f62) /* "boltnum1" */, UINT64_C(1) << 40,
-            sizeof(struct number_errors_state));
+            sizeof(struct number_errors_state), sum_join_counts);

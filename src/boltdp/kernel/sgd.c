@@ -171,7 +171,7 @@ uint64_t sgd_bytes(const struct sgd_recipe *r, const void *map)
 {
     const struct feature_map *by = map;
     const uint64_t own = own_bytes(r);
-    return by == NULL || own == 0 ? own : by->dims == r->dims ? own + by->bytes : 0;
+    return by == NULL || own == 0 ? own : by->dims == r->dims && !by->downweights ? own + by->bytes : 0;
 }
 
 /* The feature map of a sound state, or NULL. */
@@ -278,7 +278,8 @@ int sgd_check(const void *state, size_t bytes)
 int sgd_init(void *state, size_t bytes, const struct sgd_recipe *recipe, const void *key, const double *class_weights,
              const void *map)
 {
-    if (!recipe_is_sound(recipe) || sgd_bytes(recipe, map) != bytes || (recipe->noise != SGD_NOISELESS) != (key != NULL))
+    if (!recipe_is_sound(recipe) || bytes == 0 || sgd_bytes(recipe, map) != bytes ||
+        (recipe->noise != SGD_NOISELESS) != (key != NULL))
         return SGD_BAD_RECIPE;
     if ((recipe->weighted != 0) != (class_weights != NULL) ||
         (class_weights != NULL && !sgd_class_weights_are_sound(class_weights, recipe->classes)))

@@ -114,7 +114,10 @@ struct sgd_state {
     double data[];
 };
 
-/* Bytes of the state of a recipe and a feature map, or NULL; 0 if dims, classes or `weighted` are out of range. */
+/*
+ * Bytes of the state of a recipe and a feature map, or NULL; 0 if dims, classes or `weighted` are out of range, or if
+ * the map downweights long rows: the recursion is for those that are shortened.
+ */
 uint64_t sgd_bytes(const struct sgd_recipe *recipe, const void *map);
 
 /*

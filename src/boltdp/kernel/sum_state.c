@@ -15,6 +15,15 @@ static const struct sum_kind *kind_of(const struct sum_state *s)
     return NULL;
 }
 
+void sum_join_counts(void *state, const void *other)
+{
+    const struct sum_kind *kind = kind_of(state);
+    uint64_t *sums = state;
+    const uint64_t *others = other;
+    for (size_t i = kind->sums_at / sizeof *sums; i < kind->sums_end(state) / sizeof *sums; i++)
+        sums[i] += others[i];
+}
+
 int sum_init(void *state, size_t bytes, uint64_t needed, const struct sum_kind *kind, uint64_t cells,
              const struct feature_map *map)
 {

@@ -55,6 +55,9 @@ extern const struct sum_kind derivatives_kind, misclassification_kind, number_er
 int sum_init(void *state, size_t bytes, uint64_t needed, const struct sum_kind *kind, uint64_t cells,
              const struct feature_map *map);
 
+/* The `join` of kinds whose sums are all whole numbers of 64 bits. */
+void sum_join_counts(void *state, const void *other);
+
 /* Whether rows of this many cells can be read by the map, or without one, NULL. */
 static inline int sum_cells_fit(uint64_t cells, const struct feature_map *map)
 {
@@ -70,8 +73,8 @@ static inline const struct feature_map *sum_map(const struct sum_state *s)
 #define INLINE static inline __attribute__((always_inline))
 
 /*
- * The kind of a file, by its functions sums_end, is_sound, join and `scan(state, rows, n_rows, wide)`: `wide`, known when
- * it is compiled, says that registers have four numbers. A magic is text in memory on a little-endian machine.
+ * The kind of a file, by its functions sums_end, is_sound and `scan(state, rows, n_rows, wide)`: `wide`, known when it is
+ * compiled, says that registers have four numbers. A magic is text in memory on a little-endian machine.
  */
 #if defined(__x86_64__)
 #define DEFINE_SCAN_AVX2                                                                             \
@@ -84,7 +87,7 @@ static inline const struct feature_map *sum_map(const struct sum_state *s)
 #define scan_avx2 NULL
 #endif
 
-#define DEFINE_KIND(name, its_magic, most_rows, first_sum)              \
+#define DEFINE_KIND(name, its_magic, most_rows, first_sum, join_sums)   \
     static void scan_portable(void *state, const float *rows, size_t n) \
     {                                                                   \
         scan(state, rows, n, 0);                                        \
@@ -99,7 +102,7 @@ static inline const struct feature_map *sum_map(const struct sum_state *s)
         .is_sound = is_sound,                                           \
         .scan_portable = scan_portable,                                 \
         .scan_avx2 = scan_avx2,                                         \
-        .join = join,                                                   \
+        .join = join_sums,                                              \
     }
 
 #endif

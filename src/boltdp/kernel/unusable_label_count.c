@@ -59,10 +59,5 @@ static size_t sums_end(const void *state)
     return offsetof(struct unusable_label_count_state, neutral);
 }
 
-static void join(void *state, const void *other)
-{
-    ((struct unusable_label_count_state *) state)->count += ((const struct unusable_label_count_state *) other)->count;
-}
-
 DEFINE_KIND(unusable_label_count, UINT64_C(0x3162616c746c6f62) /* "boltlab1" */, UINT64_C(1) << 62,
-            offsetof(struct unusable_label_count_state, count));
+            offsetof(struct unusable_label_count_state, count), sum_join_counts);

@@ -61,6 +61,8 @@ class Certificate:
         for matrix in self.matrices:
             if matrix.problem != self.problem:
                 raise ParameterError("a noisy matrix must be of the training that the certificate is about")
+        if len({matrix.matrix for matrix in self.matrices}) < len(self.matrices):
+            raise ParameterError("each noisy matrix must be stated once, got one twice")
 
     @cached_property
     def training(self) -> Training:

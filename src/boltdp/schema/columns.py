@@ -251,11 +251,15 @@ class Categorical(Column):
             raise ParameterError(
                 f"{what} must be a list of values, got []", hint="name those to tell apart, or drop the column"
             )
-        if self.reference is not None and (len(self.categories) < 2 or self.reference not in self.categories):
+        if self.reference is None:
+            return
+        (given,) = check_values([self.reference], what=f"the reference of {self.name!r}")
+        same = [one for one in self.categories if one == given and isinstance(one, bool) == isinstance(given, bool)]
+        if not same or len(self.categories) < 2:
             raise ParameterError(
-                f"the reference of {self.name!r} must be one of its two or more categories, "
-                f"got {show_value(self.reference)}"
+                f"the reference of {self.name!r} must be one of its two or more categories, got {show_value(given)}"
             )
+        object.__setattr__(self, "reference", same[0])
 
     @cached_property
     def encoding_rule(self) -> ValueRule:

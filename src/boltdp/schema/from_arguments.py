@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from boltdp.errors import DataError, ParameterError, describe_argument, quote_names
+from boltdp.errors import DataError, ParameterError, describe_argument, quote_names, show_value
 from boltdp.schema.infer import NO_FEATURES, check_label, derive_column
-from boltdp.schema.schema import Categorical, Column, Numeric, Schema, TimePart, Vector
+from boltdp.schema.schema import Categorical, Column, Numeric, Schema, TimePart, Vector, read_weight
 from boltdp.schema.source_columns import ColumnType, OpenColumns, suggest_columns
 from boltdp.schema.target import Target
 
@@ -32,6 +32,7 @@ def declare_schema(
     bounds: Any = None,
     categories: Any = None,
     timestamps: Any = None,
+    weight: Any = None,
 ) -> tuple[Schema, tuple[str, ...]]:
     """Make a schema from the arguments of a call; return it with the names of the unused columns. No row is read.
 
@@ -39,10 +40,18 @@ def declare_schema(
     by a list of parts, such as "hour", or by the source itself: by a boolean type, an enum type or constraints. Others
     are left out; without any bounds, categories and timestamps they raise an error. A pair of numbers as `bounds` is
     for all columns of numbers. The target is of the given kind. `of_target` are the arguments that declare it, such as
-    `classes`; the bounds of a number may also be among `bounds`. By default it is what the source declares.
+    `classes`; the bounds of a number may also be among `bounds`. By default it is what the source declares. `weight`
+    is as in a schema: the column and the bounds of the weights of rows.
     """
+    of_rows = read_weight(weight)
+    others = (label,) if of_rows is None else (label, of_rows.name)
+    if others[-1] not in columns and of_rows is not None:
+        raise ParameterError(
+            f"the weight must be a column of the data, got {show_value(of_rows.name)}",
+            hint=suggest_columns(columns, [label], of_rows.name),
+        )
     given = {
-        "bounds": _read_bounds(columns, label, bounds),
+        "bounds": _read_bounds(columns, others, bounds),
         "categories": _read_dict(categories, "categories", '["F", "M"]'),
         "timestamps": _read_dict(timestamps, "timestamps", '["hour", "weekday"]'),
     }
@@ -60,12 +69,15 @@ def declare_schema(
         what = "bounds, categories or timestamps" if given["timestamps"] else "bounds or categories"
         raise ParameterError(f"a column must have {what}, not both, got both for {quote_names(twice)}")
     declared: dict[str, Column | None] = {
-        name: derive_column(name, column) for name, column in columns.items() if name not in (label, *uses)
+        name: derive_column(name, column) for name, column in columns.items() if name not in (*others, *uses)
     }
     for name, pair in given["bounds"].items():
         declared[name] = _make_bounded_column(name, columns[name], pair)
     for name, values in given["categories"].items():
-        declared[name] = Categorical(name, _read_values(values, f"the categories of {name!r}"))
+        stated = {**values} if isinstance(values, Mapping) else {"categories": values}
+        if "categories" in stated:
+            stated["categories"] = [*_read_values(stated["categories"], f"the categories of {name!r}")]
+        (declared[name],) = Categorical.from_declaration(name, stated)
     parts = [
         TimePart(name, part)
         for name, listed in given["timestamps"].items()
@@ -78,7 +90,7 @@ def declare_schema(
     if target is None or not (features or parts) or (usable and nothing):
         missing = None if target is not None else kind
         raise _make_undeclared_error(columns, missing, label, [] if any(given.values()) else usable)
-    return Schema(target, (*features, *parts)), tuple(undeclared)
+    return Schema(target, (*features, *parts), weight=of_rows), tuple(undeclared)
 
 
 def declare_target(kind: type[Target], name: str, column: ColumnType, given: Mapping[str, Any]) -> Target | None:
@@ -86,14 +98,14 @@ def declare_target(kind: type[Target], name: str, column: ColumnType, given: Map
 
     Arguments of another kind of target raise an error.
     """
-    read = {"bounds": _read_pair, "typical": _read_pair, "classes": _read_values}
+    read: dict[str, Any] = {"bounds": _read_pair, "typical": _read_pair, "classes": _read_values}
     for argument, value in given.items():
         if value is not None and argument not in kind.other_keys:
             raise ParameterError(
                 f"{argument} must not be given for {kind.key}={name!r}, which has {kind.other_keys[0]}",
                 hint=f"label={name!r} has classes, target={name!r} predicts a number",
             )
-    plain = {key: read[key](value, key) for key, value in given.items() if value is not None}
+    plain = {key: read[key](value, key) if key in read else value for key, value in given.items() if value is not None}
     return kind.from_arguments(name, column, plain)
 
 
@@ -144,13 +156,13 @@ def _make_undeclared_error(
     )
 
 
-def _read_bounds(columns: Mapping[str, ColumnType], label: str, bounds: Any) -> dict[str, tuple[Any, Any]]:
-    """Return the bounds of each column, by name; a single pair is for all columns of numbers."""
+def _read_bounds(columns: Mapping[str, ColumnType], others: Sequence[str], bounds: Any) -> dict[str, tuple[Any, Any]]:
+    """Return the bounds of each column, by name; a single pair is for all columns of numbers but `others`."""
     if bounds is None or isinstance(bounds, Mapping):
         by_name = _read_dict(bounds, "bounds", "(0, 110)")
         return {name: _read_pair(pair, f"the bounds of {name!r}") for name, pair in by_name.items()}
     pair = _read_pair(bounds, "bounds")
-    return {name: pair for name, one in columns.items() if name != label and one.kind in ("number", "list")}
+    return {name: pair for name, one in columns.items() if name not in others and one.kind in ("number", "list")}
 
 
 def _read_dict(given: Any, what: str, example: str) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from boltdp.encoding.projection import Projection
 from boltdp.errors import BoltdpError, ParameterError, check_number, describe_argument, show_value
 from boltdp.privacy.events.event import BudgetedEvent
 from boltdp.privacy.events.noisy_counts import is_schema_draft
+from boltdp.privacy.events.objective_perturbation import MAX_DOWNWEIGHTED_NORM
 from boltdp.privacy.serialization import from_record, to_record
 from boltdp.privacy.training_problem import check_person_rows
 from boltdp.schema.columns import (
@@ -111,6 +112,21 @@ class Standardization:
             raise ParameterError("the centers of the standardization must be from -1 to 1")
         if not all(1e-9 <= scale <= 1e9 for scale in self.scales):
             raise ParameterError("the scales of the standardization must be between 1e-9 and 1e9")
+        if self.downweights and self.max_row_norm > MAX_DOWNWEIGHTED_NORM:
+            raise ParameterError(
+                f"the norm of standardized rows must be at most {MAX_DOWNWEIGHTED_NORM:g} times the clip norm where "
+                f"long rows are downweighted, got up to {self.max_row_norm:.3g} times",
+                hint="declare a larger clip_norm or larger scales",
+            )
+
+    @property
+    def max_row_norm(self) -> float:
+        """An upper bound on the norm of standardized rows, in units of the clip norm.
+
+        Proof: objective_perturbation.md 8
+        """
+        lengths = ((1.0 + abs(center)) / scale for center, scale in zip(self.centers, self.scales, strict=True))
+        return math.hypot(self.intercept, *lengths) / self.clip_norm
 
     def to_dict(self) -> dict[str, Any]:
         """Return the standardization as it is declared in a schema; `downweights` only where it is true."""
@@ -364,7 +380,7 @@ class Schema:
             tuple(columns),
             projection=projection,
             standardization=standardization,
-            weight=_read_weight(declared.get("weight")),
+            weight=read_weight(declared.get("weight")),
             spent=_read_spent(declared.get("spent")),
             **{name: declared[name] for name in _PLAIN_KEYS if name in declared},
         )
@@ -460,7 +476,7 @@ def check_positive(value: Any, what: str) -> float:
     return number
 
 
-def _read_weight(declared: Any) -> Numeric | None:
+def read_weight(declared: Any) -> Numeric | None:
     """Read the column and the bounds of the weights of rows."""
     if declared is None:
         return None

@@ -32,6 +32,9 @@ Threshold: TypeAlias = float | Literal["prior"]
 #: Weights by class, or in the order of the classes; "balanced" is the inverse of the schema's prior.
 ClassWeights: TypeAlias = Literal["balanced"] | Mapping[Any, float] | Sequence[float]
 
+#: Whether the range of most labels is declared, or was found privately or, in a training without noise, exactly.
+TypicalSource = Literal["declared", "private", "exact"]
+
 MAX_CLASSES = 10_000
 #: The steps of each automatic curve, by the largest number of columns with curves; with more columns there are none.
 CURVE_STEPS = {5: 8, 8: 4, 30: 2}
@@ -41,6 +44,8 @@ NUMBER_CURVE_STEPS = 8
 MAX_CURVE_NOISE, MAX_NOISE_GROWTH = 0.15, 2.75
 #: The largest noise per row with automatic curves for a number: of most algorithms, and of Gaussian ones.
 MAX_NUMBER_CURVE_NOISE, MAX_GAUSSIAN_CURVE_NOISE = 0.02, 0.15
+#: The largest noise per row with which "auto" predicts the mean of a count.
+MAX_COUNT_NOISE = 0.004
 #: The largest difference of the sum of a prior from 1.
 PRIOR_TOLERANCE = 1e-6
 #: The distance of the 0.1- and the 0.9-quantile of a normal distribution, in standard deviations.
@@ -141,7 +146,7 @@ class Target(ABC):
         """Return whether the range of the target can be one of ends of that many equal bins between the bounds."""
         return False
 
-    def with_range(self, low: float, high: float) -> Target:
+    def with_range(self, low: float, high: float, source: TypicalSource = "private") -> Target:
         """Return the target with the range, found from private rows, of most encoded labels, from -1 to 1."""
         raise ParameterError(f"a range of labels must be for a target with bounds, got {self.describe()}")
 
@@ -176,8 +181,11 @@ class Target(ABC):
         """List the declared labels as text."""
 
     @abstractmethod
-    def choose_default_loss(self, *, plain: bool) -> str:
-        """Return the name of the loss that "auto" chooses; `plain` requests one without a margin."""
+    def choose_default_loss(self, *, plain: bool, noise: float = math.inf) -> str:
+        """Return the name of the loss that "auto" chooses; `plain` requests one without a margin.
+
+        `noise` is that per row without automatic curves, once the rows and the budget are known.
+        """
 
     @abstractmethod
     def adapt_loss(self, loss: Loss, *, joint: bool) -> Loss:
@@ -388,7 +396,7 @@ class Classes(Target):
     def describe_values(self) -> str:
         return list_values(self.values)
 
-    def choose_default_loss(self, *, plain: bool) -> str:
+    def choose_default_loss(self, *, plain: bool, noise: float = math.inf) -> str:
         return "logistic" if plain else "margin"
 
     def adapt_loss(self, loss: Loss, *, joint: bool) -> Loss:
@@ -531,14 +539,15 @@ class Number(Target):
     low: float
     high: float
     typical: tuple[float, float] | None = None  #: the range of most labels: about from the 0.1- to the 0.9-quantile
-    typical_source: Literal["declared", "private"] = "declared"  #: "private": found within the budget of one model
+    typical_source: TypicalSource = "declared"  #: "private": found within the budget of one model
     unit: float = 1.0  #: of labels and scores in training, in spreads of the labels
+    counts: bool = False  #: whether it is declared to count something, such as visits, of which many rows have none
 
     kind = "number"
     task = "regression"
     predictor = "regression"
     key = "target"
-    other_keys = ("bounds", "typical", "typical_source", "unit")
+    other_keys = ("bounds", "typical", "typical_source", "unit", "counts")
     score = "R2"
     numeric = True
     kernel_class_count: ClassVar[int] = 2
@@ -555,9 +564,15 @@ class Number(Target):
             )
         if self.typical is not None:
             object.__setattr__(self, "typical", self._check_typical(self.typical))
-        check_choice(self.typical_source, "typical_source", Literal["declared", "private"])
-        if self.typical is None and self.typical_source == "private":
-            raise ParameterError("typical_source must be 'declared' without a typical range, got 'private'")
+        check_choice(self.typical_source, "typical_source", TypicalSource)
+        if self.typical is None and self.typical_source != "declared":
+            raise ParameterError(
+                f"typical_source must be 'declared' without a typical range, got {self.typical_source!r}"
+            )
+        if not isinstance(self.counts, bool):
+            raise ParameterError(f"counts must be true or false, got {show_value(self.counts)}")
+        if self.counts and self.low != 0:
+            raise ParameterError(f"the bounds of a target that counts must begin at 0, got {self.low:g}")
         object.__setattr__(self, "unit", check_number(self.unit, "unit"))
         if not MIN_UNIT <= self.unit <= 1:
             raise ParameterError(f"unit must be from {MIN_UNIT:g} to 1, got {self.unit:g}")
@@ -598,9 +613,9 @@ class Number(Target):
 
     @classmethod
     def from_arguments(cls, name: str, column: ColumnType, given: Mapping[str, Any]) -> Number | None:
-        bounds, typical = given.get("bounds"), given.get("typical")
+        bounds = given.get("bounds")
         declared = cls.from_type(name, column) if bounds is None else cls(name, *bounds)
-        return declared if declared is None or typical is None else replace(declared, typical=typical)
+        return declared and replace(declared, **{key: given[key] for key in ("typical", "counts") if key in given})
 
     @classmethod
     def draft_lines(cls, name: str, column: ColumnType, summary: Summary | None, unused: str) -> list[str]:
@@ -618,7 +633,7 @@ class Number(Target):
             return [*lines, "# typical = [low, high]  # of most values, if that is public; else training finds it"]
         return [*lines, f"typical = {format_toml_value([*typical])}  # about 80 % of the values"]
 
-    _OPTIONAL: ClassVar[tuple[str, ...]] = ("typical", "typical_source", "unit")
+    _OPTIONAL: ClassVar[tuple[str, ...]] = ("typical", "typical_source", "unit", "counts")
 
     def to_dict(self) -> dict[str, Any]:
         given = {name: getattr(self, name) for name in self._OPTIONAL}
@@ -676,7 +691,7 @@ class Number(Target):
         places = [bins * (end - self.low) / width for end in (low, high)]
         return all(abs(place - round(place)) < 1e-6 * bins for place in places)
 
-    def with_range(self, low: float, high: float) -> Number:
+    def with_range(self, low: float, high: float, source: TypicalSource = "private") -> Number:
         middle, half = (self.low + self.high) / 2.0, (self.high - self.low) / 2.0
         least = 2.0 / MAX_RANGE_RATIO * 1.01
         low, high = (min(max(end, -1.0), 1.0) for end in (low, high))
@@ -684,7 +699,7 @@ class Number(Target):
             low = min(max((low + high) / 2.0 - least / 2.0, -1.0), 1.0 - least)
             high = low + least
         ends = [min(max(middle + half * end, self.low), self.high) for end in (low, high)]
-        return replace(self, typical=(ends[0], ends[1]), typical_source="private")
+        return replace(self, typical=(ends[0], ends[1]), typical_source=source)
 
     def without_range(self) -> Number:
         return self if self.typical_source == "declared" else replace(self, typical=None, typical_source="declared")
@@ -706,8 +721,8 @@ class Number(Target):
     def describe_values(self) -> str:
         return f"{self.low:g} to {self.high:g}"
 
-    def choose_default_loss(self, *, plain: bool) -> str:
-        return "robust"
+    def choose_default_loss(self, *, plain: bool, noise: float = math.inf) -> str:
+        return "mean" if self.counts and noise <= MAX_COUNT_NOISE else "robust"
 
     def adapt_loss(self, loss: Loss, *, joint: bool) -> Loss:
         self.check_loss(loss)
@@ -725,13 +740,16 @@ class Number(Target):
 
     def list_facts(self, loss: Loss) -> list[tuple[str, str]]:
         predicts = f"{loss.predicts} of {self.column!r}, from {self.low:g} to {self.high:g}"
+        when = f'where the noise per row is at most {MAX_COUNT_NOISE:g}, "auto" predicts the mean'
+        counts = [("counts", f"declared: {when}")] if self.counts else []
         if not loss.max_abs_label or self.typical is None:
-            return [("prediction", predicts)]
+            return [("prediction", predicts), *counts]
         low, high = self.typical
-        found = "found privately" if self.typical_source == "private" else "declared"
+        found = {"private": "found privately", "exact": "found without noise"}.get(self.typical_source, "declared")
         return [
             ("prediction", f"{predicts}; most values are from {low:g} to {high:g} ({found})"),
             ("unit", f"{self.scale:.4g} of {self.column!r}, {self.unit:g} of its spread"),
+            *counts,
         ]
 
     def find_score_units(self, loss: Loss) -> tuple[float, float]:

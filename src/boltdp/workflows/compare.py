@@ -178,6 +178,8 @@ def compare(
         raise ParameterError(
             f"there must be an algorithm, an epsilon and a repeat, got {len(names)}, {len(epsilons)} and {repeats}"
         )
+    if settings.inference:
+        raise ParameterError("inference must not be given for a comparison: one algorithm alone has it")
     settings = settings.resolve_class_weights(schema.target)
     # The cost of a draft does not count for public rows. All algorithms have the same curves, without automatic ones.
     steps = 0 if settings.curves is None else check_whole_number(settings.curves, "curves", least=0)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -117,7 +118,9 @@ def plan_inference(settings: Settings, schema: Schema, *, rows: int) -> Event:
         return _plan_noiseless(settings, problem, parts)
     plans = [_plan_split(settings, problem, budget, parts)]
     if budget.delta:
-        plans.append(_plan_gaussian(settings, problem, budget, parts))
+        # With little regularization, Gaussian releases may leave nothing to the weights.
+        with suppress(ParameterError):
+            plans.append(_plan_gaussian(settings, problem, budget, parts))
     # Where the Hessian is hardly above its noise, intervals may be refused, whatever their width.
     return min(plans, key=lambda plan: (estimate_signal(plan) < CLEAR_SIGNAL, estimate_width(plan)))
 

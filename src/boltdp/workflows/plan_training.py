@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from boltdp.algorithms import Algorithm, choose_algorithm, get_algorithm
 from boltdp.errors import ParameterError
@@ -47,6 +48,7 @@ def make_plan(
     caller knows any.
     """
     resolved, labels = subtract_label_check(resolve_settings(settings, schema), schema, rows=rows)
+    resolved = choose_loss_by_noise(resolved, schema, rows=rows)
     resolved, target = subtract_label_quantiles(resolved, schema, rows=rows)
     if settings.inference:
         schema = fit_target(resolved, add_references(schema))
@@ -79,7 +81,8 @@ def make_plans(
     if any(each.inference for each in candidates):
         raise ParameterError("inference must not be given for a choice among models: its intervals would not hold")
     checked = [subtract_label_check(resolve_settings(each, schema), schema, rows=rows) for each in candidates]
-    ranged = [subtract_label_quantiles(each, schema, rows=rows) for each, _ in checked]
+    chosen = [choose_loss_by_noise(each, schema, rows=rows) for each, _ in checked]
+    ranged = [subtract_label_quantiles(each, schema, rows=rows) for each in chosen]
     resolved, labels, target = [each for each, _ in ranged], checked[0][1], ranged[0][1]
     first = resolved[0]
     schema, standardization = add_auto_curves(first, schema, rows=rows)
@@ -134,6 +137,18 @@ def resolve_settings(settings: Settings, schema: Schema) -> Settings:
             )
     left = whole.subtract(draft.budget)
     return replace(settings, epsilon=left.epsilon, delta=left.delta)
+
+
+def choose_loss_by_noise(settings: Settings, schema: Schema, *, rows: int) -> Settings:
+    """Return the settings with the loss that "auto" chooses by the noise per row, if it depends on that."""
+    if settings.loss != "auto" or settings.algorithm != "auto" or settings.budget is None or rows < 2:
+        return settings
+    choose = partial(schema.target.choose_default_loss, plain=False)
+    if choose(noise=0.0) == choose():
+        return settings
+    plain = add_curves(schema, settings.curves or 0)
+    noise = _compute_noise(settings.budget, plain, plan_standardization(settings, plain, rows=rows), rows=rows)
+    return settings if choose(noise=noise) == choose() else replace(settings, loss=choose(noise=noise))
 
 
 def add_auto_curves(settings: Settings, schema: Schema, *, rows: int) -> tuple[Schema, BudgetedEvent | None]:

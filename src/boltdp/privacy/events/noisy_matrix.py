@@ -84,6 +84,10 @@ class NoisyMatrix(Event):
     def derived(self) -> dict[str, Any]:
         return {"sensitivity": self.sensitivity}
 
+    def describe(self) -> str:
+        what = "the Hessian" if self.matrix == "hessian" else "the outer products of the gradients"
+        return f"{what} of {self.problem.dims:,} features" + (", without noise" if self.noise is None else "")
+
 
 def flatten_matrix(matrix: Doubles) -> Doubles:
     """Return a symmetric matrix as a vector of the same norm: what stands from the diagonal to the right.

@@ -47,6 +47,10 @@ MAX_SUMMED = 2**33
 MAX_NOISE = 64.0
 #: The largest norm of a row that is downweighted, not shortened; that of standardized rows is smaller.
 MAX_DOWNWEIGHTED_NORM = 256.0
+#: The largest norm of the released weights that the penalty may be centred at, and the largest loss of a row there.
+MAX_CENTER, MAX_CENTER_LOSS = 16.0, 5.0
+#: No deviation of q above this is tried where other releases may leave nothing to it.
+MAX_DEVIATION = 2.0**64
 #: The line search stops below this fraction of Newton's step; a quarter of it is the spacing of doubles near 1.
 MIN_STEP = 2.0**-50
 
@@ -194,7 +198,8 @@ def find_min_solvable_regularization(problem: Problem, noise: Mechanism | None) 
     simplex, _, _ = _get_noise_inputs(problem)
     # How fast the curvature along a row changes, relative to itself, grows with the norm of the row.
     change = math.sqrt(simplex.edge_squared) * (MAX_DOWNWEIGHTED_NORM if problem.downweighted else 1.0)
-    bound = 20.0 * math.sqrt(2.0) * MIN_STEP * change * (loss.lipschitz + longest / problem.rows)
+    center = problem.regularization * MAX_CENTER if problem.downweighted else 0.0
+    bound = 20.0 * math.sqrt(2.0) * MIN_STEP * change * (loss.lipschitz + longest / problem.rows + center)
     return max(bound, math.pow(bound * math.sqrt(loss.smoothness), 2.0 / 3.0))
 
 
@@ -262,6 +267,12 @@ def calibrate_gaussian_term(problem: Problem, budget: Budget, *, beside: float =
         noise = Mechanism("gaussian", sigma, 1)
         return bool(_bound_delta(problem, noise, budget.epsilon, beside) <= arb(budget.delta))
 
+    if beside and not is_enough(MAX_DEVIATION):
+        raise ParameterError(
+            f"what is released beside the weights must leave a part of epsilon = {budget.epsilon:g} and delta = "
+            f"{budget.delta:g} to them, and does not",
+            hint="a larger regularization spends less of it",
+        )
     return find_smallest_number(is_enough)
 
 
@@ -361,8 +372,13 @@ def choose_gradient_tolerance(problem: Problem, noise: Mechanism | None) -> floa
     """
     longest = 0.0 if noise is None else MAX_NOISE * noise.expected_norm
     strength = problem.rows * problem.regularization
-    weights = math.sqrt(2.0 * problem.loss.loss_at_zero / problem.regularization) + 2.0 * longest / strength
-    unsure = bound_gradient_rounding(problem, weights=weights, noise=longest) + bound_grid_error(noise)
+    # The penalty of a downweighted problem may be centred at other weights than 0.
+    center, loss = 0.0, problem.loss.loss_at_zero
+    if problem.downweighted:
+        center, loss = MAX_CENTER, max(loss, MAX_CENTER_LOSS)
+    weights = center + math.sqrt(2.0 * loss / problem.regularization) + 2.0 * longest / strength
+    linear = longest + strength * center
+    unsure = bound_gradient_rounding(problem, weights=weights, noise=linear) + bound_grid_error(noise)
     return STOPPING_GRADIENT * problem.loss.lipschitz + 4.0 * unsure
 
 
