@@ -133,8 +133,8 @@ def test_a_reference_is_declared_beside_the_categories_and_has_no_feature() -> N
 
 
 def test_a_reference_is_the_category_that_it_equals() -> None:
-    for given in (np.int64(2), 2.0):
-        column = Categorical("c", (1, 2), reference=given)
+    for stated in (np.int64(2), 2.0):
+        column = Categorical("c", (1, 2), reference=stated)
         assert (type(column.reference), column.reference, column.feature_names) == (int, 2, ("c=1",))
 
 
