@@ -88,7 +88,7 @@ def test_a_higher_level_has_wider_intervals_of_the_same_estimates(table: Coeffic
 
 @pytest.mark.parametrize("level", [0, 1, -0.5, 95, float("nan")])
 def test_a_level_is_between_0_and_1(table: Coefficients, level: float) -> None:
-    with pytest.raises(ParameterError, match="^level must be"):
+    with pytest.raises(ParameterError, match=r"^level must be"):
         Coefficients(table.model, level=level)
 
 
@@ -189,7 +189,7 @@ def test_robust_errors_of_a_model_that_holds_are_like_the_others(table: Coeffici
 def test_without_noise_it_is_maximum_likelihood() -> None:
     sm = pytest.importorskip("statsmodels.api")
     rows = make_rows()
-    table = train(rows, epsilon=None).coefficients()
+    table = boltdp.train(rows, SCHEMA, epsilon=None, inference=True).coefficients()
     inputs = rows[[*SLOPES]].assign(a=rows.ward == "A", b=rows.ward == "B_1", one=1.0).astype(float)
     fitted = sm.Logit(rows.sick == "yes", inputs.to_numpy()).fit(disp=0)
     # Few rows are longer than the clip norm, and have a smaller weight.
@@ -207,13 +207,13 @@ def test_a_frame_has_the_terms_as_its_index(table: Coefficients) -> None:
 
 
 def test_a_model_that_was_not_trained_for_it_has_none() -> None:
-    with pytest.raises(InferenceError, match="^the model has no standard errors: it was not trained for inference$"):
+    with pytest.raises(InferenceError, match=r"^the model has no standard errors: it was not trained for inference$"):
         train(inference=False).coefficients()
 
 
 def test_intervals_of_few_rows_are_refused() -> None:
     model = train(make_rows(60), epsilon=0.1)
-    with pytest.raises(InferenceError, match="^the intervals are refused: ") as caught:
+    with pytest.raises(InferenceError, match=r"^the intervals are refused: ") as caught:
         model.coefficients()
     assert "boltdp plan --inference" in (caught.value.hint or "")
 
