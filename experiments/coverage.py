@@ -357,9 +357,7 @@ def document(results: Mapping[str, Mapping[int, Run]]) -> Iterator[str]:
 
 def _format_line(cell: Cell, runs: Mapping[int, Run]) -> str:
     coverage = Coverage.from_runs(runs)
-    shares = [
-        "" if one is None else f"{one:.1%}" for one in (coverage.mean, coverage.worst, coverage.without_privacy)
-    ]
+    shares = ["" if one is None else f"{one:.1%}" for one in (coverage.mean, coverage.worst, coverage.without_privacy)]
     width = "" if coverage.width is None else f"{coverage.width:.2f}"
     entries = [
         *(cell.outcome, cell.columns, f"{cell.rows:,}", str(cell.features), f"{cell.epsilon:g}"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -100,7 +100,7 @@ def read_rows(name: str) -> pa.Table:
     relation = source if isinstance(source, duckdb.DuckDBPyRelation) else duckdb.read_parquet(str(source))
     names = (schema.target.column, *(column.name for column in schema.columns))
     selected = ", ".join(f'{study.expressions.get(name, name)} AS "{name}"' for name in names)
-    return relation.query("rows", f"SELECT {selected} FROM rows").to_arrow_table()
+    return relation.project(selected).to_arrow_table()
 
 
 def make_design(schema: Schema, rows: pa.Table) -> tuple[Doubles, Doubles]:
@@ -155,7 +155,129 @@ def _make_norm(unit: float) -> Any:
     return LogCosh()
 
 
-def train_study(study: Study, rows: pa.Table, *, robust: bool = True) -> Coefficients:
-    """Train for inference on the rows, and return the coefficients."""
-    settings = Settings(epsilon=EPSILON, inference=True, robust_errors=robust)
+def train_study(study: Study, rows: pa.Table) -> Coefficients:
+    """Train for inference on the rows, with robust errors, and return the coefficients."""
+    settings = Settings(epsilon=EPSILON, inference=True, robust_errors=True)
     return Coefficients(train(open_source(rows), study.schema, settings), level=LEVEL)
+
+
+def run(output: Path, *, repeats: int, permuted: bool) -> None:
+    """Train each study what is not in `output` yet, on its rows or with its target permuted, and add the coefficients.
+
+    Each repeat has fresh noise, and a fresh permutation.
+    """
+    output.parent.mkdir(parents=True, exist_ok=True)
+    kind = "permuted" if permuted else "public"
+    done = {(record["study"], record["repeat"]) for record in read(output, kind)}
+    for name, study in STUDIES.items():
+        if not BENCHMARKS[study.benchmark].available():
+            print(f"{study.benchmark} is left out: its files are not in the directory that BOLTDP_DATA names")
+            continue
+        for number in range(repeats):
+            if (name, number) not in done:
+                record = {"kind": kind, "study": name, "repeat": number}
+                add_line(output, record | train_once(study, read_rows(name), seed=number if permuted else None))
+        print(_summarize(name, [one for one in read(output, kind) if one["study"] == name]), flush=True)
+
+
+def train_once(study: Study, rows: pa.Table, *, seed: int | None) -> Record:
+    """Train once, on a permuted target if there is a seed; return the terms, estimates, errors and intervals."""
+    if seed is not None:
+        column = study.target.column
+        order = np.random.default_rng(seed).permutation(rows.num_rows)
+        rows = rows.set_column(rows.schema.get_field_index(column), column, rows.column(column).take(pa.array(order)))
+    try:
+        found = train_study(study, rows)
+    except InferenceError:
+        return {"refused": True}
+    _, unit = found.model.schema.target.find_score_units(found.model.certificate.problem.loss)
+    return {"unit": unit, "lines": [[one.term, one.coef, one.std_err, one.low, one.high] for one in found]}
+
+
+def read(output: Path, kind: str) -> list[Record]:
+    """Return the records of a kind, "public" or "permuted"."""
+    return [record for record in lines(output) if record.get("kind") == kind]
+
+
+def _summarize(name: str, records: Sequence[Record]) -> str:
+    """Return in a line how many intervals contain what statsmodels estimates, or exclude 0 without cause."""
+    given = [record["lines"] for record in records if not record.get("refused")]
+    refused = f"{len(records) - len(given)} of {len(records)} trainings refused"
+    if not given:
+        return f"{name}: {refused}"
+    if records[0]["kind"] == "permuted":
+        excluded = [low > 0 or high < 0 for lines_ in given for *_, low, high in lines_[:-1]]
+        return f"{name}: {statistics.mean(excluded):.1%} of {len(excluded):,} intervals exclude 0; {refused}"
+    estimates, _ = fit_statsmodels(STUDIES[name], read_rows(name), _find_unit(records))
+    inside = [
+        low <= estimate <= high
+        for lines_ in given
+        for (*_, low, high), estimate in zip(lines_, estimates.tolist(), strict=True)
+    ]
+    return f"{name}: {statistics.mean(inside):.1%} of {len(inside):,} intervals have statsmodels' estimate; {refused}"
+
+
+def _find_unit(records: Sequence[Record]) -> float:
+    return float(statistics.median(record["unit"] for record in records if not record.get("refused")))
+
+
+def document(output: Path) -> Iterator[str]:
+    """Yield, as Markdown, the table of each study's first training beside statsmodels, and of permuted labels."""
+    for name in STUDIES:
+        records = [one for one in read(output, "public") if one["study"] == name]
+        given = [one for one in records if not one.get("refused")]
+        if not given:
+            continue
+        estimates, errors = fit_statsmodels(STUDIES[name], read_rows(name), _find_unit(records))
+        yield ""
+        yield f"**{name}**, {read_rows(name).num_rows:,} rows, epsilon = {EPSILON:g}"
+        yield ""
+        yield "| term | statsmodels | standard error | boltdp | standard error | interval |"
+        yield "|---|---:|---:|---:|---:|---:|"
+        for (term, coef, error, low, high), estimate, exact in zip(
+            given[0]["lines"], estimates.tolist(), errors.tolist(), strict=True
+        ):
+            places = max(0, 1 - math.floor(math.log10(error)))
+            shown = [f"{one:.{places}f}" for one in (estimate, exact, coef, error)]
+            yield f"| {term} | {' | '.join(shown)} | {low:.{places}f} to {high:.{places}f} |"
+        yield ""
+        yield _summarize(name, records) + "."
+    permuted = read(output, "permuted")
+    if permuted:
+        yield ""
+        yield "**Permuted labels**"
+        yield ""
+        for name in STUDIES:
+            records = [one for one in permuted if one["study"] == name]
+            if records:
+                yield f"- {_summarize(name, records)}."
+
+
+def draw(output: Path, path: Path) -> None:
+    """Draw the intervals of each study's first training beside those of statsmodels."""
+    first: dict[str, Record] = {}
+    for record in read(output, "public"):
+        if not record.get("refused"):
+            first.setdefault(record["study"], record)
+    with save_figure(path, across=len(first), size=(4.2 * len(first), 3.6)) as (_, axes):
+        for panel, (name, record) in zip(axes[0], first.items(), strict=True):
+            estimates, errors = fit_statsmodels(STUDIES[name], read_rows(name), record["unit"])
+            lines_ = record["lines"][:-1]
+            # Each in units of the standard deviation of its column, so that one axis serves all.
+            units = make_design(STUDIES[name].schema, read_rows(name))[0].std(axis=0)
+            places = -np.arange(len(lines_), dtype=np.float64)
+            exact, private = estimates[:-1] * units, np.array([one[1] for one in lines_]) * units
+            reach = statistics.NormalDist().inv_cdf(0.5 + LEVEL / 2.0)
+            for shift, middles, deviations, color, label in (
+                (0.15, exact, errors[:-1], GREY, "statsmodels"),
+                (-0.15, private, np.array([one[2] for one in lines_]), BLUE, f"boltdp, epsilon = {EPSILON:g}"),
+            ):
+                lengths = reach * deviations * units
+                panel.errorbar(
+                    middles, places + shift, xerr=lengths, fmt="o", ms=3, color=color, capsize=2, label=label
+                )
+            panel.axvline(0.0, color=GREY, lw=0.8)
+            panel.set_yticks(places, [escape_label(one[0]) for one in lines_])
+            panel.set_title(escape_label(name, longest=60))
+            panel.set_xlabel("coefficient per standard deviation of the column")
+        axes[0][0].legend()

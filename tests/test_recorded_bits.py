@@ -366,7 +366,7 @@ def weights_of(chosen: Case, engine: Engine) -> Weights:
         released = model.inference
         if released is None:
             return model.weights
-        outer = [] if released.outer_products is None else released.outer_products
+        outer = np.empty(0) if released.outer_products is None else released.outer_products
         return np.concatenate([model.weights[0], released.hessian, outer, [released.class_count or 0.0]])[None]
     public = open_source(pa.table(columns(PUBLIC_ROWS, seed=2))) if chosen.method == "public" else None
     grid = candidates(chosen.settings, chosen.grid)

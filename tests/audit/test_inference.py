@@ -15,7 +15,7 @@ from boltdp.audit.subject import Subject
 from boltdp.kernel.loss_derivatives import DerivativeSums
 from boltdp.privacy import release_with_noise
 from boltdp.privacy.events.event import Composition, Noiseless
-from boltdp.privacy.events.noisy_matrix import NoisyMatrix
+from boltdp.privacy.events.noisy_matrix import NoisyMatrix, flatten_matrix
 from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.release_with_noise import RandomBytes
@@ -133,7 +133,7 @@ def test_a_matrix_that_is_released_without_noise_is_caught(monkeypatch: pytest.M
     made = audited(PURE)
 
     def leak(matrix: Doubles, *_: Any) -> Doubles:
-        return np.asarray(release_with_noise.flatten_matrix(matrix))
+        return np.asarray(flatten_matrix(matrix))
 
     monkeypatch.setattr(inference, "release_matrix", leak)
     found = replay_of(made, count=8)

@@ -119,6 +119,11 @@ def test_without_noise_there_is_no_spread_and_of_noisy_updates_nothing_is_said()
     assert spread is not None
     assert (spread.deviation, spread.exact, spread.noise) == (0.0, True, None)
     assert spread.combined > 0
+    certificate = plan_certificate(Settings(epsilon=None, algorithm="objective"), rows=100, dims=4, classes=2)
+    spread = compute_weight_deviation(certificate.training)
+    assert spread is not None
+    ratio, strength = bound_variance_ratio(certificate.problem), 100 * certificate.problem.regularization
+    assert spread.combined == pytest.approx(0.5 * math.sqrt(ratio / strength))
     recipe = Recipe(loss=Logistic(), dims=9, rows=1000, batch_size=10, passes=2, schedule=make_constant_schedule(0.1))
     assert compute_weight_deviation(NoisyUpdates(recipe, calibrate_scs13(recipe, Budget(1.0)), "permutation")) is None
 
