@@ -321,18 +321,21 @@ def _make_setting_option(name: str) -> Decorator:
 
 
 settings_options = make_settings_options("epsilon")
-#: The options of the commands that train and write a model.
-release_options = combine_options(
-    source_options,
-    training_options,
-    file_option("-o", "--output", required=True, metavar="JSON", help="Where to write the model."),
-    click.option("--overwrite", is_flag=True, help="Replace the file at --output."),
-    settings_options,
-    _make_threshold_option("0.5"),
-    threads_option,
-    ledger_options,
-    json_option,
-)
+
+
+def make_release_options(*left_out: str) -> Decorator:
+    """Return a decorator that adds the options of a command that trains and writes a model, but settings left out."""
+    return combine_options(
+        source_options,
+        training_options,
+        file_option("-o", "--output", required=True, metavar="JSON", help="Where to write the model."),
+        click.option("--overwrite", is_flag=True, help="Replace the file at --output."),
+        make_settings_options("epsilon", *left_out),
+        _make_threshold_option("0.5"),
+        threads_option,
+        ledger_options,
+        json_option,
+    )
 
 
 def make_settings(*, epsilon: float | None, noiseless: bool, chosen: dict[str, Any]) -> Settings:

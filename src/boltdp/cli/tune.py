@@ -25,7 +25,7 @@ from boltdp.workflows.tune import tune as tune_model
     "boltdp tune visits.csv --schema schema.toml --epsilon 1 --grid passes=5,10 --public study.csv -o model.json",
     cls=GroupedCommand,
 )
-@_options.release_options
+@_options.make_release_options("inference", "robust_errors")
 @click.option("--epsilon", type=float, required=True, help="The privacy budget of everything, choosing included.")
 @click.option(
     "--grid",
