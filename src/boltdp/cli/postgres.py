@@ -113,8 +113,9 @@ def worker(uri: str, *, once: bool, ledger: str | None) -> None:
 
     A role asks by SELECT boltdp.request('patients', label => 'outcome', epsilon => 0.2) and looks by boltdp.status.
     The worker trains in the server what the owner of the table has allowed by boltdp.allow_training, charges the
-    ledger, and stores the model for boltdp.predict. Its role needs SELECT on the tables and what
-    boltdp.allow_worker gives. Several workers may run at once.
+    ledger, and stores the model for boltdp.predict. If coefficients are asked for (inference => true), it fetches the
+    encoded rows. Its role needs SELECT on the tables and what boltdp.allow_worker gives. Several workers may run at
+    once.
     """
     require("postgres", "PostgreSQL")
     from boltdp.ledger import open_ledger
