@@ -347,7 +347,7 @@ def overlapping(classes: int, *, rows: int, seed: int) -> tuple[pa.Table, Schema
 
 @pytest.mark.parametrize(("classes", "algorithm"), [(3, "auto"), (5, "auto"), (2, "noisy-gd")])
 def test_more_budget_makes_no_worse_model(classes: int, algorithm: str) -> None:
-    """The log loss falls with epsilon, but for what new curves cost; the accuracy is that of the path without a delta."""
+    """The log loss falls with epsilon, but for what new curves cost; accuracy is not lost by giving a delta."""
     (rows, schema), (others, _) = (overlapping(classes, rows=size, seed=size) for size in (8_000, 10_000))
     last = math.inf
     for epsilon in (0.1, 0.4, 1.0, 4.0, 10.0):
