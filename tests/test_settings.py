@@ -14,7 +14,7 @@ import pytest
 import boltdp
 from boltdp.algorithms import ALGORITHMS
 from boltdp.algorithms._sgd import BATCH_SIZE, EXPONENT, PASSES
-from boltdp.algorithms.noisy_gd import CLIP, JOINT_CLIP, SCANS
+from boltdp.algorithms.noisy_gd import CLIP, JOINT_CLIP, SCANS, WIDE_JOINT_CLIP
 from boltdp.cli import main
 from boltdp.errors import ParameterError
 from boltdp.settings import OPTIONAL, OPTIONS, TUNABLE, Settings
@@ -81,7 +81,8 @@ def test_the_defaults_that_help_names_are_those_of_the_algorithms() -> None:
         "passes": f"{PASSES}; noisy-gd: {SCANS}",
         "batch_size": f"{BATCH_SIZE}",
         "exponent": f"{EXPONENT}",
-        "gradient_clip": f"{CLIP}; {JOINT_CLIP} for several classes at once",
+        "gradient_clip": f"{CLIP}; {JOINT_CLIP} for several classes at once, "
+        f"{WIDE_JOINT_CLIP} where there is little noise",
     }
     assert {name: OPTIONS[name].default_text for name in named} == named
 

@@ -31,7 +31,7 @@ class NoisyGradients(Training):
     clip: float  #: C, the clip norm of a row's gradient
     scans: int  #: T
     noise: Mechanism  #: of each sum, in the free directions of the weights
-    step: float  #: eta, of the mean gradient
+    step: float  #: eta, of the mean gradient, in the first scan
     momentum: float
 
     def __post_init__(self) -> None:
