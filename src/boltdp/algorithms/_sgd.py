@@ -146,7 +146,7 @@ class PassesOfSGD(Algorithm):
         (rows,) = {recipe.rows for recipe in recipes}
         (partitions,) = {recipe.partitions for recipe in recipes}
         check_row_count(prepared, rows)
-        bounds = [recipes[0].find_partition_bounds(number) for number in range(partitions)]
+        bounds = [recipes[0].compute_partition_bounds(number) for number in range(partitions)]
         # By partition, then by job, a state for each model.
         states = [
             [
@@ -232,7 +232,7 @@ class PassesOfSGD(Algorithm):
 
     def describe_choices(self, certificate: Certificate, settings: Settings) -> list[tuple[str, str]]:
         recipe = _require_recipe(certificate.problem)
-        first, last = recipe.schedule.at([1, recipe.updates])
+        first, last = recipe.schedule.compute_steps([1, recipe.updates])
         steps = f"{first:.4g}" if first == last else f"from {first:.4g} down to {last:.4g}"
         if settings.step_size is not None or settings.schedule not in ("auto", "constant", "strongly-convex-constant"):
             why = "as asked for"

@@ -16,7 +16,7 @@ from functools import partial
 import numpy as np
 
 from boltdp._array_types import Doubles, Integers
-from boltdp.audit.neighbouring_tables import Pair
+from boltdp.audit.neighbouring_tables import TablePair
 from boltdp.audit.objective_density import Neighbours, compute_log_ratio, make_quadrature, sample_noise
 from boltdp.audit.replay_on_neighbours import (
     AddNoise,
@@ -98,8 +98,8 @@ def compute_exact_loss(
         case NoisyUnusableLabelCount() | NoisyMoments() as event:
             if replayed is None:
                 raise ParameterError(f"the exact loss of {event.kind!r} must follow from its replay, got none")
-            distance = replayed.ratio * replayed.limit.sensitivity
-            spent = partial(compute_exact_delta, replayed.limit.noise, distance=distance)
+            distance = replayed.ratio * replayed.release.sensitivity
+            spent = partial(compute_exact_delta, replayed.release.noise, distance=distance)
             return _make_exact_loss(claim, event, spent, replayed.worst, "closed form, distance from the replay")
         case NoisyMatrix() as event:
             return _audit_matrix(claim, event, replayed)
@@ -135,8 +135,8 @@ def _audit_matrix(claim: Claim, event: NoisyMatrix, replayed: ReplayedRelease | 
         sums.add(np.array([[0.0, *cells]], np.float32))
         vectors.append(flatten_matrix(changed * sums.value[0]))
     distance, worst = float(np.linalg.norm(vectors[0] - vectors[1])), "two orthogonal rows"
-    if replayed is not None and replayed.ratio * replayed.limit.sensitivity > distance:
-        distance, worst = replayed.ratio * replayed.limit.sensitivity, str(replayed.worst)
+    if replayed is not None and replayed.ratio * replayed.release.sensitivity > distance:
+        distance, worst = replayed.ratio * replayed.release.sensitivity, str(replayed.worst)
     spent = partial(compute_exact_delta, event.noise, distance=distance)
     return _make_exact_loss(claim, event, spent, worst, "closed form, distance by the sums of the worst rows")
 
@@ -145,7 +145,7 @@ def _make_exact_loss(
     claim: Claim,
     event: Event,
     spent: Callable[[float], float],
-    pair: Pair | OpposedPair | str | None,
+    pair: TablePair | OpposedPair | str | None,
     how: str,
     *,
     low: Callable[[float], float] | None = None,
@@ -223,7 +223,7 @@ def find_worst_outputs(
     def measure_distance(pair: OpposedPair) -> float:
         return float(np.linalg.norm(np.subtract(*train_both(pair))))
 
-    pair = find_worst_pair(measure_distance, event.problem, random=random, also=move_changed_rows)
+    pair = find_worst_pair(measure_distance, event.problem, random=random, extra_move=move_changed_rows)
     return pair, train_both(pair)
 
 
@@ -299,7 +299,9 @@ def _audit_gradient_descent(claim: Claim, event: NoisyGradients, random: np.rand
 def make_neighbours(event: ObjectivePerturbation, pair: OpposedPair) -> Neighbours:
     """Convert a pair of datasets to `Neighbours`, which have the density of their minimisers."""
     problem = event.problem
-    (one, other), (rival, like) = ([(k, x[: problem.dims]) for k, x in rows] for rows in (pair.differing, pair.others))
+    (one, other), (rival, like) = (
+        [(k, x[: problem.dims]) for k, x in rows] for rows in (pair.differing_rows, pair.others)
+    )
     left = problem.rows - pair.count if pair.length > 0 else 0
     rivals = round(pair.rivals * left)
     shared = tuple((row, count) for row, count in ((rival, rivals), (like, left - rivals)) if count)
@@ -366,7 +368,9 @@ def _audit_objective_perturbation(claim: Claim, event: ObjectivePerturbation, ra
         return prove_epsilon(integrate_losses(neighbours, fine=COARSE) if exact else draw_losses(neighbours, few))
 
     few = sample_noise(noise, PILOT_DRAWS, random)
-    pair = find_worst_pair(find_epsilon_of_pair, problem, random=random, also=None if claimed.delta else tilt_others)
+    pair = find_worst_pair(
+        find_epsilon_of_pair, problem, random=random, extra_move=None if claimed.delta else tilt_others
+    )
     neighbours = make_neighbours(event, pair)
     if exact:
         found, how = integrate_losses(neighbours, fine=FINE), "integrated over the density"

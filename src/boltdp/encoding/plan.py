@@ -25,7 +25,7 @@ import numpy as np
 from boltdp._array_types import Doubles, PackedRows
 from boltdp.encoding.declared_values import Value
 from boltdp.encoding.projection import Projection
-from boltdp.encoding.timestamp_parts import PARTS, Part
+from boltdp.encoding.timestamp_parts import PARTS, TimestampPart
 from boltdp.kernel.feature_map import FeatureMap, Segment
 
 T = TypeVar("T")
@@ -170,7 +170,7 @@ class ValueRule(Rule):
 class TimePartRule(Rule):
     """A part of a timestamp, see `boltdp.encoding.timestamp_parts`."""
 
-    part: Part
+    part: TimestampPart
 
     @property
     def values(self) -> tuple[Value, ...]:

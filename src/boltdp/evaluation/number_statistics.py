@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from boltdp._array_types import Doubles, Integers
 from boltdp.errors import ParameterError
-from boltdp.evaluation.metrics import MIN_DEVIATIONS, Counts, Linear, Score
+from boltdp.evaluation.metrics import MIN_DEVIATIONS, Counts, Score, ValueAndGradient
 from boltdp.evaluation.statistics import EVERY_CELL, Bins, Indices, Statistics, Tally
 from boltdp.model import Model
 from boltdp.schema.target import Number
@@ -91,7 +91,7 @@ class NumberStatistics(Statistics):
         scores = {
             "R2": counts.add_interval(ratio, least=-math.inf),
             "MAE": counts.compute_mean(np.abs(self.means["error"]), cells, most=math.inf),
-            "MAE of the median always": self._judge_constant(mask, 0.5, factor=2.0),
+            "MAE of the median always": self._compute_constant_loss(mask, 0.5, factor=2.0),
             "RMSE": _take_root(counts.add_interval(squares, most=math.inf)),
             "RMSE of the mean always": _take_root(counts.add_interval(variance, most=math.inf)),
             "median absolute error": self._find_median_error(mask, cells),
@@ -99,13 +99,15 @@ class NumberStatistics(Statistics):
         if bins.tau is not None:
             slopes = np.where(bins.is_above, 1.0 - bins.tau, -bins.tau)
             scores["pinball loss"] = counts.compute_mean(slopes * self.means["error"], cells, most=math.inf)
-            scores[f"pinball loss of the {bins.tau:g}-quantile always"] = self._judge_constant(mask, bins.tau)
+            scores[f"pinball loss of the {bins.tau:g}-quantile always"] = self._compute_constant_loss(mask, bins.tau)
         scores["share below the prediction"] = counts.compute_mean(bins.is_above.astype(np.float64), cells)
         if "Poisson deviance" in known:
             scores["Poisson deviance"] = counts.add_interval(known["Poisson deviance"], most=math.inf)
         return scores
 
-    def _compute_variance(self, label: Linear | None, square: Linear | None) -> Linear | None:
+    def _compute_variance(
+        self, label: ValueAndGradient | None, square: ValueAndGradient | None
+    ) -> ValueAndGradient | None:
         """Return the variance of the labels; None if noise hides it, or if it is 0."""
         if label is None or square is None:
             return None
@@ -115,7 +117,7 @@ class NumberStatistics(Statistics):
         scale = self.bins.half_range**2
         return scale * value, scale * gradient
 
-    def _judge_constant(self, mask: Doubles, share: float, *, factor: float = 1.0) -> Score | None:
+    def _compute_constant_loss(self, mask: Doubles, share: float, *, factor: float = 1.0) -> Score | None:
         """Return the pinball loss, times `factor`, of always predicting the label's quantile for `share`.
 
         Since that quantile minimises the loss, its own error does not change the loss to first order.
@@ -157,7 +159,7 @@ class NumberStatistics(Statistics):
         rows = (self.cells * np.maximum(self.counts.table, 0.0)).sum(axis=(0, 1))
         return float(rows @ np.diff(self.bins.errors.edges) / 2.0 / max(rows.sum(), 1.0))
 
-    def describe_rest(self) -> list[tuple[str, str]]:
+    def describe_other_figures(self) -> list[tuple[str, str]]:
         error = self.error_resolution
         return [("error of the MAE from bins", f"≤ {error:.3g}")] if error else []
 

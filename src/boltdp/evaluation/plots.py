@@ -221,7 +221,7 @@ def _write_metrics(axes: Any, evaluation: Evaluation) -> None:
     axes.set_axis_off()
     axes.set_title(f"{evaluation.rows:,} rows", loc="left")
     lines = [(name, score.text) for name, score in evaluation.scores.items() if score is not None]
-    lines += evaluation.statistics.describe_rest()
+    lines += evaluation.statistics.describe_other_figures()
     if round(evaluation.rows_without_label.value):
         lines.append(
             (

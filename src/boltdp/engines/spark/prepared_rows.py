@@ -186,7 +186,7 @@ class StoredBlocks:
 class PreparedBlocks(PreparedRows):
     """Prepared rows in a Spark cluster, as packed blocks, or a range of them."""
 
-    def __init__(self, blocks: Blocks, *, feature_map: FeatureMap | None) -> None:
+    def __init__(self, blocks: SharedBlocks, *, feature_map: FeatureMap | None) -> None:
         super().__init__(0, blocks.rows, cells=blocks.width - 1, feature_map=feature_map, permuted=blocks.permuted)
         self._blocks, self._share = blocks, 1.0
 
@@ -247,7 +247,7 @@ class PreparedBlocks(PreparedRows):
         return ALL_ROWS if row_range == RowRange(0, self._blocks.rows) else row_range
 
 
-class Blocks:
+class SharedBlocks:
     """The stored blocks and pending permutations of rows that all views of prepared blocks share.
 
     Moves are applied when the rows are next needed in order: sums of all rows need no order, and passes over parts

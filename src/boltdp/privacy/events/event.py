@@ -88,7 +88,7 @@ class Event(ABC):
         return tuple(event for event in events if isinstance(event, Event))
 
     @property
-    def budgeted(self) -> tuple[BudgetedEvent, ...]:
+    def budgeted_children(self) -> tuple[BudgetedEvent, ...]:
         """The children that were planned for budgets of their own, which they may state."""
         return tuple(one for one in self._list_fields() if isinstance(one, BudgetedEvent))
 
@@ -101,7 +101,7 @@ class Event(ABC):
 
         It is compared with the budget that the event claims.
         """
-        budgets = [one.budget for one in self.budgeted if one.budget is not None]
+        budgets = [one.budget for one in self.budgeted_children if one.budget is not None]
         return max((0.0, *(one.epsilon for one in budgets))), max((0.0, *(one.delta for one in budgets)))
 
     @property
@@ -271,7 +271,7 @@ class Composition(Wrapper):
         # Gaussian mechanisms compose to less than the sum, and to no less than the largest.
         if self.mu is not None or self._beside is not None:
             return super().sum_budgets()
-        budgets = [one.budget for one in self.budgeted if one.budget is not None]
+        budgets = [one.budget for one in self.budgeted_children if one.budget is not None]
         return math.fsum(one.epsilon for one in budgets), math.fsum(one.delta for one in budgets)
 
     @property
