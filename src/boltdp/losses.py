@@ -96,30 +96,43 @@ class Loss(ABC):
 
     @property
     @abstractmethod
-    def lipschitz(self) -> float: ...  #: L, the largest norm of a gradient
+    def lipschitz(self) -> float:
+        """L, the largest norm of a gradient."""
+
     @property
     @abstractmethod
-    def smoothness(self) -> float: ...  #: beta_phi, the Lipschitz constant of the gradient in the weights
+    def smoothness(self) -> float:
+        """beta_phi, the Lipschitz constant of the gradient in the weights."""
+
     @property
     @abstractmethod
-    def loss_at_zero(self) -> float: ...  #: the largest loss of a row at zero weights
+    def loss_at_zero(self) -> float:
+        """The largest loss of a row at zero weights."""
+
     @property
     @abstractmethod
-    def simplex(self) -> Simplex | None: ...  #: of the slopes; None: they have kinks, which the proof does not cover
+    def simplex(self) -> Simplex | None:
+        """The simplex of the slopes; None where these have kinks, which the proof does not cover."""
+
     @property
     @abstractmethod
-    def vector_count(
-        self,
-    ) -> int: ...  #: weight vectors of a model: 1 for one class against all others, or one per class
+    def vector_count(self) -> int:
+        """The number of weight vectors of a model: 1 for one class against all others, or one per class."""
+
     @property
     @abstractmethod
-    def parameter(self) -> float: ...  #: > 0, of the loss in C; 1 if it has none
+    def parameter(self) -> float:
+        """The parameter > 0 of the loss in C; 1 if it has none."""
+
     @property
     @abstractmethod
-    def max_abs_label(self) -> float: ...  #: of labels that are subtracted from scores; 0 for classes
+    def max_abs_label(self) -> float:
+        """The largest absolute value of labels that are subtracted from scores; 0 for classes."""
+
     @property
     @abstractmethod
-    def whole_error(self) -> float: ...  #: the error of a number that models are compared by counts up to this
+    def whole_error(self) -> float:
+        """The error that counts as a whole one when candidates are compared; larger ones count no more."""
 
     @abstractmethod
     def slopes(self, scores: Doubles, label: float, *, positive: int) -> Doubles:

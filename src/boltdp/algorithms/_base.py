@@ -105,6 +105,7 @@ class Algorithm(ABC):
         return replace(training, problem=self.rescale_problem(training.problem, rows=rows))  # type: ignore[type-var]
 
     def rescale_problem(self, problem: Problem, *, rows: int) -> Problem:
+        """Return the same problem for another number of rows."""
         return replace(problem, rows=rows)
 
     @abstractmethod

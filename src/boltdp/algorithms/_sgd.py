@@ -213,7 +213,7 @@ class PassesOfSGD(Algorithm):
         ]
 
     def rescale_problem(self, problem: Problem, *, rows: int) -> Recipe:
-        """Return the SGD recipe for another number of rows, with about as many updates."""
+        """Return the SGD recipe for another number of rows, with about the same number of updates."""
         passes = max(1, round(_require_recipe(problem).passes * problem.rows / rows))
         return replace(_resize_recipe(problem, rows), passes=passes)
 
@@ -253,6 +253,7 @@ class PassesOfSGD(Algorithm):
         return {"noise_per_weight": compute_noise_per_weight(certificate), "noise_to_weights": noise_to_weights}
 
     def explain_steps(self, recipe: Recipe, settings: Settings) -> str:
+        """Describe why the automatic schedule has these steps."""
         if settings.schedule == "auto" and recipe.regularization > 0:
             return "the steps that fit the regularization"
         return "where going further would add more noise than it would gain"
@@ -344,7 +345,7 @@ def choose_constant_step(recipe: Recipe, share: Budget | None) -> float:
 
 
 def choose_step_for_noise(recipe: Recipe, noise: Mechanism) -> float:
-    """Return the constant step size for updates with this noise, that of the usual bound on the error of SGD.
+    """Return the constant step size that minimizes the usual bound on the error of SGD with this noise.
 
     It is R / (G*sqrt(T)) for weights of norm R, gradients of norm G with their noise and T updates, at most 1/beta.
     """

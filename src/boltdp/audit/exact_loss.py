@@ -115,9 +115,10 @@ def compute_exact_loss(
 
 
 def _audit_matrix(claim: Claim, event: NoisyMatrix, replayed: ReplayedRelease | None) -> ExactLoss | None:
-    """Return the loss of a noisy matrix on orthogonal rows, all of one person if it has several, by the kernel's sums.
+    """Return the privacy loss of a noisy matrix on two orthogonal rows, or two persons with such rows.
 
-    They are as curved as rows can be, or as steep; of the former, long rows are too, if they are downweighted.
+    The kernel sums their matrices. The rows have the largest curvature for a Hessian and the steepest slope for outer
+    products; where long rows are downweighted, those for a Hessian are long.
 
     Proof: events/noisy_matrix.md 1
     """
@@ -144,7 +145,7 @@ def _audit_matrix(claim: Claim, event: NoisyMatrix, replayed: ReplayedRelease | 
 def _make_exact_loss(
     claim: Claim,
     event: Event,
-    spent: Callable[[float], float],
+    delta: Callable[[float], float],
     pair: TablePair | OpposedPair | str | None,
     how: str,
     *,
@@ -152,8 +153,8 @@ def _make_exact_loss(
     error: Callable[[float], float] = lambda _: 0.0,
     estimated: bool = False,
 ) -> ExactLoss:
-    """Make the result from `spent`, the delta on the worst rows at an epsilon, and `low`, a lower bound on it."""
-    claimed, low = claim.budget, low or spent
+    """Make the result; `delta` returns the delta on the worst rows at an epsilon, and `low` a lower bound on it."""
+    claimed, low = claim.budget, low or delta
     at = claimed.epsilon
     if estimated:
         # A sample that is drawn for the claimed epsilon is inaccurate far from it.
@@ -162,10 +163,10 @@ def _make_exact_loss(
     else:
         epsilon = find_largest_epsilon(low, delta=claimed.delta, most=MAX_EPSILON_RATIO * at)
     curve = tuple(
-        (one, event.delta(one, target=claimed.delta or 1e-9), spent(one))
+        (one, event.delta(one, target=claimed.delta or 1e-9), delta(one))
         for one in np.linspace((0.6 if estimated else 0.2) * at, 1.3 * at, POINTS).tolist()
     )
-    return ExactLoss(claim, epsilon, spent(at), (low(at), spent(at) + error(at)), curve, str(pair), how)
+    return ExactLoss(claim, epsilon, delta(at), (low(at), delta(at) + error(at)), curve, str(pair), how)
 
 
 def _audit_label_quantiles(claim: Claim, event: LabelQuantiles) -> ExactLoss:
@@ -197,10 +198,10 @@ def _audit_label_quantiles(claim: Claim, event: LabelQuantiles) -> ExactLoss:
 
 
 def make_worst_labels(event: LabelQuantiles, *, rows: int) -> Integers:
-    """Return the histogram of labels of which one that goes from the lowest bin to the highest is the worst.
+    """Return a histogram of labels for which moving one from the lowest to the highest bin costs the most privacy.
 
-    Just below each percentile are edges that get worse, and far above it is one that gets better: heaps that end just
-    below the percentiles, each in a bin after many empty ones.
+    The score of an edge just below each percentile then gets worse, and that of one far above it better. So there is a
+    heap of labels for each percentile: it ends just below that, in a bin after many empty ones.
     """
     percentiles = sorted(set(event.percentiles))
     shares = [percentile * rows // 100 - 1 for percentile in percentiles]
@@ -252,7 +253,7 @@ class Descents:
 
 
 def run_descents(event: NoisyGradients, budget: Budget, pair: OpposedPair, *, count: int, lean: Doubles) -> Descents:
-    """Run noisy gradient descents with noise shifted by `lean`; those on the other dataset get the same releases."""
+    """Run noisy gradient descents, with noise shifted by `lean`; those on the other dataset release the same sums."""
     draws: list[Draw] = []
     answers: list[Doubles] = []
 

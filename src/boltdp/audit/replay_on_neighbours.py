@@ -240,7 +240,7 @@ def count_repeated_draws(drawn: Doubles) -> int:
 def replay_pairs(subject: Subject, pairs: Sequence[TablePair], done: Callable[[int], None]) -> Replay:
     """Train on both tables of each pair, and compare the inputs of their releases and their models."""
     found = Replay(
-        [ReplayedRelease(limit) for claim in subject.replayed_claims for limit in list_claimed_releases(claim)],
+        [ReplayedRelease(one) for claim in subject.replayed_claims for one in list_claimed_releases(claim)],
         [ReplayedChoices(one, one.event) for one in subject.replayed_claims if isinstance(one.event, LabelQuantiles)],
     )
     by_noise = {one.release.noise: one for one in found.releases}
@@ -261,6 +261,7 @@ def _sample_noise(noise: Mechanism) -> Doubles:
 
 
 def _compare_runs(subject: Subject, pair: TablePair, found: Replay, by_noise: dict[Mechanism, ReplayedRelease]) -> None:
+    """Train on both tables of a pair, and add to `found` what differs between their releases."""
     one, other = pair.make_tables(subject.schema, subject.rows)
     first = _record_run(subject, one)
     second = _repeat_run(subject, other, first)

@@ -104,6 +104,7 @@ class Rule(ABC):
         return np.concatenate([np.zeros(self.number_count), steps, categories])
 
     def has_missing(self, cells: PackedRows) -> bool:
+        """Return whether any of these packed cells of the column is missing."""
         return bool((np.isnan(cells[:, : self.number_count]) if self.number_count else cells[:, :1] < 0).any())
 
 

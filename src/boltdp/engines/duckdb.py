@@ -590,7 +590,7 @@ def _list_tables(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
 
 
 def _list_detection_conditions(query: str, tables: Mapping[str, str] | None = None) -> tuple[str, ...]:
-    """Return the condition of a query that reads CSV or JSON files, itself or by views, if it does."""
+    """Return the condition of the guarantee for a query that reads CSV or JSON files, itself or by views; else none."""
     views = {name.casefold(): sql for name, sql in (tables or {}).items() if sql}
     read: set[str] = set()
     waiting = [query]

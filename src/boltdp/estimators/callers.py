@@ -1,4 +1,4 @@
-"""What fits an estimator of ours: pipelines, searches and other estimators around it, which may see private rows.
+"""The callers of `fit`: pipelines, searches and other estimators around a private one, which may see private rows.
 
 The rule: the guarantee holds for a fit by scikit-learn's Pipeline whose earlier steps learn nothing from rows
 (`LEARN_NOTHING`), and by FixedThresholdClassifier, which only fits once on all rows. Any other estimator or function of

@@ -155,6 +155,7 @@ class Counts:
         return self.noise**2 * float((gradient**2).sum() - gradient.sum() ** 2 / self.released) if self.noise else 0.0
 
     def _exceeds_noise(self, cells: Doubles) -> bool:
+        """Return whether the number of rows in some cells is above 0 by more than the noise explains."""
         rows = float((cells * self.table).sum())
         if not self.noise:
             return rows > 0.0

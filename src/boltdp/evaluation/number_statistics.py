@@ -195,7 +195,7 @@ class NumberTally(Tally):
     def add(self, labels: npt.NDArray[Any], margins: Doubles, groups: Indices) -> None:
         bins = self._bins
         predicted, label = self._model.predict_margins(margins), bins.decode_labels(labels)
-        cells = groups * math.prod(bins.shape[1:]) + bins.locate(predicted, predicted - label)
+        cells = groups * math.prod(bins.shape[1:]) + bins.locate_cells(predicted, predicted - label)
         self._counts += np.bincount(cells, minlength=len(self._counts))
         for name, values in bins.compute_moments(predicted, label).items():
             self._sums[name] += np.bincount(cells, values, minlength=len(self._counts))
@@ -309,7 +309,7 @@ class NumberBins(Bins):
 
     @cached_property
     def means(self) -> dict[str, Doubles]:
-        """The mean of each moment by bins of the prediction and the error, for rows that are as `Axis` has them."""
+        """The mean of each moment in each cell, for predictions and errors spread within a bin as `Axis` assumes."""
         predicted, errors = self.predictions, self.errors
         labels = np.clip(predicted.means[:, None] - errors.means, self.low, self.high)
         means = self.compute_moments(np.broadcast_to(predicted.means[:, None], labels.shape), labels)
@@ -327,7 +327,7 @@ class NumberBins(Bins):
         return self.decode_labels(self.means["label"])
 
     def compute_moments(self, predicted: Doubles, label: Doubles) -> dict[str, Doubles]:
-        """Return what the figures are means of, for each row."""
+        """Return the quantities of each row whose means are the metrics, such as the squared error, by name."""
         centered, error = (label - self.low) / self.half_range - 1.0, predicted - label
         found = {"label": centered, "squared label": centered**2, "error": error, "squared error": error**2}
         if self.low >= 0.0 and self.least > 0.0:
@@ -339,7 +339,7 @@ class NumberBins(Bins):
         """Return labels in their own units, from -1 to 1 as they are encoded."""
         return np.clip(self.low + self.half_range * (encoded.astype(np.float64) + 1.0), self.low, self.high)
 
-    def locate(self, predicted: Doubles, error: Doubles) -> Indices:
+    def locate_cells(self, predicted: Doubles, error: Doubles) -> Indices:
         """Return for each row the index of its cell within its subgroup."""
         across = np.searchsorted(self.predictions.edges[1:-1], predicted, side="right")
         cells: Indices = across * 2 * self.size + np.searchsorted(self.errors.edges[1:-1], error, side="right")
@@ -347,7 +347,7 @@ class NumberBins(Bins):
 
     def locate_rows(self, model: Model, labels: npt.NDArray[Any], margins: Doubles) -> Indices:
         predicted = model.predict_margins(margins)
-        return self.locate(predicted, predicted - self.decode_labels(labels))
+        return self.locate_cells(predicted, predicted - self.decode_labels(labels))
 
     def make_statistics(self, counts: Counts) -> NumberStatistics:
         table = (self.possible * counts.table).sum(axis=1)
@@ -367,7 +367,7 @@ def _get_target(model: Model) -> Number:
 
 
 def _find_center_and_spread(model: Model) -> tuple[float, float]:
-    """Return about where most labels are and how far apart, from what the schema and the model say."""
+    """Estimate the center and the spread of most labels, from the schema and the model alone."""
     target, schema = _get_target(model), model.schema
     if target.typical is not None:
         return target.center, target.scale / target.unit
@@ -379,4 +379,5 @@ def _find_center_and_spread(model: Model) -> tuple[float, float]:
 
 
 def _take_root(score: Score | None) -> Score | None:
+    """Return the square root of a metric and of the ends of its interval."""
     return None if score is None else Score(*(math.sqrt(one) for one in (score.value, score.low, score.high)))

@@ -186,9 +186,10 @@ def _bound_means(model: Model, scaled: ScaledRule) -> Doubles:
 
 
 def _is_significant(effect: Effect, spread: WeightDeviation, slope: float, family: int) -> bool:
-    """Return whether the largest difference of a column is more than noise and sampling explain, of a `family` of them.
+    """Return whether the largest difference of a column is more than noise and sampling explain.
 
-    `slope` is the sum of slopes that the intercept's weight tells of, which a common class causes.
+    The test is corrected for a `family` of columns. `slope` bounds the part of the difference that a common class
+    causes, by the weight of the intercept.
     """
     critical = find_critical_value(spread.noise, LEVEL / family / effect.comparisons)
     return abs(effect.largest) > critical * spread.combined * effect.norm + slope * effect.mean

@@ -83,9 +83,9 @@ def make_model_row(name: str, model: Model) -> dict[str, Any]:
 
 
 def _choose_unit(schema: Schema) -> float:
-    """Return the power of two that features are multiplied by, so that no row is longer than 1 if none is shortened.
+    """Return the power of two that features are multiplied by: one with which no row is clipped that training did not.
 
-    `boltdp.predict` shortens longer ones. Weights are divided by it, which changes no bit of a score.
+    `boltdp.predict` clips rows to norm 1. Weights are divided by the same number, which changes no bit of a score.
     """
     if schema.standardization is None or not schema.downweights:
         return 1.0

@@ -99,7 +99,7 @@ class Target(ABC):
 
     @classmethod
     def draft_lines(cls, name: str, column: ColumnType, summary: Summary | None, unused: str) -> list[str]:
-        """Draft the lines of a schema file that declare the target; `unused` is why its summary tells nothing."""
+        """Draft the lines of a schema file that declare the target; `unused` is why its summary cannot be used."""
         return [f"{cls.key} = {format_toml_value(name)}", *(f"{key} = []" for key in cls.other_keys)]
 
     @abstractmethod
@@ -136,14 +136,17 @@ class Target(ABC):
 
     @abstractmethod
     def allows_curves(self, plain_noise: float, noise: float, *, gaussian: bool) -> bool:
-        """Return whether "auto" adds curves, which raise the noise per row from `plain_noise` to `noise`."""
+        """Return whether "auto" adds curves, which raise the noise per row from `plain_noise` to `noise`.
+
+        `gaussian` says that the noise of the algorithm is always Gaussian.
+        """
 
     @abstractmethod
     def adapt_to_loss(self, loss: Loss) -> Target:
         """Return the target as a training with this loss reads it, in units of the labels' spread."""
 
     def is_range_on_bins(self, bins: int) -> bool:
-        """Return whether the range of the target can be one of ends of that many equal bins between the bounds."""
+        """Return whether the typical range starts and ends at edges of this number of equal bins between the bounds."""
         return False
 
     def with_range(self, low: float, high: float, source: TypicalSource = "private") -> Target:

@@ -272,7 +272,7 @@ def _compute_score(model: Model, testing: PreparedRows) -> float:
 def draw_comparison(comparison: Comparison, path: str | Path) -> None:
     """Save a plot of accuracy and run time against epsilon, with error bars of one standard deviation."""
     summaries = comparison.summarize_runs()
-    with save_figure(path, across=2, size=(10, 4.5)) as (figure, ((*axes,),)):
+    with save_figure(path, columns=2, size=(10, 4.5)) as (figure, ((*axes,),)):
         for algorithm in dict.fromkeys(summary.algorithm for summary in summaries):
             mine = sorted((one for one in summaries if one.algorithm == algorithm), key=lambda one: one.epsilon or 0.0)
             label = algorithm if all(one.private for one in mine) else f"{algorithm} (not private)"

@@ -306,7 +306,7 @@ class SourceColumn:
         return sql.SQL('({} COLLATE pg_catalog."C")').format(self.write_text_sql())
 
     def is_equal_as_text(self, *, plain_collations: bool) -> bool:
-        """Return whether two values are equal exactly if their texts are; of texts, if all collations are plain."""
+        """Return whether comparing values as texts gives the same result; texts need plain collations for that."""
         if self.type.kind == "text" and self.base in ("text", "varchar"):
             return plain_collations
         return not self.sortable or self.base in _PRINTED_EQUAL

@@ -357,8 +357,8 @@ class SharedBlocks:
             self._local = None
 
 
-def _update_from_result(states: Sequence[State], one: Any) -> None:
-    for state, data in zip(states, executor_tasks.unpack_results(bytes(one["result"])), strict=True):
+def _update_from_result(states: Sequence[State], row: Any) -> None:
+    for state, data in zip(states, executor_tasks.unpack_results(bytes(row["result"])), strict=True):
         state.update(data)
 
 

@@ -203,7 +203,7 @@ def compose_charges(
 def _compose_costs(
     charges: Sequence[Charge], budget: Budget, *, rule: CompositionRule, always_compose: bool = False
 ) -> Spent:
-    """Compose the cost of charged releases as `compose_charges` does, without the remaining epsilon."""
+    """Compose the cost of charged releases for `compose_charges`, which then finds the epsilon that remains."""
     claimed = [charge for charge in charges if charge.budget is not None]
     budgets = [charge.budget for charge in claimed if charge.budget is not None]
     if rule == "adaptive" and budgets and budgets[0].delta > DELTA_SHARES[rule][0] * budget.delta:
@@ -250,7 +250,7 @@ def bound_delta_of_charges(charges: Sequence[Charge], budget: Budget) -> float:
 
 
 def _split_planned_releases(part: BudgetedEvent) -> tuple[BudgetedEvent, ...]:
-    """Return what a training releases of its labels and the rest apart: all were planned before any was released.
+    """Split a part into the releases about labels and the rest, which were all planned before any of them was made.
 
     Proof: composition.md 3
     """

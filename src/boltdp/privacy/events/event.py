@@ -89,7 +89,7 @@ class Event(ABC):
 
     @property
     def budgeted_children(self) -> tuple[BudgetedEvent, ...]:
-        """The children that were planned for budgets of their own, which they may state."""
+        """The children that have budgets of their own, or None where a budget is not stated."""
         return tuple(one for one in self._list_fields() if isinstance(one, BudgetedEvent))
 
     def _list_fields(self) -> Iterator[Any]:
