@@ -435,6 +435,12 @@ class NumberLoss(Loss, abstract=True):
     def make_joint_loss(self, classes: int) -> None:
         return
 
+    def predict_labels(self, scores: Doubles) -> Doubles:
+        return scores
+
+    def write_sql_link(self, margin: str, number: Callable[[float], str]) -> str:
+        return margin
+
 
 @dataclass(frozen=True)
 class Robust(NumberLoss):
@@ -460,12 +466,6 @@ class Robust(NumberLoss):
     def hessians(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
         residuals = 2.0 * (scores - label)
         return np.asarray(4.0 * _logistic(residuals) * _logistic(-residuals))[..., None]
-
-    def predict_labels(self, scores: Doubles) -> Doubles:
-        return scores
-
-    def write_sql_link(self, margin: str, number: Callable[[float], str]) -> str:
-        return margin
 
 
 @dataclass(frozen=True)
@@ -515,12 +515,6 @@ class Quantile(NumberLoss):
 
     def hessians(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
         return np.asarray(_logistic(scores - label) * _logistic(label - scores))[..., None]
-
-    def predict_labels(self, scores: Doubles) -> Doubles:
-        return scores
-
-    def write_sql_link(self, margin: str, number: Callable[[float], str]) -> str:
-        return margin
 
 
 @dataclass(frozen=True)
