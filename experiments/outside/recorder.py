@@ -24,7 +24,7 @@ import numpy as np
 
 import boltdp
 from boltdp._array_types import Doubles
-from boltdp.audit.replay_on_neighbours import list_claimed_releases
+from boltdp.audit.replay_on_neighbours import list_releases
 from boltdp.audit.subject import Claim
 from boltdp.engines.in_memory import ArrayEngine
 from boltdp.model import Model
@@ -195,7 +195,7 @@ def declare_sensitivities(certificate: Certificate) -> dict[Mechanism, float]:
     """Return the declared sensitivity of each mechanism of a training."""
     events = [certificate.training, certificate.moments, certificate.unusable_label_count]
     claims = [Claim(event, Budget(1.0)) for event in events if event is not None]
-    return {limit.noise: limit.sensitivity for claim in claims for limit in list_claimed_releases(claim)}
+    return {limit.noise: limit.sensitivity for claim in claims for limit in list_releases(claim)}
 
 
 def compare(certificate: Certificate, first: Trace, second: Trace) -> tuple[list[str], float]:

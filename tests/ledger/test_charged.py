@@ -313,7 +313,7 @@ def test_a_training_that_is_killed_leaves_no_model_without_a_charge(
     del boltdp_command
     arguments = ("train", "rows.parquet", "--schema", "schema.toml", "--epsilon", "0.1", "-o", "model.json")
     process = subprocess.Popen(
-        [sys.executable, "-m", "boltdp.cli", *arguments], cwd=tmp_path, stdout=-3, stderr=-3, start_new_session=True
+        [sys.executable, "-m", "boltdp", *arguments], cwd=tmp_path, stdout=-3, stderr=-3, start_new_session=True
     )
     while process.poll() is None and len(ledger.history()) < 2:
         time.sleep(0.01)

@@ -1013,7 +1013,7 @@ def test_client_that_is_killed_leaves_nothing_and_releases_nothing(
     arguments = ["train", server.uri, "--table", table, "--schema", "schema.toml", "--epsilon", "1", "-o", "model.json"]
     # Where temporary files would go, if there were any.
     environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-m", "boltdp.cli", *arguments, "--passes", "1000000"]
+    command = [sys.executable, "-m", "boltdp", *arguments, "--passes", "1000000"]
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL) as client:
         passing = (
             "SELECT pid FROM pg_stat_activity WHERE query LIKE '%boltdp.sgd%' AND state = 'active'"

@@ -64,7 +64,7 @@ class BlackBox:
         return self.epsilon[-1] > self.claim.budget.epsilon * (1 + 1e-9)
 
 
-def run_black_box(claim: Claim, *, trials: int | None, random: np.random.Generator, done: TrialProgress) -> BlackBox:
+def run_black_box(claim: Claim, *, trials: int | None, random: np.random.Generator, done: Progress) -> BlackBox:
     """Attack one release by `trials` trainings on each of two neighbouring datasets; return the epsilon it proves."""
     event = claim.event
     if not isinstance(event, Training):
@@ -92,7 +92,7 @@ def run_black_box(claim: Claim, *, trials: int | None, random: np.random.Generat
     return BlackBox(claim, trials, epsilon, rates, point, _compute_trade_off(audited, claim), str(pair))
 
 
-TrialProgress = Callable[[int, int], None]  #: is called with the trainings done so far and all trainings
+Progress = Callable[[int, int], None]  #: is called with the trainings done so far and all trainings
 Scores = list[Doubles]  #: the attacker's scores of the releases on each of the two datasets: higher on the first
 #: Scores, the threshold (None: it is chosen on one half of the scores), the rows, and the training.
 Attack = tuple[Scores, float | None, OpposedPair, Training]
@@ -114,7 +114,7 @@ def predict_epsilon(losses: Doubles, trials: int) -> tuple[float, float]:
 
 
 def _attack_output_perturbation(
-    event: OutputPerturbation, budget: Budget, trials: int, random: np.random.Generator, done: TrialProgress
+    event: OutputPerturbation, budget: Budget, trials: int, random: np.random.Generator, done: Progress
 ) -> Attack:
     """Attack output perturbation: score each release by its log density ratio, and train only once."""
     event = shrink_training(event, budget, rows=min(max(ROWS, event.problem.rows), MAX_TRAINED))
@@ -136,7 +136,7 @@ def _attack_output_perturbation(
 
 
 def _attack_objective_perturbation(
-    event: ObjectivePerturbation, budget: Budget, trials: int, random: np.random.Generator, done: TrialProgress
+    event: ObjectivePerturbation, budget: Budget, trials: int, random: np.random.Generator, done: Progress
 ) -> Attack:
     """Attack objective perturbation: score each release by the log ratio of the densities of the minimiser."""
     # The fewer dimensions the noise has, the more these trainings prove.
@@ -163,7 +163,7 @@ def _project_weights(event: Training, weights: Doubles) -> Doubles:
     return event.problem.loss.to_basis(weights).reshape(-1, event.problem.dimensions)
 
 
-def _attack_by_projection(event: Training, budget: Budget, trials: int, done: TrialProgress) -> Attack:
+def _attack_by_projection(event: Training, budget: Budget, trials: int, done: Progress) -> Attack:
     """Attack a training whose density is unknown: score each release by its projection on one direction."""
     if isinstance(event, NoisyGradients):
         event = shrink_training(event, budget, rows=10, scans=SCANS)
@@ -182,9 +182,7 @@ def _attack_by_projection(event: Training, budget: Budget, trials: int, done: Tr
     return [first @ towards, second @ towards], None, pair, event
 
 
-def _run_trainings(
-    event: Training, budget: Budget, pair: OpposedPair, trials: int, done: TrialProgress
-) -> list[Doubles]:
+def _run_trainings(event: Training, budget: Budget, pair: OpposedPair, trials: int, done: Progress) -> list[Doubles]:
     """Train and release `trials` times on each of two datasets; return weights (trials, vectors, dims) of each."""
     certificate, released = Certificate(budget=budget, spent=event), []
     for which, rows in enumerate(pair.make_datasets(event.problem)):

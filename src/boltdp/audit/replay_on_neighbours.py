@@ -115,7 +115,7 @@ class ClaimedRelease:
         return "one row" if self.claim.event.person_rows is None else "one person"
 
 
-def list_claimed_releases(claim: Claim) -> list[ClaimedRelease]:
+def list_releases(claim: Claim) -> list[ClaimedRelease]:
     """List the vectors that get noise, with the claimed sensitivities; none where the kernel draws the noise."""
     event = claim.event
     if isinstance(event, Training):
@@ -240,7 +240,7 @@ def count_repeated_draws(drawn: Doubles) -> int:
 def replay_pairs(subject: Subject, pairs: Sequence[TablePair], done: Callable[[int], None]) -> Replay:
     """Train on both tables of each pair, and compare the inputs of their releases and their models."""
     found = Replay(
-        [ReplayedRelease(one) for claim in subject.replayed_claims for one in list_claimed_releases(claim)],
+        [ReplayedRelease(one) for claim in subject.replayed_claims for one in list_releases(claim)],
         [ReplayedChoices(one, one.event) for one in subject.replayed_claims if isinstance(one.event, LabelQuantiles)],
     )
     by_noise = {one.release.noise: one for one in found.releases}

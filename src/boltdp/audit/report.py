@@ -13,7 +13,7 @@ import numpy as np
 from boltdp.audit.black_box import CONFIDENCES, BlackBox, run_black_box
 from boltdp.audit.exact_loss import ExactLoss, compute_exact_loss
 from boltdp.audit.neighbouring_tables import generate_pairs
-from boltdp.audit.replay_on_neighbours import Replay, list_claimed_releases, replay_pairs
+from boltdp.audit.replay_on_neighbours import Replay, list_releases, replay_pairs
 from boltdp.audit.subject import Subject, make_subject
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import Training
@@ -221,9 +221,7 @@ def audit(
     if changed is None:
         changed = 1 if schema.max_rows_per_person is None else ROWS_PER_COUNTED * schema.max_rows_per_person
         changed = min(changed, audited.rows)
-    if any(
-        list_claimed_releases(claim) or isinstance(claim.event, LabelQuantiles) for claim in audited.replayed_claims
-    ):
+    if any(list_releases(claim) or isinstance(claim.event, LabelQuantiles) for claim in audited.replayed_claims):
         tables = list(islice(generate_pairs(audited.schema, audited.rows, seed=seed, changed=changed), PAIRS))
         replay = replay_pairs(audited, tables, lambda done: progress("replay", done, PAIRS))
     exact = []

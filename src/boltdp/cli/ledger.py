@@ -140,7 +140,7 @@ def check(ledger_address: str, *, as_json: bool) -> None:
 
 def _format_spent(name: str, report: DatasetReport, spent: Spent, *, unfinished: str) -> tuple[str, ...]:
     budget = report.budget
-    by = "basic" if spent.composed is None or spent.are_sums_within(budget) else spent.rule
+    by = "basic" if spent.composed is None or spent.sums_fit(budget) else spent.rule
     amounts = (f"{spent.epsilon:.4g}", f"{spent.delta:.3g}", by, f"{spent.remaining:.3g}", budget.describe())
     return (name, str(spent.releases), *amounts, unfinished)
 

@@ -199,23 +199,21 @@ class _BoundedSql(_ColumnSql):
     def write_number(self, double: str, index: int) -> str:
         """Write the feature of a number as SQL: clipped, scaled to [-1, 1], rounded, centred; 0 for NULL and NaN."""
         sql, center, factor = self.sql, self.centers[index], self.factors[index]
-        half = (self.rule.high - self.rule.low) / 2.0
-        low, high = sql.write_constant(self.rule.low), sql.write_constant(self.rule.high)
-        middle = sql.write_constant((self.rule.low + self.rule.high) / 2.0)
+        write, low, high = sql.write_constant, self.rule.low, self.rule.high
+        half = (high - low) / 2.0
+        middle = write((low + high) / 2.0)
         known = double if center else f"coalesce(nullif({double}, {sql.write_special('NaN')}), {middle})"
-        clipped = f"least({sql.write_maximum([known, low])}, {high})"
+        clipped = f"least({sql.write_maximum([known, write(low)])}, {write(high)})"
         offset = f"{clipped} - {middle}"
         if sql.underflow:
             # Rounds values that underflow a float32 to 0; others change by at most a rounding error of a double.
-            tiny = sql.write_constant(1e-28 * half)
+            tiny = write(1e-28 * half)
             offset = f"{offset} + {tiny} - {tiny}"
-        scaled = f"CAST(CAST(({offset}) / {sql.write_constant(half)} AS {sql.real}) AS {sql.double})"
+        scaled = f"CAST(CAST(({offset}) / {write(half)} AS {sql.real}) AS {sql.double})"
         if not center:
-            return f"{scaled} * {sql.write_constant(factor)}"
-        centred = f"({scaled} - {sql.write_constant(center)}) * {sql.write_constant(factor)}"
-        return (
-            f"CASE WHEN {double} <= {sql.write_special('Infinity')} THEN {centred} ELSE {sql.write_constant(0.0)} END"
-        )
+            return f"{scaled} * {write(factor)}"
+        centred = f"({scaled} - {write(center)}) * {write(factor)}"
+        return f"CASE WHEN {double} <= {sql.write_special('Infinity')} THEN {centred} ELSE {write(0.0)} END"
 
 
 class _NumberSql(_BoundedSql):
@@ -254,16 +252,11 @@ class _NumberSql(_BoundedSql):
 
     def _write_steps(self, places: Sequence[float], values: Sequence[float]) -> str:
         """Write an SQL step function: `values` below the first and from each of `places` on; 0 for NULL and NaN."""
-        sql = self.sql
+        sql, write = self.sql, self.sql.write_constant
         name = "number" if len(self.cell) > MAX_REPEATED else self.cell
-        ends = [
-            *(f"{name} < {sql.write_constant(place)}" for place in places),
-            f"{name} <= {sql.write_special('Infinity')}",
-        ]
-        cases = " ".join(
-            f"WHEN {end} THEN {sql.write_constant(value)}" for end, value in zip(ends, values, strict=True)
-        )
-        steps = f"CASE {cases} ELSE {sql.write_constant(0.0)} END"
+        ends = [*(f"{name} < {write(place)}" for place in places), f"{name} <= {sql.write_special('Infinity')}"]
+        cases = " ".join(f"WHEN {end} THEN {write(value)}" for end, value in zip(ends, values, strict=True))
+        steps = f"CASE {cases} ELSE {write(0.0)} END"
         return steps if name == self.cell else sql.bind(name, self.cell, steps)
 
 

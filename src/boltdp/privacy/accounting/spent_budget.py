@@ -142,9 +142,9 @@ class Spent:
         Proof: composition.md 1, 3, 4
         """
         _, composed = DELTA_SHARES[self.rule]
-        return self.are_sums_within(budget) or (self.composed is not None and self.composed <= composed * budget.delta)
+        return self.sums_fit(budget) or (self.composed is not None and self.composed <= composed * budget.delta)
 
-    def are_sums_within(self, budget: Budget) -> bool:
+    def sums_fit(self, budget: Budget) -> bool:
         """Return whether the sums of the claimed epsilons and deltas are within their share of a budget."""
         most, (share, _) = 1.0 + SUM_TOLERANCE, DELTA_SHARES[self.rule]
         return self.epsilon <= budget.epsilon * most and self.delta <= share * budget.delta * most
@@ -160,7 +160,7 @@ class Spent:
     def describe_cost(self, budget: Budget) -> str:
         """Describe in words what the releases cost together, by sums or by composition."""
         by = "1 release" if self.releases == 1 else f"{self.releases} releases"
-        if self.composed is not None and not self.are_sums_within(budget):
+        if self.composed is not None and not self.sums_fit(budget):
             return f"{by} spent delta {self.composed:.3g} at epsilon {budget.epsilon:g}, by {self.rule} composition"
         delta = f" and delta {self.delta:.3g} of {budget.delta:g}" if budget.delta or self.delta else ""
         return f"{by} spent epsilon {self.epsilon:.6g}{delta}, by basic composition"
@@ -187,9 +187,7 @@ def compose_charges(
     """
     spent = _compose_costs(charges, budget, rule=rule, always_compose=always_compose)
     if spent.composed is None:
-        return replace(
-            spent, remaining=max(0.0, budget.epsilon - spent.epsilon) if spent.are_sums_within(budget) else 0.0
-        )
+        return replace(spent, remaining=max(0.0, budget.epsilon - spent.epsilon) if spent.sums_fit(budget) else 0.0)
 
     def exceeds(step: int) -> bool:
         more = Budget(budget.epsilon * step / EPSILON_STEPS)
@@ -215,7 +213,7 @@ def _compose_costs(
         rule=rule,
         not_private=sum(bool(charge.reasons) for charge in charges),
     )
-    if rule == "basic" or not budget.delta or not claimed or (sums.are_sums_within(budget) and not always_compose):
+    if rule == "basic" or not budget.delta or not claimed or (sums.sums_fit(budget) and not always_compose):
         return sums
     if rule == "curves":
         return replace(sums, composed=bound_delta_of_charges(claimed, budget))
