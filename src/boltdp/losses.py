@@ -155,7 +155,7 @@ class Loss(ABC):
 
     @abstractmethod
     def write_sql_link(self, margin: str, number: Callable[[float], str]) -> str | None:
-        """Return the SQL of the second class's probability, of two, or of `predict_labels`, from that of the margin.
+        """Return the SQL of the second class's probability, or of `predict_labels`, as a function of the margin's SQL.
 
         `number` formats a constant; None: there is no such expression.
         """

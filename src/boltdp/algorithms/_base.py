@@ -151,7 +151,7 @@ class Algorithm(ABC):
         """Return the expected noise of a planned training and what follows from it, by the names in `columns`."""
 
     def format_forecast(self, forecast: Mapping[str, Any]) -> tuple[str, ...]:
-        """Format the numbers of a forecast as the cells of a table with those headings of `columns` that it has."""
+        """Format the numbers of a forecast as the cells of a table, in the order of `columns`."""
         return tuple(form.format(forecast[name]) for name, (_, form) in self.columns.items() if name in forecast)
 
     def explain_forecast(self, certificate: Certificate) -> str:

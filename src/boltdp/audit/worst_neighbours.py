@@ -107,7 +107,7 @@ def make_opposed_pair(problem: Problem) -> OpposedPair:
 
 
 def _order_classes(problem: Problem) -> list[int]:
-    """List the class of largest weight, then the classes that a model may predict for its rows."""
+    """List the class with the largest weight, then the classes that some weight vector separates from it."""
     weights = problem.class_weights or (1.0,) * count_classes(problem)
     first, *others = sorted(range(len(weights)), key=lambda label: (-weights[label], label != 1))
     # A model with one vector separates the second class from all others.

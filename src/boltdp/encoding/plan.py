@@ -71,7 +71,7 @@ class Rule(ABC):
 
     @property
     def known_values(self) -> tuple[Value, ...]:
-        """The values that a cell is matched with, whose indices are the cells: those of features come first."""
+        """The values that a cell is matched with, and becomes the index of; those with a feature come first."""
         return self.values
 
     @property

@@ -69,7 +69,7 @@ def list_outside_reasons() -> tuple[str, ...]:
 
 
 def find_transformer_name(names: Iterable[str]) -> str | None:
-    """Return the first column name that a scikit-learn transformer gave, as those that learn from rows do, or None.
+    """Return the first column name that a transformer of scikit-learn made, which may have learned from rows, or None.
 
     A ColumnTransformer or FeatureUnion puts the name of a step, which may be any, before the name of every column.
     """

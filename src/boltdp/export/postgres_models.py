@@ -132,7 +132,7 @@ def store_model(uri: str, name: str, model: Model, *, replace: bool = False) -> 
 def _check_table(connection: psycopg.Connection[Any], name: str) -> None:
     """Raise a ModelStoreError if the table is not the extension's: its triggers would run with our privileges.
 
-    Nor may the schema be somebody's who could put another table there.
+    Nor may its schema belong to a role that could put another table there.
     """
     found = connection.execute(
         "SELECT FROM pg_catalog.pg_depend d JOIN pg_catalog.pg_extension e ON e.oid OPERATOR(pg_catalog.=) d.refobjid"

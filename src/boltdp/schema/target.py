@@ -114,7 +114,7 @@ class Target(ABC):
     @property
     @abstractmethod
     def kernel_class_count(self) -> int:
-        """The number of classes for the kernel; 2 for a number, whose two ends stand for them."""
+        """The number of classes that the kernel is given; 2 for a target that is a number."""
 
     @property
     def class_count(self) -> int:

@@ -74,7 +74,7 @@ def count_unusable_labels(
 
 
 def encode_neutral_row(schema: Schema) -> PackedRows:
-    """Return the packed row of missing cells, which rows beyond the limit per person are."""
+    """Return a packed row with only missing cells, like those that replace the rows beyond the limit per person."""
     import pyarrow as pa  # only here: plans do not need it
 
     from boltdp.encoding.encode import Encoder

@@ -34,7 +34,7 @@ EXPONENT = 12.0
 def plan_target_range(settings: Settings, schema: Schema, *, rows: int) -> tuple[Settings, BudgetedEvent | None]:
     """Plan the range of the target: return the settings with the remaining budget, and the event and its budget.
 
-    The event is None if there is no budget, or if the loss needs no range that is not declared.
+    The event is None if there is no budget, or if the loss needs no range, or has a declared one.
     """
     budget, person_rows = settings.budget, schema.max_rows_per_person
     if schema.target != schema.target.without_range():

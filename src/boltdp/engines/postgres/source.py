@@ -269,7 +269,7 @@ class SourceColumn:
         return replace(self, base="text", type=ColumnType("text"))
 
     def write_cell_sql(self) -> tuple[Composed, str, pa.DataType]:
-        """Return the SQL of the column as it is copied to this process, the type of that, and the type in Arrow."""
+        """Return the SQL of the column as it is copied to this process, with its type in SQL and in Arrow."""
         if self.type.kind == "list":
             return sql.SQL("({})::pg_catalog.float8[]").format(self.write_number_list_sql()), "bytea", _LISTS
         if self.type.kind == "text":

@@ -189,7 +189,7 @@ class SparkEngine(Engine):
     def _select_columns(
         self, names: Sequence[str], *, with_positions: bool, encoded: bool = True, frame: Any = None
     ) -> tuple[Any, executor_tasks.Batches, dict[int, str]]:
-        """Select columns, and `with_positions` in files; return the frame, how to read it, and the file names.
+        """Select columns, and if `with_positions`, files and splits; return the frame, its `Batches` and file names.
 
         With `encoded`, missing floats may become NaN, so that several columns can be transferred as one array.
         """

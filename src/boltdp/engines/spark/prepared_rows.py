@@ -233,7 +233,7 @@ class PreparedBlocks(PreparedRows):
 
     @contextmanager
     def open_sample(self, share: float) -> Iterator[PreparedBlocks]:
-        """Yield a view of the rows of which sums use a sample of this share."""
+        """Yield a view of the rows, for sums over a hash sample of this share of them."""
         view = copy.copy(self)
         view._share = min(share, self._share)
         yield view

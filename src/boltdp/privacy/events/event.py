@@ -167,7 +167,7 @@ class Training(Event):
 
     @property
     def noisy_vectors(self) -> tuple[tuple[str, Mechanism, float, int], ...]:
-        """The name, noise, sensitivity and number of draws of each kind of vector with exact noise, unlike updates."""
+        """The name, noise, sensitivity and number of draws of each kind of vector that gets exact noise."""
         if self.release_noise is None or self.sensitivity is None:
             return ()
         return (("weights", self.release_noise, self.sensitivity.total, 1),)
