@@ -152,6 +152,9 @@ class NoisyClassCount(NoisyUnusableLabelCount):
 
     kind = "noisy count of the second class"
 
+    def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
+        return self.noise.delta(epsilon, sensitivity=self.sensitivity)
+
     def describe(self) -> str:
         return f"rows of the second class are counted, ± {self.noise.deviation:,.0f}"
 
