@@ -40,14 +40,14 @@ exec(compile(head + field + found + tail, spec.origin, "exec"), module.__dict__)
 from boltdp.estimators import PrivateHuberSVM, PrivateLogisticRegression
 from boltdp.estimators.search import NAMES
 from boltdp.settings import OPTIONAL, Settings
-from boltdp.workflows.tune import candidates
+from boltdp.workflows.tune import expand_grid
 
 for estimator in (PrivateLogisticRegression, PrivateHuberSVM):
     assert "patience" in inspect.signature(estimator).parameters
     assert estimator(patience=2)._make_settings().patience == 2
 assert "patience : int or None" in PrivateLogisticRegression.__doc__
 assert "patience" in NAMES and "patience" in OPTIONAL
-assert [one.patience for one in candidates(Settings(epsilon=1.0), {"patience": [1, 2]})] == [1, 2]
+assert [one.patience for one in expand_grid(Settings(epsilon=1.0), {"patience": [1, 2]})] == [1, 2]
 try:
     Settings(epsilon=1.0, patience=0.5).check()
 except ValueError as fault:

@@ -23,7 +23,7 @@ from boltdp.ledger.ledger import Account
 from boltdp.ledger.locate import find_account
 from boltdp.model import Model, Threshold
 from boltdp.schema.schema import Schema
-from boltdp.schema.target import Target, name_target
+from boltdp.schema.target import Target, resolve_target_name
 from boltdp.settings import OPTIONS, Settings
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ class Data:
 
         --person-id and --max-rows-per-person override those of the schema.
         """
-        kind, name = self.name_target()
+        kind, name = self.resolve_target_name()
         if self.schema_path is None:
             schema = self._read_declared_schema(kind, name)
         else:
@@ -213,9 +213,9 @@ class Data:
         changes: dict[str, Any] = {name: value for name, value in limits.items() if value is not None}
         return replace(schema, **changes)
 
-    def name_target(self) -> tuple[type[Target], str | None]:
+    def resolve_target_name(self) -> tuple[type[Target], str | None]:
         """Return the kind of target of --label or --target, and the name of its column, if one is given."""
-        return name_target(label=self.label, target=self.target)
+        return resolve_target_name(label=self.label, target=self.target)
 
     def _read_declared_schema(self, kind: type[Target], name: str | None) -> Schema:
         """Make the schema from what a PostgreSQL database declares about the columns of the source."""
@@ -379,7 +379,7 @@ def check_output(path: str, *, overwrite: bool) -> None:
         )
 
 
-def check_before_training(
+def load_and_check_schema(
     data: Data, settings: Settings, *, threshold: Threshold | None, output: str, overwrite: bool
 ) -> Schema:
     """Load the schema, and check the options of a training before a row is read, and so before a budget is spent."""

@@ -68,7 +68,7 @@ def train(
     none of those declared. A row without a declared class, or without a number where that is predicted, is ignored.
     """
     settings = _options.make_settings(epsilon=epsilon, noiseless=noiseless, chosen=chosen)
-    schema = _options.check_before_training(data, settings, threshold=threshold, output=output, overwrite=overwrite)
+    schema = _options.load_and_check_schema(data, settings, threshold=threshold, output=output, overwrite=overwrite)
     if in_server and on_bad_row == "error":
         raise ParameterError("--on-bad-row error looks at the rows here, and must not be given with --in-server")
     with data.open(where="server" if in_server else "auto") as engine, show_bar() as bar:

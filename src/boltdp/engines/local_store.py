@@ -483,6 +483,7 @@ def fetch_rows(prepared: PreparedRows, context: Context) -> Iterator[LocalRows]:
 
 
 def _write_groups(write: Callable[[RowGroup[Any]], int], parts: Iterable[RowGroup[Any]], context: Context) -> None:
+    """Write groups of rows in several threads, and report progress by the numbers of rows that `write` returns."""
     for done in accumulate(map_in_order(write, parts, threads=context.threads)):
         context.report_rows(done)
 

@@ -102,5 +102,5 @@ def train_prepared(prepared: PreparedRows, schema: Schema, certificate: Certific
 
 
 def list_non_private_reasons(reasons: tuple[str, ...], context: Context) -> tuple[str, ...]:
-    """Return the reasons why a model is not private: the given ones, and that errors may show rows, if they may."""
+    """Return the reasons why a model is not private: those given, and one more if error messages may show rows."""
     return (*reasons, BAD_ROWS_SHOWN) if context.on_bad_row == "error" else reasons
