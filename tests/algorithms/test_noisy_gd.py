@@ -26,7 +26,7 @@ from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Mean, Multin
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, certify, subtract_spent
 from boltdp.privacy.events.event import BudgetedEvent
-from boltdp.privacy.events.noisy_gradient_descent import find_diverging_step, make_noisy_gradients
+from boltdp.privacy.events.noisy_gradient_descent import compute_diverging_step, make_noisy_gradients
 from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.release_with_noise import Randomness, release_moments
@@ -321,7 +321,7 @@ def test_weights_stay_finite_whenever_steps_are_halved(momentum: float) -> None:
     dice, scans = np.random.default_rng(1), 60
     for share in (0.999999, 0.9, 0.6):
         for _ in range(100):
-            step = first = share * find_diverging_step(1.0, momentum)
+            step = first = share * compute_diverging_step(1.0, momentum)
             halved = set(dice.integers(0, scans, dice.integers(0, 9)).tolist())
             weights, direction = np.eye(2)  # as they follow from the weights and the direction at the start
             for scan in range(scans):
