@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
 import pytest
 
+import boltdp
+from boltdp.errors import ParameterError
+from boltdp.ledger import open_ledger
+from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import verify
 from boltdp.privacy.events.event import Composition
 from boltdp.privacy.events.noisy_matrix import NoisyMatrix
 from boltdp.privacy.events.noisy_moments import NoisyMoments
-from boltdp.schema.schema import Classes, Number, Numeric, Schema
+from boltdp.schema.schema import Classes, Number, Numeric, Schema, Standardization
 from boltdp.schema.target import Target
 from boltdp.settings import Settings
 from boltdp.workflows.plan_training import make_plan
@@ -31,3 +40,25 @@ def test_what_is_released_before_a_training_of_numbers_has_a_budget_of_its_own(t
     # Their budgets alone would not add up.
     assert sum(part.budget.epsilon for part in last.parts if part.budget) > 1.0
     assert all(isinstance(part.event, NoisyMatrix) or together == 5 for part in last.parts[:-1])
+
+
+@pytest.mark.parametrize(
+    ("standardization", "settings", "message"),
+    [
+        ({"source": "private"}, {"inference": True}, "must not have a standardization that was found privately"),
+        ({"downweights": True}, {}, "must not downweight long rows, unless it is for inference"),
+        ({"downweights": True}, {"algorithm": "bolton"}, "must not downweight long rows, unless it is for inference"),
+    ],
+)
+def test_a_standardization_that_no_model_could_be_made_with_is_refused_before_it_is_paid_for(
+    tmp_path: Path, standardization: dict[str, Any], settings: dict[str, Any], message: str
+) -> None:
+    """The model would be refused in the end, and the budget be spent."""
+    made: Any = Standardization((0.0,), (1.0,), 2.0, **standardization)
+    schema = Schema(SICK, (Numeric("x", 0, 1),), standardization=made)
+    rows = pa.table({"x": np.linspace(0, 1, 500), "sick": np.arange(500) % 2})
+    ledger = open_ledger(tmp_path / "ledger.db")
+    ledger.set_budget("rows", Budget(10.0), composition="basic")
+    with pytest.raises(ParameterError, match=message):
+        boltdp.train(rows, schema, epsilon=1, ledger=ledger, dataset="rows", **settings)
+    assert ledger.spent("rows").spent.releases == 0

@@ -36,7 +36,7 @@ from boltdp.privacy.release_with_noise import Randomness, release_class_count, r
 from boltdp.privacy.training_problem import Problem
 from boltdp.schema.columns import Categorical, Numeric, Vector
 from boltdp.workflows.label_check import encode_neutral_row
-from boltdp.workflows.standardize import find_inference_clip, make_moments
+from boltdp.workflows.standardize import check_standardization, find_inference_clip, make_moments
 
 if TYPE_CHECKING:
     from boltdp.engines.prepared_rows import PreparedRows
@@ -105,6 +105,7 @@ def plan_inference(settings: Settings, schema: Schema, *, rows: int) -> Event:
             f"{schema.target.describe()} with the loss {loss.name}"
         )
     _check_settings(settings)
+    check_standardization(schema)
     slots = schema.encoding.unprojected_map.slots
     if slots > MAX_HESSIAN_SLOTS:
         raise ParameterError(f"inference must be of at most {MAX_HESSIAN_SLOTS:,} features, got {schema.dims:,}")
