@@ -62,3 +62,11 @@ def test_a_standardization_that_no_model_could_be_made_with_is_refused_before_it
     with pytest.raises(ParameterError, match=message):
         boltdp.train(rows, schema, epsilon=1, ledger=ledger, dataset="rows", **settings)
     assert ledger.spent("rows").spent.releases == 0
+
+
+@pytest.mark.parametrize("target", [SICK, Number("cost", 0, 100)], ids=["classes", "number"])
+@pytest.mark.parametrize("delta", [0.0, 1e-9])
+def test_many_rows_have_a_lambda_for_which_the_minimum_is_found(target: Target, delta: float) -> None:
+    settings = Settings(epsilon=10.0, delta=delta, inference=True)
+    for rows in (10**7, 10**9):
+        assert make_plan(Schema(target, COLUMNS), rows, settings).certificate.private

@@ -29,6 +29,7 @@ from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.privacy.events.objective_perturbation import (
     allows_releases_before,
     find_ample_regularization,
+    find_min_solvable_regularization,
     make_objective_perturbation,
 )
 from boltdp.privacy.mechanisms import Mechanism, calibrate, calibrate_unit_gaussian, compute_gaussian_epsilon
@@ -217,6 +218,9 @@ def _add_regularization(settings: Settings, problem: Problem, epsilon: float) ->
     chosen, problem = settings.regularization, replace(problem, regularization=1.0)
     if chosen is None:
         chosen = REGULARIZATION[problem.loss.name] * find_ample_regularization(problem, epsilon)
+        # A quarter more: of so many rows the noise, which is not known yet, has less per row.
+        least = find_min_solvable_regularization(replace(problem, regularization=chosen), None)
+        chosen = max(chosen, 1.25 * least)
     return replace(problem, regularization=chosen)
 
 
