@@ -218,7 +218,7 @@ def _add_regularization(settings: Settings, problem: Problem, epsilon: float) ->
     chosen, problem = settings.regularization, replace(problem, regularization=1.0)
     if chosen is None:
         chosen = REGULARIZATION[problem.loss.name] * find_ample_regularization(problem, epsilon)
-        # A quarter more: of so many rows the noise, which is not known yet, has less per row.
+        # A quarter more, for the noise per row, which is not known yet: it is small where Lambda is.
         least = find_min_solvable_regularization(replace(problem, regularization=chosen), None)
         chosen = max(chosen, 1.25 * least)
     return replace(problem, regularization=chosen)
