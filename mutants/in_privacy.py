@@ -1047,6 +1047,14 @@ MUTANTS = (
         ("privacy/test_noisy_matrix.py",),
     ),
     Mutant(
+        "moments that choose between cases of two rows",
+        OBJECTIVE,
+        "return len(list_corners(simplex)) == 1",
+        "return len(list_corners(simplex)) >= 1",
+        "Moments compose as one Gaussian with a training of numbers, though they decide which case two rows are.",
+        ("privacy/test_noisy_matrix.py",),
+    ),
+    Mutant(
         "a matrix of another training",
         CERTIFICATE,
         "if matrix.problem != self.problem:",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -10,15 +11,26 @@ import numpy as np
 import pytest
 
 from boltdp._array_types import Doubles
+from boltdp.audit import worst_neighbours
 from boltdp.audit.exact_loss import compute_exact_loss
-from boltdp.audit.subject import Subject
+from boltdp.audit.subject import Claim, Subject
+from boltdp.audit.worst_neighbours import shrink_training
 from boltdp.kernel.loss_derivatives import DerivativeSums
+from boltdp.losses import Logistic
 from boltdp.privacy import release_with_noise
+from boltdp.privacy.budget import Budget
+from boltdp.privacy.certificate import verify
 from boltdp.privacy.events.event import Composition, Noiseless
 from boltdp.privacy.events.noisy_matrix import NoisyMatrix, flatten_matrix
-from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation
-from boltdp.privacy.mechanisms import Mechanism
+from boltdp.privacy.events.noisy_moments import NoisyMoments
+from boltdp.privacy.events.objective_perturbation import (
+    ObjectivePerturbation,
+    find_ample_regularization,
+    make_objective_perturbation,
+)
+from boltdp.privacy.mechanisms import Mechanism, calibrate_unit_gaussian
 from boltdp.privacy.release_with_noise import RandomBytes
+from boltdp.privacy.training_problem import Problem
 from boltdp.schema.schema import Categorical, Numeric, Schema, Standardization
 from boltdp.schema.target import Number
 from boltdp.settings import Settings
@@ -152,12 +164,57 @@ def test_a_large_training_is_replayed_with_matrices_of_the_small_one() -> None:
         for event in matrices_of(made):
             assert event.problem == made.certificate.problem
             assert event.problem.dims <= 100
+        verify(made.certificate)
         whole = {one.event.matrix: one.event for one in made.claims if isinstance(one.event, NoisyMatrix)}
         for event in matrices_of(made):
             if event.mu is not None:
                 assert event.mu == pytest.approx(whole[event.matrix].mu, rel=1e-6)
         references = [column for column in made.schema.columns if isinstance(column, Categorical)]
         assert all(column.reference in column.categories for column in references)
+
+
+def test_what_is_composed_with_a_training_is_part_of_its_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Moments that the same row moves; and a training whose noise was planned as if there were none."""
+    budget = Budget(1.0, 1e-6)
+    problem = Problem(loss=Logistic(), dims=2, rows=60_000, regularization=1.0, downweighted=True)
+    problem = replace(problem, regularization=8.0 * find_ample_regularization(problem, 1.0))
+    moments = NoisyMoments(moments="squares", features=2, numbers=2, clip_norm=1.0)
+    mu = math.sqrt(0.6) / calibrate_unit_gaussian(budget)
+    moments = replace(moments, noise=Mechanism("gaussian", moments.sensitivity / mu, 4))
+    training = make_objective_perturbation(problem, budget, beside=mu)
+    claim = Claim(training, budget, beside=(moments,))
+    found = compute_exact_loss(claim, None, random=np.random.default_rng(1))
+    assert found is not None
+    assert not found.broken
+    assert 0.8 * budget.epsilon < found.epsilon
+
+    def forget_moments(problem: Problem, budget: Budget, *, beside: float) -> ObjectivePerturbation:
+        return make_objective_perturbation(problem, budget, beside=beside / 1000)
+
+    monkeypatch.setattr(worst_neighbours, "make_objective_perturbation", forget_moments)
+    found = compute_exact_loss(claim, None, random=np.random.default_rng(1))
+    assert found is not None
+    assert found.broken
+
+
+def test_a_training_that_shares_its_budget_is_audited_with_its_own_noise() -> None:
+    """Not with the smaller noise that it would have, were the budget its own."""
+    columns = tuple(Numeric(f"x{number}", 0, 1) for number in range(30))
+    for target, beside in ((SCHEMA.target, 4), (NUMBER.target, 2)):
+        made = audited(DELTA, Schema(target, columns), rows=60_000)
+        (claim,) = (one for one in made.claims if isinstance(one.event, ObjectivePerturbation))
+        assert len(claim.beside) == beside
+        assert claim.name == "objective perturbation and all that is composed with it"
+        event = claim.event
+        assert isinstance(event, ObjectivePerturbation)
+        small = shrink_training(event, claim.budget, rows=event.problem.rows, beside=claim.mu_beside)
+        assert small.linear.kind == "gaussian"
+        assert small.linear.scale == pytest.approx(event.linear.scale, rel=1e-6)
+        assert claim.delta_of(event, claim.budget.epsilon) <= claim.budget.delta
+        found = compute_exact_loss(claim, None, random=np.random.default_rng(1))
+        assert found is not None
+        assert not found.broken
+        assert found.epsilon > 0.55 * claim.budget.epsilon
 
 
 def test_what_has_no_noise_is_not_audited() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from flint import arb
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize, special
@@ -18,13 +19,14 @@ from scipy import optimize, special
 from boltdp.errors import ParameterError
 from boltdp.kernel.feature_map import FeatureMap, Segment
 from boltdp.kernel.loss_derivatives import DerivativeSums
-from boltdp.losses import Logistic, Loss, Multinomial, Robust
+from boltdp.losses import Logistic, Loss, Multinomial, Quantile, Robust
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, CertificateError, certify, verify
 from boltdp.privacy.events.event import NOISELESS, BudgetedEvent, Composition, Event
 from boltdp.privacy.events.noisy_counts import NoisyClassCount
 from boltdp.privacy.events.noisy_matrix import Matrix, NoisyMatrix, flatten_matrix, unflatten_matrix
-from boltdp.privacy.events.objective_corners import choose_tilt, sum_corner_deltas
+from boltdp.privacy.events.noisy_moments import NoisyMoments
+from boltdp.privacy.events.objective_corners import choose_tilt, list_corners, split_volume_term, sum_corner_deltas
 from boltdp.privacy.events.objective_perturbation import (
     MAX_CENTER,
     ObjectivePerturbation,
@@ -328,6 +330,46 @@ def test_the_corner_of_length_zero_counts_beside_other_releases() -> None:
         assert bound_minimiser_delta(many, noise, 0.5, beside=1.0) >= alone
     of_number = problem(Robust(), dims=1, strength=1e9)
     assert bound_minimiser_delta(of_number, noise, 0.5, beside=1.0) >= alone
+
+
+def integrate_largest_case(training: ObjectivePerturbation, before: float, epsilon: float) -> float:
+    """What the proof has if a Gaussian mechanism of mu `before` decides in which case the rows are, given its loss."""
+    simplex, noise = training.problem.loss.simplex, training.linear
+    assert simplex is not None
+    m = (training.problem.rows, training.problem.regularization)
+    losses = before**2 / 2 + before * np.linspace(-9, 9, 4001)
+    masses = np.exp(-(((losses - before**2 / 2) / before) ** 2) / 2)
+    cases = []
+    for case, corners in enumerate(list_corners(simplex)):
+        tilt = choose_tilt(simplex, m, noise, epsilon, 1, case, before)
+        shares = (float(share.mid()) for share in split_volume_term(simplex, arb(m[0]) * arb(m[1]), tilt))
+        spent = np.zeros_like(losses)
+        for share, lengths in zip(shares, (corners.same, corners.aside), strict=True):
+            for count, square in lengths:
+                length = math.sqrt(square * simplex.edge_squared) / noise.scale
+                spent += count * hockey_stick(length, epsilon - share - losses)
+        cases.append(spent)
+    return float(masses @ np.minimum(np.max(cases, axis=0), 1.0) / masses.sum())
+
+
+@pytest.mark.parametrize("loss", [Robust(), Quantile(0.5), Logistic()], ids=lambda loss: loss.name)
+def test_what_is_released_before_may_decide_the_case_of_two_rows(loss: Loss) -> None:
+    """Moments decide centres and scales, with them the angle between rows, and so the tilt that belongs to them."""
+    budget = Budget(1.0, 1e-6)
+    plan = problem(loss, rows=100_000)
+    plan = replace(plan, regularization=0.6 * find_ample_regularization(plan, 1.0))
+    mu = math.sqrt(0.3) / calibrate_unit_gaussian(budget)
+    training = make_objective_perturbation(plan, budget, beside=mu * (1.0 + 1e-9))
+    moments = NoisyMoments(moments="squares", features=2, numbers=2, clip_norm=1.0)
+    moments = replace(moments, noise=Mechanism("gaussian", moments.sensitivity / mu, 4))
+    matrix = NoisyMatrix("hessian", plan)
+    matrix = replace(matrix, noise=Mechanism("gaussian", matrix.sensitivity / mu, matrix.dimensions))
+    before, after = (
+        Composition((BudgetedEvent(budget, one), BudgetedEvent(budget, training))).delta(1.0)
+        for one in (moments, matrix)
+    )
+    assert integrate_largest_case(training, mu, 0.99) <= before
+    assert after <= 1e-6
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)

@@ -76,7 +76,7 @@ def run_black_box(claim: Claim, *, trials: int | None, random: np.random.Generat
     if isinstance(event, OutputPerturbation):
         scores, threshold, pair, audited = _attack_output_perturbation(event, claim.budget, trials, random, done)
     elif isinstance(event, ObjectivePerturbation):
-        scores, threshold, pair, audited = _attack_objective_perturbation(event, claim.budget, trials, random, done)
+        scores, threshold, pair, audited = _attack_objective_perturbation(event, claim, trials, random, done)
     else:
         scores, threshold, pair, audited = _attack_by_projection(event, claim.budget, trials, done)
     gaussian = audited.mu is not None
@@ -136,11 +136,12 @@ def _attack_output_perturbation(
 
 
 def _attack_objective_perturbation(
-    event: ObjectivePerturbation, budget: Budget, trials: int, random: np.random.Generator, done: Progress
+    event: ObjectivePerturbation, claim: Claim, trials: int, random: np.random.Generator, done: Progress
 ) -> Attack:
     """Attack objective perturbation: score each release by the log ratio of the densities of the minimiser."""
     # The fewer dimensions the noise has, the more these trainings prove.
-    event = shrink_training(event, budget, rows=ROWS, dims=1 if event.problem.loss.vector_count > 2 else 2)
+    dims, budget = 1 if event.problem.loss.vector_count > 2 else 2, claim.budget
+    event = shrink_training(event, budget, rows=ROWS, dims=dims, beside=claim.mu_beside)
     drawn = sample_noise(event.linear, SEARCH_DRAWS, random)
 
     def predict_epsilon_of_pair(pair: OpposedPair) -> float:

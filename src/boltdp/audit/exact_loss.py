@@ -27,9 +27,10 @@ from boltdp.audit.replay_on_neighbours import (
     intercept_choices,
     intercept_noise,
 )
-from boltdp.audit.statistical_tests import compute_exact_delta, find_largest_epsilon
+from boltdp.audit.statistical_tests import compute_exact_delta, find_largest_epsilon, normal_cdf
 from boltdp.audit.subject import Claim
 from boltdp.audit.worst_neighbours import (
+    STRONG_NOISE,
     OpposedPair,
     find_worst_pair,
     move_changed_rows,
@@ -163,7 +164,7 @@ def _make_exact_loss(
     else:
         epsilon = find_largest_epsilon(low, delta=claimed.delta, most=MAX_EPSILON_RATIO * at)
     curve = tuple(
-        (one, event.delta(one, target=claimed.delta or 1e-9), delta(one))
+        (one, claim.delta_of(event, one), delta(one))
         for one in np.linspace((0.6 if estimated else 0.2) * at, 1.3 * at, POINTS).tolist()
     )
     return ExactLoss(claim, epsilon, delta(at), (low(at), delta(at) + error(at)), curve, str(pair), how)
@@ -316,6 +317,7 @@ class SampledLosses:
     losses: Doubles
     weights: Doubles
     exact: bool
+    beside: Doubles | None = None  #: beside each loss, how far the rows move Gaussian releases, in their deviations
 
     def delta(self, epsilon: float) -> float:
         """Return the estimate of delta at an epsilon: the mean of (1 - e^(epsilon - loss))+."""
@@ -332,12 +334,41 @@ class SampledLosses:
         return self.delta(epsilon) - self.error(epsilon)
 
     def _compute_delta_terms(self, epsilon: float) -> Doubles:
-        return np.asarray(self.weights * -np.expm1(np.minimum(epsilon - self.losses, 0.0)))
+        left = epsilon - self.losses
+        if self.beside is None:
+            return np.asarray(self.weights * -np.expm1(np.minimum(left, 0.0)))
+        middle, half = left / self.beside, self.beside / 2.0
+        # Where the factor would overflow, what it multiplies is 0.
+        moved = normal_cdf(half - middle) - np.exp(np.minimum(left, 700.0)) * normal_cdf(-half - middle)
+        return np.asarray(self.weights * moved)
+
+
+def _measure_moves(beside: Sequence[Event], neighbours: Neighbours, weights: Doubles) -> Doubles | None:
+    """Return how far the rows move Gaussian releases, together and in their deviations, at each of the weights.
+
+    A row as long as the clip norm of moments can have the norm 1 when it is standardized, so that it moves both. Counts
+    are left out: rows of one class do not move them.
+    """
+    if not beside:
+        return None
+    (gradient, hessian), (others, other) = (
+        neighbours.compute_derivatives(row, weights) for row in (neighbours.row, neighbours.other)
+    )
+    squares = np.full(len(weights), 1e-24)
+    for event in beside:
+        if isinstance(event, NoisyMoments) and event.noise is not None:
+            length = event.clip_norm * float(np.linalg.norm(neighbours.row[1] - neighbours.other[1]))
+            squares += (neighbours.times * length / event.noise.scale) ** 2
+        elif isinstance(event, NoisyMatrix) and event.noise is not None:
+            outer = gradient[:, :, None] * gradient[:, None] - others[:, :, None] * others[:, None]
+            apart = np.linalg.norm(hessian - other if event.matrix == "hessian" else outer, axis=(1, 2))
+            squares += (neighbours.times * apart / event.noise.scale) ** 2
+    return np.asarray(np.sqrt(squares))
 
 
 def _audit_objective_perturbation(claim: Claim, event: ObjectivePerturbation, random: np.random.Generator) -> ExactLoss:
     """Compute the privacy loss of objective perturbation on the worst rows, from the density of the minimiser."""
-    event = shrink_training(event, claim.budget, rows=event.problem.rows)
+    event = shrink_training(event, claim.budget, rows=event.problem.rows, beside=claim.mu_beside)
     noise, claimed, problem = event.linear, claim.budget, event.problem
     exact = problem.loss.vector_count == 1 and problem.dims == 2
     lengths = np.geomspace(0.1 * noise.scale, problem.rows * problem.loss.lipschitz + noise.scale, LENGTHS)
@@ -347,7 +378,9 @@ def _audit_objective_perturbation(claim: Claim, event: ObjectivePerturbation, ra
 
     def integrate_losses(neighbours: Neighbours, *, fine: int) -> SampledLosses:
         places, masses = make_quadrature(noise, fine=fine)
-        return SampledLosses(neighbours.compute_losses_of_noise(noise, places), masses, exact=True)
+        weights = neighbours.find_minimisers(places)
+        moved = _measure_moves(claim.beside, neighbours, weights)
+        return SampledLosses(neighbours.compute_losses_at_weights(noise, weights), masses, exact=True, beside=moved)
 
     def draw_losses(neighbours: Neighbours, from_noise: Doubles) -> SampledLosses:
         (towards,) = neighbours.compute_moves(neighbours.find_minimisers(np.zeros((1, noise.dimensions))))
@@ -370,7 +403,11 @@ def _audit_objective_perturbation(claim: Claim, event: ObjectivePerturbation, ra
 
     few = sample_noise(noise, PILOT_DRAWS, random)
     pair = find_worst_pair(
-        find_epsilon_of_pair, problem, random=random, extra_move=None if claimed.delta else tilt_others
+        find_epsilon_of_pair,
+        problem,
+        random=random,
+        extra_move=None if claimed.delta else tilt_others,
+        more=(STRONG_NOISE,) if claim.beside else (),
     )
     neighbours = make_neighbours(event, pair)
     if exact:

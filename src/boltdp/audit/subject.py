@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -20,17 +22,21 @@ from boltdp.privacy.events.event import (
     SelfComposition,
     Training,
     compose,
+    round_up,
 )
 from boltdp.privacy.events.label_quantiles import LabelQuantiles
 from boltdp.privacy.events.noisy_counts import NoisyUnusableLabelCount, is_schema_draft
 from boltdp.privacy.events.noisy_matrix import NoisyMatrix
 from boltdp.privacy.events.noisy_moments import NoisyMoments
+from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation, make_objective_perturbation
 from boltdp.privacy.events.selection import Selection, SelectionAmongTrained
 from boltdp.privacy.mechanisms import Mechanism, calibrate
 from boltdp.schema.schema import Schema
 
 #: Maximum numbers of rows and features of a replayed training: a larger training is planned again for these.
 MAX_ROWS, MAX_FEATURES = 2000, 100
+#: The relative difference, from rounding, up to which two epsilons are those of one budget.
+SAME_BUDGET = 1e-9
 
 AuditedEvent: TypeAlias = LabelQuantiles | NoisyMatrix | NoisyMoments | NoisyUnusableLabelCount | Training
 
@@ -42,11 +48,24 @@ class Claim:
     event: AuditedEvent
     budget: Budget
     model_count: int = 1
+    beside: tuple[Event, ...] = ()  #: Gaussian mechanisms that share the budget: all compose as one
 
     @property
     def name(self) -> str:
         kind = f"{self.event.kind}: {self.event.matrix}" if isinstance(self.event, NoisyMatrix) else self.event.kind
+        kind += " and all that is composed with it" if self.beside else ""
         return kind + (f", each of {self.model_count}" if self.model_count > 1 else "")
+
+    @property
+    def mu_beside(self) -> float:
+        """The mu of all that is beside it."""
+        return compose_mu(self.beside)
+
+    def delta_of(self, event: Event, epsilon: float) -> float:
+        """Return the delta at an epsilon of an event with all that is beside it."""
+        if self.beside:
+            return event.delta_beside(self.mu_beside, epsilon)
+        return event.delta(epsilon, target=self.budget.delta or 1e-9)
 
     def to_dict(self) -> dict[str, Any]:
         return {"stage": self.name, "claimed": {"epsilon": self.budget.epsilon, "delta": self.budget.delta}}
@@ -98,7 +117,7 @@ def _filter_event(event: Event, budget: Budget, left_out: list[str], *, replayed
         case Composition():
             kept = [part for part in event.parts if not is_schema_draft(part.event)]
             left_out += ["how the schema was found from the rows"] * (len(event.parts) - len(kept))
-            return _match_matrices(compose(*map(filter_part, kept)))
+            return _match_parts(compose(*map(filter_part, kept)), shared=bool(list_beside(event, budget)))
         case SelfComposition():
             return replace(event, part=filter_part(event.part))
         case SelectionAmongTrained():
@@ -124,10 +143,25 @@ def _filter_event(event: Event, budget: Budget, left_out: list[str], *, replayed
     raise ParameterError(f"an audit must be of events that it knows, got {event.kind!r}")
 
 
-def _match_matrices(event: Event) -> Event:
-    """Return the composition with its matrices, if any, resized like the training that it ends with.
+def list_beside(event: Composition, budget: Budget) -> tuple[Event, ...]:
+    """Return the Gaussian mechanisms that share the budget with a training; none if budgets add up."""
+    *others, last = event.parts
+    if last.budget is None or not isinstance(last.event, ObjectivePerturbation):
+        return ()
+    shared = math.isclose(last.budget.epsilon, budget.epsilon, rel_tol=SAME_BUDGET)
+    return tuple(part.event for part in others) if shared else ()
 
-    Their noise is calibrated again: to the same mu, or to the same budget.
+
+def compose_mu(events: Sequence[Event]) -> float:
+    """Return the mu of Gaussian mechanisms together."""
+    return round_up(math.hypot(*(event.mu or 0.0 for event in events)))
+
+
+def _match_parts(event: Event, *, shared: bool) -> Event:
+    """Return the composition with its matrices, if it has any, of the training that it ends with, as that was resized.
+
+    Their noise is calibrated again: to the same mu, or to the same budget. So is that of the training, if the others
+    share its budget.
     """
     if not isinstance(event, Composition) or not isinstance(event.parts[-1].event, Training):
         return event
@@ -143,6 +177,11 @@ def _match_matrices(event: Event) -> Event:
                 noise = Mechanism("gaussian", few.sensitivity / mu, few.dimensions)
             part = replace(part, event=replace(few, noise=noise))
         parts.append(part)
+    *others, last = parts
+    if shared and last.budget is not None:
+        beside = compose_mu([part.event for part in others])
+        last = replace(last, event=make_objective_perturbation(problem, last.budget, beside=beside))
+        return Composition((*others, last))
     return Composition(tuple(parts))
 
 
@@ -158,7 +197,10 @@ def _list_claims(event: Event, budget: Budget) -> list[Claim]:
         case NonPrivate():
             return _list_claims(event.spent, budget)
         case Composition():
-            return [claim for part in event.parts for claim in _list_claims(part.event, part.budget or budget)]
+            claims = [claim for part in event.parts for claim in _list_claims(part.event, part.budget or budget)]
+            if beside := list_beside(event, budget):
+                claims[-1] = replace(claims[-1], beside=beside)
+            return claims
         case SelfComposition():
             inner = _list_claims(event.part.event, event.part.budget or budget)
             return [replace(claim, model_count=event.count) for claim in inner]

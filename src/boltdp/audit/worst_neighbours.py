@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeVar
 
@@ -17,6 +17,7 @@ from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import Training
 from boltdp.privacy.events.noisy_gradient_descent import NoisyGradients
+from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
 from boltdp.privacy.release_with_noise import Randomness
 from boltdp.privacy.training_problem import Problem
 from boltdp.run_context import Context
@@ -31,6 +32,8 @@ PLACES = 8
 SHORT_STEP = 1e-6
 #: Starts of the search: the angle of the rows that differ, and the norm of the other rows.
 STARTS = ((0.0, 0.0), (0.1, 1.0), (0.3, 1.0), (0.5, 1.0), (0.2, 0.3), (0.4, 0.3))
+#: Another one, for noise so strong that only short rows drive the weights far enough.
+STRONG_NOISE = (0.4, 0.03)
 #: More starts for `tilt_others`: the angle of the rows that differ, and that of the other rows.
 LEANING = ((0.2, 0.04), (0.3, 0.1), (0.5, 0.3))
 
@@ -124,16 +127,20 @@ def find_worst_pair(
     random: np.random.Generator,
     extra_move: Move | None = None,
     steps: int = STEPS,
+    more: Sequence[tuple[float, float]] = (),
 ) -> OpposedPair:
-    """Return the neighbouring datasets that maximize `harm`, by hill climbing with the usual moves and `extra_move`."""
-    first, (_, _, *more), several = make_opposed_pair(problem), _order_classes(problem), problem.loss.vector_count > 1
-    starts = [replace(first, angle=angle, length=length) for angle, length in STARTS]
+    """Return the neighbouring datasets that maximize `harm`, by hill climbing with the usual moves and `extra_move`.
+
+    `more` are starts beside the usual ones.
+    """
+    first, (_, _, *others), several = make_opposed_pair(problem), _order_classes(problem), problem.loss.vector_count > 1
+    starts = [replace(first, angle=angle, length=length) for angle, length in (*STARTS, *more)]
     if extra_move is tilt_others:
         starts += [replace(first, angle=angle, length=1.0, lean=lean) for angle, lean in LEANING]
     starts = [replace(start, rivals=rivals) for start in starts for rivals in ((1.0, 0.5) if several else (0.0,))]
-    if several and more:
+    if several and others:
         # The predictions are between two classes: one feature is enough.
-        between = replace(first, lean=0.0, rivals=0.5, turned=more[0])
+        between = replace(first, lean=0.0, rivals=0.5, turned=others[0])
         starts += [replace(between, length=length) for length in (0.3, 1.0)]
     moves: list[Move] = [change_angle, scale_others]
     moves += ([] if extra_move is None else [extra_move]) + ([mix_classes] if several else [])
@@ -173,8 +180,12 @@ def move_changed_rows(pair: OpposedPair, random: np.random.Generator, _: float) 
     return replace(pair, place=place, spread=pair.count > 1 and bool(random.integers(2)))
 
 
-def shrink_training(event: T, budget: Budget, *, rows: int, dims: int = 2, scans: int | None = None) -> T:
+def shrink_training(
+    event: T, budget: Budget, *, rows: int, dims: int = 2, scans: int | None = None, beside: float = 0.0
+) -> T:
     """Return the same training for few features and rows, with noise calibrated to the budget.
+
+    Of objective perturbation, Gaussian mechanisms of mu `beside` share the budget.
 
     Where gradients at weights of zero have at least the clip norm, short steps keep them there in every scan; no
     guarantee depends on the step size.
@@ -188,6 +199,8 @@ def shrink_training(event: T, budget: Budget, *, rows: int, dims: int = 2, scans
         changed = replace(event, step=step, scans=event.scans if scans is None else min(scans, event.scans))
     rows = max(rows, min(2 * (problem.person_rows or 1), problem.rows))
     small = ALGORITHMS[event.algorithm].resize(changed, budget, rows=rows, dims=min(dims, problem.dims))
+    if beside:
+        small = make_objective_perturbation(small.problem, budget, beside=beside)
     assert isinstance(small, type(event))
     return small
 

@@ -26,13 +26,18 @@ from boltdp.privacy.events.event import BudgetedEvent, Composition, Event, Noise
 from boltdp.privacy.events.noisy_counts import NoisyClassCount
 from boltdp.privacy.events.noisy_matrix import NoisyMatrix
 from boltdp.privacy.events.noisy_moments import NoisyMoments
-from boltdp.privacy.events.objective_perturbation import find_ample_regularization, make_objective_perturbation
+from boltdp.privacy.events.objective_perturbation import (
+    allows_releases_before,
+    find_ample_regularization,
+    find_min_solvable_regularization,
+    make_objective_perturbation,
+)
 from boltdp.privacy.mechanisms import Mechanism, calibrate, calibrate_unit_gaussian, compute_gaussian_epsilon
 from boltdp.privacy.release_with_noise import Randomness, release_class_count, release_matrix
 from boltdp.privacy.training_problem import Problem
 from boltdp.schema.columns import Categorical, Numeric, Vector
 from boltdp.workflows.label_check import encode_neutral_row
-from boltdp.workflows.standardize import find_inference_clip, make_moments
+from boltdp.workflows.standardize import check_standardization, find_inference_clip, make_moments
 
 if TYPE_CHECKING:
     from boltdp.engines.prepared_rows import PreparedRows
@@ -91,8 +96,8 @@ def add_references(schema: Schema) -> Schema:
 def plan_inference(settings: Settings, schema: Schema, *, rows: int) -> Event:
     """Plan a training with inference within the budget of `settings`, from public numbers.
 
-    With a delta, all noise is Gaussian and composes as one mechanism, or none of it is: whichever gives the narrower
-    intervals.
+    With a delta, all noise that can is Gaussian and composes as one mechanism, or all budgets add up: whichever gives
+    the narrower intervals.
     """
     loss, models = settings.choose_loss(schema.target)
     if models != 1 or loss.vector_count != 1 or loss.name not in TYPICAL_CURVATURE:
@@ -101,6 +106,7 @@ def plan_inference(settings: Settings, schema: Schema, *, rows: int) -> Event:
             f"{schema.target.describe()} with the loss {loss.name}"
         )
     _check_settings(settings)
+    check_standardization(schema)
     slots = schema.encoding.unprojected_map.slots
     if slots > MAX_HESSIAN_SLOTS:
         raise ParameterError(f"inference must be of at most {MAX_HESSIAN_SLOTS:,} features, got {schema.dims:,}")
@@ -149,6 +155,13 @@ def _plan_noiseless(settings: Settings, problem: Problem, parts: Mapping[str, Pa
 
 def _plan_split(settings: Settings, problem: Problem, budget: Budget, parts: Mapping[str, Part]) -> Composition:
     """Plan releases whose budgets add up."""
+    released, left = _release_apart(problem, budget, parts)
+    problem = _add_regularization(settings, problem, left.epsilon)
+    return _compose(released, BudgetedEvent(left, make_objective_perturbation(problem, left)))
+
+
+def _release_apart(problem: Problem, budget: Budget, parts: Mapping[str, Part]) -> tuple[list[BudgetedEvent], Budget]:
+    """Return parts with budgets that add up, and what is left of the budget."""
     released, left = [], budget
     for name, part in parts.items():
         delta = DELTA_SHARE * budget.delta if isinstance(part, NoisyMatrix) else 0.0
@@ -158,17 +171,20 @@ def _plan_split(settings: Settings, problem: Problem, budget: Budget, parts: Map
         noise = calibrate(part.sensitivity, dimensions=part.dimensions, budget=taken)
         released.append(BudgetedEvent(taken, replace(part, noise=noise)))
         left = left.subtract(taken)
-    problem = _add_regularization(settings, problem, left.epsilon)
-    return _compose(released, BudgetedEvent(left, make_objective_perturbation(problem, left)))
+    return released, left
 
 
 def _plan_gaussian(settings: Settings, problem: Problem, budget: Budget, parts: Mapping[str, Part]) -> Composition:
-    """Plan Gaussian releases whose squared mu add up.
+    """Plan Gaussian releases whose squared mu add up; those before the training are apart where they must be.
 
     Proof: noisy_matrix.md 3
     """
+    apart = () if allows_releases_before(problem) else (MOMENTS,)
+    before, budget = _release_apart(problem, budget, {name: parts[name] for name in parts if name in apart})
     whole, released = 1.0 / calibrate_unit_gaussian(budget), []
     for name, part in parts.items():
+        if name in apart:
+            continue
         desired = _choose_deviation(part, problem)
         mu = whole * math.sqrt(np.clip((part.sensitivity / whole / desired) ** 2, *SQUARED_MU_SHARES[name]))
         noise = Mechanism("gaussian", part.sensitivity / mu, part.dimensions)
@@ -176,7 +192,8 @@ def _plan_gaussian(settings: Settings, problem: Problem, budget: Budget, parts: 
     problem = _add_regularization(settings, problem, budget.epsilon)
     beside = math.hypot(*(one.event.mu or math.inf for one in released)) * (1.0 + ROUNDING)
     training = make_objective_perturbation(problem, budget, beside=beside)
-    return _compose(released, BudgetedEvent(budget, training))
+    together = _compose(released, BudgetedEvent(budget, training))
+    return Composition((*before, BudgetedEvent(budget, together))) if before else together
 
 
 def _choose_deviation(part: Part, problem: Problem) -> float:
@@ -201,6 +218,9 @@ def _add_regularization(settings: Settings, problem: Problem, epsilon: float) ->
     chosen, problem = settings.regularization, replace(problem, regularization=1.0)
     if chosen is None:
         chosen = REGULARIZATION[problem.loss.name] * find_ample_regularization(problem, epsilon)
+        # A quarter more, for the noise per row, which is not known yet: it is small where Lambda is.
+        least = find_min_solvable_regularization(replace(problem, regularization=chosen), None)
+        chosen = max(chosen, 1.25 * least)
     return replace(problem, regularization=chosen)
 
 

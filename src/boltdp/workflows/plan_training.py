@@ -200,6 +200,11 @@ def plan_models(
     """Return the event of training all models within `budget`, by the algorithm of the settings or that of "auto"."""
     if settings.epsilon is None and settings.noise_seed is not None:
         raise ParameterError("noise_seed must not be given without epsilon: there is no noise")
+    if schema.downweights:
+        raise ParameterError(
+            "the standardization of the schema must not downweight long rows, unless it is for inference",
+            hint="remove its key downweights",
+        )
     loss, models = settings.choose_loss(schema.target)
     dims = schema.dims if dims is None else dims
     # By the whole budget: what is left of it for the models must not change the choice.

@@ -60,11 +60,7 @@ def plan_standardization(settings: Settings, schema: Schema, *, rows: int) -> Bu
 
     "auto" standardizes for the algorithm "auto" if the noise of the means is small relative to a row.
     """
-    if schema.standardization is not None and schema.standardization.source == "private":
-        raise ParameterError(
-            "the schema must not have a standardization that was found privately: it was paid for by another model",
-            hint='remove it, or write source = "declared" if the rows of this training had no part in it',
-        )
+    check_standardization(schema)
     if settings.standardize == "none":
         return None
     budget, features = settings.budget, schema.encoded_dims - schema.intercept
@@ -93,6 +89,15 @@ def plan_standardization(settings: Settings, schema: Schema, *, rows: int) -> Bu
     return BudgetedEvent(
         taken, make_moments(schema, settings.standardize_moments).calibrate_noise(taken, gaussian=gaussian)
     )
+
+
+def check_standardization(schema: Schema) -> None:
+    """Raise ParameterError for a standardization that was found privately, for another model."""
+    if schema.standardization is not None and schema.standardization.source == "private":
+        raise ParameterError(
+            "the schema must not have a standardization that was found privately: it was paid for by another model",
+            hint='remove it, or write source = "declared" if the rows of this training had no part in it',
+        )
 
 
 def make_moments(schema: Schema, moments: Moments) -> NoisyMoments:

@@ -62,9 +62,8 @@ class Event(ABC):
         """
         return None if self.mu is None else round_up(self.mu**2 / 2.0)
 
-    @property
-    def knows_delta_beside(self) -> bool:
-        """Whether `delta_beside` is known."""
+    def knows_delta_beside(self, others: Sequence[Event]) -> bool:
+        """Whether `delta_beside` is known, if the Gaussian mechanisms are these events."""
         return False
 
     def delta_beside(self, mu: float, epsilon: float) -> float:
@@ -254,7 +253,8 @@ class Composition(Wrapper):
     @property
     def _beside(self) -> float | None:
         """The mu of all events but the last, if that knows its delta beside them; else None."""
-        return _compose_mu(self.parts[:-1]) if self.parts[-1].event.knows_delta_beside else None
+        *others, last = (part.event for part in self.parts)
+        return _compose_mu(self.parts[:-1]) if last.knows_delta_beside(others) else None
 
     def _compute_basic_delta(self, epsilon: float, target: float) -> float:
         planned = [part.budget for part in self.parts if part.budget is not None]

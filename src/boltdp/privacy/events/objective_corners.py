@@ -131,7 +131,8 @@ def bound_corner_deltas(
 ) -> arb:
     """Return an enclosure of a bound on the minimiser's delta: of the worst case of rows, each with the best tilt.
 
-    Gaussian mechanisms of mu `beside` are composed with it, if the noise is Gaussian.
+    Gaussian mechanisms of mu `beside` are composed with it, if the noise is Gaussian. Where there are several cases,
+    none of them may be released before the minimiser, as it could decide the case.
 
     Proof: objective_perturbation.md 3
     Proof: adjacency.md 4

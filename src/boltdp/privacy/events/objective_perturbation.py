@@ -10,6 +10,7 @@ finds the minimum for any rows (section 6).
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -19,8 +20,9 @@ from flint import arb
 from boltdp.errors import ParameterError
 from boltdp.losses import Simplex
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.events.event import Training
-from boltdp.privacy.events.objective_corners import bound_corner_deltas, bound_privacy_loss
+from boltdp.privacy.events.event import Event, Training
+from boltdp.privacy.events.noisy_matrix import NoisyMatrix
+from boltdp.privacy.events.objective_corners import bound_corner_deltas, bound_privacy_loss, list_corners
 from boltdp.privacy.events.output_perturbation import check_dimensions
 from boltdp.privacy.events.sgd_sensitivity import UNIT, Sensitivity
 from boltdp.privacy.mechanisms import (
@@ -80,9 +82,10 @@ class ObjectivePerturbation(Training):
         """
         return self.delta_beside(0.0, epsilon)
 
-    @property
-    def knows_delta_beside(self) -> bool:
-        return self.linear.kind == "gaussian"
+    def knows_delta_beside(self, others: Sequence[Event]) -> bool:
+        # A matrix is released after the training; other events may be before it.
+        ordered = allows_releases_before(self.problem) or all(isinstance(one, NoisyMatrix) for one in others)
+        return self.linear.kind == "gaussian" and ordered
 
     def delta_beside(self, mu: float, epsilon: float) -> float:
         """Return the delta of the training, whose q is Gaussian, composed with Gaussian mechanisms of this mu.
@@ -120,7 +123,8 @@ class ObjectivePerturbation(Training):
 def make_objective_perturbation(problem: Problem, budget: Budget, *, beside: float = 0.0) -> ObjectivePerturbation:
     """Return the event of objective perturbation with noise calibrated to a budget.
 
-    If Gaussian mechanisms of mu `beside` share the budget, it has a delta, and the noise is Gaussian.
+    If Gaussian mechanisms of mu `beside` share the budget, it has a delta, and the noise is Gaussian. They must be
+    released after the training unless `allows_releases_before`.
     """
     for_noise, for_stopping = split_budget(budget)
     if beside:
@@ -131,6 +135,17 @@ def make_objective_perturbation(problem: Problem, budget: Budget, *, beside: flo
     distance = bound_stopping_sensitivity(problem, noise)
     end = calibrate(distance.total, dimensions=problem.dimensions, budget=for_stopping)
     return ObjectivePerturbation(problem, noise, end)
+
+
+def allows_releases_before(problem: Problem) -> bool:
+    """Return whether what is composed beside a training may be released before it, and so decide its features.
+
+    Where features decide in which of several cases two rows are, it may not: it must be released after the training.
+
+    Proof: noisy_matrix.md 3
+    """
+    simplex, _, _ = _get_noise_inputs(problem)
+    return len(list_corners(simplex)) == 1
 
 
 def split_budget(budget: Budget) -> tuple[Budget, Budget]:
