@@ -44,7 +44,7 @@ from experiments.nonprivate_fits import Fit, fit_least_squares, fit_logistic, su
 from experiments.store import add_line, lines
 from experiments.tasks import budget_of
 
-Columns = Literal["numbers", "categories", "correlated"]
+Columns = Literal["numbers", "categories", "correlated", "wide", "scarce"]
 Outcome = Literal["even", "rare", "misspecified", "normal", "t3", "skewed", "heteroscedastic"]
 Kind = Literal["pure", "approximate"]
 Run: TypeAlias = dict[str, Any]
@@ -53,8 +53,11 @@ Run: TypeAlias = dict[str, Any]
 EFFECTS = (0.8, -0.56, 0.4, 0.0, -0.24)
 #: Numbers are standard normal, and clipped to these bounds.
 BOUND = 4.0
-#: The shares of the categories of a column; the first is the reference.
+#: The declared bound of the last number if columns are wide: far beyond its values.
+WIDE_BOUND = 100.0
+#: The shares of the categories of a column; the first is the reference. The others are of scarce columns.
 SHARES = (0.45, 0.3, 0.17, 0.08)
+SCARCE_SHARES = (0.45, 0.3, 0.249, 0.001)
 CATEGORIES = "abcd"
 #: The correlation of correlated columns.
 CORRELATION = 0.6
@@ -89,7 +92,12 @@ class Cell:
 
     @property
     def category_columns(self) -> int:
-        return self.features // 5 if self.columns == "categories" else 0
+        return self.features // 5 if self.columns in ("categories", "scarce") else 0
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """The shares of the categories of a column."""
+        return SCARCE_SHARES if self.columns == "scarce" else SHARES
 
     @property
     def effects(self) -> Doubles:
@@ -104,8 +112,11 @@ class Cell:
     @property
     def schema(self) -> Schema:
         numbers = self.features - (len(CATEGORIES) - 1) * self.category_columns
+        bounds = [BOUND] * numbers
+        if self.columns == "wide":
+            bounds[-1] = WIDE_BOUND
         columns = (
-            *(Numeric(f"x{place}", -BOUND, BOUND) for place in range(numbers)),
+            *(Numeric(f"x{place}", -bound, bound) for place, bound in enumerate(bounds)),
             *(
                 Categorical(f"c{place}", tuple(CATEGORIES), reference=CATEGORIES[0])
                 for place in range(self.category_columns)
@@ -140,6 +151,10 @@ def _list_cells() -> Iterator[Cell]:
     yield Cell(50_000, 10, 1.0, "pure", columns="correlated")
     yield Cell(10_000, 10, 1.0, "approximate", columns="correlated")
     yield Cell(200_000, 20, 1.0, "approximate", columns="correlated")
+    yield Cell(10_000, 3, 1.0, "pure", columns="wide")
+    yield Cell(50_000, 5, 1.0, "approximate", columns="wide")
+    yield Cell(50_000, 5, 1.0, "pure", columns="scarce")
+    yield Cell(50_000, 10, 1.0, "approximate", columns="scarce")
     yield Cell(2_000, 3, 2.0, "pure", "rare")
     yield Cell(10_000, 5, 1.0, "pure", "rare")
     yield Cell(50_000, 10, 1.0, "pure", "rare")
@@ -186,9 +201,9 @@ def simulate(cell: Cell, rng: np.random.Generator, rows: int | None = None) -> S
     columns: dict[str, Any] = {f"x{place}": drawn[:, place] for place in range(numbers)}
     design = [drawn]
     for place in range(cell.category_columns):
-        codes = rng.choice(len(SHARES), size=rows, p=SHARES)
+        codes = rng.choice(len(cell.shares), size=rows, p=cell.shares)
         columns[f"c{place}"] = pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), [*CATEGORIES])
-        design.append((codes[:, None] == np.arange(1, len(SHARES))).astype(np.float64))
+        design.append((codes[:, None] == np.arange(1, len(cell.shares))).astype(np.float64))
     factors = np.hstack(design)
     scores = factors @ cell.effects + cell.intercept
     if cell.of_classes:
