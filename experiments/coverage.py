@@ -38,6 +38,8 @@ from boltdp.export.coefficients import Coefficients
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema
 from boltdp.schema.target import Number
 from boltdp.settings import Settings
+from boltdp.workflows.inference import estimate_width
+from boltdp.workflows.plan_training import make_plan
 from boltdp.workflows.train import train
 from experiments import public_coefficients
 from experiments.nonprivate_fits import Fit, fit_least_squares, fit_logistic, sum_newton
@@ -129,6 +131,11 @@ class Cell:
         budget = budget_of(self.kind, self.epsilon, self.rows)
         robust = self.outcome == "misspecified"
         return Settings(epsilon=budget.epsilon, delta=budget.delta, inference=True, robust_errors=robust)
+
+    @property
+    def planned_width(self) -> float:
+        """The width that `boltdp plan` prints."""
+        return estimate_width(make_plan(self.schema, self.rows, self.settings).certificate.spent)
 
 
 def _list_cells() -> Iterator[Cell]:
@@ -349,7 +356,7 @@ class Coverage:
 
 TITLES = (
     *("outcome", "columns", "rows", "coefficients", "epsilon", "delta"),
-    *("coverage", "worst coefficient", "without privacy", "width", "refused"),
+    *("coverage", "worst coefficient", "without privacy", "width", "planned", "refused"),
 )
 
 
@@ -376,7 +383,13 @@ def _format_line(cell: Cell, runs: Mapping[int, Run]) -> str:
     width = "" if coverage.width is None else f"{coverage.width:.2f}"
     entries = [
         *(cell.outcome, cell.columns, f"{cell.rows:,}", str(cell.features), f"{cell.epsilon:g}"),
-        *("0" if cell.kind == "pure" else "1/m²", *shares, width, f"{coverage.refused:.0%}"),
+        *(
+            "0" if cell.kind == "pure" else "1/m²",
+            *shares,
+            width,
+            f"{cell.planned_width:.2f}",
+            f"{coverage.refused:.0%}",
+        ),
     ]
     return f"| {' | '.join(entries)} |"
 
