@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.plans import plan_certificate
 
 from bench.ratio import Ratio
-from boltdp.engines.postgres.local_server import private_server
+from boltdp.engines.postgres.local_server import run_private_server
 from boltdp.ledger import Account, Ledger, open_ledger
 from boltdp.privacy.budget import Budget
 from boltdp.settings import Settings
@@ -28,7 +28,7 @@ def run() -> list[Ratio]:
         synced = _median(lambda: _sync(Path(folder) / "file"))
         print(f"  one sync of this disk takes {synced:.1f} ms; SQLite makes four to commit")
         ratios = [_measured("SQLite", open_ledger(Path(folder) / "ledger.db"))]
-    with private_server(extension=False, settings={"fsync": "on"}) as server:
+    with run_private_server(extension=False, settings={"fsync": "on"}) as server:
         ratios.append(_measured("PostgreSQL", open_ledger(server.uri)))
     return ratios
 

@@ -22,7 +22,7 @@ from bench.ratio import Ratio
 from boltdp.engines.base import PreparedRows
 from boltdp.engines.postgres import Layout, PostgresEngine, PreparedTable
 from boltdp.engines.postgres.load_table import Blocks, load_table
-from boltdp.engines.postgres.local_server import Server, private_server
+from boltdp.engines.postgres.local_server import Server, run_private_server
 from boltdp.kernel import sgd
 from boltdp.kernel.sgd import State
 from boltdp.losses import Logistic
@@ -47,7 +47,7 @@ LARGE_CACHE = "6GB"
 
 
 def run(rows: int = 1_000_000) -> list[Ratio]:
-    with private_server(settings={"shared_buffers": LARGE_CACHE, "max_wal_size": "8GB"}) as server:
+    with run_private_server(settings={"shared_buffers": LARGE_CACHE, "max_wal_size": "8GB"}) as server:
         with psycopg.connect(server.uri, autocommit=True) as connection:
             connection.execute("CREATE EXTENSION boltdp")
         load(server, "small", rows)
@@ -56,7 +56,7 @@ def run(rows: int = 1_000_000) -> list[Ratio]:
         ratios += [growth(server, rows, LARGE_CACHE), *preparing(server, "large", 10 * rows)]
         installed = server.pg_config
         small_cache = {"shared_buffers": "128MB", "max_wal_size": "8GB"}
-        with private_server(pg_config=installed, extension=False, settings=small_cache) as other:
+        with run_private_server(pg_config=installed, extension=False, settings=small_cache) as other:
             with psycopg.connect(other.uri, autocommit=True) as connection:
                 connection.execute("CREATE EXTENSION boltdp")
             load(other, "small", rows)

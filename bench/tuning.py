@@ -12,7 +12,7 @@ from boltdp.engines.in_memory import ArrayEngine
 from boltdp.schema.schema import array_schema
 from boltdp.settings import Settings
 from boltdp.workflows.train import train
-from boltdp.workflows.tune import candidates, tune
+from boltdp.workflows.tune import expand_grid, tune
 
 DIMS = 50
 REPEATS = 5
@@ -26,7 +26,7 @@ def run(rows: int = 1_000_000) -> list[Ratio]:
     engine, schema = ArrayEngine.from_numpy(features, labels), array_schema(dims=DIMS, classes=(0, 1))
     one = Settings(epsilon=1.0, algorithm="bolton", seed=1)
     # Candidates of as many passes as the one: what differs is what tuning adds.
-    grid = candidates(one, {"regularization": [1e-4, 1e-3, 1e-2], "batch_size": [10, 50]}, inverse_radius=True)
+    grid = expand_grid(one, {"regularization": [1e-4, 1e-3, 1e-2], "batch_size": [10, 50]}, inverse_radius=True)
 
     def training() -> float:
         start = time.perf_counter()

@@ -21,7 +21,7 @@ from bench.postgres import SCHEMA, backend, backend_seconds, load, prepared
 from bench.ratio import Ratio
 from boltdp.engines.base import PreparedRows
 from boltdp.engines.in_memory import ArrayEngine
-from boltdp.engines.postgres.local_server import private_server
+from boltdp.engines.postgres.local_server import run_private_server
 from boltdp.privacy.certificate import Certificate
 from boltdp.run_context import Context
 from boltdp.schema.schema import Schema
@@ -48,7 +48,7 @@ def run(rows: int = 200_000) -> list[Ratio]:
     features, labels = map(np.concatenate, zip(*draw_synthetic_blocks(rows=rows, dims=SCHEMA.dims), strict=True))
     with ArrayEngine.from_numpy(features, labels).prepare(SCHEMA, Context(seed=1)) as array:
         ratios = measured(array, SCHEMA, "in memory", time.process_time)
-    with private_server() as server:
+    with run_private_server() as server:
         with psycopg.connect(server.uri, autocommit=True) as connection:
             connection.execute("CREATE EXTENSION boltdp")
         load(server, "small", rows)

@@ -80,7 +80,7 @@ def write_rows() -> tuple[Path, Path]:
 def boltdp(*arguments: str | Path, lines: int | None = None) -> None:
     """Run a command as a user would, and show it with what it prints."""
     print("$", shlex.join(["boltdp", *map(shown, arguments)]), flush=True)
-    command = [sys.executable, "-m", "boltdp.cli", *map(shown, arguments)]
+    command = [sys.executable, "-m", "boltdp", *map(shown, arguments)]
     printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
     for line in printed[:lines]:
         print(f"  {line[:100]} ..." if lines else textwrap.fill(line, 110, initial_indent="  ", subsequent_indent="  "))

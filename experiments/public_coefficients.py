@@ -263,7 +263,7 @@ def draw(output: Path, path: Path) -> None:
     for record in read(output, "public"):
         if not record.get("refused"):
             first.setdefault(record["study"], record)
-    with save_figure(path, across=len(first), size=(4.2 * len(first), 3.6)) as (_, axes):
+    with save_figure(path, columns=len(first), size=(4.2 * len(first), 3.6)) as (_, axes):
         for panel, (name, record) in zip(axes[0], first.items(), strict=True):
             estimates, errors = fit_statsmodels(STUDIES[name], read_rows(name), record["unit"])
             lines_ = record["lines"][:-1]

@@ -376,6 +376,6 @@ def white_box(
     )
     planned = make_plan(task.schema, task.rows, settings).certificate.problem
     assert isinstance(planned, Recipe)
-    step = min(stretch * float(planned.schedule.at([1])[0]), 1.0 / planned.beta)
+    step = min(stretch * float(planned.schedule.compute_steps([1])[0]), 1.0 / planned.beta)
     model = train(task.training, task.schema, replace(settings, step_size=step))
     return Answer.of_model(model, task.testing)

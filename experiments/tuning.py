@@ -23,7 +23,7 @@ from boltdp.schema.schema import Schema, array_schema
 from boltdp.settings import Settings
 from boltdp.workflows.select import count_errors
 from boltdp.workflows.train import train
-from boltdp.workflows.tune import Method, candidates, tune
+from boltdp.workflows.tune import Method, expand_grid, tune
 from experiments.datasets import BENCHMARKS
 
 EPSILONS = (0.1, 0.5, 2.0)
@@ -51,7 +51,7 @@ def tuned(method: Method) -> Way:
     """Tuning over the grid."""
 
     def way(engine: ArrayEngine, schema: Schema, epsilon: float) -> Model:
-        grid = candidates(Settings(epsilon=epsilon, algorithm="bolton"), GRID, inverse_radius=True)
+        grid = expand_grid(Settings(epsilon=epsilon, algorithm="bolton"), GRID, inverse_radius=True)
         if method != "public":
             return tune(engine, schema, grid, method=method)
         cut, rows = round(PUBLIC * engine.count()), engine.count()

@@ -19,7 +19,7 @@ import numpy as np
 import psycopg
 
 from boltdp.engines.postgres.build import KERNEL, SOURCES, ask_pg_config, install_extension
-from boltdp.engines.postgres.local_server import Server, private_server
+from boltdp.engines.postgres.local_server import Server, run_private_server
 from boltdp.engines.postgres.source import SourceColumn, compile_source_plan
 from boltdp.errors import DataError
 from boltdp.kernel.feature_sums import FeatureSums
@@ -46,7 +46,7 @@ def sanitized_server() -> Iterator[Server]:
     # The server's processes must have the sanitizers' runtime before they load the extension.
     os.environ.update(LD_PRELOAD=runtime(), ASAN_OPTIONS="detect_leaks=0:abort_on_error=1:verify_asan_link_order=0")
     try:
-        with private_server(extension=False) as server:
+        with run_private_server(extension=False) as server:
             os.environ.pop("LD_PRELOAD")
             install_extension(server.pg_config)
             _rebuild(server)

@@ -22,7 +22,7 @@ from boltdp.privacy.certificate import Certificate, verify
 from boltdp.schema.schema import Categorical, Classes, Number, Numeric, Projection, Schema, Vector
 from boltdp.settings import Settings
 from boltdp.workflows.train import train
-from boltdp.workflows.tune import candidates, tune
+from boltdp.workflows.tune import expand_grid, tune
 from fuzz.target import SECRET, Target, damaged, scrambled
 
 COLUMNS = (Numeric("age", 0, 100, curve=(18, 65.5)), Categorical("sex", ("F", "M")), Vector("scan", 2, -3, 3))
@@ -60,7 +60,7 @@ def _models() -> tuple[dict[str, Any], ...]:
         (Schema(Classes("sick", (0, 1)), COLUMNS, projection=Projection(2, 7)), Settings(epsilon=None)),
     ]
     made = [train(open_source(rows), schema, settings) for schema, settings in asked]
-    grid = candidates(Settings(epsilon=4.0, algorithm="bolton"), {"passes": [1, 2]})
+    grid = expand_grid(Settings(epsilon=4.0, algorithm="bolton"), {"passes": [1, 2]})
     made += [tune(open_source(rows), two, grid, method=method, trials=2.0) for method in ("portions", "trials")]
     return tuple(model.to_dict() for model in made)
 

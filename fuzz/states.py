@@ -10,8 +10,7 @@ import numpy.typing as npt
 from tests.kernel.projection import project_rows
 
 from boltdp.kernel import sgd
-from boltdp.kernel.feature_map import FeatureMap, Segment, compute_scores
-from boltdp.kernel.feature_map import Kind as Segmented
+from boltdp.kernel.feature_map import FeatureMap, Segment, SegmentKind, compute_scores
 from boltdp.kernel.feature_sums import FeatureSums
 from boltdp.kernel.label_histogram import LabelHistogram
 from boltdp.kernel.loss_derivatives import DerivativeSums
@@ -20,7 +19,7 @@ from boltdp.kernel.row_permutation import compute_permuted_positions
 from boltdp.kernel.sgd import State
 from boltdp.kernel.unusable_label_count import UnusableLabelCount
 from boltdp.losses import HuberSVM, Logistic, Loss, Mean, Multinomial, Quantile, Robust
-from boltdp.privacy.mechanisms import Kind, Mechanism
+from boltdp.privacy.mechanisms import Mechanism, NoiseKind
 from boltdp.privacy.sgd_recipe import Averaging, Recipe
 from boltdp.privacy.step_schedules import Growth, Schedule
 from fuzz.target import Target, scrambled
@@ -28,7 +27,7 @@ from fuzz.target import Target, scrambled
 _ODD = (np.nan, np.inf, -np.inf, 1e38, -1e38, 1e-45, 0.0)
 _AVERAGING: tuple[Averaging, ...] = ("last", "all", "tail")
 _GROWTHS: tuple[Growth, ...] = ("linear", "sqrt")
-_NOISES: tuple[Kind, ...] = ("gaussian", "spherical")
+_NOISES: tuple[NoiseKind, ...] = ("gaussian", "spherical")
 
 
 def _loss(dice: random.Random) -> Loss:
@@ -58,7 +57,7 @@ def _feature_map(dice: random.Random, dims: int) -> FeatureMap | None:
         return None
     numbers, segments, left = np.random.default_rng(dice.getrandbits(32)), list[Segment](), dims
     while left:
-        kind: Segmented = dice.choice(("numbers", "category", "steps", "constant")) if segments else "numbers"
+        kind: SegmentKind = dice.choice(("numbers", "category", "steps", "constant")) if segments else "numbers"
         count = dice.randrange(1, left + 1)
         segments.append(Segment(kind, *numbers.normal(size=(2, count))))
         left -= count

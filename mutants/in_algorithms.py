@@ -20,8 +20,8 @@ MUTANTS = (
     Mutant(
         "look-ahead from raw sums",
         SCANS,
-        "ahead = weights - event.step * event.momentum * direction",
-        "ahead = weights - event.step * event.momentum * (\n"
+        "ahead = weights - step * event.momentum * direction",
+        "ahead = weights - step * event.momentum * (\n"
         "            direction + (1.0 - event.momentum) * (summed - noisy) / problem.rows\n        )",
         "Where the next gradients are taken depends on sums that were not released.",
         ("algorithms/test_noisy_gd.py::test_points_and_weights_follow_from_the_releases_alone",),

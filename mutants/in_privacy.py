@@ -871,8 +871,8 @@ MUTANTS = (
     Mutant(
         "moments for free",
         CERTIFICATE,
-        "left, spent = whole.subtract(before.budget), before.event.mu",
-        "left, spent = whole, before.event.mu",
+        "left, spent = whole.subtract(standardization.budget), standardization.event.mu",
+        "left, spent = whole, standardization.event.mu",
         "Standardization and training together spend more than the budget.",
         (
             "privacy/test_noisy_moments.py",

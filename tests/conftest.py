@@ -85,9 +85,9 @@ def server(extended: Path) -> Iterator[Server]:
     """A real PostgreSQL server with the extension, started from a wheel when a test first asks for it."""
     import psycopg
 
-    from boltdp.engines.postgres.local_server import private_server
+    from boltdp.engines.postgres.local_server import run_private_server
 
-    with private_server(pg_config=extended, extension=False) as running:
+    with run_private_server(pg_config=extended, extension=False) as running:
         with psycopg.connect(running.uri, autocommit=True) as connection:
             connection.execute("CREATE EXTENSION boltdp")
         yield running

@@ -41,7 +41,7 @@ from boltdp.losses import LOSSES
 from boltdp.schema.schema import Categorical, Classes, Number, Numeric, Projection, Schema, Vector
 from boltdp.settings import Settings
 from boltdp.workflows.train import train
-from boltdp.workflows.tune import candidates, tune
+from boltdp.workflows.tune import expand_grid, tune
 
 if TYPE_CHECKING:
     from boltdp.engines.base import Engine
@@ -369,7 +369,7 @@ def weights_of(chosen: Case, engine: Engine) -> Weights:
         outer = np.empty(0) if released.outer_products is None else released.outer_products
         return np.concatenate([model.weights[0], released.hessian, outer, [released.class_count or 0.0]])[None]
     public = open_source(pa.table(columns(PUBLIC_ROWS, seed=2))) if chosen.method == "public" else None
-    grid = candidates(chosen.settings, chosen.grid)
+    grid = expand_grid(chosen.settings, chosen.grid)
     return tune(engine, chosen.schema, grid, method=chosen.method, public=public, trials=5).weights
 
 

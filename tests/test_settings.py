@@ -14,7 +14,7 @@ import pytest
 import boltdp
 from boltdp.algorithms import ALGORITHMS
 from boltdp.algorithms._sgd import BATCH_SIZE, EXPONENT, PASSES
-from boltdp.algorithms.noisy_gd import CLIP, JOINT_CLIP, SCANS
+from boltdp.algorithms.noisy_gd import CLIP, JOINT_CLIP, SCANS, WIDE_JOINT_CLIP
 from boltdp.cli import main
 from boltdp.errors import ParameterError
 from boltdp.settings import OPTIONAL, OPTIONS, TUNABLE, Settings
@@ -40,14 +40,14 @@ exec(compile(head + field + found + tail, spec.origin, "exec"), module.__dict__)
 from boltdp.estimators import PrivateHuberSVM, PrivateLogisticRegression
 from boltdp.estimators.search import NAMES
 from boltdp.settings import OPTIONAL, Settings
-from boltdp.workflows.tune import candidates
+from boltdp.workflows.tune import expand_grid
 
 for estimator in (PrivateLogisticRegression, PrivateHuberSVM):
     assert "patience" in inspect.signature(estimator).parameters
     assert estimator(patience=2)._make_settings().patience == 2
 assert "patience : int or None" in PrivateLogisticRegression.__doc__
 assert "patience" in NAMES and "patience" in OPTIONAL
-assert [one.patience for one in candidates(Settings(epsilon=1.0), {"patience": [1, 2]})] == [1, 2]
+assert [one.patience for one in expand_grid(Settings(epsilon=1.0), {"patience": [1, 2]})] == [1, 2]
 try:
     Settings(epsilon=1.0, patience=0.5).check()
 except ValueError as fault:
@@ -81,7 +81,8 @@ def test_the_defaults_that_help_names_are_those_of_the_algorithms() -> None:
         "passes": f"{PASSES}; noisy-gd: {SCANS}",
         "batch_size": f"{BATCH_SIZE}",
         "exponent": f"{EXPONENT}",
-        "gradient_clip": f"{CLIP}; {JOINT_CLIP} for several classes at once",
+        "gradient_clip": f"{CLIP}; {JOINT_CLIP} for several classes at once, "
+        f"{WIDE_JOINT_CLIP} where there is little noise",
     }
     assert {name: OPTIONS[name].default_text for name in named} == named
 

@@ -56,7 +56,7 @@ from boltdp.settings import Settings
 from boltdp.workflows.draft_schema import draft_schema
 from boltdp.workflows.plan_training import make_plan
 from boltdp.workflows.standardize import choose_budget_share
-from boltdp.workflows.tune import candidates
+from boltdp.workflows.tune import expand_grid
 
 SICK = Classes("sick", ("no", "yes"), prior=(0.8, 0.2))
 
@@ -131,7 +131,7 @@ def test_plans_and_candidates_follow_from_settings() -> None:
     assert len(plan.schema.columns[0].encoding_rule.thresholds) == 8
     assert choose_budget_share(Budget(1.0), features=50, rows=60_000) == 0.05
     grid: dict[str, list[float]] = {"passes": [5, 10], "regularization": [0.0, 0.01]}
-    tried = candidates(Settings(epsilon=1.0), grid, inverse_radius=True)
+    tried = expand_grid(Settings(epsilon=1.0), grid, inverse_radius=True)
     assert [(one.passes, one.radius) for one in tried] == [(5, None), (5, 100.0), (10, None), (10, 100.0)]
 
 

@@ -24,7 +24,7 @@ import numpy as np
 
 import boltdp
 from boltdp._array_types import Doubles
-from boltdp.audit.replay_on_neighbours import list_limits
+from boltdp.audit.replay_on_neighbours import list_releases
 from boltdp.audit.subject import Claim
 from boltdp.engines.in_memory import ArrayEngine
 from boltdp.model import Model
@@ -195,7 +195,7 @@ def declare_sensitivities(certificate: Certificate) -> dict[Mechanism, float]:
     """Return the declared sensitivity of each mechanism of a training."""
     events = [certificate.training, certificate.moments, certificate.unusable_label_count]
     claims = [Claim(event, Budget(1.0)) for event in events if event is not None]
-    return {limit.noise: limit.sensitivity for claim in claims for limit in list_limits(claim)}
+    return {limit.noise: limit.sensitivity for claim in claims for limit in list_releases(claim)}
 
 
 def compare(certificate: Certificate, first: Trace, second: Trace) -> tuple[list[str], float]:
@@ -231,7 +231,7 @@ def _move_of_update(event: NoisyUpdates, one: dict[str, Any], other: dict[str, A
     recipe = event.problem
     assert isinstance(recipe, Recipe)
     assert recipe.updates == 1
-    step = float(recipe.schedule.at(1)[0])
+    step = float(recipe.schedule.compute_steps(1)[0])
     moved = np.linalg.norm(np.array(one["weights"]) - np.array(other["weights"])) / step
     return float(moved) / (2.0 * recipe.loss.lipschitz / recipe.smallest_batch)
 

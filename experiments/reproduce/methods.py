@@ -117,7 +117,8 @@ class Cell:
 def recipe_of(cell: Cell, *, rows: int, dims: int) -> Recipe:
     """The run of ours: what the paper trains before noise.
 
-    >>> recipe_of(Cell("mnist", 3, "valid", 1.0, regularization=1e-2), rows=60_000, dims=50).schedule.at([1, 200])
+    >>> recipe = recipe_of(Cell("mnist", 3, "valid", 1.0, regularization=1e-2), rows=60_000, dims=50)
+    >>> recipe.schedule.compute_steps([1, 200])
     array([0.99009901, 0.5       ])
     """
     loss: Loss = Logistic() if cell.loss == "logistic" else HuberSVM(HUBER_WIDTH)

@@ -83,9 +83,9 @@ class Turns:
 @contextmanager
 def postgres_server(shared_buffers: str) -> Iterator[str]:
     """A server of its own, with the extension's files in place; its URI."""
-    from boltdp.engines.postgres.local_server import private_server
+    from boltdp.engines.postgres.local_server import run_private_server
 
-    with private_server(settings={"shared_buffers": shared_buffers, "max_wal_size": "8GB"}) as server:
+    with run_private_server(settings={"shared_buffers": shared_buffers, "max_wal_size": "8GB"}) as server:
         yield server.uri
 
 

@@ -161,16 +161,24 @@ CREATE UNIQUE INDEX models_name ON boltdp.models
 	(pg_catalog.sha256(pg_catalog.replace(name, E'\\', E'\\\\')::pg_catalog.bytea));
 SELECT pg_catalog.pg_extension_config_dump('boltdp.models', '');
 
--- The coefficients of a model that was trained for inference, by the names that statisticians know.
-CREATE FUNCTION boltdp.coefficients(model text) RETURNS TABLE (term text, coef double precision, std_err double precision,
+-- The coefficients of models that were trained for inference, by the names that statisticians know. A function, also below the
+-- view, has the rights of the caller: so nobody sees those of a model that is not for them.
+CREATE FUNCTION boltdp.coefficients() RETURNS TABLE (model text, term text, coef double precision, std_err double precision,
 	z double precision, p_value double precision, odds_ratio double precision, low double precision, high double precision)
-LANGUAGE sql STABLE STRICT AS $body$
-	SELECT c.term, c.coef, c.std_err, c.z, c.p_value, c.odds_ratio, c.low, c.high
+LANGUAGE sql STABLE AS $body$
+	SELECT m.name, c.term, c.coef, c.std_err, c.z, c.p_value, c.odds_ratio, c.low, c.high
 	FROM boltdp.models m, pg_catalog.json_to_recordset(m.coefficients) AS c(term pg_catalog.text, coef pg_catalog.float8,
 		std_err pg_catalog.float8, z pg_catalog.float8, p_value pg_catalog.float8, odds_ratio pg_catalog.float8,
 		low pg_catalog.float8, high pg_catalog.float8)
-	WHERE m.name OPERATOR(pg_catalog.=) $1
 $body$;
+CREATE FUNCTION boltdp.coefficients(model text) RETURNS TABLE (term text, coef double precision, std_err double precision,
+	z double precision, p_value double precision, odds_ratio double precision, low double precision, high double precision)
+LANGUAGE sql STABLE STRICT AS $body$
+	SELECT c.term, c.coef, c.std_err, c.z, c.p_value, c.odds_ratio, c.low, c.high FROM boltdp.coefficients() AS c
+	WHERE c.model OPERATOR(pg_catalog.=) $1
+$body$;
+CREATE VIEW boltdp.coefficients AS SELECT * FROM boltdp.coefficients();
+GRANT SELECT ON boltdp.coefficients TO PUBLIC;
 
 CREATE FUNCTION boltdp.predict(model text, x real[]) RETURNS text
 	AS 'MODULE_PATHNAME', 'boltdp_predict' LANGUAGE C STABLE STRICT PARALLEL SAFE;
@@ -236,6 +244,8 @@ CREATE TABLE boltdp.requests (
 	groups text,
 	epsilon double precision NOT NULL,
 	delta double precision NOT NULL,
+	inference boolean NOT NULL DEFAULT false, -- whether the models are to have coefficients,
+	robust_errors boolean NOT NULL DEFAULT false, -- with standard errors that hold where the model does not
 	requested timestamptz NOT NULL,
 	state text NOT NULL DEFAULT 'waiting',
 	reason text,
@@ -355,7 +365,7 @@ CREATE POLICY asking ON boltdp.requests FOR INSERT
 	WITH CHECK (role OPERATOR(pg_catalog.=) pg_catalog.to_regrole(pg_catalog.quote_ident(CURRENT_USER)));
 CREATE POLICY workers ON boltdp.requests FOR SELECT USING (boltdp.is_worker());
 CREATE POLICY serving ON boltdp.requests FOR UPDATE USING (boltdp.is_worker());
-GRANT INSERT (dataset, label, columns, groups, epsilon, delta) ON boltdp.requests TO PUBLIC;
+GRANT INSERT (dataset, label, columns, groups, epsilon, delta, inference, robust_errors) ON boltdp.requests TO PUBLIC;
 
 -- Numbers a request and wakes the worker. It runs as the owner, since who asks must not see the channel.
 CREATE FUNCTION boltdp.take_request() RETURNS trigger LANGUAGE plpgsql VOLATILE
@@ -397,12 +407,14 @@ CREATE VIEW boltdp.answers WITH (security_barrier) AS
 GRANT SELECT ON boltdp.answers TO PUBLIC;
 
 CREATE FUNCTION boltdp.request(dataset text, label text, epsilon double precision, delta double precision DEFAULT 0,
-	columns text[] DEFAULT NULL, groups text DEFAULT NULL) RETURNS integer LANGUAGE plpgsql VOLATILE
+	columns text[] DEFAULT NULL, groups text DEFAULT NULL, inference boolean DEFAULT false,
+	robust_errors boolean DEFAULT false) RETURNS integer LANGUAGE plpgsql VOLATILE
 	SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
 	FOR attempt IN 1 .. 10 LOOP
 		BEGIN
-			INSERT INTO boltdp.requests (dataset, label, columns, groups, epsilon, delta) VALUES ($1, $2, $5, $6, $3, $4);
+			INSERT INTO boltdp.requests (dataset, label, columns, groups, epsilon, delta, inference, robust_errors)
+				VALUES ($1, $2, $5, $6, $3, $4, $7, $8);
 			-- No session of the role can be given a larger number before this transaction ends.
 			RETURN (SELECT max(a.request) FROM boltdp.answers a);
 		EXCEPTION WHEN unique_violation THEN

@@ -294,7 +294,7 @@ ReadRange(Packing *packing, int range, int64 n_rows)
 
 /* All rows have been met: store those that wait. */
 static void
-Finish(Packing *packing)
+StoreWaitingRows(Packing *packing)
 {
 	Writer	   *writer = &packing->writer;
 
@@ -360,7 +360,7 @@ OpenPacking(FunctionCallInfo fcinfo, int width, int order)
 static void
 PutWaiting(Packing *packing)
 {
-	const float4 *rows = PackedRows(packing->columns, packing->waiting, packing->n_waiting);
+	const float4 *rows = ProjectRows(packing->columns, packing->waiting, packing->n_waiting);
 
 	for (int i = 0; i < packing->n_waiting; i++)
 		PutRow(packing, rows + (Size) i * packing->writer.width);
@@ -449,7 +449,7 @@ boltdp_pack_final(PG_FUNCTION_ARGS)
 	packing = (Packing *) PG_GETARG_POINTER(0);
 	if (packing->n_waiting > 0)
 		PutWaiting(packing);
-	Finish(packing);
+	StoreWaitingRows(packing);
 	CloseTable(PointerGetDatum(packing));
 	PG_RETURN_INT64(packing->met);
 }

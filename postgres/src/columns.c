@@ -352,7 +352,7 @@ EncodeColumns(Columns *columns, FunctionCallInfo fcinfo, float4 *out)
 }
 
 const float4 *
-PackedRows(Columns *columns, const float4 *encoded, int n_rows)
+ProjectRows(Columns *columns, const float4 *encoded, int n_rows)
 {
 	if (columns->plan.map == NULL)
 		return encoded;
@@ -388,6 +388,6 @@ boltdp_pack_row(PG_FUNCTION_ARGS)
 	ArrayType  *block = NewBlock(1, width);
 
 	EncodeColumns(columns, fcinfo, encoded);
-	memcpy(ARR_DATA_PTR(block), PackedRows(columns, encoded, 1), width * sizeof(float4));
+	memcpy(ARR_DATA_PTR(block), ProjectRows(columns, encoded, 1), width * sizeof(float4));
 	PG_RETURN_ARRAYTYPE_P(block);
 }

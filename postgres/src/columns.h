@@ -22,8 +22,8 @@ int			PackedWidth(const Columns *columns);
 /* Encode the row of this call. Nothing about a value can fail: what is missing or undeclared is a cell that says so. */
 void		EncodeColumns(Columns *columns, FunctionCallInfo fcinfo, float4 *out);
 
-/* Of encoded rows, end to end, the packed ones: the same, unless they are projected. */
-const float4 *PackedRows(Columns *columns, const float4 *encoded, int n_rows);
+/* Project encoded rows, which lie end to end, if the plan says so; return the packed rows. */
+const float4 *ProjectRows(Columns *columns, const float4 *encoded, int n_rows);
 
 /* Rows that are best projected at once; 1 if they are not. */
 int			RowsAtOnce(const Columns *columns);

@@ -170,5 +170,5 @@ boltdp_sgd_drawn_final(PG_FUNCTION_ARGS)
 								drawing->positions + fed, Min(at_once, drawing->n_positions - fed), SGD_FLOAT32,
 								SGD_FASTEST));
 	}
-	PG_RETURN_BYTEA_P(TrainedModels(training));
+	PG_RETURN_BYTEA_P(CopyModels(training));
 }

@@ -104,8 +104,9 @@ AtSubtransactionEnd(SubXactEvent event, SubTransactionId mine, SubTransactionId 
 
 /* A session that is handed on to someone else gets a statement to discard what it has, or to change the user. */
 static void
-Utility(PlannedStmt *planned, const char *query, bool read_only, ProcessUtilityContext context, ParamListInfo params,
-		QueryEnvironment *environment, DestReceiver *destination, QueryCompletion *completion)
+ProcessUtilityStatement(PlannedStmt *planned, const char *query, bool read_only, ProcessUtilityContext context,
+						ParamListInfo params, QueryEnvironment *environment, DestReceiver *destination,
+						QueryCompletion *completion)
 {
 	Node	   *statement = planned->utilityStmt;
 	bool		ends = false;
@@ -140,7 +141,7 @@ _PG_init(void)
 	DefineCustomIntVariable("boltdp.max_state_memory", "Sets the memory in which a session may keep states.", NULL,
 							&max_state_memory, 1024, 1, 1024 * 1024, PGC_SUSET, GUC_UNIT_MB, NULL, NULL, NULL);
 	next_utility = ProcessUtility_hook;
-	ProcessUtility_hook = Utility;
+	ProcessUtility_hook = ProcessUtilityStatement;
 	RegisterXactCallback(AtTransactionEnd, NULL);
 	RegisterSubXactCallback(AtSubtransactionEnd, NULL);
 }

@@ -192,7 +192,7 @@ boltdp_sgd_row(PG_FUNCTION_ARGS)
 }
 
 bytea *
-TrainedModels(const Training *training)
+CopyModels(const Training *training)
 {
 	bytea	   *result;
 	size_t		total = VARHDRSZ;
@@ -222,5 +222,5 @@ boltdp_sgd_final(PG_FUNCTION_ARGS)
 		PG_RETURN_NULL();
 	training = (Training *) PG_GETARG_POINTER(0);
 	Flush(training);
-	PG_RETURN_BYTEA_P(TrainedModels(training));
+	PG_RETURN_BYTEA_P(CopyModels(training));
 }

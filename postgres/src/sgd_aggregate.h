@@ -25,6 +25,6 @@ Training   *OpenTraining(bytea *states, int element);
 void		FeedRows(Training *training, const char *rows, size_t n_rows);
 
 /* The models as they are now, end to end. */
-bytea	   *TrainedModels(const Training *training);
+bytea	   *CopyModels(const Training *training);
 
 #endif

@@ -1,3 +1,5 @@
 """`python -m boltdp` is the command `boltdp`."""
 
-import boltdp.cli.__main__  # noqa: F401
+from boltdp.cli import main
+
+main(prog_name="boltdp")

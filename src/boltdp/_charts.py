@@ -49,9 +49,9 @@ def check_can_draw(path: str | Path) -> None:
 
 @contextmanager
 def save_figure(
-    path: str | Path, *, across: int, size: tuple[float, float], down: int = 1
+    path: str | Path, *, columns: int, size: tuple[float, float], rows: int = 1
 ) -> Iterator[tuple[Figure, Any]]:
-    """Yield a matplotlib figure and its `down` by `across` axes, and save it to `path` at the end."""
+    """Yield a matplotlib figure and its `rows` by `columns` axes, and save it to `path` at the end."""
     check_can_draw(path)
     # Imported late: it takes a second, and is optional.
     from matplotlib import rc_context
@@ -59,7 +59,7 @@ def save_figure(
 
     with rc_context(_STYLE):
         figure = Figure(figsize=size, layout="constrained")
-        yield figure, figure.subplots(down, across, squeeze=False)
+        yield figure, figure.subplots(rows, columns, squeeze=False)
         with replace_file(path) as aside, warnings.catch_warnings():
             # A character that is missing in the font is drawn as a box.
             warnings.simplefilter("ignore", UserWarning)
@@ -75,10 +75,12 @@ def escape_label(text: str, longest: int = 24) -> str:
     return make_printable(text, longest=longest).replace("$", r"\$")
 
 
-def label_axes(axes: Any, title: str, across: str, up: str, *, legend: str | None = None, shares: bool = False) -> None:
+def label_axes(
+    axes: Any, title: str, x_label: str, y_label: str, *, legend: str | None = None, shares: bool = False
+) -> None:
     """Set the title, the labels and the legend of axes; with `shares`, both axes are from 0 to 1."""
     axes.set_title(title)
-    axes.set(xlabel=across, ylabel=up)
+    axes.set(xlabel=x_label, ylabel=y_label)
     if shares:
         axes.set(xlim=(-0.015, 1.015), ylim=(-0.015, 1.03))
     if legend is not None and axes.get_legend_handles_labels()[1]:
@@ -142,9 +144,9 @@ def draw_points(shape: str, css_class: str, points: Points) -> str:
     return f'<{shape} class="{css_class}" points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in points)}"/>'
 
 
-def draw_figure(title: str, said: Iterable[str], drawing: str) -> str:
+def draw_figure(title: str, texts: Iterable[str], drawing: str) -> str:
     """Return an HTML figure with a title and lines of text above the drawing."""
-    lines = "".join(f"<span>{escape_text(one, 1000)}</span>" for one in said)
+    lines = "".join(f"<span>{escape_text(one, 1000)}</span>" for one in texts)
     return f"<figure><figcaption>{escape_text(title)} {lines}</figcaption>{drawing}</figure>"
 
 
@@ -174,11 +176,11 @@ def draw_named_bars(
 def draw_lines(
     lines: Iterable[tuple[str, Points]],
     *,
-    across: tuple[str, str, str],
-    up: tuple[str, str, str],
+    x_axis: tuple[str, str, str],
+    y_axis: tuple[str, str, str],
     dot: tuple[float, float] | None = None,
 ) -> str:
-    """Return an SVG line chart in the unit square; `across` and `up` are the name and the two ends of each axis."""
+    """Return an SVG line chart in the unit square; `x_axis` and `y_axis` are the name and the two ends of each."""
     width, height, left, above = 300.0, 200.0, 54.0, 8.0
 
     def to_pixels(x: float, y: float) -> tuple[float, float]:
@@ -188,9 +190,9 @@ def draw_lines(
     if dot is not None:
         parts.append('<circle class="dot" cx="{:.1f}" cy="{:.1f}" r="4"/>'.format(*to_pixels(*dot)))
     bottom, middle = above + height, above + height / 2
-    (what, first, last), (value, least, most) = (tuple(map(escape_text, one)) for one in (across, up))
+    (what, first, last), (value, least, most) = (tuple(map(escape_text, one)) for one in (x_axis, y_axis))
     return draw_svg(
-        up[0],
+        y_axis[0],
         left + width + 8,
         bottom + 40,
         f'<path class="axis" d="M{left:g} {above:g}V{bottom:g}H{left + width:g}"/>',

@@ -30,13 +30,12 @@ from boltdp.privacy.budget import Budget
 from boltdp.schema.from_arguments import declare_schema
 from boltdp.schema.schema import Schema
 from boltdp.schema.source_columns import suggest_columns
-from boltdp.schema.target import Threshold, name_target
+from boltdp.schema.target import Threshold, resolve_target_name
 from boltdp.settings import OPTIONS, Settings
 from boltdp.workflows import predict as predictions
 from boltdp.workflows.label_check import describe_unusable_labels
 from boltdp.workflows.train import train as train_engine
-from boltdp.workflows.tune import TRIALS, Method
-from boltdp.workflows.tune import candidates as combinations
+from boltdp.workflows.tune import TRIALS, Method, expand_grid
 from boltdp.workflows.tune import tune as tune_engine
 
 if TYPE_CHECKING:
@@ -353,7 +352,7 @@ def _make_candidates(
     chosen: Mapping[str, Any],
 ) -> Sequence[Settings]:
     if candidates is None and grid is not None:
-        return combinations(_make_settings(settings, chosen), _convert_grid(grid))
+        return expand_grid(_make_settings(settings, chosen), _convert_grid(grid))
     if candidates is None or grid is not None:
         raise ParameterError(
             "either a grid or candidates must be given", hint='such as grid={"regularization": [1e-3, 1e-2]}'
@@ -397,7 +396,7 @@ def _make_schema(
             raise
         refuse_arguments_beside_schema({"label": label, "target": target, **of_target, **of_columns})
         return given
-    kind, name = name_target(label=label, target=target)
+    kind, name = resolve_target_name(label=label, target=target)
     if name is None and isinstance(source, tuple):
         name = [*columns][-1]  # the name that `open_source` gives the labels of a pair
     if name is None or (not isinstance(name, str) and str(name) not in columns):

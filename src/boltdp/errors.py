@@ -99,13 +99,13 @@ def quote_names(names: Iterable[str]) -> str:
     return join_names([repr(make_printable(name)) for name in names])
 
 
-def suggest_names(name: str, names: Iterable[str], *, before: str = "") -> str | None:
-    """Return a hint with the public names closest to an unknown one, each with the prefix `before`."""
+def suggest_names(name: str, names: Iterable[str], *, prefix: str = "") -> str | None:
+    """Return a hint with the public names closest to an unknown one, each with the prefix `prefix`."""
     by_case: dict[str, str] = {}
     for one in names:
         by_case.setdefault(one.strip().casefold(), one)
     close = difflib.get_close_matches(name.strip().casefold(), by_case, n=3)
-    similar = [repr(before + make_printable(by_case[one])) for one in close]
+    similar = [repr(prefix + make_printable(by_case[one])) for one in close]
     return f"did you mean {' or '.join(similar)}?" if similar else None
 
 

@@ -96,30 +96,43 @@ class Loss(ABC):
 
     @property
     @abstractmethod
-    def lipschitz(self) -> float: ...  #: L, the largest norm of a gradient
+    def lipschitz(self) -> float:
+        """L, the largest norm of a gradient."""
+
     @property
     @abstractmethod
-    def smoothness(self) -> float: ...  #: beta_phi, the Lipschitz constant of the gradient in the weights
+    def smoothness(self) -> float:
+        """beta_phi, the Lipschitz constant of the gradient in the weights."""
+
     @property
     @abstractmethod
-    def loss_at_zero(self) -> float: ...  #: the largest loss of a row at zero weights
+    def loss_at_zero(self) -> float:
+        """The largest loss of a row at zero weights."""
+
     @property
     @abstractmethod
-    def simplex(self) -> Simplex | None: ...  #: of the slopes; None: they have kinks, which the proof does not cover
+    def simplex(self) -> Simplex | None:
+        """The simplex of the slopes; None where these have kinks, which the proof does not cover."""
+
     @property
     @abstractmethod
-    def vector_count(
-        self,
-    ) -> int: ...  #: weight vectors of a model: 1 for one class against all others, or one per class
+    def vector_count(self) -> int:
+        """The number of weight vectors of a model: 1 for one class against all others, or one per class."""
+
     @property
     @abstractmethod
-    def parameter(self) -> float: ...  #: > 0, of the loss in C; 1 if it has none
+    def parameter(self) -> float:
+        """The parameter > 0 of the loss in C; 1 if it has none."""
+
     @property
     @abstractmethod
-    def max_abs_label(self) -> float: ...  #: of labels that are subtracted from scores; 0 for classes
+    def max_abs_label(self) -> float:
+        """The largest absolute value of labels that are subtracted from scores; 0 for classes."""
+
     @property
     @abstractmethod
-    def whole_error(self) -> float: ...  #: the error of a number that models are compared by counts up to this
+    def whole_error(self) -> float:
+        """The error that counts as a whole one when candidates are compared; larger ones count no more."""
 
     @abstractmethod
     def slopes(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
@@ -142,7 +155,7 @@ class Loss(ABC):
 
     @abstractmethod
     def write_sql_link(self, margin: str, number: Callable[[float], str]) -> str | None:
-        """Return the SQL of the second class's probability, of two, or of `predict_labels`, from that of the margin.
+        """Return the SQL of the second class's probability, or of `predict_labels`, as a function of the margin's SQL.
 
         `number` formats a constant; None: there is no such expression.
         """
@@ -422,6 +435,12 @@ class NumberLoss(Loss, abstract=True):
     def make_joint_loss(self, classes: int) -> None:
         return
 
+    def predict_labels(self, scores: Doubles) -> Doubles:
+        return scores
+
+    def write_sql_link(self, margin: str, number: Callable[[float], str]) -> str:
+        return margin
+
 
 @dataclass(frozen=True)
 class Robust(NumberLoss):
@@ -447,12 +466,6 @@ class Robust(NumberLoss):
     def hessians(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
         residuals = 2.0 * (scores - label)
         return np.asarray(4.0 * _logistic(residuals) * _logistic(-residuals))[..., None]
-
-    def predict_labels(self, scores: Doubles) -> Doubles:
-        return scores
-
-    def write_sql_link(self, margin: str, number: Callable[[float], str]) -> str:
-        return margin
 
 
 @dataclass(frozen=True)
@@ -502,12 +515,6 @@ class Quantile(NumberLoss):
 
     def hessians(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
         return np.asarray(_logistic(scores - label) * _logistic(label - scores))[..., None]
-
-    def predict_labels(self, scores: Doubles) -> Doubles:
-        return scores
-
-    def write_sql_link(self, margin: str, number: Callable[[float], str]) -> str:
-        return margin
 
 
 @dataclass(frozen=True)

@@ -135,7 +135,7 @@ class Model:
             certificate.label_quantiles is None
         ):
             raise ParameterError("the certificate must be about the range of the target, if it was found privately")
-        if target != target.fit_to(loss):
+        if target != target.adapt_to_loss(loss):
             raise ParameterError(f"the target must be read as the loss {loss.name!r} reads it, and is not")
         if (self.unusable_labels is None) != (certificate.unusable_label_count is None):
             raise ParameterError("the model must have the count of unusable labels that its certificate states")
@@ -227,7 +227,7 @@ class Model:
             if event.noise is not None and vector is not None and not is_on_grid(vector, event.noise):
                 raise certificates.CertificateError(f"the {event.matrix} is not the released one: it is off its grid")
         quantiles = self.certificate.label_quantiles
-        if quantiles is not None and not self.schema.target.is_range_of(quantiles.bins):
+        if quantiles is not None and not self.schema.target.is_range_on_bins(quantiles.bins):
             raise certificates.CertificateError("the range of the target is not one that was released")
 
     def to_dict(self) -> dict[str, Any]:

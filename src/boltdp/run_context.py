@@ -29,6 +29,7 @@ class Context:
     seed: int = field(default_factory=lambda: secrets.randbits(63))  #: the seed of the shuffle, which is public
     on_bad_row: OnBadRow = "neutral"  #: "error" is for non-private data only
     threads: int = field(default_factory=count_processors)  #: threads that process rows; they do not change the result
+    hide_scans: bool = False  #: whether no other user of a database may see a number of scans that depends on the rows
     progress: Progress | None = None
     stage: str = ""
     total: int = 0  #: number of rows of this stage

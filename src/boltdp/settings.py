@@ -137,7 +137,9 @@ class Settings:
         "Step of the constant schedules.", default_text="from rows, features and budget", tunable=True
     )
     gradient_clip: float | None = _algorithm(
-        "Clip norm of the gradients of noisy-gd.", default_text="0.5; 0.4 for several classes at once", tunable=True
+        "Clip norm of the gradients of noisy-gd.",
+        default_text="0.5; 0.4 for several classes at once, 0.7 where there is little noise",
+        tunable=True,
     )
     exponent: float | None = _algorithm("c of decreasing and square-root steps.", default_text="0.5", tunable=True)
     radius: float | None = _model(

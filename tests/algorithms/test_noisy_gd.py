@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from boltdp import Model
 from boltdp._array_types import Doubles
 from boltdp.algorithms import ALGORITHMS, Job, choose_algorithm, noisy_gd
-from boltdp.algorithms.noisy_gd import choose_descent_step
+from boltdp.algorithms.noisy_gd import choose_descent_step, is_swinging
 from boltdp.audit.statistical_tests import bound_rate
 from boltdp.engines import open_source
 from boltdp.engines.local_store import LocalRows, store_rows
 from boltdp.errors import ParameterError
+from boltdp.evaluation.evaluate import evaluate
 from boltdp.kernel import loss_derivatives
 from boltdp.kernel.feature_map import FeatureMap, Segment
 from boltdp.kernel.loss_derivatives import DerivativeSums
@@ -23,13 +26,13 @@ from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Mean, Multin
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, certify, subtract_spent
 from boltdp.privacy.events.event import BudgetedEvent
-from boltdp.privacy.events.noisy_gradient_descent import make_noisy_gradients
+from boltdp.privacy.events.noisy_gradient_descent import compute_diverging_step, make_noisy_gradients
 from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.release_with_noise import Randomness, release_moments
 from boltdp.privacy.training_problem import Problem
 from boltdp.run_context import Context
-from boltdp.schema.schema import Number, array_schema
+from boltdp.schema.schema import Classes, Number, Numeric, Schema, array_schema
 from boltdp.settings import Settings
 from boltdp.workflows.predict import predict
 from boltdp.workflows.train import train
@@ -301,3 +304,58 @@ def test_steps_are_larger_for_a_larger_budget() -> None:
     problem = Problem(loss=Logistic(), dims=50, rows=10**5)
     large, small = (choose_descent_step(problem, Budget(epsilon, 1e-9), clip=0.4, scans=40) for epsilon in (1.0, 0.1))
     assert large > small
+
+
+def test_a_descent_swings_where_gradients_point_in_opposite_directions() -> None:
+    one = np.array([[[3.0, 4.0]]])
+    assert is_swinging(-0.1 * one, one)
+    assert not is_swinging(one, one)
+    assert not is_swinging(one, np.zeros_like(one))
+    assert is_swinging(np.array([[[-1.1, 4.0]]]), np.array([[[1.0, 0.0]]]))
+    assert not is_swinging(np.array([[[-1.0, 4.0]]]), np.array([[[1.0, 0.0]]]))
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.7, 0.9])
+def test_weights_stay_finite_whenever_steps_are_halved(momentum: float) -> None:
+    """Proof: noisy_gradient_descent.md 3"""
+    dice, scans = np.random.default_rng(1), 60
+    for share in (0.999999, 0.9, 0.6):
+        for _ in range(100):
+            step = first = share * compute_diverging_step(1.0, momentum)
+            halved = set(dice.integers(0, scans, dice.integers(0, 9)).tolist())
+            weights, direction = np.eye(2)  # as they follow from the weights and the direction at the start
+            for scan in range(scans):
+                step = step / 2.0 if scan in halved else step
+                ahead = weights - step * momentum * direction
+                direction = momentum * direction + (1.0 - momentum) * ahead
+                weights = weights - step * direction
+                reached = np.array([weights, first * direction]) * [1.0, 1.0 / first]
+                assert np.abs(reached).max() <= 2.0
+
+
+def overlapping(classes: int, *, rows: int, seed: int) -> tuple[pa.Table, Schema]:
+    """Rows whose columns go together, and whose classes overlap, so that the descent has directions to swing in."""
+    random = np.random.default_rng(seed)
+    common = random.normal(size=(rows, 1))
+    numbers = np.clip(30 * (common + 0.4 * random.normal(size=(rows, 5))) + 50, 0, 100)
+    score = (numbers @ [1.0, 0.5, 0.0, -0.2, 0.2] - 75) / 40 + random.logistic(size=rows)
+    labels = np.searchsorted(np.quantile(score, np.arange(1, classes) / classes), score)
+    columns = {f"x{place}": numbers[:, place] for place in range(5)}
+    schema = Schema(Classes("y", tuple(range(classes))), tuple(Numeric(name, 0, 100) for name in columns))
+    return pa.table({**columns, "y": labels}), schema
+
+
+@pytest.mark.parametrize(("classes", "algorithm"), [(3, "auto"), (5, "auto"), (2, "noisy-gd")])
+def test_more_budget_makes_no_worse_model(classes: int, algorithm: str) -> None:
+    """The log loss falls with epsilon, but for what new curves cost; accuracy is not lost by giving a delta."""
+    (rows, schema), (others, _) = (overlapping(classes, rows=size, seed=size) for size in (8_000, 10_000))
+    last = math.inf
+    for epsilon in (0.1, 0.4, 1.0, 4.0, 10.0):
+        asked = Settings(epsilon=epsilon, delta=8_000.0**-2, algorithm=algorithm, noise_seed=5)
+        found, pure = (
+            evaluate(train(open_source(rows), schema, one), open_source(others))
+            for one in (asked, replace(asked, delta=0.0, algorithm="auto"))
+        )
+        assert found.log_loss < last + 0.03
+        assert found.accuracy > pure.accuracy - 0.02
+        last = found.log_loss

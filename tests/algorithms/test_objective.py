@@ -45,7 +45,7 @@ from boltdp.privacy.events.objective_perturbation import (
     make_objective_perturbation,
     split_budget,
 )
-from boltdp.privacy.mechanisms import Kind, Mechanism, calibrate
+from boltdp.privacy.mechanisms import Mechanism, NoiseKind, calibrate
 from boltdp.privacy.release_with_noise import Randomness, draw_linear_terms, release_weights
 from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.training_problem import Problem
@@ -452,7 +452,7 @@ def test_a_model_of_numbers_is_the_minimiser_over_labels_as_they_are_read(loss: 
     if loss == "mean":  # the slopes of all rows add up to zero, with a little penalty, as there is an intercept
         assert predicted[known].mean() == pytest.approx(stay[known].mean(), rel=1e-3)
     assert np.abs(predicted - (2.0 + age / 10))[known].max() < (1.5 if loss == "mean" else 0.4)
-    assert model.schema.target == schema.target.fit_to(model.certificate.problem.loss)
+    assert model.schema.target == schema.target.adapt_to_loss(model.certificate.problem.loss)
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
@@ -589,7 +589,7 @@ def with_linear(event: ObjectivePerturbation, noise: Mechanism, budget: Budget) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("delta", "kind"), [(0.0, "spherical"), (0.1, "spherical"), (0.1, "gaussian")])
-def test_attack_finds_no_violation_but_finds_half_the_noise(delta: float, kind: Kind) -> None:
+def test_attack_finds_no_violation_but_finds_half_the_noise(delta: float, kind: NoiseKind) -> None:
     budget = Budget(2.0, delta)
     event = make_objective_perturbation(PROBLEM, budget)
     noise = event.linear

@@ -32,7 +32,7 @@ from boltdp.schema.schema import Categorical, Classes, Number, Numeric, Schema
 from boltdp.settings import Settings
 from boltdp.workflows.select import _plan_public_training
 from boltdp.workflows.train import train
-from boltdp.workflows.tune import Method, candidates, tune
+from boltdp.workflows.tune import Method, expand_grid, tune
 from tests.algorithms.counted import CountedEngine
 from tests.kernel.reference import reference_sgd
 from tests.plans import plan_certificate
@@ -260,7 +260,7 @@ def test_the_plan_and_the_training_tell_of_partitions() -> None:
 
 @pytest.mark.parametrize("method", ["trials", "portions", "public"])
 def test_candidates_are_trained_in_partitions(method: Method) -> None:
-    grid = candidates(replace(SEEDED, noise_seed=None, partitions=3), {"passes": [1, 2]})
+    grid = expand_grid(replace(SEEDED, noise_seed=None, partitions=3), {"passes": [1, 2]})
     public = open_source(table(400)) if method == "public" else None
     certificate = tune(open_source(table()), SCHEMA, grid, method=method, public=public).certificate
     assert certificate.private
@@ -279,7 +279,7 @@ def test_a_rehearsal_on_few_rows_has_no_more_partitions_than_they_can_be_cut_int
 
 def test_candidates_that_share_scans_have_the_bits_of_each_alone() -> None:
     settings = Settings(epsilon=None, algorithm="bolton", seed=5, partitions=3, batch_size=10)
-    grid, engine = candidates(settings, {"passes": [1, 3]}), open_source(table())
+    grid, engine = expand_grid(settings, {"passes": [1, 3]}), open_source(table())
     certificates = [plan_certificate(one, rows=ROWS, dims=SCHEMA.dims, classes=2) for one in grid]
     jobs = [Job(certificate, Randomness()) for certificate in certificates]
     with engine.prepare(SCHEMA, Context(seed=5)) as prepared:

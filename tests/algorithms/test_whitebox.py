@@ -27,7 +27,7 @@ from boltdp.workflows.compare import compare
 from boltdp.workflows.predict import predict, score_batches
 from boltdp.workflows.select import Candidates
 from boltdp.workflows.train import train, train_prepared
-from boltdp.workflows.tune import Method, candidates, tune
+from boltdp.workflows.tune import Method, expand_grid, tune
 from tests.algorithms.counted import CountedRows
 from tests.plans import plan_certificate
 
@@ -217,7 +217,7 @@ def test_they_are_nothing_without_noise(algorithm: str) -> None:
 @pytest.mark.parametrize("method", ["trials", "portions", "public"])
 def test_they_can_be_tuned(method: Method) -> None:
     engine, schema = data()
-    grid = candidates(settings("dpsgd"), {"passes": [1, 2]})
+    grid = expand_grid(settings("dpsgd"), {"passes": [1, 2]})
     model = tune(engine, schema, grid, method=method, public=engine if method == "public" else None, trials=3)
     verify(model.certificate)
     assert model.certificate.private
@@ -253,7 +253,9 @@ def test_compare_has_them_in_both_forms() -> None:
     names = ["bolton", "scs13", "scs13-paper", "bst14", "bst14-paper", "dpsgd"]
     common = Settings(epsilon=None, delta=1e-5, passes=2)
     made = compare(engine, schema, common, names=names, epsilons=[1.0], repeats=1)
-    assert {one.algorithm: one.private for one in made.summaries()} == {name: name != "bst14-paper" for name in names}
+    assert {one.algorithm: one.private for one in made.summarize_runs()} == {
+        name: name != "bst14-paper" for name in names
+    }
 
 
 @pytest.mark.parametrize("algorithm", WHITE_BOX)

@@ -131,7 +131,7 @@ def test_a_sound_training_stands_a_replay(settings: Settings, schema: Schema) ->
     found = replay_of(audited(settings, schema))
     assert (found.leaks, found.unstated) == (0, 0)
     assert faults(found) == []
-    assert all(0.2 < one.ratio <= 1 + 1e-9 for one in found.releases if one.limit.name != "weights")
+    assert all(0.2 < one.ratio <= 1 + 1e-9 for one in found.releases if one.release.name != "weights")
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ class Reckless(BoltOn):
             batch = slice(number % count * size, min((number % count + 1) * size, recipe.rows))
             margins = y[batch] * (x[batch] @ w)
             slopes = -y[batch] * (margins < 1.0)
-            w = w - recipe.schedule.at(number + 1)[0] * (slopes @ x[batch]) / max(1, len(margins))
+            w = w - recipe.schedule.compute_steps(number + 1)[0] * (slopes @ x[batch]) / max(1, len(margins))
         return [w.reshape(1, 1, -1)]
 
 

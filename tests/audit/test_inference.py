@@ -51,7 +51,7 @@ def test_a_sound_inference_stands_a_replay(name: str) -> None:
     found = replay_of(made, changed=schema.max_rows_per_person or 1)
     assert (found.leaks, found.unstated, found.unsolved, found.reused_words) == (0, 0, 0, 0)
     assert faults(found) == []
-    by_name = {one.limit.claim.name: one for one in found.releases if one.limit.name == "matrix"}
+    by_name = {one.release.claim.name: one for one in found.releases if one.release.name == "matrix"}
     assert {f"noisy matrix: {event.matrix}" for event in matrices_of(made)} == set(by_name)
     assert all(0.05 < one.ratio <= 1 + 1e-9 for one in by_name.values())
 

@@ -227,7 +227,7 @@ def test_an_unexpected_exception_is_ours_and_its_text_is_not_shown(
 def start(*arguments: object, environment: dict[str, str] | None = None, **options: Any) -> subprocess.Popen[bytes]:
     inherited = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
     package = {"PYTHONPATH": str(Path(boltdp.__file__).parents[1])}
-    command = [sys.executable, "-m", "boltdp.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "boltdp", *map(str, arguments)]
     return subprocess.Popen(command, env=inherited | package | (environment or {}), **options)
 
 

@@ -65,7 +65,7 @@ def test_every_option_of_a_command_with_many_is_in_a_group(run: Run, name: str) 
 
 
 def script(shell: str) -> str:
-    made = subprocess.run([sys.executable, "-m", "boltdp.cli", "completion", shell], capture_output=True, text=True)
+    made = subprocess.run([sys.executable, "-m", "boltdp", "completion", shell], capture_output=True, text=True)
     assert made.returncode == 0, made.stderr
     return made.stdout
 
@@ -76,7 +76,7 @@ def on_path(tmp_path: Path) -> dict[str, str]:
     starter = tmp_path / "bin" / "boltdp"
     starter.parent.mkdir()
     starter.write_text(
-        f'#!/bin/sh\nPYTHONPATH={Path(boltdp.__file__).parents[1]} exec {sys.executable} -m boltdp.cli "$@"\n'
+        f'#!/bin/sh\nPYTHONPATH={Path(boltdp.__file__).parents[1]} exec {sys.executable} -m boltdp "$@"\n'
     )
     starter.chmod(0o755)
     return os.environ | {"PATH": f"{starter.parent}:{os.environ['PATH']}", "TERM": "dumb", "PS1": "$ ", "HISTFILE": ""}

@@ -31,7 +31,7 @@ from boltdp.kernel.unusable_label_count import UnusableLabelCount
 from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Mean, Multinomial, Quantile, Robust
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.noisy_counts import make_noisy_counts
-from boltdp.privacy.events.selection import PortionSelection, find_portion_bounds
+from boltdp.privacy.events.selection import PortionSelection, compute_portion_bounds
 from boltdp.privacy.release_with_noise import Randomness, release_counts, release_unusable_label_count
 from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import make_constant_schedule
@@ -43,7 +43,7 @@ from boltdp.settings import Settings
 from boltdp.workflows.label_check import count_unusable_labels
 from boltdp.workflows.plan_training import make_plan
 from boltdp.workflows.train import train_prepared
-from boltdp.workflows.tune import candidates, tune
+from boltdp.workflows.tune import expand_grid, tune
 from tests.engines.sources import ROWS, Source, columns, features, in_order
 from tests.export.test_sql import make_model
 
@@ -621,7 +621,7 @@ def test_bad_positions_are_refused_before_they_are_fed(
 def test_tuning_gives_the_bits_of_tuning_over_the_array(spooled: Source) -> None:
     rows = len(spooled.packed)
     base = Settings(epsilon=5.0, algorithm="bolton", seed=9, noise_seed=4, passes=2, batch_size=10)
-    grid = candidates(base, {"step_size": [0.1, 0.5], "passes": [1, 2]})
+    grid = expand_grid(base, {"step_size": [0.1, 0.5], "passes": [1, 2]})
     model = tune(spooled.engine, spooled.schema, grid, method="portions")
     certificate = model.certificate
     assert isinstance(certificate.selection, PortionSelection)
@@ -634,7 +634,7 @@ def test_tuning_gives_the_bits_of_tuning_over_the_array(spooled: Source) -> None
         feature_map=spooled.feature_map,
         in_memory=True,
     ) as array:
-        own = array.portion(*find_portion_bounds(chosen, rows=rows, candidates=len(grid)))
+        own = array.portion(*compute_portion_bounds(chosen, rows=rows, candidates=len(grid)))
         context = Context(seed=9, randomness=Randomness(4 + chosen))
         expected = train_prepared(own, spooled.schema, certificate, context)
     assert (model.weights == expected.weights).all()

@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boltdp._array_types import PackedRows
-from boltdp.engines.local_store import FileStore, LocalRows, find_spool_directory, store_rows
+from boltdp.engines.local_store import FileStore, LocalRows, fetch_rows, find_spool_directory, store_rows
 from boltdp.engines.prepared_rows import offset_positions
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel import sgd
@@ -106,6 +107,17 @@ def test_drawing_leaves_no_second_file(tmp_path: Path) -> None:
         with pytest.raises(ParameterError, match="rows"):
             prepared.run_sampled_batches([sgd.State(recipe)], [np.arange(11)])
         assert len(open_spools(tmp_path)) == 1
+
+
+@pytest.mark.parametrize(("worked", "least"), [(0.0, 0.25), (0.3, 0.5)])
+def test_fetched_rows_are_open_for_a_power_of_two_of_seconds(tmp_path: Path, worked: float, least: float) -> None:
+    with spool_file(tmp_path) as prepared:
+        start = time.monotonic()
+        with fetch_rows(prepared, Context(seed=2)) as fetched:
+            content = np.concatenate(list(fetched.blocks()))
+            time.sleep(worked)
+        assert time.monotonic() - start >= least
+        np.testing.assert_array_equal(content, np.concatenate(list(prepared.blocks())))
 
 
 @pytest.mark.parametrize("rows", [999, 1001])

@@ -31,7 +31,7 @@ from boltdp.run_context import Context
 from boltdp.schema.schema import Categorical, Classes, Column, Numeric, Schema, Vector
 from boltdp.settings import Settings
 from boltdp.workflows.train import train
-from boltdp.workflows.tune import candidates, tune
+from boltdp.workflows.tune import expand_grid, tune
 from tests.plans import plan_certificate
 
 reader: Any = pytest.importorskip("yaml")
@@ -261,7 +261,7 @@ def test_data_has_the_certificate_and_the_evaluation(model: Model, evaluation: N
 
 
 def test_all_that_was_spent_is_told(rows: pa.Table) -> None:
-    tried = candidates(Settings(epsilon=1.0, algorithm="bolton"), {"regularization": [1e-3, 1e-2]})
+    tried = expand_grid(Settings(epsilon=1.0, algorithm="bolton"), {"regularization": [1e-3, 1e-2]})
     model = tune(open_source(rows), SCHEMA, tried, method="trials")
     assert model.certificate.selection is not None
     assert fact(model, "The mechanism", "chosen") == model.certificate.selection.describe()

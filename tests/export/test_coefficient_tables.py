@@ -128,7 +128,7 @@ def test_the_page_draws_every_interval_but_the_intercept_on_one_scale(classes: C
     for row, line in zip(rows[1:4], classes, strict=False):
         step = 20.0 if line.term == "age" else 1.0
         (circle,) = row.iter("circle")
-        assert float(circle.get("cx", "")) == pytest.approx(plot._place(line.coef * step), abs=0.06)
+        assert float(circle.get("cx", "")) == pytest.approx(plot._compute_x(line.coef * step), abs=0.06)
     assert "per 20" in "".join(rows[1].itertext())
 
 
@@ -137,7 +137,7 @@ def test_an_interval_that_is_far_wider_than_others_is_cut_off(classes: Coefficie
     plot._reach = max(line.high for line in classes if line.term != "age") / 2
     wide = max(classes, key=lambda line: line.high)
     assert plot.draw_line(wide).count("v8") < 2
-    assert plot._place(1e9) == plot._place(plot._reach)
+    assert plot._compute_x(1e9) == plot._compute_x(plot._reach)
 
 
 @pytest.mark.parametrize(("epsilon", "said"), [(None, "no noise was added"), (0.2, "noise"), (50.0, "few rows, not")])

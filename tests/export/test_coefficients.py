@@ -14,7 +14,7 @@ import boltdp
 from boltdp.engines import open_source
 from boltdp.engines.base import encode_rows
 from boltdp.errors import InferenceError, ParameterError
-from boltdp.export.coefficients import Coefficients
+from boltdp.export.coefficients import Coefficients, describe_intervals
 from boltdp.export.sql import write_probability_expression
 from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema
 
@@ -129,6 +129,24 @@ def test_intervals_of_few_rows_are_refused() -> None:
     with pytest.raises(InferenceError, match=r"^the intervals are refused: ") as caught:
         model.coefficients()
     assert "boltdp plan --inference" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, 1e-300), (1e300, 1.7e308)])
+@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
+def test_coefficients_beyond_all_numbers_are_refused(low: float, high: float) -> None:
+    rows = make_rows()
+    rows[LONG] = (rows[LONG] / 8 + 0.5) * (high - low) + low
+    schema = replace(SCHEMA, columns=(Numeric(LONG, low, high), SCHEMA.columns[-1]))
+    with pytest.raises(InferenceError, match=r"^the intervals are refused: a coefficient or its standard error is too"):
+        train(rows, schema).coefficients()
+
+
+def test_what_is_doubtful_about_intervals_is_described() -> None:
+    assert describe_intervals(train()) is None
+    assert describe_intervals(train(inference=False)) is None
+    refused = describe_intervals(train(make_rows(60), epsilon=0.1))
+    assert refused is not None
+    assert refused.startswith("the intervals are refused: ")
 
 
 @pytest.mark.parametrize(

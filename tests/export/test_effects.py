@@ -23,7 +23,7 @@ from boltdp.errors import MissingPackageError, ParameterError, make_printable
 from boltdp.export import effects as effects_module
 from boltdp.export.effects import Effect, Effects, compute_effects
 from boltdp.export.effects_page import write_effects_page
-from boltdp.export.plots import draw_effects
+from boltdp.export.effects_plot import draw_effects
 from boltdp.privacy.release_with_noise import Randomness, release_weights
 from boltdp.privacy.weight_uncertainty import WeightDeviation, compute_weight_deviation
 from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, Standardization, Vector
@@ -483,7 +483,7 @@ def test_a_picture_that_cannot_be_drawn_is_refused(tmp_path: Path, monkeypatch: 
     model = made(Settings(epsilon=1.0))
     with pytest.raises(ParameterError, match=r"^a picture must end in \.png, \.svg, \.pdf, got '.*model\.bmp'$"):
         draw_effects(model, compute_effects(model), tmp_path / "model.bmp", top=4)
-    monkeypatch.setattr("boltdp.export.plots.MAX_DRAWINGS", 3)
+    monkeypatch.setattr("boltdp.export.effects_plot.MAX_DRAWINGS", 3)
     with pytest.raises(ParameterError, match=r"^a picture must have at most 3 drawings, got 4$"):
         draw_effects(model, compute_effects(model), tmp_path / "model.png", top=4)
     monkeypatch.setitem(sys.modules, "matplotlib", None)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from boltdp._array_types import Doubles, Floats, Integers
 from boltdp.kernel.sgd import BATCH_END, State, run
 from boltdp.losses import HuberSVM, Loss, Multinomial, Quantile
-from boltdp.privacy.mechanisms import Kind, Mechanism
+from boltdp.privacy.mechanisms import Mechanism, NoiseKind
 from boltdp.privacy.sgd_recipe import Averaging, Recipe
 from boltdp.privacy.step_schedules import (
     Schedule,
@@ -93,7 +93,7 @@ def weights_for(loss: Loss, *, seed: int) -> tuple[float, ...] | None:
     return tuple(spread.tolist())
 
 
-def noise_for(recipe: Recipe, kind: Kind, *, scale: float = 0.5) -> Mechanism:
+def noise_for(recipe: Recipe, kind: NoiseKind, *, scale: float = 0.5) -> Mechanism:
     """Noise of the dimensions that the recipe's gradients have."""
     vectors = recipe.loss.classes - 1 if isinstance(recipe.loss, Multinomial) else 1
     return Mechanism(kind, scale, vectors * recipe.dims)

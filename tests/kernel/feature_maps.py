@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from boltdp.kernel.feature_map import FeatureMap, Kind, Segment
+from boltdp.kernel.feature_map import FeatureMap, Segment, SegmentKind
 from boltdp.losses import Logistic, Loss
 from tests.kernel.cases import draw_labels, undeclared_labels
 
 #: Segments of these kinds and lengths.
-SHAPES: tuple[tuple[tuple[Kind, int], ...], ...] = (
+SHAPES: tuple[tuple[tuple[SegmentKind, int], ...], ...] = (
     (("numbers", 1),),
     (("numbers", 50), ("constant", 1)),
     (("category", 3),),
@@ -21,11 +21,11 @@ SHAPES: tuple[tuple[tuple[Kind, int], ...], ...] = (
 )
 
 
-def random_feature_map(shape: tuple[tuple[Kind, int], ...], *, seed: int, size: float = 0.3) -> FeatureMap:
+def random_feature_map(shape: tuple[tuple[SegmentKind, int], ...], *, seed: int, size: float = 0.3) -> FeatureMap:
     """Segments with random numbers; some rows are longer than 1, some slots have no length at all."""
     random = np.random.default_rng(seed)
 
-    def segment(kind: Kind, count: int) -> Segment:
+    def segment(kind: SegmentKind, count: int) -> Segment:
         a, b = random.normal(size=(2, count)) * size
         if kind in ("category", "steps"):
             a[random.random(count) < 0.3] = 0.0

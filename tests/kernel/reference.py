@@ -49,7 +49,7 @@ def reference_sgd(
     else:
         batches = [rows[j * m // n : (j + 1) * m // n] for j in range(n)]
         sizes = [float(len(batch)) for batch in batches]
-    steps = recipe.schedule.at(np.arange(1, recipe.updates + 1))
+    steps = recipe.schedule.compute_steps(np.arange(1, recipe.updates + 1))
     w = np.zeros((recipe.loss.vector_count, recipe.dims))
     total = np.zeros_like(w)
     for update in range(recipe.updates):

@@ -39,7 +39,7 @@ def assert_agrees(recipe: Recipe, rows: Floats, *, positive: int = 1) -> None:
     expected = reference_sgd(recipe, rows, positive=positive, classes=declared_classes(recipe.loss))
     assert ours.shape == expected.shape
     # Weights that have come back to where they began are as precise as the way was long, not as they are.
-    way = recipe.loss.lipschitz * recipe.schedule.at(np.arange(1, recipe.updates + 1)).sum()
+    way = recipe.loss.lipschitz * recipe.schedule.compute_steps(np.arange(1, recipe.updates + 1)).sum()
     allowed = 1e-9 * np.linalg.norm(expected) + 1e-14 * min(way, recipe.radius)
     assert np.linalg.norm(ours - expected) <= allowed, recipe
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boltdp.errors import DataError, ParameterError
-from boltdp.kernel.feature_map import FeatureMap, Kind, Segment, compute_scores
+from boltdp.kernel.feature_map import FeatureMap, Segment, SegmentKind, compute_scores
 from boltdp.kernel.loss_derivatives import DerivativeSums
 from boltdp.kernel.sgd import State, list_builds
 from boltdp.losses import HuberSVM, Logistic, Loss, Multinomial, Quantile, Robust
@@ -25,7 +25,7 @@ Matrix = npt.NDArray[np.float64]
 LOSSES: tuple[Loss, ...] = (Logistic(), Robust(), Quantile(0.9), Multinomial(3))
 
 
-def make_map(shape: tuple[tuple[Kind, int], ...], *, size: float = 2.0, row_weights: bool = False) -> FeatureMap:
+def make_map(shape: tuple[tuple[SegmentKind, int], ...], *, size: float = 2.0, row_weights: bool = False) -> FeatureMap:
     """Of which most rows are longer than 1, and some not."""
     plain = random_feature_map(shape, seed=len(shape), size=size)
     return FeatureMap(plain.segments, downweights=True, row_weights=row_weights)

@@ -13,7 +13,7 @@ from boltdp._array_types import Floats
 from boltdp.errors import ParameterError
 from boltdp.kernel.sgd import BATCH_END, State, list_builds, run
 from boltdp.losses import Logistic
-from boltdp.privacy.mechanisms import Kind, Mechanism
+from boltdp.privacy.mechanisms import Mechanism, NoiseKind
 from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import make_constant_schedule
 from tests.kernel.cases import (
@@ -34,19 +34,19 @@ ROWS = np.array([[1.0, 0.5, 0.0], [0.0, 0.1, 0.2]])
 END = BATCH_END
 
 seeds = st.integers(0, 2**32)
-mechanisms: st.SearchStrategy[Kind | None] = st.sampled_from([None, "gaussian", "spherical"])
+mechanisms: st.SearchStrategy[NoiseKind | None] = st.sampled_from([None, "gaussian", "spherical"])
 
 
 def feed(states: list[State], *positions: int, rows: Floats = ROWS) -> None:
     run(states, rows, positions=np.array(positions, np.int64))
 
 
-def secret(recipe: Recipe, kind: Kind | None) -> tuple[Mechanism | None, bytes | None]:
+def secret(recipe: Recipe, kind: NoiseKind | None) -> tuple[Mechanism | None, bytes | None]:
     return (None, None) if kind is None else (noise_for(recipe, kind), KEY)
 
 
 @given(recipes(largest=40, dims=st.sampled_from([1, 3, 17])), seeds, mechanisms)
-def test_marked_batches_agree_with_the_reference(recipe: Recipe, seed: int, kind: Kind | None) -> None:
+def test_marked_batches_agree_with_the_reference(recipe: Recipe, seed: int, kind: NoiseKind | None) -> None:
     rows, positions = packed_rows(recipe, seed=seed, bad=0.1), random_batches(recipe, seed=seed)
     noise, key = secret(recipe, kind)
     ours = finished(recipe, rows, noise=noise, key=key, positions=positions)
@@ -59,7 +59,7 @@ def test_marked_batches_agree_with_the_reference(recipe: Recipe, seed: int, kind
 
 @given(recipes(largest=90), seeds, mechanisms, st.sampled_from(ELEMENTS), st.data())
 def test_marked_batches_have_the_same_bits_from_every_build_cut_and_process(
-    recipe: Recipe, seed: int, kind: Kind | None, element: Element, data: st.DataObject
+    recipe: Recipe, seed: int, kind: NoiseKind | None, element: Element, data: st.DataObject
 ) -> None:
     rows, positions = packed_rows(recipe, seed=seed, element=element, bad=0.1), random_batches(recipe, seed=seed)
     noise, key = secret(recipe, kind)

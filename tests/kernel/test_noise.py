@@ -16,7 +16,7 @@ from scipy import stats
 from boltdp.errors import ParameterError
 from boltdp.kernel.sgd import State, list_builds, run
 from boltdp.losses import Logistic, Loss, Multinomial
-from boltdp.privacy.mechanisms import Kind, Mechanism
+from boltdp.privacy.mechanisms import Mechanism, NoiseKind
 from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import make_constant_schedule
 from tests.kernel.cases import (
@@ -33,7 +33,7 @@ from tests.kernel.cases import (
 from tests.kernel.reference import reference_noise, reference_sgd, ziggurat
 
 KEY = bytes(range(32))
-KINDS: tuple[Kind, ...] = get_args(Kind)
+KINDS: tuple[NoiseKind, ...] = get_args(NoiseKind)
 
 #: The tests below have fixed keys: a p-value this small would be no accident.
 RARE = 1e-3
@@ -56,7 +56,7 @@ def update_recipe(loss: Loss, *, dims: int, updates: int) -> Recipe:
     )
 
 
-def draws(loss: Loss, kind: Kind, *, dims: int, updates: int, key: bytes = KEY) -> npt.NDArray[np.float64]:
+def draws(loss: Loss, kind: NoiseKind, *, dims: int, updates: int, key: bytes = KEY) -> npt.NDArray[np.float64]:
     """The noise of many updates, of scale 1, (updates, vectors, dims): rows of zeros have no gradient."""
     recipe = update_recipe(loss, dims=dims, updates=updates)
     state = State(recipe, noise=noise_for(recipe, kind, scale=1.0), key=key)
@@ -162,7 +162,7 @@ def test_the_direction_of_spherical_noise_is_uniform_and_independent_of_its_leng
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_multinomial_noise_sums_to_zero_and_has_the_dimensions_of_the_subspace(kind: Kind) -> None:
+def test_multinomial_noise_sums_to_zero_and_has_the_dimensions_of_the_subspace(kind: NoiseKind) -> None:
     noise = draws(Multinomial(4), kind, dims=5, updates=10_000)
     assert np.abs(noise.sum(axis=1)).max() < 1e-12 * np.abs(noise).max()
     squares = np.sum(noise * noise, axis=(1, 2))
@@ -177,7 +177,7 @@ def test_multinomial_noise_sums_to_zero_and_has_the_dimensions_of_the_subspace(k
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dims", [1, 3, 4, 50, 64, 65, 700])
 @pytest.mark.parametrize("loss", [Logistic(), Multinomial(2), Multinomial(5)], ids=str)
-def test_noise_agrees_with_the_reference(loss: Loss, dims: int, kind: Kind) -> None:
+def test_noise_agrees_with_the_reference(loss: Loss, dims: int, kind: NoiseKind) -> None:
     noise = draws(loss, kind, dims=dims, updates=5)
     mechanism = noise_for(update_recipe(loss, dims=dims, updates=5), kind, scale=1.0)
     for update in range(5):
@@ -186,7 +186,7 @@ def test_noise_agrees_with_the_reference(loss: Loss, dims: int, kind: Kind) -> N
 
 
 @given(recipes(largest=30, dims=st.sampled_from([1, 3, 17])), seeds, kinds, st.binary(min_size=32, max_size=32))
-def test_training_with_noise_agrees_with_the_reference(recipe: Recipe, seed: int, kind: Kind, key: bytes) -> None:
+def test_training_with_noise_agrees_with_the_reference(recipe: Recipe, seed: int, kind: NoiseKind, key: bytes) -> None:
     rows = packed_rows(recipe, seed=seed, bad=0.1)
     noise, classes = noise_for(recipe, kind), declared_classes(recipe.loss)
     ours = finished(recipe, rows, noise=noise, key=key).weights
@@ -196,7 +196,7 @@ def test_training_with_noise_agrees_with_the_reference(recipe: Recipe, seed: int
 
 @given(recipes(largest=100), seeds, kinds, st.sampled_from(ELEMENTS), st.data())
 def test_noise_has_the_same_bits_from_every_build_cut_and_process(
-    recipe: Recipe, seed: int, kind: Kind, element: Element, data: st.DataObject
+    recipe: Recipe, seed: int, kind: NoiseKind, element: Element, data: st.DataObject
 ) -> None:
     rows = packed_rows(recipe, seed=seed, element=element, bad=0.1)
     noise, classes = noise_for(recipe, kind), declared_classes(recipe.loss)
@@ -213,7 +213,7 @@ def test_noise_has_the_same_bits_from_every_build_cut_and_process(
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dims", [*DIMS, 64, 784, 1537])
-def test_every_width_has_the_same_noise_from_every_build(dims: int, kind: Kind) -> None:
+def test_every_width_has_the_same_noise_from_every_build(dims: int, kind: NoiseKind) -> None:
     recipe = Recipe(
         loss=Multinomial(3), dims=dims, rows=8, batch_size=2, passes=1, schedule=make_constant_schedule(0.2)
     )
@@ -282,7 +282,7 @@ def test_noise_that_makes_no_sense_is_refused(noise: Mechanism | None, key: byte
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, math.inf, math.nan])
 @pytest.mark.parametrize("kind", ["gaussian", "spherical"])
-def test_noise_of_no_scale_cannot_be_stated(kind: Kind, scale: float) -> None:
+def test_noise_of_no_scale_cannot_be_stated(kind: NoiseKind, scale: float) -> None:
     with pytest.raises(ParameterError, match=rf"^the scale of noise must be a finite number > 0, got {scale}$"):
         Mechanism(kind, scale, 3)
 

@@ -26,7 +26,7 @@ def test_step_sizes_are_the_schedules_to_the_bit(steps: Schedule) -> None:
     width, rows = 1e6, 41
     recipe = Recipe(loss=HuberSVM(width), dims=1, rows=rows, batch_size=1, passes=1, schedule=steps)
     slope = (1.0 + width) / (2.0 * width)
-    for t, eta in enumerate(steps.at(np.arange(1, 1 + rows)).tolist()):
+    for t, eta in enumerate(steps.compute_steps(np.arange(1, 1 + rows)).tolist()):
         fed = np.full((rows, 2), [-1.0, 0.0])
         fed[t] = [1.0, 0.5]
         state = State(recipe)

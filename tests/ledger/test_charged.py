@@ -39,7 +39,7 @@ from boltdp.schema.schema import Classes, Numeric, Schema
 from boltdp.settings import Settings
 from boltdp.workflows.draft_schema import draft_private_schema
 from boltdp.workflows.train import train
-from boltdp.workflows.tune import candidates, tune
+from boltdp.workflows.tune import expand_grid, tune
 
 ROWS = pa.table({"age": np.arange(3000) % 100, "sick": np.arange(3000) % 100 > 60})
 SCHEMA = Schema(Classes("sick", (False, True)), (Numeric("age", 0, 100),))
@@ -141,7 +141,7 @@ def test_a_release_that_cannot_be_noted_is_still_charged(account: Account, monke
 
 @pytest.mark.parametrize("method", ["trials", "portions", "public"])
 def test_tuning_is_charged_once(account: Account, method: str) -> None:
-    grid = candidates(Settings(epsilon=0.9, algorithm="bolton"), {"passes": [1, 2]})
+    grid = expand_grid(Settings(epsilon=0.9, algorithm="bolton"), {"passes": [1, 2]})
     public = open_source(ROWS.slice(0, 500)) if method == "public" else None
     tune(open_source(ROWS), SCHEMA, grid, method=method, public=public, account=account)  # type: ignore[arg-type]
     assert account.ledger.spent("rows.parquet").spent.epsilon == 0.9
@@ -313,7 +313,7 @@ def test_a_training_that_is_killed_leaves_no_model_without_a_charge(
     del boltdp_command
     arguments = ("train", "rows.parquet", "--schema", "schema.toml", "--epsilon", "0.1", "-o", "model.json")
     process = subprocess.Popen(
-        [sys.executable, "-m", "boltdp.cli", *arguments], cwd=tmp_path, stdout=-3, stderr=-3, start_new_session=True
+        [sys.executable, "-m", "boltdp", *arguments], cwd=tmp_path, stdout=-3, stderr=-3, start_new_session=True
     )
     while process.poll() is None and len(ledger.history()) < 2:
         time.sleep(0.01)

@@ -13,7 +13,7 @@ import pytest
 from boltdp.errors import ParameterError
 from boltdp.ledger import Account, BudgetExceeded, Ledger, LedgerError, find_account, open_ledger
 from boltdp.ledger.entries import BEGINNING, Entry, read_datasets, read_entries
-from boltdp.privacy.accounting.spent_budget import Charge, Release, Rule, Spent, compose_charges
+from boltdp.privacy.accounting.spent_budget import Charge, CompositionRule, Release, Spent, compose_charges
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import SEEDED, Noiseless, mark_non_private
@@ -52,18 +52,18 @@ def test_what_is_reserved_counts_until_it_is_given_back(ledger: Ledger) -> None:
     assert ledger.spent("visits").unfinished == 1
     with pytest.raises(BudgetExceeded):
         ledger.reserve("visits", charge(0.2))
-    reserved.give_back()
+    reserved.cancel()
     ledger.reserve("visits", charge(0.2)).commit(DIGEST)
     kinds = [entry.kind for entry in ledger.history("visits")]
     assert kinds == ["budget", "reserve", "return", "reserve", "release"]
     assert ledger.check() == 5
 
 
-@pytest.mark.parametrize("end", ["commit", "give_back"])
+@pytest.mark.parametrize("end", ["commit", "cancel"])
 def test_a_charge_ends_once(ledger: Ledger, end: str) -> None:
     reserved = ledger.reserve("visits", charge())
-    reserved.commit(DIGEST) if end == "commit" else reserved.give_back()
-    for again in (reserved.give_back, lambda: reserved.commit(DIGEST)):
+    reserved.commit(DIGEST) if end == "commit" else reserved.cancel()
+    for again in (reserved.cancel, lambda: reserved.commit(DIGEST)):
         with pytest.raises(LedgerError, match="released or given back already"):
             again()
 
@@ -72,7 +72,7 @@ def test_curves_let_more_through_if_the_budget_says_so(ledger: Ledger) -> None:
     ledger.set_budget("visits", Budget(1.0, 1e-6), composition="curves")
     for _ in range(12):
         ledger.reserve("visits", charge())
-    report = ledger.spent("visits", whole_curves=True)
+    report = ledger.spent("visits", always_compose=True)
     assert report.spent.epsilon > 1.0
     assert report.spent.composed is not None
     assert report.spent.composed <= 1e-6
@@ -111,9 +111,11 @@ def test_a_charge_for_very_many_blocks_does_not_stop_the_others(
     ledger.reserve("visits", charge(0.2), blocks=["b7", "new"])
     added: list[int] = []
 
-    def counted(charges: Sequence[Charge], budget: Budget, *, rule: Rule, whole_curves: bool = False) -> Spent:
+    def counted(
+        charges: Sequence[Charge], budget: Budget, *, rule: CompositionRule, always_compose: bool = False
+    ) -> Spent:
         added.append(len(charges))
-        return compose_charges(charges, budget, rule=rule, whole_curves=whole_curves)
+        return compose_charges(charges, budget, rule=rule, always_compose=always_compose)
 
     monkeypatch.setattr("boltdp.ledger.ledger.compose_charges", counted)
     ledger.reserve("visits", charge(0.3))

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from boltdp.engines.postgres.local_server import private_server
+from boltdp.engines.postgres.local_server import run_private_server
 from boltdp.errors import ParameterError
 from boltdp.ledger import Account, BudgetExceeded, Ledger, LedgerError, find_account, open_ledger
 from boltdp.ledger.postgres_store import FUNCTIONS, write_creation_script
@@ -28,7 +28,7 @@ DIGEST = "sha256:" + "0" * 64
 @pytest.fixture(scope="module")
 def plain() -> Iterator[str]:
     """The URI of a server that has nothing of ours."""
-    with private_server(extension=False, settings={"max_connections": "120"}) as running:
+    with run_private_server(extension=False, settings={"max_connections": "120"}) as running:
         with psycopg.connect(running.uri, autocommit=True) as connection:
             for role in ("trainer", "other", "mallory"):
                 connection.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(role)))
@@ -147,7 +147,7 @@ def test_charges_are_counted_for_the_role_that_they_are_for(plain: str, ledger: 
     for role in ("ann", "bob", None):
         trainer.reserve("visits", charge(), role=role)
     trainer.reserve("visits", charge(), role="ann").commit(DIGEST)
-    trainer.reserve("visits", charge(), role="ann").give_back()
+    trainer.reserve("visits", charge(), role="ann").cancel()
     counts = [len(ledger.charged_budgets("visits", role=role)) for role in ("ann", "bob", "carl")]
     assert counts == [2, 1, 0]
     entry = trainer.history()[-1]
@@ -259,8 +259,8 @@ def test_a_charge_about_another_relation_neither_stops_the_others_nor_passes_a_c
 
     with pytest.raises(psycopg.errors.InvalidParameterValue, match="the relation of those before it"):
         append_about_persons()
-    trainer.reserve("visits", charge()).give_back()
-    first.give_back()
+    trainer.reserve("visits", charge()).cancel()
+    first.cancel()
     ledger.check()
     append_about_persons()  # which is the first of those that count, but whose events protect rows
     with pytest.raises(LedgerError, match="the relation of its events"):

@@ -15,7 +15,7 @@ from tests.postgres.desk import ALLOW, Desk, opened_desk
 from tests.postgres.test_models import trained
 
 #: What bob asked for, and is allowed; and guesses of the same length that are wrong.
-GUESSES = {"oncology": "urology_", "0.123456": "0.654321", "bob/1": "bob/x", "'hinge'": "'huber'"}
+GUESSES = {"oncology": "urology_", "0.123456": "0.654321", "bob/1": "bob/x", "'hinge'": "'huber'", "'onset'": "'other'"}
 
 #: Queries with a guess, and settings that make the planner choose another plan.
 QUERIES = (
@@ -38,6 +38,11 @@ QUERIES = (
     "SELECT name FROM boltdp.models WHERE sha256(replace(name, E'\\\\', E'\\\\\\\\')::bytea) = sha256('{2}'::bytea)",
     "SELECT name FROM boltdp.models WHERE loss = {3}",
     "SELECT boltdp.predict('{2}', ARRAY[1.0])",
+    "SELECT * FROM boltdp.coefficients WHERE model = '{2}'",
+    "SELECT model FROM boltdp.coefficients WHERE model >= '{2}' ORDER BY model LIMIT 1",
+    "SELECT * FROM boltdp.coefficients WHERE term = {4}",
+    "SELECT * FROM boltdp.coefficients c JOIN (VALUES ('{2}', {4})) v(n, t) ON c.model = v.n AND c.term = v.t",
+    "SELECT * FROM boltdp.coefficients('{2}')",
     "SELECT * FROM boltdp.requests WHERE dataset = '{0}'",
     "SELECT number FROM boltdp.requests WHERE role = 'bob'::regrole AND number = 1 AND dataset = '{0}'",
     "SELECT * FROM boltdp.datasets WHERE name = '{0}'",
@@ -57,12 +62,12 @@ def desk(server: Server) -> Iterator[Desk]:
         opened.ask("ann", "SELECT boltdp.request('patients', 'outcome', 0.2) FROM generate_series(1, 9)")
         store_model(opened.uri("postgres"), "everybody", trained((0, 1), {})[0])
         columns = "private, classes, weights, low, high, middle, factor, schema, certificate"
-        for role, loss, numbers in (("bob", "hinge", 60), ("ann", "logistic", 1)):
+        for role, loss, term, numbers in (("bob", "hinge", "onset", 60), ("ann", "logistic", "age", 1)):
             opened.ask(
                 "postgres",
-                f"INSERT INTO boltdp.models (name, loss, granted_to, {columns}) SELECT '{role}/' || i, '{loss}',"
-                f" '{{{role}}}', {columns} FROM boltdp.models, generate_series(1, {numbers}) AS i"
-                " WHERE name = 'everybody'",
+                f"INSERT INTO boltdp.models (name, loss, granted_to, coefficients, {columns}) SELECT '{role}/' || i,"
+                f" '{loss}', '{{{role}}}', json_build_array(json_build_object('term', '{term}')), {columns}"
+                f" FROM boltdp.models, generate_series(1, {numbers}) AS i WHERE name = 'everybody'",
             )
         opened.ask("postgres", "ANALYZE boltdp.requests, boltdp.models, boltdp.allowances")
         yield opened
@@ -89,6 +94,7 @@ def test_no_plan_tells_a_right_guess_from_a_wrong_one(desk: Desk) -> None:
             assert right == wrong, (off, explain, query)
         # The guesses are right: it is ann's own that are found by them.
         assert "rows=9" in ask(ann, EXPLAIN[1] + " SELECT * FROM boltdp.answers WHERE dataset = 'patients'")
+        assert ask(ann, "SELECT model, term FROM boltdp.coefficients") == "[('ann/1', 'age')]"
 
 
 def test_no_table_of_requests_has_statistics(desk: Desk) -> None:

@@ -14,12 +14,12 @@ from boltdp.engines.postgres import PostgresEngine
 from boltdp.engines.postgres.local_server import Server
 from boltdp.errors import DataError, ParameterError
 from boltdp.model import Model
-from boltdp.privacy.budget import Budget
 from boltdp.run_context import Context
 from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema
 from boltdp.service import train_per_group as service_groups
 from boltdp.service.train_per_group import train_groups
 from boltdp.service.worker import choose_settings
+from boltdp.settings import Settings
 from boltdp.workflows.plan_training import Plan, make_plan
 from boltdp.workflows.train import run_plan, train_prepared
 from tests.postgres.test_slices import content, sessions
@@ -47,7 +47,7 @@ def table(admin: psycopg.Connection) -> Iterator[str]:
 
 
 def planned(schema: Schema, rows: int, *, delta: float) -> Plan:
-    settings = choose_settings(Budget(5.0, delta), schema, rows=rows)
+    settings = choose_settings(Settings(epsilon=5.0, delta=delta), schema, rows=rows)
     return make_plan(schema, rows, replace(settings, noise_seed=2))
 
 
@@ -55,7 +55,7 @@ def seeded() -> Context:
     return replace(SEEDED, noise_seed=2, seed=5).context()
 
 
-SEEDED = choose_settings(Budget(5.0), SCHEMA, rows=900)
+SEEDED = choose_settings(Settings(epsilon=5.0), SCHEMA, rows=900)
 WAYS: list[tuple[Schema, float, dict[str, Any]]] = [
     (SCHEMA, 0.0, {}),
     (SCHEMA, 1e-6, {}),

@@ -77,6 +77,8 @@ def test_a_number_with_declared_bounds_is_asked_for_as_a_label(desk: Desk, schem
 def test_answers_come_at_grid_points_that_follow_from_the_request(desk: Desk) -> None:
     desk.request()
     desk.request(epsilon=99.0)
+    desk.request(inference=True)
+    desk.request(inference=True, epsilon=99.0)
     desk.serve()
     query = "SELECT DISTINCT published = date_bin('1 day', requested, 'epoch') + interval '2 days' AS right,"
     query += " (SELECT bool_and(stored = published) FROM boltdp.models) AS together FROM boltdp.requests"
@@ -117,17 +119,20 @@ def test_refusals_look_alike_and_cost_nothing(desk: Desk) -> None:
     assert desk.spent() == 0.0
 
 
+@pytest.mark.parametrize("inference", [False, True])
 @pytest.mark.parametrize(("delta", "groups"), [(0.0, None), (1e-6, None), (0.0, "ward"), (1e-6, "ward")])
-def test_which_statements_are_run_does_not_depend_on_the_rows(desk: Desk, delta: float, groups: str | None) -> None:
+def test_which_statements_are_run_does_not_depend_on_the_rows(
+    desk: Desk, delta: float, groups: str | None, inference: bool
+) -> None:
     """Any role can count the transactions and scans of others in the server's statistics."""
     desk.ask("hospital", ALLOW + ", epsilon => 1, delta => 1e-5, groups => 'ward', group_values => '{south,north}')")
     sent = []
     for change in ("true", "amount = 0, sex = NULL, age = 7, outcome = false"):
         if change != "true":
             desk.ask("hospital", f"UPDATE patients SET {change}")
-        desk.request(epsilon=0.3, delta=delta, groups=groups)
+        desk.request(epsilon=0.3, delta=delta, groups=groups, inference=inference, robust_errors=inference)
         with recorded() as statements:
-            assert desk.serve()[0].endswith(": done")
+            assert desk.serve()[0].split(",")[0].endswith(": done")
         sent.append([re.sub("boltdp_[0-9a-f]+|[0-9]+", "", text) for text in statements])
     assert sent[0] == sent[1]
     assert len(sent[0]) > 50

@@ -24,7 +24,7 @@ from boltdp.settings import Settings
 from boltdp.workflows.plan_training import make_plan
 from boltdp.workflows.predict import predict
 from boltdp.workflows.train import train
-from boltdp.workflows.tune import candidates, tune
+from boltdp.workflows.tune import expand_grid, tune
 from tests.postgres.statements import recorded, unqualified
 
 ROWS = 600
@@ -98,7 +98,7 @@ def everything(uri: str) -> dict[str, Any]:
         keep("objective", train(engine, SCHEMA, seeded(algorithm="objective", passes=None)))
         keep("drawn", train(engine, SCHEMA, seeded(algorithm="dpsgd", delta=1e-5)))
         keep("standardized", train(engine, SCHEMA, seeded(standardize="private")))
-        grid = candidates(BOLTON, {"passes": [1, 2]})
+        grid = expand_grid(BOLTON, {"passes": [1, 2]})
         keep("trials", tune(engine, SCHEMA, grid))
         keep("portions", tune(engine, SCHEMA, grid, method="portions"))
         halves = engine.slice(0, ROWS // 2), engine.slice(ROWS // 2, ROWS)

@@ -11,22 +11,22 @@ from pathlib import Path
 
 import psutil
 
-from boltdp.engines.postgres.local_server import Server, private_server
+from boltdp.engines.postgres.local_server import Server, run_private_server
 
 #: Starts a server, says where, and waits to be killed.
 CALLER = """
 import sys, time
 import psutil
 
-from boltdp.engines.postgres.local_server import private_server
-with private_server(pg_config=sys.argv[1], extension=False) as server:
+from boltdp.engines.postgres.local_server import run_private_server
+with run_private_server(pg_config=sys.argv[1], extension=False) as server:
     print(server.folder, flush=True)
     time.sleep(600)
 """
 
 
 def test_server_is_removed_at_the_end(server: Server) -> None:
-    with private_server(pg_config=server.pg_config, extension=False) as other:
+    with run_private_server(pg_config=server.pg_config, extension=False) as other:
         assert (other.folder / "data" / "postmaster.pid").is_file()
     assert not other.folder.exists()
 

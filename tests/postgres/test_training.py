@@ -25,7 +25,7 @@ from boltdp.engines import open_source
 from boltdp.engines.in_memory import ArrayEngine
 from boltdp.engines.postgres import PostgresEngine
 from boltdp.engines.postgres.build import ask_pg_config
-from boltdp.engines.postgres.local_server import Server, private_server
+from boltdp.engines.postgres.local_server import Server, run_private_server
 from boltdp.engines.postgres.prepared_rows import DRAWN_BYTES
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel.feature_sums import FeatureSums
@@ -935,7 +935,7 @@ def test_nothing_that_watches_the_server_sees_a_model_or_a_row(server: Server) -
     recipe = Recipe(
         loss=Logistic(), dims=DIMS, rows=ROWS, batch_size=50, passes=3, schedule=make_constant_schedule(0.5)
     )
-    with private_server(pg_config=server.pg_config, extension=False, settings=settings) as talkative:
+    with run_private_server(pg_config=server.pg_config, extension=False, settings=settings) as talkative:
         with psycopg.connect(talkative.uri, autocommit=True) as connection:
             for name in ("boltdp", *(watcher for watcher in watchers if watcher == "pg_stat_statements")):
                 connection.execute(f"CREATE EXTENSION {name}")
@@ -1013,7 +1013,7 @@ def test_client_that_is_killed_leaves_nothing_and_releases_nothing(
     arguments = ["train", server.uri, "--table", table, "--schema", "schema.toml", "--epsilon", "1", "-o", "model.json"]
     # Where temporary files would go, if there were any.
     environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-m", "boltdp.cli", *arguments, "--passes", "1000000"]
+    command = [sys.executable, "-m", "boltdp", *arguments, "--passes", "1000000"]
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL) as client:
         passing = (
             "SELECT pid FROM pg_stat_activity WHERE query LIKE '%boltdp.sgd%' AND state = 'active'"

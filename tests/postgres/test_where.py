@@ -20,14 +20,14 @@ from boltdp.cli import main
 from boltdp.engines import open_source
 from boltdp.engines.postgres import PostgresEngine
 from boltdp.engines.postgres.build import explain_unusable_version
-from boltdp.engines.postgres.local_server import Server, private_server
+from boltdp.engines.postgres.local_server import Server, run_private_server
 from boltdp.errors import DataError
 from boltdp.model import Model
 from boltdp.run_context import Context
 from boltdp.schema.schema import Classes, Numeric, Schema, array_schema
 from boltdp.settings import Settings
 from boltdp.workflows.train import train
-from boltdp.workflows.tune import candidates, tune
+from boltdp.workflows.tune import expand_grid, tune
 
 SCHEMA = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
 SETTINGS = Settings(epsilon=1.0, algorithm="bolton", passes=1)
@@ -54,7 +54,7 @@ def test_engines_and_models_say_where_the_rows_were(server: Server, aged: str, t
         # Which holds for that training alone.
         assert train(engine, SCHEMA, SETTINGS).trained_where == "in the server"
     with PostgresEngine(server.uri, table=aged, where="client") as engine:
-        tuned = tune(engine, SCHEMA, candidates(SETTINGS, {"regularization": [0.0, 0.1]}))
+        tuned = tune(engine, SCHEMA, expand_grid(SETTINGS, {"regularization": [0.0, 0.1]}))
     assert tuned.trained_where == "streamed to this process: as asked for"
     tuned.save(tmp_path / "model.json")
     assert Model.load(tmp_path / "model.json").trained_where == tuned.trained_where
@@ -130,7 +130,7 @@ def test_a_schema_that_belongs_to_someone_else_is_not_used(
 
 def test_what_is_said_of_a_backend_that_was_killed_is_true(server: Server) -> None:
     """The rows go as the server restarts; the entry in the catalogue may stay, and has no file."""
-    with private_server(pg_config=server.pg_config, extension=False) as other:
+    with run_private_server(pg_config=server.pg_config, extension=False) as other:
         with psycopg.connect(other.uri, autocommit=True) as connection:
             connection.execute("CREATE EXTENSION boltdp")
             connection.execute(f"CREATE TABLE aged {ROWS}".encode())

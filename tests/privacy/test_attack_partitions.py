@@ -59,7 +59,7 @@ def lone_row_distance(recipe: Recipe, *, place: int, seed: int = 0) -> float:
 
 def worst_in_each(recipe: Recipe) -> list[float]:
     """The largest distance that a lone row brings about in each of the partitions."""
-    bounds = [recipe.find_partition_bounds(number) for number in range(recipe.partitions)]
+    bounds = [recipe.compute_partition_bounds(number) for number in range(recipe.partitions)]
     return [max(lone_row_distance(recipe, place=place) for place in range(*part)) for part in bounds]
 
 
@@ -134,7 +134,7 @@ def test_the_bound_is_reached_in_one_partition_and_exceeded_in_none(recipe: Reci
     worst = worst_in_each(recipe)
     assert max(worst) == pytest.approx(compute_sgd_sensitivity(recipe).bound, rel=1e-6)
     assert max(worst) <= compute_sgd_sensitivity(recipe).total
-    sizes = [stop - start for start, stop in map(recipe.find_partition_bounds, range(recipe.partitions))]
+    sizes = [stop - start for start, stop in map(recipe.compute_partition_bounds, range(recipe.partitions))]
     assert {run.rows for run in recipe.partition_recipes} == set(sizes)
     for apart, rows in zip(worst, sizes, strict=True):
         alone = compute_sgd_sensitivity(recipe.restrict_to_partition(rows)).bound
@@ -155,7 +155,7 @@ def test_fresh_permutations_keep_a_row_in_its_partition() -> None:
     """A row of the largest partition can reach the bound of that partition, and a row of another cannot."""
     recipe = replace(pulled(make_constant_schedule(0.01), partitions=2, batch_size=26), permutation="fresh")
     small, large = (run.rows for run in recipe.partition_recipes)
-    assert [recipe.find_partition_bounds(0), recipe.find_partition_bounds(1)] == [(0, small), (small, 53)]
+    assert [recipe.compute_partition_bounds(0), recipe.compute_partition_bounds(1)] == [(0, small), (small, 53)]
     for seed in range(3):
         first, second = (lone_row_distance(recipe, place=place, seed=seed) for place in (0, 52))
         assert first == pytest.approx(

@@ -31,7 +31,7 @@ from boltdp.privacy.events.noisy_moments import Moments as MomentsKind
 from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.privacy.events.objective_perturbation import bound_minimiser_delta, calibrate_spherical_term
 from boltdp.privacy.events.sgd_sensitivity import compute_sgd_sensitivity
-from boltdp.privacy.mechanisms import Kind, Mechanism
+from boltdp.privacy.mechanisms import Mechanism, NoiseKind
 from boltdp.privacy.release_with_noise import Randomness
 from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import make_constant_schedule
@@ -323,7 +323,9 @@ def test_the_true_loss_of_a_person_never_exceeds_epsilon(g: int, strength: float
 @pytest.mark.parametrize("g", [2, 3])
 @pytest.mark.parametrize("strength", [0.5, 2.0, 20.0])
 @pytest.mark.parametrize("epsilon", [1.0, 6.0])
-def test_the_true_delta_of_a_person_never_exceeds_delta(kind: Kind, g: int, strength: float, epsilon: float) -> None:
+def test_the_true_delta_of_a_person_never_exceeds_delta(
+    kind: NoiseKind, g: int, strength: float, epsilon: float
+) -> None:
     delta = 1e-2 if epsilon == 1.0 else 1e-4
     for far in (800.0, 20.0):
         case = opposed(strength * g / epsilon, g, far=far)
@@ -349,7 +351,7 @@ def test_noise_for_one_row_or_a_little_less_for_g_is_broken_by_g_rows(g: int) ->
 
 @pytest.mark.parametrize("kind", SCALES)
 @pytest.mark.parametrize("strength", [pytest.param(1.0, marks=pytest.mark.slow), 4.0])
-def test_an_optimiser_finds_no_two_persons_that_spend_more(kind: Kind, strength: float) -> None:
+def test_an_optimiser_finds_no_two_persons_that_spend_more(kind: NoiseKind, strength: float) -> None:
     epsilon, delta, random = 1.0, 2e-2, np.random.default_rng(4)
     plan = replace(problem(Logistic(), dims=2, strength=strength), person_rows=2)
     noise = Mechanism(kind, SCALES[kind](plan, Budget(epsilon, delta)), 2)

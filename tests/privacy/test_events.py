@@ -50,7 +50,7 @@ from boltdp.privacy.events.output_perturbation import OutputPerturbation, make_o
 from boltdp.privacy.events.selection import PortionSelection, PublicSelection, TrialSelection, split_trial_budget
 from boltdp.privacy.events.sgd_sensitivity import compute_sgd_sensitivity
 from boltdp.privacy.mechanisms import Mechanism, calibrate, calibrate_unit_gaussian, calibrate_unit_spherical
-from boltdp.privacy.serialization import find_event_classes, from_record, to_record
+from boltdp.privacy.serialization import from_record, load_event_classes, to_record
 from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import make_constant_schedule, make_strongly_convex_schedule
 from boltdp.privacy.training_problem import Problem
@@ -408,7 +408,7 @@ def test_the_round_trip_without_noise_is_exact(loss: Loss) -> None:
     )
     models = SelfComposition(BudgetedEvent(None, Noiseless(recipe(loss))), 3)
     for event, before in ((Noiseless(problem(loss)), None), (models, None), (models, quiet)):
-        certificate = certify(event, None, before=before)
+        certificate = certify(event, None, standardization=before)
         assert certificate.reasons == (NOISELESS,)
         assert_exact(certificate)
 
@@ -708,15 +708,15 @@ def test_an_event_without_a_profile_cannot_be_made() -> None:
 
 
 def test_every_event_that_can_be_read_states_a_profile_of_its_own() -> None:
-    for kind in find_event_classes().values():
+    for kind in load_event_classes().values():
         assert "delta" in kind.__dict__
         assert dataclasses.is_dataclass(kind)
         assert not getattr(kind, "__abstractmethods__", frozenset())
-    assert len(find_event_classes()) == 19
+    assert len(load_event_classes()) == 19
 
 
 def test_every_event_is_known_whatever_else_was_imported() -> None:
-    program = "from boltdp.privacy.serialization import find_event_classes; print(len(find_event_classes()))"
+    program = "from boltdp.privacy.serialization import load_event_classes; print(len(load_event_classes()))"
     run = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert int(run.stdout) == 19
 
@@ -770,11 +770,11 @@ def test_what_comes_before_takes_its_part_of_the_budget() -> None:
         == subtract_spent(APPROXIMATE, BudgetedEvent(None, before.event))
         == APPROXIMATE
     )
-    certificate = certify(output(Logistic(), left), APPROXIMATE, before=before)
+    certificate = certify(output(Logistic(), left), APPROXIMATE, standardization=before)
     assert certificate.spent == Composition((before, BudgetedEvent(left, output(Logistic(), left))))
     assert certificate.private
     # All of the budget for the training, when a part of it is gone, is more than there is.
-    greedy = certify(output(Logistic(), APPROXIMATE), APPROXIMATE, before=before)
+    greedy = certify(output(Logistic(), APPROXIMATE), APPROXIMATE, standardization=before)
     assert greedy.reasons == (OVERSPENT,)
 
 

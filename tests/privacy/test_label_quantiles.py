@@ -27,7 +27,7 @@ from boltdp.privacy.certificate import Certificate, CertificateError, certify, v
 from boltdp.privacy.events.event import BudgetedEvent, Composition
 from boltdp.privacy.events.label_quantiles import (
     LabelQuantiles,
-    compute_end,
+    compute_bin_end,
     find_exact_quantiles,
     make_label_quantiles,
     score_bins,
@@ -174,7 +174,7 @@ def test_bins_are_drawn_with_these_probabilities() -> None:
         for counter, end in zip(seen, release_label_quantiles(counts, event, Randomness(seed)), strict=True):
             counter[end] += 1
     for counter, percentile, logs in zip(seen, PERCENTILES, list_log_probabilities(counts, event), strict=True):
-        found = [counter[compute_end(number, percentile, bins=BINS)] for number in range(BINS)]
+        found = [counter[compute_bin_end(number, percentile, bins=BINS)] for number in range(BINS)]
         assert sum(found) == draws
         assert chisquare(found, draws * np.exp(logs)).pvalue > 1e-3
 

@@ -30,8 +30,8 @@ from boltdp.privacy.exact_noise import (
 )
 from boltdp.privacy.mechanisms import (
     GRID_BITS,
-    Kind,
     Mechanism,
+    NoiseKind,
     calibrate,
     calibrate_unit_gaussian,
     calibrate_unit_spherical,
@@ -42,7 +42,7 @@ from boltdp.privacy.mechanisms import (
 DRAWS = 3000
 
 
-def draws(kind: Kind, dimensions: int, *, scale: float = 1.0, seed: int = 11) -> Doubles:
+def draws(kind: NoiseKind, dimensions: int, *, scale: float = 1.0, seed: int = 11) -> Doubles:
     mechanism, source = Mechanism(kind, scale, dimensions), make_seeded_bytes(seed)
     return np.array([add_noise(mechanism, np.zeros(dimensions), source) for _ in range(DRAWS)])
 
@@ -86,7 +86,7 @@ def test_noise_of_the_operating_system_never_repeats() -> None:
 
 
 @pytest.mark.parametrize("kind", ["spherical", "gaussian"])
-def test_expected_norm_is_the_mean_length(kind: Kind) -> None:
+def test_expected_norm_is_the_mean_length(kind: NoiseKind) -> None:
     lengths = np.linalg.norm(draws(kind, 3), axis=1)
     error = lengths.std() / math.sqrt(DRAWS)
     assert abs(lengths.mean() - Mechanism(kind, 1.0, 3).expected_norm) < 4 * error
@@ -151,7 +151,7 @@ def test_the_shorter_noise_is_taken_when_delta_is_allowed() -> None:
     budget = Budget(1.0, 1e-6)
     for dimensions in range(1, 60):
         chosen = calibrate(2.0, dimensions=dimensions, budget=budget)
-        other: Kind = "gaussian" if chosen.kind == "spherical" else "spherical"
+        other: NoiseKind = "gaussian" if chosen.kind == "spherical" else "spherical"
         scale = 2.0 * calibrate_unit_gaussian(budget) if other == "gaussian" else 2.0
         assert chosen.expected_norm <= Mechanism(other, scale, dimensions).expected_norm * (1 + 1e-12)
     assert calibrate(2.0, dimensions=60, budget=Budget(1.0)).kind == "spherical"
@@ -159,7 +159,7 @@ def test_the_shorter_noise_is_taken_when_delta_is_allowed() -> None:
 
 @pytest.mark.parametrize(("dimensions", "kind"), [(2, "spherical"), (50, "spherical"), (5000, "gaussian")])
 @pytest.mark.parametrize("sensitivity", [0.3, 7.0])
-def test_calibrated_noise_spends_its_budget_and_no_more(dimensions: int, kind: Kind, sensitivity: float) -> None:
+def test_calibrated_noise_spends_its_budget_and_no_more(dimensions: int, kind: NoiseKind, sensitivity: float) -> None:
     budget = Budget(1.0, 1e-6)
     noise = calibrate(sensitivity, dimensions=dimensions, budget=budget)
     assert noise.kind == kind
@@ -257,9 +257,9 @@ def test_weights_with_more_steps_of_the_grid_than_there_are_floats_are_drawn(wei
     assert add_noise(Mechanism("gaussian", 1.0, 1), np.array([weight]), system_bytes).tolist() == [weight]
 
 
-@pytest.mark.parametrize("kind", get_args(Kind))
+@pytest.mark.parametrize("kind", get_args(NoiseKind))
 @pytest.mark.parametrize("weight", [math.nan, math.inf, -math.inf])
-def test_weights_that_are_not_finite_are_refused_and_not_told(kind: Kind, weight: float) -> None:
+def test_weights_that_are_not_finite_are_refused_and_not_told(kind: NoiseKind, weight: float) -> None:
     with pytest.raises(ParameterError) as refusal:
         add_noise(Mechanism(kind, 1.0, 3), np.array([0.125, weight, 0.375]), system_bytes)
     assert str(refusal.value) == "weights must be finite, and one is not"
@@ -269,7 +269,7 @@ def exact(mechanism: Mechanism, weights: Doubles, uniforms: Uniforms) -> list[fl
     """weights + noise on the grid, by interval arithmetic alone; None if the bits known don't tell."""
     draw = _transform_to_spherical if mechanism.kind == "spherical" else _transform_to_gaussian
     with set_precision(uniforms.bits_read + 200):
-        noise = draw(uniforms.intervals(), mechanism.dimensions, arb(mechanism.scale))
+        noise = draw(uniforms.list_intervals(), mechanism.dimensions, arb(mechanism.scale))
         sums = [x + weight for x, weight in zip(noise, weights.tolist(), strict=True)]
         points = _round_to_grid(sums, mechanism.grid_exponent)
     return None if points is None else [math.ldexp(point, -mechanism.grid_exponent) for point in points]
@@ -277,7 +277,7 @@ def exact(mechanism: Mechanism, weights: Doubles, uniforms: Uniforms) -> list[fl
 
 @given(
     seed=st.integers(0, 2**32),
-    kind=st.sampled_from(get_args(Kind)),
+    kind=st.sampled_from(get_args(NoiseKind)),
     dimensions=st.integers(1, 9) | st.sampled_from([31, 32, 33, 300]),
     scale=st.floats(1e-100, 1e100),
     size=st.floats(1e-30, 1e5),
@@ -285,7 +285,7 @@ def exact(mechanism: Mechanism, weights: Doubles, uniforms: Uniforms) -> list[fl
     flipped=st.booleans(),
 )
 def test_the_quick_way_gives_the_exact(
-    seed: int, kind: Kind, dimensions: int, scale: float, size: float, leading: int, flipped: bool
+    seed: int, kind: NoiseKind, dimensions: int, scale: float, size: float, leading: int, flipped: bool
 ) -> None:
     """Uniforms near 0, 1 and each eighth of a turn among them, where the logarithm and the angle are at their ends."""
     random = np.random.default_rng(seed)
@@ -306,13 +306,13 @@ def test_the_quick_way_gives_the_exact(
     assert quick.tolist() == exact(mechanism, weights, uniforms)
 
 
-@pytest.mark.parametrize("kind", get_args(Kind))
+@pytest.mark.parametrize("kind", get_args(NoiseKind))
 @pytest.mark.parametrize(
     ("first", "weight"),
     [(0, 0.0), (2**20, 0.0), (2**64 - 2**20, 0.0), (2**63, 1e30), (2**63, -1e100)],
     ids=["0", "near 0", "near 1", "large weight", "huge weight"],
 )
-def test_what_the_quick_way_refuses_is_drawn_all_the_same(kind: Kind, first: int, weight: float) -> None:
+def test_what_the_quick_way_refuses_is_drawn_all_the_same(kind: NoiseKind, first: int, weight: float) -> None:
     count = 4 if kind == "spherical" else 2
     chunk = first.to_bytes(8, "big") + bytes(range(16 * count - 8))
     mechanism, weights = Mechanism(kind, 1.0, 1), np.array([weight])
@@ -329,7 +329,7 @@ def test_a_sum_beside_a_boundary_is_refused() -> None:
     uniforms = Uniforms(2, make_seeded_bytes(6))
     mechanism = Mechanism("gaussian", 1.0, 1)
     with set_precision(300):
-        (noise,) = _transform_to_gaussian(uniforms.intervals(), 1, arb(1))
+        (noise,) = _transform_to_gaussian(uniforms.list_intervals(), 1, arb(1))
         middle = (noise * arb((1, mechanism.grid_exponent))).floor() + arb(0.5)
         gap = middle * arb((1, -mechanism.grid_exponent)) - noise
     # The nearest double puts the sum within 2^-93 of the boundary; the steps of the grid are 2^-39.
@@ -356,13 +356,13 @@ def test_a_source_that_gives_too_few_bytes_is_refused() -> None:
 
 
 @given(
-    kind=st.sampled_from(get_args(Kind)),
+    kind=st.sampled_from(get_args(NoiseKind)),
     dimensions=st.sampled_from([1, 2, 7, 60]),
     budget=st.builds(Budget, st.floats(0.02, 12.0), st.just(0.0) | st.floats(1e-12, 0.1)),
     sensitivity=st.floats(1e-9, 1e9),
 )
 def test_what_noise_spends_is_what_it_was_made_for(
-    kind: Kind, dimensions: int, budget: Budget, sensitivity: float
+    kind: NoiseKind, dimensions: int, budget: Budget, sensitivity: float
 ) -> None:
     if kind == "gaussian" and budget.delta == 0:
         return

@@ -28,7 +28,7 @@ from boltdp.privacy.events.noisy_gradient_descent import (
     NoisyGradients,
     bound_gradient_sensitivity,
     calibrate_gradient_noise,
-    find_diverging_step,
+    compute_diverging_step,
     make_noisy_gradients,
 )
 from boltdp.privacy.events.noisy_moments import NoisyMoments
@@ -208,7 +208,7 @@ def test_pure_privacy_has_no_gaussian() -> None:
 @pytest.mark.parametrize("momentum", [0.0, 0.5, 0.8, 0.99])
 @pytest.mark.parametrize("regularization", [1e-6, 0.01, 3.0])
 def test_weights_vanish_with_shorter_steps_and_grow_with_longer_ones(momentum: float, regularization: float) -> None:
-    least = find_diverging_step(regularization, momentum)
+    least = compute_diverging_step(regularization, momentum)
 
     def spread(step: float) -> float:
         """The larger of what a scan without gradients multiplies weights and direction by."""
@@ -218,7 +218,7 @@ def test_weights_vanish_with_shorter_steps_and_grow_with_longer_ones(momentum: f
         return float(np.abs(np.linalg.eigvals([np.array([1, 0]) - step * turned, turned])).max())
 
     assert spread(0.999 * least) < 1 < spread(1.001 * least)
-    assert math.isinf(find_diverging_step(0.0, momentum))
+    assert math.isinf(compute_diverging_step(0.0, momentum))
 
 
 ABSURD: list[Any] = [
@@ -260,7 +260,7 @@ def test_a_forged_record_is_refused_or_promises_what_its_numbers_keep(place: str
         assert spent.scans <= sound.scans
         assert spent.noise.scale >= sound.noise.scale
         assert 0 <= spent.momentum < 1
-        assert 0 < spent.step < find_diverging_step(spent.problem.regularization, spent.momentum)
+        assert 0 < spent.step < compute_diverging_step(spent.problem.regularization, spent.momentum)
 
 
 def test_no_more_rows_are_summed_than_sums_are_exact_for() -> None:
@@ -282,7 +282,7 @@ def centred(budget: Budget, share: float, *, gaussian: bool = True, scans: int =
     asked: dict[str, Any] = {"clip": 0.4, "scans": scans, "step": 1.0, "momentum": 0.5}
     training = make_noisy_gradients(problem, subtract_spent(budget, before), **asked)
     return certify(
-        make_noisy_gradients(problem, subtract_spent(budget, before, training), **asked), budget, before=before
+        make_noisy_gradients(problem, subtract_spent(budget, before, training), **asked), budget, standardization=before
     )
 
 

@@ -503,3 +503,15 @@ def test_releases_that_leave_nothing_to_the_weights_are_refused() -> None:
     """From public numbers: no noise, however large, is enough then."""
     with pytest.raises(ParameterError, match=r"must leave a part of epsilon = 0\.99 and delta = 0\.01 to them"):
         make_objective_perturbation(problem(strength=2.0), Budget(1.0, 1e-2), beside=2.0)
+
+
+@pytest.mark.parametrize(("person_rows", "corners"), [(None, 4), (3, 12)])
+@pytest.mark.parametrize("loss", [Logistic(), Robust()], ids=str)
+def test_every_corner_spends_what_is_released_beside_it_the_one_of_length_0_too(
+    loss: Loss, person_rows: int | None, corners: int
+) -> None:
+    """With hardly any signal in the weights, each term of the sum is the delta of the other releases alone."""
+    problem = Problem(loss=loss, dims=3, rows=10**6, regularization=1e6, person_rows=person_rows)
+    spent = bound_minimiser_delta(problem, Mechanism("gaussian", 1e9, 3), 1.0, beside=0.3)
+    alone = Mechanism("gaussian", 1.0, 1).delta(1.0, sensitivity=0.3)
+    assert spent / alone == pytest.approx(corners, rel=1e-6)

@@ -143,11 +143,11 @@ def test_the_order_is_standardization_then_choosing_then_models() -> None:
         mean=10.0,
         score_epsilon=score.epsilon,
     )
-    certificate = certify(trials, whole, before=before)
+    certificate = certify(trials, whole, standardization=before)
     assert certificate.private
     assert certificate.spent == Composition((before, BudgetedEvent(left, trials)))
     assert certificate.parts == (before, BudgetedEvent(left, trials))
-    plain = certify(make_output_perturbation(RECIPE, left), whole, before=before)
+    plain = certify(make_output_perturbation(RECIPE, left), whole, standardization=before)
     assert plain.private
     assert plain.parts == (before, BudgetedEvent(left, plain.training))
 
@@ -243,10 +243,10 @@ RECIPE = Recipe(loss=Logistic(), dims=5, rows=1000, batch_size=30, passes=3, sch
 def certified(kind: Moments = "squares", budget: Budget | None = Budget(0.7)) -> Certificate:  # noqa: B008
     """A tenth of the budget for the moments, the rest for the weights."""
     if budget is None:
-        return certify(Noiseless(RECIPE), None, before=BudgetedEvent(None, event(kind, budget=None)))
+        return certify(Noiseless(RECIPE), None, standardization=BudgetedEvent(None, event(kind, budget=None)))
     share, left = budget.take_share(0.1)
     before = BudgetedEvent(share, event(kind, budget=share))
-    return certify(make_output_perturbation(RECIPE, left), budget, before=before)
+    return certify(make_output_perturbation(RECIPE, left), budget, standardization=before)
 
 
 @pytest.mark.parametrize("budget", [Budget(0.7), Budget(0.7, 1e-6), None])
@@ -266,7 +266,7 @@ def test_the_certificate_survives_the_round_trip_and_verifies(kind: Moments, bud
 
 def test_moments_without_noise_spoil_a_private_training() -> None:
     before = BudgetedEvent(None, event(budget=None))
-    certificate = certify(make_output_perturbation(RECIPE, Budget(1.0)), Budget(1.0), before=before)
+    certificate = certify(make_output_perturbation(RECIPE, Budget(1.0)), Budget(1.0), standardization=before)
     assert certificate.reasons == (NOISELESS,)
     assert certificate.delta(1.0) == certificate.delta(1e5) == 1.0
 
@@ -319,7 +319,7 @@ def test_gaussian_noise_is_accepted_where_spherical_noise_is_shorter(factor: flo
     assert made.noise.kind == "spherical"
     sigma = factor * made.sensitivity * calibrate_unit_gaussian(share)
     earlier = replace(made, noise=Mechanism("gaussian", sigma, made.dimensions))
-    certificate = certify(make_output_perturbation(RECIPE, left), whole, before=BudgetedEvent(share, earlier))
+    certificate = certify(make_output_perturbation(RECIPE, left), whole, standardization=BudgetedEvent(share, earlier))
     assert certificate.private is valid
     if valid:
         verify(certificate)

@@ -35,7 +35,13 @@ from boltdp.privacy.events.objective_perturbation import (
     find_ample_regularization,
     find_min_regularization,
 )
-from boltdp.privacy.mechanisms import Kind, Mechanism, calibrate_unit_gaussian, compute_gaussian_delta, set_precision
+from boltdp.privacy.mechanisms import (
+    Mechanism,
+    NoiseKind,
+    calibrate_unit_gaussian,
+    compute_gaussian_delta,
+    set_precision,
+)
 from boltdp.privacy.mechanisms import calibrate_unit_spherical as noise_scale
 from boltdp.privacy.spherical_delta import choose_spherical_bits, compute_spherical_delta, find_spherical_scale
 from boltdp.privacy.training_problem import Problem
@@ -44,7 +50,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 Array = npt.NDArray[np.float64]
-SCALES: dict[Kind, Callable[[Problem, Budget], float]] = {
+SCALES: dict[NoiseKind, Callable[[Problem, Budget], float]] = {
     "gaussian": calibrate_gaussian_term,
     "spherical": calibrate_spherical_term,
 }
@@ -172,7 +178,9 @@ def nodes_for(plan: Problem) -> int:
 @pytest.mark.parametrize("dims", [1, 2, 3])
 @pytest.mark.parametrize("kind", SCALES)
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 1e-2), (3.0, 1e-4)])
-def test_the_quadrature_knows_what_a_fixed_move_spends(dims: int, kind: Kind, epsilon: float, delta: float) -> None:
+def test_the_quadrature_knows_what_a_fixed_move_spends(
+    dims: int, kind: NoiseKind, epsilon: float, delta: float
+) -> None:
     """Within less than the worst rows are short of 2."""
     plan = problem(Logistic(), dims=dims, strength=1e6)
     noise = Mechanism(kind, SCALES[kind](plan, Budget(epsilon, delta)), dims)
@@ -204,7 +212,7 @@ def test_the_true_loss_never_exceeds_epsilon(name: str, strength: float, epsilon
 @pytest.mark.parametrize("kind", SCALES)
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 1e-2), pytest.param(3.0, 1e-4, marks=pytest.mark.slow)])
 def test_the_true_delta_never_exceeds_delta(
-    name: str, strength: float, kind: Kind, epsilon: float, delta: float
+    name: str, strength: float, kind: NoiseKind, epsilon: float, delta: float
 ) -> None:
     case = dict(worst_cases(strength * (2.0 if "classes" in name else 1.0) / epsilon))[name]
     noise = Mechanism(kind, SCALES[kind](case.plan, Budget(epsilon, delta)), case.plan.dimensions)
@@ -257,7 +265,7 @@ def found(settings: Array, plan: Problem) -> Neighbours:
     ("dims", "strength", "reached"), [(1, 2.0, 0.0), (2, 0.6, 0.02), (2, 2.0, 0.7), (2, 20.0, 0.9)]
 )
 def test_an_optimiser_finds_no_neighbours_that_spend_more(
-    kind: Kind, dims: int, strength: float, reached: float
+    kind: NoiseKind, dims: int, strength: float, reached: float
 ) -> None:
     """And with an ample Lambda it finds some that spend nearly all."""
     epsilon, delta, random = 1.0, 2e-2, np.random.default_rng(4)
@@ -449,7 +457,7 @@ LOSSES_AND_DIMS = [(Logistic(), 1), (Logistic(), 50), (Multinomial(2), 3), (Mult
 
 @pytest.mark.parametrize(("loss", "dims"), LOSSES_AND_DIMS, ids=str)
 @pytest.mark.parametrize("kind", SCALES)
-def test_a_tilt_of_0_is_the_older_bound_and_none_chosen_is_worse(loss: Loss, dims: int, kind: Kind) -> None:
+def test_a_tilt_of_0_is_the_older_bound_and_none_chosen_is_worse(loss: Loss, dims: int, kind: NoiseKind) -> None:
     assert loss.simplex is not None
     for epsilon in (0.05, 1.0, 5.0):
         for factor in (1.05, 2.0, 10.0, 1000.0):
@@ -534,7 +542,7 @@ def test_a_look_by_doubles_is_close(dimensions: int, distance: float, part: floa
 @pytest.mark.parametrize(("loss", "dims"), LOSSES_AND_DIMS, ids=str)
 @pytest.mark.parametrize("kind", SCALES)
 @pytest.mark.parametrize("strength", [1.0, 4.0, 20.0])
-def test_no_other_tilt_would_make_the_noise_shorter(loss: Loss, dims: int, kind: Kind, strength: float) -> None:
+def test_no_other_tilt_would_make_the_noise_shorter(loss: Loss, dims: int, kind: NoiseKind, strength: float) -> None:
     """By more than a thousandth."""
     assert loss.simplex is not None
     plan = problem(loss, dims=dims, strength=strength)
@@ -556,7 +564,9 @@ def test_there_is_no_tilt_where_nothing_can_be_computed_or_nothing_is_left() -> 
 @pytest.mark.parametrize("kind", ["gaussian", "spherical"])
 @pytest.mark.parametrize("margin", [0.01, 2.0, 16.0])
 @pytest.mark.parametrize("strength", [0.6, 3.0, 1000.0])
-def test_no_margin_makes_neighbours_that_spend_more_at_any_epsilon(kind: Kind, margin: float, strength: float) -> None:
+def test_no_margin_makes_neighbours_that_spend_more_at_any_epsilon(
+    kind: NoiseKind, margin: float, strength: float
+) -> None:
     """Rows that want a margin pull with all their force, so that they come as near the bound as rows can."""
     planned = Budget(1.0, 1e-3)
     plan = problem(MarginLogistic(margin), dims=1, strength=strength)

@@ -33,8 +33,8 @@ from boltdp.privacy.events.objective_perturbation import (
     make_objective_perturbation,
 )
 from boltdp.privacy.mechanisms import (
-    Kind,
     Mechanism,
+    NoiseKind,
     calibrate_unit_gaussian,
     calibrate_unit_spherical,
     set_precision,
@@ -164,7 +164,7 @@ def test_the_true_loss_reaches_epsilon_and_never_exceeds_it(loss: Loss, factor: 
     ids=str,
 )
 @pytest.mark.parametrize("factor", [0.3, 1.0, 8.0])
-def test_the_true_delta_never_exceeds_delta(loss: Loss, kind: Kind, factor: float) -> None:
+def test_the_true_delta_never_exceeds_delta(loss: Loss, kind: NoiseKind, factor: float) -> None:
     """And is nearly reached with an ample Lambda: half of it where two corners are as long, of which one is met."""
     epsilon, delta = 1.0, 1e-4
     plan = plan_of(loss, factor=factor, epsilon=epsilon)
@@ -208,7 +208,7 @@ def test_an_optimiser_finds_no_neighbours_on_a_line_that_spend_more(loss: Loss, 
 
 @pytest.mark.parametrize("loss", [Robust(), Quantile(0.8), Mean()], ids=str)
 @pytest.mark.parametrize(("kind", "factor"), [("gaussian", 0.5), ("gaussian", 4.0), ("spherical", 4.0)])
-def test_neighbours_in_a_plane_spend_no_more(loss: Loss, kind: Kind, factor: float) -> None:
+def test_neighbours_in_a_plane_spend_no_more(loss: Loss, kind: NoiseKind, factor: float) -> None:
     """Rows at any angle, with other rows that lean the weights to one side."""
     epsilon, delta, random = 1.0, 2e-2, np.random.default_rng(3)
     plan = plan_of(loss, factor=factor, dims=2)

@@ -30,7 +30,7 @@ from boltdp.privacy.events.objective_perturbation import (
 )
 from boltdp.privacy.events.output_perturbation import PUBLISHED, OutputPerturbation, make_output_perturbation
 from boltdp.privacy.events.sgd_sensitivity import compute_published_sensitivity, compute_sgd_sensitivity
-from boltdp.privacy.mechanisms import Kind, Mechanism, calibrate, calibrate_unit_gaussian, calibrate_unit_spherical
+from boltdp.privacy.mechanisms import Mechanism, NoiseKind, calibrate, calibrate_unit_gaussian, calibrate_unit_spherical
 from boltdp.privacy.release_with_noise import (
     Randomness,
     draw_index,
@@ -376,7 +376,7 @@ NO_LENGTHS: list[Any] = ["0.5", None, math.inf, math.nan, True, 0.0, -1e-9, -0.0
 @pytest.mark.parametrize("kind", ["spherical", "gaussian"])
 @pytest.mark.parametrize("scale", NO_LENGTHS, ids=lambda scale: repr(scale)[:9])
 @pytest.mark.parametrize("budget", [Budget(1.0), Budget(1.0, 1e-6)])
-def test_noise_whose_scale_is_no_length_is_caught(scale: Any, kind: Kind, budget: Budget) -> None:
+def test_noise_whose_scale_is_no_length_is_caught(scale: Any, kind: NoiseKind, budget: Budget) -> None:
     """Neither made nor verified; least of all a negative one, at which a profile would be that of no distance."""
     certificate = certified(recipe(Logistic()), budget)
     with pytest.raises((CertificateError, ParameterError)):
@@ -386,7 +386,7 @@ def test_noise_whose_scale_is_no_length_is_caught(scale: Any, kind: Kind, budget
 @pytest.mark.parametrize("kind", ["spherical", "gaussian"])
 @pytest.mark.parametrize("scale", NO_LENGTHS, ids=lambda scale: repr(scale)[:9])
 @pytest.mark.parametrize("budget", [Budget(1.0), Budget(1.0, 1e-6)])
-def test_noise_whose_scale_is_no_length_is_not_read(scale: Any, kind: Kind, budget: Budget) -> None:
+def test_noise_whose_scale_is_no_length_is_not_read(scale: Any, kind: NoiseKind, budget: Budget) -> None:
     record = certified(recipe(Logistic()), budget).to_dict()
     spent, reach = record["spent"], compute_sgd_sensitivity(recipe(Logistic())).total
     spent["noise"].update(kind=kind, scale=scale)

@@ -28,7 +28,7 @@ from boltdp.privacy.events.selection import (
     SelectionAmongTrained,
     TrialSelection,
     check_mean_trials,
-    find_portion_bounds,
+    compute_portion_bounds,
     split_trial_budget,
 )
 from boltdp.privacy.exact_noise import make_seeded_bytes
@@ -159,7 +159,7 @@ def test_trials_never_spend_more_than_the_whole(epsilon: float, delta: float, me
 @given(st.integers(1, 20), st.integers(0, 500))
 def test_portions_are_disjoint_and_cover_all_rows(candidates: int, extra: int) -> None:
     rows = 2 * (candidates + 1) + extra
-    bounds = [find_portion_bounds(i, rows=rows, candidates=candidates) for i in range(candidates + 1)]
+    bounds = [compute_portion_bounds(i, rows=rows, candidates=candidates) for i in range(candidates + 1)]
     assert bounds[0][0] == 0
     assert bounds[-1][1] == rows
     assert all(one[1] == next_one[0] for one, next_one in pairwise(bounds))
@@ -352,7 +352,7 @@ def test_a_choice_must_say_how_it_was_made() -> None:
         (lambda: replace(portions(), rows=7), "at least 2 rows for each of 3 candidates"),
         (lambda: replace(portions(), chosen=True), "chosen must be a whole number, got True"),
         (lambda: replace(portions(), epsilon=-1.0), "epsilon must be a finite number > 0"),
-        (lambda: find_portion_bounds(0, rows=9, candidates=4), "at least 2 rows for each of 4 candidates"),
+        (lambda: compute_portion_bounds(0, rows=9, candidates=4), "at least 2 rows for each of 4 candidates"),
         (lambda: replace(trials(), mean=1.0), r"must be above 1 and at most 1000000, got 1\.0"),
         (lambda: replace(trials(), mean=math.nan), "must be above 1 and at most 1000000, got nan"),
         (lambda: replace(trials(), score_epsilon=0.0), "epsilon must be a finite number > 0"),

@@ -133,7 +133,7 @@ def naive_sensitivity(run: Recipe) -> float:
     """Follow the distance forward, for every place the row can take, straight from the two rules of the proof."""
     n = run.batches
     sizes = [(j + 1) * run.rows // n - j * run.rows // n for j in range(n)]
-    etas = run.schedule.at(np.arange(1, run.updates + 1))
+    etas = run.schedule.compute_steps(np.arange(1, run.updates + 1))
     beta, gamma, lipschitz = run.beta, run.regularization, run.loss.lipschitz
 
     def end(hits: set[int]) -> float:
@@ -196,7 +196,7 @@ def test_recursion_never_exceeds_the_closed_forms(run: Recipe) -> None:
     elif run.schedule.offset == 0 and run.averaging == "last":
         assert bound <= 2 * lipschitz / (run.regularization * b * run.batches) * (1 + 1e-12)
     else:
-        first = run.schedule.at(np.arange(k) * run.batches + 1)
+        first = run.schedule.compute_steps(np.arange(k) * run.batches + 1)
         assert bound <= 2 * lipschitz / b * first.sum() * (1 + 1e-12)
 
 
@@ -249,7 +249,7 @@ def test_norm_bound_holds_against_rows_that_all_pull_one_way(loss: Loss) -> None
     run = recipe(make_constant_schedule(0.1), loss=loss, rows=1000, batch_size=1, passes=1, dims=1)
     limit = core.bound_iterate_norm(run)
     w, label = np.zeros(loss.vector_count), 0.0 if loss.target == "classes" else loss.max_abs_label or 1.0
-    for eta in run.schedule.at(np.arange(1, run.updates + 1)):
+    for eta in run.schedule.compute_steps(np.arange(1, run.updates + 1)):
         w -= eta * loss.slopes(w, label, positive=0)
         assert np.linalg.norm(w) <= limit
     assert np.linalg.norm(w) > limit / 20

@@ -18,15 +18,15 @@ from boltdp.losses import Logistic
 from boltdp.privacy.accounting.privacy_loss_distributions import (
     PrivacyLossDistribution,
     bound_delta_of_losses,
-    interpolate_profile,
+    discretise_profile,
 )
 from boltdp.privacy.accounting.spent_budget import (
     Charge,
+    CompositionRule,
     OneOfSeveral,
     Parallel,
     PureRelease,
     Release,
-    Rule,
     bound_delta_of_charges,
     check_charge,
     compose_charges,
@@ -142,7 +142,7 @@ def test_releases_of_which_only_epsilon_is_known_are_randomised_responses() -> N
         exact += likely * max(0.0, -math.expm1(at - loss))
 
     def known(epsilon: float) -> PrivacyLossDistribution:
-        return interpolate_profile(lambda asked: np.where(asked < epsilon, 1.0, 0.0), width=0.25, longest=epsilon)
+        return discretise_profile(lambda asked: np.where(asked < epsilon, 1.0, 0.0), width=0.25, longest=epsilon)
 
     assert bound_delta_of_losses([(known(one), 1) for one in epsilons], Budget(at, exact)) == pytest.approx(
         exact, rel=1e-3
@@ -156,7 +156,7 @@ def test_releases_of_which_only_epsilon_is_known_are_randomised_responses() -> N
 def test_a_pair_is_above_the_bounds_it_was_made_of(values: list[float], width: float) -> None:
     """Of any bounds at all: its own profile is at most the bounds, convex, and that of a pair."""
     bounds = np.array(values)
-    losses = interpolate_profile(
+    losses = discretise_profile(
         lambda epsilons: bounds[: len(epsilons)], width=width, longest=width * (len(bounds) - 0.5)
     )
     assert math.isclose(losses.masses.sum() + losses.infinite, 1.0, rel_tol=1e-9)
@@ -182,7 +182,7 @@ def test_a_pair_is_nowhere_below_the_mechanism(distance: float, width: float) ->
     def profile(epsilons: Doubles) -> Doubles:
         return np.array([noise.delta(float(one), sensitivity=distance) for one in epsilons])
 
-    losses = interpolate_profile(profile, width=width, longest=4.0)
+    losses = discretise_profile(profile, width=width, longest=4.0)
     for epsilon in np.linspace(0.0, 5.0, 23):
         reached = losses.masses * np.maximum(-np.expm1(epsilon - losses.width * losses.places), 0.0)
         assert reached.sum() + losses.infinite >= noise.delta(float(epsilon), sensitivity=distance) * (1 - 1e-9)
@@ -205,7 +205,7 @@ def test_curves_let_more_through_than_sums_unless_the_rule_forbids_it() -> None:
 def test_whole_curves_are_computed_if_asked_for() -> None:
     budget, few = Budget(1.0, 1e-6), [certificate(0.1)] * 2
     assert compose_charges(few, budget, rule="curves").composed is None
-    composed = compose_charges(few, budget, rule="curves", whole_curves=True).composed
+    composed = compose_charges(few, budget, rule="curves", always_compose=True).composed
     assert composed is not None
     assert composed <= 1e-6
 
@@ -219,7 +219,7 @@ def test_whole_curves_are_computed_if_asked_for() -> None:
 )
 def test_every_algorithm_can_be_composed(algorithm: str) -> None:
     budget, charges = Budget(2.0, 1e-5), [certificate(0.5, 1e-6, algorithm)] * 3 + [pure(0.2)]
-    spent = compose_charges(charges, budget, rule="curves", whole_curves=True)
+    spent = compose_charges(charges, budget, rule="curves", always_compose=True)
     assert spent.composed is not None
     assert spent.composed <= 1e-5
     assert spent.remaining > budget.epsilon - spent.epsilon, "more than by sums"
@@ -235,7 +235,7 @@ def test_another_release_never_spends_less(epsilons: list[float], more: float) -
 
 
 @pytest.mark.parametrize("rule", ["adaptive", "curves"])
-def test_one_more_release_of_the_remaining_epsilon_fits_and_a_larger_one_does_not(rule: Rule) -> None:
+def test_one_more_release_of_the_remaining_epsilon_fits_and_a_larger_one_does_not(rule: CompositionRule) -> None:
     budget, many = Budget(2.0, 1e-6), [certificate(0.5, 1e-9, "noisy-gd")] * 6
     spent = compose_charges(many, budget, rule=rule)
     assert spent.composed is not None
@@ -293,14 +293,14 @@ def test_where_curves_say_nothing_sums_count() -> None:
     assert bound_delta_of_charges(many, Budget(1e-4, 1e-6)) == 1.0
     assert bound_delta_of_charges([pure(0.5), laplace(999.0)], Budget(50.0, 1e-6)) == 1.0, "losses beyond all use"
     assert bound_delta_of_charges([pure(0.5)], Budget(1000.0, 1e-6)) == 1.0
-    nothing = interpolate_profile(np.ones_like, width=0.1, longest=1.0)
+    nothing = discretise_profile(np.ones_like, width=0.1, longest=1.0)
     assert bound_delta_of_losses([(nothing, 1)], Budget(1.0, 1e-6)) == 1.0
 
 
 def test_what_is_not_private_is_counted_and_its_noise_still_adds_up() -> None:
     noiseless = Release(None, Noiseless(PROBLEM))
     seeded = Release(Budget(0.5), mark_non_private(make_objective_perturbation(PROBLEM, Budget(0.5)), (SEEDED,)))
-    spent = compose_charges([noiseless, seeded, pure(0.25)], Budget(1.0, 1e-6), rule="curves", whole_curves=True)
+    spent = compose_charges([noiseless, seeded, pure(0.25)], Budget(1.0, 1e-6), rule="curves", always_compose=True)
     assert (spent.releases, spent.not_private, spent.epsilon) == (3, 2, 0.75)
     assert spent.composed is not None
     assert spent.composed < 1e-6

@@ -61,7 +61,7 @@ def test_last_batch_is_never_short(rows: int, data: st.DataObject) -> None:
 @given(st.integers(2, 10_000), st.data())
 def test_partitions_are_as_even_as_can_be(rows: int, data: st.DataObject) -> None:
     run = recipe(rows=rows, batch_size=1, partitions=data.draw(st.integers(1, rows // 2)))
-    bounds = [run.find_partition_bounds(number) for number in range(run.partitions)]
+    bounds = [run.compute_partition_bounds(number) for number in range(run.partitions)]
     assert bounds[0][0] == 0
     assert bounds[-1][1] == rows
     assert all(stop == start for (_, stop), (start, _) in pairwise(bounds))
@@ -84,7 +84,7 @@ def test_steps_never_increase() -> None:
         make_square_root_schedule(beta=1.0, rows=100),
         make_strongly_convex_schedule(beta=1.0, gamma=0.1),
     ):
-        steps = schedule.at(np.arange(1, 1000))
+        steps = schedule.compute_steps(np.arange(1, 1000))
         assert (np.diff(steps) <= 0).all()
         assert schedule.largest == steps[0]
 

@@ -206,7 +206,7 @@ def test_the_bound_of_sgd_is_near_the_deviation_of_linear_updates(passes: int, s
         loss=Logistic(), dims=2, rows=rows, regularization=penalty, batch_size=batch, passes=passes, schedule=schedule
     )
     bound = bound_sgd_deviation(recipe, 1.0)
-    random, steps = np.random.default_rng(3), schedule.at(np.arange(1, recipe.updates + 1))
+    random, steps = np.random.default_rng(3), schedule.compute_steps(np.arange(1, recipe.updates + 1))
     observed = []
     for curvature in (0.001, 0.01, 0.05, 0.25):
         noise = random.normal(0, math.sqrt(curvature), (4000, rows)).reshape(4000, rows // batch, batch).mean(axis=2)

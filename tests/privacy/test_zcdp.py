@@ -36,14 +36,14 @@ def pure(epsilon: float) -> Event:
 @given(st.floats(0.01, 3.0), st.floats(0.05, 10.0))
 def test_delta_is_above_that_of_the_gaussian_with_this_rho(mu: float, epsilon: float) -> None:
     exact = Mechanism("gaussian", 1.0, 1).delta(epsilon, sensitivity=mu)
-    assert Zcdp(mu * mu / 2).delta_at(epsilon) >= exact
+    assert Zcdp(mu * mu / 2).compute_delta(epsilon) >= exact
 
 
 @pytest.mark.parametrize(("mu", "epsilon"), [(0.1, 0.5), (0.3, 1.5), (1.0, 5.0)])
 def test_delta_is_near_that_of_the_gaussian(mu: float, epsilon: float) -> None:
     """In epsilon: the same delta is exact at an epsilon that is at most a tenth smaller."""
     exact = Mechanism("gaussian", 1.0, 1).delta(0.9 * epsilon, sensitivity=mu)
-    assert Zcdp(mu * mu / 2).delta_at(epsilon) <= exact
+    assert Zcdp(mu * mu / 2).compute_delta(epsilon) <= exact
 
 
 @given(st.floats(0.01, 4.0), st.floats(1.001, 60.0))
@@ -65,13 +65,13 @@ def test_costs_of_parts_are_added() -> None:
     for event in (Composition((part, part, part)), SelfComposition(part, 3)):
         assert measure_zcdp(event, Budget(1.5)).rho == pytest.approx(3 * once.rho)
     assert astuple(add_zcdp([Zcdp(0.5, 1e-9), Zcdp(0.25)])) == pytest.approx((0.75, 1e-9))
-    assert add_zcdp([]).delta_at(1.0) == 0.0
+    assert add_zcdp([]).compute_delta(1.0) == 0.0
 
 
 def test_what_has_no_cost_of_its_own_costs_what_it_claims() -> None:
     lost = Composition((BudgetedEvent(None, Noiseless(PROBLEM)),))
     assert astuple(measure_zcdp(lost, Budget(1.0))) == pytest.approx((0.5, 1.0))
-    assert measure_zcdp(lost, Budget(1.0)).delta_at(5.0) == 1.0
+    assert measure_zcdp(lost, Budget(1.0)).compute_delta(5.0) == 1.0
 
 
 def test_the_cost_of_a_seeded_release_counts() -> None:
@@ -103,7 +103,7 @@ def test_an_analyst_who_chooses_by_what_was_seen_stays_within_the_guarantee() ->
     assert math.fsum(p for p, _ in transcripts) == pytest.approx(1.0)
     for epsilon in (0.25, 0.5, 0.75, 1.0, 1.5):
         exact = math.fsum(max(0.0, p - math.exp(epsilon) * q) for p, q in transcripts)
-        assert exact <= Zcdp(budget_rho).delta_at(epsilon)
+        assert exact <= Zcdp(budget_rho).compute_delta(epsilon)
 
 
 def test_gaussian_parts_count_by_their_mu() -> None:

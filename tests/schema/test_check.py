@@ -14,13 +14,13 @@ import pytest
 import boltdp
 from boltdp.engines import open_source
 from boltdp.export.check_page import write_check_page
-from boltdp.schema.check import CheckedColumn, Report, UnexpectedValue, check_source
+from boltdp.schema.check import CheckedColumn, CheckReport, UnexpectedValue, check_source
 from boltdp.schema.schema import Categorical, Classes, Column, Number, Numeric, Schema, Vector
 
 YES = ["yes", "no", "yes", "no"]
 
 
-def checked(rows: Any, *columns: Column, classes: tuple[Any, ...] = ("no", "yes")) -> Report:
+def checked(rows: Any, *columns: Column, classes: tuple[Any, ...] = ("no", "yes")) -> CheckReport:
     return check_source(open_source(rows), Schema(Classes("y", classes), columns))
 
 
@@ -207,7 +207,7 @@ def test_page_escapes_what_cells_say() -> None:
         undeclared=1,
         undeclared_values=(UnexpectedValue("<script>", 1),),
     )
-    text = write_check_page(Report(rows=2, columns=(column,), unused=(("<u>", "why"),)), "<a>")
+    text = write_check_page(CheckReport(rows=2, columns=(column,), unused=(("<u>", "why"),)), "<a>")
     for tag in ("<b>", "<i>", "<script>", "<u>", "<a>"):
         assert tag not in text
     assert "NOT PRIVATE" in text

@@ -17,7 +17,7 @@ import pytest
 from boltdp.audit.neighbouring_tables import generate_pairs
 from boltdp.encoding.encode import Encoder
 from boltdp.encoding.plan import RuleVisitor
-from boltdp.encoding.timestamp_parts import Part
+from boltdp.encoding.timestamp_parts import TimestampPart
 from boltdp.engines import open_source
 from boltdp.engines.base import check_columns, encode_rows
 from boltdp.engines.postgres import PostgresEngine
@@ -71,7 +71,7 @@ def one_hot(*categories: Any) -> Callable[[Any], list[float]]:
 
 MOMENTS = tuple(datetime(2024, month, 7, 3 * month % 24) for month in (1, 2, 5, 11))
 #: Each part, how many categories it has, and which of them a moment is.
-PARTS_OF_MOMENTS: tuple[tuple[Part, int, Callable[[datetime], int]], ...] = (
+PARTS_OF_MOMENTS: tuple[tuple[TimestampPart, int, Callable[[datetime], int]], ...] = (
     ("hour", 24, lambda moment: moment.hour),
     ("weekday", 7, lambda moment: moment.weekday()),
     ("month", 12, lambda moment: moment.month - 1),

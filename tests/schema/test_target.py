@@ -60,10 +60,10 @@ class Rank(Target):
     def choose_curve_steps(self, columns: int, loss: Loss) -> int:
         return 0
 
-    def allows_curves(self, before: float, noise: float, *, gaussian: bool) -> bool:
+    def allows_curves(self, plain_noise: float, noise: float, *, gaussian: bool) -> bool:
         return False
 
-    def fit_to(self, loss: Loss) -> Rank:
+    def adapt_to_loss(self, loss: Loss) -> Rank:
         return self
 
     @property
@@ -77,7 +77,7 @@ class Rank(Target):
     def describe_used_labels(self, limit: int) -> str:
         return self.summary
 
-    def describe_unusable(self, limit: int) -> str:
+    def describe_unusable_labels(self, limit: int) -> str:
         return "no rank"
 
     def describe_values(self) -> str:
@@ -146,7 +146,7 @@ def test_a_loss_is_refused_for_a_target_of_another_kind(target: Target, loss: Lo
     named = f"the {target.key} '{target.column}'"
     uses: list[Callable[[], Any]] = [lambda: target.count_models(loss), lambda: target.adapt_loss(loss, joint=False)]
     if isinstance(target, Number):
-        uses.append(lambda: target.fit_to(loss))
+        uses.append(lambda: target.adapt_to_loss(loss))
     for use in uses:
         with pytest.raises(
             ParameterError, match=f"^the loss '{loss.name}' must be used for {loss.target}, got {named}"
@@ -291,11 +291,11 @@ def test_a_range_is_needed_where_labels_are_subtracted_from_scores() -> None:
 def test_a_number_fits_its_loss() -> None:
     """Shares of the bounds know neither a range nor a unit, and predictions must be by the same reading."""
     for loss in NUMBER_LOSSES[:2]:
-        assert PRICE.fit_to(loss) == replace(PRICE, unit=loss.label_unit)
+        assert PRICE.adapt_to_loss(loss) == replace(PRICE, unit=loss.label_unit)
     found = replace(PRICE, typical_source="private", unit=0.25)
-    assert found.fit_to(Mean()) == Number("price", 0, 20_000)
-    assert found.fit_to(Mean()).label_reading == (0.0, 1.0)
-    assert TWO.fit_to(Logistic()) is TWO
+    assert found.adapt_to_loss(Mean()) == Number("price", 0, 20_000)
+    assert found.adapt_to_loss(Mean()).label_reading == (0.0, 1.0)
+    assert TWO.adapt_to_loss(Logistic()) is TWO
 
 
 @pytest.mark.parametrize(
@@ -349,7 +349,7 @@ def test_predicted_numbers_are_in_the_units_of_the_column_and_within_the_bounds(
     expected = [6_250, 6_250 + spread / 4, 6_250 - spread, 20_000, 0]
     for loss in NUMBER_LOSSES[:2]:
         assert PRICE.predict(scores, 0.0, loss).tolist() == pytest.approx(expected)
-    fitted = PRICE.fit_to(Mean())
+    fitted = PRICE.adapt_to_loss(Mean())
     shares = 20_000 / (1 + np.exp(-scores[:, 0]))
     assert fitted.predict(scores, 0.0, Mean()) == pytest.approx(shares)
     assert PRICE.predict(np.empty((0, 1)), 0.0, Robust()).shape == (0,)
@@ -358,17 +358,17 @@ def test_predicted_numbers_are_in_the_units_of_the_column_and_within_the_bounds(
 class Python:
     """SQL that Python understands as well."""
 
-    literal = staticmethod(repr)
-    constant = staticmethod(repr)
+    write_literal = staticmethod(repr)
+    write_constant = staticmethod(repr)
 
-    def maximum(self, expressions: Sequence[str]) -> str:
+    def write_maximum(self, expressions: Sequence[str]) -> str:
         return f"max({', '.join(expressions)})"
 
 
 @pytest.mark.parametrize("loss", NUMBER_LOSSES, ids=str)
 @pytest.mark.parametrize("target", [PRICE, Number("t", -5, -2), Number("t", -3, 8, (0, 1), unit=0.25)], ids=str)
 def test_the_prediction_in_sql_is_that_of_python(target: Number, loss: Loss) -> None:
-    fitted = target.fit_to(loss)
+    fitted = target.adapt_to_loss(loss)
     text = fitted.write_prediction(["score"], 0.0, loss, Python())
     for score in (-1e6, -30.0, -1.0, 0.0, 0.3, 2.0, 30.0, 1e6):
         found = eval(text, {"score": score, "tanh": math.tanh, "max": max})
@@ -380,7 +380,7 @@ def test_the_prediction_in_sql_is_that_of_python(target: Number, loss: Loss) -> 
 def test_a_number_is_described_by_its_bounds() -> None:
     assert PRICE.describe() == "the target 'price' with numbers from 0 to 20000"
     assert PRICE.describe_values() == "0 to 20000"
-    assert (PRICE.describe_used_labels(3), PRICE.describe_unusable(3)) == ("numbers", "no number")
+    assert (PRICE.describe_used_labels(3), PRICE.describe_unusable_labels(3)) == ("numbers", "no number")
     assert PRICE.example_labels == (0, 20_000)
     assert PRICE.describe_scores(Robust()) == "change of 'price'"
     assert PRICE.describe_scores(Mean()) == "log odds of 'price' between its bounds"

@@ -105,7 +105,7 @@ def test_rows_behind_a_connect_server_stay_there(folder: Path, tmp_path: Path) -
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
 
     def run(*arguments: object) -> str:
-        command = [sys.executable, "-m", "boltdp.cli", *map(str, arguments)]
+        command = [sys.executable, "-m", "boltdp", *map(str, arguments)]
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr[-2000:]
         assert ("warning: spark.authenticate is off in Spark" in done.stderr) == (address in arguments)

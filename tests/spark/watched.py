@@ -54,10 +54,10 @@ def main(address: str, table: str) -> None:
         for each in sums:
             remember(np.asarray(each.value, np.float64).tobytes())
 
-    def updated(states: Sequence[Any], one: Any) -> None:
-        for data in executor_tasks.unpack_results(bytes(one["result"])):
+    def updated(states: Sequence[Any], row: Any) -> None:
+        for data in executor_tasks.unpack_results(bytes(row["result"])):
             remember(data)
-        update(states, one)
+        update(states, row)
 
     def pack_payload(objects: Any) -> bytes:
         for one in objects:

@@ -26,7 +26,7 @@ from boltdp.settings import Settings
 from boltdp.workflows.compare import Comparison, ComparisonFileError, compare
 from boltdp.workflows.predict import predict
 from boltdp.workflows.train import train
-from boltdp.workflows.tune import candidates, tune
+from boltdp.workflows.tune import expand_grid, tune
 from tests.plans import plan_certificate
 
 COLUMNS = (Numeric("age", 0, 100), Numeric("dose", -1, 1))
@@ -108,7 +108,7 @@ def test_what_makes_no_weights_is_refused_before_a_row_is_read(asked: Any, messa
     with pytest.raises(ParameterError, match=message):
         train(unreadable, PLAIN, settings)
     with pytest.raises(ParameterError, match=message):
-        tune(unreadable, PLAIN, candidates(settings, {"passes": [1, 2]}))
+        tune(unreadable, PLAIN, expand_grid(settings, {"passes": [1, 2]}))
     with pytest.raises(ParameterError, match=message):
         compare(unreadable, PLAIN, settings, names=["bolton"], epsilons=[1.0], repeats=1)
 
@@ -181,7 +181,7 @@ def test_the_weight_is_that_of_the_rows_own_class(algorithm: str, multiclass: An
 
 def test_tuning_weighs_every_candidate() -> None:
     settings = Settings(epsilon=4.0, algorithm="bolton", class_weights="balanced")
-    model = tune(ArrayEngine.from_arrow(patients(3000)), PRIOR, candidates(settings, {"passes": [1, 5]}))
+    model = tune(ArrayEngine.from_arrow(patients(3000)), PRIOR, expand_grid(settings, {"passes": [1, 5]}))
     assert model.certificate.problem.class_weights == pytest.approx(BALANCED)
     assert model.certificate.private
 
@@ -194,10 +194,10 @@ def test_results_of_a_comparison_are_kept_apart_by_their_weights(tmp_path: Path)
     made.save(tmp_path / "comparison.json")
     before = Comparison.load(tmp_path / "comparison.json")
     same = replace(common, class_weights=made.about["settings"]["class_weights"])
-    again = compare(engine, PRIOR, same, before=before, **wanted)
+    again = compare(engine, PRIOR, same, resume_from=before, **wanted)
     assert again.runs == made.runs
     with pytest.raises(ComparisonFileError, match="of other data or settings"):
-        compare(engine, PRIOR, replace(common, class_weights=None), before=before, **wanted)
+        compare(engine, PRIOR, replace(common, class_weights=None), resume_from=before, **wanted)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from boltdp.run_context import Context
 from boltdp.schema.schema import Classes, Number, Numeric, Schema
 from boltdp.settings import Settings
 from boltdp.workflows.compare import (
-    ALGORITHMS,
+    COMPARED_ALGORITHMS,
     Comparison,
     ComparisonFileError,
     adapt_settings,
@@ -49,7 +49,7 @@ def compared(**changes: object) -> Comparison:
 
 def test_every_algorithm_is_trained_at_every_epsilon_and_noiseless_once() -> None:
     made = compared()
-    cells = {(one.algorithm, one.epsilon): one for one in made.summaries()}
+    cells = {(one.algorithm, one.epsilon): one for one in made.summarize_runs()}
     assert list(cells) == [
         ("noiseless", None),
         ("bolton", 0.1),
@@ -65,12 +65,12 @@ def test_every_algorithm_is_trained_at_every_epsilon_and_noiseless_once() -> Non
 def test_more_budget_gives_more_accuracy() -> None:
     seeded = replace(COMMON, seed=1, noise_seed=1)
     made = compare(patients(), SCHEMA, seeded, names=["bolton"], epsilons=[0.1, 10.0], repeats=3)
-    small, large = made.summaries()
+    small, large = made.summarize_runs()
     assert large.score > small.score
 
 
 def test_a_form_that_is_not_valid_is_marked() -> None:
-    assert {(one.algorithm, one.private) for one in compared().summaries()} == {
+    assert {(one.algorithm, one.private) for one in compared().summarize_runs()} == {
         ("noiseless", False),
         ("bolton", True),
         ("bolton-paper", False),
@@ -80,10 +80,10 @@ def test_a_form_that_is_not_valid_is_marked() -> None:
 def test_spread_is_the_standard_deviation_between_repeats() -> None:
     made = compared(names=["bolton"], epsilons=[0.1])
     measured = [run.score for run in made.runs]
-    (summary,) = made.summaries()
+    (summary,) = made.summarize_runs()
     assert summary.score == pytest.approx(np.mean(measured))
     assert summary.score_spread == pytest.approx(np.std(measured, ddof=1))
-    assert compared(names=["bolton"], epsilons=[0.1], repeats=1).summaries()[0].score_spread == 0
+    assert compared(names=["bolton"], epsilons=[0.1], repeats=1).summarize_runs()[0].score_spread == 0
 
 
 def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
@@ -102,11 +102,11 @@ def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
     before = Comparison.load(path)
     assert len(before.runs) == 4
     told: list[tuple[str, int, int]] = []
-    made = compared(before=before, context=Context(progress=lambda *report: told.append(report)))
+    made = compared(resume_from=before, context=Context(progress=lambda *report: told.append(report)))
     assert made.runs[:4] == before.runs
     assert len({(run.algorithm, run.epsilon, run.repeat) for run in made.runs}) == len(made.runs) == 15
     assert [report for report in told if report[0] == "training"] == [("training", i, 11) for i in range(11)]
-    assert compared(before=made) == made
+    assert compared(resume_from=made) == made
 
 
 def test_results_of_other_data_or_settings_are_never_mixed() -> None:
@@ -118,7 +118,7 @@ def test_results_of_other_data_or_settings_are_never_mixed() -> None:
     ]
     for engine, schema, settings in cases:
         with pytest.raises(ComparisonFileError, match="are of other data or settings"):
-            compare(engine, schema, settings, names=["bolton"], epsilons=[1.0], repeats=1, before=made)
+            compare(engine, schema, settings, names=["bolton"], epsilons=[1.0], repeats=1, resume_from=made)
 
 
 def test_curves_are_those_that_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +140,7 @@ def test_curves_are_those_that_are_asked_for(monkeypatch: pytest.MonkeyPatch) ->
 def test_test_rows_may_come_from_elsewhere() -> None:
     wrong = np.arange(100)
     backwards = ArrayEngine.from_arrow(pa.table({"age": wrong, "sick": (wrong < 50).astype(int)}))
-    (summary,) = compared(names=["noiseless"], test=backwards).summaries()
+    (summary,) = compared(names=["noiseless"], test=backwards).summarize_runs()
     assert summary.score < 0.2
 
 
@@ -158,7 +158,8 @@ def test_what_an_algorithm_does_not_take_is_left_out_for_it_alone() -> None:
     """With passes in common, objective perturbation can still be compared; the others make them."""
     common = replace(COMMON, delta=1e-6, permutation="fresh")
     left_out = {
-        name: set(common.given_names) - set(adapt_settings(name, common, 1.0).given_names) for name in ALGORITHMS
+        name: set(common.given_names) - set(adapt_settings(name, common, 1.0).given_names)
+        for name in COMPARED_ALGORITHMS
     }
     assert left_out == {
         "noiseless": set(),
@@ -173,15 +174,15 @@ def test_what_an_algorithm_does_not_take_is_left_out_for_it_alone() -> None:
         "bst14-paper": {"permutation"},
         "dpsgd": {"permutation"},
     }
-    for name in ALGORITHMS:
+    for name in COMPARED_ALGORITHMS:
         settings = adapt_settings(name, common, 1.0)
         planned = plan_certificate(settings, rows=1000, dims=2, classes=2)
         assert isinstance(planned.problem, Recipe) == (name not in ("objective", "noisy-gd"))
         if isinstance(planned.problem, Recipe):
             assert (planned.problem.passes, planned.problem.batch_size) == (2, 10)
         assert settings.analysis == ("paper" if name.endswith("-paper") else "proved")
-    made = compare(patients(), SCHEMA, common, names=ALGORITHMS, epsilons=[1.0], repeats=1)
-    assert [one.algorithm for one in made.summaries()] == list(ALGORITHMS)
+    made = compare(patients(), SCHEMA, common, names=COMPARED_ALGORITHMS, epsilons=[1.0], repeats=1)
+    assert [one.algorithm for one in made.summarize_runs()] == list(COMPARED_ALGORITHMS)
 
 
 def test_auto_is_what_the_common_settings_make_of_it() -> None:
@@ -237,6 +238,6 @@ def test_numbers_are_compared_by_r2() -> None:
         settings = Settings(epsilon=1.0, noise_seed=1, loss=loss)
         with ArrayEngine.from_arrow(table) as engine:
             made = compare(engine, schema, settings, names=["noiseless", "auto"], epsilons=[2.0], repeats=1)
-        noiseless, auto = (one.score for one in made.summaries())
+        noiseless, auto = (one.score for one in made.summarize_runs())
         assert made.about["score"] == "R2"
         assert 0.9 < auto <= noiseless + 0.02 < 1.0

@@ -34,7 +34,7 @@ from boltdp.settings import Settings
 from boltdp.workflows.compare import compare
 from boltdp.workflows.draft_schema import SEEDED_DRAFT, draft_private_schema, plan_private_draft
 from boltdp.workflows.train import train
-from boltdp.workflows.tune import candidates, tune
+from boltdp.workflows.tune import expand_grid, tune
 
 ROWS = 20_000
 BUDGET = Budget(2.0, 1e-6)
@@ -296,7 +296,7 @@ def test_a_table_of_what_was_spent_that_is_none_is_refused(schema: Schema, spent
 
 def test_tuning_and_noiseless_training_state_it_too(schema: Schema) -> None:
     engine = open_source(table())
-    tuned = tune(engine, schema, candidates(Settings(epsilon=4.0, delta=1e-5), {"regularization": [0.001, 0.01]}))
+    tuned = tune(engine, schema, expand_grid(Settings(epsilon=4.0, delta=1e-5), {"regularization": [0.001, 0.01]}))
     assert tuned.certificate.private
     assert tuned.certificate.draft == schema.spent
     verify(tuned.certificate)

@@ -42,7 +42,7 @@ from boltdp.settings import Settings
 from boltdp.workflows.label_check import describe_unusable_labels
 from boltdp.workflows.plan_training import make_plan
 from boltdp.workflows.train import run_plan, train
-from boltdp.workflows.tune import candidates, tune
+from boltdp.workflows.tune import expand_grid, tune
 
 ROWS = 6000
 COLUMNS = (Numeric("age", 0, 100), Categorical("sex", ("f", "m")))
@@ -309,7 +309,7 @@ def test_equal_seeds_give_the_same_count_and_the_weights_of_before() -> None:
 @pytest.mark.parametrize("method", ["trials", "portions", "public"])
 def test_tuning_checks_the_labels_too(method: Any) -> None:
     public = open_source(people(400)) if method == "public" else None
-    grid = candidates(SETTINGS, {"passes": [1, 2]})
+    grid = expand_grid(SETTINGS, {"passes": [1, 2]})
     model = tune(open_source(people()), MISSPELT, grid, method=method, public=public, trials=2.0)
     assert model.certificate.unusable_label_count is not None
     assert model.certificate.private
@@ -400,7 +400,7 @@ def test_an_audit_replays_the_count(schema: Schema, monkeypatch: pytest.MonkeyPa
 
     def replay() -> tuple[float, list[str], int, bool]:
         found = replay_pairs(subject, pairs, lambda _: None)
-        (one,) = (one for one in found.releases if one.limit.name == "count")
+        (one,) = (one for one in found.releases if one.release.name == "count")
         exact = compute_exact_loss(subject.claims[0], one, random=np.random.default_rng(1))
         assert exact is not None
         return one.ratio, one.list_faults(mistake=1e-12), found.leaks + found.unstated, exact.broken

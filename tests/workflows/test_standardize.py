@@ -49,7 +49,7 @@ from boltdp.workflows.standardize import (
     sum_moments,
 )
 from boltdp.workflows.train import BAD_ROWS_SHOWN, train
-from boltdp.workflows.tune import Method, candidates, tune
+from boltdp.workflows.tune import Method, expand_grid, tune
 from tests.plans import plan_certificate
 
 ROWS = 3000
@@ -173,7 +173,10 @@ def read(engine: Engine, schema: Schema, *, label: bool = True) -> npt.NDArray[n
 def standardized(engine: Engine, schema: Schema, event: NoisyMoments | None, context: Context) -> Schema:
     training = Noiseless(Problem(loss=Logistic(), dims=schema.dims, rows=engine.count()))
     before = None if event is None else BudgetedEvent(None, event)
-    with prepare_rows(engine, schema, certify(training, None, before=before), context, permuted=False) as (_, made):
+    with prepare_rows(engine, schema, certify(training, None, standardization=before), context, permuted=False) as (
+        _,
+        made,
+    ):
         return made
 
 
@@ -491,7 +494,7 @@ def test_raw_weights_are_in_the_units_of_the_columns() -> None:
 @pytest.mark.parametrize("method", ["trials", "portions", "public"])
 def test_tuning_standardizes_once_for_all_candidates(method: Method) -> None:
     engine = open_source(people())
-    grid = candidates(PRIVATE, {"passes": [1, 2]})
+    grid = expand_grid(PRIVATE, {"passes": [1, 2]})
     public = open_source(people(400)) if method == "public" else None
     model = tune(engine, SCHEMA, grid, method=method, public=public, trials=2.0)
     model.verify()

@@ -30,8 +30,8 @@ from boltdp.workflows.target_range import (
     BINS,
     PERCENTILES,
     apply_label_quantiles,
-    plan_label_quantiles,
-    subtract_label_quantiles,
+    choose_quantile_share,
+    plan_target_range,
 )
 from boltdp.workflows.train import train
 
@@ -108,11 +108,11 @@ def test_a_certificate_that_does_not_state_the_choice_has_no_range() -> None:
     ids=["no budget", "a loss that reads shares", "a declared range", "classes"],
 )
 def test_nothing_is_spent_where_no_range_is_needed(schema: Schema, settings: Settings) -> None:
-    assert subtract_label_quantiles(settings, schema, rows=ROWS) == (settings, None)
+    assert plan_target_range(settings, schema, rows=ROWS) == (settings, None)
 
 
 def test_what_is_planned_is_subtracted_from_the_budget() -> None:
-    left, planned = subtract_label_quantiles(replace(SETTINGS, delta=1e-6), SCHEMA, rows=8000)
+    left, planned = plan_target_range(replace(SETTINGS, delta=1e-6), SCHEMA, rows=8000)
     assert planned is not None
     assert planned.budget == Budget(0.06)
     assert planned.event == make_label_quantiles(Budget(0.06), bins=BINS, percentiles=PERCENTILES)
@@ -120,12 +120,12 @@ def test_what_is_planned_is_subtracted_from_the_budget() -> None:
 
 
 def test_the_share_is_that_with_which_edges_beyond_all_labels_are_unlikely() -> None:
-    assert plan_label_quantiles(0.1, rows=100_000) == pytest.approx(0.048)
-    assert plan_label_quantiles(0.1, rows=100_000, person_rows=5) == pytest.approx(0.24)
-    assert (plan_label_quantiles(1.0, rows=10**6), plan_label_quantiles(1.0, rows=0)) == (0.02, 0.3)
+    assert choose_quantile_share(0.1, rows=100_000) == pytest.approx(0.048)
+    assert choose_quantile_share(0.1, rows=100_000, person_rows=5) == pytest.approx(0.24)
+    assert (choose_quantile_share(1.0, rows=10**6), choose_quantile_share(1.0, rows=0)) == (0.02, 0.3)
     rows, epsilon = 50_000, 0.1
     event = make_label_quantiles(
-        Budget(epsilon * plan_label_quantiles(epsilon, rows=rows)), bins=BINS, percentiles=PERCENTILES
+        Budget(epsilon * choose_quantile_share(epsilon, rows=rows)), bins=BINS, percentiles=PERCENTILES
     )
     beyond = 10 * rows  # the score of an edge beyond all labels
     assert event.epsilon * beyond / (2 * event.sensitivity) == pytest.approx(12.0)

@@ -32,6 +32,7 @@ from boltdp.settings import OPTIONAL, Settings
 from boltdp.workflows.plan_training import make_plan
 from boltdp.workflows.predict import predict
 from boltdp.workflows.train import BAD_ROWS_SHOWN, train, train_prepared
+from tests.algorithms.counted import CountedEngine
 from tests.kernel.reference import reference_sgd
 from tests.plans import plan_certificate
 
@@ -516,3 +517,21 @@ def test_multinomial_beats_one_vs_all_on_projected_mnist(
     multinomial = mean_accuracy(replace(common, multiclass="multinomial"))
     one_vs_all = mean_accuracy(replace(common, multiclass="one-vs-all"))
     assert multinomial > one_vs_all + 0.05
+
+
+def test_no_other_user_sees_scans_whose_number_depends_on_the_rows() -> None:
+    """The weights are the same bits, and where the rows are each is scanned as often as any others."""
+    random = np.random.default_rng(2)
+    schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
+    settings = Settings(epsilon=5.0, inference=True, noise_seed=1, seed=1)
+    counts: dict[bool, list[dict[str, int]]] = {False: [], True: []}
+    age = random.integers(0, 100, ROWS)
+    for sick in (random.integers(0, 2, ROWS), age > 50):
+        models = []
+        for hide in counts:
+            engine = CountedEngine(ArrayEngine.from_arrow(pa.table({"age": age, "sick": sick.astype(int)})))
+            models.append(train(engine, schema, settings, context=replace(settings.context(), hide_scans=hide)))
+            counts[hide].append(dict(engine.counts))
+        assert models[0].to_dict() == models[1].to_dict()
+    assert counts[True][0] == counts[True][1]
+    assert counts[False][0] != counts[False][1]

@@ -23,7 +23,7 @@ from boltdp.privacy import exact_noise, release_with_noise
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import certify
 from boltdp.privacy.events.event import SEEDED, Event
-from boltdp.privacy.events.selection import PortionSelection, PublicSelection, TrialSelection, find_portion_bounds
+from boltdp.privacy.events.selection import PortionSelection, PublicSelection, TrialSelection, compute_portion_bounds
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.release_with_noise import Randomness
 from boltdp.privacy.sgd_recipe import Recipe
@@ -35,7 +35,7 @@ from boltdp.workflows.plan_training import plan_models
 from boltdp.workflows.predict import predict
 from boltdp.workflows.select import count_errors, plan_trial_selection
 from boltdp.workflows.train import BAD_ROWS_SHOWN, train_prepared
-from boltdp.workflows.tune import Method, candidates, tune
+from boltdp.workflows.tune import Method, expand_grid, tune
 from tests.algorithms.counted import CountedEngine
 from tests.plans import plan_certificate
 from tests.privacy.test_selection import proven_epsilon
@@ -71,7 +71,7 @@ def tuned(method: Method, *, seed: int | None = None, grid: tuple[Settings, ...]
 
 def test_a_grid_is_every_combination() -> None:
     grid: dict[str, Sequence[Any]] = {"passes": [1, 2], "batch_size": [10, 20], "regularization": [0.0, 0.1]}
-    made = candidates(Settings(algorithm="bolton", epsilon=1.0), grid, inverse_radius=True)
+    made = expand_grid(Settings(algorithm="bolton", epsilon=1.0), grid, inverse_radius=True)
     assert len({(one.passes, one.batch_size, one.regularization) for one in made}) == 8
     assert {(one.regularization, one.radius) for one in made} == {(0.0, None), (0.1, 10.0)}
     assert all(one.epsilon == 1.0 for one in made)
@@ -119,7 +119,7 @@ def test_several_classes_and_delta_are_tuned_and_verify(method: Method, loss: st
     age = random.integers(0, 90, 3000)
     table = pa.table({"age": age, "dose": random.uniform(-1, 1, 3000), "sick": age // 30})
     schema = replace(SCHEMA, target=Classes(SCHEMA.label, (0, 1, 2)))
-    grid = candidates(Settings(algorithm="bolton", epsilon=50.0, delta=1e-6, loss=loss), {"passes": [5, 10]})
+    grid = expand_grid(Settings(algorithm="bolton", epsilon=50.0, delta=1e-6, loss=loss), {"passes": [5, 10]})
     model = tune(ArrayEngine.from_arrow(table), schema, grid, method=method)
     assert model.weights.shape == (3, 3)
     assert model.certificate.model_count == (3 if loss == "huber" else 1)
@@ -129,7 +129,7 @@ def test_several_classes_and_delta_are_tuned_and_verify(method: Method, loss: st
 
 def test_portions_train_each_candidate_on_its_own_rows() -> None:
     """The released model is the one that its portion alone gives."""
-    grid = candidates(
+    grid = expand_grid(
         Settings(algorithm="bolton", epsilon=1e6, seed=5, noise_seed=5, batch_size=10), {"passes": [1, 3]}
     )
     model = tune(patients(), SCHEMA, grid, method="portions")
@@ -137,7 +137,7 @@ def test_portions_train_each_candidate_on_its_own_rows() -> None:
     assert isinstance(selection, PortionSelection)
     context = Context(seed=5, randomness=Randomness(5))
     with patients().prepare(SCHEMA, context) as prepared:
-        portion = prepared.portion(*find_portion_bounds(selection.chosen, rows=ROWS, candidates=2))
+        portion = prepared.portion(*compute_portion_bounds(selection.chosen, rows=ROWS, candidates=2))
         jobs = [Job(model.certificate, context.randomness)]
         (weights,) = ALGORITHMS["bolton"].run(portion, jobs, classes=2, context=context)
     assert portion.rows == model.certificate.problem.rows < model.certificate.rows == ROWS
@@ -145,8 +145,8 @@ def test_portions_train_each_candidate_on_its_own_rows() -> None:
 
 
 def test_a_row_of_one_portion_changes_no_other_candidate() -> None:
-    grid = candidates(Settings(algorithm="bolton", epsilon=None, seed=6, batch_size=10), {"passes": [1, 2, 3]})
-    bounds = [find_portion_bounds(i, rows=ROWS, candidates=3) for i in range(4)]
+    grid = expand_grid(Settings(algorithm="bolton", epsilon=None, seed=6, batch_size=10), {"passes": [1, 2, 3]})
+    bounds = [compute_portion_bounds(i, rows=ROWS, candidates=3) for i in range(4)]
     table = pa.table({"age": np.zeros(ROWS), "dose": np.zeros(ROWS), "sick": np.zeros(ROWS)})
     place = int(compute_source_positions(bounds[1][0] + 7, 1, rows=ROWS, seed=6)[0])
     sick = np.zeros(ROWS)
@@ -183,7 +183,7 @@ def test_errors_are_those_of_predict_and_bad_rows_are_errors() -> None:
 
 
 def test_noiseless_candidates_are_compared_without_noise() -> None:
-    grid = candidates(Settings(algorithm="bolton", epsilon=None), {"passes": [1, 5]})
+    grid = expand_grid(Settings(algorithm="bolton", epsilon=None), {"passes": [1, 5]})
     assert not tune(patients(), SCHEMA, grid, method="portions").certificate.private
     with pytest.raises(ParameterError, match="epsilon must be given for trials, got None"):
         tune(patients(), SCHEMA, grid, method="trials")
@@ -191,7 +191,7 @@ def test_noiseless_candidates_are_compared_without_noise() -> None:
 
 def test_more_trials_cost_delta_and_no_epsilon() -> None:
     def scale(mean: float, *, delta: float) -> float:
-        grid = candidates(Settings(algorithm="bolton", epsilon=1.0, delta=delta, step_size=0.1), {"passes": [1]})
+        grid = expand_grid(Settings(algorithm="bolton", epsilon=1.0, delta=delta, step_size=0.1), {"passes": [1]})
         wide = Schema(Classes("sick", (0, 1)), tuple(Numeric(f"x{i}", -1, 1) for i in range(60)))
         whole = grid[0].budget
 
@@ -224,7 +224,7 @@ def test_progress_never_tells_the_number_of_trials() -> None:
 def test_progress_tells_nothing_of_trainings_that_are_made_for_each_trial(algorithm: str) -> None:
     told: list[tuple[str, int, int]] = []
     context = Context(progress=lambda *report: told.append(report))
-    grid = candidates(Settings(algorithm=algorithm, epsilon=4.0, delta=1e-6), {"regularization": [0.01, 0.1]})
+    grid = expand_grid(Settings(algorithm=algorithm, epsilon=4.0, delta=1e-6), {"regularization": [0.01, 0.1]})
     model = tune(patients(), SCHEMA, grid, method="trials", trials=5, context=context)
     assert model.certificate.private
     assert {stage for stage, _, _ in told} == {"preparing"}
@@ -283,7 +283,7 @@ def test_a_seed_that_the_certificate_does_not_confess_is_refused(method: Method)
 )
 def test_bad_grids_are_refused(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(ParameterError, match=message):
-        candidates(Settings(algorithm="bolton", epsilon=1.0), **arguments)  # type: ignore[arg-type]
+        expand_grid(Settings(algorithm="bolton", epsilon=1.0), **arguments)  # type: ignore[arg-type]
 
 
 def test_bad_requests_are_refused_before_a_row_is_read() -> None:
@@ -311,7 +311,7 @@ def test_bad_requests_are_refused_before_a_row_is_read() -> None:
 def test_trials_over_several_candidates_scan_the_rows_as_often_as_the_longest_alone(permutation: Any) -> None:
     engine = CountedEngine(patients())
     settings = Settings(algorithm="bolton", epsilon=4.0, permutation=permutation, batch_size=10)
-    grid = candidates(settings, {"passes": [1, 4, 7], "step_size": [0.1, 1.0]})
+    grid = expand_grid(settings, {"passes": [1, 4, 7], "step_size": [0.1, 1.0]})
     tune(engine, SCHEMA, grid, method="trials", trials=20)
     assert engine.counts["run_pass"] == 7
     assert engine.counts["states"] == 2 * (1 + 4 + 7)
@@ -321,7 +321,7 @@ def test_trials_over_several_candidates_scan_the_rows_as_often_as_the_longest_al
 
 def test_candidates_that_share_scans_have_the_bits_of_candidates_alone() -> None:
     context = Context(seed=2, randomness=Randomness(1))
-    grid = candidates(replace(BASE, noise_seed=1), {"passes": [1, 3], "batch_size": [1, 10], "averaging": ["all"]})
+    grid = expand_grid(replace(BASE, noise_seed=1), {"passes": [1, 3], "batch_size": [1, 10], "averaging": ["all"]})
     certificates = [plan_certificate(one, rows=ROWS, dims=SCHEMA.dims, classes=2) for one in grid]
     jobs = [Job(certificate, context.randomness) for certificate in certificates]
     with patients().prepare(SCHEMA, context) as prepared:
@@ -334,14 +334,14 @@ def test_candidates_that_share_scans_have_the_bits_of_candidates_alone() -> None
 
 def test_portions_read_no_row_more_often_than_its_candidate_does() -> None:
     engine = CountedEngine(patients())
-    tune(engine, SCHEMA, candidates(BASE, {"passes": [1, 4]}), method="portions")
+    tune(engine, SCHEMA, expand_grid(BASE, {"passes": [1, 4]}), method="portions")
     # One sum counts the errors, and one the unusable labels.
     assert engine.counts == {"prepare": 1, "run_pass": 1 + 4, "states": 1 + 4, "sum": 1 + 1}
 
 
 def test_public_rows_compare_all_candidates_in_the_same_scans() -> None:
     engine, public = CountedEngine(patients()), CountedEngine(patients(1, 400))
-    model = tune(engine, SCHEMA, candidates(BASE, {"passes": [1, 4]}), method="public", public=public)
+    model = tune(engine, SCHEMA, expand_grid(BASE, {"passes": [1, 4]}), method="public", public=public)
     assert isinstance(model.certificate.problem, Recipe)
     assert engine.counts["run_pass"] == model.certificate.problem.passes
     assert engine.counts["sum"] == 1  # of the unusable labels
@@ -367,7 +367,7 @@ class ChangedEngine(CountedEngine):
 def test_rows_that_come_or_go_while_reading_are_noticed(method: Method, algorithm: str, later: int) -> None:
     """The plan's sensitivity and samples are for the rows that were counted."""
     engine = ChangedEngine(patients(), patients(0, later))
-    grid = candidates(Settings(algorithm=algorithm, epsilon=4.0, delta=1e-6), {"regularization": [0.01, 0.1]})
+    grid = expand_grid(Settings(algorithm=algorithm, epsilon=4.0, delta=1e-6), {"regularization": [0.01, 0.1]})
     public = patients(1, 400) if method == "public" else None
     with pytest.raises(DataError, match="changed while it was read"):
         tune(engine, SCHEMA, grid, method=method, trials=3, public=public)
@@ -431,7 +431,7 @@ def chosen_first(epsilon: float, label: int, *, runs: int) -> int:
     packed[:size, 0] = 1.0
     packed[-1] = label, 1.0
     engine = in_prepared_order(packed, seed=seed)
-    grid = candidates(
+    grid = expand_grid(
         Settings(algorithm="bolton", epsilon=epsilon, seed=seed, batch_size=1, passes=1), {"step_size": [0.01] * count}
     )
     picked = 0
@@ -458,7 +458,7 @@ def released_negative(epsilon: float, label: int, *, runs: int) -> int:
     packed[:] = 1.0, 1e-6
     packed[0] = label, 1.0
     engine = in_prepared_order(packed, seed=1)
-    grid = candidates(
+    grid = expand_grid(
         Settings(algorithm="bolton", epsilon=epsilon, seed=1, batch_size=1, loss="huber"),
         {"passes": [1, 2], "step_size": [0.01]},
     )
@@ -535,7 +535,7 @@ def test_no_scan_or_trial_has_random_bits_that_another_has(method: Method, monke
     seeded = exact_noise.make_seeded_bytes
     monkeypatch.setattr(release_with_noise, "make_seeded_bytes", watched)
     asked = Settings(epsilon=4.0, delta=1e-6, algorithm="noisy-gd", noise_seed=3, standardize="private")
-    grid = candidates(asked, {"passes": [2, 3], "step_size": [1.0, 5.0]})
+    grid = expand_grid(asked, {"passes": [2, 3], "step_size": [1.0, 5.0]})
     tune(patients(), SCHEMA, grid, method=method, public=patients(1, 100) if method == "public" else None, trials=9.0)
     begun = [bits for bits in drawn if len(bits) >= 16]  # shorter ones pick a candidate
     assert len(begun) > 5

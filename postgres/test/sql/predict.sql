@@ -42,4 +42,11 @@ SELECT pg_temp.fails('SELECT boltdp.predict(''two'', ''{{1,0}}''::real[])');
 SELECT pg_temp.fails('SELECT boltdp.predict(''nobody''''s'', ''{1,0}''::real[])');
 SELECT name, pg_temp.fails(format('SELECT boltdp.predict(%L, ''{1,0}''::real[])', name))
 	FROM unnest(ARRAY['damaged', 'one class', 'nulls', 'bounds', 'loss', 'cut', 'cut of three']) AS name;
+-- Coefficients of one model, and of all that may be read.
+UPDATE boltdp.models SET coefficients = '[{"term": "age", "coef": 0.5, "std_err": 0.25, "z": 2, "p_value": 0.0455, "odds_ratio": 1.6487, "low": 0.01, "high": 0.99,
+	"noise_share": 0.1}, {"term": "intercept", "coef": -1, "std_err": 0.5, "z": -2, "p_value": 0.0455, "odds_ratio": null, "low": -1.98, "high": -0.02}]'
+	WHERE name = 'two';
+SELECT * FROM boltdp.coefficients('two');
+SELECT * FROM boltdp.coefficients ORDER BY model, term;
+SELECT (SELECT count(*) FROM boltdp.coefficients('three')) AS without, (SELECT count(*) FROM boltdp.coefficients(NULL)) AS no_name;
 ROLLBACK;

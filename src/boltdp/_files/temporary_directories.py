@@ -41,7 +41,7 @@ def open_temporary_directory(parent: Path, *, prefix: str) -> Iterator[Path]:
 
 
 def _remove_directories(held: list[tuple[Path, int | None]]) -> None:
-    """Remove directories and close their locks (None: the file system has none); those that are done leave `held`."""
+    """Remove directories, close their locks (None: the file system has none), and take each out of `held`."""
     with _interrupts.shield():
         while held:
             folder, lock = held[-1]

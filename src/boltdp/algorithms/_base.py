@@ -105,6 +105,7 @@ class Algorithm(ABC):
         return replace(training, problem=self.rescale_problem(training.problem, rows=rows))  # type: ignore[type-var]
 
     def rescale_problem(self, problem: Problem, *, rows: int) -> Problem:
+        """Return the same problem for another number of rows."""
         return replace(problem, rows=rows)
 
     @abstractmethod
@@ -150,7 +151,7 @@ class Algorithm(ABC):
         """Return the expected noise of a planned training and what follows from it, by the names in `columns`."""
 
     def format_forecast(self, forecast: Mapping[str, Any]) -> tuple[str, ...]:
-        """Format the numbers of a forecast as the cells of a table with those headings of `columns` that it has."""
+        """Format the numbers of a forecast as the cells of a table, in the order of `columns`."""
         return tuple(form.format(forecast[name]) for name, (_, form) in self.columns.items() if name in forecast)
 
     def explain_forecast(self, certificate: Certificate) -> str:

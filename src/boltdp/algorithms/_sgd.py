@@ -146,7 +146,7 @@ class PassesOfSGD(Algorithm):
         (rows,) = {recipe.rows for recipe in recipes}
         (partitions,) = {recipe.partitions for recipe in recipes}
         check_row_count(prepared, rows)
-        bounds = [recipes[0].find_partition_bounds(number) for number in range(partitions)]
+        bounds = [recipes[0].compute_partition_bounds(number) for number in range(partitions)]
         # By partition, then by job, a state for each model.
         states = [
             [
@@ -213,7 +213,7 @@ class PassesOfSGD(Algorithm):
         ]
 
     def rescale_problem(self, problem: Problem, *, rows: int) -> Recipe:
-        """Return the SGD recipe for another number of rows, with about as many updates."""
+        """Return the SGD recipe for another number of rows, with about the same number of updates."""
         passes = max(1, round(_require_recipe(problem).passes * problem.rows / rows))
         return replace(_resize_recipe(problem, rows), passes=passes)
 
@@ -232,7 +232,7 @@ class PassesOfSGD(Algorithm):
 
     def describe_choices(self, certificate: Certificate, settings: Settings) -> list[tuple[str, str]]:
         recipe = _require_recipe(certificate.problem)
-        first, last = recipe.schedule.at([1, recipe.updates])
+        first, last = recipe.schedule.compute_steps([1, recipe.updates])
         steps = f"{first:.4g}" if first == last else f"from {first:.4g} down to {last:.4g}"
         if settings.step_size is not None or settings.schedule not in ("auto", "constant", "strongly-convex-constant"):
             why = "as asked for"
@@ -253,6 +253,7 @@ class PassesOfSGD(Algorithm):
         return {"noise_per_weight": compute_noise_per_weight(certificate), "noise_to_weights": noise_to_weights}
 
     def explain_steps(self, recipe: Recipe, settings: Settings) -> str:
+        """Describe why the automatic schedule has these steps."""
         if settings.schedule == "auto" and recipe.regularization > 0:
             return "the steps that fit the regularization"
         return "where going further would add more noise than it would gain"
@@ -344,7 +345,7 @@ def choose_constant_step(recipe: Recipe, share: Budget | None) -> float:
 
 
 def choose_step_for_noise(recipe: Recipe, noise: Mechanism) -> float:
-    """Return the constant step size for updates with this noise, that of the usual bound on the error of SGD.
+    """Return the constant step size that minimizes the usual bound on the error of SGD with this noise.
 
     It is R / (G*sqrt(T)) for weights of norm R, gradients of norm G with their noise and T updates, at most 1/beta.
     """

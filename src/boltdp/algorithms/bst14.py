@@ -26,7 +26,7 @@ class BST14(WhiteBox):
     proved, published = staticmethod(calibrate_bst14), staticmethod(calibrate_published_bst14)
 
     def choose_radius(self, settings: Settings, loss: Loss) -> float:
-        """Return the radius of the settings; else the norm of a regularized optimum at most, else a typical one."""
+        """Return the radius in the settings; without one, a bound on a regularized optimum, or else a typical norm."""
         if settings.radius is not None:
             if settings.radius == math.inf:
                 raise ParameterError("radius must be finite for the algorithm bst14, got inf")

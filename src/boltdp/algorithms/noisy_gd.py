@@ -33,14 +33,20 @@ SCANS = 26
 MOMENTUM = 0.7
 #: "auto" takes it for a number with more features than this, if the noise per row is above the second constant.
 MIN_NUMBER_DIMS, MIN_NUMBER_NOISE = 100, 0.015
-#: The default clip norm of gradients for one weight vector, and for one of each class.
-CLIP, JOINT_CLIP = 0.5, 0.4
-#: The sum of all steps times the noise per row: for one weight vector over the loss's unit, and for one of each class.
+#: The default clip norm of gradients for one weight vector, and for one of each class: of much noise, and of little,
+#: where clipping would bias the weights of classes that overlap by more than the noise moves them.
+CLIP, JOINT_CLIP, WIDE_JOINT_CLIP = 0.5, 0.4, 0.7
+#: The noise per row below which it is little.
+LITTLE_NOISE = 0.02
+#: The sum of all steps times the noise per row: for one weight vector over the loss's unit, and for one of each class
+#: at the clip norm of much noise.
 REACH, JOINT_REACH = 6.0, 66.0
 #: The largest step, in units of the number of features over the smoothness, for classes and for a number.
 MAX_STEP, MAX_NUMBER_STEP = 12.0, 0.25
 #: The largest sum of all steps times Lambda.
 MAX_PENALTY_REACH = 2.0
+#: The cosine of two gradients in a row below which the descent swings from side to side, and its step is halved.
+SWINGING = -0.25
 
 
 class NoisyGD(Algorithm):
@@ -86,7 +92,7 @@ class NoisyGD(Algorithm):
             problem = replace(problem, regularization=settings.regularization)
         clip = settings.gradient_clip
         if clip is None:
-            clip = CLIP if problem.loss.vector_count == 1 else JOINT_CLIP
+            clip = choose_gradient_clip(problem, budget)
         scans = settings.passes if settings.passes is not None else SCANS
         step = settings.step_size
         if step is None:
@@ -142,32 +148,57 @@ class NoisyGD(Algorithm):
         return {"noise_per_row": find_main_noise(certificate).expected_norm / event.problem.rows, "step": event.step}
 
 
+def choose_gradient_clip(problem: Problem, budget: Budget) -> float:
+    """Return the clip norm of gradients from public numbers."""
+    if problem.loss.vector_count == 1:
+        return CLIP
+    return WIDE_JOINT_CLIP if _compute_noise_per_row(problem, budget) < LITTLE_NOISE else JOINT_CLIP
+
+
 def choose_descent_step(problem: Problem, budget: Budget, *, clip: float, scans: int) -> float:
-    """Return a step size from public numbers, such that the sum of all steps is inversely proportional to the noise.
+    """Return the first step from public numbers, such that the sum of all steps is inversely proportional to the noise.
 
     Noise of relative norm nu per row moves the weights by nu times the sum of the steps, so this sum is a constant
     over nu; docs/accuracy.md says on which data it was fitted and on which it was checked. With regularization, the
     sum is at most twice what would shrink the weights to 0 without any rows. No step is much larger than the curvature
-    of isotropic rows allows: larger ones oscillate.
+    of isotropic rows allows. Rows of another shape have directions in which such steps swing, which shows in the noisy
+    gradients: they are then halved.
     """
-    noise = calibrate_gradient_noise(problem, budget, clip=clip, scans=1)
-    nu = noise.expected_norm / (clip * problem.rows)
-    reach = REACH / problem.loss.label_unit if problem.loss.vector_count == 1 else JOINT_REACH
+    nu = _compute_noise_per_row(problem, budget)
+    reach = REACH / problem.loss.label_unit if problem.loss.vector_count == 1 else JOINT_REACH * JOINT_CLIP / clip
     if problem.regularization > 0:
         reach = min(reach, MAX_PENALTY_REACH * nu / problem.regularization)
     most = MAX_NUMBER_STEP if problem.loss.target == "number" else MAX_STEP
     return min(reach / (nu * scans), most * problem.dims / problem.loss.smoothness, 1e9)
 
 
+def _compute_noise_per_row(problem: Problem, budget: Budget) -> float:
+    """Return the expected norm of the noise of one scan per row, in units of the clip norm."""
+    return calibrate_gradient_noise(problem, budget, clip=1.0, scans=1).expected_norm / problem.rows
+
+
+def is_swinging(gradient: Doubles, last: Doubles) -> bool:
+    """Return whether two gradients in a row point in opposite directions, so that the steps are too long.
+
+    Both are released: what follows from them costs no privacy.
+    """
+    product = float(np.sum(gradient * last))
+    return product < 0.0 and product**2 > SWINGING**2 * float(np.sum(gradient**2)) * float(np.sum(last**2))
+
+
 def _descend(job: Job, classes: int, feature_map: FeatureMap | None) -> Generator[list[DerivativeSums], None, Doubles]:
-    """Yield the gradient sums that each scan needs, one for each model, and return the weights after the last scan."""
+    """Yield the gradient sums that each scan needs, one for each model, and return the weights after the last scan.
+
+    Where the gradients swing, the last update is made again, with half the step.
+    """
     from boltdp.kernel.loss_derivatives import DerivativeSums  # only here: commands that read no rows need none
 
     event = _require_noisy_gradients(job.certificate)
     problem = event.problem
     weights = np.zeros((job.certificate.model_count, problem.loss.vector_count, problem.dims))
     # The look-ahead point of Nesterov's momentum, where the next gradient is taken.
-    ahead, direction = weights, np.zeros_like(weights)
+    ahead, direction, step = weights, np.zeros_like(weights), event.step
+    before, last = (weights, direction), np.zeros_like(weights)
     for scan in range(event.scans):
         sums = [
             DerivativeSums(
@@ -185,9 +216,12 @@ def _descend(job: Job, classes: int, feature_map: FeatureMap | None) -> Generato
         summed = np.stack([one.value for one in sums])
         noisy = release_gradient(summed, job.certificate, job.randomness, scan=scan)
         gradient = noisy / problem.rows + problem.regularization * ahead
+        if is_swinging(gradient, last):
+            (weights, direction), gradient, step = before, last, step / 2.0
+        before, last = (weights, direction), gradient
         direction = event.momentum * direction + (1.0 - event.momentum) * gradient
-        weights = weights - event.step * direction
-        ahead = weights - event.step * event.momentum * direction
+        weights = weights - step * direction
+        ahead = weights - step * event.momentum * direction
     return weights
 
 

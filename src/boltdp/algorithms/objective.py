@@ -161,7 +161,7 @@ class Objective(Algorithm):
 
 
 def _center_penalty(linear: Doubles, job: Job) -> Doubles:
-    """Return the linear term with which a penalty of the norm is one of the distance to the centre of the job."""
+    """Return the linear term that turns the penalty on the norm into one on the distance from the center of the job."""
     problem = job.certificate.problem
     return linear if job.center is None else linear - problem.rows * problem.regularization * job.center
 

@@ -19,7 +19,7 @@ class SCS13(WhiteBox):
     proved, published = staticmethod(calibrate_scs13), staticmethod(calibrate_published_scs13)
 
     def choose_radius(self, settings: Settings, loss: Loss) -> float:
-        """Return the radius of the settings; else the norm of a regularized optimum at most, else infinity."""
+        """Return the radius in the settings; without one, a bound on a regularized optimum, or else infinity."""
         if settings.radius is None and settings.regularization is not None and settings.regularization > 0:
             return loss.lipschitz / settings.regularization
         return super().choose_radius(settings, loss)

@@ -16,7 +16,7 @@ from functools import partial
 import numpy as np
 
 from boltdp._array_types import Doubles, Integers
-from boltdp.audit.neighbouring_tables import Pair
+from boltdp.audit.neighbouring_tables import TablePair
 from boltdp.audit.objective_density import Neighbours, compute_log_ratio, make_quadrature, sample_noise
 from boltdp.audit.replay_on_neighbours import (
     AddNoise,
@@ -98,8 +98,8 @@ def compute_exact_loss(
         case NoisyUnusableLabelCount() | NoisyMoments() as event:
             if replayed is None:
                 raise ParameterError(f"the exact loss of {event.kind!r} must follow from its replay, got none")
-            distance = replayed.ratio * replayed.limit.sensitivity
-            spent = partial(compute_exact_delta, replayed.limit.noise, distance=distance)
+            distance = replayed.ratio * replayed.release.sensitivity
+            spent = partial(compute_exact_delta, replayed.release.noise, distance=distance)
             return _make_exact_loss(claim, event, spent, replayed.worst, "closed form, distance from the replay")
         case NoisyMatrix() as event:
             return _audit_matrix(claim, event, replayed)
@@ -115,9 +115,10 @@ def compute_exact_loss(
 
 
 def _audit_matrix(claim: Claim, event: NoisyMatrix, replayed: ReplayedRelease | None) -> ExactLoss | None:
-    """Return the loss of a noisy matrix on orthogonal rows, all of one person if it has several, by the kernel's sums.
+    """Return the privacy loss of a noisy matrix on two orthogonal rows, or two persons with such rows.
 
-    They are as curved as rows can be, or as steep; of the former, long rows are too, if they are downweighted.
+    The kernel sums their matrices. The rows have the largest curvature for a Hessian and the steepest slope for outer
+    products; where long rows are downweighted, those for a Hessian are long.
 
     Proof: events/noisy_matrix.md 1
     """
@@ -135,8 +136,8 @@ def _audit_matrix(claim: Claim, event: NoisyMatrix, replayed: ReplayedRelease | 
         sums.add(np.array([[0.0, *cells]], np.float32))
         vectors.append(flatten_matrix(changed * sums.value[0]))
     distance, worst = float(np.linalg.norm(vectors[0] - vectors[1])), "two orthogonal rows"
-    if replayed is not None and replayed.ratio * replayed.limit.sensitivity > distance:
-        distance, worst = replayed.ratio * replayed.limit.sensitivity, str(replayed.worst)
+    if replayed is not None and replayed.ratio * replayed.release.sensitivity > distance:
+        distance, worst = replayed.ratio * replayed.release.sensitivity, str(replayed.worst)
     spent = partial(compute_exact_delta, event.noise, distance=distance)
     return _make_exact_loss(claim, event, spent, worst, "closed form, distance by the sums of the worst rows")
 
@@ -144,16 +145,16 @@ def _audit_matrix(claim: Claim, event: NoisyMatrix, replayed: ReplayedRelease | 
 def _make_exact_loss(
     claim: Claim,
     event: Event,
-    spent: Callable[[float], float],
-    pair: Pair | OpposedPair | str | None,
+    delta: Callable[[float], float],
+    pair: TablePair | OpposedPair | str | None,
     how: str,
     *,
     low: Callable[[float], float] | None = None,
     error: Callable[[float], float] = lambda _: 0.0,
     estimated: bool = False,
 ) -> ExactLoss:
-    """Make the result from `spent`, the delta on the worst rows at an epsilon, and `low`, a lower bound on it."""
-    claimed, low = claim.budget, low or spent
+    """Make the result; `delta` returns the delta on the worst rows at an epsilon, and `low` a lower bound on it."""
+    claimed, low = claim.budget, low or delta
     at = claimed.epsilon
     if estimated:
         # A sample that is drawn for the claimed epsilon is inaccurate far from it.
@@ -162,10 +163,10 @@ def _make_exact_loss(
     else:
         epsilon = find_largest_epsilon(low, delta=claimed.delta, most=MAX_EPSILON_RATIO * at)
     curve = tuple(
-        (one, event.delta(one, target=claimed.delta or 1e-9), spent(one))
+        (one, event.delta(one, target=claimed.delta or 1e-9), delta(one))
         for one in np.linspace((0.6 if estimated else 0.2) * at, 1.3 * at, POINTS).tolist()
     )
-    return ExactLoss(claim, epsilon, spent(at), (low(at), spent(at) + error(at)), curve, str(pair), how)
+    return ExactLoss(claim, epsilon, delta(at), (low(at), delta(at) + error(at)), curve, str(pair), how)
 
 
 def _audit_label_quantiles(claim: Claim, event: LabelQuantiles) -> ExactLoss:
@@ -197,10 +198,10 @@ def _audit_label_quantiles(claim: Claim, event: LabelQuantiles) -> ExactLoss:
 
 
 def make_worst_labels(event: LabelQuantiles, *, rows: int) -> Integers:
-    """Return the histogram of labels of which one that goes from the lowest bin to the highest is the worst.
+    """Return a histogram of labels for which moving one from the lowest to the highest bin costs the most privacy.
 
-    Just below each percentile are edges that get worse, and far above it is one that gets better: heaps that end just
-    below the percentiles, each in a bin after many empty ones.
+    The score of an edge just below each percentile then gets worse, and that of one far above it better. So there is a
+    heap of labels for each percentile: it ends just below that, in a bin after many empty ones.
     """
     percentiles = sorted(set(event.percentiles))
     shares = [percentile * rows // 100 - 1 for percentile in percentiles]
@@ -223,7 +224,7 @@ def find_worst_outputs(
     def measure_distance(pair: OpposedPair) -> float:
         return float(np.linalg.norm(np.subtract(*train_both(pair))))
 
-    pair = find_worst_pair(measure_distance, event.problem, random=random, also=move_changed_rows)
+    pair = find_worst_pair(measure_distance, event.problem, random=random, extra_move=move_changed_rows)
     return pair, train_both(pair)
 
 
@@ -252,7 +253,7 @@ class Descents:
 
 
 def run_descents(event: NoisyGradients, budget: Budget, pair: OpposedPair, *, count: int, lean: Doubles) -> Descents:
-    """Run noisy gradient descents with noise shifted by `lean`; those on the other dataset get the same releases."""
+    """Run noisy gradient descents, with noise shifted by `lean`; those on the other dataset release the same sums."""
     draws: list[Draw] = []
     answers: list[Doubles] = []
 
@@ -299,7 +300,9 @@ def _audit_gradient_descent(claim: Claim, event: NoisyGradients, random: np.rand
 def make_neighbours(event: ObjectivePerturbation, pair: OpposedPair) -> Neighbours:
     """Convert a pair of datasets to `Neighbours`, which have the density of their minimisers."""
     problem = event.problem
-    (one, other), (rival, like) = ([(k, x[: problem.dims]) for k, x in rows] for rows in (pair.differing, pair.others))
+    (one, other), (rival, like) = (
+        [(k, x[: problem.dims]) for k, x in rows] for rows in (pair.differing_rows, pair.others)
+    )
     left = problem.rows - pair.count if pair.length > 0 else 0
     rivals = round(pair.rivals * left)
     shared = tuple((row, count) for row, count in ((rival, rivals), (like, left - rivals)) if count)
@@ -366,7 +369,9 @@ def _audit_objective_perturbation(claim: Claim, event: ObjectivePerturbation, ra
         return prove_epsilon(integrate_losses(neighbours, fine=COARSE) if exact else draw_losses(neighbours, few))
 
     few = sample_noise(noise, PILOT_DRAWS, random)
-    pair = find_worst_pair(find_epsilon_of_pair, problem, random=random, also=None if claimed.delta else tilt_others)
+    pair = find_worst_pair(
+        find_epsilon_of_pair, problem, random=random, extra_move=None if claimed.delta else tilt_others
+    )
     neighbours = make_neighbours(event, pair)
     if exact:
         found, how = integrate_losses(neighbours, fine=FINE), "integrated over the density"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 #: The values of a row: at the upper or lower bounds, at either at random, out of bounds, not finite, or missing.
-Kind = Literal["high", "low", "either", "outside", "broken", "missing"]
+ValueKind = Literal["high", "low", "either", "outside", "broken", "missing"]
 #: Seed of the order in which rows are read, which is public: all runs of an audit have the same.
 ORDER = 1
 #: Start of the year of all synthetic times.
@@ -34,10 +34,10 @@ BATCHES = 7
 
 
 @dataclass(frozen=True)
-class Row:
+class RowKind:
     """The kind of the values of a row, and its class; None is no declared class."""
 
-    kind: Kind
+    kind: ValueKind
     label: int | None
 
     def __str__(self) -> str:
@@ -45,12 +45,12 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Pair:
+class TablePair:
     """Neighbouring tables: at the same positions, one has `row` and the other has `other`."""
 
-    row: Row
-    other: Row
-    shared: Row | None  #: all other rows; None: of many kinds
+    row: RowKind
+    other: RowKind
+    shared: RowKind | None  #: all other rows; None: of many kinds
     positions: tuple[int, ...]  #: positions of the rows that differ: one, or all rows of a person
     seed: int
 
@@ -65,7 +65,7 @@ class Pair:
         if self.shared is None:
             classes = len(schema.target.example_labels)
             labels = [int(random.integers(classes + 1)) for _ in range(SHARED_ROWS)]
-            shared = [Row("either", label if label < classes else None) for label in labels]
+            shared = [RowKind("either", label if label < classes else None) for label in labels]
         else:
             shared = [self.shared]
         kinds = [self.row, self.other, *shared]
@@ -91,34 +91,34 @@ class Pair:
         return tables[0], tables[1]
 
 
-def generate_pairs(schema: Schema, rows: int, *, seed: int, changed: int = 1) -> Iterator[Pair]:
+def generate_pairs(schema: Schema, rows: int, *, seed: int, changed: int = 1) -> Iterator[TablePair]:
     """Generate pairs of neighbouring tables without end: first those with the largest gradients, then random ones.
 
     The rows that differ are the last that are read in half of the first pairs, and at random positions in the others.
     """
     random = np.random.default_rng(seed)
-    last, nothing = len(schema.target.example_labels) - 1, Row("missing", None)
+    last, nothing = len(schema.target.example_labels) - 1, RowKind("missing", None)
 
     def choose_positions(first: int | None = None) -> tuple[int, ...]:
         if first is not None:
             return tuple(compute_source_positions(first, changed, rows=rows, seed=ORDER).tolist())
         return tuple(random.choice(rows, changed, replace=False).tolist())
 
-    for shared in (nothing, Row("low", 0), Row("high", 0), None):
+    for shared in (nothing, RowKind("low", 0), RowKind("high", 0), None):
         for row, other in (
-            (Row("high", 0), Row("high", last)),
-            (Row("high", last), Row("low", last)),
-            (Row("outside", last), nothing),
-            (Row("outside", 0), Row("broken", last)),
+            (RowKind("high", 0), RowKind("high", last)),
+            (RowKind("high", last), RowKind("low", last)),
+            (RowKind("outside", last), nothing),
+            (RowKind("outside", 0), RowKind("broken", last)),
         ):
             for first in (rows - changed, None):
-                yield Pair(row, other, shared, choose_positions(first), int(random.integers(2**32)))
-    kinds = get_args(Kind)
+                yield TablePair(row, other, shared, choose_positions(first), int(random.integers(2**32)))
+    kinds = get_args(ValueKind)
     while True:
         labels = [int(label) if label <= last else None for label in random.integers(last + 2, size=3)]
-        one, two, three = (Row(kinds[random.integers(len(kinds))], label) for label in labels)
+        one, two, three = (RowKind(kinds[random.integers(len(kinds))], label) for label in labels)
         shared = three if random.random() < 0.5 else None
-        yield Pair(one, two, shared, choose_positions(), int(random.integers(2**32)))
+        yield TablePair(one, two, shared, choose_positions(), int(random.integers(2**32)))
 
 
 def reduce_schema(schema: Schema, features: int) -> Schema:
@@ -167,7 +167,7 @@ def _shorten_column(column: Column, features: int) -> Column:
 class _SyntheticColumnMaker(RuleVisitor[tuple[list[Any], Any]]):
     """Makes the synthetic cells of a column and their Arrow type; None: the type of the cells themselves."""
 
-    def __init__(self, kinds: list[Kind], random: np.random.Generator) -> None:
+    def __init__(self, kinds: list[ValueKind], random: np.random.Generator) -> None:
         self._kinds, self._random = kinds, random
 
     def visit_number(self, rule: NumberRule) -> tuple[list[Any], Any]:
@@ -179,7 +179,7 @@ class _SyntheticColumnMaker(RuleVisitor[tuple[list[Any], Any]]):
         return self._make_cells(lambda kind: self._make_numbers(kind, rule)), pa.list_(pa.float64(), rule.length)
 
     def visit_value(self, rule: ValueRule) -> tuple[list[Any], Any]:
-        def make_cell(kind: Kind) -> Any:
+        def make_cell(kind: ValueKind) -> Any:
             if kind in ("outside", "broken"):
                 return None
             return rule.known_values[self._choose(kind, len(rule.known_values))]
@@ -189,15 +189,15 @@ class _SyntheticColumnMaker(RuleVisitor[tuple[list[Any], Any]]):
     def visit_time_part(self, rule: TimePartRule) -> tuple[list[Any], Any]:
         return self._make_cells(lambda kind: YEAR + timedelta(hours=self._choose(kind, 365 * 24))), "timestamp[us]"
 
-    def _make_cells(self, make: Callable[[Kind], Any]) -> list[Any]:
+    def _make_cells(self, make: Callable[[ValueKind], Any]) -> list[Any]:
         return [None if kind == "missing" else make(kind) for kind in self._kinds]
 
-    def _choose(self, kind: Kind, count: int) -> int:
+    def _choose(self, kind: ValueKind, count: int) -> int:
         """Return an index below `count`: the last for "high", the first for "low", a random one for other kinds."""
         place = {"high": count - 1, "low": 0}.get(kind)
         return int(self._random.integers(count)) if place is None else place
 
-    def _make_numbers(self, kind: Kind, rule: BoundedRule) -> list[float]:
+    def _make_numbers(self, kind: ValueKind, rule: BoundedRule) -> list[float]:
         ends, count = rule.bounds, rule.number_count
         if kind == "broken":
             return [float(self._random.choice([math.nan, math.inf, -math.inf])) for _ in range(count)]

@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from boltdp._array_types import Doubles, Integers
 from boltdp.algorithms import get_algorithm
-from boltdp.audit.neighbouring_tables import ORDER, Pair
+from boltdp.audit.neighbouring_tables import ORDER, TablePair
 from boltdp.audit.statistical_tests import gamma_cdf, normal_cdf, rejects_distribution, rejects_isotropic
 from boltdp.audit.subject import Claim, Subject
 from boltdp.model import find_center
@@ -96,7 +96,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Limit:
+class ClaimedRelease:
     """One kind of release of a claim, with its noise and its claimed sensitivity."""
 
     claim: Claim
@@ -115,25 +115,25 @@ class Limit:
         return "one row" if self.claim.event.person_rows is None else "one person"
 
 
-def list_limits(claim: Claim) -> list[Limit]:
+def list_releases(claim: Claim) -> list[ClaimedRelease]:
     """List the vectors that get noise, with the claimed sensitivities; none where the kernel draws the noise."""
     event = claim.event
     if isinstance(event, Training):
-        return [Limit(claim, *vector) for vector in event.noisy_vectors]
+        return [ClaimedRelease(claim, *vector) for vector in event.noisy_vectors]
     if isinstance(event, LabelQuantiles):
         return []
     name = "sums" if isinstance(event, NoisyMoments) else "matrix" if isinstance(event, NoisyMatrix) else "count"
-    return [] if event.noise is None else [Limit(claim, name, event.noise, event.sensitivity)]
+    return [] if event.noise is None else [ClaimedRelease(claim, name, event.noise, event.sensitivity)]
 
 
 @dataclass
 class ReplayedRelease:
     """The results of many neighbouring tables for one kind of release."""
 
-    limit: Limit
+    release: ClaimedRelease
     pairs: int = 0
     ratio: float = 0.0  #: the largest distance of inputs, in sensitivities
-    worst: Pair | None = None
+    worst: TablePair | None = None
     noises: list[Doubles] = field(default_factory=list)  #: in scales of the noise
     off_grid: int = 0  #: draws that are not rounded to the grid of the noise
     sample: Doubles | None = None  #: further draws in few dimensions, in the same scales
@@ -141,17 +141,17 @@ class ReplayedRelease:
     @property
     def draws_differ(self) -> bool:
         """Whether noise was drawn more or less often than stated."""
-        return len(self.noises) != self.pairs * self.limit.draws
+        return len(self.noises) != self.pairs * self.release.draws
 
     def list_faults(self, *, mistake: float) -> list[str]:
         """List what contradicts the claim, in words; `mistake` is the probability that a test rejects correct noise."""
-        noise, found = self.limit.noise, []
+        noise, found = self.release.noise, []
         if self.ratio > 1.0 + ROUNDING:
-            found.append(f"{self.limit.privacy_unit} moves it {self.ratio:.3g} times as far as the noise is for")
+            found.append(f"{self.release.privacy_unit} moves it {self.ratio:.3g} times as far as the noise is for")
         drawn = np.array(self.noises)
         if self.draws_differ:
             found.append(
-                f"noise was drawn {len(drawn):,} times in {self.pairs} trainings, not {self.limit.draws:,} in each"
+                f"noise was drawn {len(drawn):,} times in {self.pairs} trainings, not {self.release.draws:,} in each"
             )
         if self.off_grid:
             found.append(f"{self.off_grid:,} draws are not rounded to the grid of the noise")
@@ -159,7 +159,7 @@ class ReplayedRelease:
             return found
         if not np.isfinite(drawn).all():
             found.append("the noise is not finite")
-        elif count_repeated(drawn):
+        elif count_repeated_draws(drawn):
             found.append("the same noise was drawn twice")
         elif (np.abs(drawn).max(axis=0) < 1e-9).any():
             found.append("some of the numbers had no noise")
@@ -181,10 +181,10 @@ class ReplayedChoices:
     event: LabelQuantiles
     pairs: int = 0
     ratio: float = 0.0  #: the largest change of a score, in sensitivities
-    worst: Pair | None = None
+    worst: TablePair | None = None
     uneven: int = 0  #: trainings whose choices are not those that are stated: how many, for which epsilon and changes
 
-    def compare(self, first: Sequence[Choice], second: Sequence[Choice], pair: Pair) -> None:
+    def compare(self, first: Sequence[Choice], second: Sequence[Choice], pair: TablePair) -> None:
         """Add the choices of both trainings of a pair."""
         stated = [(self.event.epsilon, self.event.sensitivity)] * len(self.event.percentiles)
         self.uneven += any([(one.epsilon, one.changes) for one in made] != stated for made in (first, second))
@@ -228,27 +228,27 @@ class Replay:
         """The number of draws with the noise of another draw, of the same release or another, up to its scale."""
         by_dimensions: dict[int, list[Doubles]] = {}
         for one in self.releases:
-            by_dimensions.setdefault(one.limit.noise.dimensions, []).extend(one.noises)
-        return sum(count_repeated(np.array(noises)) for noises in by_dimensions.values() if noises)
+            by_dimensions.setdefault(one.release.noise.dimensions, []).extend(one.noises)
+        return sum(count_repeated_draws(np.array(noises)) for noises in by_dimensions.values() if noises)
 
 
-def count_repeated(drawn: Doubles) -> int:
+def count_repeated_draws(drawn: Doubles) -> int:
     """Count the draws of noise equal to an earlier one; 0 in one dimension, where a few are equal by chance."""
     return 0 if drawn.shape[1] == 1 else len(drawn) - len(np.unique(drawn.round(8), axis=0))
 
 
-def replay_pairs(subject: Subject, pairs: Sequence[Pair], done: Callable[[int], None]) -> Replay:
+def replay_pairs(subject: Subject, pairs: Sequence[TablePair], done: Callable[[int], None]) -> Replay:
     """Train on both tables of each pair, and compare the inputs of their releases and their models."""
     found = Replay(
-        [ReplayedRelease(limit) for claim in subject.replayed_claims for limit in list_limits(claim)],
+        [ReplayedRelease(one) for claim in subject.replayed_claims for one in list_releases(claim)],
         [ReplayedChoices(one, one.event) for one in subject.replayed_claims if isinstance(one.event, LabelQuantiles)],
     )
-    by_noise = {one.limit.noise: one for one in found.releases}
+    by_noise = {one.release.noise: one for one in found.releases}
     for number, pair in enumerate(pairs):
         _compare_runs(subject, pair, found, by_noise)
         done(number + 1)
     for one in found.releases:
-        one.sample = _sample_noise(one.limit.noise)
+        one.sample = _sample_noise(one.release.noise)
     return found
 
 
@@ -260,7 +260,8 @@ def _sample_noise(noise: Mechanism) -> Doubles:
     return np.array([add_noise(few, zeros, stream) for _ in range(SAMPLED)]) / noise.scale
 
 
-def _compare_runs(subject: Subject, pair: Pair, found: Replay, by_noise: dict[Mechanism, ReplayedRelease]) -> None:
+def _compare_runs(subject: Subject, pair: TablePair, found: Replay, by_noise: dict[Mechanism, ReplayedRelease]) -> None:
+    """Train on both tables of a pair, and add to `found` what differs between their releases."""
     one, other = pair.make_tables(subject.schema, subject.rows)
     first = _record_run(subject, one)
     second = _repeat_run(subject, other, first)
@@ -283,7 +284,7 @@ def _compare_runs(subject: Subject, pair: Pair, found: Replay, by_noise: dict[Me
         if replayed is None:
             found.unstated += 1
             continue
-        ratio = float(np.linalg.norm(after.vector - before.vector)) / replayed.limit.sensitivity
+        ratio = float(np.linalg.norm(after.vector - before.vector)) / replayed.release.sensitivity
         if ratio > replayed.ratio or replayed.worst is None:
             replayed.ratio, replayed.worst = max(ratio, replayed.ratio), pair
         replayed.noises.append((before.released - before.vector) / before.noise.scale)

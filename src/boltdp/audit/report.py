@@ -13,7 +13,7 @@ import numpy as np
 from boltdp.audit.black_box import CONFIDENCES, BlackBox, run_black_box
 from boltdp.audit.exact_loss import ExactLoss, compute_exact_loss
 from boltdp.audit.neighbouring_tables import generate_pairs
-from boltdp.audit.replay_on_neighbours import Replay, list_limits, replay_pairs
+from boltdp.audit.replay_on_neighbours import Replay, list_releases, replay_pairs
 from boltdp.audit.subject import Subject, make_subject
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import Training
@@ -61,8 +61,8 @@ class Report:
         lines = []
         for one in replay.releases:
             faults = one.list_faults(mistake=MISTAKE / len(replay.releases))
-            far = f"{one.limit.privacy_unit} moves it {one.ratio:.3f} sensitivities, {one.pairs} neighbours"
-            what = f"{one.limit.claim.name}: {one.limit.name}"
+            far = f"{one.release.privacy_unit} moves it {one.ratio:.3f} sensitivities, {one.pairs} neighbours"
+            what = f"{one.release.claim.name}: {one.release.name}"
             lines.append(Finding("replay", what, "at most 1", "; ".join(faults) or far, bool(faults)))
         for choices in replay.choices:
             faults = choices.list_faults()
@@ -143,9 +143,9 @@ class Report:
             "replayed_features": self.audited.certificate.problem.dims,
             "replay": [
                 {
-                    "stage": one.limit.claim.name,
-                    "release": one.limit.name,
-                    "sensitivity": one.limit.sensitivity,
+                    "stage": one.release.claim.name,
+                    "release": one.release.name,
+                    "sensitivity": one.release.sensitivity,
                     "largest_ratio": one.ratio,
                     "neighbours": one.pairs,
                     "worst": str(one.worst),
@@ -221,13 +221,13 @@ def audit(
     if changed is None:
         changed = 1 if schema.max_rows_per_person is None else ROWS_PER_COUNTED * schema.max_rows_per_person
         changed = min(changed, audited.rows)
-    if any(list_limits(claim) or isinstance(claim.event, LabelQuantiles) for claim in audited.replayed_claims):
+    if any(list_releases(claim) or isinstance(claim.event, LabelQuantiles) for claim in audited.replayed_claims):
         tables = list(islice(generate_pairs(audited.schema, audited.rows, seed=seed, changed=changed), PAIRS))
         replay = replay_pairs(audited, tables, lambda done: progress("replay", done, PAIRS))
     exact = []
     # The loss of other releases than the stated ones is unknown; the replay has found them.
-    uneven = {one.limit.claim.name for one in replay.releases if one.draws_differ}
-    by_kind = {one.limit.claim.name: one for one in replay.releases}
+    uneven = {one.release.claim.name for one in replay.releases if one.draws_differ}
+    by_kind = {one.release.claim.name: one for one in replay.releases}
     for number, claim in enumerate(audited.claims):
         progress("exact loss", number, len(audited.claims))
         if claim.name in uneven:

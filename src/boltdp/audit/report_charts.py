@@ -36,7 +36,7 @@ def draw_report(report: Report, path: str | Path) -> None:
     count = len(report.exact) + len(report.black_boxes)
     if not count:
         raise ParameterError("a picture must have something to draw, and nothing could be audited")
-    with save_figure(path, across=count, size=(4.6 * count, 4.2)) as (figure, ((*axes,),)):
+    with save_figure(path, columns=count, size=(4.6 * count, 4.2)) as (figure, ((*axes,),)):
         for place, exact in zip(axes, report.exact, strict=False):
             _plot_profile(place, exact)
         for place, box in zip(axes[len(report.exact) :], report.black_boxes, strict=True):
@@ -115,13 +115,13 @@ def _draw_profile_svg(exact: ExactLoss) -> str:
     mark = (exact.claim.budget.epsilon - first) / (last - first)
     return draw_lines(
         [("bound", scale_points(claimed)), ("line", scale_points(found)), ("mark", [(mark, 0.0), (mark, 1.0)])],
-        across=("epsilon", f"{first:.2g}", f"{last:.2g}"),
-        up=("delta", f"1e{low}", f"1e{high}"),
+        x_axis=("epsilon", f"{first:.2g}", f"{last:.2g}"),
+        y_axis=("delta", f"1e{low}", f"1e{high}"),
     )
 
 
 def _draw_trade_off_svg(box: BlackBox) -> str:
     lines = [("axis", [(0.0, 0.0), (1.0, 1.0)]), ("bound", box.claimed), ("line", box.rates)]
     return draw_lines(
-        lines, across=("false positive rate", "0", "1"), up=("true positive rate", "0", "1"), dot=box.chosen
+        lines, x_axis=("false positive rate", "0", "1"), y_axis=("true positive rate", "0", "1"), dot=box.chosen
     )

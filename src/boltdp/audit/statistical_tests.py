@@ -42,16 +42,16 @@ def compute_exact_delta(noise: Mechanism, epsilon: float, *, distance: float) ->
         return max(0.0, float(delta.lower()))
 
 
-def find_largest_epsilon(spent: Callable[[float], float], *, delta: float, most: float) -> float:
-    """Return the largest epsilon, up to `most`, at which `spent` exceeds `delta`: a lower bound on the true epsilon.
+def find_largest_epsilon(compute_delta: Callable[[float], float], *, delta: float, most: float) -> float:
+    """Return the largest epsilon, up to `most`, at which `compute_delta` exceeds `delta`.
 
-    `spent` decreases with epsilon. The result is 0 where it exceeds `delta` nowhere.
+    It is a lower bound on the true epsilon, and 0 where `delta` is exceeded nowhere. `compute_delta` decreases.
     """
-    if not spent(0.0) > delta:
+    if not compute_delta(0.0) > delta:
         return 0.0
-    if spent(most) > delta:
+    if compute_delta(most) > delta:
         return most
-    return bisect(lambda epsilon: not spent(epsilon) > delta, 0.0, most, steps=50)[0]
+    return bisect(lambda epsilon: not compute_delta(epsilon) > delta, 0.0, most, steps=50)[0]
 
 
 def compute_normal_quantile(rate: float) -> float:

@@ -68,7 +68,7 @@ class Subject:
 
 
 def make_subject(schema: Schema, certificate: Certificate) -> Subject:
-    """Return the training that audits a certificate: with the schema before standardization, and of limited size."""
+    """Return the training by which a certificate is audited: of limited size, without a private standardization."""
     budget = certificate.budget
     if budget is None or certificate.seeded:
         raise ParameterError(
@@ -125,7 +125,7 @@ def _filter_event(event: Event, budget: Budget, left_out: list[str], *, replayed
 
 
 def _match_matrices(event: Event) -> Event:
-    """Return the composition with its matrices, if it has any, of the training that it ends with, as that was resized.
+    """Return the composition with its matrices, if any, resized like the training that it ends with.
 
     Their noise is calibrated again: to the same mu, or to the same budget.
     """

@@ -61,7 +61,7 @@ class OpposedPair:
         return f"{apart}, all wrong" if self.length > 0 else apart
 
     @property
-    def differing(self) -> tuple[Row, Row]:
+    def differing_rows(self) -> tuple[Row, Row]:
         """The row that only the first dataset has, and the one that only the second has."""
         along, across = math.cos(self.angle), math.sin(self.angle)
         return (self.label, np.array([along, across])), (self.label, np.array([-along, across]))
@@ -90,7 +90,7 @@ class OpposedPair:
         number = np.arange(problem.rows)
         rival = np.floor((number + 1) * self.rivals) > np.floor(number * self.rivals)
         tables = [np.where(rival[:, None], *(pack_row(row) for row in self.others)) for _ in range(2)]
-        for table, row in zip(tables, self.differing, strict=True):
+        for table, row in zip(tables, self.differing_rows, strict=True):
             table[self.find_changed_positions(problem.rows)] = pack_row(row)
         return tables
 
@@ -107,7 +107,7 @@ def make_opposed_pair(problem: Problem) -> OpposedPair:
 
 
 def _order_classes(problem: Problem) -> list[int]:
-    """List the class of largest weight, then the classes that a model may predict for its rows."""
+    """List the class with the largest weight, then the classes that some weight vector separates from it."""
     weights = problem.class_weights or (1.0,) * count_classes(problem)
     first, *others = sorted(range(len(weights)), key=lambda label: (-weights[label], label != 1))
     # A model with one vector separates the second class from all others.
@@ -122,13 +122,13 @@ def find_worst_pair(
     problem: Problem,
     *,
     random: np.random.Generator,
-    also: Move | None = None,
+    extra_move: Move | None = None,
     steps: int = STEPS,
 ) -> OpposedPair:
-    """Return the neighbouring datasets that maximize `harm`, by hill climbing; `also` is one more kind of move."""
+    """Return the neighbouring datasets that maximize `harm`, by hill climbing with the usual moves and `extra_move`."""
     first, (_, _, *more), several = make_opposed_pair(problem), _order_classes(problem), problem.loss.vector_count > 1
     starts = [replace(first, angle=angle, length=length) for angle, length in STARTS]
-    if also is tilt_others:
+    if extra_move is tilt_others:
         starts += [replace(first, angle=angle, length=1.0, lean=lean) for angle, lean in LEANING]
     starts = [replace(start, rivals=rivals) for start in starts for rivals in ((1.0, 0.5) if several else (0.0,))]
     if several and more:
@@ -136,7 +136,7 @@ def find_worst_pair(
         between = replace(first, lean=0.0, rivals=0.5, turned=more[0])
         starts += [replace(between, length=length) for length in (0.3, 1.0)]
     moves: list[Move] = [change_angle, scale_others]
-    moves += ([] if also is None else [also]) + ([mix_classes] if several else [])
+    moves += ([] if extra_move is None else [extra_move]) + ([mix_classes] if several else [])
     found = [harm(start) for start in starts]
     most = max(found)
     best = starts[found.index(most)]

@@ -164,10 +164,10 @@ def format_examples(*lines: str) -> str:
 
 
 def command(
-    *lines: str, within: click.Group | None = None, **options: Any
+    *lines: str, group: click.Group | None = None, **options: Any
 ) -> Callable[[Callable[..., Any]], click.Command]:
     """Return a decorator that makes a command, of its own or within a group, whose help ends with examples."""
-    make = click.command if within is None else within.command
+    make = click.command if group is None else group.command
     return make(epilog=format_examples(*lines), **options)
 
 

@@ -23,7 +23,7 @@ from boltdp.ledger.ledger import Account
 from boltdp.ledger.locate import find_account
 from boltdp.model import Model, Threshold
 from boltdp.schema.schema import Schema
-from boltdp.schema.target import Target, name_target
+from boltdp.schema.target import Target, resolve_target_name
 from boltdp.settings import OPTIONS, Settings
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ class Data:
 
         --person-id and --max-rows-per-person override those of the schema.
         """
-        kind, name = self.name_target()
+        kind, name = self.resolve_target_name()
         if self.schema_path is None:
             schema = self._read_declared_schema(kind, name)
         else:
@@ -213,9 +213,9 @@ class Data:
         changes: dict[str, Any] = {name: value for name, value in limits.items() if value is not None}
         return replace(schema, **changes)
 
-    def name_target(self) -> tuple[type[Target], str | None]:
+    def resolve_target_name(self) -> tuple[type[Target], str | None]:
         """Return the kind of target of --label or --target, and the name of its column, if one is given."""
-        return name_target(label=self.label, target=self.target)
+        return resolve_target_name(label=self.label, target=self.target)
 
     def _read_declared_schema(self, kind: type[Target], name: str | None) -> Schema:
         """Make the schema from what a PostgreSQL database declares about the columns of the source."""
@@ -321,18 +321,21 @@ def _make_setting_option(name: str) -> Decorator:
 
 
 settings_options = make_settings_options("epsilon")
-#: The options of the commands that train and write a model.
-release_options = combine_options(
-    source_options,
-    training_options,
-    file_option("-o", "--output", required=True, metavar="JSON", help="Where to write the model."),
-    click.option("--overwrite", is_flag=True, help="Replace the file at --output."),
-    settings_options,
-    _make_threshold_option("0.5"),
-    threads_option,
-    ledger_options,
-    json_option,
-)
+
+
+def make_release_options(*left_out: str) -> Decorator:
+    """Return a decorator that adds the options of a command that trains and writes a model, but settings left out."""
+    return combine_options(
+        source_options,
+        training_options,
+        file_option("-o", "--output", required=True, metavar="JSON", help="Where to write the model."),
+        click.option("--overwrite", is_flag=True, help="Replace the file at --output."),
+        make_settings_options("epsilon", *left_out),
+        _make_threshold_option("0.5"),
+        threads_option,
+        ledger_options,
+        json_option,
+    )
 
 
 def make_settings(*, epsilon: float | None, noiseless: bool, chosen: dict[str, Any]) -> Settings:
@@ -376,7 +379,7 @@ def check_output(path: str, *, overwrite: bool) -> None:
         )
 
 
-def check_before_training(
+def load_and_check_schema(
     data: Data, settings: Settings, *, threshold: Threshold | None, output: str, overwrite: bool
 ) -> Schema:
     """Load the schema, and check the options of a training before a row is read, and so before a budget is spent."""

@@ -15,7 +15,7 @@ from boltdp.cli._terminal import emit, emit_guarantee, emit_json, emit_table, no
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
 from boltdp.settings import Settings
-from boltdp.workflows.compare import ALGORITHMS, Comparison, draw_comparison
+from boltdp.workflows.compare import COMPARED_ALGORITHMS, Comparison, draw_comparison
 from boltdp.workflows.compare import compare as compare_algorithms
 
 WARNING = (
@@ -38,7 +38,7 @@ WARNING = (
     default="noiseless,bolton",
     show_default=True,
     metavar="LIST",
-    help=f"Some of {', '.join(ALGORITHMS)}, with commas between them.",
+    help=f"Some of {', '.join(COMPARED_ALGORITHMS)}, with commas between them.",
 )
 @click.option("--repeats", type=click.IntRange(min=1), default=10, show_default=True, help="Trainings of each.")
 @_options.file_option(
@@ -77,7 +77,7 @@ def compare(
     drawn = str(Path(output).with_suffix(".png")) if picture is None else picture
     check_writable(output)
     check_can_draw(drawn)
-    before = Comparison.load(output) if Path(output).exists() else None
+    earlier = Comparison.load(output) if Path(output).exists() else None
     warn(WARNING)
     kept = 0
 
@@ -101,7 +101,7 @@ def compare(
                 epsilons=budgets,
                 repeats=repeats,
                 test=testing,
-                before=before,
+                resume_from=earlier,
                 keep=keep,
                 context=settings.context(progress=bar, threads=threads),
             )
@@ -122,7 +122,7 @@ def compare(
                 f"{one.seconds:.3f} ± {one.seconds_spread:.3f}",
                 f"{one.repeats}",
             )
-            for one in made.summaries()
+            for one in made.summarize_runs()
         ],
         header=("algorithm", "epsilon", made.about["score"], "seconds", "trainings"),
         numbers=True,

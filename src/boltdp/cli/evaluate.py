@@ -134,7 +134,7 @@ def _print_metrics(found: Evaluation) -> None:
     ]
     for name, score in found.scores.items():
         lines.append((name, "-", "too few rows") if score is None else (name, score.text, score.interval))
-    lines += [(name, text, "") for name, text in found.statistics.describe_rest()]
+    lines += [(name, text, "") for name, text in found.statistics.describe_other_figures()]
     emit_table(lines, header=("all rows", value, "95 % interval"), numbers=True)
     for header, described in found.make_tables(detailed=True):
         emit("")

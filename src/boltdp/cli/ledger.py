@@ -9,7 +9,7 @@ from boltdp.cli._options import json_option
 from boltdp.cli._terminal import emit, emit_json, emit_table, state_condition, warn
 from boltdp.ledger.entries import Entry
 from boltdp.ledger.ledger import CONDITIONS, DatasetReport, open_ledger
-from boltdp.privacy.accounting.spent_budget import Rule, Spent
+from boltdp.privacy.accounting.spent_budget import CompositionRule, Spent
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.serialization import to_record
 
@@ -39,7 +39,7 @@ def ledger() -> None:
     "boltdp ledger set-budget . visits --epsilon 1 --composition basic",
     "boltdp ledger set-budget postgresql://localhost/hospital patients --epsilon 3 --delta 1e-6 --writer trainer",
     name="set-budget",
-    within=ledger,
+    group=ledger,
 )
 @ledger_argument
 @click.argument("dataset", metavar="DATASET")
@@ -47,7 +47,7 @@ def ledger() -> None:
 @click.option("--delta", type=float, default=0.0, show_default=True, help="With 0 epsilons are added, by any rule.")
 @click.option(
     "--composition",
-    type=click.Choice(get_args(Rule)),
+    type=click.Choice(get_args(CompositionRule)),
     default="adaptive",
     show_default=True,
     help="How releases compose. adaptive: by sums or zCDP, however each is chosen by what earlier ones showed; curves: "
@@ -61,7 +61,7 @@ def set_budget(
     *,
     epsilon: float,
     delta: float,
-    composition: Rule,
+    composition: CompositionRule,
     allow_not_private: bool,
     writers: tuple[str, ...],
 ) -> None:
@@ -84,13 +84,13 @@ def set_budget(
         warn("releases that are not private are let through: then no budget holds for these rows")
 
 
-@command("boltdp ledger show .", "boltdp ledger show postgresql://localhost/hospital --json", within=ledger)
+@command("boltdp ledger show .", "boltdp ledger show postgresql://localhost/hospital --json", group=ledger)
 @ledger_argument
 @json_option
 def show(ledger_address: str, *, as_json: bool) -> None:
     """Show what was spent of every budget in LEDGER."""
     found = open_ledger(ledger_address)
-    reports = found.show(whole_curves=True)
+    reports = found.show(always_compose=True)
     if as_json:
         emit_json({"ledger": found.address, "datasets": [_make_budget_record(one) for one in reports]})
         return
@@ -107,7 +107,7 @@ def show(ledger_address: str, *, as_json: bool) -> None:
             warn(f"{one.dataset}: {one.spent.not_private} releases were not private: no budget holds for its rows")
 
 
-@command("boltdp ledger history . patients.csv", "boltdp ledger history . --json", within=ledger)
+@command("boltdp ledger history . patients.csv", "boltdp ledger history . --json", group=ledger)
 @ledger_argument
 @click.argument("dataset", metavar="[DATASET]", required=False)
 @json_option
@@ -125,7 +125,7 @@ def history(ledger_address: str, dataset: str | None, *, as_json: bool) -> None:
     emit_table([_format_entry(entry) for entry in entries], header=header)
 
 
-@command("boltdp ledger check .", "boltdp ledger check postgresql://localhost/hospital", within=ledger)
+@command("boltdp ledger check .", "boltdp ledger check postgresql://localhost/hospital", group=ledger)
 @ledger_argument
 @json_option
 def check(ledger_address: str, *, as_json: bool) -> None:

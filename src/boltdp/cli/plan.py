@@ -102,7 +102,7 @@ def _describe_inference(certificate: Certificate) -> list[tuple[str, str]]:
 
 
 def _describe_absent_check(certificate: Certificate, settings: Settings, schema: Schema) -> list[tuple[str, str]]:
-    """Return a line that says for how many rows labels would be checked, if there are too few for that."""
+    """Return a line with the number of rows from which labels are checked, if the planned rows are fewer."""
     if certificate.unusable_label_count is not None or not settings.label_check:
         return []
     left = resolve_settings(settings, schema)

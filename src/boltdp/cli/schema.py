@@ -42,7 +42,7 @@ def schema(*, data: Data, public: bool, epsilon: float | None, delta: float, out
     from boltdp.run_context import Context
     from boltdp.workflows.draft_schema import draft_private_schema, draft_schema
 
-    kind, name = data.name_target()
+    kind, name = data.resolve_target_name()
     if name is None:
         raise ParameterError("give --label or --target, the column to predict: --label has classes, --target numbers")
     if public and epsilon is not None:

@@ -12,7 +12,7 @@ from boltdp.cli._terminal import can_encode, emit, emit_guarantee, emit_json, em
 from boltdp.errors import make_printable
 from boltdp.export.effects import Effect, Effects, Panel, compute_effects
 from boltdp.export.effects_page import write_effects_page
-from boltdp.export.plots import draw_effects
+from boltdp.export.effects_plot import draw_effects
 from boltdp.model import Model
 
 #: The number of characters of a bar on each side of 0.

@@ -30,7 +30,7 @@ from boltdp.workflows.train import train as train_model
     "boltdp train public.csv --schema schema.toml --noiseless -o baseline.json",
     cls=GroupedCommand,
 )
-@_options.release_options
+@_options.make_release_options()
 @click.option("--epsilon", type=float, help="The privacy budget: smaller is more private.")
 @click.option("--noiseless", is_flag=True, help="Train without noise, and so without privacy, instead of --epsilon.")
 @click.option("--in-server", is_flag=True, help="PostgreSQL: fail rather than let the rows leave the server.")
@@ -68,7 +68,7 @@ def train(
     none of those declared. A row without a declared class, or without a number where that is predicted, is ignored.
     """
     settings = _options.make_settings(epsilon=epsilon, noiseless=noiseless, chosen=chosen)
-    schema = _options.check_before_training(data, settings, threshold=threshold, output=output, overwrite=overwrite)
+    schema = _options.load_and_check_schema(data, settings, threshold=threshold, output=output, overwrite=overwrite)
     if in_server and on_bad_row == "error":
         raise ParameterError("--on-bad-row error looks at the rows here, and must not be given with --in-server")
     with data.open(where="server" if in_server else "auto") as engine, show_bar() as bar:

@@ -14,7 +14,7 @@ from boltdp.engines import open_source
 from boltdp.errors import ParameterError
 from boltdp.model import Threshold
 from boltdp.settings import OPTIONS, TUNABLE
-from boltdp.workflows.tune import TRIALS, Method, candidates
+from boltdp.workflows.tune import TRIALS, Method, expand_grid
 from boltdp.workflows.tune import tune as tune_model
 
 
@@ -25,7 +25,7 @@ from boltdp.workflows.tune import tune as tune_model
     "boltdp tune visits.csv --schema schema.toml --epsilon 1 --grid passes=5,10 --public study.csv -o model.json",
     cls=GroupedCommand,
 )
-@_options.release_options
+@_options.make_release_options("inference", "robust_errors")
 @click.option("--epsilon", type=float, required=True, help="The privacy budget of everything, choosing included.")
 @click.option(
     "--grid",
@@ -76,14 +76,14 @@ def tune(
     grid = dict(_parse_grid(text) for text in grids)
     if len(grid) < len(grids):
         raise ParameterError("--grid must be given once for each name")
-    tried = candidates(settings, grid, inverse_radius=inverse_radius)
+    tried = expand_grid(settings, grid, inverse_radius=inverse_radius)
     if public is not None and public_rows is not None:
         raise ParameterError("give either --public or --public-rows")
     shows_rows = public is not None or public_rows is not None
     if shows_rows and method is not None:
         raise ParameterError("--method must not be given with public rows, on which candidates are then compared")
     method = method or ("public" if shows_rows else "trials")
-    schema = _options.check_before_training(data, settings, threshold=threshold, output=output, overwrite=overwrite)
+    schema = _options.load_and_check_schema(data, settings, threshold=threshold, output=output, overwrite=overwrite)
     with (
         data.open() as engine,
         nullcontext() if public is None else open_source(public, spool=data.spool) as shown,

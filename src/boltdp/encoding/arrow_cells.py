@@ -20,7 +20,7 @@ from boltdp.encoding.arrow_buffers import locate_values, mask_missing, view_valu
 from boltdp.encoding.compiled_plan import PlanPacker
 from boltdp.encoding.declared_values import Value
 from boltdp.encoding.plan import EncodingPlan, NumberListRule, NumberRule, RuleVisitor, TimePartRule, ValueRule
-from boltdp.encoding.timestamp_parts import HOUR_AT, LAST_DAY, PATTERN, Codes, Part, compute_part_codes
+from boltdp.encoding.timestamp_parts import HOUR_AT, LAST_DAY, PATTERN, Codes, TimestampPart, compute_part_codes
 from boltdp.kernel.columns_to_cells import Values
 
 #: The value of DuckDB's infinite timestamp in Arrow.
@@ -100,7 +100,7 @@ class _Timestamps(NamedTuple):
         hours[known] = view_values(pc.replace_substring_regex(digits, "^$", "-1").cast(pa.int8()))
         return cls(days, hours, ~known)
 
-    def find_codes(self, part: Part) -> Codes:
+    def find_codes(self, part: TimestampPart) -> Codes:
         """Return the category code of a part of each timestamp, such as the hour; -1 if it is missing."""
         codes = compute_part_codes(part, self.days, self.hours)
         if self.gaps is not None:
@@ -183,6 +183,6 @@ class Coder:
         return codes
 
 
-def find_part_codes(cells: pa.Array, part: Part) -> Codes:
+def find_part_codes(cells: pa.Array, part: TimestampPart) -> Codes:
     """Return the code of a part of each timestamp, as `Coder` does of declared values."""
     return _Timestamps.from_cells(cells).find_codes(part)

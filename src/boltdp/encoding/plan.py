@@ -25,7 +25,7 @@ import numpy as np
 from boltdp._array_types import Doubles, PackedRows
 from boltdp.encoding.declared_values import Value
 from boltdp.encoding.projection import Projection
-from boltdp.encoding.timestamp_parts import PARTS, Part
+from boltdp.encoding.timestamp_parts import PARTS, TimestampPart
 from boltdp.kernel.feature_map import FeatureMap, Segment
 
 T = TypeVar("T")
@@ -71,7 +71,7 @@ class Rule(ABC):
 
     @property
     def known_values(self) -> tuple[Value, ...]:
-        """The values that a cell is matched with, whose indices are the cells: those of features come first."""
+        """The values that a cell is matched with, and becomes the index of; those with a feature come first."""
         return self.values
 
     @property
@@ -104,6 +104,7 @@ class Rule(ABC):
         return np.concatenate([np.zeros(self.number_count), steps, categories])
 
     def has_missing(self, cells: PackedRows) -> bool:
+        """Return whether any of these packed cells of the column is missing."""
         return bool((np.isnan(cells[:, : self.number_count]) if self.number_count else cells[:, :1] < 0).any())
 
 
@@ -170,7 +171,7 @@ class ValueRule(Rule):
 class TimePartRule(Rule):
     """A part of a timestamp, see `boltdp.encoding.timestamp_parts`."""
 
-    part: Part
+    part: TimestampPart
 
     @property
     def values(self) -> tuple[Value, ...]:

@@ -13,12 +13,12 @@ import numpy.typing as npt
 
 from boltdp.encoding.declared_values import Value
 
-Part = Literal["hour", "weekday", "month", "day"]
+TimestampPart = Literal["hour", "weekday", "month", "day"]
 #: Codes of cells, -1 for missing and undeclared ones.
 Codes: TypeAlias = npt.NDArray[np.int32]
 
 #: The categories of each part, in the order of their codes.
-PARTS: dict[Part, tuple[Value, ...]] = {
+PARTS: dict[TimestampPart, tuple[Value, ...]] = {
     "hour": tuple(range(24)),
     "weekday": ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"),
     "month": ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"),
@@ -40,7 +40,7 @@ HOUR_AT = 12
 FIRST_DAY, LAST_DAY = -719_162, 2_932_896
 
 
-def compute_part_codes(part: Part, days: npt.NDArray[Any], hours: npt.NDArray[Any]) -> Codes:
+def compute_part_codes(part: TimestampPart, days: npt.NDArray[Any], hours: npt.NDArray[Any]) -> Codes:
     """Return the code of a part for days since 1970-01-01 and their hours; -1 for an hour -1 or an invalid day."""
     within = (days >= FIRST_DAY) & (days <= LAST_DAY)
     days = np.where(within, days, 0)

@@ -133,4 +133,4 @@ def suggest_file(path: str) -> str | None:
     folder, name = os.path.split(path)
     if not os.path.isdir(folder or "."):
         return f"there is no directory {folder!r}"
-    return suggest_names(name, os.listdir(folder or "."), before=path.removesuffix(name))
+    return suggest_names(name, os.listdir(folder or "."), prefix=path.removesuffix(name))

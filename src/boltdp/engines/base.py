@@ -148,13 +148,13 @@ class Slice(Engine):
 
     def batches(self, columns: Sequence[str], keep: Sequence[str] = (), *, parse: Kinds = None) -> RecordBatches:
         self._engine.threads = self.threads
-        return self._cut(self._engine.batches(columns, keep, parse=parse))
+        return self._slice_batches(self._engine.batches(columns, keep, parse=parse))
 
     def batches_with_persons(self, columns: Sequence[str], person_id: str, *, parse: Kinds = None) -> RecordBatches:
         self._engine.threads = self.threads
-        return self._cut(self._engine.batches_with_persons(columns, person_id, parse=parse))
+        return self._slice_batches(self._engine.batches_with_persons(columns, person_id, parse=parse))
 
-    def _cut(self, batches: RecordBatches) -> RecordBatches:
+    def _slice_batches(self, batches: RecordBatches) -> RecordBatches:
         at = 0
         with close_at_end(batches):
             for batch in batches:

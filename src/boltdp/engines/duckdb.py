@@ -135,7 +135,7 @@ class DuckDBEngine(Engine):
         cells, except that a file whose first line is none is an error, and blank lines are skipped.
         """
         with ExitStack() as held:
-            files = _find_or_fetch(name, held, spool)
+            files = _find_or_fetch_files(name, held, spool)
             connection = held.enter_context(closing(_connect(":memory:")))
             scan = _make_scan(connection, files, delimiter=delimiter)
             relation = _call_duckdb(lambda: connection.sql(scan.sql), scan.fault)
@@ -148,7 +148,7 @@ class DuckDBEngine(Engine):
         A relation must satisfy the conditions for queries in `from_database`.
         """
         if isinstance(source, duckdb.DuckDBPyRelation):
-            conditions = _find_detection(source.sql_query())
+            conditions = _list_detection_conditions(source.sql_query())
             return cls(source, _Scan("the DuckDB relation cannot be read", conditions=conditions), spool=spool)
         detects = type(getattr(source, "format", None)).__name__ in ("CsvFileFormat", "JsonFileFormat")
         conditions = (DETECTED,) if detects else ()
@@ -200,7 +200,7 @@ class DuckDBEngine(Engine):
                 fault = f"the table {table!r} of {str(path)!r} cannot be read"
                 select = f"SELECT * FROM {_quote_identifier(table)}"
                 relation = _call_duckdb(lambda: connection.sql(select), fault)
-            scan = _Scan(fault, conditions=_find_detection(query or select, tables))
+            scan = _Scan(fault, conditions=_list_detection_conditions(query or select, tables))
             return cls(relation, scan, connection=connection, held=held, spool=spool)
 
     @classmethod
@@ -221,7 +221,7 @@ class DuckDBEngine(Engine):
                 is_source = str(source) and table.casefold() == SOURCE
                 name = source if is_source else table if is_remote(table) else _find_table_path(table, str(source))
                 if name is not None:
-                    files = _find_or_fetch(name, held, spool)
+                    files = _find_or_fetch_files(name, held, spool)
                     if files.format == "json":
                         raise DataError(
                             f"{fault}: it may not read JSON lines, whose columns would be the keys of a row",
@@ -270,7 +270,7 @@ class DuckDBEngine(Engine):
 
     def batches(self, columns: Sequence[str], keep: Sequence[str] = (), *, parse: Kinds = None) -> RecordBatches:
         parse = parse or {}
-        asked = [self._write_column(name, parse.get(name)) for name in columns]
+        asked = [self._write_column_sql(name, parse.get(name)) for name in columns]
         # DuckDB would rename duplicate columns, so these have aliases of their own.
         kept = [f"{_quote_identifier(name)} AS {_quote_identifier(f'kept {index}')}" for index, name in enumerate(keep)]
         names, select = [*columns, *keep], ", ".join([*asked, *kept])
@@ -345,7 +345,7 @@ class DuckDBEngine(Engine):
             while not wait([last], timeout=0.05).done:
                 self._connection.interrupt()
 
-    def _write_column(self, name: str, parse: Kind | None) -> str:
+    def _write_column_sql(self, name: str, parse: Kind | None) -> str:
         """Return the SQL that selects a column, parsed as numbers or lists if it is untyped."""
         column = _quote_identifier(name)
         typed = self._scan.select is None and name not in self._scan.untyped
@@ -509,7 +509,7 @@ def _make_arrow_dataset(files: Files) -> Any:
     return ds.dataset(list(files.paths), format="ipc", **(hive if files.partitions else {}))
 
 
-def _find_or_fetch(name: str | Path, held: ExitStack, spool: str | Path | None) -> Files:
+def _find_or_fetch_files(name: str | Path, held: ExitStack, spool: str | Path | None) -> Files:
     """Find local files, or download remote ones to a directory that is removed when `held` is closed."""
     if not is_remote(str(name)):
         return find_files(name)
@@ -569,7 +569,7 @@ def _check_query(connection: duckdb.DuckDBPyConnection, query: str, fault: str) 
         raise DataError(f"{fault}: it must be one SELECT statement")
 
 
-def name_table(path: str | Path, table: str) -> str:
+def get_dataset_name(path: str | Path, table: str) -> str:
     """Return the name by which a ledger knows a table of a DuckDB file: as stored, since DuckDB ignores its case."""
     if find_format(path) != "duckdb" or not Path(path).is_file():
         return table
@@ -589,8 +589,8 @@ def _list_tables(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
     return {name: re.split(r"\bAS\s", sql, maxsplit=1)[-1].rstrip("; \n") for name, sql in found}
 
 
-def _find_detection(query: str, tables: Mapping[str, str] | None = None) -> tuple[str, ...]:
-    """Return the condition of a query that reads CSV or JSON files, itself or by views, if it does."""
+def _list_detection_conditions(query: str, tables: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """Return the condition of the guarantee for a query that reads CSV or JSON files, itself or by views; else none."""
     views = {name.casefold(): sql for name, sql in (tables or {}).items() if sql}
     read: set[str] = set()
     waiting = [query]

@@ -11,11 +11,13 @@ it however the process ends. Its directory is the one given, else BOLTDP_SPOOL, 
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import shutil
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -57,6 +59,8 @@ GATHER_BYTES = 32 << 20
 WINDOW_BYTES = 32 << 20
 #: Rows up to this size are summed by one thread.
 SINGLE_THREAD_BYTES = 16 << 20
+#: The shortest time for which fetched rows are open.
+MIN_FETCHED_SECONDS = 0.25
 #: Drawn positions per call of the kernel for rows in memory, which fit in the processor's cache.
 MAX_DRAWS = 1 << 14
 
@@ -460,7 +464,26 @@ def store_rows(
     return LocalRows(store, 0, rows, feature_map=feature_map, permuted=permuted, threads=threads)
 
 
+@contextmanager
+def fetch_rows(prepared: PreparedRows, context: Context) -> Iterator[LocalRows]:
+    """Yield a copy of prepared rows in this process, so that nobody counts scans where the rows are.
+
+    It is open for a power of two of seconds, so that its time tells little about the number of scans.
+    """
+    start, width = time.monotonic(), 1 + prepared.cells
+    blocks, feature_map = prepared.blocks(), prepared.feature_map
+    with store_rows(
+        blocks, rows=prepared.rows, width=width, context=context, feature_map=feature_map, permuted=False
+    ) as rows:
+        yield rows
+    end = start + 2.0 ** math.ceil(math.log2(max(time.monotonic() - start, MIN_FETCHED_SECONDS)))
+    while (left := end - time.monotonic()) > 0:
+        _interrupts.check()
+        time.sleep(min(left, 1.0))
+
+
 def _write_groups(write: Callable[[RowGroup[Any]], int], parts: Iterable[RowGroup[Any]], context: Context) -> None:
+    """Write groups of rows in several threads, and report progress by the numbers of rows that `write` returns."""
     for done in accumulate(map_in_order(write, parts, threads=context.threads)):
         context.report_rows(done)
 

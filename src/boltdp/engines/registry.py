@@ -97,9 +97,9 @@ class _Postgres(EngineDescription):
 
     def find_dataset_name(self, source: Any, table: str | None) -> str | None:
         # One name for each table, whatever the search path.
-        from boltdp.engines.postgres.source import name_table
+        from boltdp.engines.postgres.source import get_dataset_name
 
-        return None if table is None else name_table(source, table)
+        return None if table is None else get_dataset_name(source, table)
 
     def write_table(
         self, source: str, table: str, blocks: Iterable[Any], *, dims: int, progress: Callable[[int], None] | None
@@ -172,9 +172,9 @@ class _Files(EngineDescription):
 
     def find_dataset_name(self, source: Any, table: str | None) -> str | None:
         if table is not None:
-            from boltdp.engines.duckdb import name_table
+            from boltdp.engines.duckdb import get_dataset_name
 
-            return name_table(source, table)
+            return get_dataset_name(source, table)
         return None if PATTERN_CHARACTERS & set(str(source)) else Path(source).name
 
 

@@ -88,17 +88,17 @@ def add_parameters(*, leave_out: tuple[str, ...] = ()) -> Callable[[Estimator], 
     return add_init
 
 
-def _describe_parameter(one: Option) -> str:
+def _describe_parameter(option: Option) -> str:
     """Return the lines of an estimator's docstring for the parameter of a setting."""
     words, kinds = (
-        ", ".join(map(repr, one.words)),
+        ", ".join(map(repr, option.words)),
         {"number": "float", "whole number": "int", "word": "str", "flag": "bool"},
     )
-    kind = f"dict or {words}" if one.kind == "other" else f"{{{words}}}" if words else kinds[one.kind]
-    optional = " or None" if one.nullable and one.default is None else ""
-    chosen = f" None: {one.default_text}." if one.default_text else ""
-    text = textwrap.fill(one.help + chosen, 112, initial_indent=" " * 8, subsequent_indent=" " * 8)
-    return f"    {one.parameter} : {kind}{optional}, default={one.default!r}\n{text}\n"
+    kind = f"dict or {words}" if option.kind == "other" else f"{{{words}}}" if words else kinds[option.kind]
+    optional = " or None" if option.nullable and option.default is None else ""
+    chosen = f" None: {option.default_text}." if option.default_text else ""
+    text = textwrap.fill(option.help + chosen, 112, initial_indent=" " * 8, subsequent_indent=" " * 8)
+    return f"    {option.parameter} : {kind}{optional}, default={option.default!r}\n{text}\n"
 
 
 class PrivateEstimator(BaseEstimator):  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""What fits an estimator of ours: pipelines, searches and other estimators around it, which may see private rows.
+"""The callers of `fit`: pipelines, searches and other estimators around a private one, which may see private rows.
 
 The rule: the guarantee holds for a fit by scikit-learn's Pipeline whose earlier steps learn nothing from rows
 (`LEARN_NOTHING`), and by FixedThresholdClassifier, which only fits once on all rows. Any other estimator or function of
@@ -69,7 +69,7 @@ def list_outside_reasons() -> tuple[str, ...]:
 
 
 def find_transformer_name(names: Iterable[str]) -> str | None:
-    """Return the first column name that a scikit-learn transformer gave, as those that learn from rows do, or None.
+    """Return the first column name that a transformer of scikit-learn made, which may have learned from rows, or None.
 
     A ColumnTransformer or FeatureUnion puts the name of a step, which may be any, before the name of every column.
     """

@@ -225,7 +225,7 @@ class ClassStatistics(Statistics):
             tables.append(Table(headings, bins))
         return tables
 
-    def describe_rest(self) -> list[tuple[str, str]]:
+    def describe_other_figures(self) -> list[tuple[str, str]]:
         lines = [] if self.threshold is None else [("threshold", f"{self.threshold:g}")]
         error = self.calibration_error
         return [*lines, *([] if error is None else [("calibration error", f"{error:.4f}")])]

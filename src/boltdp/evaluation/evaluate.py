@@ -12,7 +12,7 @@ from boltdp._array_types import Doubles, PackedRows
 from boltdp.errors import DataError
 from boltdp.evaluation.evaluation import Evaluation, ExactEvaluation
 from boltdp.evaluation.noisy_evaluation import NoisyEvaluation, digest_model, plan_bins
-from boltdp.evaluation.statistics import name_groups
+from boltdp.evaluation.statistics import list_group_names
 from boltdp.privacy.accounting.spent_budget import Release
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
@@ -94,7 +94,7 @@ def evaluate_privately(
     from boltdp.engines.person_limit import check_person_id
 
     model, context = model.without_weight, replace(context or Context(), on_bad_row="neutral")
-    groups = name_groups(model.schema, by)
+    groups = list_group_names(model.schema, by)
     check_columns(model.schema, engine.columns())
     check_person_id(model.schema, engine.columns(), context)
     rows = engine.count()

@@ -17,7 +17,7 @@ from boltdp.errors import ParameterError
 from boltdp.evaluation.class_statistics import ClassStatistics
 from boltdp.evaluation.metrics import Score, Table, convert_scores, tabulate_scores
 from boltdp.evaluation.number_statistics import NumberStatistics
-from boltdp.evaluation.statistics import Statistics, index_groups, name_groups
+from boltdp.evaluation.statistics import Statistics, index_groups, list_group_names
 from boltdp.model import Model
 
 #: The statistics by which each kind of target is judged.
@@ -139,7 +139,7 @@ class ExactEvaluation(Evaluation):
 
     def __init__(self, model: Model, by: str | None = None) -> None:
         self.rows = 0
-        self.by, self.groups = by, name_groups(model.schema, by)
+        self.by, self.groups = by, list_group_names(model.schema, by)
         self._tally = choose_statistics(model).start_tally(model, len(self.groups))
 
     def add(self, labels: npt.NDArray[Any], margins: Doubles, codes: npt.NDArray[Any] | None = None) -> None:

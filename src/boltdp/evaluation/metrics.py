@@ -15,7 +15,7 @@ import numpy.typing as npt
 from boltdp._array_types import Doubles, Integers
 
 #: A function of the counts: its value and its gradient.
-Linear: TypeAlias = tuple[float, Doubles]
+ValueAndGradient: TypeAlias = tuple[float, Doubles]
 
 #: Minimum denominator of a share, in standard deviations of its noise.
 MIN_DEVIATIONS = 4.0
@@ -107,7 +107,7 @@ class Counts:
             within = float((counts * variances).sum() / counts.sum() ** 2)
         return self.add_interval(linear, most=most, within=within)
 
-    def compute_mean_and_gradient(self, values: Doubles, cells: Doubles) -> Linear | None:
+    def compute_mean_and_gradient(self, values: Doubles, cells: Doubles) -> ValueAndGradient | None:
         """Return the mean of `values` over the rows in some cells, and its gradient with respect to the counts."""
         cells = np.broadcast_to(cells, self.table.shape)
         if not self._exceeds_noise(cells):
@@ -136,7 +136,7 @@ class Counts:
         return max(0.0, float(outside @ inside) / (2.0 * pairs)) if pairs else None
 
     def add_interval(
-        self, linear: Linear | None, *, least: float = 0.0, most: float = 1.0, within: float = 0.0
+        self, linear: ValueAndGradient | None, *, least: float = 0.0, most: float = 1.0, within: float = 0.0
     ) -> Score | None:
         """Return a value with its confidence interval, from its gradient in the counts and the variance `within` cells.
 
@@ -155,6 +155,7 @@ class Counts:
         return self.noise**2 * float((gradient**2).sum() - gradient.sum() ** 2 / self.released) if self.noise else 0.0
 
     def _exceeds_noise(self, cells: Doubles) -> bool:
+        """Return whether the number of rows in some cells is above 0 by more than the noise explains."""
         rows = float((cells * self.table).sum())
         if not self.noise:
             return rows > 0.0

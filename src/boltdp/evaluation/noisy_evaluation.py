@@ -25,7 +25,7 @@ from boltdp.evaluation.statistics import Bins, Statistics
 from boltdp.model import Model
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.certificate import CertificateError, compare_records, why_not_private
+from boltdp.privacy.certificate import CertificateError, compare_records, find_non_private_reasons
 from boltdp.privacy.events.event import Event, NonPrivate
 from boltdp.privacy.events.noisy_counts import NoisyCounts
 from boltdp.privacy.serialization import from_record, to_record
@@ -78,7 +78,7 @@ class NoisyEvaluation(Evaluation):
     @cached_property
     def reasons(self) -> tuple[str, ...]:
         """Why the evaluation is not private; empty if it is."""
-        return why_not_private(self.spent, self.budget)
+        return find_non_private_reasons(self.spent, self.budget)
 
     def guarantee(self) -> str:
         if self.reasons:

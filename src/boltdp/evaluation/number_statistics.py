@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from boltdp._array_types import Doubles, Integers
 from boltdp.errors import ParameterError
-from boltdp.evaluation.metrics import MIN_DEVIATIONS, Counts, Linear, Score
+from boltdp.evaluation.metrics import MIN_DEVIATIONS, Counts, Score, ValueAndGradient
 from boltdp.evaluation.statistics import EVERY_CELL, Bins, Indices, Statistics, Tally
 from boltdp.model import Model
 from boltdp.schema.target import Number
@@ -91,7 +91,7 @@ class NumberStatistics(Statistics):
         scores = {
             "R2": counts.add_interval(ratio, least=-math.inf),
             "MAE": counts.compute_mean(np.abs(self.means["error"]), cells, most=math.inf),
-            "MAE of the median always": self._judge_constant(mask, 0.5, factor=2.0),
+            "MAE of the median always": self._compute_constant_loss(mask, 0.5, factor=2.0),
             "RMSE": _take_root(counts.add_interval(squares, most=math.inf)),
             "RMSE of the mean always": _take_root(counts.add_interval(variance, most=math.inf)),
             "median absolute error": self._find_median_error(mask, cells),
@@ -99,13 +99,15 @@ class NumberStatistics(Statistics):
         if bins.tau is not None:
             slopes = np.where(bins.is_above, 1.0 - bins.tau, -bins.tau)
             scores["pinball loss"] = counts.compute_mean(slopes * self.means["error"], cells, most=math.inf)
-            scores[f"pinball loss of the {bins.tau:g}-quantile always"] = self._judge_constant(mask, bins.tau)
+            scores[f"pinball loss of the {bins.tau:g}-quantile always"] = self._compute_constant_loss(mask, bins.tau)
         scores["share below the prediction"] = counts.compute_mean(bins.is_above.astype(np.float64), cells)
         if "Poisson deviance" in known:
             scores["Poisson deviance"] = counts.add_interval(known["Poisson deviance"], most=math.inf)
         return scores
 
-    def _compute_variance(self, label: Linear | None, square: Linear | None) -> Linear | None:
+    def _compute_variance(
+        self, label: ValueAndGradient | None, square: ValueAndGradient | None
+    ) -> ValueAndGradient | None:
         """Return the variance of the labels; None if noise hides it, or if it is 0."""
         if label is None or square is None:
             return None
@@ -115,7 +117,7 @@ class NumberStatistics(Statistics):
         scale = self.bins.half_range**2
         return scale * value, scale * gradient
 
-    def _judge_constant(self, mask: Doubles, share: float, *, factor: float = 1.0) -> Score | None:
+    def _compute_constant_loss(self, mask: Doubles, share: float, *, factor: float = 1.0) -> Score | None:
         """Return the pinball loss, times `factor`, of always predicting the label's quantile for `share`.
 
         Since that quantile minimises the loss, its own error does not change the loss to first order.
@@ -157,7 +159,7 @@ class NumberStatistics(Statistics):
         rows = (self.cells * np.maximum(self.counts.table, 0.0)).sum(axis=(0, 1))
         return float(rows @ np.diff(self.bins.errors.edges) / 2.0 / max(rows.sum(), 1.0))
 
-    def describe_rest(self) -> list[tuple[str, str]]:
+    def describe_other_figures(self) -> list[tuple[str, str]]:
         error = self.error_resolution
         return [("error of the MAE from bins", f"≤ {error:.3g}")] if error else []
 
@@ -193,7 +195,7 @@ class NumberTally(Tally):
     def add(self, labels: npt.NDArray[Any], margins: Doubles, groups: Indices) -> None:
         bins = self._bins
         predicted, label = self._model.predict_margins(margins), bins.decode_labels(labels)
-        cells = groups * math.prod(bins.shape[1:]) + bins.locate(predicted, predicted - label)
+        cells = groups * math.prod(bins.shape[1:]) + bins.locate_cells(predicted, predicted - label)
         self._counts += np.bincount(cells, minlength=len(self._counts))
         for name, values in bins.compute_moments(predicted, label).items():
             self._sums[name] += np.bincount(cells, values, minlength=len(self._counts))
@@ -307,7 +309,7 @@ class NumberBins(Bins):
 
     @cached_property
     def means(self) -> dict[str, Doubles]:
-        """The mean of each moment by bins of the prediction and the error, for rows that are as `Axis` has them."""
+        """The mean of each moment in each cell, for predictions and errors spread within a bin as `Axis` assumes."""
         predicted, errors = self.predictions, self.errors
         labels = np.clip(predicted.means[:, None] - errors.means, self.low, self.high)
         means = self.compute_moments(np.broadcast_to(predicted.means[:, None], labels.shape), labels)
@@ -325,7 +327,7 @@ class NumberBins(Bins):
         return self.decode_labels(self.means["label"])
 
     def compute_moments(self, predicted: Doubles, label: Doubles) -> dict[str, Doubles]:
-        """Return what the figures are means of, for each row."""
+        """Return the quantities of each row whose means are the metrics, such as the squared error, by name."""
         centered, error = (label - self.low) / self.half_range - 1.0, predicted - label
         found = {"label": centered, "squared label": centered**2, "error": error, "squared error": error**2}
         if self.low >= 0.0 and self.least > 0.0:
@@ -337,7 +339,7 @@ class NumberBins(Bins):
         """Return labels in their own units, from -1 to 1 as they are encoded."""
         return np.clip(self.low + self.half_range * (encoded.astype(np.float64) + 1.0), self.low, self.high)
 
-    def locate(self, predicted: Doubles, error: Doubles) -> Indices:
+    def locate_cells(self, predicted: Doubles, error: Doubles) -> Indices:
         """Return for each row the index of its cell within its subgroup."""
         across = np.searchsorted(self.predictions.edges[1:-1], predicted, side="right")
         cells: Indices = across * 2 * self.size + np.searchsorted(self.errors.edges[1:-1], error, side="right")
@@ -345,7 +347,7 @@ class NumberBins(Bins):
 
     def locate_rows(self, model: Model, labels: npt.NDArray[Any], margins: Doubles) -> Indices:
         predicted = model.predict_margins(margins)
-        return self.locate(predicted, predicted - self.decode_labels(labels))
+        return self.locate_cells(predicted, predicted - self.decode_labels(labels))
 
     def make_statistics(self, counts: Counts) -> NumberStatistics:
         table = (self.possible * counts.table).sum(axis=1)
@@ -365,7 +367,7 @@ def _get_target(model: Model) -> Number:
 
 
 def _find_center_and_spread(model: Model) -> tuple[float, float]:
-    """Return about where most labels are and how far apart, from what the schema and the model say."""
+    """Estimate the center and the spread of most labels, from the schema and the model alone."""
     target, schema = _get_target(model), model.schema
     if target.typical is not None:
         return target.center, target.scale / target.unit
@@ -377,4 +379,5 @@ def _find_center_and_spread(model: Model) -> tuple[float, float]:
 
 
 def _take_root(score: Score | None) -> Score | None:
+    """Return the square root of a metric and of the ends of its interval."""
     return None if score is None else Score(*(math.sqrt(one) for one in (score.value, score.low, score.high)))

@@ -24,7 +24,7 @@ HIDDEN_SHARE = 0.002
 
 def draw_class_evaluation(evaluation: Evaluation, found: ClassStatistics, path: str | Path) -> None:
     """Save a picture of the curves, the calibration, the scores and the confusion matrix."""
-    with save_figure(path, down=2, across=3, size=(12.5, 7.4)) as (_, axes):
+    with save_figure(path, rows=2, columns=3, size=(12.5, 7.4)) as (_, axes):
         (roc, recall, figures), (calibration, histogram, confusion) = axes
         _draw_roc(roc, found)
         _draw_precision_recall(recall, found)
@@ -36,7 +36,7 @@ def draw_class_evaluation(evaluation: Evaluation, found: ClassStatistics, path: 
 
 def draw_number_evaluation(evaluation: Evaluation, found: NumberStatistics, path: str | Path) -> None:
     """Save a picture of true against predicted numbers, of the errors, and of the figures."""
-    with save_figure(path, down=2, across=2, size=(10.0, 7.4)) as (_, axes):
+    with save_figure(path, rows=2, columns=2, size=(10.0, 7.4)) as (_, axes):
         (truth, figures), (errors, histogram) = axes
         predictions, edges = found.bins.predictions.edges, found.bins.errors.edges
         rows = (found.cells * found.counts.table).sum(axis=0)
@@ -64,11 +64,11 @@ def draw_number_evaluation(evaluation: Evaluation, found: NumberStatistics, path
         _write_metrics(figures, evaluation)
 
 
-def _draw_density(axes: Any, across: Doubles, up: Doubles, rows: Doubles) -> None:
+def _draw_density(axes: Any, x: Doubles, y: Doubles, rows: Doubles) -> None:
     """Draw cells by their corners, darker where there are more rows per area."""
-    sides = np.diff(across, axis=0)[:, :-1] * np.abs(np.diff(up, axis=1))[:-1]
+    sides = np.diff(x, axis=0)[:, :-1] * np.abs(np.diff(y, axis=1))[:-1]
     density = np.sqrt(rows / sides)
-    axes.pcolormesh(across, up, density, cmap="Blues", vmin=0.0, vmax=float(density.max()) or 1.0, rasterized=True)
+    axes.pcolormesh(x, y, density, cmap="Blues", vmin=0.0, vmax=float(density.max()) or 1.0, rasterized=True)
 
 
 def _select_range(edges: Doubles, rows: Doubles) -> tuple[float, float]:
@@ -123,8 +123,8 @@ def _draw_precision_recall(axes: Any, found: ClassStatistics) -> None:
     label_axes(axes, "Precision and recall", "recall", "precision", legend="lower left", shares=True)
 
 
-def _get_score(one: ClassFigures, name: str) -> float:
-    score = one.scores[name]
+def _get_score(figures: ClassFigures, name: str) -> float:
+    score = figures.scores[name]
     return math.nan if score is None else score.value
 
 
@@ -221,7 +221,7 @@ def _write_metrics(axes: Any, evaluation: Evaluation) -> None:
     axes.set_axis_off()
     axes.set_title(f"{evaluation.rows:,} rows", loc="left")
     lines = [(name, score.text) for name, score in evaluation.scores.items() if score is not None]
-    lines += evaluation.statistics.describe_rest()
+    lines += evaluation.statistics.describe_other_figures()
     if round(evaluation.rows_without_label.value):
         lines.append(
             (
@@ -237,5 +237,5 @@ def _write_metrics(axes: Any, evaluation: Evaluation) -> None:
     axes.text(0.0, 0.0, said, transform=axes.transAxes, color=GREY, fontsize=8.5, va="bottom", wrap=True)
 
 
-def _write_note(axes: Any, said: str) -> None:
-    axes.text(0.5, 0.5, said, ha="center", va="center", color=GREY, transform=axes.transAxes)
+def _write_note(axes: Any, text: str) -> None:
+    axes.text(0.5, 0.5, text, ha="center", va="center", color=GREY, transform=axes.transAxes)

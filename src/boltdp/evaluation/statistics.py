@@ -69,7 +69,7 @@ class Statistics(ABC):
         """Return the tables of a card, or with `detailed` all."""
         return []
 
-    def describe_rest(self) -> list[tuple[str, str]]:
+    def describe_other_figures(self) -> list[tuple[str, str]]:
         """Return names and texts of figures without an interval."""
         return []
 
@@ -138,7 +138,7 @@ def index_groups(labels: npt.NDArray[Any], codes: npt.NDArray[Any] | None, group
     return known, np.where(group < 0, groups - 1, group)
 
 
-def name_groups(schema: Schema, by: str | None) -> tuple[str, ...]:
+def list_group_names(schema: Schema, by: str | None) -> tuple[str, ...]:
     """Return the names of the subgroups by a categorical column of the schema; one empty name without a column."""
     if by is None:
         return ("",)

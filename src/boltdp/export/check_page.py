@@ -23,13 +23,13 @@ from boltdp._charts import (
 from boltdp.export.html_pages import write_document, write_facts
 
 if TYPE_CHECKING:
-    from boltdp.schema.check import CheckedColumn, Report
+    from boltdp.schema.check import CheckedColumn, CheckReport
 
 #: The gap between the bars of a histogram within the bounds and those beyond them.
 GAP = 6.0
 
 
-def write_check_page(report: Report, schema: str) -> str:
+def write_check_page(report: CheckReport, schema: str) -> str:
     """Write the HTML page of a `boltdp check` report; `schema` is the name of the schema file."""
     from boltdp.schema.check import NOT_PRIVATE, RULE
 

@@ -56,11 +56,12 @@ class CoefficientTable:
         """Format a line as statisticians expect: as many decimals as its standard error has three digits."""
         error = line.std_err
         odds_error = error * (line.odds_ratio or 1.0)
-        odds = () if line.odds_ratio is None else (_format(line.odds_ratio, odds_error),)
-        ends = (_format(one, odds_error if self.odds_ratios else error) for one in (line.low, line.high))
+        odds = () if line.odds_ratio is None else (_format_by_error(line.odds_ratio, odds_error),)
+        ends = (_format_by_error(one, odds_error if self.odds_ratios else error) for one in (line.low, line.high))
         share = f"{100 * line.noise_share:.0f} %"
         tested = (f"{line.z:.2f}", _format_p(line.p_value))
-        return (line.term, _format(line.coef, error), _format(error, error), *tested, *odds, *ends, share)
+        estimate = (_format_by_error(one, error) for one in (line.coef, error))
+        return (line.term, *estimate, *tested, *odds, *ends, share)
 
     @property
     def facts(self) -> list[tuple[str, str]]:
@@ -181,7 +182,8 @@ class _ForestPlot:
     def _drawn(self) -> list[Coefficient]:
         return [line for line in self._found if line.term in self._steps]
 
-    def _place(self, value: float) -> float:
+    def _compute_x(self, value: float) -> float:
+        """Return the horizontal position of a value in the drawing, at most that of an end of the axis."""
         return PLOT / 2 * (1.0 + min(max(value / self._reach, -1.0), 1.0)) + MARGIN
 
     def draw_line(self, line: Coefficient) -> str:
@@ -189,14 +191,14 @@ class _ForestPlot:
         step = self._steps.get(line.term)
         if step is None:
             return "<td></td>"
-        middle, zero = LINE / 2, self._place(0.0)
-        low, high = (self._place(end * step) for end in (line.low, line.high))
+        middle, zero = LINE / 2, self._compute_x(0.0)
+        low, high = (self._compute_x(end * step) for end in (line.low, line.high))
         inside = [end * step for end in (line.low, line.high) if abs(end * step) <= self._reach]
-        ticks = "".join(f"M{self._place(end):.1f} {middle - 4:g}v8" for end in inside)
+        ticks = "".join(f"M{self._compute_x(end):.1f} {middle - 4:g}v8" for end in inside)
         drawn = [
             f'<path class="axis" d="M{zero:.1f} 0V{LINE:g}"/>',
             f'<path class="line" d="M{low:.1f} {middle:g}H{high:.1f}{ticks}"/>',
-            f'<circle class="bar" cx="{self._place(line.coef * step):.1f}" cy="{middle:g}" r="4"/>',
+            f'<circle class="bar" cx="{self._compute_x(line.coef * step):.1f}" cy="{middle:g}" r="4"/>',
         ]
         per = "" if step == 1.0 else f"<br/>per {format_number(step)}"
         return f"<td>{draw_svg(line.term, PLOT + 2 * MARGIN, LINE, *drawn)}{per}</td>"
@@ -205,7 +207,7 @@ class _ForestPlot:
         """Draw the axis, with odds ratios on a scale of their logarithms."""
         ticks = [tick / 2 * self._reach for tick in (-2, -1, 0, 1, 2)]
         odds = self._found.has_odds
-        texts = [draw_text(self._place(at), 14, f"{_exp(at) if odds else at:.3g}", "middle") for at in ticks]
+        texts = [draw_text(self._compute_x(at), 14, f"{_exp(at) if odds else at:.3g}", "middle") for at in ticks]
         line = f'<path class="axis" d="M{MARGIN:g} 1H{MARGIN + PLOT:g}"/>'
         return draw_svg("axis", PLOT + 2 * MARGIN, LINE, line, *texts)
 
@@ -238,10 +240,10 @@ def _exp(value: float) -> float:
     return math.exp(min(value, 700.0))
 
 
-def _format(value: float, error: float) -> str:
+def _format_by_error(value: float, error: float) -> str:
     """Format a number with as many decimals as its standard error needs for three digits.
 
-    >>> _format(0.041619, 0.00146), _format(-1234.56, 250.0), _format(3e9, 1.0)
+    >>> _format_by_error(0.041619, 0.00146), _format_by_error(-1234.56, 250.0), _format_by_error(3e9, 1.0)
     ('0.04162', '-1235', '3e+09')
     """
     decimals = max(0, 2 - math.floor(math.log10(error))) if error > 0 else 3

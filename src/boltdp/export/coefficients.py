@@ -128,6 +128,12 @@ class Coefficients:
         self.estimates[-1] += center
         self.noise_covariance: Doubles = units @ noise @ units.T
         self.covariance: Doubles = units @ rows @ units.T + self.noise_covariance
+        numbers = np.isfinite(self.estimates).all() and np.isfinite(self.covariance).all()
+        if not numbers or not np.diag(self.covariance).min() > 0:
+            raise InferenceError(
+                f"{REFUSED}: a coefficient or its standard error is too small or large for a number",
+                hint="declare bounds in another unit",
+            )
 
     @property
     def terms(self) -> tuple[str, ...]:
@@ -210,6 +216,14 @@ class Coefficients:
             "coefficients": [asdict(line) for line in self],
             "joint_tests": [asdict(test) for test in self.joint_tests],
         }
+
+
+def describe_intervals(model: Model) -> str | None:
+    """Return why the intervals of a model are refused or in doubt; None if they hold, or if it has no inference."""
+    try:
+        return None if model.inference is None else Coefficients(model).warning
+    except InferenceError as fault:
+        return str(fault)
 
 
 def _find_deviation(noise: Mechanism | None) -> float:

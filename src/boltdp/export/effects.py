@@ -20,7 +20,7 @@ from boltdp.export.original_units import unproject_weights
 from boltdp.model import Model
 from boltdp.privacy.weight_uncertainty import WeightDeviation, compute_weight_deviation, find_critical_value
 
-Kind = Literal["number", "categories", "vector"]
+EffectKind = Literal["number", "categories", "vector"]
 
 #: The maximum number of classes that are shown.
 MAX_PANELS = 100
@@ -58,7 +58,7 @@ class Effect:
     """The effect of one column on the margin of one class."""
 
     name: str
-    kind: Kind
+    kind: EffectKind
     places: tuple[float, ...]  #: of a number: the ends, the middle and, twice, each step
     labels: tuple[str, ...]  #: of categories: their names
     effects: tuple[float, ...]  #: at each place or category; of a vector, the norm of its weights
@@ -186,9 +186,10 @@ def _bound_means(model: Model, scaled: ScaledRule) -> Doubles:
 
 
 def _is_significant(effect: Effect, spread: WeightDeviation, slope: float, family: int) -> bool:
-    """Return whether the largest difference of a column is more than noise and sampling explain, of a `family` of them.
+    """Return whether the largest difference of a column is more than noise and sampling explain.
 
-    `slope` is the sum of slopes that the intercept's weight tells of, which a common class causes.
+    The test is corrected for a `family` of columns. `slope` bounds the part of the difference that a common class
+    causes, by the weight of the intercept.
     """
     critical = find_critical_value(spread.noise, LEVEL / family / effect.comparisons)
     return abs(effect.largest) > critical * spread.combined * effect.norm + slope * effect.mean
@@ -224,7 +225,7 @@ class _EffectVisitor(RuleVisitor[Effect]):
         (self.middles, self.factors), self.weights, self.noise = scaled.original_units, weights, noise
         self.means = means
 
-    def _describe_combination(self, combination: Doubles) -> tuple[float, float]:
+    def _measure_combination(self, combination: Doubles) -> tuple[float, float]:
         """Return the norm and the largest mean of a combination of the features."""
         return float(self.noise.compute_norms(combination)), float(np.abs(combination) @ self.means)
 
@@ -244,7 +245,7 @@ class _EffectVisitor(RuleVisitor[Effect]):
             self.noise.compute_deviations(features[-1] - features[0]),
             float(np.ptp(values)),
             float(np.ptp(values)),
-            *self._describe_combination(largest),
+            *self._measure_combination(largest),
             ends * (ends - 1) // 2,
             None if rule.thresholds else float(self.middles[0]),
         )
@@ -258,7 +259,7 @@ class _EffectVisitor(RuleVisitor[Effect]):
         deviations = None if deviation is None else (deviation,)
         first = np.zeros(len(weights))
         first[np.abs(weights).argmax()] = 1.0
-        tested = (float(np.abs(weights).max()), *self._describe_combination(first), len(weights))
+        tested = (float(np.abs(weights).max()), *self._measure_combination(first), len(weights))
         return Effect(rule.column, "vector", (), (), (length,), deviations, length, deviation, widest, *tested)
 
     def visit_value(self, rule: Rule) -> Effect:
@@ -279,7 +280,7 @@ class _EffectVisitor(RuleVisitor[Effect]):
             self.noise.compute_deviations(direction),
             abs(difference),
             difference,
-            *self._describe_combination(direction),
+            *self._measure_combination(direction),
             max(1, len(values) * (len(values) - 1) // 2),
         )
 

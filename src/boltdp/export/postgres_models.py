@@ -83,9 +83,9 @@ def make_model_row(name: str, model: Model) -> dict[str, Any]:
 
 
 def _choose_unit(schema: Schema) -> float:
-    """Return the power of two that features are multiplied by, so that no row is longer than 1 if none is shortened.
+    """Return the power of two that features are multiplied by: one with which no row is clipped that training did not.
 
-    `boltdp.predict` shortens longer ones. Weights are divided by it, which changes no bit of a score.
+    `boltdp.predict` clips rows to norm 1. Weights are divided by the same number, which changes no bit of a score.
     """
     if schema.standardization is None or not schema.downweights:
         return 1.0
@@ -132,7 +132,7 @@ def store_model(uri: str, name: str, model: Model, *, replace: bool = False) -> 
 def _check_table(connection: psycopg.Connection[Any], name: str) -> None:
     """Raise a ModelStoreError if the table is not the extension's: its triggers would run with our privileges.
 
-    Nor may the schema be somebody's who could put another table there.
+    Nor may its schema belong to a role that could put another table there.
     """
     found = connection.execute(
         "SELECT FROM pg_catalog.pg_depend d JOIN pg_catalog.pg_extension e ON e.oid OPERATOR(pg_catalog.=) d.refobjid"

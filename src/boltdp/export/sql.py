@@ -57,7 +57,7 @@ def write_scoring_expression(model: Model, dialect: str) -> str:
     if len(weights) == 1:
         return write_prediction([_write_margin(model.schema, weights[0], sql)])
     products = sql.make_array([sql.dot.format("x", sql.make_constant_array(row)) for row in weights])
-    predicted = write_prediction([sql.element("margin", index) for index in range(len(weights))])
+    predicted = write_prediction([sql.write_element("margin", index) for index in range(len(weights))])
     return sql.bind("x", _write_row(model.schema, sql), sql.bind("margin", products, predicted))
 
 
@@ -74,30 +74,30 @@ def write_probability_expression(model: Model, dialect: str, *, of: Value | None
         raise ParameterError(f"the class must be one of {', '.join(map(str, classes))}, got {of!r}")
     if len(model.weights) == 1:
         expression = _write_with_clipped_margins(model, sql, lambda margins: _write_probability(model, margins[0], sql))
-        return expression if of in (None, classes[1]) else f"{sql.constant(1.0)} - ({expression})"
+        return expression if of in (None, classes[1]) else f"{sql.write_constant(1.0)} - ({expression})"
     every = _write_with_clipped_margins(model, sql, lambda margins: _write_probabilities(model, margins, sql))
-    return every if of is None else sql.element(f"({every})", classes.index(of))
+    return every if of is None else sql.write_element(f"({every})", classes.index(of))
 
 
 def _write_probability(model: Model, margin: str, sql: Dialect) -> str:
     """Write the probability of a class as SQL of its margin; for one-vs-all models, before normalization."""
-    linked = model.certificate.problem.loss.write_sql_link(margin, sql.constant)
+    linked = model.certificate.problem.loss.write_sql_link(margin, sql.write_constant)
     assert linked is not None  # a probabilistic loss of one vector has a link
     return linked
 
 
 def _write_probabilities(model: Model, margins: Sequence[str], sql: Dialect) -> str:
-    one, count = sql.constant(1.0), len(margins)
+    one, count = sql.write_constant(1.0), len(margins)
     # The minimum is e^-700, since underflow is an error in PostgreSQL.
-    odds = f"exp({sql.maximum(['v - top', sql.constant(-700.0)])})"
+    odds = f"exp({sql.write_maximum(['v - top', sql.write_constant(-700.0)])})"
     if model.certificate.problem.loss.vector_count == 1:
         odds = _write_probability(model, "v", sql)  # one-vs-all
     total = sql.dot.format("odds", sql.make_constant_array([1.0] * count))
     # If all odds are 0, all classes are equally likely.
-    share = f"CASE WHEN total > {sql.constant(0.0)} THEN v / total ELSE {one} / {sql.constant(count)} END"
+    share = f"CASE WHEN total > {sql.write_constant(0.0)} THEN v / total ELSE {one} / {sql.write_constant(count)} END"
     shares = sql.bind("total", total, sql.map.format(name="v", value="odds", body=share))
     of_odds = sql.bind("odds", sql.map.format(name="v", value="margin", body=odds), shares)
-    top = sql.maximum(sql.element("margin", index) for index in range(count))
+    top = sql.write_maximum(sql.write_element("margin", index) for index in range(count))
     of_top = sql.bind("top", top, of_odds)
     return sql.bind("margin", sql.make_array(margins), of_top)
 
@@ -127,7 +127,7 @@ def _divide_by_norm(
 ) -> str:
     """Write the SQL that `body` makes of <weights, array>, divided by the norm of the array if that exceeds 1."""
     products = [f"{sql.dot.format(name, sql.make_constant_array(row))} / {length}" for row in weights]
-    value = sql.maximum([sql.constant(1.0), f"sqrt({sql.dot.format(name, name)})"])
+    value = sql.write_maximum([sql.write_constant(1.0), f"sqrt({sql.dot.format(name, name)})"])
     return sql.bind(length, value, body(products))
 
 
@@ -139,7 +139,7 @@ def _write_margin(schema: Schema, weights: Doubles, sql: Dialect) -> str:
     *parts, _ = np.split(weights, np.cumsum([column.scaled.rule.feature_count for column in columns]))
     terms = [term for column, part in zip(columns, parts, strict=True) for term in column.list_terms(part)]
     if schema.intercept:
-        terms.append(f"{sql.constant(schema.intercept_value)} * {sql.constant(weights[-1])}")
+        terms.append(f"{sql.write_constant(schema.intercept_value)} * {sql.write_constant(weights[-1])}")
     return "\n+ ".join(terms)
 
 
@@ -148,7 +148,7 @@ def _write_row(schema: Schema, sql: Dialect) -> str:
     runs = groupby(_make_column_writers(schema, sql), key=lambda column: column.group_key)
     arrays = [first.make_array([first, *others]) for first, *others in (list(run) for _, run in runs)]
     if schema.intercept:
-        arrays.append(sql.make_array([sql.constant(schema.intercept_value)]))
+        arrays.append(sql.make_array([sql.write_constant(schema.intercept_value)]))
     return "\n|| ".join(arrays)
 
 
@@ -172,7 +172,7 @@ class _ColumnSql(ABC):
     def list_terms(self, weights: Doubles) -> Iterable[str]:
         """List SQL expressions whose sum is what the column adds to a margin with these weights."""
         for feature, weight in zip(self.list_features(), weights, strict=True):
-            yield f"{feature} * {self.sql.constant(weight)}"
+            yield f"{feature} * {self.sql.write_constant(weight)}"
 
     @abstractmethod
     def list_features(self) -> Iterable[str]:
@@ -199,20 +199,21 @@ class _BoundedSql(_ColumnSql):
     def write_number(self, double: str, index: int) -> str:
         """Write the feature of a number as SQL: clipped, scaled to [-1, 1], rounded, centred; 0 for NULL and NaN."""
         sql, center, factor = self.sql, self.centers[index], self.factors[index]
-        half = (self.rule.high - self.rule.low) / 2.0
-        middle = sql.constant((self.rule.low + self.rule.high) / 2.0)
-        known = double if center else f"coalesce(nullif({double}, {sql.special('NaN')}), {middle})"
-        clipped = f"least({sql.maximum([known, sql.constant(self.rule.low)])}, {sql.constant(self.rule.high)})"
+        write, low, high = sql.write_constant, self.rule.low, self.rule.high
+        half = (high - low) / 2.0
+        middle = write((low + high) / 2.0)
+        known = double if center else f"coalesce(nullif({double}, {sql.write_special('NaN')}), {middle})"
+        clipped = f"least({sql.write_maximum([known, write(low)])}, {write(high)})"
         offset = f"{clipped} - {middle}"
         if sql.underflow:
             # Rounds values that underflow a float32 to 0; others change by at most a rounding error of a double.
-            tiny = sql.constant(1e-28 * half)
+            tiny = write(1e-28 * half)
             offset = f"{offset} + {tiny} - {tiny}"
-        scaled = f"CAST(CAST(({offset}) / {sql.constant(half)} AS {sql.real}) AS {sql.double})"
+        scaled = f"CAST(CAST(({offset}) / {write(half)} AS {sql.real}) AS {sql.double})"
         if not center:
-            return f"{scaled} * {sql.constant(factor)}"
-        centred = f"({scaled} - {sql.constant(center)}) * {sql.constant(factor)}"
-        return f"CASE WHEN {double} <= {sql.special('Infinity')} THEN {centred} ELSE {sql.constant(0.0)} END"
+            return f"{scaled} * {write(factor)}"
+        centred = f"({scaled} - {write(center)}) * {write(factor)}"
+        return f"CASE WHEN {double} <= {sql.write_special('Infinity')} THEN {centred} ELSE {write(0.0)} END"
 
 
 class _NumberSql(_BoundedSql):
@@ -227,7 +228,7 @@ class _NumberSql(_BoundedSql):
         return 1 + bool(self.rule.thresholds)
 
     def list_terms(self, weights: Doubles) -> Iterator[str]:
-        yield f"{self.write_number(self.cell, 0)} * {self.sql.constant(weights[0])}"
+        yield f"{self.write_number(self.cell, 0)} * {self.sql.write_constant(weights[0])}"
         if self.rule.thresholds:
             below, above = (values * weights[1:] for values in self.scaled.indicator_values)
             sums = [math.fsum([*above[:passed], *below[passed:]]) for passed in range(1 + len(self.rule.thresholds))]
@@ -251,11 +252,11 @@ class _NumberSql(_BoundedSql):
 
     def _write_steps(self, places: Sequence[float], values: Sequence[float]) -> str:
         """Write an SQL step function: `values` below the first and from each of `places` on; 0 for NULL and NaN."""
-        sql = self.sql
+        sql, write = self.sql, self.sql.write_constant
         name = "number" if len(self.cell) > MAX_REPEATED else self.cell
-        ends = [*(f"{name} < {sql.constant(place)}" for place in places), f"{name} <= {sql.special('Infinity')}"]
-        cases = " ".join(f"WHEN {end} THEN {sql.constant(value)}" for end, value in zip(ends, values, strict=True))
-        steps = f"CASE {cases} ELSE {sql.constant(0.0)} END"
+        ends = [*(f"{name} < {write(place)}" for place in places), f"{name} <= {sql.write_special('Infinity')}"]
+        cases = " ".join(f"WHEN {end} THEN {write(value)}" for end, value in zip(ends, values, strict=True))
+        steps = f"CASE {cases} ELSE {write(0.0)} END"
         return steps if name == self.cell else sql.bind(name, self.cell, steps)
 
 
@@ -275,7 +276,7 @@ class _NumberListSql(_BoundedSql):
 
     def list_features(self) -> Iterator[str]:
         for index in range(self.rule.number_count):
-            cell = f"CASE WHEN {self._length_condition} THEN {self.sql.element(self.source, index)} END"
+            cell = f"CASE WHEN {self._length_condition} THEN {self.sql.write_element(self.source, index)} END"
             yield self.write_number(f"CAST({cell} AS {self.sql.double})", index)
 
     def make_array(self, group: Sequence[_ColumnSql]) -> str:
@@ -303,8 +304,9 @@ class _ValueSql(_ColumnSql):
         return self.sql.read_cell(self.source, super().make_array(group))
 
     def list_features(self) -> Iterator[str]:
+        write = self.sql.write_constant
         for condition, absent, present in zip(self._list_matches(), *self.scaled.indicator_values, strict=True):
-            yield f"CASE WHEN {condition} THEN {self.sql.constant(present)} ELSE {self.sql.constant(absent)} END"
+            yield f"CASE WHEN {condition} THEN {write(present)} ELSE {write(absent)} END"
 
     def _list_matches(self) -> Iterator[str]:
         """List for each category the condition that a cell matches it, by the rule of `declared_values.list_texts`.
@@ -331,7 +333,7 @@ class _ValueSql(_ColumnSql):
                     equal = "FALSE"
                     if number is not None and abs(number) <= largest:
                         parsed = sql.parse.format(self.source, kind=type_name)
-                        equal = f"{parsed} = CAST({sql.constant(number)} AS {type_name})"
+                        equal = f"{parsed} = CAST({sql.write_constant(number)} AS {type_name})"
                     branches.append((kinds, equal))
             whole = [] if number is None or number % 1 else [str(int(number))]
             if not set(whole) <= set(texts):
@@ -343,7 +345,7 @@ class _ValueSql(_ColumnSql):
     def _write_membership(self, operand: str, texts: Sequence[str]) -> str:
         if not texts:
             return "FALSE"
-        return f"{operand} IN ({', '.join(map(self.sql.literal, texts))})"
+        return f"{operand} IN ({', '.join(map(self.sql.write_literal, texts))})"
 
 
 class _TimePartSql(_ColumnSql):
@@ -369,8 +371,8 @@ class _TimePartSql(_ColumnSql):
 
     def _write_choice(self, code: str, values: Mapping[int, float], otherwise: float) -> str:
         """Write an SQL CASE that maps each code to its number, and other codes and NULL to `otherwise`."""
-        cases = " ".join(f"WHEN {each} THEN {self.sql.constant(value)}" for each, value in values.items())
-        return f"CASE {code} {cases} ELSE {self.sql.constant(otherwise)} END"
+        cases = " ".join(f"WHEN {each} THEN {self.sql.write_constant(value)}" for each, value in values.items())
+        return f"CASE {code} {cases} ELSE {self.sql.write_constant(otherwise)} END"
 
 
 class _ColumnSqlMaker(RuleVisitor[_ColumnSql]):

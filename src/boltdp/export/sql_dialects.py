@@ -57,29 +57,29 @@ class Dialect:
     def quote_column(self, name: str) -> str:
         return self.quotes + name.replace(self.quotes, 2 * self.quotes) + self.quotes
 
-    def literal(self, value: Value) -> str:
+    def write_literal(self, value: Value) -> str:
         if isinstance(value, bool):
             return str(value).upper()
         if isinstance(value, int):
             return str(value)
         if isinstance(value, float):
-            return f"CAST({self.constant(value)} AS {self.double})"
+            return f"CAST({self.write_constant(value)} AS {self.double})"
         if "\0" in value:
             raise ParameterError("a value with a NUL character cannot be written in SQL")
         if self.backslashes:
             return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
         return "'" + value.replace("'", "''") + "'"
 
-    def constant(self, value: float | np.float32) -> str:
+    def write_constant(self, value: float | np.float32) -> str:
         """Write a number as an SQL literal with all its digits."""
         digits = repr(float(value))
         return self.number.format(digits if "e" in digits else digits + "e0")
 
-    def special(self, name: str) -> str:
+    def write_special(self, name: str) -> str:
         """Write a double that has no digits: "NaN", which equals itself in SQL, or "Infinity"."""
         return f"CAST('{name}' AS {self.double})"
 
-    def maximum(self, expressions: Iterable[str]) -> str:
+    def write_maximum(self, expressions: Iterable[str]) -> str:
         """Write the maximum of numbers that are not NULL; NaN is the largest."""
         return f"greatest({', '.join(expressions)})"
 
@@ -102,9 +102,9 @@ class Dialect:
         return self.array.format(",\n".join(expressions))
 
     def make_constant_array(self, values: Iterable[float]) -> str:
-        return self.array.format(", ".join(map(self.constant, values)))
+        return self.array.format(", ".join(map(self.write_constant, values)))
 
-    def element(self, array: str, index: int) -> str:
+    def write_element(self, array: str, index: int) -> str:
         """Write the element `index` of an array, counted from 0."""
         return f"{array}[{index + self.first}]"
 

@@ -19,8 +19,8 @@ from boltdp._array_types import Doubles, Integers, PackedRows
 from boltdp.errors import ParameterError
 from boltdp.kernel.sgd import _allocate_aligned, _get_address, _library
 
-Kind = Literal["numbers", "category", "steps", "constant"]
-_KINDS: tuple[Kind, ...] = ("numbers", "category", "steps", "constant")
+SegmentKind = Literal["numbers", "category", "steps", "constant"]
+_KINDS: tuple[SegmentKind, ...] = ("numbers", "category", "steps", "constant")
 _HEADER_WORDS = 11
 Numbers = TypeVar("Numbers", Doubles, Integers)
 
@@ -29,7 +29,7 @@ Numbers = TypeVar("Numbers", Doubles, Integers)
 class Segment:
     """Consecutive features of one kind, with two parameters each: see `feature_map.h`."""
 
-    kind: Kind
+    kind: SegmentKind
     a: Doubles
     b: Doubles
 

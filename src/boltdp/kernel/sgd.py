@@ -42,7 +42,7 @@ KEY_BYTES = 32
 _ALIGNMENT = 64
 
 
-def _fields(kind: type, *names: str) -> list[tuple[str, type]]:
+def _list_fields(kind: type, *names: str) -> list[tuple[str, type]]:
     return [(name, kind) for name in names]
 
 
@@ -50,11 +50,12 @@ class _Recipe(ctypes.Structure):
     """`struct sgd_recipe`."""
 
     _fields_ = (
-        *_fields(c_uint64, "loss", "dims", "classes", "positive", "rows", "batches", "passes", "averaged", "growth"),
-        *_fields(c_double, "scale", "offset", "cap", "parameter", "regularization", "radius"),
-        *_fields(c_uint64, "marked", "noise"),
-        *_fields(c_double, "deviation"),
-        *_fields(c_uint64, "weighted"),
+        *_list_fields(c_uint64, "loss", "dims", "classes", "positive", "rows", "batches", "passes"),
+        *_list_fields(c_uint64, "averaged", "growth"),
+        *_list_fields(c_double, "scale", "offset", "cap", "parameter", "regularization", "radius"),
+        *_list_fields(c_uint64, "marked", "noise"),
+        *_list_fields(c_double, "deviation"),
+        *_list_fields(c_uint64, "weighted"),
     )
 
 
@@ -62,11 +63,11 @@ class _Header(ctypes.Structure):
     """`struct sgd_state`, without its arrays."""
 
     _fields_ = (
-        *_fields(c_uint64, "magic", "version", "bytes"),
-        *_fields(_Recipe, "recipe"),
-        *_fields(c_uint64, "updates", "row", "left", "carry", "drawn"),
-        *_fields(c_uint64 * 4, "key"),
-        *_fields(c_uint64, "map_bytes"),
+        *_list_fields(c_uint64, "magic", "version", "bytes"),
+        *_list_fields(_Recipe, "recipe"),
+        *_list_fields(c_uint64, "updates", "row", "left", "carry", "drawn"),
+        *_list_fields(c_uint64 * 4, "key"),
+        *_list_fields(c_uint64, "map_bytes"),
     )
 
 

@@ -15,16 +15,16 @@ from typing import Any, Literal, NamedTuple, cast
 
 from boltdp._files.sealed import hash_text, parse_json
 from boltdp.errors import BoltdpError, ParameterError, show_value
-from boltdp.privacy.accounting.spent_budget import Charge, Release, Rule
+from boltdp.privacy.accounting.spent_budget import Charge, CompositionRule, Release
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import Event
 from boltdp.privacy.serialization import from_record, to_record
 
-Kind = Literal["budget", "reserve", "release", "return"]
+EntryKind = Literal["budget", "reserve", "release", "return"]
 
 #: The fields that only entries of a kind have; those that set a budget have one, and charges may have one.
-OWN_FIELDS: dict[Kind, tuple[str, ...]] = {
+OWN_FIELDS: dict[EntryKind, tuple[str, ...]] = {
     "budget": ("composition", "not_private"),
     "reserve": ("adjacency", "event"),
     "release": ("reserved", "released"),
@@ -68,14 +68,14 @@ class Entry:
     """One entry; fields that do not belong to its kind are None."""
 
     number: int  #: from 1
-    kind: Kind  #: a budget is set, a charge is reserved, its result is released, or the charge is returned
+    kind: EntryKind  #: a budget is set, a charge is reserved, its result is released, or the charge is returned
     when: str  #: in UTC
     by: str
     dataset: str
     role: str | None = None  #: the role of the database that a charge is for, if that has a budget of its own
     blocks: tuple[str, ...] = ()  #: the blocks that are charged; empty: the whole dataset
     budget: Budget | None = None  #: the budget that is set, or that the charge claims; None: it claims none
-    composition: Rule | None = None  #: how charges of the dataset compose
+    composition: CompositionRule | None = None  #: how charges of the dataset compose
     not_private: bool | None = None  #: whether non-private releases are allowed
     adjacency: Adjacency | None = None
     event: Any = None  #: the privacy event as JSON, as in certificates
@@ -165,7 +165,7 @@ class DatasetState:
     """The current state of one dataset: its budget and its charges."""
 
     budget: Budget
-    composition: Rule
+    composition: CompositionRule
     not_private: bool
     charges: dict[int, Entry]  #: reserved or released charges, by number
     open: set[int]  #: charges that are reserved and not yet released

@@ -28,7 +28,7 @@ from boltdp.ledger.entries import (
     read_entries,
 )
 from boltdp.ledger.store import Store
-from boltdp.privacy.accounting.spent_budget import Charge, Rule, Spent, check_charge, compose_charges
+from boltdp.privacy.accounting.spent_budget import Charge, CompositionRule, Spent, check_charge, compose_charges
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import CertificateError, compare_records
@@ -70,7 +70,7 @@ class DatasetReport:
 
     dataset: str
     budget: Budget
-    composition: Rule
+    composition: CompositionRule
     not_private: bool  #: whether non-private releases are allowed
     spent: Spent
     unfinished: int  #: charges that were reserved and neither released nor returned
@@ -98,7 +98,7 @@ class Reservation:
         except BoltdpError as fault:
             warnings.warn(f"the ledger could not note the release: {fault}", UserWarning, stacklevel=3)
 
-    def give_back(self) -> None:
+    def cancel(self) -> None:
         """Cancel the charge, so that it is not spent; only if nobody can have seen anything that depends on rows."""
         self.ledger._finish_charge(self, kind="return", released=None)
 
@@ -121,15 +121,22 @@ class Ledger:
         return self.store.exists()
 
     def set_budget(
-        self, dataset: str, budget: Budget, *, composition: Rule = "adaptive", allow_not_private: bool = False
+        self,
+        dataset: str,
+        budget: Budget,
+        *,
+        composition: CompositionRule = "adaptive",
+        allow_not_private: bool = False,
     ) -> None:
         """Set the budget of a dataset, or of each of its blocks; create the ledger if there is none.
 
         If the budget is less than the privacy spent already, no further release is possible. `allow_not_private` allows
         and records non-private releases, after which the budget no longer holds for these rows.
         """
-        if composition not in get_args(Rule):
-            raise ParameterError(f"composition must be one of {', '.join(get_args(Rule))}, got {composition!r}")
+        if composition not in get_args(CompositionRule):
+            raise ParameterError(
+                f"composition must be one of {', '.join(get_args(CompositionRule))}, got {composition!r}"
+            )
         check_name(dataset, "dataset")
         self.store.create()
 
@@ -203,19 +210,19 @@ class Ledger:
         self._append(make_fields, by)
         return reserved[0]
 
-    def spent(self, dataset: str, *, whole_curves: bool = False) -> DatasetReport:
-        """Report the privacy spent of a budget; `whole_curves` composes costs even if the sums are within it."""
-        return self._make_report(dataset, self._find_dataset(self.history(), dataset), whole_curves=whole_curves)
+    def spent(self, dataset: str, *, always_compose: bool = False) -> DatasetReport:
+        """Report the privacy spent of a budget; `always_compose` composes costs even if the sums are within it."""
+        return self._make_report(dataset, self._find_dataset(self.history(), dataset), always_compose=always_compose)
 
     def charged_budgets(self, dataset: str, *, role: str) -> list[Budget]:
         """Return the budgets that charged releases for a role have claimed."""
         charges = self._find_dataset(self.history(), dataset).charges.values()
         return [entry.budget for entry in charges if entry.role == role and entry.budget is not None]
 
-    def show(self, *, whole_curves: bool = False) -> list[DatasetReport]:
+    def show(self, *, always_compose: bool = False) -> list[DatasetReport]:
         """Report what each dataset has spent of its budget, as `spent` does for one."""
         datasets = read_datasets(self.history())
-        return [self._make_report(name, state, whole_curves=whole_curves) for name, state in datasets.items()]
+        return [self._make_report(name, state, always_compose=always_compose) for name, state in datasets.items()]
 
     def history(self, dataset: str | None = None) -> list[Entry]:
         """Return all entries of the ledger, or those of one dataset; damage anywhere raises LedgerError."""
@@ -301,9 +308,9 @@ class Ledger:
             after.append(spent)
         return max(after, key=_get_sort_key)
 
-    def _make_report(self, dataset: str, state: DatasetState, *, whole_curves: bool) -> DatasetReport:
+    def _make_report(self, dataset: str, state: DatasetState, *, always_compose: bool) -> DatasetReport:
         shares = [
-            (names, compose_charges(charges, state.budget, rule=state.composition, whole_curves=whole_curves))
+            (names, compose_charges(charges, state.budget, rule=state.composition, always_compose=always_compose))
             for names, charges in state.group_blocks()
         ]
         by_block = {name: one for names, one in shares for name in names}
@@ -342,7 +349,7 @@ class Account:
             except KeyboardInterrupt:
                 if not drawn():
                     with _interrupts.shield():
-                        reservation.give_back()
+                        reservation.cancel()
                 raise
 
 

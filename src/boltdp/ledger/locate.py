@@ -61,7 +61,7 @@ def _find_ledger_beside(source: Any, table: str | None, query: str | None) -> Le
     files = [file for name in engine.list_local_paths(source, table, query) for file in _list_files(name)]
     # In a directory of files, beside a file, beside the target of a symbolic link, and at the root of hive partitions.
     paths = [path for file in files for path in (file, file.resolve())]
-    places = [one for path in paths for one in (path, *_list_partitions(path))]
+    places = [one for path in paths for one in (path, *_list_partition_directories(path))]
     above = [one for path in paths for one in _list_folders_of_dataset(path)]
     folders = {place.resolve(): place for place in reversed([*places, *above]) if place.is_dir()}
     found = [one for one in (open_ledger(folder / DEFAULT_NAME) for folder in folders.values()) if one.exists()]
@@ -72,7 +72,7 @@ def _find_ledger_beside(source: Any, table: str | None, query: str | None) -> Le
     return found[0] if found else None
 
 
-def _list_partitions(path: Path) -> list[Path]:
+def _list_partition_directories(path: Path) -> list[Path]:
     """Return the directory of a data file, and those above it up to the root of hive partitions (year=2026/...)."""
     folders = [path.parent]
     while "=" in folders[-1].name:

@@ -151,7 +151,7 @@ class Certificate:
     @cached_property
     def reasons(self) -> tuple[str, ...]:
         """The reasons why the release is not private; empty if it is."""
-        return why_not_private(self.spent, self.budget)
+        return find_non_private_reasons(self.spent, self.budget)
 
     @property
     def private(self) -> bool:
@@ -232,15 +232,15 @@ def certify(
     draft: BudgetedEvent | None = None,
     labels: BudgetedEvent | None = None,
     target: BudgetedEvent | None = None,
-    before: BudgetedEvent | None = None,
+    standardization: BudgetedEvent | None = None,
     seeded: bool = False,
     reasons: tuple[str, ...] = (),
 ) -> Certificate:
-    """Return the certificate of a training after the noisy counts that drafted its schema and the release `before`.
+    """Return the certificate of a training, and of the releases made before it from the same rows.
 
-    `before` is the release that standardizes the features, `labels` counts those that are unusable, and `target` finds
-    the range of those that are numbers. `reasons` state why the guarantee does not hold, for causes outside the privacy
-    core, such as classes read from the data.
+    `draft` has the noisy counts that drafted the schema, `labels` counts the unusable labels, `target` finds the range
+    of a label that is a number, and `standardization` has the moments of the features. `reasons` state why the
+    guarantee does not hold, for causes outside the privacy core, such as classes read from the data.
 
     Proof: noisy_counts.md 5, 7
     Proof: label_quantiles.md 2
@@ -250,26 +250,26 @@ def certify(
         if one is not None:
             outer.append((one, left := left if left is None or one.budget is None else left.subtract(one.budget)))
     spent = training
-    if before is not None:
-        rest = None if left is None else subtract_spent(left, before, training)
-        spent = compose(before, BudgetedEvent(rest, training))
+    if standardization is not None:
+        rest = None if left is None else subtract_spent(left, standardization, training)
+        spent = compose(standardization, BudgetedEvent(rest, training))
     for one, rest in reversed(outer):
         spent = compose(one, BudgetedEvent(rest, spent))
     return Certificate(budget=budget, spent=mark_non_private(spent, (*reasons, SEEDED) if seeded else reasons))
 
 
-def subtract_spent(whole: Budget, before: BudgetedEvent | None, training: Event | None = None) -> Budget:
-    """Return the part of `whole` that remains for a training after the release `before`.
+def subtract_spent(whole: Budget, standardization: BudgetedEvent | None, training: Event | None = None) -> Budget:
+    """Return the part of `whole` that remains for a training after the release of a standardization.
 
-    It follows from basic composition, unless `before` and the training (planned for any budget) are both Gaussian:
-    then their composition as Gaussian mechanisms uses the whole budget.
+    It follows from basic composition, unless that and the training (planned for any budget) are both Gaussian: then
+    their composition as Gaussian mechanisms uses the whole budget.
 
     Proof: noisy_moments.md 3
     Proof: noisy_gradient_descent.md 2
     """
-    if before is None or before.budget is None:
+    if standardization is None or standardization.budget is None:
         return whole
-    left, spent = whole.subtract(before.budget), before.event.mu
+    left, spent = whole.subtract(standardization.budget), standardization.event.mu
     if spent is None or training is None or training.mu is None:
         return left
     squared = ((1.0 - TOLERANCE) / calibrate_unit_gaussian(whole)) ** 2 - spent**2
@@ -289,7 +289,7 @@ def fits_budget(event: Event, budget: Budget) -> bool:
     return event.delta(budget.epsilon * (1 + TOLERANCE), target=target) <= budget.delta * (1 + TOLERANCE)
 
 
-def why_not_private(event: Event, budget: Budget | None) -> tuple[str, ...]:
+def find_non_private_reasons(event: Event, budget: Budget | None) -> tuple[str, ...]:
     """Return the reasons why a release that claims a budget is not private; empty if it is."""
     if event.non_private_reasons:
         return event.non_private_reasons
@@ -327,7 +327,7 @@ def _check_stated_budgets(event: Event, claimed: Budget) -> None:
         raise CertificateError(
             f"the budgets of the parts of a release must be within {claimed.describe()}, they are not"
         )
-    for part in event.budgeted:
+    for part in event.budgeted_children:
         if part.budget is not None and not fits_budget(part.event, part.budget):
             stated = part.budget.describe()
             raise CertificateError(f"the certificate says that a part spends {stated}, but it spends more")

@@ -53,7 +53,7 @@ def add_noise(mechanism: Mechanism, vector: Doubles, random_bytes: RandomBytes) 
     exact, exponent = vector.tolist(), mechanism.grid_exponent
     while True:
         with set_precision(uniforms.bits_read + 4):
-            noise = draw(uniforms.intervals(), mechanism.dimensions, arb(mechanism.scale))
+            noise = draw(uniforms.list_intervals(), mechanism.dimensions, arb(mechanism.scale))
             points = _round_to_grid([c + given for c, given in zip(noise, exact, strict=True)], exponent)
         if points is not None:
             step = Fraction(2) ** -exponent  # a grid index may overflow a float although the sum does not
@@ -100,7 +100,7 @@ class Uniforms:
         """Read WORD_BITS more random bits of each uniform."""
         self._streams.append(self._random_bytes(8 * self._count))
 
-    def intervals(self) -> list[arb]:
+    def list_intervals(self) -> list[arb]:
         """Return the interval [k, k+1] / 2^bits of each uniform, where the words are the digits of k."""
         unit, intervals = arb((1, -WORD_BITS)), [arb(0.5, 0.5)] * self._count
         for stream in reversed(self._streams):

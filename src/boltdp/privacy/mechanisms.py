@@ -19,7 +19,7 @@ from boltdp.privacy.spherical_delta import choose_spherical_bits, compute_spheri
 
 _PRECISION_LOCK = threading.Lock()
 
-Kind = Literal["spherical", "gaussian"]
+NoiseKind = Literal["spherical", "gaussian"]
 
 #: A noise scale has 2^40 grid steps, so that rounding to the grid hardly changes the noise.
 GRID_BITS = 40
@@ -33,12 +33,12 @@ class Mechanism:
     `gaussian`: independent normals of standard deviation `scale`.
     """
 
-    kind: Kind
+    kind: NoiseKind
     scale: float
     dimensions: int
 
     def __post_init__(self) -> None:
-        check_choice(self.kind, "the kind of noise", Kind)
+        check_choice(self.kind, "the kind of noise", NoiseKind)
         if not 0 < check_number(self.scale, "scale") < math.inf:
             raise ParameterError(f"the scale of noise must be a finite number > 0, got {self.scale}")
         check_whole_number(self.dimensions, "dimensions", least=1)

@@ -27,7 +27,7 @@ from boltdp._array_types import Booleans, Doubles, Integers
 from boltdp.errors import ParameterError
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
-from boltdp.privacy.events.label_quantiles import LabelQuantiles, compute_end, score_bins
+from boltdp.privacy.events.label_quantiles import LabelQuantiles, compute_bin_end, score_bins
 from boltdp.privacy.events.noisy_counts import NoisyCounts
 from boltdp.privacy.events.noisy_matrix import NoisyMatrix, flatten_matrix
 from boltdp.privacy.events.noisy_moments import UNIT, NoisyMoments, ReleasedMoments, check_moment_rows
@@ -213,7 +213,7 @@ def release_label_quantiles(counts: Integers, event: LabelQuantiles, randomness:
         scores = score_bins(counts, percentile)
         chosen.append(choose_by_errors(scores, epsilon=event.epsilon, changes=event.sensitivity, random_bytes=stream))
     ends = zip(chosen, event.percentiles, strict=True)
-    return tuple(compute_end(number, percentile, bins=event.bins) for number, percentile in ends)
+    return tuple(compute_bin_end(number, percentile, bins=event.bins) for number, percentile in ends)
 
 
 def choose_by_errors(errors: Sequence[float], *, epsilon: float, random_bytes: RandomBytes, changes: int = 1) -> int:
@@ -231,7 +231,7 @@ def choose_by_errors(errors: Sequence[float], *, epsilon: float, random_bytes: R
     while True:
         with set_precision(uniforms.bits_read + 64):
             penalties = [arb(epsilon) * arb(float(count)) / (2 * changes) for count in errors]
-            keys = [(-u.log()).log() + penalty for u, penalty in zip(uniforms.intervals(), penalties, strict=True)]
+            keys = [(-u.log()).log() + penalty for u, penalty in zip(uniforms.list_intervals(), penalties, strict=True)]
             i = min(range(len(keys)), key=lambda number: keys[number].mid())
             if all(bool(keys[i] < other) for j, other in enumerate(keys) if j != i):
                 return i
@@ -257,7 +257,7 @@ def draw_trial_count(mean: float, random_bytes: RandomBytes) -> int:
     uniforms = Uniforms(1, random_bytes)
     while True:
         with set_precision(uniforms.bits_read + 64):
-            (u,) = uniforms.intervals()
+            (u,) = uniforms.list_intervals()
             more = (u.log() / (1 - 1 / arb(mean)).log()).floor().unique_fmpz()
         if more is not None:
             return 1 + int(more)

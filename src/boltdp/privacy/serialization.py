@@ -90,7 +90,7 @@ def _convert_object(hint: Any, value: Any, where: str) -> Any:
     _require(isinstance(value, dict), value, where, "an object")
     fields = {key: one for key, one in value.items() if key != "derived"}
     if issubclass(hint, Event):
-        named, known, what = fields.pop("kind", None), find_event_classes(), "event"
+        named, known, what = fields.pop("kind", None), load_event_classes(), "event"
     elif issubclass(hint, Loss):
         named, known, what = fields.pop("name", None), LOSSES, "loss"  # type: ignore[assignment]
     else:
@@ -117,7 +117,7 @@ def _convert_object(hint: Any, value: Any, where: str) -> Any:
 
 
 @cache
-def find_event_classes() -> Mapping[str, type[Event]]:
+def load_event_classes() -> Mapping[str, type[Event]]:
     """Return every event class of this package by its kind."""
     for module in pkgutil.walk_packages(privacy.__path__, f"{privacy.__name__}."):
         importlib.import_module(module.name)

@@ -58,11 +58,11 @@ class Recipe(Problem):
             raise ParameterError(f"radius must be > 0, got {self.radius}")
         check_choice(self.averaging, "averaging", Averaging)
         check_choice(self.permutation, "permutation", Permutation)
-        smallest = float(self.schedule.at(self.updates)[0]) / self.largest_batch
+        smallest = float(self.schedule.compute_steps(self.updates)[0]) / self.largest_batch
         if smallest < MIN_STEP:
             raise ParameterError(f"the step of one row must be at least {MIN_STEP:g}, got {smallest:g}")
 
-    def find_partition_bounds(self, number: int) -> tuple[int, int]:
+    def compute_partition_bounds(self, number: int) -> tuple[int, int]:
         """Return the start and stop of a partition among the permuted rows: floor(p*m/P) and floor((p+1)*m/P)."""
         return number * self.rows // self.partitions, (number + 1) * self.rows // self.partitions
 

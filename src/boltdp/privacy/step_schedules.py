@@ -43,7 +43,7 @@ class Schedule:
         if not self.cap > 0:
             raise ParameterError(f"cap must be > 0, got {self.cap}")
 
-    def at(self, updates: npt.ArrayLike) -> Doubles:
+    def compute_steps(self, updates: npt.ArrayLike) -> Doubles:
         """Return the step size eta_t of each given update t, bit for bit as the kernel computes it."""
         t = np.array(updates, dtype=np.float64, ndmin=1)
         if self.growth == "none":
@@ -57,7 +57,7 @@ class Schedule:
     @property
     def largest(self) -> float:
         """The largest step size, which is the first, as schedules never increase."""
-        return float(self.at(1)[0])
+        return float(self.compute_steps(1)[0])
 
 
 def make_constant_schedule(step_size: float) -> Schedule:

@@ -105,7 +105,7 @@ def bound_sgd_deviation(recipe: Recipe, ratio: float) -> float:
     groups = max(1, min(batches, MAX_STEPS // passes))
     size = batches / groups
     ends = size * np.arange(1.0, passes * groups + 1)
-    steps = recipe.schedule.at(ends - size + 1.0)  # the first of each group, which is the largest
+    steps = recipe.schedule.compute_steps(ends - size + 1.0)  # the first of each group, which is the largest
     later = size * (np.cumsum(steps[::-1])[::-1] - steps)  # the sum of the steps after each group
     largest = 0.0
     for curvature in recipe.loss.smoothness * np.geomspace(1e-8, 1.0, CURVATURES):

@@ -17,7 +17,7 @@ import pyarrow as pa
 from boltdp.errors import join_names, make_printable
 from boltdp.schema.schema import Column, Schema
 from boltdp.schema.source_columns import ColumnType, Kind, Source
-from boltdp.schema.summary import Summary, find_missing, scan_rows
+from boltdp.schema.summary import Summary, make_missing_mask, scan_rows
 from boltdp.schema.target import TARGETS
 
 NOT_PRIVATE = "NOT PRIVATE: all of this was computed from the rows without noise; it is for non-sensitive data"
@@ -203,7 +203,7 @@ class CheckedColumn:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Report:
+class CheckReport:
     """The result of a schema check: how rows compare with the schema, and whether training could learn (`ok`)."""
 
     rows: int
@@ -243,7 +243,7 @@ class Report:
         return "\n".join(lines)
 
 
-def check_source(source: Source, schema: Schema, *, progress: Callable[[int], object] | None = None) -> Report:
+def check_source(source: Source, schema: Schema, *, progress: Callable[[int], object] | None = None) -> CheckReport:
     """Compare all rows of a source with a schema; `progress` is called with the number of rows read so far."""
     columns = source.columns()
     declared = (schema.target.label_column, *schema.columns)
@@ -258,7 +258,7 @@ def check_source(source: Source, schema: Schema, *, progress: Callable[[int], ob
         for column in readable:
             summaries[column.name].add_declared(batch.column(column.source))
         for name, masks in gaps.items():
-            masks.append(find_missing(batch.column(name)))
+            masks.append(make_missing_mask(batch.column(name)))
         rows += batch.num_rows
     unparsed = {name: np.concatenate(masks) for name, masks in gaps.items()}
     unparsed = {name: mask for name, mask in unparsed.items() if mask.any()}
@@ -275,7 +275,7 @@ def check_source(source: Source, schema: Schema, *, progress: Callable[[int], ob
         checked.append(replace(found, fault=faults[column.name]))
     used = {column.source for column in (*declared, *schema.training_only_columns)}
     unused = tuple((name, _explain_unused_column(column)) for name, column in columns.items() if name not in used)
-    return Report(rows=rows, columns=tuple(checked), unused=unused)
+    return CheckReport(rows=rows, columns=tuple(checked), unused=unused)
 
 
 def find_similar(value: str, declared: Sequence[str]) -> str | None:

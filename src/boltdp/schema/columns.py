@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from boltdp._files.toml_writer import format_toml_key, format_toml_value
 from boltdp.encoding.declared_values import Value, check_integer, check_value_count, check_values, format_value
 from boltdp.encoding.plan import NumberListRule, NumberRule, Rule, TimePartRule, ValueRule
-from boltdp.encoding.timestamp_parts import PARTS, Part
+from boltdp.encoding.timestamp_parts import PARTS, TimestampPart
 from boltdp.errors import DataError, ParameterError, check_number, join_names, show_value, suggest_names
 from boltdp.schema.curves import MAX_PLACES, choose_step_thresholds, compute_step_thresholds
 
@@ -310,7 +310,7 @@ class TimePart(Column):
 
     name: str = field(init=False)
     timestamp: str
-    part: Part
+    part: TimestampPart
 
     def __post_init__(self) -> None:
         check_name(self.timestamp)

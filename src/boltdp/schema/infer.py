@@ -54,7 +54,7 @@ def derive_schema(columns: Mapping[str, ColumnType], label: str, *kinds: type[Ta
     """Derive a schema from types and constraints of a source that declare every column. No row is read.
 
     Every column is a feature, except undeclared keys and types that cannot be features. The target is of the first of
-    the kinds, by default of all, that its column declares.
+    `kinds`, by default of all kinds, for which the label column declares enough.
     """
     check_label(columns, label)
     features = {name: derive_column(name, column) for name, column in columns.items() if name != label}

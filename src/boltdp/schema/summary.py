@@ -192,7 +192,7 @@ class Summary:
     def add_declared(self, cells: pa.Array) -> None:
         """Count cells of a declared column as missing, unparsed, within or beyond its bounds, or by category."""
         cells = _decode_dictionary(cells)
-        gaps, length = find_missing(cells), 1 if self.length is None else self.length
+        gaps, length = make_missing_mask(cells), 1 if self.length is None else self.length
         if self.declared:
             self._add_category_codes(cells, self._find_codes(cells), gaps)
         elif pa.types.is_null(cells.type):
@@ -208,7 +208,7 @@ class Summary:
 
     def add_unparsed(self, texts: pa.Array) -> None:
         """Count texts as unparsed that `add_declared` counted as missing, since they did not parse."""
-        texts = texts.filter(pa.array(~(find_missing(texts) | _mask_blank_texts(texts))))
+        texts = texts.filter(pa.array(~(make_missing_mask(texts) | _mask_blank_texts(texts))))
         count = len(texts) * (1 if self.length is None else self.length)
         self.missing -= count
         self.unparsed += count
@@ -336,7 +336,7 @@ def _decode_dictionary(cells: pa.Array) -> pa.Array:
     return cells.dictionary_decode() if pa.types.is_dictionary(cells.type) else cells
 
 
-def find_missing(cells: pa.Array) -> Booleans:
+def make_missing_mask(cells: pa.Array) -> Booleans:
     """Return the mask of missing cells."""
     gaps = mask_missing(cells)
     return np.zeros(len(cells), bool) if gaps is None else gaps

@@ -61,11 +61,11 @@ MIN_UNIT = 1 / 16
 class SqlWriter(Protocol):
     """Writes the SQL expressions, in some dialect, that the prediction of a target needs."""
 
-    def literal(self, value: Value) -> str: ...
+    def write_literal(self, value: Value) -> str: ...
 
-    def constant(self, value: float) -> str: ...
+    def write_constant(self, value: float) -> str: ...
 
-    def maximum(self, expressions: Sequence[str]) -> str: ...
+    def write_maximum(self, expressions: Sequence[str]) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Target(ABC):
 
     @classmethod
     def draft_lines(cls, name: str, column: ColumnType, summary: Summary | None, unused: str) -> list[str]:
-        """Draft the lines of a schema file that declare the target; `unused` is why its summary tells nothing."""
+        """Draft the lines of a schema file that declare the target; `unused` is why its summary cannot be used."""
         return [f"{cls.key} = {format_toml_value(name)}", *(f"{key} = []" for key in cls.other_keys)]
 
     @abstractmethod
@@ -114,7 +114,7 @@ class Target(ABC):
     @property
     @abstractmethod
     def kernel_class_count(self) -> int:
-        """The number of classes for the kernel; 2 for a number, whose two ends stand for them."""
+        """The number of classes that the kernel is given; 2 for a target that is a number."""
 
     @property
     def class_count(self) -> int:
@@ -135,15 +135,18 @@ class Target(ABC):
         """Return the steps of each automatic curve, by the number of columns that would have one; 0: no curves."""
 
     @abstractmethod
-    def allows_curves(self, before: float, noise: float, *, gaussian: bool) -> bool:
-        """Return whether "auto" adds curves that raise the noise per row from `before`, by an algorithm of its kind."""
+    def allows_curves(self, plain_noise: float, noise: float, *, gaussian: bool) -> bool:
+        """Return whether "auto" adds curves, which raise the noise per row from `plain_noise` to `noise`.
+
+        `gaussian` says that the noise of the algorithm is always Gaussian.
+        """
 
     @abstractmethod
-    def fit_to(self, loss: Loss) -> Target:
+    def adapt_to_loss(self, loss: Loss) -> Target:
         """Return the target as a training with this loss reads it, in units of the labels' spread."""
 
-    def is_range_of(self, bins: int) -> bool:
-        """Return whether the range of the target can be one of ends of that many equal bins between the bounds."""
+    def is_range_on_bins(self, bins: int) -> bool:
+        """Return whether the typical range starts and ends at edges of this number of equal bins between the bounds."""
         return False
 
     def with_range(self, low: float, high: float, source: TypicalSource = "private") -> Target:
@@ -173,7 +176,7 @@ class Target(ABC):
         """Describe the labels that training uses, at most `limit` of them; rows with others are ignored."""
 
     @abstractmethod
-    def describe_unusable(self, limit: int) -> str:
+    def describe_unusable_labels(self, limit: int) -> str:
         """Complete the sentence "the label is missing or ..." for labels that training ignores."""
 
     @abstractmethod
@@ -363,10 +366,10 @@ class Classes(Target):
     def choose_curve_steps(self, columns: int, loss: Loss) -> int:
         return next((steps for most, steps in CURVE_STEPS.items() if columns <= most), 0)
 
-    def allows_curves(self, before: float, noise: float, *, gaussian: bool) -> bool:
-        return noise <= MAX_CURVE_NOISE and noise <= MAX_NOISE_GROWTH * before
+    def allows_curves(self, plain_noise: float, noise: float, *, gaussian: bool) -> bool:
+        return noise <= MAX_CURVE_NOISE and noise <= MAX_NOISE_GROWTH * plain_noise
 
-    def fit_to(self, loss: Loss) -> Classes:
+    def adapt_to_loss(self, loss: Loss) -> Classes:
         return self
 
     @property
@@ -390,7 +393,7 @@ class Classes(Target):
         names = self.names if len(self.names) <= limit else (*self.names[: limit - 1], "…", self.names[-1])
         return f"classes {', '.join(names)}"
 
-    def describe_unusable(self, limit: int) -> str:
+    def describe_unusable_labels(self, limit: int) -> str:
         return f"not one of the {self.describe_used_labels(limit)}; is one misspelt, or not declared?"
 
     def describe_values(self) -> str:
@@ -430,13 +433,13 @@ class Classes(Target):
         return margin_threshold != 0
 
     def write_prediction(self, scores: Sequence[str], margin_threshold: float, loss: Loss, sql: SqlWriter) -> str:
-        names = [sql.literal(value) for value in np.array(self.values).tolist()]
+        names = [sql.write_literal(value) for value in np.array(self.values).tolist()]
         if len(scores) == 1:
-            least = sql.constant(margin_threshold) if margin_threshold else 0
+            least = sql.write_constant(margin_threshold) if margin_threshold else 0
             return f"CASE WHEN {scores[0]} > {least}\nTHEN {names[1]} ELSE {names[0]} END"
         # The first class with the largest score, as numpy.argmax.
         cases = " ".join(f"WHEN {score} THEN {name}" for score, name in zip(scores, names, strict=True))
-        return f"CASE {sql.maximum(scores)} {cases} END"
+        return f"CASE {sql.write_maximum(scores)} {cases} END"
 
     def to_stored_row(self) -> dict[str, Any]:
         return {"classes": list(self.names), "numbers": None}
@@ -671,17 +674,17 @@ class Number(Target):
         # A loss that reads shares of the bounds has less signal in a row, and curves need more than it has.
         return NUMBER_CURVE_STEPS if columns <= max(CURVE_STEPS) and loss.max_abs_label else 0
 
-    def allows_curves(self, before: float, noise: float, *, gaussian: bool) -> bool:
+    def allows_curves(self, plain_noise: float, noise: float, *, gaussian: bool) -> bool:
         return noise <= (MAX_GAUSSIAN_CURVE_NOISE if gaussian else MAX_NUMBER_CURVE_NOISE)
 
-    def fit_to(self, loss: Loss) -> Number:
+    def adapt_to_loss(self, loss: Loss) -> Number:
         """Return the target in the unit of the loss, without a typical range if it reads shares of the bounds."""
         self.check_loss(loss)
         if loss.max_abs_label:
             return replace(self, unit=loss.label_unit)
         return replace(self, typical=None, typical_source="declared", unit=1.0)
 
-    def is_range_of(self, bins: int) -> bool:
+    def is_range_on_bins(self, bins: int) -> bool:
         if self.typical is None:
             return False
         width, (low, high) = self.high - self.low, self.typical
@@ -715,7 +718,7 @@ class Number(Target):
     def describe_used_labels(self, limit: int) -> str:
         return "numbers"
 
-    def describe_unusable(self, limit: int) -> str:
+    def describe_unusable_labels(self, limit: int) -> str:
         return "no number"
 
     def describe_values(self) -> str:
@@ -767,17 +770,17 @@ class Number(Target):
         return True
 
     def write_prediction(self, scores: Sequence[str], margin_threshold: float, loss: Loss, sql: SqlWriter) -> str:
-        label = loss.write_sql_link(scores[0], sql.constant)
-        number = f"{sql.constant(self.center)} + {sql.constant(self.scale)} * ({label})"
+        label = loss.write_sql_link(scores[0], sql.write_constant)
+        number = f"{sql.write_constant(self.center)} + {sql.write_constant(self.scale)} * ({label})"
         # The minimum of two numbers is the negative maximum of their negatives.
-        below = sql.maximum([sql.constant(-self.high), f"-({number})"])
-        return sql.maximum([sql.constant(self.low), f"-({below})"])
+        below = sql.write_maximum([sql.write_constant(-self.high), f"-({number})"])
+        return sql.write_maximum([sql.write_constant(self.low), f"-({below})"])
 
 
 TARGETS: tuple[type[Target], ...] = (Classes, Number)
 
 
-def name_target(**names: Any) -> tuple[type[Target], Any]:
+def resolve_target_name(**names: Any) -> tuple[type[Target], Any]:
     """Return the kind of target and the name of its column; `names` are by the keys of the kinds, None if not given."""
     given = [(kind, name) for kind in TARGETS if (name := names.get(kind.key)) is not None]
     if len(given) > 1:

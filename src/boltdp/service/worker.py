@@ -34,6 +34,7 @@ from boltdp.engines.postgres import PostgresEngine, PostgresGroups, Session
 from boltdp.engines.postgres.session import Composed, explain_unreachable
 from boltdp.engines.postgres.source import SourceColumn
 from boltdp.errors import BoltdpError, DataError
+from boltdp.export.coefficients import describe_intervals
 from boltdp.export.postgres_models import make_insert, make_model_row
 from boltdp.ledger import Account, BudgetExceeded, Ledger, LedgerError
 from boltdp.ledger.entries import LedgerUnavailableError, check_name
@@ -58,7 +59,7 @@ REASONS: dict[Refusal | Literal["failed"], str] = {
     "bad budget": "epsilon must be between 1e-12 and 1e6, and delta in [0, 1)",
     "outside limits": "epsilon must be within the limits of a request, which boltdp.allowed shows",
     "over budget": "the budget has not that much left",
-    "not possible": "no model can be trained on these columns with this budget",
+    "not possible": "no such model can be trained on these columns with this budget",
     "failed": "the training was interrupted or failed; what it was to cost counts as spent",
 }
 #: Polling interval for requests without a notification, such as those of a killed worker.
@@ -79,7 +80,7 @@ UPDATE boltdp.requests r SET claimed = clock_timestamp(), worker_pid = pg_backen
   worker_start = (SELECT backend_start FROM alive WHERE pid = pg_backend_pid())
 FROM next WHERE r.role = next.role AND r.number = next.number
 RETURNING r.role::oid AS role_id, next.rolname::text AS role, r.number, r.dataset, r.label, r.columns, r.groups,
-  r.epsilon, r.delta, r.charged_to IS NOT NULL AS charged
+  r.epsilon, r.delta, r.inference, r.robust_errors, r.charged_to IS NOT NULL AS charged
 """
 
 _SELECT_ALLOWANCES = """
@@ -140,6 +141,8 @@ class Request:
     groups: str | None
     epsilon: float
     delta: float
+    inference: bool  #: whether the models are to have coefficients
+    robust_errors: bool
     charged: bool  #: whether a killed worker has charged it
 
     @property
@@ -215,19 +218,21 @@ class Allowance:
         return replace(whole, columns=chosen)
 
 
-def choose_settings(budget: Budget, schema: Schema, *, rows: int) -> Settings:
+def choose_settings(settings: Settings, schema: Schema, *, rows: int) -> Settings:
     """Choose the training settings of a request: an algorithm whose number of scans does not depend on the rows.
 
-    The server's statistics show the number of scans to any role. That of objective perturbation depends on the rows.
+    The server's statistics show the number of scans to any role. That of objective perturbation depends on the rows:
+    for inference, which needs it, rows are fetched.
 
     >>> from boltdp.schema.schema import Classes, Numeric
     >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
-    >>> choose_settings(Budget(1.0, 1e-6), schema, rows=10_000).algorithm
+    >>> choose_settings(Settings(epsilon=1.0, delta=1e-6), schema, rows=10_000).algorithm
     'noisy-gd'
     """
-    settings = Settings(epsilon=budget.epsilon, delta=budget.delta)
+    if settings.inference:
+        return settings
     standardize = plan_standardization(settings, schema, rows=rows) is not None
-    loss, _ = settings.choose_loss(schema.target)
+    (loss, _), budget = settings.choose_loss(schema.target), settings.budget
     algorithm = next(one for one in ALGORITHMS.values() if one.fixed_scans and one.fits(settings, loss, budget))
     return replace(settings, algorithm=algorithm.name, standardize="private" if standardize else "none")
 
@@ -284,8 +289,11 @@ class _PlannedModels:
         values = allowance.group_values or []
         groups = None if request.groups is None else engine.group_by(request.groups, values)
         names = allowance.name_models(request, name)
+        asked = Settings(
+            epsilon=budget.epsilon, delta=budget.delta, inference=request.inference, robust_errors=request.robust_errors
+        )
         plans = [
-            make_plan(schema, rows, choose_settings(budget, schema, rows=rows))
+            make_plan(schema, rows, choose_settings(asked, schema, rows=rows))
             for rows in ([engine.count()] if groups is None else groups.rows)
         ]
         return cls(engine, groups, dict(zip(names, plans, strict=True)))
@@ -447,7 +455,7 @@ class Worker:
             return "failed", REASONS["failed"], {}
         try:
             models = self._train_request(request)
-            return "done", _describe_labels(models), models
+            return "done", _describe_warnings(models), models
         except Refused as refused:
             return "refused", REASONS[refused.why], {}
         except (psycopg.Error, LedgerUnavailableError):
@@ -501,7 +509,7 @@ class Worker:
     def _train_charged(
         self, request: Request, allowance: Allowance, planned: _PlannedModels, budget: Budget
     ) -> dict[str, Model]:
-        context, reserved = Settings(epsilon=budget.epsilon).context(), False
+        context, reserved = replace(Settings(epsilon=budget.epsilon).context(), hide_scans=True), False
         try:
             account = Account(self._ledger, request.dataset, role=allowance.ledger_role)
             with account.reserve(planned.make_charge(budget), drawn=lambda: context.randomness.drawn) as reservation:
@@ -600,10 +608,15 @@ class Worker:
             self._update_request(request, state=state, reason=reason, models=list(models) or None, published=published)
 
 
-def _describe_labels(models: Mapping[str, Model]) -> str | None:
-    """Return the warnings of models whose label check says that a notable share of the rows was ignored."""
-    found = {name: describe_unusable_labels(model) for name, model in models.items()}
-    return "\n".join(f"{name}: {warning}" for name, warning in found.items() if warning is not None) or None
+def _describe_warnings(models: Mapping[str, Model]) -> str | None:
+    """Return the warnings of models: that many rows were ignored, or that intervals are refused or in doubt."""
+    found = [
+        f"{name}: {warning}"
+        for name, model in models.items()
+        for warning in (describe_unusable_labels(model), describe_intervals(model))
+        if warning is not None
+    ]
+    return "\n".join(found) or None
 
 
 def _sum_budgets(budgets: Sequence[Budget]) -> Spent:

@@ -40,7 +40,7 @@ FORMAT = "boltdp-comparison"
 TEST_SHARE = 0.2
 
 #: The names that can be compared: training without noise, "auto", each algorithm, and its published form if any.
-ALGORITHMS = (
+COMPARED_ALGORITHMS = (
     "noiseless",
     "auto",
     *(
@@ -80,7 +80,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Summary:
+class RunSummary:
     """Means and standard deviations over the repeats of one algorithm at one epsilon."""
 
     algorithm: str
@@ -100,12 +100,12 @@ class Comparison:
     about: Mapping[str, Any]
     runs: tuple[Run, ...] = ()
 
-    def summaries(self) -> list[Summary]:
+    def summarize_runs(self) -> list[RunSummary]:
         cells: dict[tuple[str, float | None], list[Run]] = {}
         for run in self.runs:
             cells.setdefault((run.algorithm, run.epsilon), []).append(run)
         return [
-            Summary(
+            RunSummary(
                 algorithm,
                 epsilon,
                 len(runs),
@@ -121,7 +121,7 @@ class Comparison:
             "format": FORMAT,
             "note": "measured without noise: not private",
             "about": dict(self.about),
-            "summaries": [asdict(summary) for summary in self.summaries()],
+            "summaries": [asdict(summary) for summary in self.summarize_runs()],
             "runs": [asdict(run) for run in self.runs],
         }
 
@@ -162,18 +162,18 @@ def compare(
     epsilons: Sequence[float],
     repeats: int,
     test: Engine | None = None,
-    before: Comparison | None = None,
+    resume_from: Comparison | None = None,
     keep: Callable[[Comparison], None] | None = None,
     context: Context | None = None,
 ) -> Comparison:
     """Train every algorithm at every epsilon, `repeats` times, on the same rows with the same settings.
 
-    Runs in `before` are not repeated; `keep` is called with the results after each run. Each repeat has its own order
-    of the rows and its own noise. The result has exact accuracies: it is for non-sensitive data.
+    Runs in `resume_from` are not repeated; `keep` is called with the results after each run. Each repeat has its own
+    order of the rows and its own noise. The result has exact accuracies: it is for non-sensitive data.
     """
     for name in names:
-        if name not in ALGORITHMS:
-            raise ParameterError(f"algorithms must be some of {', '.join(ALGORITHMS)}, got {name!r}")
+        if name not in COMPARED_ALGORITHMS:
+            raise ParameterError(f"algorithms must be some of {', '.join(COMPARED_ALGORITHMS)}, got {name!r}")
     if not names or not epsilons or repeats < 1:
         raise ParameterError(
             f"there must be an algorithm, an epsilon and a repeat, got {len(names)}, {len(epsilons)} and {repeats}"
@@ -186,7 +186,7 @@ def compare(
     schema = add_curves(replace(schema, spent=None), steps)
     about = _describe_subject(engine, schema, settings, test)
     rows = about["rows"]
-    if before is not None and dict(before.about) != about:
+    if resume_from is not None and dict(resume_from.about) != about:
         raise ComparisonFileError(
             "the results so far are of other data or settings", hint="choose another output file, or remove it"
         )
@@ -196,7 +196,7 @@ def compare(
     cells = {(name, one.epsilon): one for name, one in chosen}
     # All plans are made first, so that an error in the last one is raised before the first training.
     plans = {cell: make_plan(schema, cut, replace(one, curves=0, label_check=0.0)) for cell, one in cells.items()}
-    made = Comparison(about) if before is None else before
+    made = Comparison(about) if resume_from is None else resume_from
     done = {(run.algorithm, run.epsilon, run.repeat) for run in made.runs}
     todo = [(*cell, repeat) for repeat in range(repeats) for cell in cells if (*cell, repeat) not in done]
     if not todo:
@@ -271,8 +271,8 @@ def _compute_score(model: Model, testing: PreparedRows) -> float:
 
 def draw_comparison(comparison: Comparison, path: str | Path) -> None:
     """Save a plot of accuracy and run time against epsilon, with error bars of one standard deviation."""
-    summaries = comparison.summaries()
-    with save_figure(path, across=2, size=(10, 4.5)) as (figure, ((*axes,),)):
+    summaries = comparison.summarize_runs()
+    with save_figure(path, columns=2, size=(10, 4.5)) as (figure, ((*axes,),)):
         for algorithm in dict.fromkeys(summary.algorithm for summary in summaries):
             mine = sorted((one for one in summaries if one.algorithm == algorithm), key=lambda one: one.epsilon or 0.0)
             label = algorithm if all(one.private for one in mine) else f"{algorithm} (not private)"

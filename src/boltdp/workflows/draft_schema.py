@@ -25,7 +25,7 @@ from boltdp.privacy.events.event import BudgetedEvent, Event, mark_non_private
 from boltdp.privacy.events.noisy_counts import NoisyCounts, make_noisy_counts
 from boltdp.run_context import Context
 from boltdp.schema import infer
-from boltdp.schema.check import Report, check_source
+from boltdp.schema.check import CheckReport, check_source
 from boltdp.schema.noisy_summary import WIDE_EDGES, Counted, PrivateCounts, compute_significance_threshold
 from boltdp.schema.schema import Schema
 from boltdp.schema.source_columns import ColumnType, OpenColumns
@@ -35,7 +35,9 @@ from boltdp.schema.target import Classes, Target
 SEEDED_DRAFT = "the noise in the draft of the schema came from a seed"
 
 
-def check(source: Any, schema: Schema | str | Path, *, table: str | None = None, query: str | None = None) -> Report:
+def check(
+    source: Any, schema: Schema | str | Path, *, table: str | None = None, query: str | None = None
+) -> CheckReport:
     """Compare non-sensitive rows, such as a sample or last year's public file, with `schema`.
 
     `source` is an engine, or a source for `open_source`; `schema` may be the name of a TOML file. The report is

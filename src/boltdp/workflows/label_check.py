@@ -37,7 +37,7 @@ MIN_SHARE = 1e-6
 MAX_QUOTED = 5
 
 
-def subtract_label_check(settings: Settings, schema: Schema, *, rows: int) -> tuple[Settings, BudgetedEvent | None]:
+def plan_label_check(settings: Settings, schema: Schema, *, rows: int) -> tuple[Settings, BudgetedEvent | None]:
     """Plan the label check: return the settings with the remaining budget, and the event and its budget.
 
     The event is None if the check is switched off, if there is no budget, or if the rows are too few for its noise.
@@ -74,7 +74,7 @@ def count_unusable_labels(
 
 
 def encode_neutral_row(schema: Schema) -> PackedRows:
-    """Return the packed row of missing cells, which rows beyond the limit per person are."""
+    """Return a packed row with only missing cells, like those that replace the rows beyond the limit per person."""
     import pyarrow as pa  # only here: plans do not need it
 
     from boltdp.encoding.encode import Encoder
@@ -95,5 +95,5 @@ def describe_unusable_labels(model: Model) -> str | None:
     return (
         f"{useless if share > OVERWHELMING_SHARE else ''}about {share:.0%} (± {100 * error:.2g}%) of the {rows:,} "
         f"rows were ignored, since their {target.key} {target.column!r} is missing or "
-        f"{target.describe_unusable(MAX_QUOTED)}"
+        f"{target.describe_unusable_labels(MAX_QUOTED)}"
     )

@@ -19,9 +19,9 @@ from boltdp.schema.curves import add_curves
 from boltdp.schema.schema import Schema, check_size
 from boltdp.settings import Settings
 from boltdp.workflows.inference import add_references, plan_inference
-from boltdp.workflows.label_check import subtract_label_check
+from boltdp.workflows.label_check import plan_label_check
 from boltdp.workflows.standardize import plan_standardization
-from boltdp.workflows.target_range import subtract_label_quantiles
+from boltdp.workflows.target_range import plan_target_range
 
 #: Curves are always added if the noise per row stays below this.
 SMALL_NOISE_PER_ROW = 0.01
@@ -47,15 +47,15 @@ def make_plan(
     `dims` overrides the number of features of the schema. `reasons` are why the result will not be private, if the
     caller knows any.
     """
-    resolved, labels = subtract_label_check(resolve_settings(settings, schema), schema, rows=rows)
+    resolved, labels = plan_label_check(resolve_settings(settings, schema), schema, rows=rows)
     resolved = choose_loss_by_noise(resolved, schema, rows=rows)
-    resolved, target = subtract_label_quantiles(resolved, schema, rows=rows)
+    resolved, target = plan_target_range(resolved, schema, rows=rows)
     if settings.inference:
-        schema = fit_target(resolved, add_references(schema))
+        schema = adapt_target_to_loss(resolved, add_references(schema))
         event = plan_inference(resolved, schema, rows=rows)
         return Plan(schema, _certify(event, settings, schema, labels, target, None, reasons))
     schema, standardization = add_auto_curves(resolved, schema, rows=rows)
-    schema = fit_target(resolved, schema)
+    schema = adapt_target_to_loss(resolved, schema)
     budget = left = resolved.budget
     if budget is not None:
         left = subtract_spent(budget, standardization)
@@ -80,13 +80,13 @@ def make_plans(
     """
     if any(each.inference for each in candidates):
         raise ParameterError("inference must not be given for a choice among models: its intervals would not hold")
-    checked = [subtract_label_check(resolve_settings(each, schema), schema, rows=rows) for each in candidates]
+    checked = [plan_label_check(resolve_settings(each, schema), schema, rows=rows) for each in candidates]
     chosen = [choose_loss_by_noise(each, schema, rows=rows) for each, _ in checked]
-    ranged = [subtract_label_quantiles(each, schema, rows=rows) for each in chosen]
+    ranged = [plan_target_range(each, schema, rows=rows) for each in chosen]
     resolved, labels, target = [each for each, _ in ranged], checked[0][1], ranged[0][1]
     first = resolved[0]
     schema, standardization = add_auto_curves(first, schema, rows=rows)
-    schema = fit_target(first, schema)
+    schema = adapt_target_to_loss(first, schema)
     left = None if first.budget is None else subtract_spent(first.budget, standardization)
     # The same algorithm for all: one that accepts the settings of each.
     loss = first.choose_loss(schema.target)[0]
@@ -113,7 +113,7 @@ def _certify(
     reasons: tuple[str, ...],
 ) -> Certificate:
     """Make the certificate of an event with the draft of the schema, the label check, the range and standardization."""
-    before = {"draft": schema.spent, "labels": labels, "target": target, "before": standardization}
+    before = {"draft": schema.spent, "labels": labels, "target": target, "standardization": standardization}
     return certify(event, settings.budget, seeded=settings.noise_seed is not None, reasons=reasons, **before)
 
 
@@ -147,7 +147,7 @@ def choose_loss_by_noise(settings: Settings, schema: Schema, *, rows: int) -> Se
     if choose(noise=0.0) == choose():
         return settings
     plain = add_curves(schema, settings.curves or 0)
-    noise = _compute_noise(settings.budget, plain, plan_standardization(settings, plain, rows=rows), rows=rows)
+    noise = _compute_noise_per_row(settings.budget, plain, plan_standardization(settings, plain, rows=rows), rows=rows)
     return settings if choose(noise=noise) == choose() else replace(settings, loss=choose(noise=noise))
 
 
@@ -166,23 +166,25 @@ def add_auto_curves(settings: Settings, schema: Schema, *, rows: int) -> tuple[S
     standardization = plan_standardization(settings, curved, rows=rows)
     if not automatic or budget is None or curved == schema:
         return curved, standardization
-    noise = _compute_noise(budget, curved, standardization, rows=rows)
+    noise = _compute_noise_per_row(budget, curved, standardization, rows=rows)
     if noise > SMALL_NOISE_PER_ROW:
         plain = plan_standardization(settings, schema, rows=rows)
-        before = _compute_noise(budget, schema, plain, rows=rows)
+        plain_noise = _compute_noise_per_row(budget, schema, plain, rows=rows)
         loss = settings.choose_loss(schema.target)[0]
         chosen = choose_algorithm([settings], loss, budget, dims=curved.dims, rows=rows)
-        if not schema.target.allows_curves(before, noise, gaussian=chosen.gaussian):
+        if not schema.target.allows_curves(plain_noise, noise, gaussian=chosen.gaussian):
             return schema, plain
     return curved, standardization
 
 
-def fit_target(settings: Settings, schema: Schema) -> Schema:
+def adapt_target_to_loss(settings: Settings, schema: Schema) -> Schema:
     """Return the schema with the target as the loss of `settings` reads it."""
-    return replace(schema, target=schema.target.fit_to(settings.choose_loss(schema.target)[0]))
+    return replace(schema, target=schema.target.adapt_to_loss(settings.choose_loss(schema.target)[0]))
 
 
-def _compute_noise(budget: Budget, schema: Schema, standardization: BudgetedEvent | None, *, rows: int) -> float:
+def _compute_noise_per_row(
+    budget: Budget, schema: Schema, standardization: BudgetedEvent | None, *, rows: int
+) -> float:
     """Return the noise per row of objective perturbation with the rest of a budget; infinite if not standardized."""
     if standardization is None:
         return math.inf

@@ -31,7 +31,7 @@ from boltdp.privacy.events.selection import (
     PublicSelection,
     Selection,
     TrialSelection,
-    find_portion_bounds,
+    compute_portion_bounds,
     split_trial_budget,
 )
 from boltdp.privacy.release_with_noise import (
@@ -67,7 +67,7 @@ def plan_portion_selection(
     plan_one: PlanCandidate, budget: Budget | None, *, candidates: int, rows: int
 ) -> list[Selection]:
     """Plan a selection by training each candidate on its own rows; return the event for each that may be selected."""
-    bounds = [find_portion_bounds(i, rows=rows, candidates=candidates) for i in range(candidates)]
+    bounds = [compute_portion_bounds(i, rows=rows, candidates=candidates) for i in range(candidates)]
     trained = tuple(BudgetedEvent(budget, plan_one(i, stop - start, budget)) for i, (start, stop) in enumerate(bounds))
     epsilon = None if budget is None else budget.epsilon
     return [PortionSelection(trained=trained, chosen=i, rows=rows, epsilon=epsilon) for i in range(candidates)]
@@ -107,7 +107,7 @@ def choose_by_portions(
     selection, forks, count = certificates[0].selection, context.randomness.spawn(), len(certificates)
     assert isinstance(selection, PortionSelection)
     check_row_count(prepared, selection.rows)
-    bounds = [find_portion_bounds(i, rows=prepared.rows, candidates=count) for i in range(count + 1)]
+    bounds = [compute_portion_bounds(i, rows=prepared.rows, candidates=count) for i in range(count + 1)]
     released = []
     for i, certificate in enumerate(certificates):
         algorithm, job = get_algorithm(certificate.algorithm), Job(certificate, next(forks))

@@ -193,7 +193,7 @@ def apply_moments(
     inference_clip: float | None = None,
 ) -> Schema:
     """Add noise to the `sums` of `sum_moments`, and return the schema with the standardization derived from them."""
-    released = release_moments(sums, event, randomness, rows=rows, numbers=_find_numbers(schema))
+    released = release_moments(sums, event, randomness, rows=rows, numbers=_mask_numbers(schema))
     return replace(schema, standardization=derive_standardization(schema, released, inference_clip))
 
 
@@ -210,7 +210,7 @@ def derive_standardization(
     If the noise is larger than a moment, the centre is shrunk towards a prior: the middle of a number's bounds, equal
     shares of all categories, and equal shares between the places of a curve.
     """
-    rules, numbers, half = schema.encoding.rules, _find_numbers(schema), STEP_HEIGHT / 2.0
+    rules, numbers, half = schema.encoding.rules, _mask_numbers(schema), STEP_HEIGHT / 2.0
     prior = np.concatenate([rule.expected_means for rule in rules])
     counts = [count for rule in rules for count in (rule.number_count, len(rule.thresholds), len(rule.values))]
     steps = np.repeat([False, True, False] * len(rules), counts)
@@ -242,6 +242,6 @@ def derive_standardization(
     )
 
 
-def _find_numbers(schema: Schema) -> Booleans:
+def _mask_numbers(schema: Schema) -> Booleans:
     """Return the mask of the features that are numbers, not categories or steps."""
     return np.concatenate([np.arange(rule.feature_count) < rule.number_count for rule in schema.encoding.rules])

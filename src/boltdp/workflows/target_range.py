@@ -31,10 +31,10 @@ SHARES = (0.02, 0.3)
 EXPONENT = 12.0
 
 
-def subtract_label_quantiles(settings: Settings, schema: Schema, *, rows: int) -> tuple[Settings, BudgetedEvent | None]:
+def plan_target_range(settings: Settings, schema: Schema, *, rows: int) -> tuple[Settings, BudgetedEvent | None]:
     """Plan the range of the target: return the settings with the remaining budget, and the event and its budget.
 
-    The event is None if there is no budget, or if the loss needs no range that is not declared.
+    The event is None if there is no budget, or if the loss needs no range, or has a declared one.
     """
     budget, person_rows = settings.budget, schema.max_rows_per_person
     if schema.target != schema.target.without_range():
@@ -44,17 +44,17 @@ def subtract_label_quantiles(settings: Settings, schema: Schema, *, rows: int) -
         )
     if budget is None or not schema.target.needs_range(settings.choose_loss(schema.target)[0]):
         return settings, None
-    taken = Budget(budget.epsilon * plan_label_quantiles(budget.epsilon, rows=rows, person_rows=person_rows))
+    taken = Budget(budget.epsilon * choose_quantile_share(budget.epsilon, rows=rows, person_rows=person_rows))
     event = make_label_quantiles(taken, bins=BINS, percentiles=PERCENTILES, person_rows=person_rows)
     return replace(settings, epsilon=budget.subtract(taken).epsilon), BudgetedEvent(taken, event)
 
 
-def plan_label_quantiles(epsilon: float, *, rows: int, person_rows: int | None = None) -> float:
+def choose_quantile_share(epsilon: float, *, rows: int, person_rows: int | None = None) -> float:
     """Return the share of epsilon with which bins beyond all labels are unlikely, within `SHARES`.
 
     Unless the largest share is too small for that, the expected rank error of each quantile is below 5 % of the rows.
 
-    >>> plan_label_quantiles(1.0, rows=10_000)
+    >>> choose_quantile_share(1.0, rows=10_000)
     0.048
 
     Proof: label_quantiles.md 4

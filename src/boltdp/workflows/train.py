@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 from boltdp._files.sealed import compute_digest
 from boltdp.algorithms import Job, get_algorithm
 from boltdp.algorithms._base import check_row_count
+from boltdp.engines.local_store import fetch_rows
 from boltdp.model import Model, find_center
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.release_with_noise import release_weights
@@ -91,12 +93,14 @@ def train_prepared(prepared: PreparedRows, schema: Schema, certificate: Certific
     labels = count_unusable_labels(prepared, schema, certificate, randomness)
     second = count_second_class(prepared, schema, certificate, randomness)
     job = Job(certificate, randomness, find_center(second, schema, rows=certificate.rows))
-    (weights,) = algorithm.run(prepared, [job], classes=classes, context=context)
+    hidden = context.hide_scans and not algorithm.fixed_scans
+    with fetch_rows(prepared, context) if hidden else nullcontext(prepared) as rows:
+        (weights,) = algorithm.run(rows, [job], classes=classes, context=context)
     released = release_weights(weights, certificate, randomness)
     inference = release_inference(prepared, released[0], certificate, randomness, classes=classes, class_count=second)
     return Model.from_release(schema, released, certificate, labels, inference)
 
 
 def list_non_private_reasons(reasons: tuple[str, ...], context: Context) -> tuple[str, ...]:
-    """Return the reasons why a model is not private: the given ones, and that errors may show rows, if they may."""
+    """Return the reasons why a model is not private: those given, and one more if error messages may show rows."""
     return (*reasons, BAD_ROWS_SHOWN) if context.on_bad_row == "error" else reasons

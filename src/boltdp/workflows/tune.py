@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from boltdp.engines.base import Engine
     from boltdp.ledger import Account
 
-__all__ = ["TRIALS", "Method", "candidates", "tune"]
+__all__ = ["TRIALS", "Method", "expand_grid", "tune"]
 
 Method = Literal["trials", "portions", "public"]
 
 
-def candidates(
+def expand_grid(
     settings: Settings, grid: Mapping[str, Sequence[Any]], *, inverse_radius: bool = False
 ) -> tuple[Settings, ...]:
     """Return the settings of every combination of the values in `grid`; the last name changes fastest.

@@ -37,7 +37,7 @@ class ExtensionError(BoltdpError):
 
 
 @dataclass(frozen=True)
-class Finding:
+class Requirement:
     """One requirement of the extension and whether it is met."""
 
     ok: bool
@@ -57,27 +57,27 @@ def ask_pg_config(pg_config: str | Path, option: str) -> str:
     return answer.stdout.strip()
 
 
-def check_build(pg_config: str | Path = "pg_config") -> list[Finding]:
+def check_build(pg_config: str | Path = "pg_config") -> list[Requirement]:
     """Check the requirements for building the extension for the server of a pg_config."""
     findings = []
     for tool, what in (("make", "make"), (os.environ.get("CC", "cc"), "a C compiler")):
         found = shutil.which(tool) is not None
-        findings.append(Finding(found, f"{what}: {tool}", None if found else f"install {what}"))
+        findings.append(Requirement(found, f"{what}: {tool}", None if found else f"install {what}"))
     try:
         version = ask_pg_config(pg_config, "--version")
         headers = Path(ask_pg_config(pg_config, "--includedir-server"))
         library, share = (Path(ask_pg_config(pg_config, option)) for option in ("--pkglibdir", "--sharedir"))
     except ExtensionError as fault:
-        return [*findings, Finding(False, str(fault), fault.hint)]
+        return [*findings, Requirement(False, str(fault), fault.hint)]
     number = re.search(r"\d+", version)
     major = int(number.group()) if number else 0
     supported = f"boltdp supports PostgreSQL {MIN_SERVER} to {MAX_SERVER}"
-    findings.append(Finding(MIN_SERVER <= major <= MAX_SERVER, f"server: {version}", supported))
+    findings.append(Requirement(MIN_SERVER <= major <= MAX_SERVER, f"server: {version}", supported))
     install_headers = f"install the server's headers, for example: apt-get install postgresql-server-dev-{major}"
-    findings.append(Finding((headers / "postgres.h").is_file(), f"headers: {headers}", install_headers))
+    findings.append(Requirement((headers / "postgres.h").is_file(), f"headers: {headers}", install_headers))
     hint = "install as the user who owns the server's files, for example with sudo"
     for place in (library, share / "extension"):
-        findings.append(Finding(os.access(place, os.W_OK), f"may write to: {place}", hint))
+        findings.append(Requirement(os.access(place, os.W_OK), f"may write to: {place}", hint))
     return findings
 
 

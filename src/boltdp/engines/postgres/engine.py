@@ -150,11 +150,11 @@ class PostgresEngine(Engine):
         described = self._describe_columns()
         numbers = [name for name in columns if parse.get(name) == "number"]
         single = [described[name] for name in columns if name not in numbers] + [*keep]
-        forms = [column.write_cell() for column in single]
+        forms = [column.write_cell_sql() for column in single]
         fields, types = [field for field, _, _ in forms], [copied for _, copied, _ in forms]
         if numbers:
             # One array field is much faster to read than one field per column.
-            floats = [sql.SQL("COALESCE({}, 'NaN')").format(described[name].write_number()) for name in numbers]
+            floats = [sql.SQL("COALESCE({}, 'NaN')").format(described[name].write_number_sql()) for name in numbers]
             fields.append(sql.SQL("ARRAY[{}]::pg_catalog.float8[]").format(sql.SQL(", ").join(floats)))
             types.append("bytea")
         select = sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(fields), source)

@@ -53,7 +53,7 @@ class Server:
 
 
 @contextmanager
-def private_server(
+def run_private_server(
     *, pg_config: str | Path | None = None, extension: bool = True, settings: Mapping[str, str] | None = None
 ) -> Iterator[Server]:
     """Start a temporary server with the extension installed, and remove it at the end.

@@ -169,7 +169,7 @@ class Session:
 
     @contextmanager
     def _transaction(self, *, user_path: bool) -> Iterator[None]:
-        """Run a block in the open transaction, or if none is open in one of its own."""
+        """Run a block in the open transaction, or in a new one if none is open."""
         if not self._snapshot:
             with self._connection.transaction():
                 self._configure_transaction(user_path=user_path)

@@ -16,7 +16,7 @@ from psycopg import sql
 from boltdp._array_types import Doubles
 from boltdp.encoding.compiled_plan import compile_plan
 from boltdp.encoding.plan import EncodingPlan, Rule, TimePartRule
-from boltdp.encoding.timestamp_parts import HOUR_AT, MAX_CHARACTERS, PATTERN, Part
+from boltdp.encoding.timestamp_parts import HOUR_AT, MAX_CHARACTERS, PATTERN, TimestampPart
 from boltdp.engines.postgres.catalog_constraints import CatalogType, Declaration, Field
 from boltdp.engines.postgres.session import Composed, Session
 from boltdp.errors import DataError, list_names, suggest_names
@@ -31,7 +31,7 @@ _VECTORS = ("vector", "halfvec")  # pgvector's
 _TIMES: dict[str, Kind] = {"date": "date", "timestamp": "timestamp", "timestamptz": "timestamp"}
 _KINDS: dict[str, Kind] = {**dict.fromkeys(_NUMBERS, "number"), "bool": "bool", **_TIMES}
 #: The server's name of each part of a date and the first value.
-_FIELDS: dict[Part, tuple[str, int]] = {
+_FIELDS: dict[TimestampPart, tuple[str, int]] = {
     "hour": ("hour", 0),
     "weekday": ("isodow", 1),
     "month": ("month", 1),
@@ -51,7 +51,7 @@ def find_table(session: Session, name: str | tuple[str, str]) -> Composed:
     return sql.SQL("{} AS source").format(sql.Identifier(*found))
 
 
-def name_table(uri: str, name: str) -> str:
+def get_dataset_name(uri: str, name: str) -> str:
     """Return the name by which a ledger knows a PostgreSQL table: without its schema if that is public."""
     with closing(Session(uri)) as session:
         schema, table = resolve_name(session, name)
@@ -117,7 +117,7 @@ def limit_rows_per_person(
             for column in columns
         ),
         names=sql.SQL(", ").join(names),
-        person_id=person_id.write_person_key(),
+        person_id=person_id.write_person_key_sql(),
         number=number,
         place=place,
         source=source,
@@ -131,7 +131,7 @@ def number_persons(source: Composed, person_id: SourceColumn, number: str) -> Co
         " FROM (SELECT source.*, pg_catalog.row_number() OVER () AS {place} FROM {source}) AS source"
         " ORDER BY source.{place}) AS source"
     ).format(
-        person_id=person_id.write_person_key(),
+        person_id=person_id.write_person_key_sql(),
         number=sql.Identifier(number),
         place=sql.Identifier(f"boltdp_{secrets.token_hex(8)}"),
         source=source,
@@ -146,7 +146,7 @@ def add_group_numbers(source: Composed, column: SourceColumn, values: Sequence[s
     return sql.SQL(
         "(SELECT source.*, pg_catalog.array_position({values}::pg_catalog.text[],"
         ' {column} COLLATE pg_catalog."C") AS {number} FROM {source} OFFSET 0) AS source'
-    ).format(values=list(values), column=column.write_text(), number=sql.Identifier(number), source=source)
+    ).format(values=list(values), column=column.write_text_sql(), number=sql.Identifier(number), source=source)
 
 
 def compile_source_plan(plan: EncodingPlan, columns: Mapping[str, SourceColumn]) -> tuple[bytes, Composed]:
@@ -186,7 +186,7 @@ class SourceColumn:
     def reference(self) -> sql.Identifier:
         return sql.Identifier("source", self.name)
 
-    def write_text(self) -> Composed:
+    def write_text_sql(self) -> Composed:
         """Return the SQL of the column as text: a cast, or the output function if another role may define the cast."""
         if self.trusted:
             return sql.SQL("({}::pg_catalog.text)").format(self.reference)
@@ -194,7 +194,7 @@ class SourceColumn:
             "(CASE WHEN pg_catalog.num_nulls({c}) OPERATOR(pg_catalog.=) 0 THEN pg_catalog.format('%s', {c}) END)"
         ).format(c=self.reference)
 
-    def write_number(self) -> Composed:
+    def write_number_sql(self) -> Composed:
         """Return the SQL of the column as double precision; NULL if another role may define the cast."""
         if not self.trusted:
             return sql.SQL("NULL::pg_catalog.float8")
@@ -204,7 +204,7 @@ class SourceColumn:
             self.reference
         )
 
-    def write_number_list(self) -> Composed:
+    def write_number_list_sql(self) -> Composed:
         """Return the SQL of the column as an array of numbers."""
         if self.base in ("float4", "float8"):
             return sql.SQL("{}").format(self.reference)
@@ -227,17 +227,17 @@ class SourceColumn:
     def write_pack_argument(self, rule: Rule) -> Composed:
         """Return the SQL of the column as an argument of `boltdp.pack`, in a type that it supports."""
         if isinstance(rule, TimePartRule):  # the server computes the code of a part itself
-            return self.write_time_part(rule.part)
+            return self.write_time_part_sql(rule.part)
         if self.base in _VECTORS:
-            return self.write_number_list()
+            return self.write_number_list_sql()
         cast = self.type.kind == "text" and self.base not in _TEXTS
-        return self.write_text() if cast else sql.SQL("{}").format(self.reference)
+        return self.write_text_sql() if cast else sql.SQL("{}").format(self.reference)
 
-    def write_time_part(self, part: Part) -> Composed:
+    def write_time_part_sql(self, part: TimestampPart) -> Composed:
         """Return the SQL of the code of a part, such as the hour, of a timestamp, date or text; NULL if it has none."""
         if self.base in _TIMES:
             return self._write_year_check(_write_date_part(part, self._write_timestamp()))
-        text = sql.SQL('({} COLLATE pg_catalog."C")').format(self.write_text())
+        text = sql.SQL('({} COLLATE pg_catalog."C")').format(self.write_text_sql())
         date = sql.SQL("pg_catalog.substr({}, 1, 10)::pg_catalog.date").format(text)
         code, min_length = _write_date_part(part, date), 0
         if part == "hour":
@@ -268,12 +268,12 @@ class SourceColumn:
             return self
         return replace(self, base="text", type=ColumnType("text"))
 
-    def write_cell(self) -> tuple[Composed, str, pa.DataType]:
-        """Return the SQL of the column as it is copied to this process, the type of that, and the type in Arrow."""
+    def write_cell_sql(self) -> tuple[Composed, str, pa.DataType]:
+        """Return the SQL of the column as it is copied to this process, with its type in SQL and in Arrow."""
         if self.type.kind == "list":
-            return sql.SQL("({})::pg_catalog.float8[]").format(self.write_number_list()), "bytea", _LISTS
+            return sql.SQL("({})::pg_catalog.float8[]").format(self.write_number_list_sql()), "bytea", _LISTS
         if self.type.kind == "text":
-            return self.write_text(), "text", pa.string()
+            return self.write_text_sql(), "text", pa.string()
         if self.base in _TIMES:
             counted, arrow = "{m} OPERATOR(pg_catalog.-) '1970-01-01'::pg_catalog.date", pa.date32()
             if self.base != "date":  # microseconds, computed from integers that a double represents exactly
@@ -290,11 +290,11 @@ class SourceColumn:
         if self.base in _INTEGERS:
             return sql.SQL("{}::bigint").format(self.reference), "int8", pa.int64()
         if self.base == "numeric":
-            return self.write_number(), "float8", pa.float64()
+            return self.write_number_sql(), "float8", pa.float64()
         arrow = {"bool": pa.bool_(), "float4": pa.float32()}.get(self.base, pa.float64())
         return sql.SQL("{}").format(self.reference), self.base, arrow
 
-    def write_person_key(self) -> Composed:
+    def write_person_key_sql(self) -> Composed:
         """Return the SQL of a key that is equal for the rows of one person: the id, or its text if ids have no order.
 
         NaN is no id.
@@ -303,16 +303,16 @@ class SourceColumn:
             return sql.SQL("CASE WHEN {n} OPERATOR(pg_catalog.<>) 'NaN' THEN {n} END").format(n=self.reference)
         if self.sortable:
             return sql.SQL("{}").format(self.reference)
-        return sql.SQL('({} COLLATE pg_catalog."C")').format(self.write_text())
+        return sql.SQL('({} COLLATE pg_catalog."C")').format(self.write_text_sql())
 
     def is_equal_as_text(self, *, plain_collations: bool) -> bool:
-        """Return whether two values are equal exactly if their texts are; of texts, if all collations are plain."""
+        """Return whether comparing values as texts gives the same result; texts need plain collations for that."""
         if self.type.kind == "text" and self.base in ("text", "varchar"):
             return plain_collations
         return not self.sortable or self.base in _PRINTED_EQUAL
 
 
-def _write_date_part(part: Part, timestamp: Composed) -> Composed:
+def _write_date_part(part: TimestampPart, timestamp: Composed) -> Composed:
     field, first = _FIELDS[part]
     number = sql.SQL("pg_catalog.date_part({}, {})::pg_catalog.int4 OPERATOR(pg_catalog.-) {}")
     return number.format(field, timestamp, first)
@@ -335,7 +335,7 @@ def read_arrays(raws: Sequence[bytes], length: int) -> Doubles:
 
 
 def read_cells(cells: Sequence[Any], arrow: pa.DataType) -> pa.Array:
-    """Convert cells of `SourceColumn.write_cell` to Arrow."""
+    """Convert cells of `SourceColumn.write_cell_sql` to Arrow."""
     return _read_lists(cells) if arrow == _LISTS else pa.array(cells, arrow)
 
 

@@ -17,7 +17,7 @@ from boltdp.engines.base import Engine, Kinds, PreparedRows, RecordBatches, Slic
 from boltdp.engines.person_limit import check_person_id
 from boltdp.engines.spark import executor_tasks, prepared_rows
 from boltdp.engines.spark.executor_tasks import RowRange
-from boltdp.engines.spark.prepared_rows import BlockInfo, Blocks, PreparedBlocks, StoredBlocks
+from boltdp.engines.spark.prepared_rows import BlockInfo, PreparedBlocks, SharedBlocks, StoredBlocks
 from boltdp.engines.spark.session import Session, silence_pyspark
 from boltdp.errors import DataError, ParameterError, list_names, suggest_names
 from boltdp.run_context import Context
@@ -172,15 +172,15 @@ class SparkEngine(Engine):
                 bounds = prepared_rows.choose_partition_bounds(
                     stop - start, width=width, scanned=stored.parts, parts=self.parts
                 )
-                blocks = Blocks(stored, starts=[at - start for at in starts], bounds=bounds, spool=self.spool)
+                blocks = SharedBlocks(stored, starts=[at - start for at in starts], bounds=bounds, spool=self.spool)
                 blocks.add_permutations([(0, stop - start, context.seed)])
             elif whole:
-                blocks = Blocks(stored)
+                blocks = SharedBlocks(stored)
             else:
                 run, block_starts = session.make_cache_name(), stored.map_block_starts(starts)
                 select = executor_tasks.SelectRangeTask(block_starts, RowRange(start, stop), width, run=run)
                 selected = session.map_partitions(stored.frame, select)
-                blocks = Blocks(StoredBlocks(session, selected, width=width, run=run, rows=stop - start))
+                blocks = SharedBlocks(StoredBlocks(session, selected, width=width, run=run, rows=stop - start))
             if permuted or whole:
                 after.pop_all()  # the blocks are used
         context.report_rows(stop - start)
@@ -189,7 +189,7 @@ class SparkEngine(Engine):
     def _select_columns(
         self, names: Sequence[str], *, with_positions: bool, encoded: bool = True, frame: Any = None
     ) -> tuple[Any, executor_tasks.Batches, dict[int, str]]:
-        """Select columns, and `with_positions` in files; return the frame, how to read it, and the file names.
+        """Select columns, and if `with_positions`, files and splits; return the frame, its `Batches` and file names.
 
         With `encoded`, missing floats may become NaN, so that several columns can be transferred as one array.
         """

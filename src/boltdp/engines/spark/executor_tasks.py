@@ -520,7 +520,7 @@ def _xor_with_stream(data: npt.NDArray[np.uint8], seed: bytes) -> npt.NDArray[np
 
 
 def pack_payload(objects: object) -> bytes:
-    """Pickle and mask the sums or states that a Spark task starts with, without pages of zeros."""
+    """Pickle the sums or states that a Spark task starts with, without pages of zeros, and apply `mask_bytes`."""
     data = pickle.dumps(objects)
     pages = np.frombuffer(data + bytes(-len(data) % PAGE_BYTES), np.uint8).reshape(-1, PAGE_BYTES)
     nonzero = pages.any(axis=1)

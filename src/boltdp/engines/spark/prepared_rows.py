@@ -186,7 +186,7 @@ class StoredBlocks:
 class PreparedBlocks(PreparedRows):
     """Prepared rows in a Spark cluster, as packed blocks, or a range of them."""
 
-    def __init__(self, blocks: Blocks, *, feature_map: FeatureMap | None) -> None:
+    def __init__(self, blocks: SharedBlocks, *, feature_map: FeatureMap | None) -> None:
         super().__init__(0, blocks.rows, cells=blocks.width - 1, feature_map=feature_map, permuted=blocks.permuted)
         self._blocks, self._share = blocks, 1.0
 
@@ -233,7 +233,7 @@ class PreparedBlocks(PreparedRows):
 
     @contextmanager
     def open_sample(self, share: float) -> Iterator[PreparedBlocks]:
-        """Yield a view of the rows of which sums use a sample of this share."""
+        """Yield a view of the rows, for sums over a hash sample of this share of them."""
         view = copy.copy(self)
         view._share = min(share, self._share)
         yield view
@@ -247,7 +247,7 @@ class PreparedBlocks(PreparedRows):
         return ALL_ROWS if row_range == RowRange(0, self._blocks.rows) else row_range
 
 
-class Blocks:
+class SharedBlocks:
     """The stored blocks and pending permutations of rows that all views of prepared blocks share.
 
     Moves are applied when the rows are next needed in order: sums of all rows need no order, and passes over parts
@@ -357,8 +357,8 @@ class Blocks:
             self._local = None
 
 
-def _update_from_result(states: Sequence[State], one: Any) -> None:
-    for state, data in zip(states, executor_tasks.unpack_results(bytes(one["result"])), strict=True):
+def _update_from_result(states: Sequence[State], row: Any) -> None:
+    for state, data in zip(states, executor_tasks.unpack_results(bytes(row["result"])), strict=True):
         state.update(data)
 
 

@@ -3,7 +3,7 @@
 A privacy profile is delta as a function of epsilon. The profile of one update has a closed form
 (`make_poisson_profile`, `make_fixed_size_profile`); that of T updates together is computed by composing privacy loss
 distributions, from a discretisation that can only overestimate. Proofs: `noisy_sgd.md`, sections 3 to 5. Events of any
-kind are composed the same way from upper bounds on their profiles (`interpolate_profile`). Proofs: `composition.md`.
+kind are composed the same way from upper bounds on their profiles (`discretise_profile`). Proofs: `composition.md`.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def bound_delta_of_losses(parts: Sequence[tuple[PrivacyLossDistribution, int]], 
     return min(1.0, (float(reached.sum()) + infinite + allowed) * (1.0 + ROUNDING))
 
 
-def interpolate_profile(profile: Profile, *, width: float, longest: float) -> PrivacyLossDistribution:
+def discretise_profile(profile: Profile, *, width: float, longest: float) -> PrivacyLossDistribution:
     """Return a privacy loss distribution on multiples of `width` whose profile is an upper bound on `profile`.
 
     `profile` is any upper bound on the mechanism's profile at positive epsilons up to `longest`; it need not be

@@ -20,21 +20,25 @@ from boltdp.privacy.accounting.privacy_loss_distributions import (
     TRUNCATION_SHARE,
     PrivacyLossDistribution,
     bound_delta_of_losses,
-    interpolate_profile,
+    discretise_profile,
 )
 from boltdp.privacy.accounting.zcdp import add_zcdp, measure_zcdp
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.certificate import why_not_private
+from boltdp.privacy.certificate import find_non_private_reasons
 from boltdp.privacy.events.event import BudgetedEvent, Composition, Event, strip_non_private
 from boltdp.privacy.events.label_quantiles import LabelQuantiles
 from boltdp.privacy.events.noisy_counts import NoisyUnusableLabelCount
-from boltdp.privacy.serialization import find_event_classes
+from boltdp.privacy.serialization import load_event_classes
 
 #: How the costs of several releases are composed: by basic composition or zCDP, by privacy profiles, by sums alone.
-Rule = Literal["adaptive", "curves", "basic"]
+CompositionRule = Literal["adaptive", "curves", "basic"]
 #: The shares of the budget's delta for sums of claimed epsilons and deltas, and for composed costs.
-DELTA_SHARES: dict[Rule, tuple[float, float]] = {"adaptive": (0.9, 0.1), "curves": (1.0, 1.0), "basic": (1.0, 0.0)}
+DELTA_SHARES: dict[CompositionRule, tuple[float, float]] = {
+    "adaptive": (0.9, 0.1),
+    "curves": (1.0, 1.0),
+    "basic": (1.0, 0.0),
+}
 
 #: Sums of claimed epsilons and deltas may exceed a budget by this part, so that ten tenths make one.
 SUM_TOLERANCE = 1e-9
@@ -69,7 +73,7 @@ class Release:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        return why_not_private(self.spent, self.budget)
+        return find_non_private_reasons(self.spent, self.budget)
 
 
 @dataclass(frozen=True)
@@ -127,7 +131,7 @@ class Spent:
     releases: int
     epsilon: float  #: the sum of the claimed epsilons, by basic composition
     delta: float  #: the sum of the claimed deltas
-    rule: Rule = "basic"
+    rule: CompositionRule = "basic"
     composed: float | None = None  #: delta at the budget's epsilon, by zCDP or privacy profiles; None: not computed
     remaining: float = 0.0  #: the largest epsilon that one more release, with delta = 0, may claim
     not_private: int = 0  #: the number of non-private releases; those without a claim are in no sum
@@ -165,21 +169,23 @@ class Spent:
 def check_charge(charge: Charge) -> None:
     """Raise ParameterError for a charge with unknown kinds of events, or with another adjacency than its events."""
     for event in charge.spent.walk():
-        if find_event_classes().get(getattr(event, "kind", "")) is not type(event):
+        if load_event_classes().get(getattr(event, "kind", "")) is not type(event):
             raise ParameterError(f"a release must be made of known events, got {type(event).__name__!r}")
     relations = {Adjacency.from_person_rows(event.person_rows) for event in charge.spent.walk() if not event.children}
     if relations != {charge.adjacency}:
         raise ParameterError(f"a release must be about the relation of its events, got {charge.adjacency.value}")
 
 
-def compose_charges(charges: Sequence[Charge], budget: Budget, *, rule: Rule, whole_curves: bool = False) -> Spent:
+def compose_charges(
+    charges: Sequence[Charge], budget: Budget, *, rule: CompositionRule, always_compose: bool = False
+) -> Spent:
     """Compose the cost of charged releases by a rule, and find the epsilon that remains of the budget.
 
-    Profiles or zCDP are composed only if the sums of the claims exceed the budget, unless `whole_curves` is set.
+    Profiles or zCDP are composed only if the sums of the claims exceed the budget, unless `always_compose` is set.
 
     Proof: composition.md 1, 3, 4
     """
-    spent = _compose_costs(charges, budget, rule=rule, whole_curves=whole_curves)
+    spent = _compose_costs(charges, budget, rule=rule, always_compose=always_compose)
     if spent.composed is None:
         return replace(spent, remaining=max(0.0, budget.epsilon - spent.epsilon) if spent.sums_fit(budget) else 0.0)
 
@@ -192,8 +198,10 @@ def compose_charges(charges: Sequence[Charge], budget: Budget, *, rule: Rule, wh
     return replace(spent, remaining=budget.epsilon * steps / EPSILON_STEPS)
 
 
-def _compose_costs(charges: Sequence[Charge], budget: Budget, *, rule: Rule, whole_curves: bool = False) -> Spent:
-    """Compose the cost of charged releases as `compose_charges` does, without the remaining epsilon."""
+def _compose_costs(
+    charges: Sequence[Charge], budget: Budget, *, rule: CompositionRule, always_compose: bool = False
+) -> Spent:
+    """Compose the cost of charged releases for `compose_charges`, which then finds the epsilon that remains."""
     claimed = [charge for charge in charges if charge.budget is not None]
     budgets = [charge.budget for charge in claimed if charge.budget is not None]
     if rule == "adaptive" and budgets and budgets[0].delta > DELTA_SHARES[rule][0] * budget.delta:
@@ -205,12 +213,12 @@ def _compose_costs(charges: Sequence[Charge], budget: Budget, *, rule: Rule, who
         rule=rule,
         not_private=sum(bool(charge.reasons) for charge in charges),
     )
-    if rule == "basic" or not budget.delta or not claimed or (sums.sums_fit(budget) and not whole_curves):
+    if rule == "basic" or not budget.delta or not claimed or (sums.sums_fit(budget) and not always_compose):
         return sums
     if rule == "curves":
         return replace(sums, composed=bound_delta_of_charges(claimed, budget))
     costs = add_zcdp(measure_zcdp(charge.spent, charge.budget) for charge in claimed if charge.budget is not None)
-    return replace(sums, composed=costs.delta_at(budget.epsilon))
+    return replace(sums, composed=costs.compute_delta(budget.epsilon))
 
 
 def bound_delta_of_charges(charges: Sequence[Charge], budget: Budget) -> float:
@@ -240,7 +248,7 @@ def bound_delta_of_charges(charges: Sequence[Charge], budget: Budget) -> float:
 
 
 def _split_planned_releases(part: BudgetedEvent) -> tuple[BudgetedEvent, ...]:
-    """Return what a training releases of its labels and the rest apart: all were planned before any was released.
+    """Split a part into the releases about labels and the rest, which were all planned before any of them was made.
 
     Proof: composition.md 3
     """
@@ -271,4 +279,4 @@ def _discretise_event(event: Event, claimed: Budget, width: float, allowed: floa
         return None
     while longest > width and delta(0.8 * longest) <= allowed:
         longest *= 0.8
-    return interpolate_profile(profile, width=width, longest=longest)
+    return discretise_profile(profile, width=width, longest=longest)

@@ -32,10 +32,10 @@ class Zcdp:
     rho: float
     delta: float = 0.0
 
-    def delta_at(self, epsilon: float) -> float:
+    def compute_delta(self, epsilon: float) -> float:
         """Return a delta for which the releases are (epsilon, delta)-private.
 
-        >>> f"{Zcdp(0.1).delta_at(2.0):.3g}"
+        >>> f"{Zcdp(0.1).compute_delta(2.0):.3g}"
         '4.33e-06'
 
         Proof: composition.md 4

@@ -88,8 +88,8 @@ class Event(ABC):
         return tuple(event for event in events if isinstance(event, Event))
 
     @property
-    def budgeted(self) -> tuple[BudgetedEvent, ...]:
-        """The children that were planned for budgets of their own, which they may state."""
+    def budgeted_children(self) -> tuple[BudgetedEvent, ...]:
+        """The children that have budgets of their own, or None where a budget is not stated."""
         return tuple(one for one in self._list_fields() if isinstance(one, BudgetedEvent))
 
     def _list_fields(self) -> Iterator[Any]:
@@ -101,7 +101,7 @@ class Event(ABC):
 
         It is compared with the budget that the event claims.
         """
-        budgets = [one.budget for one in self.budgeted if one.budget is not None]
+        budgets = [one.budget for one in self.budgeted_children if one.budget is not None]
         return max((0.0, *(one.epsilon for one in budgets))), max((0.0, *(one.delta for one in budgets)))
 
     @property
@@ -167,7 +167,7 @@ class Training(Event):
 
     @property
     def noisy_vectors(self) -> tuple[tuple[str, Mechanism, float, int], ...]:
-        """The name, noise, sensitivity and number of draws of each kind of vector with exact noise, unlike updates."""
+        """The name, noise, sensitivity and number of draws of each kind of vector that gets exact noise."""
         if self.release_noise is None or self.sensitivity is None:
             return ()
         return (("weights", self.release_noise, self.sensitivity.total, 1),)
@@ -271,7 +271,7 @@ class Composition(Wrapper):
         # Gaussian mechanisms compose to less than the sum, and to no less than the largest.
         if self.mu is not None or self._beside is not None:
             return super().sum_budgets()
-        budgets = [one.budget for one in self.budgeted if one.budget is not None]
+        budgets = [one.budget for one in self.budgeted_children if one.budget is not None]
         return math.fsum(one.epsilon for one in budgets), math.fsum(one.delta for one in budgets)
 
     @property

@@ -108,11 +108,11 @@ def find_exact_quantiles(counts: Integers, percentiles: tuple[int, ...]) -> tupl
     scores = [score_bins(counts, percentile) for percentile in percentiles]
     chosen = [each.index(min(each)) for each in scores]
     return tuple(
-        compute_end(number, percentile, bins=len(counts))
+        compute_bin_end(number, percentile, bins=len(counts))
         for number, percentile in zip(chosen, percentiles, strict=True)
     )
 
 
-def compute_end(number: int, percentile: int, *, bins: int) -> float:
+def compute_bin_end(number: int, percentile: int, *, bins: int) -> float:
     """Return the end of a bin among equal ones from -1 to 1: the lower one below the median, else the upper one."""
     return 2.0 * (number + (percentile >= HUNDREDTHS / 2)) / bins - 1.0

@@ -31,7 +31,7 @@ class NoisyGradients(Training):
     clip: float  #: C, the clip norm of a row's gradient
     scans: int  #: T
     noise: Mechanism  #: of each sum, in the free directions of the weights
-    step: float  #: eta, of the mean gradient
+    step: float  #: eta, of the mean gradient, in the first scan
     momentum: float
 
     def __post_init__(self) -> None:
@@ -46,7 +46,7 @@ class NoisyGradients(Training):
                 raise ParameterError(f"{name} must be between 1e-9 and 1e9, got {getattr(self, name)}")
         if not 0 <= check_number(self.momentum, "momentum") < 1:
             raise ParameterError(f"momentum must be at least 0 and below 1, got {self.momentum}")
-        least = find_diverging_step(self.problem.regularization, self.momentum)
+        least = compute_diverging_step(self.problem.regularization, self.momentum)
         if self.step >= least:
             raise ParameterError(
                 f"step must be below {least:.3g} for regularization {self.problem.regularization:g}, got {self.step:g}",
@@ -113,7 +113,7 @@ def calibrate_gradient_noise(problem: Problem, budget: Budget, *, clip: float, s
     return Mechanism("gaussian", calibrate_unit_gaussian(budget) * together * (1.0 + 32.0 * UNIT), problem.dimensions)
 
 
-def find_diverging_step(regularization: float, momentum: float) -> float:
+def compute_diverging_step(regularization: float, momentum: float) -> float:
     """Return the smallest step at which gradient descent on the penalty alone diverges.
 
     Below it, no overflow error can reveal anything about a trial that is not released.

@@ -30,7 +30,7 @@ from boltdp.privacy.sgd_recipe import Recipe, check_undivided
 from boltdp.privacy.training_problem import check_single_rows
 
 Sampling = Literal["permutation", "fixed size", "poisson"]
-ALGORITHMS: Mapping[Sampling, str] = {"permutation": "scs13", "fixed size": "bst14", "poisson": "dpsgd"}
+ALGORITHM_NAMES: Mapping[Sampling, str] = {"permutation": "scs13", "fixed size": "bst14", "poisson": "dpsgd"}
 #: The profile of an update on a random sample, by the deviation of its noise and the rate of its sample.
 PROFILES: Mapping[Sampling, Callable[..., Profile]] = {
     "fixed size": make_fixed_size_profile,
@@ -93,7 +93,7 @@ class NoisyUpdates(Training):
 
     @property
     def algorithm(self) -> str:
-        return ALGORITHMS[self.sampling]
+        return ALGORITHM_NAMES[self.sampling]
 
     @property
     def training_noise(self) -> Mechanism:
@@ -146,7 +146,7 @@ def calibrate_sampled_updates(recipe: Recipe, budget: Budget, sampling: Sampling
 
     Proof: noisy_sgd.md 3, 4, 5
     """
-    _require_delta(ALGORITHMS[sampling], budget)
+    _require_delta(ALGORITHM_NAMES[sampling], budget)
     reach, rate = _get_unit_and_rate(recipe, sampling)
     return Mechanism("gaussian", reach * _find_multiplier(sampling, rate, recipe.updates, budget), recipe.dimensions)
 

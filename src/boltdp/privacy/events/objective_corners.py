@@ -89,7 +89,7 @@ class Corners:
 
 @lru_cache(maxsize=64)
 def list_corners(simplex: Simplex) -> tuple[Corners, ...]:
-    """Return upper bounds on the corners' lengths for every case of two rows, of which any two belong to one.
+    """Return upper bounds on the corners' lengths for each case; any two rows belong to one of the cases.
 
     Proof: objective_perturbation.md 3
     """

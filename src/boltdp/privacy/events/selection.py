@@ -66,7 +66,7 @@ class SelectionAmongTrained(Selection):
         return len(self.trained)
 
 
-def find_portion_bounds(portion: int, *, rows: int, candidates: int) -> tuple[int, int]:
+def compute_portion_bounds(portion: int, *, rows: int, candidates: int) -> tuple[int, int]:
     """Return the start and stop row of a portion: one for each candidate, then one to choose among them."""
     if rows < 2 * (candidates + 1):
         raise ParameterError(
@@ -91,7 +91,7 @@ class PortionSelection(SelectionAmongTrained):
         if self.epsilon is not None:
             Budget(self.epsilon)  # raises for an invalid epsilon
         for number, part in enumerate(self.trained):
-            start, stop = find_portion_bounds(number, rows=self.rows, candidates=self.candidates)
+            start, stop = compute_portion_bounds(number, rows=self.rows, candidates=self.candidates)
             _check_trained_rows(part, stop - start)
 
     def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
@@ -111,7 +111,7 @@ class PortionSelection(SelectionAmongTrained):
         return max(epsilon, self.epsilon or 0.0), delta
 
     def describe(self) -> str:
-        start, stop = find_portion_bounds(self.chosen, rows=self.rows, candidates=self.candidates)
+        start, stop = compute_portion_bounds(self.chosen, rows=self.rows, candidates=self.candidates)
         return (
             f"candidate {self.chosen + 1} of {self.candidates}, each trained on rows of its own "
             f"({stop - start:,} of {self.rows:,}), chosen by the exponential mechanism on others"

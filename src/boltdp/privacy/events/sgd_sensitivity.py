@@ -132,10 +132,10 @@ def _run_recursion(recipe: Recipe) -> float:
         for start in reversed(range(0, n, _CHUNK)):
             stop = min(start + _CHUNK, n)
             t = np.arange(p * n + start + 1, p * n + stop + 1)
-            eta = recipe.schedule.at(t)
+            eta = recipe.schedule.compute_steps(t)
             rho = _compute_contraction(eta, recipe)
             alpha = np.where(t >= first_averaged, 1.0 / recipe.averaged, 0.0)
-            remaining = _recur_sensitivity(alpha, np.append(rho[1:], rho_next), rest)
+            remaining = _solve_recursion(alpha, np.append(rho[1:], rho_next), rest)
             rest, rho_next = float(remaining[0]), float(rho[0])
             reach = 2.0 * recipe.loss.lipschitz * eta / _compute_batch_sizes(recipe, start, stop) * remaining
             if fresh:
@@ -146,7 +146,7 @@ def _run_recursion(recipe: Recipe) -> float:
     return float(summed.max())
 
 
-def _recur_sensitivity(alpha: Doubles, rho_next: Doubles, rest: float) -> Doubles:
+def _solve_recursion(alpha: Doubles, rho_next: Doubles, rest: float) -> Doubles:
     """Solve A_i = alpha_i + rho_next_i * A_{i+1} for all i, given A_{len} = rest."""
     if not alpha.any():
         products: Doubles = np.multiply.accumulate(rho_next[::-1])[::-1]
@@ -201,7 +201,7 @@ def _bound_by_first_steps(recipe: Recipe) -> float:
 
     Proof: sgd_sensitivity.md 3.1
     """
-    first = recipe.schedule.at(np.arange(recipe.passes) * float(recipe.batches) + 1.0)
+    first = recipe.schedule.compute_steps(np.arange(recipe.passes) * float(recipe.batches) + 1.0)
     return 2.0 * recipe.loss.lipschitz / recipe.smallest_batch * float(first.sum())
 
 
@@ -210,7 +210,7 @@ def _bound_constant_step(recipe: Recipe) -> float:
 
     Proof: sgd_sensitivity.md 3.2
     """
-    eta = recipe.schedule.at(1)
+    eta = recipe.schedule.compute_steps(1)
     rho = float(_compute_contraction(eta, recipe)[0])
     n = recipe.batches
     visits = sum(rho ** (p * n) for p in range(recipe.passes))
@@ -260,7 +260,7 @@ def _bound_step_sums(recipe: Recipe) -> tuple[float, float]:
     edges = np.unique(np.geomspace(1, updates + 1, num=4096).astype(np.int64))
     edges[-1] = updates + 1
     lengths = np.diff(edges)
-    eta = recipe.schedule.at(edges[:-1])
+    eta = recipe.schedule.compute_steps(edges[:-1])
     return float(eta @ lengths), float((eta * eta) @ lengths)
 
 

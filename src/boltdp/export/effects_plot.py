@@ -40,7 +40,7 @@ def draw_effects(model: Model, effects: Effects, path: str | Path, *, top: int) 
     if effects.exact and effects.spread is not None and effects.spread.deviation:
         legend += "; shaded: one and two standard deviations of noise"
     said = f"{escape_label(guarantee, 160)}\n{escape_label(effects.unit + legend, 200)}"
-    with save_figure(path, down=down, across=across, size=(4.2 * across, 2.4 * down + 1.2)) as (figure, axes):
+    with save_figure(path, rows=down, columns=across, size=(4.2 * across, 2.4 * down + 1.2)) as (figure, axes):
         for place, (effect, title) in zip(axes.flat, drawings, strict=False):
             _draw_effect(place, effect, exact=effects.exact)
             place.set_title(textwrap.fill(escape_label(title, 200), 48), fontsize=10)

@@ -1,3 +1,0 @@
-from boltdp.cli import main
-
-main(prog_name="boltdp")
