@@ -38,13 +38,15 @@ from boltdp.export.coefficients import Coefficients
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema
 from boltdp.schema.target import Number
 from boltdp.settings import Settings
+from boltdp.workflows.inference import estimate_width
+from boltdp.workflows.plan_training import make_plan
 from boltdp.workflows.train import train
 from experiments import public_coefficients
 from experiments.nonprivate_fits import Fit, fit_least_squares, fit_logistic, sum_newton
 from experiments.store import add_line, lines
 from experiments.tasks import budget_of
 
-Columns = Literal["numbers", "categories", "correlated"]
+Columns = Literal["numbers", "categories", "correlated", "wide", "scarce"]
 Outcome = Literal["even", "rare", "misspecified", "normal", "t3", "skewed", "heteroscedastic"]
 Kind = Literal["pure", "approximate"]
 Run: TypeAlias = dict[str, Any]
@@ -53,8 +55,11 @@ Run: TypeAlias = dict[str, Any]
 EFFECTS = (0.8, -0.56, 0.4, 0.0, -0.24)
 #: Numbers are standard normal, and clipped to these bounds.
 BOUND = 4.0
-#: The shares of the categories of a column; the first is the reference.
+#: The declared bound of the last number if columns are wide: far beyond its values.
+WIDE_BOUND = 100.0
+#: The shares of the categories of a column; the first is the reference. The others are of scarce columns.
 SHARES = (0.45, 0.3, 0.17, 0.08)
+SCARCE_SHARES = (0.45, 0.3, 0.249, 0.001)
 CATEGORIES = "abcd"
 #: The correlation of correlated columns.
 CORRELATION = 0.6
@@ -89,7 +94,12 @@ class Cell:
 
     @property
     def category_columns(self) -> int:
-        return self.features // 5 if self.columns == "categories" else 0
+        return self.features // 5 if self.columns in ("categories", "scarce") else 0
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """The shares of the categories of a column."""
+        return SCARCE_SHARES if self.columns == "scarce" else SHARES
 
     @property
     def effects(self) -> Doubles:
@@ -104,8 +114,11 @@ class Cell:
     @property
     def schema(self) -> Schema:
         numbers = self.features - (len(CATEGORIES) - 1) * self.category_columns
+        bounds = [BOUND] * numbers
+        if self.columns == "wide":
+            bounds[-1] = WIDE_BOUND
         columns = (
-            *(Numeric(f"x{place}", -BOUND, BOUND) for place in range(numbers)),
+            *(Numeric(f"x{place}", -bound, bound) for place, bound in enumerate(bounds)),
             *(
                 Categorical(f"c{place}", tuple(CATEGORIES), reference=CATEGORIES[0])
                 for place in range(self.category_columns)
@@ -118,6 +131,11 @@ class Cell:
         budget = budget_of(self.kind, self.epsilon, self.rows)
         robust = self.outcome == "misspecified"
         return Settings(epsilon=budget.epsilon, delta=budget.delta, inference=True, robust_errors=robust)
+
+    @property
+    def planned_width(self) -> float:
+        """The width that `boltdp plan` prints."""
+        return estimate_width(make_plan(self.schema, self.rows, self.settings).certificate.spent)
 
 
 def _list_cells() -> Iterator[Cell]:
@@ -140,6 +158,10 @@ def _list_cells() -> Iterator[Cell]:
     yield Cell(50_000, 10, 1.0, "pure", columns="correlated")
     yield Cell(10_000, 10, 1.0, "approximate", columns="correlated")
     yield Cell(200_000, 20, 1.0, "approximate", columns="correlated")
+    yield Cell(10_000, 3, 1.0, "pure", columns="wide")
+    yield Cell(50_000, 5, 1.0, "approximate", columns="wide")
+    yield Cell(50_000, 5, 1.0, "pure", columns="scarce")
+    yield Cell(50_000, 10, 1.0, "approximate", columns="scarce")
     yield Cell(2_000, 3, 2.0, "pure", "rare")
     yield Cell(10_000, 5, 1.0, "pure", "rare")
     yield Cell(50_000, 10, 1.0, "pure", "rare")
@@ -186,9 +208,9 @@ def simulate(cell: Cell, rng: np.random.Generator, rows: int | None = None) -> S
     columns: dict[str, Any] = {f"x{place}": drawn[:, place] for place in range(numbers)}
     design = [drawn]
     for place in range(cell.category_columns):
-        codes = rng.choice(len(SHARES), size=rows, p=SHARES)
+        codes = rng.choice(len(cell.shares), size=rows, p=cell.shares)
         columns[f"c{place}"] = pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), [*CATEGORIES])
-        design.append((codes[:, None] == np.arange(1, len(SHARES))).astype(np.float64))
+        design.append((codes[:, None] == np.arange(1, len(cell.shares))).astype(np.float64))
     factors = np.hstack(design)
     scores = factors @ cell.effects + cell.intercept
     if cell.of_classes:
@@ -334,7 +356,7 @@ class Coverage:
 
 TITLES = (
     *("outcome", "columns", "rows", "coefficients", "epsilon", "delta"),
-    *("coverage", "worst coefficient", "without privacy", "width", "refused"),
+    *("coverage", "worst coefficient", "without privacy", "width", "planned", "refused"),
 )
 
 
@@ -361,7 +383,13 @@ def _format_line(cell: Cell, runs: Mapping[int, Run]) -> str:
     width = "" if coverage.width is None else f"{coverage.width:.2f}"
     entries = [
         *(cell.outcome, cell.columns, f"{cell.rows:,}", str(cell.features), f"{cell.epsilon:g}"),
-        *("0" if cell.kind == "pure" else "1/m²", *shares, width, f"{coverage.refused:.0%}"),
+        *(
+            "0" if cell.kind == "pure" else "1/m²",
+            *shares,
+            width,
+            f"{cell.planned_width:.2f}",
+            f"{coverage.refused:.0%}",
+        ),
     ]
     return f"| {' | '.join(entries)} |"
 

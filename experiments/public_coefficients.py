@@ -155,9 +155,9 @@ def _make_norm(unit: float) -> Any:
     return LogCosh()
 
 
-def train_study(study: Study, rows: pa.Table) -> Coefficients:
+def train_study(study: Study, rows: pa.Table, epsilon: float | None = EPSILON) -> Coefficients:
     """Train for inference on the rows, with robust errors, and return the coefficients."""
-    settings = Settings(epsilon=EPSILON, inference=True, robust_errors=True)
+    settings = Settings(epsilon=epsilon, inference=True, robust_errors=True)
     return Coefficients(train(open_source(rows), study.schema, settings), level=LEVEL)
 
 
@@ -200,7 +200,7 @@ def read(output: Path, kind: str) -> list[Record]:
 
 
 def _summarize(name: str, records: Sequence[Record]) -> str:
-    """Return in a line how many intervals contain what statsmodels estimates, or exclude 0 without cause."""
+    """Return in a line how many intervals contain what is estimated without noise, or exclude 0 without cause."""
     given = [record["lines"] for record in records if not record.get("refused")]
     refused = f"{len(records) - len(given)} of {len(records)} trainings refused"
     if not given:
@@ -208,13 +208,17 @@ def _summarize(name: str, records: Sequence[Record]) -> str:
     if records[0]["kind"] == "permuted":
         excluded = [low > 0 or high < 0 for lines_ in given for *_, low, high in lines_[:-1]]
         return f"{name}: {statistics.mean(excluded):.1%} of {len(excluded):,} intervals exclude 0; {refused}"
-    estimates, _ = fit_statsmodels(STUDIES[name], read_rows(name), _find_unit(records))
-    inside = [
-        low <= estimate <= high
-        for lines_ in given
-        for (*_, low, high), estimate in zip(lines_, estimates.tolist(), strict=True)
+    study, rows = STUDIES[name], read_rows(name)
+    ends = np.array([[line[-2:] for line in lines_] for lines_ in given])
+    shares = [
+        f"{np.mean((ends[:, :, 0] <= estimates) & (estimates <= ends[:, :, 1])):.1%}"
+        for estimates in (
+            fit_statsmodels(study, rows, _find_unit(records))[0],
+            train_study(study, rows, epsilon=None).estimates,
+        )
     ]
-    return f"{name}: {statistics.mean(inside):.1%} of {len(inside):,} intervals have statsmodels' estimate; {refused}"
+    count = f"{ends.shape[0] * ends.shape[1]:,} intervals"
+    return f"{name}: {shares[0]} of {count} have statsmodels' estimate, {shares[1]} that without noise; {refused}"
 
 
 def _find_unit(records: Sequence[Record]) -> float:
@@ -279,5 +283,5 @@ def draw(output: Path, path: Path) -> None:
             panel.axvline(0.0, color=GREY, lw=0.8)
             panel.set_yticks(places, [escape_label(one[0]) for one in lines_])
             panel.set_title(escape_label(name, longest=60))
-            panel.set_xlabel("coefficient per standard deviation of the column")
+            panel.set_xlabel("per standard deviation of the column")
         axes[0][0].legend()

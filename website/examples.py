@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 #: What these print differs from run to run: their numbers are.
-RANDOM = re.compile(r"boltdp (evaluate|show|sql)|sort |curl ")
+RANDOM = re.compile(r"boltdp (coefficients|evaluate|show|sql)|sort |curl ")
 
 _BLOCK = re.compile(r"(?P<before>[^\n]*)\n\n```(?P<language>\w+)\n(?P<body>.*?)^```$", re.DOTALL | re.MULTILINE)
 _FILE = re.compile(r"`([\w.]+)`:$")
@@ -42,7 +42,7 @@ class Shown:
         output = re.sub(r"SHA256:\S+", "SHA256:#", self.output)
         if not RANDOM.match(self.command):
             return output
-        return re.sub(r" +", " ", re.sub(r"[-+]?\d[\d,.e-]*|[█▓░·]+", "#", output)).replace("# #", "#")
+        return re.sub(r" +", " ", re.sub(r"<?[-+]?\d[\d,.e-]*|[█▓░·]+", "#", output)).replace("# #", "#")
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from website.pages import ROOT
 PAGES = [
     "README.md",
     "docs/tutorial.md",
-    *(f"docs/howto/{name}.md" for name in ("epsilon", "files", "move", "pandas", "publish")),
+    *(f"docs/howto/{name}.md" for name in ("coefficients", "epsilon", "files", "move", "pandas", "publish")),
 ]
 
 
