@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -147,6 +148,24 @@ def test_what_is_doubtful_about_intervals_is_described() -> None:
     refused = describe_intervals(train(make_rows(60), epsilon=0.1))
     assert refused is not None
     assert refused.startswith("the intervals are refused: ")
+
+
+def test_a_column_that_hardly_varies_is_named() -> None:
+    """Its scale has a lower limit, so that the rows tell less of its coefficient than the noise of the Hessian."""
+    random = np.random.default_rng(3)
+    values = random.normal(size=(20_000, 2))
+    sick = random.random(20_000) < 1.0 / (1.0 + np.exp(-values.sum(axis=1)))
+    rows = pd.DataFrame({"near": values[:, 0], "far": values[:, 1], "sick": np.where(sick, "yes", "no")})
+    schema = Schema(SCHEMA.target, (Numeric("near", -4, 4), Numeric("far", -400, 400)))
+    named = []
+    for seed in range(12):
+        model = train(rows, schema, epsilon=1, noise_seed=seed)
+        with suppress(InferenceError):
+            found = Coefficients(model)
+            assert set(found.doubtful_terms) <= {"far"}
+            named.append(found.doubtful_terms == ("far",) and "the lines of far, whose" in str(found.warning))
+    assert len(named) > 2
+    assert all(named)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from flint import arb
 
 from boltdp._array_types import Doubles
 from boltdp.encoding.declared_values import format_value
-from boltdp.errors import InferenceError, ParameterError, check_number
+from boltdp.errors import InferenceError, ParameterError, check_number, join_names
 from boltdp.export.original_units import convert_to_original_units
 from boltdp.model import Model, find_center
 from boltdp.privacy.events.noisy_matrix import unflatten_matrix
@@ -100,6 +100,9 @@ class Coefficients:
         values, vectors = np.linalg.eigh(_shrink_matrix(hessian, error))
         values = np.maximum(values, EIGENVALUE_FLOOR * unit)
         inverse, hessian = (vectors / values) @ vectors.T, (vectors * values) @ vectors.T
+        clear = 1.0 / np.diag(inverse) >= CLEAR_SIGNAL * unit
+        #: The terms of which the rows tell less than the norm of the noise: their intervals can be far too narrow.
+        self.doubtful_terms = tuple(term for term, is_clear in zip(self.terms, clear, strict=True) if not is_clear)
         center = find_center(inference.class_count, self.model.schema, rows=problem.rows)
         distance = weights if center is None else weights - center[0]
         moved = problem.rows * problem.regularization * (inverse @ distance)
@@ -190,7 +193,13 @@ class Coefficients:
 
     @property
     def warning(self) -> str | None:
-        """A warning if the Hessian is hardly above its noise; None if it is."""
+        """A warning if the Hessian is hardly above its noise, which names the lines not to use; None if it is above."""
+        if self.doubtful_terms:
+            terms = join_names(self.doubtful_terms)
+            return (
+                f"the noisy Hessian is hardly above its noise: do not use the lines of {terms}, whose intervals are "
+                "often far too narrow"
+            )
         if self.signal >= CLEAR_SIGNAL:
             return None
         return (
@@ -213,6 +222,7 @@ class Coefficients:
             "references": self.references,
             "signal": None if math.isinf(self.signal) else self.signal,
             "warning": self.warning,
+            "doubtful_terms": list(self.doubtful_terms),
             "coefficients": [asdict(line) for line in self],
             "joint_tests": [asdict(test) for test in self.joint_tests],
         }
