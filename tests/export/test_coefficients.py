@@ -16,6 +16,7 @@ from boltdp.engines import open_source
 from boltdp.engines.base import encode_rows
 from boltdp.errors import InferenceError, ParameterError
 from boltdp.export.coefficients import Coefficients, describe_intervals
+from boltdp.export.effects import compute_effects
 from boltdp.export.sql import write_probability_expression
 from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema
 
@@ -249,3 +250,13 @@ def test_sql_and_scikit_learn_predict_rows_longer_than_the_clip_norm() -> None:
     inputs.columns = [*model.schema.feature_names[:-1]]
     # The model reads numbers in single precision.
     np.testing.assert_allclose(model.to_sklearn().predict_proba(inputs)[:, 1], expected, rtol=1e-6)
+
+
+def test_effects_are_significant_by_the_test_of_the_coefficients() -> None:
+    model = train()
+    effects = compute_effects(model)
+    found = {one.name: one.significant for one in effects.panels[0].effects}
+    assert found == {HOSTILE: True, "ward": True, LONG: False}
+    assert effects.significance.startswith("2 of 3: those whose coefficients differ from 0")
+    refused = compute_effects(train(make_rows(60), epsilon=0.1))
+    assert "by bounds from public numbers" in refused.significance

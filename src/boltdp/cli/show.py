@@ -14,6 +14,7 @@ from boltdp.export.effects import Effect, Effects, Panel, compute_effects
 from boltdp.export.effects_page import write_effects_page
 from boltdp.export.effects_plot import draw_effects
 from boltdp.model import Model
+from boltdp.schema.columns import Categorical
 
 #: The number of characters of a bar on each side of 0.
 HALF_WIDTH = 12
@@ -74,13 +75,17 @@ def list_facts(model: Model, found: Effects) -> list[tuple[str, str]]:
     if schema.standardization is not None:
         center = "the noisy mean" if schema.standardization.source == "private" else "the declared centre"
         center += " of its column"
+    has_references = any(isinstance(one, Categorical) and one.reference is not None for one in schema.columns)
+    category = (
+        "the reference of its column, or none if there is no reference" if has_references else "none of its column"
+    )
     return [
         ("rows", f"{certificate.rows:,}"),
         ("algorithm", certificate.algorithm),
         *([] if model.trained_where is None else [("trained", model.trained_where)]),
         *describe_decision_threshold(model),
         ("effects", effect),
-        ("missing", f"a missing number counts as {center}, a missing category as none of its column"),
+        ("missing", f"a missing number counts as {center}, a missing category as {category}"),
         ("noise", found.noise),
         ("significant", found.significance),
     ]

@@ -16,6 +16,8 @@ import numpy as np
 from boltdp._array_types import Doubles
 from boltdp.encoding.declared_values import format_value
 from boltdp.encoding.plan import STEP_HEIGHT, NumberListRule, NumberRule, Rule, RuleVisitor, ScaledRule
+from boltdp.errors import InferenceError
+from boltdp.export.coefficients import Coefficients
 from boltdp.export.original_units import unproject_weights
 from boltdp.model import Model
 from boltdp.privacy.weight_uncertainty import WeightDeviation, compute_weight_deviation, find_critical_value
@@ -49,6 +51,10 @@ _SIGNIFICANT = (
     "{count} of {columns}: those whose largest difference is more than noise, the sampling of rows and a common class "
     "make of columns without any effect, with 95 % confidence for all columns together; by bounds from public numbers "
     "and the intercept. Not covered: what regularization, clipping and other columns take from an effect or give to it"
+)
+_TESTED = (
+    "{count} of {columns}: those whose coefficients differ from 0, tested with standard errors that include the noise "
+    "(`boltdp coefficients`), with 95 % confidence for all columns together"
 )
 _NO_BOUND = "none of {columns}: public numbers give no bound on what {cause} to an effect"
 
@@ -140,6 +146,7 @@ def compute_effects(model: Model) -> Effects:
     if spread is not None:
         spread = replace(spread, deviation=unit * spread.deviation, combined=unit * spread.combined)
     family = len(schema.encoding.rules) * len(names)
+    tested = _test_columns(model)
     panels = []
     shown = unit * unproject_weights(schema, model.weights[:MAX_PANELS])
     for favours, weights in zip(names[:MAX_PANELS], shown, strict=True):
@@ -149,7 +156,9 @@ def compute_effects(model: Model) -> Effects:
             at = part.stop
             noise = _NoiseDeviation(spread, None if matrix is None else matrix[part])
             found.append(scaled.rule.accept(_EffectVisitor(scaled, weights[part], noise, _bound_means(model, scaled))))
-        if spread is not None and schema.intercept and matrix is None:
+        if tested is not None:
+            found = [replace(one, significant=tested[one.name] < LEVEL / family) for one in found]
+        elif spread is not None and schema.intercept and matrix is None:
             slope = abs(float(weights[-1])) / schema.intercept_value
             found = [replace(one, significant=_is_significant(one, spread, slope, family)) for one in found]
         found.sort(key=lambda one: (not one.significant, -one.importance))
@@ -166,8 +175,30 @@ def compute_effects(model: Model) -> Effects:
         len(names) - len(panels),
         spread,
         _describe_noise(model, spread),
-        _describe_significance(model, spread, [one.significant for panel in panels for one in panel.effects]),
+        _describe_significance(
+            model, spread, [one.significant for panel in panels for one in panel.effects], tested=tested is not None
+        ),
     )
+
+
+def _test_columns(model: Model) -> dict[str, float] | None:
+    """Return the p-value of each column by its coefficients, 1 if they are doubtful; None if there are no intervals."""
+    try:
+        found = None if model.inference is None else Coefficients(model)
+    except InferenceError:
+        found = None
+    if found is None:
+        return None
+    joint, lines, first = {test.column: test.p_value for test in found.joint_tests}, [*found], 0
+    tested = {}
+    for column in model.schema.columns:
+        count = column.encoding_rule.feature_count
+        own = lines[first : first + count]
+        single = min((line.p_value for line in own), default=1.0) * count  # by Bonferroni's inequality
+        is_doubtful = any(line.term in found.doubtful_terms for line in own)
+        tested[column.name] = 1.0 if is_doubtful else joint.get(column.name, single)
+        first += count
+    return tested
 
 
 def _bound_means(model: Model, scaled: ScaledRule) -> Doubles:
@@ -320,8 +351,12 @@ def _describe_noise(model: Model, spread: WeightDeviation | None) -> str:
     return text + ("" if model.certificate.selection is None else _CHOSEN)
 
 
-def _describe_significance(model: Model, spread: WeightDeviation | None, significant: Sequence[bool]) -> str:
+def _describe_significance(
+    model: Model, spread: WeightDeviation | None, significant: Sequence[bool], *, tested: bool
+) -> str:
     """Describe which columns are significant, by which rule, and what it does not cover."""
+    if tested:
+        return _TESTED.format(count=sum(significant), columns=len(significant))
     cause = None
     if spread is None:
         cause = "noise in every update does"
