@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Literal
 
 import click
@@ -43,6 +43,9 @@ def emit(text: str, *, newline: bool = True) -> None:
     except BrokenPipeError:
         raise  # click ends the program quietly
     except OSError as fault:
+        # What is left in the buffer could fail again when Python exits, which would then have a status of its own.
+        with suppress(OSError, ValueError), open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
         raise outputs.OutputError(f"the standard output cannot be written: {fault.strerror}") from None
 
 
