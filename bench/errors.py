@@ -11,7 +11,7 @@ from bench.ratio import Ratio
 from boltdp.engines.base import PreparedRows
 from boltdp.engines.in_memory import ArrayEngine
 from boltdp.run_context import Context
-from boltdp.schema.schema import array_schema
+from boltdp.schema.schema import make_array_schema
 from boltdp.workflows.select import count_errors
 
 DIMS = 50
@@ -28,7 +28,7 @@ def run(rows: int = 100_000) -> list[Ratio]:
         features /= np.linalg.norm(features, axis=1, keepdims=True)
         labels = random.integers(0, classes, rows)
         weights = random.standard_normal((MODELS, 1 if classes == 2 else classes, DIMS))
-        schema = array_schema(dims=DIMS, classes=range(classes))
+        schema = make_array_schema(dims=DIMS, classes=range(classes))
         times: dict[str, list[float]] = {"kernel": [], "NumPy": []}
         with ArrayEngine.from_numpy(features, labels).prepare(schema, Context(seed=1)) as prepared:
             # What disturbs one disturbs the other: they take turns, and the best of each counts.

@@ -10,7 +10,7 @@ from tests.plans import plan_certificate
 from bench.ratio import Ratio
 from boltdp.engines.in_memory import ArrayEngine
 from boltdp.run_context import Context
-from boltdp.schema.schema import array_schema
+from boltdp.schema.schema import make_array_schema
 from boltdp.settings import Settings
 from boltdp.workflows.train import train_prepared
 
@@ -28,7 +28,7 @@ def _default(rows: int, classes: int) -> list[Ratio]:
     features /= np.linalg.norm(features, axis=1, keepdims=True)
     noisy = features[:, :classes] + 0.1 * random.standard_normal((rows, classes))
     labels = np.argmax(noisy, axis=1).astype(np.int64)
-    schema = array_schema(dims=DIMS, classes=range(classes))
+    schema = make_array_schema(dims=DIMS, classes=range(classes))
     settings = {name: Settings(epsilon=1.0, delta=1e-8, algorithm=name) for name in ("auto", "bolton")}
     plans = {
         name: plan_certificate(one, rows=rows, dims=schema.dims, classes=classes) for name, one in settings.items()

@@ -10,7 +10,7 @@ import numpy as np
 
 from bench.ratio import Ratio
 from boltdp.engines.in_memory import ArrayEngine
-from boltdp.schema.schema import array_schema
+from boltdp.schema.schema import make_array_schema
 from boltdp.settings import Settings
 from boltdp.workflows.train import train
 
@@ -31,7 +31,7 @@ def run(rows: int = 1_000_000) -> list[Ratio]:
     features = random.standard_normal((rows, DIMS), dtype=np.float32)
     features /= np.linalg.norm(features, axis=1, keepdims=True)
     labels = (features[:, 0] > 0).astype(np.int64)
-    engine, schema = ArrayEngine.from_numpy(features, labels), array_schema(dims=DIMS, classes=(0, 1))
+    engine, schema = ArrayEngine.from_numpy(features, labels), make_array_schema(dims=DIMS, classes=(0, 1))
 
     def seconds(settings: Settings) -> float:
         # Time on the processor, not on the wall: that of a few percent drowns in what else the machine does.

@@ -29,13 +29,13 @@ from boltdp.losses import Logistic
 from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import make_constant_schedule
 from boltdp.run_context import Context
-from boltdp.schema.schema import Schema, array_schema
+from boltdp.schema.schema import Schema, make_array_schema
 from boltdp.settings import Settings
 from boltdp.workflows.synthesize import draw_synthetic_blocks
 from boltdp.workflows.train import train
 
 DIMS = 50
-SCHEMA: Schema = array_schema(dims=DIMS, classes=(0, 1))
+SCHEMA: Schema = make_array_schema(dims=DIMS, classes=(0, 1))
 CONTEXT = Context(seed=1)
 ROUNDS = 15
 #: Of the rows, those that Python sees one by one: it takes so long that it need not be all.

@@ -13,7 +13,7 @@ import boltdp
 from bench.ratio import Ratio
 from bench.turns import processor_seconds
 from boltdp.engines import open_source
-from boltdp.schema.schema import array_schema
+from boltdp.schema.schema import make_array_schema
 from boltdp.settings import Settings
 from boltdp.workflows.train import train
 
@@ -50,7 +50,7 @@ def run() -> list[Ratio]:
 def _train(path: Path, *, classes: int, delta: float) -> None:
     random = np.random.default_rng(1)
     features, labels = random.uniform(-1, 1, (10_000, 20)), random.integers(0, classes, 10_000)
-    schema = array_schema(dims=20, classes=range(classes))
+    schema = make_array_schema(dims=20, classes=range(classes))
     train(open_source((features, labels)), schema, Settings(epsilon=1.0, delta=delta)).save(path)
 
 

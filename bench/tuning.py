@@ -9,7 +9,7 @@ import numpy as np
 
 from bench.ratio import Ratio
 from boltdp.engines.in_memory import ArrayEngine
-from boltdp.schema.schema import array_schema
+from boltdp.schema.schema import make_array_schema
 from boltdp.settings import Settings
 from boltdp.workflows.train import train
 from boltdp.workflows.tune import expand_grid, tune
@@ -23,7 +23,7 @@ def run(rows: int = 1_000_000) -> list[Ratio]:
     features = random.standard_normal((rows, DIMS), dtype=np.float32)
     features /= np.linalg.norm(features, axis=1, keepdims=True)
     labels = (features[:, 0] > 0).astype(np.int64)
-    engine, schema = ArrayEngine.from_numpy(features, labels), array_schema(dims=DIMS, classes=(0, 1))
+    engine, schema = ArrayEngine.from_numpy(features, labels), make_array_schema(dims=DIMS, classes=(0, 1))
     one = Settings(epsilon=1.0, algorithm="bolton", seed=1)
     # Candidates of as many passes as the one: what differs is what tuning adds.
     grid = expand_grid(one, {"regularization": [1e-4, 1e-3, 1e-2], "batch_size": [10, 50]}, inverse_radius=True)

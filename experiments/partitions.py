@@ -41,7 +41,7 @@ def main() -> None:
     benchmark, cut = BENCHMARKS[DATA], TRAINING[DATA]
     print(f"| epsilon | partitions | {' | '.join(WAYS)} |\n|---|---|{'---|' * len(WAYS)}", flush=True)
     with open_source(benchmark.source()).prepare(benchmark.schema, Context(seed=1)) as prepared:
-        training, testing = prepared.portion(0, cut), prepared.portion(cut, prepared.rows)
+        training, testing = prepared.slice(0, cut), prepared.slice(cut, prepared.rows)
         for epsilon in EPSILONS:
             for partitions in PARTITIONS:
                 settings = [replace(way, epsilon=epsilon, partitions=partitions) for way in WAYS.values()]

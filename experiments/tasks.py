@@ -21,7 +21,7 @@ from boltdp.privacy.events import event
 from boltdp.privacy.mechanisms import calibrate_unit_gaussian
 from boltdp.privacy.release_with_noise import Randomness
 from boltdp.run_context import Context
-from boltdp.schema.schema import Schema, array_schema
+from boltdp.schema.schema import Schema, make_array_schema
 from boltdp.schema.target import Number, Target
 from boltdp.settings import Settings
 from boltdp.workflows.predict import score_batches
@@ -47,7 +47,7 @@ def halves(benchmark: Benchmark, *, share: float = TEST_SHARE) -> tuple[Engine, 
     schema = benchmark.schema
     declared = schema
     if schema.projection is not None:
-        declared = array_schema(dims=schema.dims, classes=range(len(schema.classes)), intercept=True)
+        declared = make_array_schema(dims=schema.dims, classes=range(len(schema.classes)), intercept=True)
 
     def loaded(part: str) -> ArrayEngine:
         with open_source(benchmark.source(part)) as engine:
@@ -233,7 +233,7 @@ class Answer:
         return cls(
             model.predict_indices(margins).astype(np.int64),
             margins[:, 0] if margins.shape[1] == 1 else None,
-            model.probabilities(margins) if probabilistic else None,
+            model.compute_probabilities(margins) if probabilistic else None,
         )
 
 

@@ -19,7 +19,7 @@ from boltdp.engines.base import Engine, encode_rows
 from boltdp.engines.in_memory import ArrayEngine
 from boltdp.model import Model
 from boltdp.run_context import Context
-from boltdp.schema.schema import Schema, array_schema
+from boltdp.schema.schema import Schema, make_array_schema
 from boltdp.settings import Settings
 from boltdp.workflows.select import count_errors
 from boltdp.workflows.train import train
@@ -86,7 +86,7 @@ def opened(name: str) -> tuple[ArrayEngine, ArrayEngine, Schema]:
         with open_source(benchmark.source("test")) as engine:
             parts = [rows, packed(engine, benchmark.schema)]
     classes = tuple(range(len(benchmark.schema.classes)))
-    schema = array_schema(dims=benchmark.schema.dims, classes=classes)
+    schema = make_array_schema(dims=benchmark.schema.dims, classes=classes)
     training, testing = (ArrayEngine.from_numpy(part[:, 1:], part[:, 0]) for part in parts)
     return training, testing, schema
 

@@ -53,7 +53,7 @@ def main() -> None:
     for name in chosen.data:
         benchmark, cut = BENCHMARKS[name], TRAINING[name]
         with open_source(benchmark.source()).prepare(benchmark.schema, Context(seed=1)) as prepared:
-            portions = prepared.portion(0, cut), prepared.portion(cut, prepared.rows)
+            portions = prepared.slice(0, cut), prepared.slice(cut, prepared.rows)
             print(f"\n{name}: noiseless {cell(NOISELESS, benchmark.schema, *portions, repeats=1)}")
             for delta, ways in ((0.0, PURE), (cut**-2.0, APPROXIMATE)):
                 print(
@@ -90,7 +90,7 @@ def accuracies(models: list[Model], testing: PreparedRows) -> npt.NDArray[np.flo
             rows = block[block[:, 0] == label]
             of_class[label] += len(rows)
             right[:, label] += [
-                np.count_nonzero(model.predict_indices(model.margins(rows)) == label) for model in models
+                np.count_nonzero(model.predict_indices(model.compute_margins(rows)) == label) for model in models
             ]
     return np.stack([right.sum(axis=1) / of_class.sum(), (right / of_class).mean(axis=1)], axis=1)
 

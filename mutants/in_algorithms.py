@@ -208,8 +208,8 @@ MUTANTS = (
     Mutant(
         "candidates that share rows",
         SELECT,
-        "algorithm.run(prepared.portion(*bounds[i]), [job]",
-        "algorithm.run(prepared.portion(bounds[0][0], bounds[0][1]), [job]",
+        "algorithm.run(prepared.slice(*bounds[i]), [job]",
+        "algorithm.run(prepared.slice(bounds[0][0], bounds[0][1]), [job]",
         "Rows of the first portion are used by every candidate, and are charged once.",
         ("workflows/test_tune.py",),
     ),

@@ -95,7 +95,7 @@ scales = st.sampled_from([0.0, 0.3, 1.0, 4.0])
 def test_slopes_are_the_derivative(loss: Loss, seed: int, scale: float) -> None:
     scores, step = some_scores(loss, seed, scale), 1e-6
     for label in labels(loss):
-        slopes = loss.slopes(scores, label, positive=1)
+        slopes = loss.compute_slopes(scores, label, positive=1)
         moved = step * np.eye(loss.vector_count)
         expected = [(value(loss, scores + one, label) - value(loss, scores - one, label)) / (2 * step) for one in moved]
         # The slope of the Huber loss has a kink, over which a difference is off by a half of its step.
@@ -107,7 +107,7 @@ def test_slopes_are_the_derivative(loss: Loss, seed: int, scale: float) -> None:
 def test_no_slope_is_longer_than_the_constant_and_none_changes_faster(loss: Loss, seed: int, scale: float) -> None:
     scores, other = some_scores(loss, seed, scale), some_scores(loss, seed + 1, scale)
     for label in labels(loss):
-        one, two = (loss.slopes(place, label, positive=1) for place in (scores, other))
+        one, two = (loss.compute_slopes(place, label, positive=1) for place in (scores, other))
         assert np.linalg.norm(one) <= loss.lipschitz * (1 + 1e-12)
         assert np.linalg.norm(one - two) <= loss.smoothness * np.linalg.norm(scores - other) * (1 + 1e-9) + 1e-15
         assert (one - two) @ (scores - other) >= -1e-12, "it must be convex"
@@ -118,11 +118,11 @@ def test_no_slope_is_longer_than_the_constant_and_none_changes_faster(loss: Loss
 def test_hessians_are_the_derivative_of_the_slopes(loss: Loss, seed: int, scale: float) -> None:
     several, step = np.stack([some_scores(loss, seed + k, scale) for k in range(3)]), 1e-6
     for label in labels(loss):
-        hessians, moved = loss.hessians(several, label, positive=1), step * np.eye(loss.vector_count)
+        hessians, moved = loss.compute_hessians(several, label, positive=1), step * np.eye(loss.vector_count)
         assert (hessians is None) == (loss.simplex is None)
         if hessians is None:
             continue
-        ahead, behind = (loss.slopes(several[:, None] + s * moved, label, positive=1) for s in (1, -1))
+        ahead, behind = (loss.compute_slopes(several[:, None] + s * moved, label, positive=1) for s in (1, -1))
         assert hessians == pytest.approx((ahead - behind) / (2 * step), abs=1e-8)
 
 
@@ -138,14 +138,16 @@ def test_the_constants_are_reached(loss: Loss) -> None:
     far[0] = -60.0 if loss.vector_count == 1 else 0.0
     far[-1] = far[-1] if loss.vector_count == 1 else 60.0
     places = (far, -far) if isinstance(loss, NumberLoss) else (far,)
-    steepest = max(np.linalg.norm(loss.slopes(at, 1 if loss.vector_count == 1 else 0, positive=1)) for at in places)
+    steepest = max(
+        np.linalg.norm(loss.compute_slopes(at, 1 if loss.vector_count == 1 else 0, positive=1)) for at in places
+    )
     assert steepest == pytest.approx(loss.lipschitz, rel=1e-12)
     at = np.full(loss.vector_count, middle(loss, 1))
     if loss.vector_count > 2:
         at[2:] = -60.0  # two classes that are equally likely, and no other
     step = np.zeros(loss.vector_count)
     step[:2] = (1e-4, -1e-4)[: loss.vector_count]
-    change = loss.slopes(at + step, 1, positive=1) - loss.slopes(at - step, 1, positive=1)
+    change = loss.compute_slopes(at + step, 1, positive=1) - loss.compute_slopes(at - step, 1, positive=1)
     assert np.linalg.norm(change) / np.linalg.norm(2 * step) == pytest.approx(loss.smoothness, rel=1e-6)
 
 
@@ -161,13 +163,16 @@ def test_the_loss_at_zero_is_that_of_any_row(loss: Loss) -> None:
 
 def test_far_away_nothing_overflows() -> None:
     for margin in (1e3, 1e300):
-        assert Logistic().slopes(np.array([margin]), 1, positive=1).tolist() == [0.0]
-        assert Logistic().slopes(np.array([-margin]), 1, positive=1).tolist() == [-1.0]
-        assert Multinomial(2).slopes(np.array([margin, -margin]), 0, positive=1).tolist() == [0.0, 0.0]
-        assert HuberSVM(0.1).slopes(np.array([margin]), 0, positive=1).tolist() == [1.0]
+        assert Logistic().compute_slopes(np.array([margin]), 1, positive=1).tolist() == [0.0]
+        assert Logistic().compute_slopes(np.array([-margin]), 1, positive=1).tolist() == [-1.0]
+        assert Multinomial(2).compute_slopes(np.array([margin, -margin]), 0, positive=1).tolist() == [0.0, 0.0]
+        assert HuberSVM(0.1).compute_slopes(np.array([margin]), 0, positive=1).tolist() == [1.0]
         for loss in NUMBER_LOSSES:
             places = np.array([[margin], [-margin]])
-            slopes, hessians = loss.slopes(places, 1.0, positive=1), loss.hessians(places, 1.0, positive=1)
+            slopes, hessians = (
+                loss.compute_slopes(places, 1.0, positive=1),
+                loss.compute_hessians(places, 1.0, positive=1),
+            )
             assert np.abs(slopes).max() <= loss.lipschitz
             assert slopes[0] - slopes[1] == math.sqrt(simplex_of(loss).edge_squared)
             assert hessians is not None
@@ -177,7 +182,7 @@ def test_far_away_nothing_overflows() -> None:
 @pytest.mark.parametrize("positive", [0, 1, 2])
 @pytest.mark.parametrize("loss", [Logistic(), HuberSVM(0.1)])
 def test_one_class_is_told_from_all_others(loss: Loss, positive: int) -> None:
-    slopes = [float(loss.slopes(np.array([0.2]), label, positive=positive)[0]) for label in range(3)]
+    slopes = [float(loss.compute_slopes(np.array([0.2]), label, positive=positive)[0]) for label in range(3)]
     assert [slope < 0 for slope in slopes] == [label == positive for label in range(3)]
 
 
@@ -214,7 +219,7 @@ def test_slopes_and_curvature_are_those_of_the_simplex(loss: Loss, seed: int, sc
     scores, step, corners = some_scores(loss, seed, scale), 1e-5, vertices(loss)
     assert loss.simplex.directions == loss.directions
     for label in labels(loss):
-        slope = loss.slopes(scores, label, positive=1)
+        slope = loss.compute_slopes(scores, label, positive=1)
         system = np.vstack([corners.T, np.ones(len(corners))])
         mean = slope + anchor(loss, label)
         odds = np.linalg.lstsq(system, np.append(mean, 1.0), rcond=None)[0]
@@ -223,7 +228,10 @@ def test_slopes_and_curvature_are_those_of_the_simplex(loss: Loss, seed: int, sc
         moved = step * np.eye(loss.vector_count)
         hessian = np.array(
             [
-                (loss.slopes(scores + one, label, positive=1) - loss.slopes(scores - one, label, positive=1))
+                (
+                    loss.compute_slopes(scores + one, label, positive=1)
+                    - loss.compute_slopes(scores - one, label, positive=1)
+                )
                 / (2 * step)
                 for one in moved
             ]
@@ -244,7 +252,8 @@ def test_the_simplex_is_no_larger_than_it_must_be(loss: Loss) -> None:
     assert loss.simplex.vertices == max(2, loss.vector_count)
     step, zero = 1e-5, np.full(loss.vector_count, middle(loss, 0))
     bends = [
-        (loss.slopes(zero + one, 0, positive=1)[i] - loss.slopes(zero - one, 0, positive=1)[i]) / (2 * step)
+        (loss.compute_slopes(zero + one, 0, positive=1)[i] - loss.compute_slopes(zero - one, 0, positive=1)[i])
+        / (2 * step)
         for i, one in enumerate(step * np.eye(loss.vector_count))
     ]
     assert sum(bends) == pytest.approx(loss.simplex.max_trace, rel=1e-6)
@@ -254,7 +263,7 @@ def test_the_simplex_is_no_larger_than_it_must_be(loss: Loss) -> None:
 @given(seed=st.integers(0, 10**6), scale=st.sampled_from([0.0, 1.0, 900.0]))
 def test_odds_are_those_of_the_loss(loss: Loss, seed: int, scale: float) -> None:
     margins = scale * np.random.default_rng(seed).standard_normal((4, loss.vector_count))
-    odds = loss.probabilities(margins)
+    odds = loss.compute_probabilities(margins)
     assert loss.probabilistic == (odds is not None) == (not isinstance(loss, HuberSVM | NumberLoss))
     if odds is None:
         return
@@ -263,12 +272,12 @@ def test_odds_are_those_of_the_loss(loss: Loss, seed: int, scale: float) -> None
     for row, told in zip(margins, odds, strict=True):
         shares = told / told.sum() if loss.vector_count > 1 else np.array([1 - told[0], told[0]])
         for label in labels(loss):
-            slope = loss.slopes(row, label, positive=1)[int(label) if loss.vector_count > 1 else 0]
+            slope = loss.compute_slopes(row, label, positive=1)[int(label) if loss.vector_count > 1 else 0]
             if loss.softmax:
                 # A loss that is the logarithm of a probability: its derivative tells how far that is from sure.
                 assert shares[int(label)] == pytest.approx(1 - abs(slope), abs=1e-12)
         # Among rows with these shares the loss would not move the scores.
-        slopes = np.array([loss.slopes(row, label, positive=1) for label in labels(loss)])
+        slopes = np.array([loss.compute_slopes(row, label, positive=1) for label in labels(loss)])
         assert shares @ slopes == pytest.approx(0.0, abs=1e-12)
 
 
@@ -277,7 +286,7 @@ def test_odds_are_those_of_the_loss(loss: Loss, seed: int, scale: float) -> None
 def test_the_link_is_the_probability(loss: Logistic, margin: float) -> None:
     """Written in words that Python understands as well."""
     text = loss.write_sql_link("margin", repr)
-    (expected,) = loss.probabilities(np.array([margin]))
+    (expected,) = loss.compute_probabilities(np.array([margin]))
     assert eval(text, {"tanh": math.tanh, "margin": margin}) == pytest.approx(expected, abs=1e-15)
     others: list[Loss] = [HuberSVM(0.1), Multinomial(3)]
     assert [loss.write_sql_link("margin", repr) for loss in others] == [None, None]
@@ -292,8 +301,8 @@ class Halved(Logistic):
 class Doubtful(Halved):
     """A loss that is never sure."""
 
-    def probabilities(self, margins: Doubles) -> Doubles:
-        return 0.1 + 0.8 * super().probabilities(margins)
+    def compute_probabilities(self, margins: Doubles) -> Doubles:
+        return 0.1 + 0.8 * super().compute_probabilities(margins)
 
 
 PROBABILITIES = [1e-12, 0.01, 0.11, 0.3, 0.5, 0.75, 0.999, 1 - 1e-12]
@@ -303,9 +312,9 @@ PROBABILITIES = [1e-12, 0.01, 0.11, 0.3, 0.5, 0.75, 0.999, 1 - 1e-12]
 def test_the_cut_is_the_margin_of_a_probability(probability: float) -> None:
     exact, halved = Logistic().invert_link(probability), Halved().invert_link(probability)
     assert exact == pytest.approx(halved, rel=1e-4, abs=1e-15)
-    assert Logistic().probabilities(np.array([[exact]])) == pytest.approx(probability, rel=1e-4)
+    assert Logistic().compute_probabilities(np.array([[exact]])) == pytest.approx(probability, rel=1e-4)
     # By halving it is the last margin at which the probability does not exceed it.
-    below, above = Halved().probabilities(np.array([halved, np.nextafter(halved, np.inf)]))
+    below, above = Halved().compute_probabilities(np.array([halved, np.nextafter(halved, np.inf)]))
     assert below <= probability < above
 
 
@@ -360,7 +369,7 @@ def test_the_score_with_the_least_loss_predicts_what_the_loss_is_named_after(los
     low, high = -100.0, 100.0
     for _ in range(50):
         score = (low + high) / 2
-        total = sum(float(loss.slopes(np.array([score]), label, positive=1)[0]) for label in some.tolist())
+        total = sum(float(loss.compute_slopes(np.array([score]), label, positive=1)[0]) for label in some.tolist())
         low, high = (score, high) if total < 0 else (low, score)
     (found,) = predicted(loss, np.array([low]))
     if isinstance(loss, Quantile):
@@ -392,7 +401,7 @@ def test_the_space_of_the_weights(loss: Loss) -> None:
     np.testing.assert_array_equal(loss.basis, make_contrast_basis(loss.vector_count))
     assert loss.basis.shape == (loss.directions, loss.vector_count)
     for label in labels(loss):
-        assert abs(loss.slopes(some_scores(loss, int(label), 1.0), label, positive=1).sum()) < 1e-15
+        assert abs(loss.compute_slopes(some_scores(loss, int(label), 1.0), label, positive=1).sum()) < 1e-15
 
 
 def test_a_loss_is_listed_once_under_its_name() -> None:

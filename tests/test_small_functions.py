@@ -16,9 +16,9 @@ import pytest
 from boltdp.audit.neighbouring_tables import reduce_schema
 from boltdp.audit.statistical_tests import (
     compute_exact_delta,
+    compute_normal_cdf,
     find_largest_epsilon,
-    gamma_cdf,
-    normal_cdf,
+    make_gamma_cdf,
     rejects_distribution,
     rejects_isotropic,
 )
@@ -48,7 +48,7 @@ from boltdp.schema.curves import compute_step_thresholds
 from boltdp.schema.from_arguments import declare_schema
 from boltdp.schema.infer import derive_schema
 from boltdp.schema.noisy_summary import bound_count, choose_interval_width, compute_bound_offset, trim_tails
-from boltdp.schema.schema import Schema, array_schema
+from boltdp.schema.schema import Schema, make_array_schema
 from boltdp.schema.source_columns import ColumnType, OpenColumns, choose_batch_rows, suggest_columns
 from boltdp.schema.summary import Histogram, read_largest_numbers, split_numbers
 from boltdp.schema.target import Classes
@@ -82,7 +82,7 @@ def test_schemas_follow_from_arguments_and_from_types() -> None:
     assert (schema.feature_names, schema.classes, unused) == (("age", "smokes", "intercept"), (False, True), ("name",))
     typed = {"sick": ColumnType("bool"), "age": ColumnType("number", bounds=(0.0, 120.0))}
     assert derive_schema(typed, "sick").columns == (Numeric("age", 0.0, 120.0),)
-    assert array_schema(dims=3, classes=(0, 1), clip_norm=2.0).columns == (Vector("x", 3, -2.0, 2.0),)
+    assert make_array_schema(dims=3, classes=(0, 1), clip_norm=2.0).columns == (Vector("x", 3, -2.0, 2.0),)
     with use_source(pa.table({"age": [30, 40], "sick": [True, False]})) as engine:
         drafted = Schema.from_toml(draft_schema(engine, "sick", public=True))
     assert drafted.columns == (Numeric("age", 30.0, 40.0),)
@@ -205,10 +205,10 @@ def test_an_audit_computes_and_rejects() -> None:
     assert compute_exact_delta(Mechanism("spherical", 1.0, 3), 1.0, distance=0.5) == 0.0
     largest = find_largest_epsilon(lambda epsilon: math.exp(-epsilon), delta=0.25, most=8.0)
     assert largest == pytest.approx(math.log(4.0), abs=1e-6)
-    assert gamma_cdf(1)(np.array([math.log(2.0)])).tolist() == [0.5]
+    assert make_gamma_cdf(1)(np.array([math.log(2.0)])).tolist() == [0.5]
     normals = np.random.default_rng(1).standard_normal((1000, 2))
     columns = normals[:, 0], normals[:, 0] / 2
-    assert [rejects_distribution(one, normal_cdf, mistake=1e-3) for one in columns] == [False, True]
+    assert [rejects_distribution(one, compute_normal_cdf, mistake=1e-3) for one in columns] == [False, True]
     tables = normals, np.abs(normals)
     assert [rejects_isotropic(one, kind="gaussian", mistake=1e-3) for one in tables] == [False, True]
 

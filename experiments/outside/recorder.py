@@ -248,7 +248,7 @@ def _shift_terms(certificate: Certificate, first: Trace, one: Row, other: Row) -
         if row is None:
             return np.zeros_like(weights)
         features, label = row
-        return np.asarray(loss.slopes(np.array([weights @ features]), label, positive=1)[0] * features)
+        return np.asarray(loss.compute_slopes(np.array([weights @ features]), label, positive=1)[0] * features)
 
     moved = gradient(before) - gradient(after)
     return lambda noise: moved if noise == event.linear else None

@@ -23,7 +23,7 @@ from boltdp._array_types import Integers, PackedRows
 from boltdp._files.outputs import replace_file
 from boltdp.engines.in_memory import ArrayEngine
 from boltdp.errors import DataError
-from boltdp.schema.schema import Schema, array_schema
+from boltdp.schema.schema import Schema, make_array_schema
 from experiments.datasets import BENCHMARKS, data_directory
 from experiments.tasks import TEST_SHARE, Part, Task
 
@@ -214,7 +214,7 @@ class Prepared:
     @property
     def schema(self) -> Schema:
         """Of the features as they are."""
-        return array_schema(dims=self.dims, classes=tuple(range(self.classes)))
+        return make_array_schema(dims=self.dims, classes=tuple(range(self.classes)))
 
     def engine(self) -> ArrayEngine:
         """The training rows."""

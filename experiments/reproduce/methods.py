@@ -30,7 +30,7 @@ from boltdp.privacy.release_with_noise import Randomness, release_weights
 from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import Schedule, make_constant_schedule
 from boltdp.run_context import Context
-from boltdp.schema.schema import array_schema
+from boltdp.schema.schema import make_array_schema
 from boltdp.settings import Settings
 from boltdp.workflows.plan_training import plan_models
 from boltdp.workflows.select import (
@@ -177,7 +177,7 @@ def planned(cell: Cell, *, rows: int, dims: int, classes: int, budget: Budget | 
             regularization=cell.regularization,
             radius=None if cell.convex else 1.0 / cell.regularization,
         )
-        return plan_models(asked, array_schema(dims=dims, classes=range(classes)), rows, budget)
+        return plan_models(asked, make_array_schema(dims=dims, classes=range(classes)), rows, budget)
     recipe, models = recipe_of(cell, rows=rows, dims=dims), 1 if classes == 2 else classes
     share = None if budget is None else budget.split(models)
     training: Training

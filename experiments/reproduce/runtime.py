@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from boltdp.errors import DataError
-from boltdp.schema.schema import array_schema
+from boltdp.schema.schema import make_array_schema
 from experiments.reproduce import data
 from experiments.reproduce.figure import QUICK_REPEATS, Options, Runs, mean_and_spread
 from experiments.reproduce.panels import Panel, Series
@@ -79,7 +79,7 @@ class Runtime(TimingFigure):
         positive = 0 if rows.classes > 2 else 1
         labels = (rows.labels == positive).astype(np.int32)
         blocks = ((rows.training[at : at + 8192], labels[at : at + 8192]) for at in range(0, rows.rows, 8192))
-        schema = array_schema(dims=rows.dims, classes=(0, 1))
+        schema = make_array_schema(dims=rows.dims, classes=(0, 1))
         with Turns() as turns, ExitStack() as stack:
             opened = in_postgres(blocks, dims=rows.dims, shared_buffers="1GB", memory="1TB")
             engine, clock = stack.enter_context(opened)

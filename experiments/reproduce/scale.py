@@ -16,7 +16,7 @@ import numpy as np
 
 from boltdp.engines.base import Engine, PreparedRows
 from boltdp.engines.duckdb import DuckDBEngine
-from boltdp.schema.schema import Schema, array_schema
+from boltdp.schema.schema import Schema, make_array_schema
 from boltdp.workflows.synthesize import TABLE, draw_synthetic_blocks, make_synthetic_schema, synthesize
 from experiments.reproduce.figure import Options, Runs, mean_and_spread
 from experiments.reproduce.panels import Panel, Series
@@ -175,7 +175,7 @@ def _sizes(found: Mapping[tuple[Any, ...], Runs], place: str, way: str) -> list[
 def _postgres(stack: ExitStack, rows: int, memory: str) -> tuple[Engine, Schema, Clock]:
     opened = in_postgres(draw_synthetic_blocks(rows=rows, dims=DIMS), dims=DIMS, shared_buffers=memory, memory="128MB")
     engine, clock = stack.enter_context(opened)
-    return engine, array_schema(dims=DIMS, classes=(0, 1)), clock
+    return engine, make_array_schema(dims=DIMS, classes=(0, 1)), clock
 
 
 def _duckdb(stack: ExitStack, rows: int, memory: str) -> tuple[Engine, Schema, Clock]:

@@ -135,18 +135,18 @@ class Loss(ABC):
         """The error that counts as a whole one when candidates are compared; larger ones count no more."""
 
     @abstractmethod
-    def slopes(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
+    def compute_slopes(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
         """Return the derivative of the loss in each score <w_k, x> for a row with this label; shape (..., vectors).
 
         The label is the index of a class, or a number as the kernel reads it.
         """
 
     @abstractmethod
-    def hessians(self, scores: Doubles, label: float, *, positive: int) -> Doubles | None:
+    def compute_hessians(self, scores: Doubles, label: float, *, positive: int) -> Doubles | None:
         """Return the second derivatives of the loss in the scores, (..., vectors, vectors); None if it has kinks."""
 
     @abstractmethod
-    def probabilities(self, margins: Doubles) -> Doubles | None:
+    def compute_probabilities(self, margins: Doubles) -> Doubles | None:
         """Return the odds of each class from margins of shape (rows, vectors); None if it has no probabilities."""
 
     @abstractmethod
@@ -173,7 +173,7 @@ class Loss(ABC):
             raise ParameterError(f"the loss {self.name!r} has no margin that stands for a probability")
 
         def exceeds(margin: float) -> bool:
-            odds = self.probabilities(np.array([[margin]]))
+            odds = self.compute_probabilities(np.array([[margin]]))
             return odds is not None and bool(odds[0, 0] > probability)
 
         low, high = -MAX_ABS_MARGIN, MAX_ABS_MARGIN
@@ -184,7 +184,7 @@ class Loss(ABC):
     @property
     def probabilistic(self) -> bool:
         """Whether the margins of this loss stand for probabilities of classes."""
-        return self.probabilities(np.zeros((1, self.vector_count))) is not None
+        return self.compute_probabilities(np.zeros((1, self.vector_count))) is not None
 
     @property
     def directions(self) -> int:
@@ -232,15 +232,15 @@ class Logistic(ClassLoss):
     vector_count = 1
     parameter = 1.0
 
-    def slopes(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
+    def compute_slopes(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
         """Return -y / (1 + exp(y*score))."""
-        y = _sign(label, positive)
-        return -y * _logistic(-y * scores)
+        y = _get_sign(label, positive)
+        return -y * _compute_logistic(-y * scores)
 
-    def hessians(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
-        return np.asarray(_logistic(scores) * _logistic(-scores))[..., None]
+    def compute_hessians(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
+        return np.asarray(_compute_logistic(scores) * _compute_logistic(-scores))[..., None]
 
-    def probabilities(self, margins: Doubles) -> Doubles:
+    def compute_probabilities(self, margins: Doubles) -> Doubles:
         """Return 1 / (1 + exp(-margin)), the probability of the positive class."""
         return np.asarray(0.5 * (1.0 + np.tanh(0.5 * margins)))
 
@@ -289,19 +289,20 @@ class MarginLogistic(Logistic):
         """e^-b; the loss in C is defined by this rounded number."""
         return math.exp(-self.margin)
 
-    def slopes(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
+    def compute_slopes(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
         """Return -y / (1 + exp(y*score - b))."""
-        return super().slopes(scores - _sign(label, positive) * self.margin, label, positive=positive)
+        return super().compute_slopes(scores - _get_sign(label, positive) * self.margin, label, positive=positive)
 
-    def hessians(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
-        return super().hessians(scores - _sign(label, positive) * self.margin, label, positive=positive)
+    def compute_hessians(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
+        return super().compute_hessians(scores - _get_sign(label, positive) * self.margin, label, positive=positive)
 
-    def probabilities(self, margins: Doubles) -> Doubles:
+    def compute_probabilities(self, margins: Doubles) -> Doubles:
         """Return the odds that minimise the expected loss: s(b + margin) to s(b - margin), s the logistic function.
 
         A row of the positive class pulls the margin up by s(b - margin), one of the other class down by s(b + margin).
         """
-        up, down = super().probabilities(self.margin + margins), super().probabilities(self.margin - margins)
+        compute = super().compute_probabilities
+        up, down = compute(self.margin + margins), compute(self.margin - margins)
         return np.asarray(up / (up + down))
 
     def write_sql_link(self, margin: str, number: Callable[[float], str]) -> str:
@@ -343,16 +344,16 @@ class HuberSVM(ClassLoss):
     def parameter(self) -> float:
         return self.width
 
-    def slopes(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
+    def compute_slopes(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
         """Return -y * (1 + h - y*score) / (2h), kept between 0 and -y."""
-        y = _sign(label, positive)
+        y = _get_sign(label, positive)
         return np.asarray(-y * np.clip((1.0 + self.width - y * scores) / (2.0 * self.width), 0.0, 1.0))
 
-    def hessians(self, scores: Doubles, label: float, *, positive: int) -> None:
+    def compute_hessians(self, scores: Doubles, label: float, *, positive: int) -> None:
         """Return None, as the slope has kinks."""
         return
 
-    def probabilities(self, margins: Doubles) -> None:
+    def compute_probabilities(self, margins: Doubles) -> None:
         """Return None, as no margin of this loss stands for a probability."""
         return
 
@@ -396,22 +397,22 @@ class Multinomial(ClassLoss):
     def vector_count(self) -> int:
         return self.classes
 
-    def slopes(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
+    def compute_slopes(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
         """Return p - e_label, p the softmax of the scores."""
         slopes = self._softmax(scores)
         slopes[..., int(label)] -= 1.0
         return slopes
 
-    def hessians(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
+    def compute_hessians(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
         """Return diag(p) - p p^T, p the softmax of the scores."""
         odds = self._softmax(scores)
         return np.asarray(odds[..., None] * np.eye(self.classes) - odds[..., None] * odds[..., None, :])
 
     def _softmax(self, scores: Doubles) -> Doubles:
-        powers = self.probabilities(scores)
+        powers = self.compute_probabilities(scores)
         return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
 
-    def probabilities(self, margins: Doubles) -> Doubles:
+    def compute_probabilities(self, margins: Doubles) -> Doubles:
         """Return exp(margin), up to a factor that is the same for all classes of a row."""
         return np.asarray(np.exp(margins - margins.max(axis=-1, keepdims=True)))
 
@@ -429,7 +430,7 @@ class NumberLoss(Loss, abstract=True):
     softmax = False
     vector_count = 1
 
-    def probabilities(self, margins: Doubles) -> None:
+    def compute_probabilities(self, margins: Doubles) -> None:
         return
 
     def make_joint_loss(self, classes: int) -> None:
@@ -459,13 +460,13 @@ class Robust(NumberLoss):
     max_abs_label = MAX_ABS_LABEL
     whole_error = MAX_ERROR
 
-    def slopes(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
+    def compute_slopes(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
         """Return tanh(score - y)."""
         return np.tanh(scores - label)
 
-    def hessians(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
+    def compute_hessians(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
         residuals = 2.0 * (scores - label)
-        return np.asarray(4.0 * _logistic(residuals) * _logistic(-residuals))[..., None]
+        return np.asarray(4.0 * _compute_logistic(residuals) * _compute_logistic(-residuals))[..., None]
 
 
 @dataclass(frozen=True)
@@ -509,12 +510,12 @@ class Quantile(NumberLoss):
     def parameter(self) -> float:
         return self.tau
 
-    def slopes(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
+    def compute_slopes(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
         """Return 1 / (1 + exp(y - score)) - tau."""
-        return _logistic(scores - label) - self.tau
+        return _compute_logistic(scores - label) - self.tau
 
-    def hessians(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
-        return np.asarray(_logistic(scores - label) * _logistic(label - scores))[..., None]
+    def compute_hessians(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
+        return np.asarray(_compute_logistic(scores - label) * _compute_logistic(label - scores))[..., None]
 
 
 @dataclass(frozen=True)
@@ -534,12 +535,12 @@ class Mean(NumberLoss):
     max_abs_label = 0.0
     whole_error = 1.0
 
-    def slopes(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
+    def compute_slopes(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
         """Return 1 / (1 + exp(-score)) - a."""
-        return _logistic(scores) - 0.5 * (1.0 + label)
+        return _compute_logistic(scores) - 0.5 * (1.0 + label)
 
-    def hessians(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
-        return np.asarray(_logistic(scores) * _logistic(-scores))[..., None]
+    def compute_hessians(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
+        return np.asarray(_compute_logistic(scores) * _compute_logistic(-scores))[..., None]
 
     def predict_labels(self, scores: Doubles) -> Doubles:
         """Return 2a - 1 of the expected a."""
@@ -562,11 +563,11 @@ def make_contrast_basis(classes: int) -> Doubles:
     return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True))
 
 
-def _sign(label: float, positive: int) -> float:
+def _get_sign(label: float, positive: int) -> float:
     """Return y: 1 for a label of the positive class, else -1."""
     return 1.0 if label == positive else -1.0
 
 
-def _logistic(at: Doubles) -> Doubles:
+def _compute_logistic(at: Doubles) -> Doubles:
     """Return the logistic function 1 / (1 + exp(-at)), which neither overflows nor cancels."""
     return np.asarray(np.exp(-np.logaddexp(0.0, -at)))

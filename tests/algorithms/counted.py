@@ -34,8 +34,8 @@ class CountedRows(PreparedRows):
     def blocks(self) -> Iterator[PackedRows]:
         return self._inside.blocks()
 
-    def portion(self, start: int, stop: int) -> PreparedRows:
-        return CountedRows(self._inside.portion(start, stop), self.counts)
+    def slice(self, start: int, stop: int) -> PreparedRows:
+        return CountedRows(self._inside.slice(start, stop), self.counts)
 
     def reshuffle(self, seed: int) -> None:
         self.counts["reshuffle"] += 1

@@ -13,7 +13,7 @@ import pytest
 from boltdp import Model
 from boltdp._array_types import Doubles
 from boltdp.algorithms import ALGORITHMS, Job, choose_algorithm, noisy_gd
-from boltdp.algorithms.noisy_gd import choose_descent_step, is_swinging
+from boltdp.algorithms.noisy_gd import choose_descent_step, is_oscillating
 from boltdp.audit.statistical_tests import bound_rate
 from boltdp.engines import open_source
 from boltdp.engines.local_store import LocalRows, store_rows
@@ -32,7 +32,7 @@ from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.release_with_noise import Randomness, release_moments
 from boltdp.privacy.training_problem import Problem
 from boltdp.run_context import Context
-from boltdp.schema.schema import Classes, Number, Numeric, Schema, array_schema
+from boltdp.schema.schema import Classes, Number, Numeric, Schema, make_array_schema
 from boltdp.settings import Settings
 from boltdp.workflows.predict import predict
 from boltdp.workflows.train import train
@@ -123,7 +123,7 @@ def test_it_learns_numbers_within_its_budget(loss: str, step: float) -> None:
     stay = 5 + 4 * rows[:, 1] - 2 * rows[:, 2]
     source = open_source((rows[:, 1:], stay))
     schema = replace(
-        array_schema(dims=4, classes=(0, 1), intercept=True), target=Number("label", 0, 10, typical=(3, 7))
+        make_array_schema(dims=4, classes=(0, 1), intercept=True), target=Number("label", 0, 10, typical=(3, 7))
     )
     asked = Settings(epsilon=1.0, delta=1e-6, algorithm="noisy-gd", seed=1, loss=loss, step_size=step)
     model = train(source, schema, asked)
@@ -136,7 +136,7 @@ def test_it_learns_numbers_within_its_budget(loss: str, step: float) -> None:
 def test_it_learns_within_its_budget(settings: dict[str, Any]) -> None:
     rows = some_rows(3, rows=20_000)
     source = open_source((rows[:, 1:], rows[:, 0].astype(int)))
-    schema = array_schema(dims=4, classes=(0, 1, 2), intercept=True)
+    schema = make_array_schema(dims=4, classes=(0, 1, 2), intercept=True)
     asked = Settings(epsilon=1.0, delta=1e-6, algorithm="noisy-gd", seed=1, noise_seed=1, **settings)
     model = train(source, schema, asked)
     assert (predict(model, source) == rows[:, 0]).mean() > 0.7
@@ -166,7 +166,7 @@ def test_a_penalty_shortens_the_step_of_many_rows(regularization: float) -> None
     """With the step that is right without one, the weights would be thrown from side to side, ever farther."""
     rows = some_rows(2, rows=20_000)
     source = open_source((rows[:, 1:], rows[:, 0].astype(int)))
-    schema = array_schema(dims=4, classes=(0, 1), intercept=True)
+    schema = make_array_schema(dims=4, classes=(0, 1), intercept=True)
     asked = Settings(epsilon=3.0, delta=1e-6, algorithm="noisy-gd", noise_seed=1, regularization=regularization)
     model = train(source, schema, asked)
     assert (predict(model, source) == rows[:, 0]).mean() > 0.9
@@ -306,13 +306,13 @@ def test_steps_are_larger_for_a_larger_budget() -> None:
     assert large > small
 
 
-def test_a_descent_swings_where_gradients_point_in_opposite_directions() -> None:
+def test_a_descent_oscillates_where_gradients_point_in_opposite_directions() -> None:
     one = np.array([[[3.0, 4.0]]])
-    assert is_swinging(-0.1 * one, one)
-    assert not is_swinging(one, one)
-    assert not is_swinging(one, np.zeros_like(one))
-    assert is_swinging(np.array([[[-1.1, 4.0]]]), np.array([[[1.0, 0.0]]]))
-    assert not is_swinging(np.array([[[-1.0, 4.0]]]), np.array([[[1.0, 0.0]]]))
+    assert is_oscillating(-0.1 * one, one)
+    assert not is_oscillating(one, one)
+    assert not is_oscillating(one, np.zeros_like(one))
+    assert is_oscillating(np.array([[[-1.1, 4.0]]]), np.array([[[1.0, 0.0]]]))
+    assert not is_oscillating(np.array([[[-1.0, 4.0]]]), np.array([[[1.0, 0.0]]]))
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.7, 0.9])
@@ -334,7 +334,7 @@ def test_weights_stay_finite_whenever_steps_are_halved(momentum: float) -> None:
 
 
 def overlapping(classes: int, *, rows: int, seed: int) -> tuple[pa.Table, Schema]:
-    """Rows whose columns go together, and whose classes overlap, so that the descent has directions to swing in."""
+    """Rows whose columns go together, and whose classes overlap, so that the descent has directions to oscillate in."""
     random = np.random.default_rng(seed)
     common = random.normal(size=(rows, 1))
     numbers = np.clip(30 * (common + 0.4 * random.normal(size=(rows, 5))) + 50, 0, 100)

@@ -26,7 +26,7 @@ from boltdp.audit.exact_loss import ExactLoss, compute_exact_loss
 from boltdp.audit.neighbouring_tables import generate_pairs
 from boltdp.audit.replay_on_neighbours import Replay, replay_pairs
 from boltdp.audit.report import ROWS_PER_COUNTED
-from boltdp.audit.statistical_tests import bound_rate, gamma_cdf, rejects_isotropic
+from boltdp.audit.statistical_tests import bound_rate, make_gamma_cdf, rejects_isotropic
 from boltdp.audit.subject import Subject, make_subject
 from boltdp.cli import main
 from boltdp.engines import open_source
@@ -569,8 +569,8 @@ class Steep(Logistic):
 
     name = "steep"
 
-    def slopes(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
-        return 3.0 * super().slopes(scores, label, positive=positive)
+    def compute_slopes(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
+        return 3.0 * super().compute_slopes(scores, label, positive=positive)
 
 
 class Impostor(Steep):
@@ -598,7 +598,7 @@ def test_bounds_of_rates_are_those_of_scipy(hits: int, trials: int) -> None:
 def test_the_gamma_distribution_is_that_of_scipy(shape: int) -> None:
     at = np.concatenate([[0.0, 0.5 * shape, 2.0 * shape], shape + np.array([-4.0, -1.0, 0.0, 1.0, 4.0]) * shape**0.5])
     at = at[at >= 0]
-    assert gamma_cdf(shape)(at) == pytest.approx(stats.gamma(shape).cdf(at), abs=1e-11)
+    assert make_gamma_cdf(shape)(at) == pytest.approx(stats.gamma(shape).cdf(at), abs=1e-11)
 
 
 @pytest.mark.parametrize("kind", ["spherical", "gaussian"])

@@ -181,15 +181,15 @@ def test_what_is_composed_with_a_training_is_part_of_its_loss(monkeypatch: pytes
     moments = NoisyMoments(moments="squares", features=2, numbers=2, clip_norm=1.0)
     mu = math.sqrt(0.6) / calibrate_unit_gaussian(budget)
     moments = replace(moments, noise=Mechanism("gaussian", moments.sensitivity / mu, 4))
-    training = make_objective_perturbation(problem, budget, beside=mu)
-    claim = Claim(training, budget, beside=(moments,))
+    training = make_objective_perturbation(problem, budget, other_mu=mu)
+    claim = Claim(training, budget, other_events=(moments,))
     found = compute_exact_loss(claim, None, random=np.random.default_rng(1))
     assert found is not None
     assert not found.broken
     assert 0.8 * budget.epsilon < found.epsilon
 
-    def forget_moments(problem: Problem, budget: Budget, *, beside: float) -> ObjectivePerturbation:
-        return make_objective_perturbation(problem, budget, beside=beside / 1000)
+    def forget_moments(problem: Problem, budget: Budget, *, other_mu: float) -> ObjectivePerturbation:
+        return make_objective_perturbation(problem, budget, other_mu=other_mu / 1000)
 
     monkeypatch.setattr(worst_neighbours, "make_objective_perturbation", forget_moments)
     found = compute_exact_loss(claim, None, random=np.random.default_rng(1))
@@ -200,17 +200,17 @@ def test_what_is_composed_with_a_training_is_part_of_its_loss(monkeypatch: pytes
 def test_a_training_that_shares_its_budget_is_audited_with_its_own_noise() -> None:
     """Not with the smaller noise that it would have, were the budget its own."""
     columns = tuple(Numeric(f"x{number}", 0, 1) for number in range(30))
-    for target, beside in ((SCHEMA.target, 4), (NUMBER.target, 2)):
+    for target, others in ((SCHEMA.target, 4), (NUMBER.target, 2)):
         made = audited(DELTA, Schema(target, columns), rows=60_000)
         (claim,) = (one for one in made.claims if isinstance(one.event, ObjectivePerturbation))
-        assert len(claim.beside) == beside
+        assert len(claim.other_events) == others
         assert claim.name == "objective perturbation and all that is composed with it"
         event = claim.event
         assert isinstance(event, ObjectivePerturbation)
-        small = shrink_training(event, claim.budget, rows=event.problem.rows, beside=claim.mu_beside)
+        small = shrink_training(event, claim.budget, rows=event.problem.rows, other_mu=claim.other_mu)
         assert small.linear.kind == "gaussian"
         assert small.linear.scale == pytest.approx(event.linear.scale, rel=1e-6)
-        assert claim.delta_of(event, claim.budget.epsilon) <= claim.budget.delta
+        assert claim.compute_delta(event, claim.budget.epsilon) <= claim.budget.delta
         found = compute_exact_loss(claim, None, random=np.random.default_rng(1))
         assert found is not None
         assert not found.broken

@@ -21,11 +21,11 @@ class MadeUp(Logistic):
 
     name = "made up"
 
-    def slopes(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
-        return super().slopes(scores / 2, label, positive=positive) / 2
+    def compute_slopes(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
+        return super().compute_slopes(scores / 2, label, positive=positive) / 2
 
-    def hessians(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
-        return super().hessians(scores / 2, label, positive=positive) / 4
+    def compute_hessians(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
+        return super().compute_hessians(scores / 2, label, positive=positive) / 4
 
 
 def neighbours(loss: Loss) -> Neighbours:
@@ -41,7 +41,9 @@ def test_derivatives_are_those_of_the_loss(loss: Loss) -> None:
         label, x = row
         gradient, hessian = pair.compute_derivatives(row, weights)
         scores = (weights @ pair.basis).reshape(4, loss.vector_count, 2) @ x
-        by_hand = np.einsum("nv,d->nvd", loss.slopes(scores, label, positive=1), x).reshape(4, -1) @ pair.basis.T
+        by_hand = (
+            np.einsum("nv,d->nvd", loss.compute_slopes(scores, label, positive=1), x).reshape(4, -1) @ pair.basis.T
+        )
         assert gradient == pytest.approx(by_hand, abs=1e-12)
         moved = step * np.eye(pair.plan.dimensions)
         for k, by in enumerate(moved):

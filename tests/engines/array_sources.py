@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 
 from boltdp.engines import open_source
-from boltdp.schema.schema import array_schema
+from boltdp.schema.schema import make_array_schema
 from tests.engines.sources import (
     MIDDLE,
     ROWS,
@@ -37,7 +37,7 @@ def from_numpy(_: pytest.FixtureRequest) -> Iterator[Source]:
     X, y = rng.normal(0, 0.5, (ROWS, 3)), rng.integers(0, 3, ROWS)
     X[7, 1] = np.nan
     expected = np.column_stack([np.where(y == 2, np.nan, y), np.clip(X, -2, 2) * 0.5])
-    schema = array_schema(dims=3, classes=(0, 1), clip_norm=2.0)
+    schema = make_array_schema(dims=3, classes=(0, 1), clip_norm=2.0)
     yield Source(open_source((X, y)), schema, expected.astype(np.float32))
 
 

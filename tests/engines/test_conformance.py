@@ -251,7 +251,7 @@ def test_rows_in_any_order_are_the_same_rows_and_good_for_sums_only(spooled: Sou
             lambda: prepared.run_pass(trained, Context()),
             lambda: prepared.run_sampled_batches(trained, [np.arange(3)]),
             lambda: prepared.reshuffle(1),
-            lambda: prepared.portion(0, 1),
+            lambda: prepared.slice(0, 1),
         ):
             with pytest.raises(ParameterError, match=r"^rows must be prepared in a permuted order for anything but"):
                 use()
@@ -292,17 +292,17 @@ def test_reshuffle_permutes_the_current_order(spooled: Source) -> None:
 def test_portions_are_cut_by_position(spooled: Source) -> None:
     expected = in_order(spooled.packed, 3)
     with spooled.engine.prepare(spooled.schema, Context(seed=3)) as prepared:
-        part = prepared.portion(100, 400)
+        part = prepared.slice(100, 400)
         assert (part.rows, part.dims) == (300, prepared.dims)
         np.testing.assert_array_equal(content(part), expected[100:400])
-        np.testing.assert_array_equal(content(part.portion(50, 60)), expected[150:160])
+        np.testing.assert_array_equal(content(part.slice(50, 60)), expected[150:160])
 
 
 def test_reshuffling_a_portion_leaves_the_others_alone(spooled: Source) -> None:
     expected = in_order(spooled.packed, 3)
     expected[100:400] = in_order(expected[100:400], 8)
     with spooled.engine.prepare(spooled.schema, Context(seed=3)) as prepared:
-        prepared.portion(100, 400).reshuffle(8)
+        prepared.slice(100, 400).reshuffle(8)
         np.testing.assert_array_equal(content(prepared), expected)
 
 
@@ -312,7 +312,7 @@ def test_portion_outside_the_rows_is_refused(source: Source, start: int, stop: i
         source.engine.prepare(source.schema, Context(seed=3)) as prepared,
         pytest.raises(ParameterError, match=f"got start={start} and stop={stop}$"),
     ):
-        prepared.portion(start, stop)
+        prepared.slice(start, stop)
 
 
 def test_passes_of_several_models_give_the_bits_of_one_run_over_the_array(spooled: Source) -> None:
@@ -360,8 +360,8 @@ def test_partitions_give_the_bits_of_passes_over_parts_of_the_array(spooled: Sou
 def test_partitions_may_leave_rows_out_and_come_in_any_order(spooled: Source) -> None:
     rows, expected, parts = in_order(spooled.packed, 9), cut(spooled, 5, fresh=False), cut(spooled, 5, fresh=False)
     with spooled.engine.prepare(spooled.schema, Context(seed=9)) as prepared:
-        prepared.portion(10, ROWS).run_partitions([], Context())
-        prepared.portion(10, ROWS).run_partitions([replace(parts[0], start=700, stop=700 + parts[0].rows)], Context())
+        prepared.slice(10, ROWS).run_partitions([], Context())
+        prepared.slice(10, ROWS).run_partitions([replace(parts[0], start=700, stop=700 + parts[0].rows)], Context())
         prepared.run_partitions([parts[3], parts[1]], Context())
     for part, start in ((0, 710), (1, expected[1].start), (3, expected[3].start)):
         for state in expected[part].states:
@@ -430,7 +430,7 @@ def test_derivatives_have_the_bits_of_those_over_the_array(spooled: Source, loss
                 for _ in range(2)
             )
             expected.add(rows[part])
-            prepared.portion(part.start, part.stop).add_to_sums([sums])
+            prepared.slice(part.start, part.stop).add_to_sums([sums])
             assert sums.value.shape == expected.value.shape
             assert sums.value.tobytes() == expected.value.tobytes()
         with pytest.raises(ParameterError, match=r"^rows must have 1 \+ 2 columns, got "):
@@ -500,7 +500,7 @@ def test_several_sums_are_made_in_one_scan_and_none_disturbs_another(spooled: So
         )
         # What is summed already stays.
         for part in (slice(0, ROWS), slice(100, 400)):
-            prepared.portion(part.start, part.stop).add_to_sums(sums)
+            prepared.slice(part.start, part.stop).add_to_sums(sums)
             for each in expected:
                 each.add(rows[part])
         prepared.add_to_sums([])
@@ -523,7 +523,7 @@ def test_a_sample_has_all_rows_that_sums_of_its_share_take(spooled: Source) -> N
             for share in (0.001, 0.3):
                 of_sample, of_all = sums(share), sums(share)
                 of_all.add(rows[part])
-                with prepared.portion(part.start, part.stop).open_sample(share) as few:
+                with prepared.slice(part.start, part.stop).open_sample(share) as few:
                     few.add_to_sums([of_sample])
                 assert total(of_sample) == total(of_all)
                 assert of_all.rows < share * ROWS + 100
@@ -568,7 +568,7 @@ def test_drawn_rows_of_a_portion_are_counted_from_its_start(spooled: Source) -> 
     expected, trained = states(spooled, 500), states(spooled, 500)
     sgd.run(expected, drawn(in_order(spooled.packed, 9)[100:400], positions))
     with spooled.engine.prepare(spooled.schema, Context(seed=9)) as prepared:
-        prepared.portion(100, 400).run_sampled_batches(trained, [positions])
+        prepared.slice(100, 400).run_sampled_batches(trained, [positions])
     assert [state.to_bytes() for state in trained] == [state.to_bytes() for state in expected]
 
 
@@ -611,7 +611,7 @@ def test_bad_positions_are_refused_before_they_are_fed(
     before = [state.to_bytes() for state in trained]
     with source.engine.prepare(source.schema, Context(seed=9)) as prepared:
         with pytest.raises(ParameterError) as caught:
-            prepared.portion(100, 400).run_sampled_batches(trained, [np.array([3]), positions])
+            prepared.slice(100, 400).run_sampled_batches(trained, [np.array([3]), positions])
         assert str(caught.value) == message
         assert [state.to_bytes() for state in trained] == before
         prepared.run_sampled_batches(trained, [np.arange(ROWS)])
@@ -634,7 +634,7 @@ def test_tuning_gives_the_bits_of_tuning_over_the_array(spooled: Source) -> None
         feature_map=spooled.feature_map,
         in_memory=True,
     ) as array:
-        own = array.portion(*compute_portion_bounds(chosen, rows=rows, candidates=len(grid)))
+        own = array.slice(*compute_portion_bounds(chosen, rows=rows, candidates=len(grid)))
         context = Context(seed=9, randomness=Randomness(4 + chosen))
         expected = train_prepared(own, spooled.schema, certificate, context)
     assert (model.weights == expected.weights).all()

@@ -15,7 +15,7 @@ from boltdp.engines.base import Engine, encode_rows
 from boltdp.engines.in_memory import ArrayEngine
 from boltdp.errors import DataError
 from boltdp.run_context import Context
-from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, Vector, array_schema
+from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, Vector, make_array_schema
 from boltdp.schema.source_columns import ColumnType
 
 SECRET = "Smith-4711"
@@ -35,7 +35,7 @@ def packed(engine: Engine, schema: Schema) -> list[list[float]]:
 def test_features_of_any_number_type_and_layout(dtype: type, order: str) -> None:
     X: npt.NDArray[Any] = np.array([[0, 1], [1, 0], [1, 1]], dtype=dtype, order="C" if order == "C" else "F")
     engine = ArrayEngine.from_numpy(X, np.array([0, 1, 1]))
-    rows = np.concatenate(list(encode_rows(engine, array_schema(dims=2, classes=(0, 1)))))
+    rows = np.concatenate(list(encode_rows(engine, make_array_schema(dims=2, classes=(0, 1)))))
     np.testing.assert_array_equal(rows, np.column_stack([[0, 1, 1], X]).astype(np.float32))
 
 
@@ -46,7 +46,7 @@ def test_features_of_any_number_type_and_layout(dtype: type, order: str) -> None
 )
 def test_labels_of_any_kind(y: npt.ArrayLike) -> None:
     engine = ArrayEngine.from_numpy(np.zeros((2, 1)), y)
-    rows = np.concatenate(list(encode_rows(engine, array_schema(dims=1, classes=("no", "yes")))))
+    rows = np.concatenate(list(encode_rows(engine, make_array_schema(dims=1, classes=("no", "yes")))))
     assert rows[:, 0].tolist() == [0, 1]
 
 
@@ -69,7 +69,7 @@ def test_labels_must_be_as_many_as_rows() -> None:
 def test_vector_of_another_length_than_declared_is_told() -> None:
     engine = ArrayEngine.from_numpy(np.zeros((3, 2)), [0, 1, 1])
     with pytest.raises(DataError, match=r"^column 'x' must have lists of the declared length 5, its type says 2$"):
-        engine.prepare(array_schema(dims=5, classes=(0, 1)), Context(seed=0))
+        engine.prepare(make_array_schema(dims=5, classes=(0, 1)), Context(seed=0))
 
 
 def test_mixed_column_of_a_frame_becomes_what_the_schema_declares() -> None:
@@ -112,7 +112,7 @@ def test_fault_of_another_library_is_told_without_its_words() -> None:
 
 def test_number_too_large_for_a_double_is_a_large_number_without_a_warning() -> None:
     X = np.array([["1e400"], ["0.5"]]).astype(np.longdouble)
-    assert packed(open_source((X, [0, 1])), array_schema(dims=1, classes=(0, 1))) == [[0, 1], [1, 0.5]]
+    assert packed(open_source((X, [0, 1])), make_array_schema(dims=1, classes=(0, 1))) == [[0, 1], [1, 0.5]]
 
 
 def test_numbered_columns_of_a_frame_have_their_numbers_as_names() -> None:

@@ -22,7 +22,7 @@ import boltdp
 from boltdp.engines import open_source
 from boltdp.engines.base import Engine, encode_rows
 from boltdp.errors import ParameterError
-from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, Vector, array_schema
+from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, Vector, make_array_schema
 from tests.engines.sources import write_csv
 
 Row = tuple[Any, Any, Any, Any]  # age, kind, scan, label
@@ -91,7 +91,7 @@ def as_inferred_frame(rows: list[Row]) -> Packed:
 
 
 def as_lists(rows: list[Row]) -> Packed:
-    schema = array_schema(dims=2, classes=CLASSES)
+    schema = make_array_schema(dims=2, classes=CLASSES)
     return packed(open_source(([[row[0], row[1]] for row in rows], [row[3] for row in rows])), schema)
 
 
@@ -99,12 +99,12 @@ def as_object_arrays(rows: list[Row]) -> Packed:
     X, y = np.empty((len(rows), 2), object), np.empty(len(rows), object)
     for i, row in enumerate(rows):
         X[i, 0], X[i, 1], y[i] = row[0], row[1], row[3]
-    return packed(open_source((X, y)), array_schema(dims=2, classes=CLASSES))
+    return packed(open_source((X, y)), make_array_schema(dims=2, classes=CLASSES))
 
 
 def as_inferred_labels(rows: list[Row]) -> Packed:
     X = np.zeros((len(rows), 1))
-    return packed(open_source((X, np.array([row[3] for row in rows]))), array_schema(dims=1, classes=CLASSES))
+    return packed(open_source((X, np.array([row[3] for row in rows]))), make_array_schema(dims=1, classes=CLASSES))
 
 
 FORMS: dict[str, tuple[Callable[[list[Row]], Packed], Any]] = {
@@ -183,7 +183,7 @@ def test_one_odd_label_leaves_a_file_of_arrow_texts_and_booleans_alike(tmp_path:
 
 def test_a_ragged_row_of_a_list_is_a_missing_row() -> None:
     rows = [[0.1, 0.2], [0.3], [0.5, 0.6], "0.7", [0.7, 0.8]]
-    result = packed(open_source((rows, [0, 1, 0, 1, 1])), array_schema(dims=2, classes=(0, 1)))
+    result = packed(open_source((rows, [0, 1, 0, 1, 1])), make_array_schema(dims=2, classes=(0, 1)))
     gaps = [np.nan, np.nan]
     expected = np.array([[0, 0.1, 0.2], [1, *gaps], [0, 0.5, 0.6], [1, *gaps], [1, 0.7, 0.8]], np.float32)
     np.testing.assert_array_equal(result, expected)
@@ -192,7 +192,7 @@ def test_a_ragged_row_of_a_list_is_a_missing_row() -> None:
 @pytest.mark.parametrize("dims", [1, 2, 3])
 def test_the_length_of_rows_in_a_list_is_declared(dims: int) -> None:
     rows = [[0.1, 0.2], [0.3], [0.5, 0.6]]
-    result = packed(open_source((rows, [0, 1, 0])), array_schema(dims=dims, classes=(0, 1)))
+    result = packed(open_source((rows, [0, 1, 0])), make_array_schema(dims=dims, classes=(0, 1)))
     expected = [
         [label, *(row if len(row) == dims else [np.nan] * dims)] for label, row in zip([0, 1, 0], rows, strict=True)
     ]

@@ -55,7 +55,7 @@ from boltdp.estimators.classifiers import CLASSES_READ
 from boltdp.losses import HuberSVM
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import SEEDED
-from boltdp.schema.schema import Categorical, Numeric, Projection, TimePart, Vector, array_schema
+from boltdp.schema.schema import Categorical, Numeric, Projection, TimePart, Vector, make_array_schema
 from boltdp.schema.source_columns import BATCH_CELLS
 from boltdp.workflows.train import train
 
@@ -186,7 +186,7 @@ def test_same_bits_as_train_on_the_same_rows(estimator: Any, epsilon: float | No
         seed=seed,
         noise_seed=None if epsilon is None else seed,
     )
-    schema = array_schema(dims=4, classes=(0, 1, 2), clip_norm=6.0, intercept=True)
+    schema = make_array_schema(dims=4, classes=(0, 1, 2), clip_norm=6.0, intercept=True)
     trained = train(ArrayEngine.from_numpy(X, y), schema, settings)
     fitted = estimator(
         epsilon=epsilon,
@@ -446,7 +446,9 @@ def test_a_schema_takes_timestamps_of_every_type_of_pandas() -> None:
 def test_a_schema_with_a_projection_predicts_by_its_coefficients() -> None:
     X, y = blobs()
     schema = Schema(
-        Classes("y", (0, 1)), array_schema(dims=4, classes=(0, 1), clip_norm=5.0).columns, projection=Projection(3, 1)
+        Classes("y", (0, 1)),
+        make_array_schema(dims=4, classes=(0, 1), clip_norm=5.0).columns,
+        projection=Projection(3, 1),
     )
     fitted = PrivateLogisticRegression(epsilon=None, schema=schema).fit(X, y)
     margins = X @ fitted.coef_[0] + fitted.intercept_
@@ -646,7 +648,7 @@ def test_sparse_rows_give_the_model_of_dense_ones(form: Any, dtype: type, monkey
 def test_sparse_rows_are_never_dense_all_at_once() -> None:
     """Their product would take 16 GB; a hundred features of few rows are read at a time."""
     X = csr_array((np.ones(3), ([0, 5, 19_999], [0, 99_999, 7])), shape=(20_000, 100_000))
-    engine = wrap_rows(array_schema(dims=100_000, classes=(0, 1)), X)
+    engine = wrap_rows(make_array_schema(dims=100_000, classes=(0, 1)), X)
     sizes = [batch.num_rows for batch in itertools.islice(engine.batches(["x"]), 5)]
     assert max(sizes) * 100_000 <= BATCH_CELLS
 

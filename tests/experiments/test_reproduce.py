@@ -41,7 +41,7 @@ from boltdp.errors import DataError
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.output_perturbation import make_output_perturbation
 from boltdp.privacy.events.sgd_sensitivity import compute_sgd_sensitivity
-from boltdp.schema.schema import array_schema
+from boltdp.schema.schema import make_array_schema
 
 
 def small_task(name: str) -> Task:
@@ -52,7 +52,7 @@ def small_task(name: str) -> Task:
     rows = rng.normal(size=(600, 5)) + 3.0 * np.eye(5)[labels]
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     training, testing = (ArrayEngine.from_numpy(rows[part], labels[part]) for part in (slice(0, 400), slice(400, 600)))
-    return Task(name, training, testing, array_schema(dims=5, classes=tuple(range(classes))))
+    return Task(name, training, testing, make_array_schema(dims=5, classes=tuple(range(classes))))
 
 
 @pytest.fixture

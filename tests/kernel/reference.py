@@ -108,7 +108,7 @@ def row_gradient(loss: Loss, w: Doubles, x: Doubles, label: float, *, positive: 
     >>> row_gradient(Logistic(), np.zeros((1, 2)), np.array([0.6, 0.8]), 1, positive=1)
     array([[-0.3, -0.4]])
     """
-    return np.outer(loss.slopes(w @ x, label, positive=positive), x)
+    return np.outer(loss.compute_slopes(w @ x, label, positive=positive), x)
 
 
 def reference_noise(noise: Mechanism, key: bytes, update: int, *, vectors: int, dims: int) -> Doubles:

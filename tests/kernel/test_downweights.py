@@ -59,7 +59,7 @@ def expected_sums(
         share *= 1.0 if by_class is None else by_class[int(label)]
         gradient, curvature = (
             row_gradient(loss, weights, x, label, positive=1),
-            loss.hessians(weights @ x, label, positive=1),
+            loss.compute_hessians(weights @ x, label, positive=1),
         )
         assert curvature is not None
         if options.get("outer"):

@@ -137,7 +137,7 @@ def test_hessian_agrees_with_its_equation_bad_rows_among_them(loss: Loss) -> Non
     for row in rows.astype(np.float64):
         label, x = read_label(loss, row[0], classes=declared_classes(loss)), guarded(row[1:])
         if x is not None and label is not None:
-            hessian = loss.hessians(weights @ x, label, positive=0)
+            hessian = loss.compute_hessians(weights @ x, label, positive=0)
             assert hessian is not None
             expected += np.diagonal(hessian)[:, None, None] * np.outer(x, x)
     assert summed(loss, rows, weights, hessian=True, positive=0) == pytest.approx(expected, rel=1e-11, abs=1e-13)
@@ -211,7 +211,7 @@ def test_numbers_are_read_by_their_centre_and_factor_and_clipped(loss: Loss, rea
         label, x = read_label(loss, row[0], classes=2, reading=reading), guarded(row[1:])
         if x is not None and label is not None:
             expected += row_gradient(loss, weights, x, label, positive=1)
-            curvature = loss.hessians(weights @ x, label, positive=1)
+            curvature = loss.compute_hessians(weights @ x, label, positive=1)
             assert curvature is not None
             product += curvature[0] * (direction @ x) * x
     for build in list_builds():

@@ -73,10 +73,10 @@ def test_vectors_target_hessian_and_probabilities_are_those_of_python(loss: Loss
     assert facts(loss.number).target.decode() == loss.target
     has_hessian = bool(facts(loss.number).has_hessian)
     assert has_hessian == (loss.simplex is not None)
-    assert has_hessian == (loss.hessians(np.zeros(loss.vector_count), 0, positive=1) is not None)
+    assert has_hessian == (loss.compute_hessians(np.zeros(loss.vector_count), 0, positive=1) is not None)
     if loss.vector_count == 1 and has_hessian:
         assert facts(loss.number).max_curvature == loss.smoothness
-    tells = loss.probabilities(np.zeros((1, loss.vector_count))) is not None
+    tells = loss.compute_probabilities(np.zeros((1, loss.vector_count))) is not None
     assert bool(facts(loss.number).has_odds) == tells
     assert bool(facts(loss.number).has_label) == (loss.predict_labels(np.zeros(1)) is not None)
 
@@ -86,7 +86,7 @@ def test_slopes_are_those_of_python_and_never_longer_than_the_bound(loss: Loss) 
     for margin in MARGINS:
         slope = _library.losses_slope(loss.number, loss.parameter, margin, 0.0)
         for label, y in ((1, 1.0), (0, -1.0)):
-            expected = y * loss.slopes(np.array([y * margin]), label, positive=1)[0]
+            expected = y * loss.compute_slopes(np.array([y * margin]), label, positive=1)[0]
             assert slope == pytest.approx(expected, rel=1e-13, abs=1e-300)
         assert -loss.lipschitz <= slope <= 0.0
 
@@ -100,8 +100,8 @@ def test_slopes_and_curvature_of_numbers_are_those_of_python_and_within_the_boun
             curvature = _library.losses_curvature(loss.number, loss.parameter, score, label)
             place = np.array([score])
             # A slope is a difference of two numbers of at most 1; near its zero it is as precise as they are.
-            assert slope == pytest.approx(loss.slopes(place, label, positive=1)[0], rel=1e-13, abs=4e-14)
-            assert loss.hessians(place, label, positive=1) == pytest.approx(curvature, rel=1e-12, abs=4e-14)
+            assert slope == pytest.approx(loss.compute_slopes(place, label, positive=1)[0], rel=1e-13, abs=4e-14)
+            assert loss.compute_hessians(place, label, positive=1) == pytest.approx(curvature, rel=1e-12, abs=4e-14)
             assert abs(slope) <= loss.lipschitz
             assert 0.0 <= curvature <= loss.smoothness
 
@@ -164,9 +164,11 @@ def test_no_number_whatever_has_a_slope_outside_of_the_bounds_with_a_margin(marg
 def test_curvature_is_the_derivative_of_the_slope(loss: Loss) -> None:
     small = 1e-5
     for margin in MARGINS[:-2]:
-        ahead, behind = (loss.slopes(np.array([margin + step]), 1, positive=1)[0] for step in (small, -small))
+        ahead, behind = (loss.compute_slopes(np.array([margin + step]), 1, positive=1)[0] for step in (small, -small))
         curvature = _library.losses_curvature(loss.number, loss.parameter, margin, 0.0)
-        assert loss.hessians(np.array([margin]), 1, positive=1) == pytest.approx(curvature, rel=1e-12, abs=1e-15)
+        assert loss.compute_hessians(np.array([margin]), 1, positive=1) == pytest.approx(
+            curvature, rel=1e-12, abs=1e-15
+        )
         assert curvature == pytest.approx((ahead - behind) / (2 * small), abs=1e-9)
         assert 0.0 <= curvature <= loss.smoothness
 

@@ -148,7 +148,7 @@ def test_charges_are_counted_for_the_role_that_they_are_for(plain: str, ledger: 
         trainer.reserve("visits", charge(), role=role)
     trainer.reserve("visits", charge(), role="ann").commit(DIGEST)
     trainer.reserve("visits", charge(), role="ann").cancel()
-    counts = [len(ledger.charged_budgets("visits", role=role)) for role in ("ann", "bob", "carl")]
+    counts = [len(ledger.list_charged_budgets("visits", role=role)) for role in ("ann", "bob", "carl")]
     assert counts == [2, 1, 0]
     entry = trainer.history()[-1]
     with pytest.raises(ParameterError, match="must not have blocks, reasons or a role"):

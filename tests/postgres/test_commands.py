@@ -16,7 +16,7 @@ from boltdp.engines.postgres import build
 from boltdp.engines.postgres.build import ExtensionError
 from boltdp.engines.postgres.local_server import Server
 from boltdp.errors import DataError
-from boltdp.schema.schema import array_schema
+from boltdp.schema.schema import make_array_schema
 from boltdp.settings import Settings
 from boltdp.workflows.synthesize import synthesize
 from boltdp.workflows.train import train
@@ -66,7 +66,7 @@ def test_hint_of_store_is_one_printable_line_that_names_the_model(
 ) -> None:
     model = train(
         open_source((np.ones((50, 1)), np.arange(50) % 2)),
-        array_schema(dims=1, classes=(0, 1), clip_norm=1.0),
+        make_array_schema(dims=1, classes=(0, 1), clip_norm=1.0),
         Settings(epsilon=1.0, algorithm="bolton", passes=1),
     )
     model.save(tmp_path / "model.json")

@@ -23,7 +23,7 @@ from boltdp.export.coefficients import Coefficients
 from boltdp.export.postgres_models import ModelStoreError, store_model
 from boltdp.export.sql import write_probability_expression, write_scoring_expression
 from boltdp.model import FORMAT, FORMAT_VERSION, Model
-from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, TimePart, Vector, array_schema
+from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, TimePart, Vector, make_array_schema
 from boltdp.settings import Settings
 from boltdp.workflows.predict import predict, score_batches
 from boltdp.workflows.train import train
@@ -53,7 +53,7 @@ def trained(
     rng = np.random.default_rng(3)
     X = rng.normal(0, 0.6, (ROWS, 4))
     y = np.array(classes)[np.argmax(X[:, : len(classes)], axis=1)]
-    declared = array_schema(dims=4, classes=classes, clip_norm=1.5, **schema)
+    declared = make_array_schema(dims=4, classes=classes, clip_norm=1.5, **schema)
     model = train(open_source((X, y)), declared, Settings(epsilon=100.0, seed=5, noise_seed=1, **settings))
     return model.with_threshold(threshold), X
 
@@ -81,7 +81,7 @@ def test_predictions_in_sql_are_those_of_predict(server: Server, admin: psycopg.
         return
     margins = np.concatenate(list(score_batches(model, engine)))
     np.testing.assert_allclose(
-        score(admin, "predict_proba", name, X), model.probabilities(margins), rtol=1e-12, atol=1e-15
+        score(admin, "predict_proba", name, X), model.compute_probabilities(margins), rtol=1e-12, atol=1e-15
     )
 
 
@@ -89,7 +89,7 @@ def test_coefficients_of_a_stored_model_are_those_of_the_model(server: Server, a
     rng = np.random.default_rng(4)
     X = rng.normal(0, 0.6, (2_000, 2))
     y = (rng.random(2_000) < 1 / (1 + np.exp(-X[:, 0]))).astype(int)
-    declared = array_schema(dims=2, classes=(0, 1), clip_norm=1.5, intercept=True)
+    declared = make_array_schema(dims=2, classes=(0, 1), clip_norm=1.5, intercept=True)
     model = train(open_source((X, y)), declared, Settings(epsilon=5.0, inference=True, noise_seed=1))
     store_model(server.uri, "coefficients", model, replace=True)
     found = admin.execute("SELECT * FROM boltdp.coefficients('coefficients')").fetchall()
@@ -184,7 +184,7 @@ def test_curves_are_made_of_the_numbers_that_are_given(server: Server, admin: ps
         assert set(expected) == {"true", "false"}
         margins = np.concatenate(list(score_batches(model, open_source(rows))))
         np.testing.assert_allclose(
-            score(admin, "predict_proba", "curved", X), model.probabilities(margins), rtol=1e-12, atol=1e-15
+            score(admin, "predict_proba", "curved", X), model.compute_probabilities(margins), rtol=1e-12, atol=1e-15
         )
         assert stored(admin, "curved").schema == model.schema
 
@@ -365,7 +365,7 @@ def test_expression_of_boltdp_sql_gives_what_predict_gives(
     for longer in (1.0, 1e4):
         likely = Model(schema=schema, weights=longer * weights, certificate=certificate)
         with PostgresEngine(server.uri, table=cells) as engine:
-            odds = np.concatenate([likely.probabilities(margins) for margins in score_batches(likely, engine)])
+            odds = np.concatenate([likely.compute_probabilities(margins) for margins in score_batches(likely, engine)])
         expression = write_probability_expression(likely, "postgres")
         found = [row[0] for row in admin.execute(f"SELECT {expression} FROM {cells}".encode()).fetchall()]
         # A projected row is rounded to float32 in training.

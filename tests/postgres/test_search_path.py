@@ -86,7 +86,7 @@ def everything(uri: str) -> dict[str, Any]:
     """Train, tune, store and predict in all ways; what came of it."""
     results: dict[str, Any] = {}
     models: list[Model] = []
-    context = BOLTON.context()
+    context = BOLTON.make_context()
 
     def keep(name: str, model: Model) -> None:
         results[f"{len(results)} {name}"] = model.weights.tolist()
@@ -112,8 +112,8 @@ def everything(uri: str) -> dict[str, Any]:
     with PostgresEngine(uri, table="people") as engine:
         results["predicted"] = predict(models[0], engine).tolist()
         with engine.prepare(SCHEMA, Context(seed=3)) as prepared:
-            prepared.portion(100, 333).reshuffle(4)
-            results["rows"] = np.concatenate([block.copy() for block in prepared.portion(50, 555).blocks()]).tolist()
+            prepared.slice(100, 333).reshuffle(4)
+            results["rows"] = np.concatenate([block.copy() for block in prepared.slice(50, 555).blocks()]).tolist()
     for _ in range(2):
         store_model(uri, "planted", models[0], replace=True)
     with psycopg.connect(uri) as connection:

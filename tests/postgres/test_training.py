@@ -37,12 +37,12 @@ from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import make_constant_schedule
 from boltdp.run_context import Context
-from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, Vector, array_schema
+from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, Vector, make_array_schema
 from boltdp.settings import Settings
 from boltdp.workflows.train import train
 
 ROWS, DIMS = 2000, 5
-SCHEMA = array_schema(dims=DIMS, classes=(0, 1), clip_norm=2.0)
+SCHEMA = make_array_schema(dims=DIMS, classes=(0, 1), clip_norm=2.0)
 SETTINGS = Settings(epsilon=1.0, algorithm="bolton", seed=7, noise_seed=1, passes=3)
 X = np.random.default_rng(0).normal(0, 0.5, (ROWS, DIMS))
 Y = (X[:, 0] > 0).astype(int)
@@ -159,7 +159,7 @@ def test_rows_that_do_not_fit_the_memory_get_to_the_same_places(server: Server, 
         "CREATE TABLE numbered AS SELECT ARRAY[i, i % 7, 1, 2, 3]::real[] AS x, i % 2 AS label"
         " FROM generate_series(1, 100000) AS i"
     )
-    schema = array_schema(dims=DIMS, classes=(0, 1), clip_norm=100_000)
+    schema = make_array_schema(dims=DIMS, classes=(0, 1), clip_norm=100_000)
     try:
         found = []
         # 100,000 rows of 24 bytes take three times the memory that the second may have.
@@ -169,7 +169,7 @@ def test_rows_that_do_not_fit_the_memory_get_to_the_same_places(server: Server, 
                 engine.prepare(schema, Context(seed=3)) as prepared,
             ):
                 found.append(np.concatenate([block.copy() for block in prepared.blocks()]))
-                prepared.portion(5, 99_000).reshuffle(4)
+                prepared.slice(5, 99_000).reshuffle(4)
                 found.append(np.concatenate([block.copy() for block in prepared.blocks()]))
     finally:
         admin.execute("DROP TABLE numbered")
@@ -300,7 +300,7 @@ def test_random_order_has_every_row_once(server: Server, table: str, layout: Any
         engine.prepare(SCHEMA, Context(seed=0)) as prepared,
     ):
         first = np.concatenate([block.copy() for block in prepared.blocks()])
-        prepared.portion(0, 1000).reshuffle(0)
+        prepared.slice(0, 1000).reshuffle(0)
         second = np.concatenate([block.copy() for block in prepared.blocks()])
     expected = np.column_stack([Y, np.clip(X, -2, 2) / 2]).astype(np.float32)
     assert sorted(map(tuple, first)) == sorted(map(tuple, expected))
@@ -668,7 +668,7 @@ def test_disk_that_is_full_is_an_error_and_leaves_nothing(
         as_owner = {"user": owner.st_uid, "group": owner.st_gid} if os.geteuid() == 0 else {}
         subprocess.run(command, check=True, **as_owner)  # type: ignore[call-overload]
         with pytest.raises(DataError, match=r"^the rows cannot be prepared: "):
-            train(engine, array_schema(dims=DIMS, classes=(0, 1)), SETTINGS)
+            train(engine, make_array_schema(dims=DIMS, classes=(0, 1)), SETTINGS)
     wait_until(lambda: leftovers(admin) == [])
     with PostgresEngine(server.uri, table=table) as engine:
         assert weights(engine) == expected
@@ -750,7 +750,7 @@ def test_wide_rows_are_kept_too(server: Server, admin: psycopg.Connection) -> No
     with admin.cursor().copy("COPY wide FROM STDIN") as copy:
         for x, y in zip(wide.tolist(), labels.tolist(), strict=True):
             copy.write_row((x, y))
-    schema = array_schema(dims=3000, classes=(0, 1))
+    schema = make_array_schema(dims=3000, classes=(0, 1))
     try:
         for layout in ("packed", "rows"):
             with PostgresEngine(server.uri, table="wide", layout=layout) as engine:
@@ -965,7 +965,7 @@ def test_nothing_that_watches_the_server_sees_a_model_or_a_row(server: Server) -
             product = DerivativeSums(Logistic(), around[0], direction=around[1])
             hessian = DerivativeSums(Logistic(), around[0], hessian=True)
             prepared.add_to_sums([product])
-            prepared.portion(0, ROWS // 2).add_to_sums([hessian, DerivativeSums(Logistic(), around[1])])
+            prepared.slice(0, ROWS // 2).add_to_sums([hessian, DerivativeSums(Logistic(), around[1])])
             summed, bent = product.value, hessian.value
             summing = statements(log.read_text("utf-8")[at:])
             assert leftovers(watcher) == tables
@@ -1053,7 +1053,7 @@ def test_a_sample_leaves_no_trace_of_how_many_rows_are_in_it(server: Server, adm
         for row in ("ARRAY[0.5, 0.5]", "ARRAY[i / 2e4, 0.5]"):  # all rows or none, and one in ten
             admin.execute("TRUNCATE sampled")
             admin.execute(f"INSERT INTO sampled SELECT {row}, i % 2 FROM generate_series(1, 20000) AS i".encode())
-            schema = array_schema(dims=2, classes=(0, 1), clip_norm=2.0)
+            schema = make_array_schema(dims=2, classes=(0, 1), clip_norm=2.0)
             with (
                 PostgresEngine(server.uri, table="sampled") as engine,
                 engine.prepare(schema, Context(seed=1), permuted=False) as prepared,

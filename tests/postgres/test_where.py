@@ -24,7 +24,7 @@ from boltdp.engines.postgres.local_server import Server, run_private_server
 from boltdp.errors import DataError
 from boltdp.model import Model
 from boltdp.run_context import Context
-from boltdp.schema.schema import Classes, Numeric, Schema, array_schema
+from boltdp.schema.schema import Classes, Numeric, Schema, make_array_schema
 from boltdp.settings import Settings
 from boltdp.workflows.train import train
 from boltdp.workflows.tune import expand_grid, tune
@@ -44,12 +44,12 @@ def aged(server: Server) -> Iterator[str]:
 
 def test_engines_and_models_say_where_the_rows_were(server: Server, aged: str, tmp_path: Path) -> None:
     rows = open_source((np.ones((50, 1)), np.arange(50) % 2))
-    here = train(rows, array_schema(dims=1, classes=(0, 1), clip_norm=1.0), SETTINGS)
+    here = train(rows, make_array_schema(dims=1, classes=(0, 1), clip_norm=1.0), SETTINGS)
     assert here.trained_where == "in this process"
     with PostgresEngine(server.uri, table=aged) as engine:
         assert engine.where == "in the server"
         assert train(engine, SCHEMA, SETTINGS).trained_where == "in the server"
-        reported = train(engine, SCHEMA, SETTINGS, context=SETTINGS.context(on_bad_row="error"))
+        reported = train(engine, SCHEMA, SETTINGS, context=SETTINGS.make_context(on_bad_row="error"))
         assert reported.trained_where == "streamed to this process: bad rows are reported"
         # Which holds for that training alone.
         assert train(engine, SCHEMA, SETTINGS).trained_where == "in the server"

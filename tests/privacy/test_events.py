@@ -733,7 +733,7 @@ def test_an_event_of_its_own_kind_has_no_noise_and_no_faults_unless_it_says_so()
 
     event = Published()
     assert (event.training_noise, event.release_noise, event.sensitivity) == (None, None, None)
-    assert (event.non_private_reasons, event.children, event.derived) == ((), (), {})
+    assert (event.non_private_reasons, event.children, event.derived_numbers) == ((), (), {})
     assert event.released is event
     assert list(event.walk()) == [event]
 
@@ -896,7 +896,14 @@ CONSTANTS = (
     *("lipschitz", "smoothness", "loss_at_zero", "simplex", "vector_count"),
     *("parameter", "max_abs_label", "whole_error"),
 )
-METHODS = ("slopes", "hessians", "probabilities", "predict_labels", "write_sql_link", "make_joint_loss")
+METHODS = (
+    "compute_slopes",
+    "compute_hessians",
+    "compute_probabilities",
+    "predict_labels",
+    "write_sql_link",
+    "make_joint_loss",
+)
 FACTS = {"number": 0, "target": "classes", "softmax": True, "shape": "", "label_unit": 0.25}
 
 

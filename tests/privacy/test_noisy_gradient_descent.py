@@ -175,7 +175,7 @@ def test_rounding_is_next_to_nothing_but_for_very_many_rows() -> None:
 def test_it_is_read_as_it_was_written() -> None:
     spent = event(Problem(loss=Logistic(), dims=3, rows=100))
     assert from_record(NoisyGradients, to_record(spent)) == spent
-    assert spent.derived["sensitivity_of_a_sum"] >= 1.0
+    assert spent.derived_numbers["sensitivity_of_a_sum"] >= 1.0
     assert spent.training_noise is spent.noise
     assert spent.release_noise is None
 

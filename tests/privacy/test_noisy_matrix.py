@@ -259,14 +259,14 @@ def test_the_true_delta_of_all_releases_never_exceeds_the_claim(
 ) -> None:
     epsilon, delta = 1.0, 1e-2
     case = dict(joint_cases(strength))[name]
-    beside = math.hypot(before, hessian)
-    scale = calibrate_gaussian_term(case.plan, Budget(epsilon, delta), beside=beside)
+    other_mu = math.hypot(before, hessian)
+    scale = calibrate_gaussian_term(case.plan, Budget(epsilon, delta), other_mu=other_mu)
     noise = Mechanism("gaussian", scale, case.plan.dimensions)
     matrix = NoisyMatrix("hessian", case.plan)
     deviation = matrix.sensitivity / hessian if hessian else 0.0
     for one in (case, replace(case, row=case.other, other=case.row)):
         assert one.joint_delta(noise, epsilon, before=before, hessian=deviation) <= delta
-    claim = bound_minimiser_delta(case.plan, noise, 1.5, beside=beside)
+    claim = bound_minimiser_delta(case.plan, noise, 1.5, other_mu=other_mu)
     assert case.joint_delta(noise, 1.5, before=before, hessian=deviation) <= claim
     # Less than what the parts would spend, one after the other, and more than each.
     assert scale > calibrate_gaussian_term(case.plan, Budget(epsilon, delta))
@@ -276,7 +276,7 @@ def test_the_true_delta_of_all_releases_never_exceeds_the_claim(
 def test_five_percent_less_noise_would_break_the_budget_of_moments_and_training(dims: int) -> None:
     """The same row can move both by the most: with an ample Lambda there is nothing left to gain."""
     case = dict(joint_cases(20.0))[f"{dims}, far"]
-    scale = calibrate_gaussian_term(case.plan, Budget(1.0, 1e-3), beside=0.15)
+    scale = calibrate_gaussian_term(case.plan, Budget(1.0, 1e-3), other_mu=0.15)
     noise = Mechanism("gaussian", scale, dims)
     assert 0.9e-3 < case.joint_delta(noise, 1.0, before=0.15) <= 1e-3
     assert case.joint_delta(replace(noise, scale=0.95 * scale), 1.0, before=0.15) > 1e-3
@@ -287,7 +287,7 @@ def test_half_the_noise_of_a_hessian_breaks_the_budget() -> None:
     """Rows of opposite labels at the same place: the Hessian alone tells a row from none."""
     single = np.ones(1)
     case = Joint(problem(dims=1, strength=20.0), (0, single), (0, 0.0 * single))
-    noise = Mechanism("gaussian", calibrate_gaussian_term(case.plan, Budget(1.0, 1e-2), beside=0.4), 1)
+    noise = Mechanism("gaussian", calibrate_gaussian_term(case.plan, Budget(1.0, 1e-2), other_mu=0.4), 1)
     deviation = NoisyMatrix("hessian", case.plan).sensitivity / 0.4
     assert case.joint_delta(noise, 1.0, hessian=deviation) <= 1e-2
     assert case.joint_delta(noise, 1.0, hessian=0.5 * deviation) > 1e-2
@@ -296,7 +296,7 @@ def test_half_the_noise_of_a_hessian_breaks_the_budget() -> None:
 @pytest.mark.parametrize("strength", [4.0, 20.0])
 def test_no_neighbours_that_an_optimiser_finds_spend_more(strength: float) -> None:
     plan = problem(dims=2, strength=strength)
-    noise = Mechanism("gaussian", calibrate_gaussian_term(plan, Budget(1.0, 1e-2), beside=0.3), 2)
+    noise = Mechanism("gaussian", calibrate_gaussian_term(plan, Budget(1.0, 1e-2), other_mu=0.3), 2)
     deviation = NoisyMatrix("hessian", plan).sensitivity / 0.25
     before = math.sqrt(0.3**2 - 0.25**2)
 
@@ -323,13 +323,13 @@ def test_the_corner_of_length_zero_counts_beside_other_releases() -> None:
     """Where rows do not move the minimiser at all, the releases beside it still spend what they spend."""
     plan, noise = problem(dims=1, strength=1e9), Mechanism("gaussian", 1e6, 1)
     alone = float(hockey_stick(1.0, 0.5))
-    assert bound_minimiser_delta(plan, noise, 0.5, beside=1.0) >= alone
+    assert bound_minimiser_delta(plan, noise, 0.5, other_mu=1.0) >= alone
     assert bound_minimiser_delta(plan, noise, 0.5) < 1e-6
     for rows in (1, 3, 20):
         many = replace(plan, person_rows=rows)
-        assert bound_minimiser_delta(many, noise, 0.5, beside=1.0) >= alone
+        assert bound_minimiser_delta(many, noise, 0.5, other_mu=1.0) >= alone
     of_number = problem(Robust(), dims=1, strength=1e9)
-    assert bound_minimiser_delta(of_number, noise, 0.5, beside=1.0) >= alone
+    assert bound_minimiser_delta(of_number, noise, 0.5, other_mu=1.0) >= alone
 
 
 def integrate_largest_case(training: ObjectivePerturbation, before: float, epsilon: float) -> float:
@@ -359,7 +359,7 @@ def test_what_is_released_before_may_decide_the_case_of_two_rows(loss: Loss) -> 
     plan = problem(loss, rows=100_000)
     plan = replace(plan, regularization=0.6 * find_ample_regularization(plan, 1.0))
     mu = math.sqrt(0.3) / calibrate_unit_gaussian(budget)
-    training = make_objective_perturbation(plan, budget, beside=mu * (1.0 + 1e-9))
+    training = make_objective_perturbation(plan, budget, other_mu=mu * (1.0 + 1e-9))
     moments = NoisyMoments(moments="squares", features=2, numbers=2, clip_norm=1.0)
     moments = replace(moments, noise=Mechanism("gaussian", moments.sensitivity / mu, 4))
     matrix = NoisyMatrix("hessian", plan)
@@ -381,7 +381,7 @@ def test_persons_are_covered_beside_other_releases(loss: Loss, changed: int) -> 
     plan = problem(loss, strength=40.0 * changed, person_rows=changed)
     pull = (0.0, 40.0 * changed * 800.0 if loss.name == "logistic" else 0.0)
     case = Joint(plan, (label[0], one), (label[1], two), pull=pull, times=changed)
-    noise = Mechanism("gaussian", calibrate_gaussian_term(plan, Budget(1.0, 1e-3), beside=0.2), 2)
+    noise = Mechanism("gaussian", calibrate_gaussian_term(plan, Budget(1.0, 1e-3), other_mu=0.2), 2)
     spent = case.joint_delta(noise, 1.0, before=0.2)
     assert spent <= 1e-3
     assert case.joint_delta(replace(noise, scale=0.5 * noise.scale), 1.0, before=0.2) > 1e-3
@@ -389,21 +389,23 @@ def test_persons_are_covered_beside_other_releases(loss: Loss, changed: int) -> 
 
 @given(
     changed=st.integers(1, 10),
-    beside=st.floats(0.01, 2.0),
+    other_mu=st.floats(0.01, 2.0),
     epsilon=st.floats(0.1, 4.0),
     strength=st.floats(0.5, 50.0),
 )
-def test_more_beside_never_spends_less(changed: int, beside: float, epsilon: float, strength: float) -> None:
+def test_more_beside_never_spends_less(changed: int, other_mu: float, epsilon: float, strength: float) -> None:
     plan = problem(strength=strength, person_rows=changed)
     noise = Mechanism("gaussian", 8.0 * changed, 2)
     simplex = plan.loss.simplex
     assert simplex is not None
     m = (plan.rows, plan.regularization)
-    tilt = choose_tilt(simplex, m, noise, epsilon, changed, 0, beside)
-    sums = [sum_corner_deltas(simplex, m, noise, epsilon, tilt, changed, 0, mu) for mu in (0.0, 0.5 * beside, beside)]
+    tilt = choose_tilt(simplex, m, noise, epsilon, changed, 0, other_mu)
+    sums = [
+        sum_corner_deltas(simplex, m, noise, epsilon, tilt, changed, 0, mu) for mu in (0.0, 0.5 * other_mu, other_mu)
+    ]
     assert float(sums[0].lower()) <= float(sums[1].upper()) <= float(sums[2].upper()) * (1 + 1e-12)
     # A composition never spends less than each part of it.
-    assert float(sums[2].upper()) >= min(1.0, float(hockey_stick(beside, epsilon))) * (1 - 1e-9)
+    assert float(sums[2].upper()) >= min(1.0, float(hockey_stick(other_mu, epsilon))) * (1 - 1e-9)
 
 
 # ---- certificates -----------------------------------------------------------------------------------------------
@@ -417,8 +419,8 @@ def plan_together(budget: Budget, *, rows: int = 10_000, person_rows: int | None
         NoisyMatrix(name, plan, Mechanism("gaussian", 8.0 * (person_rows or 1), 10)) for name in MATRICES
     ]
     parts = [BudgetedEvent(budget, one) for one in (count, *matrices)]
-    beside = math.hypot(*(one.event.mu or math.inf for one in parts)) * (1 + 1e-9)
-    training = make_objective_perturbation(plan, budget, beside=beside)
+    other_mu = math.hypot(*(one.event.mu or math.inf for one in parts)) * (1 + 1e-9)
+    training = make_objective_perturbation(plan, budget, other_mu=other_mu)
     return certify(Composition((*parts, BudgetedEvent(budget, training))), budget)
 
 
@@ -544,7 +546,7 @@ def test_a_problem_says_truly_whether_rows_are_downweighted() -> None:
 def test_releases_that_leave_nothing_to_the_weights_are_refused() -> None:
     """From public numbers: no noise, however large, is enough then."""
     with pytest.raises(ParameterError, match=r"must leave a part of epsilon = 0\.99 and delta = 0\.01 to them"):
-        make_objective_perturbation(problem(strength=2.0), Budget(1.0, 1e-2), beside=2.0)
+        make_objective_perturbation(problem(strength=2.0), Budget(1.0, 1e-2), other_mu=2.0)
 
 
 @pytest.mark.parametrize(("person_rows", "corners"), [(None, 4), (3, 12)])
@@ -554,6 +556,6 @@ def test_every_corner_spends_what_is_released_beside_it_the_one_of_length_0_too(
 ) -> None:
     """With hardly any signal in the weights, each term of the sum is the delta of the other releases alone."""
     problem = Problem(loss=loss, dims=3, rows=10**6, regularization=1e6, person_rows=person_rows)
-    spent = bound_minimiser_delta(problem, Mechanism("gaussian", 1e9, 3), 1.0, beside=0.3)
+    spent = bound_minimiser_delta(problem, Mechanism("gaussian", 1e9, 3), 1.0, other_mu=0.3)
     alone = Mechanism("gaussian", 1.0, 1).delta(1.0, sensitivity=0.3)
     assert spent / alone == pytest.approx(corners, rel=1e-6)

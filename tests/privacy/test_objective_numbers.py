@@ -301,7 +301,7 @@ def test_every_pair_of_rows_belongs_to_a_case(simplex: Simplex) -> None:
 def test_the_curvature_changes_no_faster_than_the_edge_says(loss: Loss) -> None:
     """The constant of self-concordance of the solver's proof, which is not L for all of them."""
     scores = np.linspace(-15.0, 15.0, 30_001)[:, None]
-    bends = loss.hessians(scores, 0.1, positive=1)
+    bends = loss.compute_hessians(scores, 0.1, positive=1)
     assert bends is not None
     rates = np.abs(np.diff(np.log(bends[:, 0, 0]))) / np.diff(scores[:, 0])
     assert 0.999 * edge_of(loss) <= rates.max() <= edge_of(loss) * (1 + 1e-6)

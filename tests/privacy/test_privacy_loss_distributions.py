@@ -18,9 +18,9 @@ from boltdp.privacy.accounting.privacy_loss_distributions import (
     MIN_DEVIATION,
     RUNGS_PER_DOUBLING,
     Profile,
+    _compute_normal_cdf,
     _discretise_update,
     _find_fast_length,
-    _normal_cdf,
     bound_delta_of_updates,
     find_smallest_deviation,
     make_fixed_size_profile,
@@ -173,7 +173,7 @@ def test_noise_beyond_all_use_spends_next_to_nothing() -> None:
 
 def test_the_normal_distribution_function_is_precise_in_its_tail() -> None:
     expected = [4.60535301e-308, 0.5, 1.0]
-    assert _normal_cdf(np.array([-37.5, 0.0, 9.0])).tolist() == pytest.approx(expected, rel=1e-8, abs=0.0)
+    assert _compute_normal_cdf(np.array([-37.5, 0.0, 9.0])).tolist() == pytest.approx(expected, rel=1e-8, abs=0.0)
 
 
 def test_find_fast_lengths_have_small_prime_factors() -> None:

@@ -250,7 +250,7 @@ def test_norm_bound_holds_against_rows_that_all_pull_one_way(loss: Loss) -> None
     limit = core.bound_iterate_norm(run)
     w, label = np.zeros(loss.vector_count), 0.0 if loss.target == "classes" else loss.max_abs_label or 1.0
     for eta in run.schedule.compute_steps(np.arange(1, run.updates + 1)):
-        w -= eta * loss.slopes(w, label, positive=0)
+        w -= eta * loss.compute_slopes(w, label, positive=0)
         assert np.linalg.norm(w) <= limit
     assert np.linalg.norm(w) > limit / 20
 

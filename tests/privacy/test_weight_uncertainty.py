@@ -28,7 +28,7 @@ from boltdp.privacy.weight_uncertainty import (
     compute_weight_deviation,
     find_critical_value,
 )
-from boltdp.schema.schema import array_schema
+from boltdp.schema.schema import make_array_schema
 from boltdp.settings import Settings
 from boltdp.workflows.train import train
 
@@ -40,7 +40,7 @@ def released(settings: Settings, *, classes: int, rows: int, empty: bool = False
     random = np.random.default_rng(0)
     X = np.zeros((rows, 3)) if empty else random.normal(0, 0.4, (rows, 3))
     y = np.argmax(X[:, :classes] + random.normal(0, 0.1, (rows, classes)), axis=1)
-    schema = array_schema(dims=3, classes=tuple(range(classes)))
+    schema = make_array_schema(dims=3, classes=tuple(range(classes)))
     models = [
         train(open_source((X, y)), schema, Settings(**{**vars(settings), "noise_seed": seed, "seed": 1}))
         for seed in range(DRAWS)
@@ -142,7 +142,7 @@ def test_labels_without_meaning_spread_the_weights_no_further_than_noise_and_sam
     """Over labels and noise, in the direction of most curvature and in one of little."""
     random, rows = np.random.default_rng(4), 2000
     X = random.normal(0, 1, (rows, 3)) * (0.5, 0.1, 0.02)
-    schema = array_schema(dims=3, classes=tuple(range(classes)), intercept=False)
+    schema = make_array_schema(dims=3, classes=tuple(range(classes)), intercept=False)
     weights = []
     for seed in range(60):
         settings = Settings(
@@ -175,8 +175,8 @@ def test_slopes_vary_no_more_than_their_curvature_times_a_ratio(loss: Loss, rati
     assert bound_variance_ratio(Problem(loss=loss, dims=2, rows=100, person_rows=5)) == pytest.approx(5 * ratio)
     scores = np.random.default_rng(1).normal(0, 2, (500, loss.vector_count))
     labels = [-1.0, 1.0] if isinstance(loss, Mean) else list(range(max(2, loss.vector_count)))
-    slopes = np.stack([loss.slopes(scores, label, positive=1) for label in labels], axis=1)
-    hessians = np.stack([loss.hessians(scores, label, positive=1).reshape(500, -1) for label in labels], axis=1)  # type: ignore[union-attr]
+    slopes = np.stack([loss.compute_slopes(scores, label, positive=1) for label in labels], axis=1)
+    hessians = np.stack([loss.compute_hessians(scores, label, positive=1).reshape(500, -1) for label in labels], axis=1)  # type: ignore[union-attr]
     # The probabilities with which the mean slope is zero.
     if loss.vector_count == 1:
         share = slopes[:, 0, 0] / (slopes[:, 0, 0] - slopes[:, 1, 0])

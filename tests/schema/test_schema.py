@@ -18,7 +18,7 @@ from boltdp.errors import ParameterError
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import BudgetedEvent
 from boltdp.privacy.events.noisy_counts import make_noisy_counts
-from boltdp.schema.schema import Categorical, Classes, Column, Numeric, Projection, Schema, Vector, array_schema
+from boltdp.schema.schema import Categorical, Classes, Column, Numeric, Projection, Schema, Vector, make_array_schema
 
 EXAMPLE = """
 label = "outcome"
@@ -250,14 +250,14 @@ def test_schema_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
 
 
 def test_numpy_values_become_plain_ones() -> None:
-    schema = array_schema(dims=2, classes=tuple(np.array([0, 1])), clip_norm=float(np.float32(2.0)))
+    schema = make_array_schema(dims=2, classes=tuple(np.array([0, 1])), clip_norm=float(np.float32(2.0)))
     assert json.dumps(schema.to_dict())
     assert [type(value) for value in schema.classes] == [int, int]
 
 
 @pytest.mark.parametrize("intercept", [False, True])
 def test_array_schema_puts_the_longest_row_on_the_unit_sphere(intercept: bool) -> None:
-    schema = array_schema(dims=2, classes=(0, 1), clip_norm=5.0, intercept=intercept)
+    schema = make_array_schema(dims=2, classes=(0, 1), clip_norm=5.0, intercept=intercept)
     row = np.array([3.0, 4.0, *([5.0] if intercept else [])]) / 5.0 / schema.row_norm
     assert np.linalg.norm(row) == pytest.approx(1.0)
 

@@ -21,12 +21,12 @@ from boltdp.engines import open_source
 from boltdp.engines.base import Engine
 from boltdp.engines.spark import SparkEngine, executor_tasks, prepared_rows
 from boltdp.engines.spark.session import Session
-from boltdp.schema.schema import array_schema
+from boltdp.schema.schema import make_array_schema
 from boltdp.settings import Settings
 from boltdp.workflows.train import train
 
 ROWS, DIMS = 20_000, 5
-SCHEMA = array_schema(dims=DIMS, classes=(0, 1), clip_norm=2.0)
+SCHEMA = make_array_schema(dims=DIMS, classes=(0, 1), clip_norm=2.0)
 BOLTON = Settings(epsilon=1.0, algorithm="bolton", seed=7, noise_seed=1, passes=2, partitions=2)
 #: Each has some tasks of its own.
 SETTINGS = {

@@ -137,7 +137,7 @@ def test_portions_train_each_candidate_on_its_own_rows() -> None:
     assert isinstance(selection, PortionSelection)
     context = Context(seed=5, randomness=Randomness(5))
     with patients().prepare(SCHEMA, context) as prepared:
-        portion = prepared.portion(*compute_portion_bounds(selection.chosen, rows=ROWS, candidates=2))
+        portion = prepared.slice(*compute_portion_bounds(selection.chosen, rows=ROWS, candidates=2))
         jobs = [Job(model.certificate, context.randomness)]
         (weights,) = ALGORITHMS["bolton"].run(portion, jobs, classes=2, context=context)
     assert portion.rows == model.certificate.problem.rows < model.certificate.rows == ROWS
@@ -157,7 +157,7 @@ def test_a_row_of_one_portion_changes_no_other_candidate() -> None:
             weights.append(
                 [
                     train_prepared(
-                        prepared.portion(start, stop),
+                        prepared.slice(start, stop),
                         SCHEMA,
                         plan_certificate(one, rows=stop - start, dims=SCHEMA.dims, classes=2),
                         Context(seed=6),
@@ -402,7 +402,7 @@ def test_errors_are_those_that_numpy_counts(classes: int, shape: tuple[int, int]
     released = [random.standard_normal((*shape, dims)) for _ in range(7)]
     with store_rows([rows], rows=count, width=1 + dims, context=Context(seed=seed), in_memory=True) as prepared:
         counted = count_errors(released, prepared, classes=classes)
-        part = count_errors(released, prepared.portion(100, 900), classes=classes)
+        part = count_errors(released, prepared.slice(100, 900), classes=classes)
         within = np.concatenate(list(prepared.blocks()))[100:900]
     assert counted == [errors_in_numpy(weights, rows, classes=classes) for weights in released]
     assert part == [errors_in_numpy(weights, within, classes=classes) for weights in released]

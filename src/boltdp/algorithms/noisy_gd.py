@@ -45,8 +45,8 @@ REACH, JOINT_REACH = 6.0, 66.0
 MAX_STEP, MAX_NUMBER_STEP = 12.0, 0.25
 #: The largest sum of all steps times Lambda.
 MAX_PENALTY_REACH = 2.0
-#: The cosine of two gradients in a row below which the descent swings from side to side, and its step is halved.
-SWINGING = -0.25
+#: The cosine of two gradients in a row below which the descent oscillates, and its step is halved.
+OSCILLATION_COSINE = -0.25
 
 
 class NoisyGD(Algorithm):
@@ -161,7 +161,7 @@ def choose_descent_step(problem: Problem, budget: Budget, *, clip: float, scans:
     Noise of relative norm nu per row moves the weights by nu times the sum of the steps, so this sum is a constant
     over nu; docs/accuracy.md says on which data it was fitted and on which it was checked. With regularization, the
     sum is at most twice what would shrink the weights to 0 without any rows. No step is much larger than the curvature
-    of isotropic rows allows. Rows of another shape have directions in which such steps swing, which shows in the noisy
+    of isotropic rows allows. Rows of another shape have directions in which they oscillate, which shows in the noisy
     gradients: they are then halved.
     """
     nu = _compute_noise_per_row(problem, budget)
@@ -177,19 +177,19 @@ def _compute_noise_per_row(problem: Problem, budget: Budget) -> float:
     return calibrate_gradient_noise(problem, budget, clip=1.0, scans=1).expected_norm / problem.rows
 
 
-def is_swinging(gradient: Doubles, last: Doubles) -> bool:
+def is_oscillating(gradient: Doubles, last: Doubles) -> bool:
     """Return whether two gradients in a row point in opposite directions, so that the steps are too long.
 
     Both are released: what follows from them costs no privacy.
     """
     product = float(np.sum(gradient * last))
-    return product < 0.0 and product**2 > SWINGING**2 * float(np.sum(gradient**2)) * float(np.sum(last**2))
+    return product < 0.0 and product**2 > OSCILLATION_COSINE**2 * float(np.sum(gradient**2)) * float(np.sum(last**2))
 
 
 def _descend(job: Job, classes: int, feature_map: FeatureMap | None) -> Generator[list[DerivativeSums], None, Doubles]:
     """Yield the gradient sums that each scan needs, one for each model, and return the weights after the last scan.
 
-    Where the gradients swing, the last update is made again, with half the step.
+    Where the gradients oscillate, the last update is made again, with half the step.
     """
     from boltdp.kernel.loss_derivatives import DerivativeSums  # only here: commands that read no rows need none
 
@@ -216,7 +216,7 @@ def _descend(job: Job, classes: int, feature_map: FeatureMap | None) -> Generato
         summed = np.stack([one.value for one in sums])
         noisy = release_gradient(summed, job.certificate, job.randomness, scan=scan)
         gradient = noisy / problem.rows + problem.regularization * ahead
-        if is_swinging(gradient, last):
+        if is_oscillating(gradient, last):
             (weights, direction), gradient, step = before, last, step / 2.0
         before, last = (weights, direction), gradient
         direction = event.momentum * direction + (1.0 - event.momentum) * gradient

@@ -17,7 +17,7 @@ import numpy as np
 
 from boltdp._array_types import Doubles
 from boltdp.audit.exact_loss import MAX_TRAINED, find_worst_outputs, make_neighbours
-from boltdp.audit.objective_density import compute_log_ratio, sample_noise
+from boltdp.audit.objective_density import compute_log_ratio, draw_noise
 from boltdp.audit.statistical_tests import bound_rate, compute_normal_quantile
 from boltdp.audit.subject import Claim
 from boltdp.audit.worst_neighbours import OpposedPair, find_worst_pair, make_opposed_pair, run_training, shrink_training
@@ -121,7 +121,7 @@ def _attack_output_perturbation(
     pair, centres = find_worst_outputs(event, budget, random)
     certificate = Certificate(budget=budget, spent=event)
     centre, move = _project_weights(event, centres[0]), _project_weights(event, centres[0] - centres[1])
-    tried = sample_noise(event.noise, THRESHOLD_DRAWS, random)
+    tried = draw_noise(event.noise, THRESHOLD_DRAWS, random)
     _, threshold = predict_epsilon(compute_log_ratio(event.noise, tried, np.broadcast_to(move, tried.shape)), trials)
     scores: Scores = []
     for which, weights in enumerate(centres):
@@ -141,8 +141,8 @@ def _attack_objective_perturbation(
     """Attack objective perturbation: score each release by the log ratio of the densities of the minimiser."""
     # The fewer dimensions the noise has, the more these trainings prove.
     dims, budget = 1 if event.problem.loss.vector_count > 2 else 2, claim.budget
-    event = shrink_training(event, budget, rows=ROWS, dims=dims, beside=claim.mu_beside)
-    drawn = sample_noise(event.linear, SEARCH_DRAWS, random)
+    event = shrink_training(event, budget, rows=ROWS, dims=dims, other_mu=claim.other_mu)
+    drawn = draw_noise(event.linear, SEARCH_DRAWS, random)
 
     def predict_epsilon_of_pair(pair: OpposedPair) -> float:
         return predict_epsilon(make_neighbours(event, pair).compute_losses_of_noise(event.linear, drawn), trials)[0]
@@ -150,7 +150,7 @@ def _attack_objective_perturbation(
     pair = find_worst_pair(predict_epsilon_of_pair, event.problem, random=random)
     neighbours = make_neighbours(event, pair)
     _, threshold = predict_epsilon(
-        neighbours.compute_losses_of_noise(event.linear, sample_noise(event.linear, THRESHOLD_DRAWS, random)), trials
+        neighbours.compute_losses_of_noise(event.linear, draw_noise(event.linear, THRESHOLD_DRAWS, random)), trials
     )
     released = _run_trainings(event, budget, pair, trials, done)
     scores = [
@@ -175,7 +175,8 @@ def _attack_by_projection(event: Training, budget: Budget, trials: int, done: Pr
     if isinstance(event, NoisyGradients):
         # The two datasets mirror each other, and so do their weights: the threshold is 0.
         loss, dims = event.problem.loss, event.problem.dims
-        towards = -np.outer(loss.slopes(np.zeros(loss.vector_count), pair.label, positive=1), np.eye(dims)[0]).ravel()
+        slopes = loss.compute_slopes(np.zeros(loss.vector_count), pair.label, positive=1)
+        towards = -np.outer(slopes, np.eye(dims)[0]).ravel()
         return [first @ towards, second @ towards], 0.0, pair, event
     # Without a density the score is the projection on the line through both means, estimated on the first halves.
     half = trials // 2

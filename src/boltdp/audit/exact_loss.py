@@ -17,7 +17,7 @@ import numpy as np
 
 from boltdp._array_types import Doubles, Integers
 from boltdp.audit.neighbouring_tables import TablePair
-from boltdp.audit.objective_density import Neighbours, compute_log_ratio, make_quadrature, sample_noise
+from boltdp.audit.objective_density import Neighbours, compute_log_ratio, draw_noise, make_quadrature
 from boltdp.audit.replay_on_neighbours import (
     AddNoise,
     Choice,
@@ -27,7 +27,7 @@ from boltdp.audit.replay_on_neighbours import (
     intercept_choices,
     intercept_noise,
 )
-from boltdp.audit.statistical_tests import compute_exact_delta, find_largest_epsilon, normal_cdf
+from boltdp.audit.statistical_tests import compute_exact_delta, compute_normal_cdf, find_largest_epsilon
 from boltdp.audit.subject import Claim
 from boltdp.audit.worst_neighbours import (
     STRONG_NOISE,
@@ -164,7 +164,7 @@ def _make_exact_loss(
     else:
         epsilon = find_largest_epsilon(low, delta=claimed.delta, most=MAX_EPSILON_RATIO * at)
     curve = tuple(
-        (one, claim.delta_of(event, one), delta(one))
+        (one, claim.compute_delta(event, one), delta(one))
         for one in np.linspace((0.6 if estimated else 0.2) * at, 1.3 * at, POINTS).tolist()
     )
     return ExactLoss(claim, epsilon, delta(at), (low(at), delta(at) + error(at)), curve, str(pair), how)
@@ -294,7 +294,7 @@ def _audit_gradient_descent(claim: Claim, event: NoisyGradients, random: np.rand
     )
     how = f"{DESCENTS} descents, weighed"
     return _make_exact_loss(
-        claim, event, found.delta, pair, how, low=found.min_delta, error=found.error, estimated=True
+        claim, event, found.delta, pair, how, low=found.compute_min_delta, error=found.compute_error, estimated=True
     )
 
 
@@ -317,45 +317,45 @@ class SampledLosses:
     losses: Doubles
     weights: Doubles
     exact: bool
-    beside: Doubles | None = None  #: beside each loss, how far the rows move Gaussian releases, in their deviations
+    moves: Doubles | None = None  #: for each loss, how far the rows move Gaussian releases, in their deviations
 
     def delta(self, epsilon: float) -> float:
         """Return the estimate of delta at an epsilon: the mean of (1 - e^(epsilon - loss))+."""
         return float(self._compute_delta_terms(epsilon).sum())
 
-    def error(self, epsilon: float) -> float:
+    def compute_error(self, epsilon: float) -> float:
         """Return the half-width of the confidence interval of `delta`; 0 for a quadrature."""
         if self.exact:
             return 0.0
         return ERRORS * float(np.std(self._compute_delta_terms(epsilon), ddof=1)) * math.sqrt(len(self.losses))
 
-    def min_delta(self, epsilon: float) -> float:
+    def compute_min_delta(self, epsilon: float) -> float:
         """Return the lower end of the confidence interval of `delta`."""
-        return self.delta(epsilon) - self.error(epsilon)
+        return self.delta(epsilon) - self.compute_error(epsilon)
 
     def _compute_delta_terms(self, epsilon: float) -> Doubles:
         left = epsilon - self.losses
-        if self.beside is None:
+        if self.moves is None:
             return np.asarray(self.weights * -np.expm1(np.minimum(left, 0.0)))
-        middle, half = left / self.beside, self.beside / 2.0
+        middle, half = left / self.moves, self.moves / 2.0
         # Where the factor would overflow, what it multiplies is 0.
-        moved = normal_cdf(half - middle) - np.exp(np.minimum(left, 700.0)) * normal_cdf(-half - middle)
+        moved = compute_normal_cdf(half - middle) - np.exp(np.minimum(left, 700.0)) * compute_normal_cdf(-half - middle)
         return np.asarray(self.weights * moved)
 
 
-def _measure_moves(beside: Sequence[Event], neighbours: Neighbours, weights: Doubles) -> Doubles | None:
+def _measure_moves(others: Sequence[Event], neighbours: Neighbours, weights: Doubles) -> Doubles | None:
     """Return how far the rows move Gaussian releases, together and in their deviations, at each of the weights.
 
     A row as long as the clip norm of moments can have the norm 1 when it is standardized, so that it moves both. Counts
     are left out: rows of one class do not move them.
     """
-    if not beside:
+    if not others:
         return None
     (gradient, hessian), (others, other) = (
         neighbours.compute_derivatives(row, weights) for row in (neighbours.row, neighbours.other)
     )
     squares = np.full(len(weights), 1e-24)
-    for event in beside:
+    for event in others:
         if isinstance(event, NoisyMoments) and event.noise is not None:
             length = event.clip_norm * float(np.linalg.norm(neighbours.row[1] - neighbours.other[1]))
             squares += (neighbours.times * length / event.noise.scale) ** 2
@@ -368,7 +368,7 @@ def _measure_moves(beside: Sequence[Event], neighbours: Neighbours, weights: Dou
 
 def _audit_objective_perturbation(claim: Claim, event: ObjectivePerturbation, random: np.random.Generator) -> ExactLoss:
     """Compute the privacy loss of objective perturbation on the worst rows, from the density of the minimiser."""
-    event = shrink_training(event, claim.budget, rows=event.problem.rows, beside=claim.mu_beside)
+    event = shrink_training(event, claim.budget, rows=event.problem.rows, other_mu=claim.other_mu)
     noise, claimed, problem = event.linear, claim.budget, event.problem
     exact = problem.loss.vector_count == 1 and problem.dims == 2
     lengths = np.geomspace(0.1 * noise.scale, problem.rows * problem.loss.lipschitz + noise.scale, LENGTHS)
@@ -379,8 +379,8 @@ def _audit_objective_perturbation(claim: Claim, event: ObjectivePerturbation, ra
     def integrate_losses(neighbours: Neighbours, *, fine: int) -> SampledLosses:
         places, masses = make_quadrature(noise, fine=fine)
         weights = neighbours.find_minimisers(places)
-        moved = _measure_moves(claim.beside, neighbours, weights)
-        return SampledLosses(neighbours.compute_losses_at_weights(noise, weights), masses, exact=True, beside=moved)
+        moved = _measure_moves(claim.other_events, neighbours, weights)
+        return SampledLosses(neighbours.compute_losses_at_weights(noise, weights), masses, exact=True, moves=moved)
 
     def draw_losses(neighbours: Neighbours, from_noise: Doubles) -> SampledLosses:
         (towards,) = neighbours.compute_moves(neighbours.find_minimisers(np.zeros((1, noise.dimensions))))
@@ -393,7 +393,8 @@ def _audit_objective_perturbation(claim: Claim, event: ObjectivePerturbation, ra
         return SampledLosses(neighbours.compute_losses_of_noise(noise, places), weights, exact=False)
 
     def prove_epsilon(found: SampledLosses) -> float:
-        return find_largest_epsilon(found.min_delta, delta=claimed.delta, most=MAX_EPSILON_RATIO * claimed.epsilon)
+        most = MAX_EPSILON_RATIO * claimed.epsilon
+        return find_largest_epsilon(found.compute_min_delta, delta=claimed.delta, most=most)
 
     def find_epsilon_of_pair(pair: OpposedPair) -> float:
         neighbours = make_neighbours(event, pair)
@@ -401,20 +402,20 @@ def _audit_objective_perturbation(claim: Claim, event: ObjectivePerturbation, ra
             return find_largest_loss(neighbours)
         return prove_epsilon(integrate_losses(neighbours, fine=COARSE) if exact else draw_losses(neighbours, few))
 
-    few = sample_noise(noise, PILOT_DRAWS, random)
+    few = draw_noise(noise, PILOT_DRAWS, random)
     pair = find_worst_pair(
         find_epsilon_of_pair,
         problem,
         random=random,
         extra_move=None if claimed.delta else tilt_others,
-        more=(STRONG_NOISE,) if claim.beside else (),
+        more=(STRONG_NOISE,) if claim.other_events else (),
     )
     neighbours = make_neighbours(event, pair)
     if exact:
         found, how = integrate_losses(neighbours, fine=FINE), "integrated over the density"
     else:
-        found = draw_losses(neighbours, sample_noise(noise, DRAWS, random))
+        found = draw_losses(neighbours, draw_noise(noise, DRAWS, random))
         how = f"{DRAWS:,} draws of the density, weighed"
     most = max(find_largest_loss(neighbours), float(found.losses.max()))
-    low = found.min_delta if claimed.delta else lambda epsilon: float(most > epsilon)
-    return _make_exact_loss(claim, event, found.delta, pair, how, low=low, error=found.error)
+    low = found.compute_min_delta if claimed.delta else lambda epsilon: float(most > epsilon)
+    return _make_exact_loss(claim, event, found.delta, pair, how, low=low, error=found.compute_error)

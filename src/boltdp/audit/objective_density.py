@@ -50,7 +50,7 @@ class Neighbours:
         (label, x), loss, basis = row, self.plan.loss, self.basis
         weight = 1.0 if self.plan.class_weights is None else self.plan.class_weights[int(label)]
         scores = (weights @ basis).reshape(len(weights), loss.vector_count, -1) @ x
-        slopes, bends = loss.slopes(scores, label, positive=1), loss.hessians(scores, label, positive=1)
+        slopes, bends = loss.compute_slopes(scores, label, positive=1), loss.compute_hessians(scores, label, positive=1)
         if bends is None:
             raise ParameterError(f"the density of the minimiser needs a loss with a Hessian, got {loss.name!r}")
         turned = (basis.reshape(len(basis), loss.vector_count, -1) @ x).T
@@ -143,20 +143,20 @@ def compute_log_ratio(mechanism: Mechanism, noise: Doubles, move: Doubles) -> Do
 def make_quadrature(mechanism: Mechanism, *, fine: int) -> tuple[Doubles, Doubles]:
     """Return the nodes and weights of a quadrature over two-dimensional noise, finest along the first axis."""
     if mechanism.kind == "gaussian":
-        first, parts = _gauss_legendre(np.linspace(-9.0, 9.0, 4 * fine + 1))
+        first, parts = _compute_gauss_legendre_nodes(np.linspace(-9.0, 9.0, 4 * fine + 1))
         other, shares = np.polynomial.hermite_e.hermegauss(2 * fine)
         masses = np.outer(parts * np.exp(-(first**2) / 2) / np.sqrt(2 * np.pi), shares / shares.sum()).ravel()
         places = np.stack(np.meshgrid(first, other, indexing="ij"), axis=-1).reshape(-1, 2)
         return mechanism.scale * places, masses
-    radii, parts = _gauss_legendre(np.concatenate([[0.0], np.geomspace(0.05, 40.0, 2 * fine)]))
-    angles, shares = _gauss_legendre(np.concatenate([[0.0], np.geomspace(1e-4, np.pi / 2, 2 * fine)]))
+    radii, parts = _compute_gauss_legendre_nodes(np.concatenate([[0.0], np.geomspace(0.05, 40.0, 2 * fine)]))
+    angles, shares = _compute_gauss_legendre_nodes(np.concatenate([[0.0], np.geomspace(1e-4, np.pi / 2, 2 * fine)]))
     angles = np.concatenate([angles, -angles, np.pi - angles, np.pi + angles])
     masses = np.outer(parts * radii * np.exp(-radii), np.tile(shares, 4) / (2 * np.pi)).ravel()
     circle = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     return mechanism.scale * (radii[:, None, None] * circle).reshape(-1, 2), masses
 
 
-def sample_noise(mechanism: Mechanism, count: int, random: np.random.Generator) -> Doubles:
+def draw_noise(mechanism: Mechanism, count: int, random: np.random.Generator) -> Doubles:
     """Draw `count` noise vectors in floating point, for estimates: never for a release."""
     normals = random.standard_normal((count, mechanism.dimensions))
     if mechanism.kind == "gaussian":
@@ -165,7 +165,7 @@ def sample_noise(mechanism: Mechanism, count: int, random: np.random.Generator) 
     return np.asarray(lengths * normals / np.linalg.norm(normals, axis=1, keepdims=True))
 
 
-def _gauss_legendre(ends: Doubles) -> tuple[Doubles, Doubles]:
+def _compute_gauss_legendre_nodes(ends: Doubles) -> tuple[Doubles, Doubles]:
     """Return nodes and weights of Gauss-Legendre quadrature on each interval between successive ends."""
     places, weights = np.polynomial.legendre.leggauss(8)
     middle, half = (ends[1:] + ends[:-1])[:, None] / 2, (ends[1:] - ends[:-1])[:, None] / 2

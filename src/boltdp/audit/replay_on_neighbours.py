@@ -30,9 +30,9 @@ import numpy.typing as npt
 from boltdp._array_types import Doubles, Integers
 from boltdp.algorithms import get_algorithm
 from boltdp.audit.neighbouring_tables import ORDER, TablePair
-from boltdp.audit.statistical_tests import gamma_cdf, normal_cdf, rejects_distribution, rejects_isotropic
+from boltdp.audit.statistical_tests import compute_normal_cdf, make_gamma_cdf, rejects_distribution, rejects_isotropic
 from boltdp.audit.subject import Claim, Subject
-from boltdp.model import find_center
+from boltdp.model import compute_penalty_center
 from boltdp.privacy import release_with_noise
 from boltdp.privacy.events.event import Training
 from boltdp.privacy.events.label_quantiles import LabelQuantiles
@@ -164,9 +164,9 @@ class ReplayedRelease:
         elif (np.abs(drawn).max(axis=0) < 1e-9).any():
             found.append("some of the numbers had no noise")
         elif noise.kind == "gaussian":
-            if rejects_distribution(drawn.ravel(), normal_cdf, mistake=mistake / 2):
+            if rejects_distribution(drawn.ravel(), compute_normal_cdf, mistake=mistake / 2):
                 found.append("the noise is not as stated")
-        elif rejects_distribution(np.linalg.norm(drawn, axis=1), gamma_cdf(noise.dimensions), mistake=mistake / 2):
+        elif rejects_distribution(np.linalg.norm(drawn, axis=1), make_gamma_cdf(noise.dimensions), mistake=mistake / 2):
             found.append("the noise is not as long as stated")
         if self.sample is not None and rejects_isotropic(self.sample, kind=noise.kind, mistake=mistake / 2):
             found.append("the direction or the length of the noise is not as stated, or depends on the other")
@@ -248,11 +248,11 @@ def replay_pairs(subject: Subject, pairs: Sequence[TablePair], done: Callable[[i
         _compare_runs(subject, pair, found, by_noise)
         done(number + 1)
     for one in found.releases:
-        one.sample = _sample_noise(one.release.noise)
+        one.sample = _draw_noise(one.release.noise)
     return found
 
 
-def _sample_noise(noise: Mechanism) -> Doubles:
+def _draw_noise(noise: Mechanism) -> Doubles:
     """Draw the noise in `SAMPLED_DIMENSIONS`, in its scales: its sampler is the same in any number of dimensions."""
     few, zeros = replace(noise, dimensions=SAMPLED_DIMENSIONS), np.zeros(SAMPLED_DIMENSIONS)
     add_noise: AddNoise = vars(release_with_noise)["add_noise"]
@@ -469,7 +469,7 @@ def _are_minimal(subject: Subject, schema: Schema, gradients: Sequence[Doubles],
     terms = [loss.from_basis(draw.released.reshape(-1, problem.dims)) for draw in draws if draw.noise == event.linear]
     count = subject.certificate.class_count
     counted = [float(draw.released[0]) for draw in draws if count is not None and draw.noise == count.noise]
-    center = find_center(counted[0], schema, rows=problem.rows) if counted else None
+    center = compute_penalty_center(counted[0], schema, rows=problem.rows) if counted else None
     whole = [
         gradient + problem.rows * problem.regularization * (weights if center is None else weights - center) + term
         for gradient, weights, term in zip(gradients, _list_weights(event, draws), terms, strict=False)

@@ -20,10 +20,9 @@ from boltdp.privacy.spherical_delta import choose_spherical_bits, compute_spheri
 @lru_cache(maxsize=4096)
 def bound_rate(hits: int, trials: int, *, mistake: float) -> tuple[float, float]:
     """Return Clopper-Pearson bounds on a rate, each of which is wrong with a probability of at most `mistake`."""
-    low = 0.0 if hits == 0 else _find_root(lambda rate: _beta_cdf(rate, hits, trials - hits + 1) - mistake)
-    high = (
-        1.0 if hits == trials else _find_root(lambda rate: _beta_cdf(rate, hits + 1, trials - hits) - (1.0 - mistake))
-    )
+    misses = trials - hits
+    low = 0.0 if not hits else _find_root(lambda rate: _compute_beta_cdf(rate, hits, misses + 1) - mistake)
+    high = 1.0 if not misses else _find_root(lambda rate: _compute_beta_cdf(rate, hits + 1, misses) - (1.0 - mistake))
     return low, high
 
 
@@ -82,23 +81,23 @@ def rejects_isotropic(sample: Doubles, *, kind: str, mistake: float) -> bool:
     groups = [long, ~long, after_long, ~after_long]
     planes = list(combinations(range(dimensions), 2))
     mistake /= 1 + len(planes) * len(groups)
-    if rejects_distribution(sizes, gamma_cdf(shape), mistake=mistake):
+    if rejects_distribution(sizes, make_gamma_cdf(shape), mistake=mistake):
         return True
     turns = [np.arctan2(sample[:, i], sample[:, j]) / (2.0 * math.pi) + 0.5 for i, j in planes]
     return any(rejects_distribution(turn[group], np.asarray, mistake=mistake) for turn in turns for group in groups)
 
 
-def normal_cdf(at: Doubles) -> Doubles:
+def compute_normal_cdf(at: Doubles) -> Doubles:
     """Return the standard normal distribution function at each of some points."""
     return np.array([NormalDist().cdf(one) for one in at.tolist()])
 
 
-def gamma_cdf(shape: float) -> Callable[[Doubles], Doubles]:
+def make_gamma_cdf(shape: float) -> Callable[[Doubles], Doubles]:
     """Return the gamma distribution function: of the norm of spherical noise of scale 1 in `shape` dimensions."""
-    return lambda at: np.array([_gamma_cdf(shape, one) for one in at.tolist()])
+    return lambda at: np.array([_compute_gamma_cdf(shape, one) for one in at.tolist()])
 
 
-def _gamma_cdf(shape: float, at: float) -> float:
+def _compute_gamma_cdf(shape: float, at: float) -> float:
     """Return the gamma distribution function to within 1e-12, although its series cancels in high dimensions."""
     bits = 64
     while True:
@@ -109,10 +108,10 @@ def _gamma_cdf(shape: float, at: float) -> float:
         bits *= 2
 
 
-def _beta_cdf(at: float, a: int, b: int) -> float:
+def _compute_beta_cdf(at: float, a: int, b: int) -> float:
     """Return the beta distribution function, by its continued fraction, to ten digits."""
     if at > (a + 1.0) / (a + b + 2.0):
-        return 1.0 - _beta_cdf(1.0 - at, b, a)
+        return 1.0 - _compute_beta_cdf(1.0 - at, b, a)
     if at <= 0.0:
         return 0.0
     lead = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(at) + b * math.log1p(-at)

@@ -48,23 +48,23 @@ class Claim:
     event: AuditedEvent
     budget: Budget
     model_count: int = 1
-    beside: tuple[Event, ...] = ()  #: Gaussian mechanisms that share the budget: all compose as one
+    other_events: tuple[Event, ...] = ()  #: Gaussian mechanisms that share the budget: all compose as one
 
     @property
     def name(self) -> str:
         kind = f"{self.event.kind}: {self.event.matrix}" if isinstance(self.event, NoisyMatrix) else self.event.kind
-        kind += " and all that is composed with it" if self.beside else ""
+        kind += " and all that is composed with it" if self.other_events else ""
         return kind + (f", each of {self.model_count}" if self.model_count > 1 else "")
 
     @property
-    def mu_beside(self) -> float:
-        """The mu of all that is beside it."""
-        return compose_mu(self.beside)
+    def other_mu(self) -> float:
+        """The mu of the other events together."""
+        return compose_mu(self.other_events)
 
-    def delta_of(self, event: Event, epsilon: float) -> float:
-        """Return the delta at an epsilon of an event with all that is beside it."""
-        if self.beside:
-            return event.delta_beside(self.mu_beside, epsilon)
+    def compute_delta(self, event: Event, epsilon: float) -> float:
+        """Return the delta at an epsilon of `event` composed with the other events."""
+        if self.other_events:
+            return event.compute_composed_delta(self.other_mu, epsilon)
         return event.delta(epsilon, target=self.budget.delta or 1e-9)
 
     def to_dict(self) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def _filter_event(event: Event, budget: Budget, left_out: list[str], *, replayed
         case Composition():
             kept = [part for part in event.parts if not is_schema_draft(part.event)]
             left_out += ["how the schema was found from the rows"] * (len(event.parts) - len(kept))
-            return _match_parts(compose(*map(filter_part, kept)), shared=bool(list_beside(event, budget)))
+            return _match_parts(compose(*map(filter_part, kept)), shared=bool(list_other_events(event, budget)))
         case SelfComposition():
             return replace(event, part=filter_part(event.part))
         case SelectionAmongTrained():
@@ -143,7 +143,7 @@ def _filter_event(event: Event, budget: Budget, left_out: list[str], *, replayed
     raise ParameterError(f"an audit must be of events that it knows, got {event.kind!r}")
 
 
-def list_beside(event: Composition, budget: Budget) -> tuple[Event, ...]:
+def list_other_events(event: Composition, budget: Budget) -> tuple[Event, ...]:
     """Return the Gaussian mechanisms that share the budget with a training; none if budgets add up."""
     *others, last = event.parts
     if last.budget is None or not isinstance(last.event, ObjectivePerturbation):
@@ -179,8 +179,8 @@ def _match_parts(event: Event, *, shared: bool) -> Event:
         parts.append(part)
     *others, last = parts
     if shared and last.budget is not None:
-        beside = compose_mu([part.event for part in others])
-        last = replace(last, event=make_objective_perturbation(problem, last.budget, beside=beside))
+        other_mu = compose_mu([part.event for part in others])
+        last = replace(last, event=make_objective_perturbation(problem, last.budget, other_mu=other_mu))
         return Composition((*others, last))
     return Composition(tuple(parts))
 
@@ -198,8 +198,8 @@ def _list_claims(event: Event, budget: Budget) -> list[Claim]:
             return _list_claims(event.spent, budget)
         case Composition():
             claims = [claim for part in event.parts for claim in _list_claims(part.event, part.budget or budget)]
-            if beside := list_beside(event, budget):
-                claims[-1] = replace(claims[-1], beside=beside)
+            if others := list_other_events(event, budget):
+                claims[-1] = replace(claims[-1], other_events=others)
             return claims
         case SelfComposition():
             inner = _list_claims(event.part.event, event.part.budget or budget)

@@ -181,11 +181,11 @@ def move_changed_rows(pair: OpposedPair, random: np.random.Generator, _: float) 
 
 
 def shrink_training(
-    event: T, budget: Budget, *, rows: int, dims: int = 2, scans: int | None = None, beside: float = 0.0
+    event: T, budget: Budget, *, rows: int, dims: int = 2, scans: int | None = None, other_mu: float = 0.0
 ) -> T:
     """Return the same training for few features and rows, with noise calibrated to the budget.
 
-    Of objective perturbation, Gaussian mechanisms of mu `beside` share the budget.
+    Of objective perturbation, Gaussian mechanisms of mu `other_mu` share the budget.
 
     Where gradients at weights of zero have at least the clip norm, short steps keep them there in every scan; no
     guarantee depends on the step size.
@@ -194,13 +194,13 @@ def shrink_training(
     if isinstance(event, NoisyGradients):
         label = make_opposed_pair(problem).label
         # Of a row of norm 1, at weights of zero.
-        gradient = problem.loss.slopes(np.zeros(problem.loss.vector_count), label, positive=1)
+        gradient = problem.loss.compute_slopes(np.zeros(problem.loss.vector_count), label, positive=1)
         step = SHORT_STEP if float(np.linalg.norm(gradient)) >= event.clip else event.step
         changed = replace(event, step=step, scans=event.scans if scans is None else min(scans, event.scans))
     rows = max(rows, min(2 * (problem.person_rows or 1), problem.rows))
     small = ALGORITHMS[event.algorithm].resize(changed, budget, rows=rows, dims=min(dims, problem.dims))
-    if beside:
-        small = make_objective_perturbation(small.problem, budget, beside=beside)
+    if other_mu:
+        small = make_objective_perturbation(small.problem, budget, other_mu=other_mu)
     assert isinstance(small, type(event))
     return small
 

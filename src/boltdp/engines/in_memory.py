@@ -45,7 +45,7 @@ class ArrayEngine(Engine):
     def from_numpy(
         cls, X: npt.ArrayLike, y: npt.ArrayLike | None = None, *, name: str = "x", label: str = "label"
     ) -> ArrayEngine:
-        """Make one vector column of the features, for `array_schema`, and a label column; floats are not copied.
+        """Make one vector column of the features, for `make_array_schema`, and a label column; floats are not copied.
 
         A list of rows is a column of lists whose length the schema declares: no row decides it.
         """

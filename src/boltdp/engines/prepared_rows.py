@@ -45,7 +45,7 @@ class PreparedRows(ABC):
     """Rows that an engine has encoded, in permuted order unless they are for sums only. Closing removes them.
 
     States and sums must have been made with the same `feature_map`. `run_pass` and `sum` use `blocks`, and
-    `run_partitions` uses `portion`, `reshuffle` and `run_pass`; an engine may override them to run where the rows are.
+    `run_partitions` uses `slice`, `reshuffle` and `run_pass`; an engine may override them to run where the rows are.
     """
 
     _threads: int = 1  #: number of threads in which this process may scan the rows
@@ -79,7 +79,7 @@ class PreparedRows(ABC):
     def blocks(self) -> Iterator[PackedRows]:
         """Yield the packed rows in order, in blocks of many rows."""
 
-    def portion(self, start: int, stop: int) -> PreparedRows:
+    def slice(self, start: int, stop: int) -> PreparedRows:
         """Return a view of the prepared rows at positions start to stop - 1, which needs no closing."""
         self._check_permuted()
         check_range(start, stop, rows=self.rows, what="a portion")
@@ -203,7 +203,7 @@ class PassProgress:
 
 def run_partition(prepared: PreparedRows, part: Partition, passes: PassProgress) -> None:
     """Run all SGD passes over the rows of one partition."""
-    rows = prepared if part.rows == prepared.rows else prepared.portion(part.start, part.stop)
+    rows = prepared if part.rows == prepared.rows else prepared.slice(part.start, part.stop)
     for number, seed in enumerate(part.seeds, 1):
         if seed is not None:
             rows.reshuffle(seed)

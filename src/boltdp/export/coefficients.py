@@ -20,7 +20,7 @@ from boltdp._array_types import Doubles
 from boltdp.encoding.declared_values import format_value
 from boltdp.errors import InferenceError, ParameterError, check_number, join_names
 from boltdp.export.original_units import convert_to_original_units
-from boltdp.model import Model, find_center
+from boltdp.model import Model, compute_penalty_center
 from boltdp.privacy.events.noisy_matrix import unflatten_matrix
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.schema.columns import Categorical
@@ -103,7 +103,7 @@ class Coefficients:
         clear = 1.0 / np.diag(inverse) >= CLEAR_SIGNAL * unit
         #: The terms of which the rows tell less than the norm of the noise: their intervals can be far too narrow.
         self.doubtful_terms = tuple(term for term, is_clear in zip(self.terms, clear, strict=True) if not is_clear)
-        center = find_center(inference.class_count, self.model.schema, rows=problem.rows)
+        center = compute_penalty_center(inference.class_count, self.model.schema, rows=problem.rows)
         distance = weights if center is None else weights - center[0]
         moved = problem.rows * problem.regularization * (inverse @ distance)
         # The root mean square of what the correction changes a score by: its square is the order of what is left of it.
@@ -168,7 +168,7 @@ class Coefficients:
             odds = math.exp(min(coef, 700.0)) if self.has_odds else None
             low, high = coef - quantile * deviation, coef + quantile * deviation
             share = noise / variance
-            lines.append(Coefficient(term, coef, deviation, z, _two_sided(z), odds, low, high, share))
+            lines.append(Coefficient(term, coef, deviation, z, _compute_two_sided_p(z), odds, low, high, share))
         return tuple(lines)
 
     def __iter__(self) -> Iterator[Coefficient]:
@@ -187,7 +187,7 @@ class Coefficients:
                 part = slice(first, first + count)
                 estimate, covariance = self.estimates[part], self.covariance[part, part]
                 statistic = float(estimate @ np.linalg.solve(covariance, estimate))
-                tests.append(JointTest(column.name, statistic, count, _chi_squared_tail(statistic, count)))
+                tests.append(JointTest(column.name, statistic, count, _compute_chi_squared_tail(statistic, count)))
             first += count
         return tuple(tests)
 
@@ -256,10 +256,10 @@ def _shrink_matrix(matrix: Doubles, deviation: float) -> Doubles:
     return np.asarray(simple + kept * (matrix - simple))
 
 
-def _two_sided(z: float) -> float:
+def _compute_two_sided_p(z: float) -> float:
     return math.erfc(abs(z) / math.sqrt(2.0))
 
 
-def _chi_squared_tail(statistic: float, degrees: int) -> float:
+def _compute_chi_squared_tail(statistic: float, degrees: int) -> float:
     """Return the probability that a chi-squared variable exceeds the statistic."""
     return float((arb(statistic) / 2).gamma_upper(arb(degrees) / 2, regularized=1)) if statistic > 0 else 1.0

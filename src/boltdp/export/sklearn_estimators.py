@@ -31,7 +31,7 @@ class LinkedLogisticRegression(LogisticRegression):  # type: ignore[misc]
 
     def predict_proba(self, X: Any) -> Doubles:
         """Compute the probabilities of both classes from the margins, by the link of the loss."""
-        second = self.loss.probabilities(self.decision_function(X)[:, np.newaxis])
+        second = self.loss.compute_probabilities(self.decision_function(X)[:, np.newaxis])
         assert second is not None
         return np.hstack([1.0 - second, second])
 

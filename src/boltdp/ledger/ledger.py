@@ -169,7 +169,7 @@ class Ledger:
 
         `charge` is a certificate, or a `Release` of an event and its budget. `blocks` are the blocks of the rows of the
         release, each row in one of them by a public rule; empty: rows of the whole dataset. `role` is noted, for those
-        who give roles budgets of their own (`charged_budgets`).
+        who give roles budgets of their own (`list_charged_budgets`).
         """
         check_charge(charge)
         if isinstance(blocks, str):
@@ -214,7 +214,7 @@ class Ledger:
         """Report the privacy spent of a budget; `always_compose` composes costs even if the sums are within it."""
         return self._make_report(dataset, self._find_dataset(self.history(), dataset), always_compose=always_compose)
 
-    def charged_budgets(self, dataset: str, *, role: str) -> list[Budget]:
+    def list_charged_budgets(self, dataset: str, *, role: str) -> list[Budget]:
         """Return the budgets that charged releases for a role have claimed."""
         charges = self._find_dataset(self.history(), dataset).charges.values()
         return [entry.budget for entry in charges if entry.role == role and entry.budget is not None]

@@ -38,7 +38,7 @@ def to_record(value: Any) -> Any:
             if field.metadata != IF_GIVEN or getattr(value, field.name) != field.default
         }
         if isinstance(value, Event):
-            derived = {"derived": to_record(value.derived)} if value.derived else {}
+            derived = {"derived": to_record(value.derived_numbers)} if value.derived_numbers else {}
             return {"kind": value.kind, **fields, **derived}
         if isinstance(value, Loss):
             derived = {"lipschitz": value.lipschitz, "smoothness": value.smoothness}

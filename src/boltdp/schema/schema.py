@@ -64,8 +64,8 @@ __all__ = [
     "Target",
     "TimePart",
     "Vector",
-    "array_schema",
     "check_size",
+    "make_array_schema",
 ]
 
 #: The largest number of weights of all classes together, which limits the size of a model file.
@@ -454,7 +454,9 @@ def check_size(*, features: int, classes: int) -> None:
             raise ParameterError(f"the {what} must be at most {most:,}, got {show_value(count)}")
 
 
-def array_schema(*, dims: int, classes: Sequence[Value], clip_norm: float = 1.0, intercept: bool = False) -> Schema:
+def make_array_schema(
+    *, dims: int, classes: Sequence[Value], clip_norm: float = 1.0, intercept: bool = False
+) -> Schema:
     """Return the schema of an array of features whose rows are clipped to `clip_norm`.
 
     The array is one vector column; its rows are divided by that norm. With an intercept the constant 1 is added to the

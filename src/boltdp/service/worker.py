@@ -509,7 +509,7 @@ class Worker:
     def _train_charged(
         self, request: Request, allowance: Allowance, planned: _PlannedModels, budget: Budget
     ) -> dict[str, Model]:
-        context, reserved = replace(Settings(epsilon=budget.epsilon).context(), hide_scans=True), False
+        context, reserved = replace(Settings(epsilon=budget.epsilon).make_context(), hide_scans=True), False
         try:
             account = Account(self._ledger, request.dataset, role=allowance.ledger_role)
             with account.reserve(planned.make_charge(budget), drawn=lambda: context.randomness.drawn) as reservation:
@@ -574,7 +574,7 @@ class Worker:
         The ledger outlives the extension and knows the role by its name.
         """
         known = [Budget(*one) for one in self._ask(_SELECT_SPENT, (allowance.dataset, allowance.role_id))]
-        noted = self._ledger.charged_budgets(allowance.dataset, role=allowance.ledger_role)
+        noted = self._ledger.list_charged_budgets(allowance.dataset, role=allowance.ledger_role)
         return [_sum_budgets([*spent, *more]) for spent in (known, noted)]
 
     def _mark_charged(self, request: Request, allowance: Allowance, budget: Budget) -> None:

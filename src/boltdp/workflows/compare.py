@@ -201,7 +201,7 @@ def compare(
     todo = [(*cell, repeat) for repeat in range(repeats) for cell in cells if (*cell, repeat) not in done]
     if not todo:
         return made
-    context = settings.context() if context is None else context
+    context = settings.make_context() if context is None else context
 
     def prepare(stack: ExitStack, schema: Schema) -> tuple[PreparedRows, PreparedRows]:
         prepared = stack.enter_context(engine.prepare(schema, context.start_stage("preparing", rows)))
@@ -210,7 +210,7 @@ def compare(
         whole = prepared
         if schema.person_id is not None:  # in the same order, without the limit of rows per person
             whole = stack.enter_context(engine.prepare(schema.without_person_limit, context.mute()))
-        return prepared.portion(0, cut), whole.portion(cut, rows)
+        return prepared.slice(0, cut), whole.slice(cut, rows)
 
     with ExitStack() as stack:
         sums, shared = None, prepare(stack, schema)

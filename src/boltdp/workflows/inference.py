@@ -155,12 +155,12 @@ def _plan_noiseless(settings: Settings, problem: Problem, parts: Mapping[str, Pa
 
 def _plan_split(settings: Settings, problem: Problem, budget: Budget, parts: Mapping[str, Part]) -> Composition:
     """Plan releases whose budgets add up."""
-    released, left = _release_apart(problem, budget, parts)
+    released, left = _plan_releases(problem, budget, parts)
     problem = _add_regularization(settings, problem, left.epsilon)
     return _compose(released, BudgetedEvent(left, make_objective_perturbation(problem, left)))
 
 
-def _release_apart(problem: Problem, budget: Budget, parts: Mapping[str, Part]) -> tuple[list[BudgetedEvent], Budget]:
+def _plan_releases(problem: Problem, budget: Budget, parts: Mapping[str, Part]) -> tuple[list[BudgetedEvent], Budget]:
     """Return parts with budgets that add up, and what is left of the budget."""
     released, left = [], budget
     for name, part in parts.items():
@@ -180,7 +180,7 @@ def _plan_gaussian(settings: Settings, problem: Problem, budget: Budget, parts: 
     Proof: noisy_matrix.md 3
     """
     apart = () if allows_releases_before(problem) else (MOMENTS,)
-    before, budget = _release_apart(problem, budget, {name: parts[name] for name in parts if name in apart})
+    before, budget = _plan_releases(problem, budget, {name: parts[name] for name in parts if name in apart})
     whole, released = 1.0 / calibrate_unit_gaussian(budget), []
     for name, part in parts.items():
         if name in apart:
@@ -190,8 +190,8 @@ def _plan_gaussian(settings: Settings, problem: Problem, budget: Budget, parts: 
         noise = Mechanism("gaussian", part.sensitivity / mu, part.dimensions)
         released.append(BudgetedEvent(_find_gaussian_budget(mu, budget), replace(part, noise=noise)))
     problem = _add_regularization(settings, problem, budget.epsilon)
-    beside = math.hypot(*(one.event.mu or math.inf for one in released)) * (1.0 + ROUNDING)
-    training = make_objective_perturbation(problem, budget, beside=beside)
+    other_mu = math.hypot(*(one.event.mu or math.inf for one in released)) * (1.0 + ROUNDING)
+    training = make_objective_perturbation(problem, budget, other_mu=other_mu)
     together = _compose(released, BudgetedEvent(budget, training))
     return Composition((*before, BudgetedEvent(budget, together))) if before else together
 

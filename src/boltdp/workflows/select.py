@@ -112,10 +112,10 @@ def choose_by_portions(
     for i, certificate in enumerate(certificates):
         algorithm, job = get_algorithm(certificate.algorithm), Job(certificate, next(forks))
         stages = context.prefix_stages(f"candidate {i + 1} of {count}, ")
-        (weights,) = algorithm.run(prepared.portion(*bounds[i]), [job], classes=classes, context=stages)
+        (weights,) = algorithm.run(prepared.slice(*bounds[i]), [job], classes=classes, context=stages)
         released.append(release_weights(weights, certificate, job.randomness))
     loss = certificates[0].problem.loss
-    errors = count_errors(released, prepared.portion(*bounds[count]), classes=classes, loss=loss)
+    errors = count_errors(released, prepared.slice(*bounds[count]), classes=classes, loss=loss)
     if selection.epsilon is None:
         number = int(np.argmin(errors))
     else:
@@ -160,10 +160,10 @@ def choose_on_public_rows(
     with public.prepare(schema.without_person_limit, Context(seed=0, threads=context.threads)) as prepared:
         rehearsals = [_plan_public_training(certificate, rows=cut) for certificate in certificates]
         stages = open_context.prefix_stages("on public rows, ")
-        candidates = Candidates(prepared.portion(0, cut), rehearsals, classes=classes, context=stages)
+        candidates = Candidates(prepared.slice(0, cut), rehearsals, classes=classes, context=stages)
         numbers = [number for number in range(count) for _ in range(REHEARSALS)]
         released, loss = candidates.release(numbers, forks), certificates[0].problem.loss
-        errors = count_errors(released, prepared.portion(cut, rows), classes=classes, loss=loss)
+        errors = count_errors(released, prepared.slice(cut, rows), classes=classes, loss=loss)
     return int(np.argmin(np.bincount(numbers, weights=errors)))
 
 

@@ -12,7 +12,7 @@ from boltdp._files.sealed import compute_digest
 from boltdp.algorithms import Job, get_algorithm
 from boltdp.algorithms._base import check_row_count
 from boltdp.engines.local_store import fetch_rows
-from boltdp.model import Model, find_center
+from boltdp.model import Model, compute_penalty_center
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.release_with_noise import release_weights
 from boltdp.run_context import Context
@@ -46,7 +46,7 @@ def train(
     `reasons` are why the result is not private, such as classes that were read from the data. The default context is
     that of the settings. `account` is charged before a row is read.
     """
-    context = settings.context() if context is None else context
+    context = settings.make_context() if context is None else context
     resolve_settings(settings, schema)  # raises errors in the settings before rows are counted
     plan = make_plan(schema, engine.count(), settings, reasons=list_non_private_reasons(reasons, context))
     run = partial(run_plan, engine, plan, context)
@@ -92,7 +92,7 @@ def train_prepared(prepared: PreparedRows, schema: Schema, certificate: Certific
     )
     labels = count_unusable_labels(prepared, schema, certificate, randomness)
     second = count_second_class(prepared, schema, certificate, randomness)
-    job = Job(certificate, randomness, find_center(second, schema, rows=certificate.rows))
+    job = Job(certificate, randomness, compute_penalty_center(second, schema, rows=certificate.rows))
     hidden = context.hide_scans and not algorithm.fixed_scans
     with fetch_rows(prepared, context) if hidden else nullcontext(prepared) as rows:
         (weights,) = algorithm.run(rows, [job], classes=classes, context=context)

@@ -63,8 +63,8 @@ def make_poisson_profile(deviation: float, *, rate: float) -> Profile:
         # Where the likelihood ratio is a = e^epsilon, y = e^(x/s^2) solves c*y^2 - (1 - q)*(a - 1)*y - c*a = 0.
         ratio, excess = np.exp(epsilon), (1.0 - rate) * np.expm1(epsilon)
         edge = deviation * np.log((excess + np.hypot(excess, 2.0 * c * np.sqrt(ratio))) / (2.0 * c))
-        moved: Doubles = _normal_cdf(shift - edge) - ratio * _normal_cdf(-shift - edge)
-        delta: Doubles = rate * moved - excess * _normal_cdf(-edge)
+        moved: Doubles = _compute_normal_cdf(shift - edge) - ratio * _compute_normal_cdf(-shift - edge)
+        delta: Doubles = rate * moved - excess * _compute_normal_cdf(-edge)
         return np.maximum(delta, 0.0)
 
     return profile
@@ -82,13 +82,14 @@ def make_fixed_size_profile(deviation: float, *, rate: float) -> Profile:
 
     def profile(epsilon: Doubles) -> Doubles:
         inner = np.log1p(np.expm1(epsilon) / rate)
-        delta: Doubles = _normal_cdf(half - inner * deviation) - np.exp(inner) * _normal_cdf(-half - inner * deviation)
+        edge = inner * deviation
+        delta: Doubles = _compute_normal_cdf(half - edge) - np.exp(inner) * _compute_normal_cdf(-half - edge)
         return rate * np.maximum(delta, 0.0)
 
     return profile
 
 
-def _normal_cdf(x: Doubles) -> Doubles:
+def _compute_normal_cdf(x: Doubles) -> Doubles:
     """Return the standard normal distribution function, with a small relative error in the lower tail too."""
     return 0.5 * np.fromiter(map(math.erfc, (-math.sqrt(0.5) * x).tolist()), np.float64, len(x))
 

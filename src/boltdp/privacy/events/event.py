@@ -62,11 +62,11 @@ class Event(ABC):
         """
         return None if self.mu is None else round_up(self.mu**2 / 2.0)
 
-    def knows_delta_beside(self, others: Sequence[Event]) -> bool:
-        """Whether `delta_beside` is known, if the Gaussian mechanisms are these events."""
+    def knows_composed_delta(self, others: Sequence[Event]) -> bool:
+        """Return whether `compute_composed_delta` is known for the Gaussian mechanisms `others`."""
         return False
 
-    def delta_beside(self, mu: float, epsilon: float) -> float:
+    def compute_composed_delta(self, mu: float, epsilon: float) -> float:
         """Return the delta at an epsilon of this event composed with Gaussian mechanisms of this mu."""
         raise NotImplementedError
 
@@ -114,7 +114,7 @@ class Event(ABC):
         return 1
 
     @property
-    def derived(self) -> dict[str, Any]:
+    def derived_numbers(self) -> dict[str, Any]:
         """Numbers that follow from the fields and are recorded with them in certificates."""
         return {}
 
@@ -227,7 +227,7 @@ class Composition(Wrapper):
     """Sequential composition of events about the same rows: their epsilons and deltas add up.
 
     If all are Gaussian mechanisms, the squares of their mu add up, which is less. So it is if all but the last are, and
-    the last knows its delta beside them. Their order is not that of time: each may depend on what the others released.
+    the last knows its delta composed with them. Their order is not that of time: each may depend on results of others.
     """
 
     kind = "composition"
@@ -246,15 +246,15 @@ class Composition(Wrapper):
         if self.mu is not None:
             return Mechanism("gaussian", 1.0, 1).delta(epsilon, sensitivity=self.mu)
         basic = self._compute_basic_delta(epsilon, target)
-        if self._beside is None:
+        if self._other_mu is None:
             return basic
-        return min(basic, self.parts[-1].event.delta_beside(self._beside, epsilon))
+        return min(basic, self.parts[-1].event.compute_composed_delta(self._other_mu, epsilon))
 
     @property
-    def _beside(self) -> float | None:
-        """The mu of all events but the last, if that knows its delta beside them; else None."""
+    def _other_mu(self) -> float | None:
+        """The mu of all events but the last, if that knows its delta composed with them; else None."""
         *others, last = (part.event for part in self.parts)
-        return _compose_mu(self.parts[:-1]) if last.knows_delta_beside(others) else None
+        return _compose_mu(self.parts[:-1]) if last.knows_composed_delta(others) else None
 
     def _compute_basic_delta(self, epsilon: float, target: float) -> float:
         planned = [part.budget for part in self.parts if part.budget is not None]
@@ -269,7 +269,7 @@ class Composition(Wrapper):
 
     def sum_budgets(self) -> tuple[float, float]:
         # Gaussian mechanisms compose to less than the sum, and to no less than the largest.
-        if self.mu is not None or self._beside is not None:
+        if self.mu is not None or self._other_mu is not None:
             return super().sum_budgets()
         budgets = [one.budget for one in self.budgeted_children if one.budget is not None]
         return math.fsum(one.epsilon for one in budgets), math.fsum(one.delta for one in budgets)

@@ -66,7 +66,7 @@ class LabelQuantiles(Event):
         return round_up(len(self.percentiles) * self.epsilon**2 / 8.0)
 
     @property
-    def derived(self) -> dict[str, Any]:
+    def derived_numbers(self) -> dict[str, Any]:
         return {"sensitivity": self.sensitivity}
 
     def describe(self) -> str:

@@ -99,7 +99,7 @@ class NoisyCounts(Event):
         return round_up(self.sensitivity / self.noise.scale)
 
     @property
-    def derived(self) -> dict[str, Any]:
+    def derived_numbers(self) -> dict[str, Any]:
         return {"sensitivity": self.sensitivity}
 
 
@@ -132,7 +132,7 @@ class NoisyUnusableLabelCount(Event):
         return self.noise.delta(epsilon, sensitivity=self.sensitivity)
 
     @property
-    def derived(self) -> dict[str, Any]:
+    def derived_numbers(self) -> dict[str, Any]:
         return {"sensitivity": self.sensitivity}
 
     @property

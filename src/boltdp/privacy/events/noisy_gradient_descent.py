@@ -80,7 +80,7 @@ class NoisyGradients(Training):
         return (("sums of a scan", self.noise, sensitivity, self.scans),)
 
     @property
-    def derived(self) -> dict[str, Any]:
+    def derived_numbers(self) -> dict[str, Any]:
         return {"sensitivity_of_a_sum": bound_gradient_sensitivity(self.problem, self.clip).total}
 
 

@@ -81,7 +81,7 @@ class NoisyMatrix(Event):
         return () if self.noise is not None else (NOISELESS,)
 
     @property
-    def derived(self) -> dict[str, Any]:
+    def derived_numbers(self) -> dict[str, Any]:
         return {"sensitivity": self.sensitivity}
 
     def describe(self) -> str:

@@ -100,7 +100,7 @@ class NoisyMoments(Event):
         return () if self.noise is not None else (NOISELESS,)
 
     @property
-    def derived(self) -> dict[str, Any]:
+    def derived_numbers(self) -> dict[str, Any]:
         return {"sensitivity": self.sensitivity}
 
     def calibrate_noise(self, budget: Budget | None, *, gaussian: bool = False) -> NoisyMoments:

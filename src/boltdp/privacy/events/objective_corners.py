@@ -127,11 +127,11 @@ def bound_corner_deltas(
     noise: Mechanism,
     epsilon: float,
     rows: int = 1,
-    beside: float = 0.0,
+    other_mu: float = 0.0,
 ) -> arb:
     """Return an enclosure of a bound on the minimiser's delta: of the worst case of rows, each with the best tilt.
 
-    Gaussian mechanisms of mu `beside` are composed with it, if the noise is Gaussian. Where there are several cases,
+    Gaussian mechanisms of mu `other_mu` are composed with it, if the noise is Gaussian. Where there are several cases,
     none of them may be released before the minimiser, as it could decide the case.
 
     Proof: objective_perturbation.md 3
@@ -140,8 +140,8 @@ def bound_corner_deltas(
     """
     cases = []
     for case in range(len(list_corners(simplex))):
-        tilt = choose_tilt(simplex, strength, noise, epsilon, rows, case, beside)
-        cases.append(sum_corner_deltas(simplex, strength, noise, epsilon, tilt, rows, case, beside))
+        tilt = choose_tilt(simplex, strength, noise, epsilon, rows, case, other_mu)
+        cases.append(sum_corner_deltas(simplex, strength, noise, epsilon, tilt, rows, case, other_mu))
     with set_precision(256):
         return reduce(arb.max, cases)
 
@@ -154,19 +154,19 @@ def sum_corner_deltas(
     tilt: float,
     rows: int = 1,
     case: int = 0,
-    beside: float = 0.0,
+    other_mu: float = 0.0,
 ) -> arb:
     """Return an enclosure of the sum over the corners of one case, a bound on its delta; 1 where none is proved.
 
     `strength` is m and Lambda; `rows` is the number of replaced rows, and `case` one of `list_corners`. Gaussian
-    mechanisms of mu `beside` are composed with each corner, and the corner of length 0 then counts too.
+    mechanisms of mu `other_mu` are composed with each corner, and the corner of length 0 then counts too.
 
     Proof: objective_perturbation.md 2, 3
     Proof: adjacency.md 4
     Proof: noisy_matrix.md 3
     """
     corners, gaussian = list_corners(simplex)[case], noise.kind == "gaussian"
-    assert gaussian or not beside
+    assert gaussian or not other_mu
     longest = math.sqrt(corners.same[0][1]) * rows * math.sqrt(simplex.edge_squared) / noise.scale
     with set_precision(256 if gaussian else choose_spherical_bits(longest)):
         strength_, whole = arb(strength[0]) * arb(strength[1]), arb(epsilon)
@@ -177,8 +177,8 @@ def sum_corner_deltas(
             left = arb(math.nextafter(float((whole - volume).lower()), -math.inf))
             if not left > 0:
                 return arb(1)
-            if beside:
-                length = (length * length + arb(beside) ** 2).sqrt()
+            if other_mu:
+                length = (length * length + arb(other_mu) ** 2).sqrt()
             return (
                 compute_gaussian_delta(length, left)
                 if gaussian
@@ -191,7 +191,7 @@ def sum_corner_deltas(
             for count, square in lengths:
                 alone += rows * count * spent(arb(square).sqrt() * (rows * edge), rows * share)
         # Of an anchor that is a number all corners are listed; of a vertex, all but that of length 0.
-        unlisted = spent(arb(0), rows * aside) if beside and simplex.anchor == "vertex" else arb(0)
+        unlisted = spent(arb(0), rows * aside) if other_mu and simplex.anchor == "vertex" else arb(0)
         alone += rows * unlisted
         if rows == 1 or rows > MAX_EXPANDED_ROWS or simplex.vertices > 2 or simplex.anchor != "vertex":
             return alone
@@ -211,7 +211,7 @@ def choose_tilt(
     epsilon: float,
     rows: int = 1,
     case: int = 0,
-    beside: float = 0.0,
+    other_mu: float = 0.0,
 ) -> float:
     """Return the tilt of the volume term that about minimises `sum_corner_deltas`, from public numbers only."""
     octave = round(SCALES_PER_OCTAVE * math.log2(noise.scale)) / SCALES_PER_OCTAVE
@@ -220,7 +220,7 @@ def choose_tilt(
         return 0.0
     with np.errstate(all="ignore"):
         return _search_tilt(
-            simplex, strength[0] * strength[1], noise.kind, noise.dimensions, octave, epsilon, rows, case, beside
+            simplex, strength[0] * strength[1], noise.kind, noise.dimensions, octave, epsilon, rows, case, other_mu
         )
 
 
@@ -239,7 +239,7 @@ def _search_tilt(
     epsilon: float,
     rows: int,
     case: int,
-    beside: float,
+    other_mu: float,
 ) -> float:
     """Search the tilt of the volume term with the smallest delta, approximately, for noise of scale 2^octave."""
     edge = rows * math.sqrt(simplex.edge_squared) / math.pow(2.0, octave)
@@ -256,11 +256,11 @@ def _search_tilt(
     if tilts.size < 2 or (kind == "spherical" and math.sqrt(longest) * edge > MAX_DISTANCE):
         return 0.0
     same, aside = epsilon - same[: tilts.size], epsilon - aside[: tilts.size]
-    if beside and simplex.anchor == "vertex":
+    if other_mu and simplex.anchor == "vertex":
         corners = (*corners, (1, 0.0))
-    spent = count * _approximate_delta(kind, dimensions, math.hypot(math.sqrt(longest) * edge, beside), same)
+    spent = count * _approximate_delta(kind, dimensions, math.hypot(math.sqrt(longest) * edge, other_mu), same)
     for count, square in corners:
-        spent += count * _approximate_delta(kind, dimensions, math.hypot(math.sqrt(square) * edge, beside), aside)
+        spent += count * _approximate_delta(kind, dimensions, math.hypot(math.sqrt(square) * edge, other_mu), aside)
     spent[0] *= 1.0 - MIN_SAVING
     return float(tilts[spent.argmin()])
 

@@ -80,21 +80,21 @@ class ObjectivePerturbation(Training):
 
         Proof: objective_perturbation.md 4
         """
-        return self.delta_beside(0.0, epsilon)
+        return self.compute_composed_delta(0.0, epsilon)
 
-    def knows_delta_beside(self, others: Sequence[Event]) -> bool:
+    def knows_composed_delta(self, others: Sequence[Event]) -> bool:
         # A matrix is released after the training; other events may be before it.
         ordered = allows_releases_before(self.problem) or all(isinstance(one, NoisyMatrix) for one in others)
         return self.linear.kind == "gaussian" and ordered
 
-    def delta_beside(self, mu: float, epsilon: float) -> float:
+    def compute_composed_delta(self, mu: float, epsilon: float) -> float:
         """Return the delta of the training, whose q is Gaussian, composed with Gaussian mechanisms of this mu.
 
         Proof: noisy_matrix.md 3
         """
         spent = math.nextafter(self.sensitivity.total / self.end.scale, math.inf)
         left = math.nextafter(epsilon - spent, 0.0)
-        return bound_minimiser_delta(self.problem, self.linear, left, beside=mu) if left > 0 else 1.0
+        return bound_minimiser_delta(self.problem, self.linear, left, other_mu=mu) if left > 0 else 1.0
 
     @property
     def training_noise(self) -> Mechanism:
@@ -116,19 +116,19 @@ class ObjectivePerturbation(Training):
         return (("linear term", self.linear, 2.0 * changed * simplex.max_slope, 1), *super().noisy_vectors)
 
     @property
-    def derived(self) -> dict[str, Any]:
+    def derived_numbers(self) -> dict[str, Any]:
         return {"sensitivity_at_the_end": self.sensitivity.total, "volume_term": bound_volume_term(self.problem)}
 
 
-def make_objective_perturbation(problem: Problem, budget: Budget, *, beside: float = 0.0) -> ObjectivePerturbation:
+def make_objective_perturbation(problem: Problem, budget: Budget, *, other_mu: float = 0.0) -> ObjectivePerturbation:
     """Return the event of objective perturbation with noise calibrated to a budget.
 
-    If Gaussian mechanisms of mu `beside` share the budget, it has a delta, and the noise is Gaussian. They must be
+    If Gaussian mechanisms of mu `other_mu` share the budget, it has a delta, and the noise is Gaussian. They must be
     released after the training unless `allows_releases_before`.
     """
     for_noise, for_stopping = split_budget(budget)
-    if beside:
-        deviation = calibrate_gaussian_term(problem, for_noise, beside=beside)
+    if other_mu:
+        deviation = calibrate_gaussian_term(problem, for_noise, other_mu=other_mu)
         noise = Mechanism("gaussian", deviation, problem.dimensions)
     else:
         noise = calibrate_objective_noise(problem, for_noise)
@@ -231,17 +231,17 @@ def calibrate_objective_noise(problem: Problem, budget: Budget) -> Mechanism:
     return choose_smallest_noise(gaussian, spherical)
 
 
-def bound_minimiser_delta(problem: Problem, noise: Mechanism, epsilon: float, *, beside: float = 0.0) -> float:
+def bound_minimiser_delta(problem: Problem, noise: Mechanism, epsilon: float, *, other_mu: float = 0.0) -> float:
     """Return an upper bound on the delta of the exact minimiser at an epsilon, if the linear term q has this noise.
 
-    Gaussian mechanisms of mu `beside` are composed with it; q is Gaussian then.
+    Gaussian mechanisms of mu `other_mu` are composed with it; q is Gaussian then.
 
     Proof: objective_perturbation.md 2, 3
     Proof: noisy_matrix.md 3
     """
     if noise.kind == "spherical" and _is_purely_private(problem, noise.scale, epsilon):
         return 0.0
-    return round_up_delta(_bound_delta(problem, noise, epsilon, beside))
+    return round_up_delta(_bound_delta(problem, noise, epsilon, other_mu))
 
 
 @lru_cache(maxsize=1024)
@@ -267,10 +267,10 @@ def calibrate_spherical_term(problem: Problem, budget: Budget) -> float:
 
 
 @lru_cache(maxsize=1024)
-def calibrate_gaussian_term(problem: Problem, budget: Budget, *, beside: float = 0.0) -> float:
+def calibrate_gaussian_term(problem: Problem, budget: Budget, *, other_mu: float = 0.0) -> float:
     """Return the smallest standard deviation of a Gaussian linear term q, to 12 digits, certified by intervals.
 
-    Gaussian mechanisms of mu `beside` are composed with it.
+    Gaussian mechanisms of mu `other_mu` are composed with it.
 
     Proof: objective_perturbation.md 3
     Proof: noisy_matrix.md 3
@@ -280,9 +280,9 @@ def calibrate_gaussian_term(problem: Problem, budget: Budget, *, beside: float =
     def is_enough(sigma: float) -> bool:
         # The delta of Gaussian noise does not depend on the number of dimensions.
         noise = Mechanism("gaussian", sigma, 1)
-        return bool(_bound_delta(problem, noise, budget.epsilon, beside) <= arb(budget.delta))
+        return bool(_bound_delta(problem, noise, budget.epsilon, other_mu) <= arb(budget.delta))
 
-    if beside and not is_enough(MAX_DEVIATION):
+    if other_mu and not is_enough(MAX_DEVIATION):
         raise ParameterError(
             f"what is released beside the weights must leave a part of epsilon = {budget.epsilon:g} and delta = "
             f"{budget.delta:g} to them, and does not",
@@ -423,17 +423,17 @@ def _is_purely_private(problem: Problem, scale: float, epsilon: float) -> bool:
         return bool(changed * bound_privacy_loss(simplex, arb(rows) * arb(regularization), arb(scale)) <= arb(epsilon))
 
 
-def _bound_delta(problem: Problem, noise: Mechanism, epsilon: float, beside: float = 0.0) -> arb:
+def _bound_delta(problem: Problem, noise: Mechanism, epsilon: float, other_mu: float = 0.0) -> arb:
     """Return an enclosure of the smaller of two bounds on delta: for all replaced rows at once, and by group privacy.
 
-    With Gaussian mechanisms beside it, whose mu is that of all replaced rows, only the first is known.
+    Composed with Gaussian mechanisms, whose `other_mu` is that of all replaced rows, only the first is known.
 
     Proof: adjacency.md 4
     Proof: noisy_matrix.md 3
     """
     simplex, strength, changed = _get_noise_inputs(problem)
-    together = bound_corner_deltas(simplex, strength, noise, epsilon, changed, beside)
-    if changed == 1 or beside:
+    together = bound_corner_deltas(simplex, strength, noise, epsilon, changed, other_mu)
+    if changed == 1 or other_mu:
         return together
     share = math.nextafter(epsilon / changed, 0.0)
     each = bound_corner_deltas(simplex, strength, noise, share)

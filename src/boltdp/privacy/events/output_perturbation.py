@@ -59,7 +59,7 @@ class OutputPerturbation(Training):
         return compute(self.problem)
 
     @property
-    def derived(self) -> dict[str, Any]:
+    def derived_numbers(self) -> dict[str, Any]:
         distance = self.sensitivity
         return {
             "sensitivity": distance.total,
