@@ -81,11 +81,6 @@ class Algorithm(ABC):
         """Return whether "auto" may choose this algorithm; subclasses exclude cases where another is more accurate."""
         return self.fits(settings, loss, budget)
 
-    @property
-    def has_published_analysis(self) -> bool:
-        """Whether the noise of the algorithm can also be calibrated as its paper published it."""
-        return "analysis" in self.takes
-
     @abstractmethod
     def plan(self, settings: Settings, problem: Problem, budget: Budget | None) -> Training:
         """Plan the training of one model within a budget, from public numbers; without a budget, noiseless.

@@ -54,12 +54,6 @@ class Rule(ABC):
         return -1.0, 1.0
 
     @property
-    def middle_and_half(self) -> tuple[float, float]:
-        """The middle of the bounds and half of their width, by which a number becomes a cell from -1 to 1."""
-        low, high = self.bounds
-        return (low + high) / 2.0, (high - low) / 2.0
-
-    @property
     def thresholds(self) -> tuple[float, ...]:
         """The thresholds of the step features of a curve."""
         return ()

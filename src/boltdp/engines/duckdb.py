@@ -481,7 +481,9 @@ def _make_scan(connection: duckdb.DuckDBPyConnection, files: Files, *, delimiter
         types = ", ".join(f"{_quote_literal(name)}: 'VARCHAR'" for name in names)
         declared = [f"columns = {{{types}}}", "auto_detect = false"] if names else []
         given = ", ".join([*options, *declared, hive])
-        return f"SELECT {columns} FROM read_{files.format}({_quote_paths(paths)}, {given})"
+        # Wildcards are escaped: a[1].csv must not match a1.csv.
+        exact = _quote_list([re.sub(r"([*?[])", r"[\1]", path) for path in paths])
+        return f"SELECT {columns} FROM read_{files.format}({exact}, {given})"
 
     if files.format == "json":
         # The columns are those that a schema names: keys of the first line would be those of one row.
@@ -634,8 +636,3 @@ def _quote_literal(text: str) -> str:
 
 def _quote_list(texts: Sequence[str]) -> str:
     return f"[{', '.join(map(_quote_literal, texts))}]"
-
-
-def _quote_paths(paths: Sequence[str]) -> str:
-    """Quote paths for DuckDB, with wildcards escaped: a[1].csv must not match a1.csv."""
-    return _quote_list([re.sub(r"([*?[])", r"[\1]", path) for path in paths])

@@ -59,7 +59,7 @@ class CoefficientTable:
         odds = () if line.odds_ratio is None else (_format_by_error(line.odds_ratio, odds_error),)
         ends = (_format_by_error(one, odds_error if self.odds_ratios else error) for one in (line.low, line.high))
         share = f"{100 * line.noise_share:.0f} %"
-        tested = (f"{line.z:.2f}", _format_p(line.p_value))
+        tested = (f"{line.z:.2f}", "<0.001" if line.p_value < 0.001 else f"{line.p_value:.3f}")
         estimate = (_format_by_error(one, error) for one in (line.coef, error))
         return (line.term, *estimate, *tested, *odds, *ends, share)
 
@@ -174,13 +174,10 @@ class _ForestPlot:
 
     def __init__(self, found: Coefficients) -> None:
         self._found, self._steps = found, _choose_steps(found)
-        ends = sorted(max(abs(line.low), abs(line.high)) * self._steps[line.term] for line in self._drawn)
+        drawn = [line for line in found if line.term in self._steps]
+        ends = sorted(max(abs(line.low), abs(line.high)) * self._steps[line.term] for line in drawn)
         self._reach = min(ends[-1], MAX_REACH * ends[3 * (len(ends) - 1) // 4]) or 1.0
         self.title = f"odds ratio, {100 * found.level:g} %" if found.has_odds else f"coef, {100 * found.level:g} %"
-
-    @property
-    def _drawn(self) -> list[Coefficient]:
-        return [line for line in self._found if line.term in self._steps]
 
     def _compute_x(self, value: float) -> float:
         """Return the horizontal position of a value in the drawing, at most that of an end of the axis."""
@@ -250,10 +247,6 @@ def _format_by_error(value: float, error: float) -> str:
     if abs(value) >= LARGE or decimals > MAX_DECIMALS:
         return f"{value:.4g}"
     return f"{value:.{decimals}f}"
-
-
-def _format_p(value: float) -> str:
-    return "<0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def _escape_latex(text: str) -> str:

@@ -167,8 +167,8 @@ class Coefficients:
             z = coef / deviation
             odds = math.exp(min(coef, 700.0)) if self.has_odds else None
             low, high = coef - quantile * deviation, coef + quantile * deviation
-            share = noise / variance
-            lines.append(Coefficient(term, coef, deviation, z, _compute_two_sided_p(z), odds, low, high, share))
+            p_value, share = math.erfc(abs(z) / math.sqrt(2.0)), noise / variance
+            lines.append(Coefficient(term, coef, deviation, z, p_value, odds, low, high, share))
         return tuple(lines)
 
     def __iter__(self) -> Iterator[Coefficient]:
@@ -254,10 +254,6 @@ def _shrink_matrix(matrix: Doubles, deviation: float) -> Doubles:
     noise = deviation**2 * (size * (size + 1) / 2.0 - 2.0)
     kept = math.sqrt(max(0.0, 1.0 - noise / difference)) if difference > 0 else 1.0
     return np.asarray(simple + kept * (matrix - simple))
-
-
-def _compute_two_sided_p(z: float) -> float:
-    return math.erfc(abs(z) / math.sqrt(2.0))
 
 
 def _compute_chi_squared_tail(statistic: float, degrees: int) -> float:

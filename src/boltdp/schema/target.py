@@ -122,13 +122,13 @@ class Target(ABC):
         return 0
 
     @property
-    @abstractmethod
     def label_reading(self) -> tuple[float, float]:
         """The centre and the factor by which losses read encoded labels that are numbers; 0 and 1 for classes."""
+        return 0.0, 1.0
 
-    @abstractmethod
     def needs_range(self, loss: Loss) -> bool:
         """Return whether a training with this loss must first find where most labels are."""
+        return False
 
     @abstractmethod
     def choose_curve_steps(self, columns: int, loss: Loss) -> int:
@@ -141,9 +141,9 @@ class Target(ABC):
         `gaussian` says that the noise of the algorithm is always Gaussian.
         """
 
-    @abstractmethod
     def adapt_to_loss(self, loss: Loss) -> Target:
         """Return the target as a training with this loss reads it, in units of the labels' spread."""
+        return self
 
     def is_range_on_bins(self, bins: int) -> bool:
         """Return whether the typical range starts and ends at edges of this number of equal bins between the bounds."""
@@ -190,9 +190,10 @@ class Target(ABC):
         `noise` is that per row without automatic curves, once the rows and the budget are known.
         """
 
-    @abstractmethod
     def adapt_loss(self, loss: Loss, *, joint: bool) -> Loss:
         """Return the variant of a loss for this target; `joint` prefers one model of all classes to one-vs-all."""
+        self.check_loss(loss)
+        return loss
 
     @abstractmethod
     def count_weight_vectors(self, loss: Loss) -> int:
@@ -356,21 +357,11 @@ class Classes(Target):
     def class_count(self) -> int:
         return len(self.values)
 
-    @property
-    def label_reading(self) -> tuple[float, float]:
-        return 0.0, 1.0
-
-    def needs_range(self, loss: Loss) -> bool:
-        return False
-
     def choose_curve_steps(self, columns: int, loss: Loss) -> int:
         return next((steps for most, steps in CURVE_STEPS.items() if columns <= most), 0)
 
     def allows_curves(self, plain_noise: float, noise: float, *, gaussian: bool) -> bool:
         return noise <= MAX_CURVE_NOISE and noise <= MAX_NOISE_GROWTH * plain_noise
-
-    def adapt_to_loss(self, loss: Loss) -> Classes:
-        return self
 
     @property
     def is_binary(self) -> bool:
@@ -726,10 +717,6 @@ class Number(Target):
 
     def choose_default_loss(self, *, plain: bool, noise: float = math.inf) -> str:
         return "mean" if self.counts and noise <= MAX_COUNT_NOISE else "robust"
-
-    def adapt_loss(self, loss: Loss, *, joint: bool) -> Loss:
-        self.check_loss(loss)
-        return loss
 
     def count_weight_vectors(self, loss: Loss) -> int:
         self.check_loss(loss)

@@ -46,7 +46,7 @@ COMPARED_ALGORITHMS = (
     *(
         name
         for one in algorithms.ALGORITHMS.values()
-        for name in (one.name, f"{one.name}-paper")[: 1 + one.has_published_analysis]
+        for name in (one.name, f"{one.name}-paper")[: 1 + ("analysis" in one.takes)]
     ),
 )
 
@@ -259,7 +259,8 @@ def _compute_score(model: Model, testing: PreparedRows) -> float:
     if target.class_count:
         return 1 - count_errors([model.weights], testing, classes=target.class_count)[0] / testing.rows
     truths, predictions = [], []
-    middle, half = target.label_column.encoding_rule.middle_and_half
+    low, high = target.label_column.encoding_rule.bounds
+    middle, half = (low + high) / 2.0, (high - low) / 2.0
     for block in testing.blocks():
         known = block[~np.isnan(block[:, 0])]
         truths.append(middle + half * known[:, 0].astype(np.float64))

@@ -172,6 +172,34 @@ class Training(Event):
         return (("weights", self.release_noise, self.sensitivity.total, 1),)
 
 
+class NoisyRelease(Event):
+    """The release of numbers with noise calibrated to their sensitivity; the noise of a noiseless training is None."""
+
+    noise: Mechanism | None
+
+    @property
+    @abstractmethod
+    def sensitivity(self) -> float:
+        """The sensitivity of the numbers that the noise is added to."""
+
+    @property
+    def mu(self) -> float | None:
+        if self.noise is None or self.noise.kind != "gaussian":
+            return None
+        return round_up(self.sensitivity / self.noise.scale)
+
+    def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
+        return 1.0 if self.noise is None else self.noise.delta(epsilon, sensitivity=self.sensitivity)
+
+    @property
+    def non_private_reasons(self) -> tuple[str, ...]:
+        return () if self.noise is not None else (NOISELESS,)
+
+    @property
+    def derived_numbers(self) -> dict[str, Any]:
+        return {"sensitivity": self.sensitivity}
+
+
 @dataclass(frozen=True)
 class Noiseless(Training):
     """Training without noise, which guarantees nothing."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from statistics import NormalDist
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from flint import arb
 
 from boltdp.errors import ParameterError, check_whole_number
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.events.event import Event, round_up
+from boltdp.privacy.events.event import Event, NoisyRelease, round_up
 from boltdp.privacy.events.output_perturbation import check_dimensions
 from boltdp.privacy.mechanisms import (
     Mechanism,
@@ -32,7 +32,7 @@ TAIL_PROBABILITY = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoisyCounts(Event):
+class NoisyCounts(NoisyRelease):
     """Several releases of counts with independent noise in each count."""
 
     kind = "noisy counts"
@@ -98,13 +98,9 @@ class NoisyCounts(Event):
             return None
         return round_up(self.sensitivity / self.noise.scale)
 
-    @property
-    def derived_numbers(self) -> dict[str, Any]:
-        return {"sensitivity": self.sensitivity}
-
 
 @dataclass(frozen=True, kw_only=True)
-class NoisyUnusableLabelCount(Event):
+class NoisyUnusableLabelCount(NoisyRelease):
     """A noisy count of the rows of a training whose label is missing or not a declared one."""
 
     kind = "noisy count of unusable labels"
@@ -124,21 +120,6 @@ class NoisyUnusableLabelCount(Event):
         """
         return float(1 if self.person_rows is None else self.person_rows)
 
-    def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
-        """Return the delta of the noise.
-
-        Proof: noisy_counts.md 7
-        """
-        return self.noise.delta(epsilon, sensitivity=self.sensitivity)
-
-    @property
-    def derived_numbers(self) -> dict[str, Any]:
-        return {"sensitivity": self.sensitivity}
-
-    @property
-    def mu(self) -> float | None:
-        return round_up(self.sensitivity / self.noise.scale) if self.noise.kind == "gaussian" else None
-
     def describe(self) -> str:
         return f"rows with a missing or undeclared label are counted, ± {self.noise.deviation:,.0f}"
 
@@ -151,9 +132,6 @@ class NoisyClassCount(NoisyUnusableLabelCount):
     """
 
     kind = "noisy count of the second class"
-
-    def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
-        return self.noise.delta(epsilon, sensitivity=self.sensitivity)
 
     def describe(self) -> str:
         return f"rows of the second class are counted, ± {self.noise.deviation:,.0f}"

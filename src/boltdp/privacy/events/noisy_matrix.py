@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from boltdp._array_types import Doubles
 from boltdp.errors import ParameterError, check_choice
-from boltdp.privacy.events.event import NOISELESS, Event, round_up
+from boltdp.privacy.events.event import NoisyRelease, round_up
 from boltdp.privacy.events.output_perturbation import check_dimensions
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.training_problem import Problem
@@ -24,7 +24,7 @@ Matrix = Literal["hessian", "outer products"]
 
 
 @dataclass(frozen=True)
-class NoisyMatrix(Event):
+class NoisyMatrix(NoisyRelease):
     """One release of a matrix."""
 
     kind = "noisy matrix"
@@ -66,23 +66,6 @@ class NoisyMatrix(Event):
         problem, norm = self.problem, self.max_row_norm * (1.0 + (self.problem.dims + 64) * 2.0**-50)
         rounding = problem.rows * problem.dims * (2.0 * problem.dims + 64.0) * 2.0**-51 * max(norm, 1.0)
         return round_up(problem.changed_rows * math.sqrt(2.0) * norm + rounding)
-
-    @property
-    def mu(self) -> float | None:
-        if self.noise is None or self.noise.kind != "gaussian":
-            return None
-        return round_up(self.sensitivity / self.noise.scale)
-
-    def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
-        return 1.0 if self.noise is None else self.noise.delta(epsilon, sensitivity=self.sensitivity)
-
-    @property
-    def non_private_reasons(self) -> tuple[str, ...]:
-        return () if self.noise is not None else (NOISELESS,)
-
-    @property
-    def derived_numbers(self) -> dict[str, Any]:
-        return {"sensitivity": self.sensitivity}
 
     def describe(self) -> str:
         what = "the Hessian" if self.matrix == "hessian" else "the outer products of the gradients"

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
 from boltdp._array_types import Doubles
 from boltdp.errors import ParameterError, check_choice, check_number, check_whole_number
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.events.event import NOISELESS, Event, round_up
+from boltdp.privacy.events.event import NoisyRelease
 from boltdp.privacy.events.output_perturbation import check_dimensions
 from boltdp.privacy.mechanisms import Mechanism, calibrate, calibrate_unit_gaussian
 from boltdp.privacy.training_problem import IF_GIVEN, check_person_rows
@@ -33,7 +33,7 @@ MAX_SUM = 2.0**33
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoisyMoments(Event):
+class NoisyMoments(NoisyRelease):
     """One release of moments."""
 
     kind = "noisy moments"
@@ -85,23 +85,6 @@ class NoisyMoments(Event):
             rounding = UNIT * math.sqrt(self.features + (self.features * self.norm_weight) ** 2)
         # Rounding of doubles: in the clipped norm of a row, in its squares, and in this formula.
         return rows * (bound * (1.0 + (self.features + 16) * 2.0**-50) + rounding * (1.0 + 2.0**-20))
-
-    @property
-    def mu(self) -> float | None:
-        if self.noise is None or self.noise.kind != "gaussian":
-            return None
-        return round_up(self.sensitivity / self.noise.scale)
-
-    def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
-        return 1.0 if self.noise is None else self.noise.delta(epsilon, sensitivity=self.sensitivity)
-
-    @property
-    def non_private_reasons(self) -> tuple[str, ...]:
-        return () if self.noise is not None else (NOISELESS,)
-
-    @property
-    def derived_numbers(self) -> dict[str, Any]:
-        return {"sensitivity": self.sensitivity}
 
     def calibrate_noise(self, budget: Budget | None, *, gaussian: bool = False) -> NoisyMoments:
         """Return the event with the smallest noise within a budget, which is Gaussian if `gaussian` is set."""
