@@ -96,8 +96,8 @@ MUTANTS = (
     Mutant(
         "half the noise of released weights",
         RELEASE,
-        "_add_noise_per_model(weights, noise, certificate, randomness.stream())",
-        "(weights + _add_noise_per_model(weights, noise, certificate, randomness.stream())) / 2",
+        "_add_noise_per_model(weights, noise, certificate, randomness.make_stream())",
+        "(weights + _add_noise_per_model(weights, noise, certificate, randomness.make_stream())) / 2",
         "Weights are released with half the noise that the certificate states.",
         ("privacy/test_release.py",),
         audit="bolton",
@@ -105,8 +105,8 @@ MUTANTS = (
     Mutant(
         "half the linear term",
         RELEASE,
-        'return _add_noise_per_model(zeros, noise, certificate, randomness.stream("perturbation"))',
-        'return _add_noise_per_model(zeros, noise, certificate, randomness.stream("perturbation")) / 2',
+        'return _add_noise_per_model(zeros, noise, certificate, randomness.make_stream("perturbation"))',
+        'return _add_noise_per_model(zeros, noise, certificate, randomness.make_stream("perturbation")) / 2',
         "The objective is perturbed by half the noise that the certificate states.",
         ("privacy/test_objective_perturbation.py::test_terms_have_the_stated_noise",),
         audit="objective",
@@ -114,8 +114,8 @@ MUTANTS = (
     Mutant(
         "half the noise of a scan",
         RELEASE,
-        'return _add_noise_per_model(sums, noise, certificate, randomness.stream(f"scan {scan}"))',
-        'return (sums + _add_noise_per_model(sums, noise, certificate, randomness.stream(f"scan {scan}"))) / 2',
+        'return _add_noise_per_model(sums, noise, certificate, randomness.make_stream(f"scan {scan}"))',
+        'return (sums + _add_noise_per_model(sums, noise, certificate, randomness.make_stream(f"scan {scan}"))) / 2',
         "The sums of a scan get half the noise that the certificate states.",
         ("privacy/test_release.py::test_a_scan_gets_the_stated_noise",),
         audit="noisy-gd",
@@ -123,8 +123,8 @@ MUTANTS = (
     Mutant(
         "half the noise of moments",
         RELEASE,
-        'vector = add_noise(event.noise, vector, randomness.stream("moments"))',
-        'vector = (vector + add_noise(event.noise, vector, randomness.stream("moments"))) / 2',
+        'vector = add_noise(event.noise, vector, randomness.make_stream("moments"))',
+        'vector = (vector + add_noise(event.noise, vector, randomness.make_stream("moments"))) / 2',
         "Moments are released with half the noise that the certificate states.",
         ("privacy/test_noisy_moments.py", "workflows/test_standardize.py"),
         audit="noisy-gd, centred",
@@ -971,9 +971,9 @@ MUTANTS = (
     Mutant(
         "half the noise of a matrix",
         RELEASE,
-        "return vector if event.noise is None else add_noise(event.noise, vector, randomness.stream(event.matrix))",
-        "from dataclasses import replace\n\n    return vector if event.noise is None else add_noise("
-        "replace(event.noise, scale=event.noise.scale / 2), vector, randomness.stream(event.matrix))",
+        "vector if event.noise is None else add_noise(event.noise, vector, randomness.make_stream(event.matrix))",
+        "vector if event.noise is None else add_noise(__import__('dataclasses').replace("
+        "event.noise, scale=event.noise.scale / 2), vector, randomness.make_stream(event.matrix))",
         "A noisy Hessian has half of the noise that its event states.",
         ("privacy/test_noisy_matrix.py", "audit/test_inference.py"),
         audit="inference",
@@ -981,8 +981,8 @@ MUTANTS = (
     Mutant(
         "a matrix without noise",
         RELEASE,
-        "return vector if event.noise is None else add_noise(event.noise, vector, randomness.stream(event.matrix))",
-        "return vector",
+        "vector if event.noise is None else add_noise(event.noise, vector, randomness.make_stream(event.matrix))",
+        "vector",
         "The Hessian is released as it is.",
         ("privacy/test_noisy_matrix.py", "audit/test_inference.py"),
         audit="inference",
@@ -1025,7 +1025,7 @@ MUTANTS = (
     Mutant(
         "the corner of length 0 left out",
         CORNERS,
-        'unlisted = spent(arb(0), rows * aside) if other_mu and simplex.anchor == "vertex" else arb(0)',
+        'unlisted = compute_delta(arb(0), rows * aside) if other_mu and simplex.anchor == "vertex" else arb(0)',
         "unlisted = arb(0)",
         "Where a row moves the minimiser by nothing, releases beside it are taken to spend nothing.",
         ("privacy/test_noisy_matrix.py",),

@@ -39,7 +39,7 @@ class Claim:
 
 
 def _choose(errors: Sequence[int]) -> float:
-    return float(choose_by_errors(errors, epsilon=EPSILON, random_bytes=Randomness().stream()))
+    return float(choose_by_errors(errors, epsilon=EPSILON, random_bytes=Randomness().make_stream()))
 
 
 def list_claims() -> list[Claim]:
@@ -59,7 +59,7 @@ def list_claims() -> list[Claim]:
         Claim(
             "noisy counts",
             lambda which, count: np.array(
-                [release_counts([[20, 31], [21, 30]][which], counts, Randomness().stream()) for _ in range(count)]
+                [release_counts([[20, 31], [21, 30]][which], counts, Randomness().make_stream()) for _ in range(count)]
             ),
         ),
         Claim(
@@ -76,7 +76,7 @@ def list_claims() -> list[Claim]:
 
 def draw_noise(mechanism: Mechanism, which: int, count: int) -> Doubles:
     """Add noise to a vector of zeros, or to one at distance 1 from it."""
-    vector, stream = np.zeros(mechanism.dimensions), Randomness().stream()
+    vector, stream = np.zeros(mechanism.dimensions), Randomness().make_stream()
     vector[0] = which
     return np.array([vars(release_with_noise)["add_noise"](mechanism, vector, stream) for _ in range(count)])
 

@@ -92,7 +92,7 @@ def replay_by_dp_recorder(settings: Settings) -> str:
 
     def add(vector: Doubles, sensitivity: float, noise: Mechanism) -> Any:
         del sensitivity
-        return add_noise(noise, vector, Randomness().stream())
+        return add_noise(noise, vector, Randomness().make_stream())
 
     mechanism = audit_spec(
         kind="add_noise",

@@ -177,7 +177,7 @@ BuildModel(const char *name, HeapTuple tuple, TupleDesc columns)
 	}
 	model->name = pstrdup(name);
 	model->name_length = strlen(name);
-	model->loss = loss_named(TextDatumGetCString(cells[0]));
+	model->loss = find_loss(TextDatumGetCString(cells[0]));
 	CheckFits(model->loss < LOSS_COUNT);
 	model->parameter = DatumGetFloat8(cells[PARAMETER]);
 	CheckFits(model->parameter > 0 && isfinite(model->parameter));

@@ -62,7 +62,7 @@ class Inference:
             raise ModelFileError("the class_count must be a number, written with a decimal point")
         return cls(**vectors, class_count=count)
 
-    def get(self, matrix: str) -> Doubles | None:
+    def get_vector(self, matrix: str) -> Doubles | None:
         """Return the vector of a matrix by its name in a certificate."""
         return self.hessian if matrix == "hessian" else self.outer_products
 
@@ -149,7 +149,7 @@ class Model:
         """Raise a ParameterError unless the model has the matrices and the count that its certificate states."""
         stated, inference = {event.matrix: event for event in self.certificate.matrices}, self.inference
         for name in ("hessian", "outer products"):
-            vector = None if inference is None else inference.get(name)
+            vector = None if inference is None else inference.get_vector(name)
             event = stated.get(name)
             if (None if vector is None else len(vector)) != (None if event is None else event.dimensions):
                 raise ParameterError(f"the model must have the {name} that its certificate states, and no other")
@@ -223,7 +223,7 @@ class Model:
         if not is_on_release_grid(released, self.certificate):
             raise certificates.CertificateError("the weights are not those that were released: they are off its grid")
         for event in self.certificate.matrices:
-            vector = None if self.inference is None else self.inference.get(event.matrix)
+            vector = None if self.inference is None else self.inference.get_vector(event.matrix)
             if event.noise is not None and vector is not None and not is_on_grid(vector, event.noise):
                 raise certificates.CertificateError(f"the {event.matrix} is not the released one: it is off its grid")
         quantiles = self.certificate.label_quantiles

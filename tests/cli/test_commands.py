@@ -21,7 +21,7 @@ from boltdp.engines import open_source
 from boltdp.privacy.events.event import SEEDED, Event
 from boltdp.privacy.serialization import from_record, to_record
 from boltdp.schema.schema import Schema
-from boltdp.workflows.train import BAD_ROWS_SHOWN
+from boltdp.workflows.train import BAD_ROWS_REASON
 
 from .conftest import SECRET, Run, find_events
 
@@ -145,9 +145,9 @@ def test_rows_that_were_shown_cost_the_promise_and_the_file_says_so(run: Run, ro
     arguments = ("train", rows, "--schema", "schema.toml", "--epsilon", 1, "--on-bad-row", "error", "-o", "model.json")
     result = run(*arguments)
     assert result.exit_code == 0, result.output
-    assert Model.load("model.json").certificate.reasons == (BAD_ROWS_SHOWN,)
+    assert Model.load("model.json").certificate.reasons == (BAD_ROWS_REASON,)
     for shown in (result, run("verify", "model.json", "--allow-not-private")):
-        assert shown.stdout.startswith(f"NOT PRIVATE: {BAD_ROWS_SHOWN}")
+        assert shown.stdout.startswith(f"NOT PRIVATE: {BAD_ROWS_REASON}")
         assert shown.exit_code == 0
 
 

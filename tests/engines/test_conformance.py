@@ -780,5 +780,5 @@ def test_an_evaluation_with_noise_counts_the_same_rows(source: Source) -> None:
     place = None if by is None else source.schema.encoding.locate_cell(by)
     counts = bins.count_rows(model, source.packed, place)
     event = make_noisy_counts(Budget(1.0), releases=1, summed=True)
-    expected = release_counts(counts.tolist(), event, Randomness(3).stream("evaluation"))
+    expected = release_counts(counts.tolist(), event, Randomness(3).make_stream("evaluation"))
     assert [*found.counts] == expected

@@ -28,7 +28,7 @@ from sklearn.preprocessing import (
 from sklearn.random_projection import GaussianRandomProjection
 
 from boltdp import PrivacyWarning, PrivateGridSearch, PrivateLogisticRegression
-from boltdp.estimators.callers import SEARCHED, TRANSFORMED, WRAPPED
+from boltdp.estimators.callers import SEARCH_REASON, TRANSFORMER_REASON, WRAPPER_REASON
 from tests.estimators.test_classifiers import blobs
 
 X, Y = blobs()
@@ -89,7 +89,7 @@ def test_a_model_after_a_step_that_learns_from_rows_is_not_private(named: str) -
     pipeline = make(LEARNING[named], private())
     with pytest.warns(PrivacyWarning, match=r"fitted in a pipeline after .* learned from the rows; declare bounds"):
         pipeline.fit(FRAME, Y)
-    assert pipeline[-1].certificate_.reasons == (TRANSFORMED.format(named),)
+    assert pipeline[-1].certificate_.reasons == (TRANSFORMER_REASON.format(named),)
     assert not pipeline[-1].certificate_.private
 
 
@@ -103,7 +103,7 @@ def test_an_outer_pipeline_counts_and_a_private_search_is_inside_too() -> None:
     inner = make([Normalizer()], PrivateGridSearch(private(), {"regularization": [1e-2, 1e-1]}, trials=2))
     with pytest.warns(PrivacyWarning, match="after StandardScaler,"):
         fitted = make([StandardScaler()], inner).fit(X, Y)
-    assert fitted[-1][-1].certificate_.reasons == (TRANSFORMED.format("StandardScaler"),)
+    assert fitted[-1][-1].certificate_.reasons == (TRANSFORMER_REASON.format("StandardScaler"),)
     assert make([Normalizer()], inner).fit(X, Y)[-1][-1].certificate_.private
 
 
@@ -111,7 +111,10 @@ def test_a_search_around_a_pipeline_is_told_too() -> None:
     search = GridSearchCV(make([StandardScaler()], private()), {"model__passes": [1]}, cv=2)
     with pytest.warns(PrivacyWarning):
         search.fit(X, Y)
-    assert search.best_estimator_[-1].certificate_.reasons == (TRANSFORMED.format("StandardScaler"), SEARCHED)
+    assert search.best_estimator_[-1].certificate_.reasons == (
+        TRANSFORMER_REASON.format("StandardScaler"),
+        SEARCH_REASON,
+    )
 
 
 @pytest.mark.parametrize(
@@ -129,7 +132,7 @@ def test_a_search_around_a_pipeline_is_told_too() -> None:
 def test_a_model_that_another_estimator_fits_is_not_private(around: Any) -> None:
     with pytest.warns(PrivacyWarning) as caught:
         around.fit(X, Y)
-    assert any(WRAPPED.format(type(around).__name__) in str(one.message) for one in caught)
+    assert any(WRAPPER_REASON.format(type(around).__name__) in str(one.message) for one in caught)
 
 
 def test_an_estimator_of_another_process_is_known_by_its_functions() -> None:

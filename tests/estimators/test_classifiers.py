@@ -49,9 +49,9 @@ from boltdp import (
 from boltdp.encoding import python_to_arrow
 from boltdp.engines.in_memory import ArrayEngine, wrap_rows
 from boltdp.errors import DataError, ParameterError
-from boltdp.estimators._base import LENGTH_READ
-from boltdp.estimators.callers import SEARCHED
-from boltdp.estimators.classifiers import CLASSES_READ
+from boltdp.estimators._base import LENGTH_REASON
+from boltdp.estimators.callers import SEARCH_REASON
+from boltdp.estimators.classifiers import CLASSES_REASON
 from boltdp.losses import HuberSVM
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import SEEDED
@@ -136,7 +136,7 @@ def test_classes_read_from_the_labels_are_not_private_and_say_so() -> None:
     X, y = blobs()
     with pytest.warns(PrivacyWarning, match="not private: the classes were read"):
         fitted = PrivateLogisticRegression(bounds=(-5, 5)).fit(X, y)
-    assert fitted.certificate_.reasons == (CLASSES_READ,)
+    assert fitted.certificate_.reasons == (CLASSES_REASON,)
     assert not fitted.certificate_.private
 
 
@@ -582,7 +582,7 @@ def test_rows_of_a_list_do_not_decide_the_number_of_features(make: Any) -> None:
         assert len(fitted.predict(listed)) == 200
         with pytest.warns(PrivacyWarning, match="the number of features was read from a list of rows"):
             fitted = PrivateLogisticRegression(classes=[0, 1], bounds=(-1, 1)).fit(listed, labels)
-        assert fitted.certificate_.reasons == (LENGTH_READ,)
+        assert fitted.certificate_.reasons == (LENGTH_REASON,)
 
 
 def test_a_list_of_rows_has_the_number_of_features_of_a_schema() -> None:
@@ -697,7 +697,7 @@ def test_it_works_in_cross_validation_and_searches_but_has_no_guarantee_there() 
     with pytest.warns(PrivacyWarning, match="fitted inside a search or a cross-validation"):
         search = GridSearchCV(classifier, grid, cv=2).fit(X, y)
     assert search.score(X, y) > 0.9
-    assert search.best_estimator_.certificate_.reasons == (SEARCHED,)
+    assert search.best_estimator_.certificate_.reasons == (SEARCH_REASON,)
 
 
 def test_a_noiseless_search_and_a_fit_after_a_split_warn_of_nothing() -> None:
@@ -782,7 +782,7 @@ def test_calibration_on_private_rows_has_no_guarantee(ensemble: bool) -> None:
     with pytest.warns(PrivacyWarning, match="calibration"):
         calibrated = CalibratedClassifierCV(private, cv=2, ensemble=ensemble).fit(X, y)
     for one in calibrated.calibrated_classifiers_:
-        assert one.estimator.certificate_.reasons == (SEARCHED,)
+        assert one.estimator.certificate_.reasons == (SEARCH_REASON,)
 
 
 @pytest.mark.parametrize("refit", [True, False])
@@ -791,7 +791,7 @@ def test_a_threshold_tuned_on_private_rows_has_no_guarantee(refit: bool) -> None
     private = PrivateLogisticRegression(epsilon=1.0, classes=[0, 1], bounds=(-5, 5))
     with pytest.warns(PrivacyWarning, match="fitted inside a search"):
         tuned = TunedThresholdClassifierCV(private, cv=2 if refit else 0.5, refit=refit).fit(X, y)
-    assert tuned.estimator_.certificate_.reasons == (SEARCHED,)
+    assert tuned.estimator_.certificate_.reasons == (SEARCH_REASON,)
 
 
 def test_the_model_can_be_saved_and_verified_whatever_number_types_were_given(tmp_path: Path) -> None:
@@ -813,7 +813,7 @@ def test_a_model_that_is_not_private_says_so_after_it_was_saved_too(tmp_path: Pa
     loaded = Model.load(tmp_path / "model.json")
     loaded.verify()
     assert loaded.certificate == fitted.certificate_
-    assert loaded.certificate.reasons == (CLASSES_READ, SEEDED)
+    assert loaded.certificate.reasons == (CLASSES_REASON, SEEDED)
 
 
 def test_accuracy_on_real_data_with_a_large_epsilon() -> None:

@@ -15,7 +15,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from boltdp import Number, Numeric, PrivacyWarning, PrivateGridSearch, PrivateRegressor, Schema
 from boltdp.errors import ParameterError
-from boltdp.estimators.regressors import BOUNDS_READ
+from boltdp.estimators.regressors import BOUNDS_REASON
 from boltdp.losses import Mean, Quantile, Robust
 from boltdp.workflows.tune import Method
 
@@ -85,7 +85,7 @@ def test_bounds_read_from_y_are_not_private_and_say_so() -> None:
     with pytest.warns(PrivacyWarning, match="target were read from y") as caught:
         fitted = regressor(target_bounds=None).fit(X, y)
     assert [one.filename for one in caught] == [__file__]
-    assert fitted.certificate_.reasons == (BOUNDS_READ,)
+    assert fitted.certificate_.reasons == (BOUNDS_REASON,)
     target = fitted.model_.schema.target
     assert isinstance(target, Number)
     assert (target.low, target.high) == (y.min(), y.max())

@@ -20,7 +20,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from boltdp import PrivacyWarning, PrivateGridSearch, PrivateHuberSVM, PrivateLogisticRegression
 from boltdp.errors import ParameterError
-from boltdp.estimators.classifiers import CLASSES_READ
+from boltdp.estimators.classifiers import CLASSES_REASON
 from boltdp.workflows.tune import Method
 
 GRID = {"regularization": [1e-3, 1e-2], "passes": [2, 5]}
@@ -120,7 +120,7 @@ def test_undeclared_classes_cost_the_claim() -> None:
     X, y = blobs()
     with pytest.warns(PrivacyWarning, match="the classes were read from the labels"):
         search = PrivateGridSearch(classifier(classes=None), GRID).fit(X, y)
-    assert search.certificate_.reasons == (CLASSES_READ,)
+    assert search.certificate_.reasons == (CLASSES_REASON,)
 
 
 def test_a_search_inside_a_search_has_no_guarantee() -> None:

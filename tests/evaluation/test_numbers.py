@@ -251,7 +251,7 @@ def test_noisy_figures_are_unbiased_and_their_intervals_cover() -> None:
     shares = bins.count_rows(model, packed, None) / len(packed)
     exact = tuple((rows * shares).tolist())
     truth = replace(whole, rows=rows, bins=bins, counts=exact).scores
-    generator, random_bytes = np.random.default_rng(5), Randomness(5).stream()
+    generator, random_bytes = np.random.default_rng(5), Randomness(5).make_stream()
     covered = Counter[str]()
     values: dict[str, list[float]] = {name: [] for name in truth}
     for _ in range(300):

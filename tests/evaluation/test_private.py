@@ -197,7 +197,7 @@ def test_an_attack_finds_no_violation_and_finds_half_of_the_noise(budget: Budget
     neighbours = [np.array([[label, 0.5, -1, 1, 0], [1, 0, 0, 0, 1]], np.float32) for label in (0, 1)]
     ours, theirs = (bins.count_rows(model, rows, None).astype(np.float64) for rows in neighbours)
     event = make_noisy_counts(budget, releases=1, summed=True)
-    random_bytes = Randomness(1).stream()
+    random_bytes = Randomness(1).make_stream()
     power = 1 if event.noise.kind == "spherical" else 2
 
     def losses(counts: Doubles, planned: NoisyCounts) -> Doubles:
@@ -238,7 +238,11 @@ def test_intervals_cover_what_is_true_of_the_population(name: str) -> None:
     whole = evaluate_privately(model, open_source(rows_of(2, rows=40_000)), ALL)
     shares = np.maximum(whole.counts, 0) / np.maximum(whole.counts, 0).sum()
     event = make_noisy_counts(budget, releases=1, summed=True)
-    truth, generator, random_bytes = value(figures_of(whole), name), np.random.default_rng(5), Randomness(5).stream()
+    truth, generator, random_bytes = (
+        value(figures_of(whole), name),
+        np.random.default_rng(5),
+        Randomness(5).make_stream(),
+    )
     covered = 0
     for _ in range(400):
         counts = tuple(release_counts(generator.multinomial(rows, shares).tolist(), event, random_bytes))

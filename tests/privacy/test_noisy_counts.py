@@ -196,7 +196,7 @@ DRAWS = 4000
 
 def proved_epsilon(event: NoisyCounts) -> float:
     """An epsilon that the release exceeds, at 99.9 %, by the likeliest event of the worst neighbours."""
-    stream = Randomness(5).stream()
+    stream = Randomness(5).make_stream()
 
     def hits(*counts: int) -> int:
         drawn = np.array([release_counts(counts, event, stream) for _ in range(DRAWS)])
@@ -216,7 +216,7 @@ def test_an_attacker_proves_nearly_all_that_is_claimed_and_more_from_half_the_no
 
 def test_the_value_of_one_row_is_told_as_rarely_as_claimed() -> None:
     event = NoisyCounts(noise=Mechanism("spherical", 2.0, 1), releases=1, unknown=1, threshold=6)
-    stream = Randomness(6).stream()
+    stream = Randomness(6).make_stream()
     often = sum("a" in release_values({"a": 1}, event, stream) for _ in range(DRAWS))
     assert stats.binomtest(often, DRAWS, told(event)).pvalue > 1e-4
     assert stats.binomtest(often, DRAWS, told(less(event, 0.5))).pvalue < 1e-4
@@ -228,17 +228,17 @@ def test_the_value_of_one_row_is_told_as_rarely_as_claimed() -> None:
 def test_values_come_in_the_order_of_their_noisy_counts_and_not_of_the_rows() -> None:
     event = one(Budget(5.0, 1e-6), unknown=1)
     counts = {"b": 5000, "a": 9000, "d": 0, "c": 7000}
-    assert [*release_values(counts, event, Randomness().stream())] == ["a", "c", "b"]
+    assert [*release_values(counts, event, Randomness().make_stream())] == ["a", "c", "b"]
 
 
 def test_a_value_that_no_row_has_is_never_told() -> None:
     event = NoisyCounts(noise=Mechanism("spherical", 100.0, 1), releases=1, unknown=1, threshold=1)
-    assert release_values(dict.fromkeys(range(200), 0), event, Randomness().stream()) == {}
+    assert release_values(dict.fromkeys(range(200), 0), event, Randomness().make_stream()) == {}
 
 
 def test_values_need_a_threshold_and_a_delta() -> None:
     with pytest.raises(ParameterError, match="must have a threshold"):
-        release_values({"a": 1}, one(Budget(1.0)), Randomness().stream())
+        release_values({"a": 1}, one(Budget(1.0)), Randomness().make_stream())
     with pytest.raises(ParameterError, match=r"delta must be > 0 .*, got 0\.0"):
         one(Budget(1.0), unknown=1)
 

@@ -186,13 +186,13 @@ def test_the_quadrature_knows_what_a_fixed_move_spends(
     noise = Mechanism(kind, SCALES[kind](plan, Budget(epsilon, delta)), dims)
     places, masses = quadrature(noise, nodes_for(plan))
 
-    def spent(length: float) -> float:
+    def compute_delta(length: float) -> float:
         move = np.broadcast_to(length * np.eye(dims)[0], places.shape)
         return float(masses @ -np.expm1(np.minimum(epsilon - compute_log_ratio(noise, places, move), 0)))
 
     exact = noise.delta(epsilon, sensitivity=2.0)
     short = noise.delta(epsilon, sensitivity=2.0 * math.cos(LEAN))
-    assert abs(spent(2.0) - exact) < 0.5 * (exact - short)
+    assert abs(compute_delta(2.0) - exact) < 0.5 * (exact - short)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -272,7 +272,7 @@ def test_an_optimiser_finds_no_neighbours_that_spend_more(
     plan = problem(Logistic(), dims=dims, strength=strength / epsilon)
     noise = Mechanism(kind, SCALES[kind](plan, Budget(epsilon, delta)), dims)
 
-    def spent(settings: Array, nodes: int = 24) -> float:
+    def compute_delta(settings: Array, nodes: int = 24) -> float:
         return found(settings, plan).delta(noise, epsilon, nodes=nodes)
 
     starts = list(random.standard_normal((3, 3 if dims == 1 else 6)))
@@ -281,8 +281,8 @@ def test_an_optimiser_finds_no_neighbours_that_spend_more(
         starts.append(np.array([-0.03, 0.03 - math.pi, 7.0, 7.0, 0.0, 8.0]))
     most = 0.0
     for start in starts:
-        best = optimize.minimize(lambda s: -spent(s), start, method="Nelder-Mead", options={"maxfev": 60})
-        most = max(most, spent(best.x, 60))
+        best = optimize.minimize(lambda s: -compute_delta(s), start, method="Nelder-Mead", options={"maxfev": 60})
+        most = max(most, compute_delta(best.x, 60))
     assert reached * delta <= most <= delta
 
 
@@ -446,10 +446,10 @@ def older_scale(plan: Problem, budget: Budget) -> float:
     if not budget.delta:
         return pure
 
-    def spent(scale: float) -> arb:
+    def compute_delta(scale: float) -> arb:
         return older_delta(plan, Mechanism("spherical", scale, plan.dimensions), budget.epsilon)
 
-    return find_spherical_scale(spent, delta=budget.delta, pure=pure)
+    return find_spherical_scale(compute_delta, delta=budget.delta, pure=pure)
 
 
 LOSSES_AND_DIMS = [(Logistic(), 1), (Logistic(), 50), (Multinomial(2), 3), (Multinomial(3), 2), (Multinomial(10), 5)]

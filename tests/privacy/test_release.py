@@ -468,8 +468,8 @@ def test_a_scan_gets_the_stated_noise() -> None:
 
 @pytest.mark.fresh_noise
 def test_random_bits_are_those_of_the_operating_system() -> None:
-    assert Randomness().stream() is os.urandom
-    assert Randomness().stream("moments") is os.urandom
+    assert Randomness().make_stream() is os.urandom
+    assert Randomness().make_stream("moments") is os.urandom
 
 
 def test_multinomial_weights_leave_only_through_their_own_subspace() -> None:
@@ -541,35 +541,35 @@ def test_release_without_a_seed_differs_every_time() -> None:
 
 def test_randomness_has_a_stream_for_each_purpose_and_forks_that_differ() -> None:
     seeded = Randomness(7)
-    assert seeded.stream()(8) == seeded.stream()(8)
-    assert len({seeded.stream(purpose)(8) for purpose in ("", "moments", "perturbation")}) == 3
-    forks = [fork.stream()(8) for fork, _ in zip(seeded.spawn(), range(5), strict=False)]
+    assert seeded.make_stream()(8) == seeded.make_stream()(8)
+    assert len({seeded.make_stream(purpose)(8) for purpose in ("", "moments", "perturbation")}) == 3
+    forks = [fork.make_stream()(8) for fork, _ in zip(seeded.spawn(), range(5), strict=False)]
     assert len(set(forks)) == 5
-    assert forks == [Randomness(7 + number).stream()(8) for number in range(5)]
+    assert forks == [Randomness(7 + number).make_stream()(8) for number in range(5)]
     system = Randomness()
     assert all(fork is system for fork, _ in zip(system.spawn(), range(3), strict=False))
-    assert system.stream()(8) != system.stream()(8)
+    assert system.make_stream()(8) != system.make_stream()(8)
 
 
 def test_a_seed_does_not_draw_the_same_for_two_purposes() -> None:
     """Noise of one purpose must not be that of another, times the scales."""
-    assert Randomness(1).stream("moments")(16) != Randomness(1).stream("perturbation")(16)
-    assert Randomness(1).stream("moments 1")(16) != Randomness(11).stream("moments")(16)
+    assert Randomness(1).make_stream("moments")(16) != Randomness(1).make_stream("perturbation")(16)
+    assert Randomness(1).make_stream("moments 1")(16) != Randomness(11).make_stream("moments")(16)
 
 
 def test_each_model_has_a_key_of_its_own_and_none_without_noise_inside() -> None:
     plan, budget = recipe(Logistic()), Budget(0.9)
     event = NoisyUpdates(plan, calibrate_scs13(plan, budget.split(3)), "permutation")
     inside = certify(SelfComposition(BudgetedEvent(budget.split(3), event), 3), budget)
-    keys = draw_update_keys(inside, Randomness().stream())
+    keys = draw_update_keys(inside, Randomness().make_stream())
     assert len({key for key in keys if key is not None and len(key) == 32}) == 3
-    assert draw_update_keys(certified(plan, budget, models=3), Randomness().stream()) == [None] * 3
-    assert len(draw_sample_key(Randomness().stream())) == 32
+    assert draw_update_keys(certified(plan, budget, models=3), Randomness().make_stream()) == [None] * 3
+    assert len(draw_sample_key(Randomness().make_stream())) == 32
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 8, 12])
 def test_a_pick_is_equally_likely_everywhere(count: int) -> None:
-    bits, draws = Randomness(8).stream(), 3000
+    bits, draws = Randomness(8).make_stream(), 3000
     seen = np.bincount([draw_index(count, bits) for _ in range(draws)], minlength=count)
     assert len(seen) == count
     assert count == 1 or stats.chisquare(seen).pvalue > 1e-3

@@ -21,9 +21,9 @@ from boltdp.privacy.accounting.privacy_loss_distributions import (
     discretise_profile,
 )
 from boltdp.privacy.accounting.spent_budget import (
+    Alternatives,
     Charge,
     CompositionRule,
-    OneOfSeveral,
     Parallel,
     PureRelease,
     Release,
@@ -337,7 +337,7 @@ def test_events_about_rows_of_their_own_spend_what_the_worst_of_them_does() -> N
 
 def test_one_of_several_spends_what_the_worst_of_them_does() -> None:
     events = tuple(certificate(0.5, delta).spent for delta in (1e-7, 1e-6))
-    event = OneOfSeveral(0.5, events)
+    event = Alternatives(0.5, events)
     assert event.delta(0.5) == max(one.delta(0.5) for one in events)
     assert event.delta(0.4) == 1.0
     assert event.children == events

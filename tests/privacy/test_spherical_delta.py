@@ -41,7 +41,7 @@ budgets = st.builds(
 few = st.integers(1, 150)
 
 
-def spent(scale: float, *, epsilon: float, dimensions: int) -> float:
+def compute_delta(scale: float, *, epsilon: float, dimensions: int) -> float:
     with set_precision(choose_spherical_bits(1 / scale)):
         enclosure = compute_spherical_delta(1 / arb(scale), arb(epsilon), dimensions)
         assert float(enclosure.rad()) <= 1e-12 * float(enclosure.mid())
@@ -83,7 +83,7 @@ def by_radius(scale: float, *, epsilon: float, dimensions: int) -> mpmath.mpf:
 )
 def test_it_is_the_definition_to_ten_digits(dimensions: int, scale: float, epsilon: float) -> None:
     expected = by_radius(scale, epsilon=epsilon, dimensions=dimensions)
-    assert spent(scale, epsilon=epsilon, dimensions=dimensions) == pytest.approx(float(expected), rel=1e-10)
+    assert compute_delta(scale, epsilon=epsilon, dimensions=dimensions) == pytest.approx(float(expected), rel=1e-10)
 
 
 @pytest.mark.parametrize("dimensions", [2, 3])
@@ -97,12 +97,12 @@ def test_it_is_the_excess_of_one_density_over_another(dimensions: int, scale: fl
     excess = np.maximum(np.exp(-r) - np.exp(epsilon - other), 0) * volume
     whole = (np.exp(-r) * volume).sum()
     expected = excess.sum() / whole
-    assert spent(scale, epsilon=epsilon, dimensions=dimensions) == pytest.approx(expected, rel=2e-3)
+    assert compute_delta(scale, epsilon=epsilon, dimensions=dimensions) == pytest.approx(expected, rel=2e-3)
 
 
 def test_in_one_dimension_it_is_the_laplace_mechanism() -> None:
     laplace = privacy_loss_mechanism.LaplacePrivacyLoss(0.4)
-    assert spent(0.4, epsilon=1.0, dimensions=1) == pytest.approx(laplace.get_delta_for_epsilon(1.0), rel=1e-12)
+    assert compute_delta(0.4, epsilon=1.0, dimensions=1) == pytest.approx(laplace.get_delta_for_epsilon(1.0), rel=1e-12)
     assert calibrate_unit_spherical(Budget(1.0, 0.1), dimensions=1) == pytest.approx(
         1 / (1 - 2 * math.log(0.9)), rel=1e-9
     )

@@ -48,7 +48,7 @@ from boltdp.workflows.standardize import (
     prepare_rows,
     sum_moments,
 )
-from boltdp.workflows.train import BAD_ROWS_SHOWN, train
+from boltdp.workflows.train import BAD_ROWS_REASON, train
 from boltdp.workflows.tune import Method, expand_grid, tune
 from tests.plans import plan_certificate
 
@@ -428,7 +428,7 @@ def test_bad_rows_may_be_shown_where_that_is_asked_for() -> None:
     table = people().filter(pa.array([i % 50 != 0 and i % 31 != 0 for i in range(ROWS)]))
     complete = table.filter(pa.array([sex in ("F", "M") for sex in table["sex"].to_pylist()]))
     model = train(open_source(complete), SCHEMA, PRIVATE, context=Context(on_bad_row="error"))
-    assert model.certificate.reasons == (BAD_ROWS_SHOWN,)
+    assert model.certificate.reasons == (BAD_ROWS_REASON,)
 
 
 def test_moments_of_a_slice_are_those_of_its_rows() -> None:

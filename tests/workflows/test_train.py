@@ -31,7 +31,7 @@ from boltdp.schema.schema import Categorical, Classes, Number, Numeric, Projecti
 from boltdp.settings import OPTIONAL, Settings
 from boltdp.workflows.plan_training import make_plan
 from boltdp.workflows.predict import predict
-from boltdp.workflows.train import BAD_ROWS_SHOWN, train, train_prepared
+from boltdp.workflows.train import BAD_ROWS_REASON, train, train_prepared
 from tests.algorithms.counted import CountedEngine
 from tests.kernel.reference import reference_sgd
 from tests.plans import plan_certificate
@@ -203,7 +203,7 @@ def test_bad_rows_are_neutral_unless_asked_for() -> None:
     with pytest.raises(DataError):
         train(engine, undeclared, Settings(epsilon=1.0), context=Context(on_bad_row="error"))
     shown = train(engine, schema, Settings(epsilon=1.0), context=Context(on_bad_row="error"))
-    assert shown.certificate.reasons == (BAD_ROWS_SHOWN,)
+    assert shown.certificate.reasons == (BAD_ROWS_REASON,)
 
 
 def test_progress_tells_rows_and_passes_only() -> None:

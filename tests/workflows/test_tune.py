@@ -34,7 +34,7 @@ from boltdp.workflows import select
 from boltdp.workflows.plan_training import plan_models
 from boltdp.workflows.predict import predict
 from boltdp.workflows.select import count_errors, plan_trial_selection
-from boltdp.workflows.train import BAD_ROWS_SHOWN, train_prepared
+from boltdp.workflows.train import BAD_ROWS_REASON, train_prepared
 from boltdp.workflows.tune import Method, expand_grid, tune
 from tests.algorithms.counted import CountedEngine
 from tests.plans import plan_certificate
@@ -260,7 +260,7 @@ def test_a_slice_outside_the_rows_is_refused(start: int, stop: int) -> None:
 
 def test_showing_bad_rows_costs_the_claim() -> None:
     shown = tune(patients(), SCHEMA, GRID, context=Context(on_bad_row="error"))
-    assert shown.certificate.reasons == (BAD_ROWS_SHOWN,)
+    assert shown.certificate.reasons == (BAD_ROWS_REASON,)
     bad = ArrayEngine.from_arrow(pa.table({"age": [1.0] * 90, "dose": [None] * 90, "sick": [1] * 90}))
     with pytest.raises(DataError):
         tune(bad, SCHEMA, GRID, context=Context(on_bad_row="error"))

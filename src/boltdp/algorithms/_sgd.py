@@ -49,7 +49,7 @@ PASSES, BATCH_SIZE, EXPONENT = 10, 50, 0.5
 #: A guess at the mean of phi'' * ||x||^2, the curvature in the direction of the noise.
 TYPICAL_CURVATURE = 0.2
 
-#: Draws the positions of one pass from rows, batches and random bytes; a -1 ends each batch if `marked` is set.
+#: Draws the positions of one pass from rows, batches and random bytes; a -1 ends each batch if `marks_batch_ends`.
 Sampler: TypeAlias = Callable[..., Iterator[Integers]]
 #: Calibrates the noise of an update from a recipe and a budget.
 Calibration: TypeAlias = Callable[..., Mechanism]
@@ -60,7 +60,7 @@ class PassesOfSGD(Algorithm):
 
     takes = frozenset(OPTIONAL) - {"partitions"}
     sampler: ClassVar[Sampler | None] = None  #: draws the rows of a pass; None: they are read in order
-    marked: ClassVar[bool] = False  #: whether the drawn positions mark the ends of batches
+    marks_batch_ends: ClassVar[bool] = False  #: whether the drawn positions mark the ends of batches
     typical_norm: ClassVar[float] = 1.0  #: the norm with which a forecast compares the noise
     columns: ClassVar[Mapping[str, tuple[str, str]]] = {
         "noise_per_weight": ("noise per weight", "{:.3g}"),
@@ -141,7 +141,7 @@ class PassesOfSGD(Algorithm):
 
     def run(self, prepared: PreparedRows, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
         """Make all passes of SGD of all jobs, and return their weights; jobs that need no samples share scans."""
-        streams = [job.randomness.stream() for job in jobs]
+        streams = [job.randomness.make_stream() for job in jobs]
         recipes = [_require_recipe(job.certificate.problem) for job in jobs]
         (rows,) = {recipe.rows for recipe in recipes}
         (partitions,) = {recipe.partitions for recipe in recipes}
@@ -206,7 +206,7 @@ class PassesOfSGD(Algorithm):
                 classes=classes,
                 noise=noise,
                 key=key,
-                marked=self.marked,
+                marked=self.marks_batch_ends,
                 feature_map=feature_map,
             )
             for positive, key in zip(job.positives, keys, strict=True)
@@ -264,13 +264,13 @@ class WhiteBox(PassesOfSGD):
 
     about = "to every update"
     sampling: ClassVar[Sampling]
-    proved: ClassVar[Calibration]
-    published: ClassVar[Calibration]  #: as in the paper, for algorithms that take an analysis
+    proved_calibration: ClassVar[Calibration]
+    published_calibration: ClassVar[Calibration]  #: as in the paper, for algorithms that take an analysis
     noise_place = "noise in every update"
     explanation = "The noise is that of the averaged gradient of each update; the last column compares it with 1."
 
     def calibrate_updates(self, recipe: Recipe, analysis: Analysis, budget: Budget) -> Mechanism:
-        return (self.proved if analysis == "proved" else self.published)(recipe, budget)
+        return (self.proved_calibration if analysis == "proved" else self.published_calibration)(recipe, budget)
 
     def check(self, settings: Settings, loss: Loss, budget: Budget | None) -> None:
         super().check(settings, loss, budget)

@@ -23,7 +23,8 @@ class BST14(WhiteBox):
     takes = WhiteBox.takes - {"permutation"}
     sampling = "fixed size"
     sampler = staticmethod(draw_fixed_size_batches)
-    proved, published = staticmethod(calibrate_bst14), staticmethod(calibrate_published_bst14)
+    proved_calibration = staticmethod(calibrate_bst14)
+    published_calibration = staticmethod(calibrate_published_bst14)
 
     def choose_radius(self, settings: Settings, loss: Loss) -> float:
         """Return the radius in the settings; without one, a bound on a regularized optimum, or else a typical norm."""

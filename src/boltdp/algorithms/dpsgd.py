@@ -17,8 +17,8 @@ class DPSGD(WhiteBox):
     takes = WhiteBox.takes - {"permutation", "analysis"}
     sampling = "poisson"
     sampler = staticmethod(draw_poisson_batches)
-    marked = True
-    proved = staticmethod(calibrate_dpsgd)
+    marks_batch_ends = True
+    proved_calibration = staticmethod(calibrate_dpsgd)
 
     def choose_default_schedule(self, recipe: Recipe, noise: Mechanism | None) -> Schedule:
         """Return a constant step from public numbers, or the strongly convex schedule with regularization."""

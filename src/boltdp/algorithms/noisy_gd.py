@@ -36,8 +36,8 @@ MIN_NUMBER_DIMS, MIN_NUMBER_NOISE = 100, 0.015
 #: The default clip norm of gradients for one weight vector, and for one of each class: of much noise, and of little,
 #: where clipping would bias the weights of classes that overlap by more than the noise moves them.
 CLIP, JOINT_CLIP, WIDE_JOINT_CLIP = 0.5, 0.4, 0.7
-#: The noise per row below which it is little.
-LITTLE_NOISE = 0.02
+#: The noise per row below which several classes have the wider clip.
+WIDE_CLIP_NOISE = 0.02
 #: The sum of all steps times the noise per row: for one weight vector over the loss's unit, and for one of each class
 #: at the clip norm of much noise.
 REACH, JOINT_REACH = 6.0, 66.0
@@ -152,7 +152,7 @@ def choose_gradient_clip(problem: Problem, budget: Budget) -> float:
     """Return the clip norm of gradients from public numbers."""
     if problem.loss.vector_count == 1:
         return CLIP
-    return WIDE_JOINT_CLIP if _compute_noise_per_row(problem, budget) < LITTLE_NOISE else JOINT_CLIP
+    return WIDE_JOINT_CLIP if _compute_noise_per_row(problem, budget) < WIDE_CLIP_NOISE else JOINT_CLIP
 
 
 def choose_descent_step(problem: Problem, budget: Budget, *, clip: float, scans: int) -> float:

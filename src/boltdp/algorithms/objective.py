@@ -40,7 +40,7 @@ ACCURACY_LOSS, R2_LOSS = 2.0, 4.0
 
 
 #: What the expected accuracy loss of classifiers follows from.
-MEASURED = "\nNineteen of twenty measurements on public datasets lost no more accuracy than that (docs/accuracy.md)."
+EVIDENCE = "\nNineteen of twenty measurements on public datasets lost no more accuracy than that (docs/accuracy.md)."
 
 
 class Objective(Algorithm):
@@ -59,7 +59,7 @@ class Objective(Algorithm):
     }
     explanation = (
         "The noise is added to the sum of all rows' losses; the gradient of a row has a norm of about 1."
-        f"{MEASURED}"
+        f"{EVIDENCE}"
         "\nMore rows, fewer features (a projection), a larger epsilon or some delta make the noise smaller."
     )
 
@@ -156,8 +156,8 @@ class Objective(Algorithm):
     def explain_forecast(self, certificate: Certificate) -> str:
         if certificate.problem.loss.target == "classes":
             return self.explanation
-        measured = MEASURED.replace("accuracy", "R2") if estimate_score_loss(certificate) else ""
-        return self.explanation.replace(MEASURED, measured)
+        measured = EVIDENCE.replace("accuracy", "R2") if estimate_score_loss(certificate) else ""
+        return self.explanation.replace(EVIDENCE, measured)
 
 
 def _center_penalty(linear: Doubles, job: Job) -> Doubles:

@@ -16,7 +16,8 @@ class SCS13(WhiteBox):
 
     name = "scs13"
     sampling = "permutation"
-    proved, published = staticmethod(calibrate_scs13), staticmethod(calibrate_published_scs13)
+    proved_calibration = staticmethod(calibrate_scs13)
+    published_calibration = staticmethod(calibrate_published_scs13)
 
     def choose_radius(self, settings: Settings, loss: Loss) -> float:
         """Return the radius in the settings; without one, a bound on a regularized optimum, or else infinity."""

@@ -64,9 +64,9 @@ QUANTILE_ROWS = 1_000_000
 #: Resolution of the quadrature in a search and of its result; and draws of both, where there are more dimensions.
 COARSE, FINE, PILOT_DRAWS, DRAWS = 3, 8, 3_000, 40_000
 #: Shifts of the draws to where the loss is large, in scales of the noise; each is used equally often.
-LEANS = (0.0, 3.0, 6.0, 12.0, 24.0)
+NOISE_SHIFTS = (0.0, 3.0, 6.0, 12.0, 24.0)
 #: Number of norms of the linear term in the search for the largest loss.
-LENGTHS = 48
+LINEAR_TERM_NORMS = 48
 #: Epsilon is searched up to this multiple of the claimed one.
 MAX_EPSILON_RATIO = 64.0
 #: Points of a plotted privacy profile.
@@ -371,7 +371,7 @@ def _audit_objective_perturbation(claim: Claim, event: ObjectivePerturbation, ra
     event = shrink_training(event, claim.budget, rows=event.problem.rows, other_mu=claim.other_mu)
     noise, claimed, problem = event.linear, claim.budget, event.problem
     exact = problem.loss.vector_count == 1 and problem.dims == 2
-    lengths = np.geomspace(0.1 * noise.scale, problem.rows * problem.loss.lipschitz + noise.scale, LENGTHS)
+    lengths = np.geomspace(0.1 * noise.scale, problem.rows * problem.loss.lipschitz + noise.scale, LINEAR_TERM_NORMS)
 
     def find_largest_loss(neighbours: Neighbours) -> float:
         return float(neighbours.compute_losses_at_weights(noise, neighbours.find_aligned_weights(lengths)).max())
@@ -385,7 +385,7 @@ def _audit_objective_perturbation(claim: Claim, event: ObjectivePerturbation, ra
     def draw_losses(neighbours: Neighbours, from_noise: Doubles) -> SampledLosses:
         (towards,) = neighbours.compute_moves(neighbours.find_minimisers(np.zeros((1, noise.dimensions))))
         towards *= noise.scale / max(float(np.linalg.norm(towards)), 1e-300)
-        leans = np.outer(LEANS, towards)
+        leans = np.outer(NOISE_SHIFTS, towards)
         places = from_noise + np.resize(leans, from_noise.shape)
         # Ratios of the density of each place under one of the shifts to that without a shift.
         likelier = [np.exp(-compute_log_ratio(noise, places, np.broadcast_to(-lean, places.shape))) for lean in leans]

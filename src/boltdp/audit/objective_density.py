@@ -18,7 +18,7 @@ from boltdp.privacy.training_problem import Problem
 #: Maximum number of Newton steps where the method must converge, and in a search.
 MAX_STEPS, SEARCH_STEPS = 200, 25
 #: Iterations that align q with v, which depends on q.
-TURNS = 4
+ALIGNMENT_ROUNDS = 4
 #: A row: its label, which is the index of a class or a number as the kernel reads it, and its features.
 Row = tuple[float, Doubles]
 
@@ -110,7 +110,7 @@ class Neighbours:
     def find_aligned_weights(self, lengths: Doubles) -> Doubles:
         """Return minimisers for linear terms q of about these norms along v, where the privacy loss is largest."""
         weights = np.zeros((len(lengths), self.plan.dimensions))
-        for _ in range(TURNS):
+        for _ in range(ALIGNMENT_ROUNDS):
             moves = self.compute_moves(weights)
             far = np.maximum(np.linalg.norm(moves, axis=1, keepdims=True), 1e-300)
             weights, _ = self._run_newton(lengths[:, None] * moves / far, steps=SEARCH_STEPS)

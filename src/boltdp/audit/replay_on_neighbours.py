@@ -256,7 +256,7 @@ def _draw_noise(noise: Mechanism) -> Doubles:
     """Draw the noise in `SAMPLED_DIMENSIONS`, in its scales: its sampler is the same in any number of dimensions."""
     few, zeros = replace(noise, dimensions=SAMPLED_DIMENSIONS), np.zeros(SAMPLED_DIMENSIONS)
     add_noise: AddNoise = vars(release_with_noise)["add_noise"]
-    stream = release_with_noise.Randomness().stream()
+    stream = release_with_noise.Randomness().make_stream()
     return np.array([add_noise(few, zeros, stream) for _ in range(SAMPLED)]) / noise.scale
 
 

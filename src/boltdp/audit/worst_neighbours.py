@@ -35,7 +35,7 @@ STARTS = ((0.0, 0.0), (0.1, 1.0), (0.3, 1.0), (0.5, 1.0), (0.2, 0.3), (0.4, 0.3)
 #: Another one, for noise so strong that only short rows drive the weights far enough.
 STRONG_NOISE = (0.4, 0.03)
 #: More starts for `tilt_others`: the angle of the rows that differ, and that of the other rows.
-LEANING = ((0.2, 0.04), (0.3, 0.1), (0.5, 0.3))
+TILTED_STARTS = ((0.2, 0.04), (0.3, 0.1), (0.5, 0.3))
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def find_worst_pair(
     first, (_, _, *others), several = make_opposed_pair(problem), _order_classes(problem), problem.loss.vector_count > 1
     starts = [replace(first, angle=angle, length=length) for angle, length in (*STARTS, *more)]
     if extra_move is tilt_others:
-        starts += [replace(first, angle=angle, length=1.0, lean=lean) for angle, lean in LEANING]
+        starts += [replace(first, angle=angle, length=1.0, lean=lean) for angle, lean in TILTED_STARTS]
     starts = [replace(start, rivals=rivals) for start in starts for rivals in ((1.0, 0.5) if several else (0.0,))]
     if several and others:
         # The predictions are between two classes: one feature is enough.

@@ -45,19 +45,19 @@ from boltdp.settings import OPTIONS, Option, Settings
 from boltdp.workflows.train import train
 
 #: The reason why a model is not private if X is a list of rows and their length was not declared.
-LENGTH_READ = (
+LENGTH_REASON = (
     "the number of features was read from a list of rows, and one row can change it; make an array of X, or declare "
     "bounds of each feature"
 )
 
 #: The warning if columns have names that transformers give them; it does not depend on the rows.
-MADE_NAME = (
+MADE_NAME_WARNING = (
     "the column {!r} has the name of one that scikit-learn made: if that was fitted on private rows, the guarantee "
     "does not cover what it learned from them; declare bounds and categories of the original columns instead"
 )
 
 #: The warning on every fit without bounds and clip_norm; it does not depend on the rows.
-NOTHING_DECLARED = (
+UNDECLARED_WARNING = (
     "neither bounds nor clip_norm is declared: features are clipped to [-1, 1] and rows shortened to length 1; "
     "declare what is publicly known of them, or clip_norm=1 if this is what you want"
 )
@@ -146,9 +146,9 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             reasons = list_outside_reasons()
             made = find_transformer_name(getattr(self, "feature_names_in_", ()))
             if made is not None:
-                warnings.warn(MADE_NAME.format(made), PrivacyWarning, stacklevel=3)
+                warnings.warn(MADE_NAME_WARNING.format(made), PrivacyWarning, stacklevel=3)
         if length_read:
-            reasons = (*reasons, LENGTH_READ)
+            reasons = (*reasons, LENGTH_REASON)
         if schema is None:
             name, schema = getattr(given, "name", None), self._load_schema()
             if schema is not None:
@@ -292,7 +292,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             if self.curves is not None:
                 raise ParameterError("curves must be given beside bounds, which their places lie between")
             if clip_norm is None:
-                warnings.warn(NOTHING_DECLARED, UserWarning, stacklevel=4)
+                warnings.warn(UNDECLARED_WARNING, UserWarning, stacklevel=4)
             high = 1.0 if clip_norm is None else clip_norm
             low, norm = -high, 1.0
         names = getattr(self, "feature_names_in_", None)

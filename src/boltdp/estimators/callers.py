@@ -1,8 +1,8 @@
 """The callers of `fit`: pipelines, searches and other estimators around a private one, which may see private rows.
 
 The rule: the guarantee holds for a fit by scikit-learn's Pipeline whose earlier steps learn nothing from rows
-(`LEARN_NOTHING`), and by FixedThresholdClassifier, which only fits once on all rows. Any other estimator or function of
-scikit-learn around a fit, and any step that is not known, makes the model non-private.
+(`STATELESS_TRANSFORMERS`), and by FixedThresholdClassifier, which only fits once on all rows. Any other estimator or
+function of scikit-learn around a fit, and any step that is not known, makes the model non-private.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from sklearn.model_selection import FixedThresholdClassifier
 from sklearn.pipeline import FeatureUnion, Pipeline
 
 #: The reason why a model is not private if `GridSearchCV`, `CalibratedClassifierCV` or the like fitted it.
-SEARCHED = (
+SEARCH_REASON = (
     "it was fitted inside a search or a cross-validation (calibration is one), and the guarantee covers neither "
     "scores of private rows nor a choice by them; use PrivateGridSearch, or search on public rows"
 )
 #: The reason if another estimator fitted it, such as BaggingClassifier or OneVsRestClassifier.
-WRAPPED = (
+WRAPPER_REASON = (
     "it was fitted by another estimator, {}, and the guarantee does not cover what that does with the rows; "
     "fit it by itself"
 )
 #: The reason if it was fitted in a pipeline after steps that learn from rows, such as StandardScaler.
-TRANSFORMED = (
+TRANSFORMER_REASON = (
     "it was fitted in a pipeline after {}, and the guarantee does not cover what that learned from the rows; declare "
     "bounds and categories instead, by which the estimator scales and encodes rows itself"
 )
 #: Transformers of scikit-learn whose `fit` learns nothing from rows. The function of a FunctionTransformer must compute
 #: each row from itself alone; a FrozenEstimator must have been fitted on public rows.
-LEARN_NOTHING = frozenset(
+STATELESS_TRANSFORMERS = frozenset(
     {
         "Binarizer",
         "FeatureHasher",
@@ -89,13 +89,13 @@ def _explain_caller(frame: FrameType) -> Iterator[str]:
     if type(around) is Pipeline:
         learning = [*dict.fromkeys(_list_learning_steps(step for _, step in around.steps[:-1]))]
         if learning:
-            yield TRANSFORMED.format(", ".join(learning))
+            yield TRANSFORMER_REASON.format(", ".join(learning))
     elif module.startswith(_SEARCHES):
-        yield SEARCHED
+        yield SEARCH_REASON
     elif isinstance(around, BaseEstimator):
-        yield WRAPPED.format(type(around).__name__)
+        yield WRAPPER_REASON.format(type(around).__name__)
     elif module.startswith("sklearn.") and not module.startswith(_NEUTRAL):
-        yield WRAPPED.format(f"one of {'.'.join(module.split('.')[:2])}")  # in a process of its own
+        yield WRAPPER_REASON.format(f"one of {'.'.join(module.split('.')[:2])}")  # in a process of its own
 
 
 def _list_learning_steps(steps: Iterable[Any]) -> Iterator[str]:
@@ -111,7 +111,7 @@ def _list_learning_steps(steps: Iterable[Any]) -> Iterator[str]:
             yield from _list_learning_steps([step.remainder])
             if any(callable(of) and type(of) is not make_column_selector for _, _, of in step.transformers):
                 yield "ColumnTransformer with columns by a function"
-        elif kind.__module__.startswith("sklearn.") and kind.__name__ in LEARN_NOTHING:
+        elif kind.__module__.startswith("sklearn.") and kind.__name__ in STATELESS_TRANSFORMERS:
             continue
         elif step is not None and not isinstance(step, str):
             yield kind.__name__

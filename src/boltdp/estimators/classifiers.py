@@ -19,7 +19,7 @@ from boltdp.schema.target import Target, Threshold
 from boltdp.settings import Settings
 
 #: The reason why a model is not private if its classes were not declared.
-CLASSES_READ = "the classes were read from the labels, which tells something about single rows; declare classes"
+CLASSES_REASON = "the classes were read from the labels, which tells something about single rows; declare classes"
 
 
 class _PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc]
@@ -33,7 +33,7 @@ class _PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[mis
 
     def _declare_target(self, y: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
         if self.classes is None:
-            return {"classes": list(_read_classes(y))}, (CLASSES_READ,)
+            return {"classes": list(_read_classes(y))}, (CLASSES_REASON,)
         return {"classes": list(_sort_classes(self.classes))}, ()
 
     def _adapt_target(self, target: Target) -> Classes:

@@ -18,7 +18,7 @@ from boltdp.schema.target import Target
 from boltdp.settings import Settings
 
 #: The reason why a model is not private if the bounds of its target were not declared.
-BOUNDS_READ = (
+BOUNDS_REASON = (
     "the bounds of the target were read from y, which tells something about single rows; declare target_bounds"
 )
 
@@ -91,7 +91,7 @@ class PrivateRegressor(RegressorMixin, PrivateEstimator):  # type: ignore[misc]
     def _declare_target(self, y: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
         if self.target_bounds is not None:
             return {"bounds": self.target_bounds, "typical": self.typical}, ()
-        return {"bounds": _read_bounds(y), "typical": self.typical}, (BOUNDS_READ,)
+        return {"bounds": _read_bounds(y), "typical": self.typical}, (BOUNDS_REASON,)
 
     def _adapt_target(self, target: Target) -> Number:
         if not isinstance(target, Number):

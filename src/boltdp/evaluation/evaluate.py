@@ -112,7 +112,7 @@ def evaluate_privately(
             stage.report_rows(int(counts.sum()))
         if counts.sum() != rows:
             raise DataError(f"the data must not change while it is read: it had {rows:,} rows before")
-        noisy = release_counts(counts.tolist(), event, context.randomness.stream("evaluation"))
+        noisy = release_counts(counts.tolist(), event, context.randomness.make_stream("evaluation"))
         return NoisyEvaluation(
             model=digest_model(model),
             rows=rows,

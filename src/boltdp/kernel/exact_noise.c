@@ -106,7 +106,7 @@ static void cosine_and_sine(natural k, natural size[2], int negative[2])
 }
 
 /* number * 2^shift, rounded down to a whole one, into `out`; 0 if it is 2^125 or more, or no number. */
-static int scaled(double number, int shift, integer *out)
+static int scale_number(double number, int shift, integer *out)
 {
     int exponent;
     *out = 0;
@@ -158,7 +158,7 @@ static inline integer signed_times(integer a, natural b)
 static int settle(double weight, int grid, integer noise, uint64_t doubt, double *out)
 {
     integer sum;
-    if (!scaled(weight, grid + 64, &sum))
+    if (!scale_number(weight, grid + 64, &sum))
         return 0;
     sum += noise + (integer) (ONE << 63);
     *out = ldexp((double) (int64_t) (sum >> 64), -grid);

@@ -145,7 +145,7 @@ typedef int64_t mask4 __attribute__((vector_size(32), aligned(8), may_alias)); /
 #define CHOOSE(mask, yes, no) ((vec4) (((mask) & (mask4) (yes)) | (~(mask) & (mask4) (no))))
 
 /* Numbers with zeros up to whole groups of four. */
-static inline uint64_t padded(uint64_t count)
+static inline uint64_t pad_count(uint64_t count)
 {
     return (count + 3) / 4 * 4;
 }

@@ -12,7 +12,7 @@ uint64_t feature_sums_bytes(uint64_t cells, const void *map)
     const struct feature_map *r = map;
     if (!sum_cells_fit(cells, r))
         return 0;
-    const uint64_t scratch = padded(feature_map_dense(r, cells)) + (r == NULL ? 0 : (r->groups + 1) / 2);
+    const uint64_t scratch = pad_count(feature_map_dense(r, cells)) + (r == NULL ? 0 : (r->groups + 1) / 2);
     return sizeof(struct feature_sums_state) + sizeof(double) * (2 * feature_map_slots(r, cells) + scratch) +
            (r == NULL ? 0 : r->bytes);
 }
@@ -86,7 +86,7 @@ INLINE void scan(struct feature_sums_state *s, const float *rows, size_t n_rows,
     (void) wide;
     const struct feature_map *r = sum_map(&s->sum);
     const uint64_t cells = s->sum.cells, slots = feature_map_slots(r, cells), dense = feature_map_dense(r, cells);
-    const uint64_t wide_dense = padded(dense);
+    const uint64_t wide_dense = pad_count(dense);
     double *sums = s->data, *squares = sums + slots, *x = squares + slots;
     uint32_t *active = (uint32_t *) (void *) (x + wide_dense);
     for (size_t i = 0; i < n_rows; i++, rows += 1 + cells) {

@@ -38,8 +38,8 @@ static struct shape shape_of(uint64_t cells, const struct feature_map *r)
         shape.groups = r->groups;
         shape.slots = r->slots;
     }
-    shape.first = padded(shape.dense);
-    shape.stride = shape.first + padded(shape.slots - shape.dense);
+    shape.first = pad_count(shape.dense);
+    shape.stride = shape.first + pad_count(shape.slots - shape.dense);
     return shape;
 }
 

@@ -448,7 +448,7 @@ static inline uint64_t loss_vectors(uint64_t loss, uint64_t classes)
 }
 
 /* The loss of this name, or LOSS_COUNT. */
-static inline uint64_t loss_named(const char *name)
+static inline uint64_t find_loss(const char *name)
 {
     uint64_t loss = 0;
     while (loss < LOSS_COUNT && strcmp(loss_facts(loss).name, name) != 0)

@@ -86,7 +86,7 @@ static uint64_t vectors(const struct sgd_recipe *r)
 
 static uint64_t weight_count(const struct sgd_recipe *r)
 {
-    return vectors(r) * padded(r->dims);
+    return vectors(r) * pad_count(r->dims);
 }
 
 /* eta_t. The binding's schedules compute the same operations in the same order, so the analysis sees the same bits. */
@@ -135,7 +135,7 @@ static inline uint64_t unaveraged_updates(const struct sgd_recipe *r)
 /* Numbers in the array `aside`. */
 static uint64_t aside_count(const struct sgd_recipe *r)
 {
-    return loss_facts(r->loss).is_joint ? 4 * padded(r->classes) : 4;
+    return loss_facts(r->loss).is_joint ? 4 * pad_count(r->classes) : 4;
 }
 
 static inline double *total_of(struct sgd_state *s)
@@ -312,7 +312,7 @@ int sgd_weights(const void *state, size_t bytes, double *out)
     const struct sgd_state *s = state;
     const struct sgd_recipe *r = &s->recipe;
     const double *from = r->averaged == 1 ? s->data : s->data + weight_count(r);
-    for (uint64_t k = 0; k < vectors(r); k++, from += padded(r->dims))
+    for (uint64_t k = 0; k < vectors(r); k++, from += pad_count(r->dims))
         for (uint64_t i = 0; i < r->dims; i++)
             *out++ = from[i] / (double) r->averaged;
     return SGD_OK;
@@ -469,7 +469,7 @@ int sgd_run(void *const *states, const size_t *bytes, size_t n_states, const voi
     if (n_states == 0)
         return SGD_OK;
 
-    const size_t dims = ((const struct sgd_state *) states[0])->recipe.dims, stride = padded(dims);
+    const size_t dims = ((const struct sgd_state *) states[0])->recipe.dims, stride = pad_count(dims);
     size_t size = BLOCK_NUMBERS / stride / 2 * 2;
     size = size > MAX_BLOCK ? MAX_BLOCK : size > 2 ? size : 2;
     /* Two blocks, each with room for a row in front of its own, and a neutral row. Rows too wide for the stack are few. */

@@ -386,7 +386,7 @@ INLINE void NAME(add_multinomial)(const struct sgd_recipe *r, const double *w, d
                                   const double *const x[4], const double *scale, const double *weight,
                                   const double *y, double rate, size_t n, size_t stride)
 {
-    const size_t classes = r->classes, width = padded(classes);
+    const size_t classes = r->classes, width = pad_count(classes);
     for (size_t j = 0; j < n; j++)
         NAME(multinomial_factors)(factors + j * width, w, x[j], classes, stride, (size_t) y[j], scale[j],
                                   rate * weight[j]);
@@ -443,7 +443,7 @@ INLINE void NAME(fill_with_normals)(struct stream *s, double *out, size_t count)
 TARGET static __attribute__((noinline)) void NAME(draw_noise)(struct sgd_state *s, double eta)
 {
     const struct sgd_recipe *r = &s->recipe;
-    const size_t n = vectors(r), stride = padded(r->dims), count = n * stride;
+    const size_t n = vectors(r), stride = pad_count(r->dims), count = n * stride;
     double *step = step_of(s), length = 1.0;
     struct stream stream;
     open_stream(&stream, NAME(chacha20), s->key, s->updates);

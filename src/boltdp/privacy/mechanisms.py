@@ -112,11 +112,11 @@ def calibrate_unit_spherical(budget: Budget, *, dimensions: int) -> float:
     Proof: mechanisms.md 6
     """
 
-    def spent(scale: float) -> arb:
+    def compute_delta(scale: float) -> arb:
         with set_precision(choose_spherical_bits(1.0 / scale)):
             return compute_spherical_delta(1 / arb(scale), arb(budget.epsilon), dimensions)
 
-    return find_spherical_scale(spent, delta=budget.delta, pure=_divide_up(1.0, budget.epsilon))
+    return find_spherical_scale(compute_delta, delta=budget.delta, pure=_divide_up(1.0, budget.epsilon))
 
 
 @lru_cache(maxsize=1024)

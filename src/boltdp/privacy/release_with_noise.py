@@ -46,9 +46,9 @@ class Randomness:
 
     def __init__(self, seed: int | None = None) -> None:
         self.seed = seed
-        self.drawn = False  #: whether `stream` was ever called
+        self.drawn = False  #: whether `make_stream` was ever called
 
-    def stream(self, purpose: str = "") -> RandomBytes:
+    def make_stream(self, purpose: str = "") -> RandomBytes:
         """Return a source of random bytes for one purpose; with a seed, each call restarts the purpose's own source."""
         self.drawn = True
         if self.seed is None:
@@ -70,7 +70,9 @@ def release_weights(weights: Doubles, certificate: Certificate, randomness: Rand
     """
     check_seed(certificate, randomness)
     noise = certificate.release_noise
-    return weights.copy() if noise is None else _add_noise_per_model(weights, noise, certificate, randomness.stream())
+    if noise is None:
+        return weights.copy()
+    return _add_noise_per_model(weights, noise, certificate, randomness.make_stream())
 
 
 def draw_linear_terms(certificate: Certificate, randomness: Randomness) -> Doubles:
@@ -83,7 +85,7 @@ def draw_linear_terms(certificate: Certificate, randomness: Randomness) -> Doubl
     zeros = np.zeros((certificate.model_count, problem.loss.vector_count, problem.dims))
     if noise is None:
         return zeros
-    return _add_noise_per_model(zeros, noise, certificate, randomness.stream("perturbation"))
+    return _add_noise_per_model(zeros, noise, certificate, randomness.make_stream("perturbation"))
 
 
 def release_matrix(matrix: Doubles, event: NoisyMatrix, certificate: Certificate, randomness: Randomness) -> Doubles:
@@ -95,7 +97,7 @@ def release_matrix(matrix: Doubles, event: NoisyMatrix, certificate: Certificate
     if event not in certificate.matrices or matrix.shape != (event.problem.dims,) * 2:
         raise ParameterError("a matrix must be one that the certificate states, of as many features")
     vector = flatten_matrix(matrix)
-    return vector if event.noise is None else add_noise(event.noise, vector, randomness.stream(event.matrix))
+    return vector if event.noise is None else add_noise(event.noise, vector, randomness.make_stream(event.matrix))
 
 
 def release_gradient(sums: Doubles, certificate: Certificate, randomness: Randomness, *, scan: int) -> Doubles:
@@ -106,7 +108,7 @@ def release_gradient(sums: Doubles, certificate: Certificate, randomness: Random
     noise = certificate.training_noise
     assert noise is not None
     check_seed(certificate, randomness)
-    return _add_noise_per_model(sums, noise, certificate, randomness.stream(f"scan {scan}"))
+    return _add_noise_per_model(sums, noise, certificate, randomness.make_stream(f"scan {scan}"))
 
 
 def _add_noise_per_model(
@@ -147,7 +149,7 @@ def release_moments(
         vector = np.append(sums[0] * UNIT, float(sums[1].sum()) * UNIT * event.norm_weight)
     deviation = 0.0
     if event.noise is not None:
-        vector = add_noise(event.noise, vector, randomness.stream("moments"))
+        vector = add_noise(event.noise, vector, randomness.make_stream("moments"))
         deviation = event.noise.deviation / rows
     means, rest = vector[: event.features] / rows, vector[event.features :] / rows
     if event.moments == "squares":
@@ -186,7 +188,7 @@ def release_unusable_label_count(count: int, certificate: Certificate, randomnes
     event = certificate.unusable_label_count
     if event is None:
         raise ParameterError("labels must be counted only if the certificate states it, and it does not")
-    return float(add_noise(event.noise, np.array([float(count)]), randomness.stream("labels"))[0])
+    return float(add_noise(event.noise, np.array([float(count)]), randomness.make_stream("labels"))[0])
 
 
 def release_class_count(count: int, certificate: Certificate, randomness: Randomness) -> float:
@@ -198,7 +200,7 @@ def release_class_count(count: int, certificate: Certificate, randomness: Random
     event = certificate.class_count
     if event is None:
         raise ParameterError("a class must be counted only if the certificate states it, and it does not")
-    return float(add_noise(event.noise, np.array([float(count)]), randomness.stream("class"))[0])
+    return float(add_noise(event.noise, np.array([float(count)]), randomness.make_stream("class"))[0])
 
 
 def release_label_quantiles(counts: Integers, event: LabelQuantiles, randomness: Randomness) -> tuple[float, ...]:
@@ -208,7 +210,7 @@ def release_label_quantiles(counts: Integers, event: LabelQuantiles, randomness:
     """
     if counts.shape != (event.bins,):
         raise ParameterError(f"counts must be of {event.bins} bins, got shape {counts.shape}")
-    stream, chosen = randomness.stream("label quantiles"), []
+    stream, chosen = randomness.make_stream("label quantiles"), []
     for percentile in event.percentiles:
         scores = score_bins(counts, percentile)
         chosen.append(choose_by_errors(scores, epsilon=event.epsilon, changes=event.sensitivity, random_bytes=stream))

@@ -47,42 +47,42 @@ def choose_spherical_bits(distance: float) -> int:
     return 160 + int(5.0 * min(distance, MAX_DISTANCE))
 
 
-def find_spherical_scale(spent: Callable[[float], arb], *, delta: float, pure: float) -> float:
+def find_spherical_scale(compute_delta: Callable[[float], arb], *, delta: float, pure: float) -> float:
     """Return the smallest noise scale, to 10 digits, with at most `delta`, or `pure`, the scale for a delta of 0.
 
-    `spent` returns an enclosure of the delta of a scale, decreasing in the scale. A scale with an enclosure too wide
-    to decide is rejected.
+    `compute_delta` returns an enclosure of the delta of a scale, decreasing in the scale. A scale with an enclosure too
+    wide to decide is rejected.
 
     Proof: mechanisms.md 6
     """
 
-    def scale_at(shortfall: float) -> float:
+    def get_scale(shortfall: float) -> float:
         return pure / (1.0 + math.exp(shortfall))
 
-    def excess(shortfall: float) -> float:
+    def compute_excess(shortfall: float) -> float:
         """Return the log ratio of the scale's delta to the allowed one, rounded up; 1 if it is not finite."""
-        most = math.nextafter(float((spent(scale_at(shortfall)) / arb(delta)).upper().log().upper()), math.inf)
+        most = math.nextafter(float((compute_delta(get_scale(shortfall)) / arb(delta)).upper().log().upper()), math.inf)
         return most if math.isfinite(most) else 1.0
 
     # The excess is nearly linear in `shortfall`, the log of the relative gain over pure noise.
     low, high = math.log(MIN_GAIN), 0.0
-    if not (below := excess(low)) <= 0:
+    if not (below := compute_excess(low)) <= 0:
         return pure
-    while (above := excess(high)) <= 0:
+    while (above := compute_excess(high)) <= 0:
         low, below, high = high, above, high + 2.0
     # Regula falsi, Illinois variant: the value at an end that is kept is halved.
     goal = -TOLERANCE / 2
     left, right, stayed = below - goal, above - goal, ""
-    while below < -TOLERANCE and scale_at(low) > scale_at(high) * (1.0 + TOLERANCE):
+    while below < -TOLERANCE and get_scale(low) > get_scale(high) * (1.0 + TOLERANCE):
         middle = high - (high - low) * right / (right - left)
-        value = excess(middle)
+        value = compute_excess(middle)
         if value <= 0:
             low, below, left = middle, value, value - goal
             right, stayed = (right / 2 if stayed == "right" else right), "right"
         else:
             high, right = middle, value - goal
             left, stayed = (left / 2 if stayed == "left" else left), "left"
-    return scale_at(low)
+    return get_scale(low)
 
 
 def _integrate_density(half: arb, epsilon: arb, dimensions: int, *, far: arb, near: arb) -> arb:

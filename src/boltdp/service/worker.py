@@ -120,7 +120,7 @@ class WorkerError(BoltdpError):
     """The database is not set up for a worker, or another worker has taken the request."""
 
 
-class Refused(Exception):  # noqa: N818 - an answer, not an error
+class RequestRefused(Exception):  # noqa: N818 - an answer, not an error
     """A request is refused without a charge, for a reason that depends on public facts only."""
 
     def __init__(self, why: Refusal) -> None:
@@ -154,7 +154,7 @@ class Request:
         try:
             return Budget(self.epsilon, self.delta)
         except BoltdpError:
-            raise Refused("bad budget") from None
+            raise RequestRefused("bad budget") from None
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ class Allowance:
         # The charge for groups assumes that they are disjoint, but a person may have rows in several groups.
         persons_in_groups = whole.person_id is not None and request.groups is not None
         if whole.label != self.label or {one.source for one in chosen} != set(wanted) or persons_in_groups:
-            raise Refused("not possible")
+            raise RequestRefused("not possible")
         return replace(whole, columns=chosen)
 
 
@@ -456,7 +456,7 @@ class Worker:
         try:
             models = self._train_request(request)
             return "done", _describe_warnings(models), models
-        except Refused as refused:
+        except RequestRefused as refused:
             return "refused", REASONS[refused.why], {}
         except (psycopg.Error, LedgerUnavailableError):
             raise  # an error of the worker's own session, or a ledger out of reach, which says nothing of budgets
@@ -471,17 +471,17 @@ class Worker:
         budget = request.budget
         allowances = [one for one in self._find_allowances(request) if one.allows_request(request)]
         if not allowances:
-            raise Refused("not allowed")
+            raise RequestRefused("not allowed")
         allowances = [one for one in allowances if one.allows_budget(budget)]
         if not allowances:
-            raise Refused("outside limits")
+            raise RequestRefused("outside limits")
         with self._refuse_request_on(request, LedgerError, "over budget"):
             self._check_composition(request.dataset)
             allowance = next((one for one in allowances if self._has_budget(one, budget)), None)
         if allowance is None:
             for one in allowances:
                 self._say(f"{request.name}: {self._describe_remaining(one)} remaining for the role {one.role!r}")
-            raise Refused("over budget")
+            raise RequestRefused("over budget")
         name = self._find_free_name(request, allowance)
         with self._refuse_request_on(request, BoltdpError, "not possible"):
             engine = _TrustedTable(self._uri, allowance, self._is_trusted)
@@ -520,7 +520,7 @@ class Worker:
         except BudgetExceeded as fault:
             self._clear_column(request, "charged_to")
             self._say(f"{request.name}: {fault}")
-            raise Refused("over budget") from None
+            raise RequestRefused("over budget") from None
         except LedgerUnavailableError as fault:
             if reserved or fault.unknown:  # what was charged stays charged, and is not charged again
                 raise LedgerError(str(fault), hint=fault.hint) from None
@@ -548,7 +548,7 @@ class Worker:
             raise
         except kind as fault:
             self._say(f"{request.name}: {fault}")
-            raise Refused(why) from None
+            raise RequestRefused(why) from None
 
     def _find_allowances(self, request: Request) -> list[Allowance]:
         with self._transaction(), self._connection.cursor(row_factory=class_row(Allowance)) as cursor:
@@ -582,7 +582,7 @@ class Worker:
         with _interrupts.check_and_shield(), self._transaction():
             self._ask("SELECT FROM boltdp.serving FOR UPDATE")
             if not self._has_budget(allowance, budget):
-                raise Refused("over budget")
+                raise RequestRefused("over budget")
             self._update_request(request, charged_to=allowance.role_id)
 
     def _clear_column(self, request: Request, column: Literal["charged_to", "worker_pid"]) -> None:

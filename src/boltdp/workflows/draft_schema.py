@@ -163,7 +163,7 @@ def _run_draft_plan(
 ) -> str:
     """Count the rows as planned, release the counts with noise, and return the TOML text of the schema."""
     columns = engine.columns()
-    random_bytes = context.randomness.stream("draft")
+    random_bytes = context.randomness.make_stream("draft")
     counts = {name: PrivateCounts(what, columns[name].kind, plan.event) for name, what in plan.counted.items()}
     for batch in scan_rows(engine, [*counts], progress=context.start_stage("counting", rows).report_rows):
         for name, column in counts.items():

@@ -119,7 +119,7 @@ def choose_by_portions(
     if selection.epsilon is None:
         number = int(np.argmin(errors))
     else:
-        number = choose_by_errors(errors, epsilon=selection.epsilon, random_bytes=next(forks).stream())
+        number = choose_by_errors(errors, epsilon=selection.epsilon, random_bytes=next(forks).make_stream())
     return number, released[number]
 
 
@@ -131,7 +131,7 @@ def choose_by_trials(
     assert isinstance(selection, TrialSelection)
     check_row_count(prepared, selection.rows)
     candidates = Candidates(prepared, certificates, classes=classes, context=context)
-    random_bytes = next(forks).stream()
+    random_bytes = next(forks).make_stream()
     remaining = draw_trial_count(selection.mean, random_bytes)
     at_once = max(1, VECTORS_AT_ONCE // max(certificates[0].model_count, certificates[0].problem.loss.vector_count))
     changes, best, fewest = certificates[0].problem.changed_rows, None, np.inf

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from boltdp.privacy.accounting.spent_budget import Charge
 
 #: Why a model trained with `on_bad_row="error"` has no guarantee.
-BAD_ROWS_SHOWN = "bad rows were reported, which tells something about single rows"
+BAD_ROWS_REASON = "bad rows were reported, which tells something about single rows"
 
 
 def train(
@@ -103,4 +103,4 @@ def train_prepared(prepared: PreparedRows, schema: Schema, certificate: Certific
 
 def list_non_private_reasons(reasons: tuple[str, ...], context: Context) -> tuple[str, ...]:
     """Return the reasons why a model is not private: those given, and one more if error messages may show rows."""
-    return (*reasons, BAD_ROWS_SHOWN) if context.on_bad_row == "error" else reasons
+    return (*reasons, BAD_ROWS_REASON) if context.on_bad_row == "error" else reasons

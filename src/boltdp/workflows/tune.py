@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from boltdp.errors import ParameterError, check_choice
 from boltdp.model import Model
-from boltdp.privacy.accounting.spent_budget import Charge, OneOfSeveral, Release
+from boltdp.privacy.accounting.spent_budget import Alternatives, Charge, Release
 from boltdp.privacy.events.event import Event
 from boltdp.run_context import Context
 from boltdp.schema.schema import Schema
@@ -111,6 +111,6 @@ def tune(
     charge: Charge = certificates[0]
     if public is not None and (budget := certificates[0].budget) is not None:
         # Only then does the cost depend on the selected candidate, which is not known yet.
-        events = OneOfSeveral(budget.epsilon, tuple(one.spent for one in certificates))
+        events = Alternatives(budget.epsilon, tuple(one.spent for one in certificates))
         charge = Release(budget, events, certificates[0].adjacency)
     return charge_and_run(run_selection, account, charge, engine, schema, context)

@@ -77,7 +77,7 @@ class Release:
 
 
 @dataclass(frozen=True)
-class OneOfSeveral(Event):
+class Alternatives(Event):
     """One of several events, each within the same budget, chosen by public rows or by earlier releases."""
 
     kind = "one of several"

@@ -172,7 +172,7 @@ def sum_corner_deltas(
         strength_, whole = arb(strength[0]) * arb(strength[1]), arb(epsilon)
         edge = arb(simplex.edge_squared).sqrt() / arb(noise.scale)
 
-        def spent(length: arb, volume: arb) -> arb:
+        def compute_delta(length: arb, volume: arb) -> arb:
             # Rounding down to a double makes the functions below much faster.
             left = arb(math.nextafter(float((whole - volume).lower()), -math.inf))
             if not left > 0:
@@ -189,9 +189,9 @@ def sum_corner_deltas(
         alone = arb(0)
         for share, lengths in ((same, corners.same), (aside, corners.aside)):
             for count, square in lengths:
-                alone += rows * count * spent(arb(square).sqrt() * (rows * edge), rows * share)
+                alone += rows * count * compute_delta(arb(square).sqrt() * (rows * edge), rows * share)
         # Of an anchor that is a number all corners are listed; of a vertex, all but that of length 0.
-        unlisted = spent(arb(0), rows * aside) if other_mu and simplex.anchor == "vertex" else arb(0)
+        unlisted = compute_delta(arb(0), rows * aside) if other_mu and simplex.anchor == "vertex" else arb(0)
         alone += rows * unlisted
         if rows == 1 or rows > MAX_EXPANDED_ROWS or simplex.vertices > 2 or simplex.anchor != "vertex":
             return alone
@@ -200,7 +200,7 @@ def sum_corner_deltas(
             if leaving + coming:
                 volume = leaving * same + (rows - leaving) * aside
                 ways = math.comb(rows, leaving) * math.comb(rows, coming)
-                together += ways * spent((leaving + coming) * edge, volume)
+                together += ways * compute_delta((leaving + coming) * edge, volume)
         return alone.min(together + unlisted)
 
 

@@ -259,11 +259,11 @@ def calibrate_spherical_term(problem: Problem, budget: Budget) -> float:
             return least
         return find_smallest_number(lambda scale: _is_purely_private(problem, scale, budget.epsilon))
 
-    def spent(scale: float) -> arb:
+    def compute_delta(scale: float) -> arb:
         return _bound_delta(problem, Mechanism("spherical", scale, problem.dimensions), budget.epsilon)
 
     pure = calibrate_spherical_term(problem, Budget(budget.epsilon))
-    return find_spherical_scale(spent, delta=budget.delta, pure=pure)
+    return find_spherical_scale(compute_delta, delta=budget.delta, pure=pure)
 
 
 @lru_cache(maxsize=1024)
