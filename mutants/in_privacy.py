@@ -971,9 +971,10 @@ MUTANTS = (
     Mutant(
         "half the noise of a matrix",
         RELEASE,
-        "vector if event.noise is None else add_noise(event.noise, vector, randomness.make_stream(event.matrix))",
-        "vector if event.noise is None else add_noise(__import__('dataclasses').replace("
-        "event.noise, scale=event.noise.scale / 2), vector, randomness.make_stream(event.matrix))",
+        "return vector if event.noise is None else add_noise("
+        "event.noise, vector, randomness.make_stream(event.matrix))",
+        "from dataclasses import replace\n\n    return vector if event.noise is None else add_noise("
+        "replace(event.noise, scale=event.noise.scale / 2), vector, randomness.make_stream(event.matrix))",
         "A noisy Hessian has half of the noise that its event states.",
         ("privacy/test_noisy_matrix.py", "audit/test_inference.py"),
         audit="inference",
@@ -981,8 +982,9 @@ MUTANTS = (
     Mutant(
         "a matrix without noise",
         RELEASE,
-        "vector if event.noise is None else add_noise(event.noise, vector, randomness.make_stream(event.matrix))",
-        "vector",
+        "return vector if event.noise is None else add_noise("
+        "event.noise, vector, randomness.make_stream(event.matrix))",
+        "return vector",
         "The Hessian is released as it is.",
         ("privacy/test_noisy_matrix.py", "audit/test_inference.py"),
         audit="inference",
