@@ -22,7 +22,7 @@ from boltdp.engines.base import PreparedRows
 from boltdp.losses import HuberSVM, Logistic, Loss
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, certify
-from boltdp.privacy.events.event import BudgetedEvent, Event, Noiseless, SelfComposition, Training
+from boltdp.privacy.events.event import BudgetedEvent, Event, NoiselessTraining, SelfComposition, Training
 from boltdp.privacy.events.output_perturbation import OutputPerturbation, make_output_perturbation
 from boltdp.privacy.events.sgd_sensitivity import compute_published_sensitivity, compute_sgd_sensitivity
 from boltdp.privacy.mechanisms import Mechanism, compute_gaussian_epsilon
@@ -35,7 +35,7 @@ from boltdp.settings import Settings
 from boltdp.workflows.plan_training import plan_models
 from boltdp.workflows.select import (
     TRIALS,
-    Chosen,
+    ChosenModel,
     choose_by_portions,
     choose_by_trials,
     plan_portion_selection,
@@ -182,7 +182,7 @@ def planned(cell: Cell, *, rows: int, dims: int, classes: int, budget: Budget | 
     share = None if budget is None else budget.split(models)
     training: Training
     if share is None:
-        training = Noiseless(recipe)
+        training = NoiselessTraining(recipe)
     elif cell.way == "published":
         training = published_output(recipe, share)
     else:
@@ -237,7 +237,7 @@ def _trained(cell: Cell, certificate: Certificate, repeat: int, rows: data.Prepa
 def noiseless_weights(name: str, repeat: int, recipe: Recipe) -> Doubles:
     """What is trained before noise is the same for every epsilon and either analysis: it is trained once."""
     rows = data.on_the_sphere(name)
-    training: Event = Noiseless(recipe)
+    training: Event = NoiselessTraining(recipe)
     if rows.classes > 2:
         training = SelfComposition(BudgetedEvent(None, training), rows.classes)
     certificate = certify(training, None)
@@ -265,7 +265,7 @@ def _tuned(cell: Cell, repeat: int, rows: data.Prepared, budget: Budget | None) 
 
     if cell.tuning == "portions":
         events = plan_portion_selection(plan_one, budget, candidates=len(grid), rows=rows.rows)
-        choose: Callable[..., Chosen] = choose_by_portions
+        choose: Callable[..., ChosenModel] = choose_by_portions
     else:
         events = plan_trial_selection(plan_one, budget, candidates=len(grid), rows=rows.rows, mean=TRIALS)
         choose = choose_by_trials

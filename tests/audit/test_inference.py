@@ -20,7 +20,7 @@ from boltdp.losses import Logistic
 from boltdp.privacy import release_with_noise
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import verify
-from boltdp.privacy.events.event import Composition, Noiseless
+from boltdp.privacy.events.event import Composition, NoiselessTraining
 from boltdp.privacy.events.noisy_matrix import NoisyMatrix, flatten_matrix
 from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.privacy.events.objective_perturbation import (
@@ -223,6 +223,6 @@ def test_what_has_no_noise_is_not_audited() -> None:
 
     plan = make_plan(SCHEMA, 500, Settings(epsilon=None, inference=True))
     assert isinstance(plan.certificate.spent, Composition)
-    assert isinstance(plan.certificate.training, Noiseless)
+    assert isinstance(plan.certificate.training, NoiselessTraining)
     with pytest.raises(ParameterError, match="must claim an epsilon"):
         audited(Settings(epsilon=None, inference=True))

@@ -13,10 +13,10 @@ import pytest
 from boltdp.errors import ParameterError
 from boltdp.ledger import Account, BudgetExceeded, Ledger, LedgerError, find_account, open_ledger
 from boltdp.ledger.entries import BEGINNING, Entry, read_datasets, read_entries
-from boltdp.privacy.accounting.spent_budget import Charge, CompositionRule, Release, Spent, compose_charges
+from boltdp.privacy.accounting.spent_budget import Charge, CompositionRule, Release, SpentBudget, compose_charges
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.events.event import SEEDED, Noiseless, mark_non_private
+from boltdp.privacy.events.event import SEEDED, NoiselessTraining, mark_non_private
 from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
 from boltdp.privacy.mechanisms import Mechanism
 
@@ -113,7 +113,7 @@ def test_a_charge_for_very_many_blocks_does_not_stop_the_others(
 
     def counted(
         charges: Sequence[Charge], budget: Budget, *, rule: CompositionRule, always_compose: bool = False
-    ) -> Spent:
+    ) -> SpentBudget:
         added.append(len(charges))
         return compose_charges(charges, budget, rule=rule, always_compose=always_compose)
 
@@ -136,7 +136,7 @@ def test_a_data_set_without_a_budget_is_refused(ledger: Ledger) -> None:
 @pytest.mark.parametrize(
     "release",
     [
-        Release(None, Noiseless(PROBLEM)),
+        Release(None, NoiselessTraining(PROBLEM)),
         Release(Budget(0.1), mark_non_private(charge().spent, (SEEDED,))),
         Release(Budget(0.05), charge(0.1).spent),
     ],

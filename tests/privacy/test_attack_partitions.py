@@ -21,7 +21,7 @@ from boltdp.engines.local_store import store_rows
 from boltdp.kernel.row_permutation import compute_source_positions
 from boltdp.losses import HuberSVM, Multinomial
 from boltdp.privacy.certificate import certify
-from boltdp.privacy.events.event import Noiseless
+from boltdp.privacy.events.event import NoiselessTraining
 from boltdp.privacy.events.sgd_sensitivity import UNIT, bound_iterate_norm, compute_sgd_sensitivity
 from boltdp.privacy.release_with_noise import Randomness
 from boltdp.privacy.sgd_recipe import Recipe
@@ -41,7 +41,7 @@ Weights = npt.NDArray[np.float64]
 def trained(recipe: Recipe, rows: Rows, *, classes: int = 2, seed: int = 0) -> Weights:
     """The weights that would be released but for the noise."""
     context = Context(seed=seed, threads=1)
-    job = Job(certify(Noiseless(recipe), None), Randomness())
+    job = Job(certify(NoiselessTraining(recipe), None), Randomness())
     with store_rows([rows], rows=len(rows), width=rows.shape[1], context=context, in_memory=True) as prepared:
         (weights,) = BoltOn().run(prepared, [job], classes=classes, context=context)
     return weights

@@ -24,7 +24,7 @@ from boltdp.kernel.row_permutation import compute_source_positions
 from boltdp.losses import HuberSVM, Logistic, Loss, Multinomial
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import certify
-from boltdp.privacy.events.event import Noiseless
+from boltdp.privacy.events.event import NoiselessTraining
 from boltdp.privacy.events.noisy_gradient_descent import bound_gradient_sensitivity
 from boltdp.privacy.events.noisy_moments import UNIT as MOMENT_UNIT
 from boltdp.privacy.events.noisy_moments import Moments as MomentsKind
@@ -71,7 +71,7 @@ def prepared_of(entries: Sequence[Entry], schema: Schema, *, seed: int = 0) -> P
 
 def trained(recipe: Recipe, entries: Sequence[Entry], schema: Schema, *, seed: int = 0) -> Weights:
     """The weights that would be released but for the noise."""
-    job, context = Job(certify(Noiseless(recipe), None), Randomness()), Context(seed=seed, threads=1)
+    job, context = Job(certify(NoiselessTraining(recipe), None), Randomness()), Context(seed=seed, threads=1)
     with prepared_of(entries, schema, seed=seed) as prepared:
         (weights,) = BoltOn().run(prepared, [job], classes=len(schema.classes), context=context)
     return weights

@@ -36,8 +36,8 @@ from boltdp.privacy.events.event import (
     BudgetedEvent,
     Composition,
     Event,
-    Noiseless,
-    NonPrivate,
+    NoiselessTraining,
+    NonPrivateEvent,
     SelfComposition,
     Training,
     compose,
@@ -406,8 +406,8 @@ def test_the_round_trip_without_noise_is_exact(loss: Loss) -> None:
     quiet = BudgetedEvent(
         None, NoisyMoments(moments="mean", features=5, numbers=3, clip_norm=1.5).calibrate_noise(None)
     )
-    models = SelfComposition(BudgetedEvent(None, Noiseless(recipe(loss))), 3)
-    for event, before in ((Noiseless(problem(loss)), None), (models, None), (models, quiet)):
+    models = SelfComposition(BudgetedEvent(None, NoiselessTraining(recipe(loss))), 3)
+    for event, before in ((NoiselessTraining(problem(loss)), None), (models, None), (models, quiet)):
         certificate = certify(event, None, standardization=before)
         assert certificate.reasons == (NOISELESS,)
         assert_exact(certificate)
@@ -690,7 +690,7 @@ def test_no_time_at_all_is_no_repetition(count: Any) -> None:
 @pytest.mark.parametrize("reasons", [(), ("",), (3,), ("a reason", "")])
 def test_no_reason_is_no_reason(reasons: Any) -> None:
     with pytest.raises(ParameterError, match="must have reasons in words"):
-        NonPrivate(reasons, output(Logistic(), PURE))
+        NonPrivateEvent(reasons, output(Logistic(), PURE))
     assert mark_non_private(output(Logistic(), PURE), ()) == output(Logistic(), PURE)
 
 
@@ -836,7 +836,7 @@ def test_models_are_those_that_were_paid_for_and_not_repetitions_of_something_el
         (six, 6),
         (beside, 1),
         (Composition((one, BudgetedEvent(PURE, three))), 3),
-        (NonPrivate(("told",), three), 3),
+        (NonPrivateEvent(("told",), three), 3),
         (PortionSelection(trained=(one, one), chosen=1, rows=3000, epsilon=0.8), 1),
         (
             TrialSelection(trained=(BudgetedEvent(PURE, three), one), chosen=0, rows=1000, mean=2.0, score_epsilon=0.1),
@@ -856,7 +856,7 @@ def test_models_are_those_that_were_paid_for_and_not_repetitions_of_something_el
 
 
 def test_a_training_that_is_not_private_makes_nothing_private_of_which_it_is_a_part() -> None:
-    quiet = BudgetedEvent(PURE, Noiseless(problem(Logistic())))
+    quiet = BudgetedEvent(PURE, NoiselessTraining(problem(Logistic())))
     good = BudgetedEvent(PURE, output(Logistic(), PURE))
     for event in (
         Composition((quiet, good)),
@@ -864,7 +864,7 @@ def test_a_training_that_is_not_private_makes_nothing_private_of_which_it_is_a_p
         PortionSelection(trained=(quiet, good), chosen=1, rows=3000, epsilon=0.8),
         TrialSelection(trained=(good, quiet), chosen=0, rows=1000, mean=2.0, score_epsilon=0.1),
         PublicSelection(trained=quiet, compared=2, chosen=0, rows=1000, public_rows=1),
-        Composition((BudgetedEvent(PURE, NonPrivate(("told",), quiet.event)), good)),
+        Composition((BudgetedEvent(PURE, NonPrivateEvent(("told",), quiet.event)), good)),
     ):
         certificate = certify(event, Budget(1e6, 0.99))
         assert not certificate.private
@@ -941,7 +941,7 @@ def test_a_tree_that_is_nested_too_deeply_is_refused() -> None:
 @pytest.mark.parametrize("reason", ["\x1b[2J", "a\nb", ""])
 def test_reasons_are_words_that_a_terminal_shows(reason: str) -> None:
     with pytest.raises(ParameterError, match="must have reasons in words"):
-        NonPrivate((reason,), output(Logistic(), PURE))
+        NonPrivateEvent((reason,), output(Logistic(), PURE))
 
 
 def test_a_version_is_that_of_a_boltdp() -> None:

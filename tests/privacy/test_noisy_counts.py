@@ -21,7 +21,7 @@ from boltdp.losses import Logistic
 from boltdp.privacy.accounting.spent_budget import Release, bound_delta_of_charges
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, CertificateError, certify, fits_budget, verify
-from boltdp.privacy.events.event import SEEDED, BudgetedEvent, Event, Noiseless
+from boltdp.privacy.events.event import SEEDED, BudgetedEvent, Event, NoiselessTraining
 from boltdp.privacy.events.noisy_counts import NoisyCounts, is_schema_draft, make_noisy_counts
 from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
 from boltdp.privacy.mechanisms import Mechanism
@@ -265,7 +265,7 @@ def test_what_is_no_such_event_is_refused(wrong: dict[str, Any]) -> None:
 def test_the_record_gives_the_event_back(event: NoisyCounts) -> None:
     assert from_record(Event, json.loads(json.dumps(to_record(event)))) == event  # type: ignore[type-abstract]
     assert is_schema_draft(event)
-    assert not is_schema_draft(Noiseless(PROBLEM))
+    assert not is_schema_draft(NoiselessTraining(PROBLEM))
 
 
 def test_a_certificate_states_the_draft_before_the_training_and_recomputes_both() -> None:

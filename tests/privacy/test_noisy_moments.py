@@ -21,7 +21,7 @@ from boltdp.kernel.feature_sums import FeatureSums
 from boltdp.losses import Logistic
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, CertificateError, certify, subtract_spent, verify
-from boltdp.privacy.events.event import NOISELESS, BudgetedEvent, Composition, Noiseless
+from boltdp.privacy.events.event import NOISELESS, BudgetedEvent, Composition, NoiselessTraining
 from boltdp.privacy.events.noisy_moments import UNIT, Moments, NoisyMoments, check_moment_rows
 from boltdp.privacy.events.output_perturbation import make_output_perturbation
 from boltdp.privacy.events.selection import TrialSelection, split_trial_budget
@@ -243,7 +243,7 @@ RECIPE = Recipe(loss=Logistic(), dims=5, rows=1000, batch_size=30, passes=3, sch
 def certified(kind: Moments = "squares", budget: Budget | None = Budget(0.7)) -> Certificate:  # noqa: B008
     """A tenth of the budget for the moments, the rest for the weights."""
     if budget is None:
-        return certify(Noiseless(RECIPE), None, standardization=BudgetedEvent(None, event(kind, budget=None)))
+        return certify(NoiselessTraining(RECIPE), None, standardization=BudgetedEvent(None, event(kind, budget=None)))
     share, left = budget.take_share(0.1)
     before = BudgetedEvent(share, event(kind, budget=share))
     return certify(make_output_perturbation(RECIPE, left), budget, standardization=before)

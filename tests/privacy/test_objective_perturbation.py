@@ -19,7 +19,7 @@ from boltdp.errors import ParameterError
 from boltdp.losses import HuberSVM, Logistic, Loss, Multinomial, Simplex
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import OVERSPENT, Certificate, CertificateError, certify, verify
-from boltdp.privacy.events.event import NOISELESS, BudgetedEvent, Noiseless, SelfComposition
+from boltdp.privacy.events.event import NOISELESS, BudgetedEvent, NoiselessTraining, SelfComposition
 from boltdp.privacy.events.objective_perturbation import (
     MAX_NOISE,
     MIN_STEP,
@@ -59,7 +59,7 @@ def problem(loss: Loss = LOGISTIC, *, rows: int = 1000, dims: int = 6, penalty: 
 def certified(plan: Problem, budget: Budget | None, *, models: int | None = None, seeded: bool = False) -> Certificate:
     """Of one model, or of several alike."""
     share = None if budget is None else budget.split(models or 1)
-    event = Noiseless(plan) if share is None else make_objective_perturbation(plan, share)
+    event = NoiselessTraining(plan) if share is None else make_objective_perturbation(plan, share)
     whole = event if models is None else SelfComposition(BudgetedEvent(share, event), models)
     return certify(whole, budget, seeded=seeded)
 

@@ -17,7 +17,15 @@ from boltdp.losses import HuberSVM, Logistic, Loss, Multinomial, make_contrast_b
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import OVERSPENT, Certificate, CertificateError, certify, verify
-from boltdp.privacy.events.event import NOISELESS, SEEDED, Analysis, BudgetedEvent, Noiseless, SelfComposition, Training
+from boltdp.privacy.events.event import (
+    NOISELESS,
+    SEEDED,
+    Analysis,
+    BudgetedEvent,
+    NoiselessTraining,
+    SelfComposition,
+    Training,
+)
 from boltdp.privacy.events.noisy_gradient_descent import make_noisy_gradients
 from boltdp.privacy.events.noisy_sgd import NoisyUpdates, calibrate_scs13
 from boltdp.privacy.events.objective_perturbation import (
@@ -75,7 +83,9 @@ def certified(
 ) -> Certificate:
     """Of output perturbation, of one model or of several alike."""
     share = None if budget is None else budget.split(models or 1)
-    event: Training = Noiseless(plan) if share is None else make_output_perturbation(plan, share, analysis=analysis)
+    event: Training = (
+        NoiselessTraining(plan) if share is None else make_output_perturbation(plan, share, analysis=analysis)
+    )
     whole = event if models is None else SelfComposition(BudgetedEvent(share, event), models)
     return certify(whole, budget, seeded=seeded, reasons=reasons)
 

@@ -19,7 +19,7 @@ from boltdp.errors import ParameterError
 from boltdp.losses import Logistic
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import OVERSPENT, Certificate, CertificateError, certify, verify
-from boltdp.privacy.events.event import BudgetedEvent, Event, Noiseless, SelfComposition, Training
+from boltdp.privacy.events.event import BudgetedEvent, Event, NoiselessTraining, SelfComposition, Training
 from boltdp.privacy.events.output_perturbation import make_output_perturbation
 from boltdp.privacy.events.selection import (
     PortionSelection,
@@ -179,7 +179,7 @@ APPROXIMATE = Budget(1.0, 1e-6)
 
 def trained(budget: Budget | None) -> tuple[BudgetedEvent, ...]:
     events: list[Training] = [
-        Noiseless(recipe(step=step)) if budget is None else make_output_perturbation(recipe(step=step), budget)
+        NoiselessTraining(recipe(step=step)) if budget is None else make_output_perturbation(recipe(step=step), budget)
         for step in STEPS
     ]
     return tuple(BudgetedEvent(budget, event) for event in events)

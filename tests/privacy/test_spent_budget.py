@@ -24,7 +24,7 @@ from boltdp.privacy.accounting.spent_budget import (
     Alternatives,
     Charge,
     CompositionRule,
-    Parallel,
+    ParallelComposition,
     PureRelease,
     Release,
     bound_delta_of_charges,
@@ -34,7 +34,7 @@ from boltdp.privacy.accounting.spent_budget import (
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import OVERSPENT, Certificate, certify
-from boltdp.privacy.events.event import SEEDED, BudgetedEvent, Composition, Event, Noiseless, mark_non_private
+from boltdp.privacy.events.event import SEEDED, BudgetedEvent, Composition, Event, NoiselessTraining, mark_non_private
 from boltdp.privacy.events.noisy_counts import make_noisy_unusable_label_count
 from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
 from boltdp.privacy.mechanisms import Mechanism
@@ -298,7 +298,7 @@ def test_where_curves_say_nothing_sums_count() -> None:
 
 
 def test_what_is_not_private_is_counted_and_its_noise_still_adds_up() -> None:
-    noiseless = Release(None, Noiseless(PROBLEM))
+    noiseless = Release(None, NoiselessTraining(PROBLEM))
     seeded = Release(Budget(0.5), mark_non_private(make_objective_perturbation(PROBLEM, Budget(0.5)), (SEEDED,)))
     spent = compose_charges([noiseless, seeded, pure(0.25)], Budget(1.0, 1e-6), rule="curves", always_compose=True)
     assert (spent.releases, spent.not_private, spent.epsilon) == (3, 2, 0.75)
@@ -322,12 +322,12 @@ def test_unknown_events_are_refused() -> None:
     with pytest.raises(ParameterError, match="must be about the relation of its events"):
         check_charge(Release(Budget(1.0), make_objective_perturbation(PROBLEM, Budget(1.0)), Adjacency.REPLACE_PERSON))
     with pytest.raises(ParameterError, match="must be at least one"):
-        Parallel(())
+        ParallelComposition(())
 
 
 def test_events_about_rows_of_their_own_spend_what_the_worst_of_them_does() -> None:
     events = tuple(certificate(0.5, delta).spent for delta in (1e-7, 1e-6))
-    event = Parallel(events)
+    event = ParallelComposition(events)
     for epsilon in (0.4, 0.5):
         assert event.delta(epsilon) == max(one.delta(epsilon) for one in events)
     assert event.children == events

@@ -17,7 +17,7 @@ from boltdp.privacy.events.event import (
     BudgetedEvent,
     Composition,
     Event,
-    Noiseless,
+    NoiselessTraining,
     SelfComposition,
     mark_non_private,
 )
@@ -69,7 +69,7 @@ def test_costs_of_parts_are_added() -> None:
 
 
 def test_what_has_no_cost_of_its_own_costs_what_it_claims() -> None:
-    lost = Composition((BudgetedEvent(None, Noiseless(PROBLEM)),))
+    lost = Composition((BudgetedEvent(None, NoiselessTraining(PROBLEM)),))
     assert astuple(measure_zcdp(lost, Budget(1.0))) == pytest.approx((0.5, 1.0))
     assert measure_zcdp(lost, Budget(1.0)).compute_delta(5.0) == 1.0
 

@@ -29,7 +29,7 @@ from boltdp.losses import Logistic
 from boltdp.model import Model
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, CertificateError, certify
-from boltdp.privacy.events.event import BudgetedEvent, Composition, Noiseless
+from boltdp.privacy.events.event import BudgetedEvent, Composition, NoiselessTraining
 from boltdp.privacy.events.noisy_moments import Moments, NoisyMoments, ReleasedMoments
 from boltdp.privacy.events.selection import PortionSelection, PublicSelection, TrialSelection
 from boltdp.privacy.training_problem import Problem
@@ -171,7 +171,7 @@ def read(engine: Engine, schema: Schema, *, label: bool = True) -> npt.NDArray[n
 
 
 def standardized(engine: Engine, schema: Schema, event: NoisyMoments | None, context: Context) -> Schema:
-    training = Noiseless(Problem(loss=Logistic(), dims=schema.dims, rows=engine.count()))
+    training = NoiselessTraining(Problem(loss=Logistic(), dims=schema.dims, rows=engine.count()))
     before = None if event is None else BudgetedEvent(None, event)
     with prepare_rows(engine, schema, certify(training, None, standardization=before), context, permuted=False) as (
         _,

@@ -18,7 +18,7 @@ from boltdp.losses import Robust
 from boltdp.model import Model
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, certify, verify
-from boltdp.privacy.events.event import Noiseless
+from boltdp.privacy.events.event import NoiselessTraining
 from boltdp.privacy.events.label_quantiles import make_label_quantiles
 from boltdp.privacy.release_with_noise import Randomness
 from boltdp.privacy.training_problem import Problem
@@ -92,7 +92,7 @@ def test_without_noise_the_range_is_exact() -> None:
 
 
 def test_a_certificate_that_does_not_state_the_choice_has_no_range() -> None:
-    training = Noiseless(Problem(loss=Robust(), dims=3, rows=ROWS))
+    training = NoiselessTraining(Problem(loss=Robust(), dims=3, rows=ROWS))
     with pytest.raises(ParameterError, match=r"^the range of the target must be found only if the certificate"):
         apply_label_quantiles(np.ones(BINS, np.int64), SCHEMA, certify(training, Budget(1.0)), Randomness())
 

@@ -26,7 +26,7 @@ from boltdp.kernel.sgd import State
 from boltdp.losses import Loss
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
-from boltdp.privacy.events.event import Analysis, Noiseless, Training
+from boltdp.privacy.events.event import Analysis, NoiselessTraining, Training
 from boltdp.privacy.events.noisy_sgd import NoisyUpdates, Sampling
 from boltdp.privacy.events.sgd_sensitivity import check_steps
 from boltdp.privacy.mechanisms import Mechanism, calibrate
@@ -107,7 +107,7 @@ class PassesOfSGD(Algorithm):
         recipe = replace(recipe, schedule=self._choose_schedule(recipe, settings, budget))
         if budget is None:
             check_steps(recipe)
-            return Noiseless(recipe)
+            return NoiselessTraining(recipe)
         return self.make_event(recipe, settings.analysis, budget)
 
     def _choose_schedule(self, recipe: Recipe, settings: Settings, budget: Budget | None) -> Schedule:

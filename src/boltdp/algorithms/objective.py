@@ -16,7 +16,7 @@ from boltdp.errors import ParameterError
 from boltdp.losses import Loss, Robust
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
-from boltdp.privacy.events.event import Noiseless, Training
+from boltdp.privacy.events.event import NoiselessTraining, Training
 from boltdp.privacy.events.objective_perturbation import (
     calibrate_objective_noise,
     check_objective,
@@ -83,7 +83,7 @@ class Objective(Algorithm):
         problem = replace(problem, regularization=chosen)
         if budget is None:
             check_solvable(problem, None)
-            return Noiseless(problem)
+            return NoiselessTraining(problem)
         return make_objective_perturbation(problem, budget)
 
     def run(self, prepared: PreparedRows, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:

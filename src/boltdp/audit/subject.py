@@ -17,8 +17,8 @@ from boltdp.privacy.events.event import (
     BudgetedEvent,
     Composition,
     Event,
-    Noiseless,
-    NonPrivate,
+    NoiselessTraining,
+    NonPrivateEvent,
     SelfComposition,
     Training,
     compose,
@@ -112,7 +112,7 @@ def _filter_event(event: Event, budget: Budget, left_out: list[str], *, replayed
         return BudgetedEvent(share, _filter_event(part.event, share, left_out, replayed=replayed))
 
     match event:
-        case NonPrivate():
+        case NonPrivateEvent():
             return replace(event, spent=_filter_event(event.spent, budget, left_out, replayed=replayed))
         case Composition():
             kept = [part for part in event.parts if not is_schema_draft(part.event)]
@@ -130,7 +130,7 @@ def _filter_event(event: Event, budget: Budget, left_out: list[str], *, replayed
             return _resize_moments(event, budget, replayed)
         case LabelQuantiles() | NoisyMatrix() | NoisyUnusableLabelCount() | NoisyMoments():
             return event
-        case Training() if not isinstance(event, Noiseless):
+        case Training() if not isinstance(event, NoiselessTraining):
             if replayed is None:
                 return event
             loss = event.problem.loss
@@ -194,7 +194,7 @@ def _resize_moments(event: NoisyMoments, budget: Budget, schema: Schema) -> Nois
 
 def _list_claims(event: Event, budget: Budget) -> list[Claim]:
     match event:
-        case NonPrivate():
+        case NonPrivateEvent():
             return _list_claims(event.spent, budget)
         case Composition():
             claims = [claim for part in event.parts for claim in _list_claims(part.event, part.budget or budget)]

@@ -9,7 +9,7 @@ from boltdp.cli._options import json_option
 from boltdp.cli._terminal import emit, emit_json, emit_table, state_condition, warn
 from boltdp.ledger.entries import Entry
 from boltdp.ledger.ledger import CONDITIONS, DatasetReport, open_ledger
-from boltdp.privacy.accounting.spent_budget import CompositionRule, Spent
+from boltdp.privacy.accounting.spent_budget import CompositionRule, SpentBudget
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.serialization import to_record
 
@@ -138,7 +138,7 @@ def check(ledger_address: str, *, as_json: bool) -> None:
     emit(f"{found.address}: {count:,} entries, each as it was written and in its place")
 
 
-def _format_spent(name: str, report: DatasetReport, spent: Spent, *, unfinished: str) -> tuple[str, ...]:
+def _format_spent(name: str, report: DatasetReport, spent: SpentBudget, *, unfinished: str) -> tuple[str, ...]:
     budget = report.budget
     by = "basic" if spent.composed is None or spent.sums_fit(budget) else spent.rule
     amounts = (f"{spent.epsilon:.4g}", f"{spent.delta:.3g}", by, f"{spent.remaining:.3g}", budget.describe())

@@ -26,7 +26,7 @@ from boltdp.model import Model
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import CertificateError, compare_records, find_non_private_reasons
-from boltdp.privacy.events.event import Event, NonPrivate
+from boltdp.privacy.events.event import Event, NonPrivateEvent
 from boltdp.privacy.events.noisy_counts import NoisyCounts
 from boltdp.privacy.serialization import from_record, to_record
 
@@ -67,7 +67,7 @@ class NoisyEvaluation(Evaluation):
     @property
     def _event(self) -> Event:
         """The privacy event of the counts, even if it is marked as non-private."""
-        return self.spent.spent if isinstance(self.spent, NonPrivate) else self.spent
+        return self.spent.spent if isinstance(self.spent, NonPrivateEvent) else self.spent
 
     @property
     def noise(self) -> float:

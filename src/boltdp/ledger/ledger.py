@@ -28,7 +28,7 @@ from boltdp.ledger.entries import (
     read_entries,
 )
 from boltdp.ledger.store import Store
-from boltdp.privacy.accounting.spent_budget import Charge, CompositionRule, Spent, check_charge, compose_charges
+from boltdp.privacy.accounting.spent_budget import Charge, CompositionRule, SpentBudget, check_charge, compose_charges
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import CertificateError, compare_records
@@ -47,7 +47,7 @@ CONDITIONS = {
 class BudgetExceeded(BoltdpError):  # noqa: N818 - a refusal, and not a fault
     """The release would exceed the budget of its dataset; no row was read. All attributes are public."""
 
-    def __init__(self, dataset: str, block: str | None, *, asked: Budget, spent: Spent, budget: Budget) -> None:
+    def __init__(self, dataset: str, block: str | None, *, asked: Budget, spent: SpentBudget, budget: Budget) -> None:
         where = f"{dataset!r}" + (f", block {block!r}" if block is not None else "")
         delta = max(budget.delta - spent.delta, 0.0)
         remaining = f"epsilon = {spent.remaining:.6g}" + (f", delta = {delta:.3g}" if budget.delta else "")
@@ -72,9 +72,9 @@ class DatasetReport:
     budget: Budget
     composition: CompositionRule
     not_private: bool  #: whether non-private releases are allowed
-    spent: Spent
+    spent: SpentBudget
     unfinished: int  #: charges that were reserved and neither released nor returned
-    blocks: dict[str, Spent]
+    blocks: dict[str, SpentBudget]
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Reservation:
     number: int
     dataset: str
     budget: Budget  #: of the dataset
-    spent: Spent  #: with this charge, in the block that has spent the most
+    spent: SpentBudget  #: with this charge, in the block that has spent the most
 
     def commit(self, released: str) -> None:
         """Append to the ledger that the charged release was made, with its digest."""
@@ -294,7 +294,7 @@ class Ledger:
             )
         return datasets[dataset]
 
-    def _check_budget(self, dataset: str, state: DatasetState, charge: Charge, blocks: Sequence[str]) -> Spent:
+    def _check_budget(self, dataset: str, state: DatasetState, charge: Charge, blocks: Sequence[str]) -> SpentBudget:
         """Return what the most used block has spent with one more charge; raise BudgetExceeded if that is too much."""
         after, wanted = [], set(blocks)
         for names, charges in state.group_blocks(blocks):
@@ -371,6 +371,6 @@ def open_ledger(address: str | Path | Ledger) -> Ledger:
     return Ledger(SQLiteStore(Path(address) / DEFAULT_NAME if Path(address).is_dir() else address))
 
 
-def _get_sort_key(spent: Spent) -> tuple[float, float, float]:
+def _get_sort_key(spent: SpentBudget) -> tuple[float, float, float]:
     """Return a key that sorts spent budgets by composed delta, which is known where sums exceed it, then by sums."""
     return (-1.0 if spent.composed is None else spent.composed, spent.epsilon, spent.delta)

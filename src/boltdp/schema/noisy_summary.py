@@ -39,13 +39,13 @@ MAX_TAIL_DEVIATIONS = 3.5
 MAX_SUM_DEVIATIONS = 2.0
 
 #: The counted cells of a column: its numbers, its values, or, if it is untyped, both.
-Counted = Literal["numbers", "values", "either"]
+CountedCells = Literal["numbers", "values", "either"]
 
 
 class PrivateCounts:
     """The counts of one column, which are as sensitive as the rows until noise is added in their release."""
 
-    def __init__(self, counted: Counted, kind: Kind, event: NoisyCounts) -> None:
+    def __init__(self, counted: CountedCells, kind: Kind, event: NoisyCounts) -> None:
         self._counted, self._kind, self._event = counted, kind, event
         self.wide = Histogram(WIDE_EDGES)
         self.values: Counter[Value] = Counter()

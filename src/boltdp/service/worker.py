@@ -39,7 +39,7 @@ from boltdp.export.postgres_models import make_insert, make_model_row
 from boltdp.ledger import Account, BudgetExceeded, Ledger, LedgerError
 from boltdp.ledger.entries import LedgerUnavailableError, check_name
 from boltdp.model import Model
-from boltdp.privacy.accounting.spent_budget import Charge, Parallel, Release, Spent
+from boltdp.privacy.accounting.spent_budget import Charge, ParallelComposition, Release, SpentBudget
 from boltdp.privacy.budget import Budget
 from boltdp.run_context import Context
 from boltdp.schema.infer import derive_schema
@@ -303,7 +303,7 @@ class _PlannedModels:
         first, *_ = certificates = [plan.certificate for plan in self.plans.values()]
         if self.groups is None:
             return first
-        return Release(budget, Parallel(tuple(one.spent for one in certificates)), first.adjacency)
+        return Release(budget, ParallelComposition(tuple(one.spent for one in certificates)), first.adjacency)
 
     def train(self, context: Context) -> dict[str, Model]:
         """Train the planned models; return them by name. The ledger must be charged before."""
@@ -568,7 +568,7 @@ class Worker:
         delta = max(0.0, allowance.delta - max(one.delta for one in spent))
         return f"epsilon {epsilon:.6g} of {allowance.epsilon:g}, delta {delta:.3g} of {allowance.delta:g}"
 
-    def _sum_spent(self, allowance: Allowance, *more: Budget) -> list[Spent]:
+    def _sum_spent(self, allowance: Allowance, *more: Budget) -> list[SpentBudget]:
         """Return what the role of an allowance has spent: by the extension, and by the ledger.
 
         The ledger outlives the extension and knows the role by its name.
@@ -619,6 +619,6 @@ def _describe_warnings(models: Mapping[str, Model]) -> str | None:
     return "\n".join(found) or None
 
 
-def _sum_budgets(budgets: Sequence[Budget]) -> Spent:
+def _sum_budgets(budgets: Sequence[Budget]) -> SpentBudget:
     epsilons, deltas = [one.epsilon for one in budgets], [one.delta for one in budgets]
-    return Spent(len(budgets), math.fsum(epsilons), math.fsum(deltas), composed=None)
+    return SpentBudget(len(budgets), math.fsum(epsilons), math.fsum(deltas), composed=None)

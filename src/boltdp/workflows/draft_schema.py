@@ -26,7 +26,7 @@ from boltdp.privacy.events.noisy_counts import NoisyCounts, make_noisy_counts
 from boltdp.run_context import Context
 from boltdp.schema import infer
 from boltdp.schema.check import CheckReport, check_source
-from boltdp.schema.noisy_summary import WIDE_EDGES, Counted, PrivateCounts, compute_significance_threshold
+from boltdp.schema.noisy_summary import WIDE_EDGES, CountedCells, PrivateCounts, compute_significance_threshold
 from boltdp.schema.schema import Schema
 from boltdp.schema.source_columns import ColumnType, OpenColumns
 from boltdp.schema.summary import Summary, scan_rows
@@ -73,7 +73,7 @@ class PrivateDraftPlan:
 
     budget: Budget
     event: NoisyCounts
-    counted: dict[str, Counted]  #: what is counted, by column
+    counted: dict[str, CountedCells]  #: what is counted, by column
     without_delta: tuple[str, ...]  #: columns that are not counted because they need a delta
 
 
@@ -91,7 +91,7 @@ def plan_private_draft(
     if columns[label].kind in unfit:
         what = "numbers" if kind.numeric else "texts, numbers or booleans"
         raise DataError(f"column {label!r} must have {what}, its type is {columns[label].kind!r}")
-    counted: dict[str, Counted] = {}
+    counted: dict[str, CountedCells] = {}
     without_delta = []
     for name, column in columns.items():
         if name == label:

@@ -22,7 +22,7 @@ from boltdp.kernel.unusable_label_count import UnusableLabelCount
 from boltdp.model import Inference
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
-from boltdp.privacy.events.event import BudgetedEvent, Composition, Event, Noiseless, Training
+from boltdp.privacy.events.event import BudgetedEvent, Composition, Event, NoiselessTraining, Training
 from boltdp.privacy.events.noisy_counts import NoisyClassCount
 from boltdp.privacy.events.noisy_matrix import NoisyMatrix
 from boltdp.privacy.events.noisy_moments import NoisyMoments
@@ -150,7 +150,7 @@ def _check_settings(settings: Settings) -> None:
 def _plan_noiseless(settings: Settings, problem: Problem, parts: Mapping[str, Part]) -> Composition:
     problem = replace(problem, regularization=settings.regularization or 1.0 / problem.rows)
     noiseless = [BudgetedEvent(None, part) for name, part in parts.items() if name != COUNT]
-    return _compose(noiseless, BudgetedEvent(None, Noiseless(problem)))
+    return _compose(noiseless, BudgetedEvent(None, NoiselessTraining(problem)))
 
 
 def _plan_split(settings: Settings, problem: Problem, budget: Budget, parts: Mapping[str, Part]) -> Composition:

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 #: Plans the event of one candidate from its number, its rows and its budget.
 PlanCandidate: TypeAlias = Callable[[int, int, Budget | None], Event]
 #: The number of the selected candidate, and its released weights, of shape (models, vectors, dims).
-Chosen: TypeAlias = tuple[int, Doubles]
+ChosenModel: TypeAlias = tuple[int, Doubles]
 
 #: The mean number of trials. More cost no epsilon, only time and a little of delta.
 TRIALS = 100.0
@@ -102,7 +102,7 @@ def plan_public_selection(
 
 def choose_by_portions(
     prepared: PreparedRows, certificates: Sequence[Certificate], *, classes: int, context: Context
-) -> Chosen:
+) -> ChosenModel:
     """Train each candidate on its own rows, and select one privately by its errors on other rows."""
     selection, forks, count = certificates[0].selection, context.randomness.spawn(), len(certificates)
     assert isinstance(selection, PortionSelection)
@@ -125,7 +125,7 @@ def choose_by_portions(
 
 def choose_by_trials(
     prepared: PreparedRows, certificates: Sequence[Certificate], *, classes: int, context: Context
-) -> Chosen:
+) -> ChosenModel:
     """Release a random candidate in each of a secret number of trials; select the one with the fewest noisy errors."""
     forks, selection = context.randomness.spawn(), certificates[0].selection
     assert isinstance(selection, TrialSelection)

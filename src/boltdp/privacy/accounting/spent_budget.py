@@ -95,7 +95,7 @@ class Alternatives(Event):
 
 
 @dataclass(frozen=True)
-class Parallel(Event):
+class ParallelComposition(Event):
     """Parallel composition: events about disjoint rows, where public information assigns each row to one of them."""
 
     kind = "parallel"
@@ -125,7 +125,7 @@ class PureRelease(Event):
 
 
 @dataclass(frozen=True)
-class Spent:
+class SpentBudget:
     """The composed cost of several releases."""
 
     releases: int
@@ -152,7 +152,7 @@ class Spent:
     def describe(self, budget: Budget) -> str:
         """Describe in a line how much of the budget is spent.
 
-        >>> Spent(releases=2, epsilon=1.5, delta=0.0, remaining=0.5).describe(Budget(2.0))
+        >>> SpentBudget(releases=2, epsilon=1.5, delta=0.0, remaining=0.5).describe(Budget(2.0))
         'epsilon 0.5 of 2 remaining; 2 releases spent epsilon 1.5, by basic composition'
         """
         return f"epsilon {self.remaining:.3g} of {budget.epsilon:g} remaining; {self.describe_cost(budget)}"
@@ -178,7 +178,7 @@ def check_charge(charge: Charge) -> None:
 
 def compose_charges(
     charges: Sequence[Charge], budget: Budget, *, rule: CompositionRule, always_compose: bool = False
-) -> Spent:
+) -> SpentBudget:
     """Compose the cost of charged releases by a rule, and find the epsilon that remains of the budget.
 
     Profiles or zCDP are composed only if the sums of the claims exceed the budget, unless `always_compose` is set.
@@ -200,13 +200,13 @@ def compose_charges(
 
 def _compose_costs(
     charges: Sequence[Charge], budget: Budget, *, rule: CompositionRule, always_compose: bool = False
-) -> Spent:
+) -> SpentBudget:
     """Compose the cost of charged releases for `compose_charges`, which then finds the epsilon that remains."""
     claimed = [charge for charge in charges if charge.budget is not None]
     budgets = [charge.budget for charge in claimed if charge.budget is not None]
     if rule == "adaptive" and budgets and budgets[0].delta > DELTA_SHARES[rule][0] * budget.delta:
         rule = "basic"  # known before anything is released
-    sums = Spent(
+    sums = SpentBudget(
         releases=len(charges),
         epsilon=math.fsum(one.epsilon for one in budgets),
         delta=math.fsum(one.delta for one in budgets),

@@ -201,7 +201,7 @@ class NoisyRelease(Event):
 
 
 @dataclass(frozen=True)
-class Noiseless(Training):
+class NoiselessTraining(Training):
     """Training without noise, which guarantees nothing."""
 
     kind = "training without noise"
@@ -339,7 +339,7 @@ class SelfComposition(Wrapper):
 
 
 @dataclass(frozen=True)
-class NonPrivate(Wrapper):
+class NonPrivateEvent(Wrapper):
     """An event whose guarantee is lost for reasons outside the privacy analysis."""
 
     kind = "non-private"
@@ -379,9 +379,9 @@ def compose(*parts: BudgetedEvent) -> Event:
 
 def mark_non_private(event: Event, reasons: tuple[str, ...]) -> Event:
     """Return the event marked as non-private if there are reasons, else the event itself."""
-    return NonPrivate(reasons, event) if reasons else event
+    return NonPrivateEvent(reasons, event) if reasons else event
 
 
 def strip_non_private(event: Event) -> Event:
-    """Return the event inside `NonPrivate`: its cost counts although its guarantee does not hold."""
-    return strip_non_private(event.spent) if isinstance(event, NonPrivate) else event
+    """Return the event inside `NonPrivateEvent`: its cost counts although its guarantee does not hold."""
+    return strip_non_private(event.spent) if isinstance(event, NonPrivateEvent) else event
