@@ -40,7 +40,7 @@ CENTER_SHARES = (0.01, 0.99)
 
 @dataclass(frozen=True, eq=False)
 class Inference:
-    """What was released beside the weights, from which coefficients get standard errors."""
+    """The matrices and the count released with the weights, from which coefficients get standard errors."""
 
     hessian: Doubles  #: the vector of `privacy.events.noisy_matrix.flatten_matrix`
     outer_products: Doubles | None = None  #: the same, of the gradients, for robust errors
@@ -63,7 +63,7 @@ class Inference:
         return cls(**vectors, class_count=count)
 
     def get_vector(self, matrix: str) -> Doubles | None:
-        """Return the vector of a matrix by its name in a certificate."""
+        """Return the vector of the matrix that a certificate names `matrix`; None if it was not released."""
         return self.hessian if matrix == "hessian" else self.outer_products
 
 
@@ -262,12 +262,12 @@ class Model:
                 raise ModelFileError(f"the model has an entry {show_value(key)} that this boltdp does not know")
         private, certificate = record["private"], record["certificate"]
         if not isinstance(certificate, dict) or not isinstance(private, bool) or certificate.get("private") != private:
-            raise certificates.CertificateError("the model says of its privacy what its certificate does not")
+            raise certificates.CertificateError("the model states another privacy than its certificate")
         try:
             schema, weights = Schema.from_dict(record["schema"]), _read_weights(record["weights"])
             where = record["trained_where"]
             if where is not None and not isinstance(where, str):
-                raise ValueError("where it was trained must be said in words")
+                raise ValueError("the model must say in words where it was trained")
             for key, name in _OPTIONAL_KEYS.items():
                 if key in record and (type(record[key]) is not float or not math.isfinite(record[key])):
                     raise ValueError(f"its {name} must be a number, written with a decimal point")

@@ -275,7 +275,7 @@ def test_sums_go_on_from_bytes_and_unsound_ones_are_refused() -> None:
     there.add(rows)
     here.update(there.to_bytes())
     assert here.value.tobytes() == there.value.tobytes()
-    with pytest.raises(DataError, match="cannot go on from these bytes: the state is corrupt"):
+    with pytest.raises(DataError, match="cannot continue from these bytes: the state is corrupt"):
         here.update(there.to_bytes()[:-1])
     # The second has the same length.
     for other in (

@@ -133,7 +133,7 @@ def test_counts_go_on_from_bytes_and_unsound_ones_are_refused() -> None:
     assert here.counts == counted(weights, rows, classes)
     before = here.to_bytes()
     for data in (b"", there.to_bytes()[:-1], there.to_bytes() + bytes(8), bytes(len(before))):
-        with pytest.raises(DataError, match="cannot go on from these bytes: the state is corrupt"):
+        with pytest.raises(DataError, match="cannot continue from these bytes: the state is corrupt"):
             here.update(data)
     for other in (ErrorCounts(weights[:2], classes=classes), ErrorCounts(np.ones((12, 1, 5)), classes=classes)):
         with pytest.raises(DataError, match="counts must stay those of the same models"):

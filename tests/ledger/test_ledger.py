@@ -64,7 +64,7 @@ def test_a_charge_ends_once(ledger: Ledger, end: str) -> None:
     reserved = ledger.reserve("visits", charge())
     reserved.commit(DIGEST) if end == "commit" else reserved.cancel()
     for again in (reserved.cancel, lambda: reserved.commit(DIGEST)):
-        with pytest.raises(LedgerError, match="released or given back already"):
+        with pytest.raises(LedgerError, match="already released or returned"):
             again()
 
 

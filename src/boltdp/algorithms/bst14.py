@@ -17,7 +17,7 @@ from boltdp.settings import Settings
 
 
 class BST14(WhiteBox):
-    """Every update uses a uniform sample of fixed size."""
+    """SGD whose updates each use a uniform sample of fixed size."""
 
     name = "bst14"
     takes = WhiteBox.takes - {"permutation"}

@@ -11,7 +11,7 @@ from boltdp.privacy.step_schedules import Schedule, make_constant_schedule, make
 
 
 class DPSGD(WhiteBox):
-    """Every row is in every batch with the same probability."""
+    """SGD on Poisson samples: every row is in every batch with the same probability."""
 
     name = "dpsgd"
     takes = WhiteBox.takes - {"permutation", "analysis"}

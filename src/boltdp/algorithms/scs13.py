@@ -12,7 +12,7 @@ from boltdp.settings import Settings
 
 
 class SCS13(WhiteBox):
-    """Batches are consecutive rows of one permutation."""
+    """SGD whose batches are consecutive rows of one permutation."""
 
     name = "scs13"
     sampling = "permutation"

@@ -153,7 +153,7 @@ def list_other_events(event: Composition, budget: Budget) -> tuple[Event, ...]:
 
 
 def compose_mu(events: Sequence[Event]) -> float:
-    """Return the mu of Gaussian mechanisms together."""
+    """Return the mu of the composition of Gaussian mechanisms."""
     return round_up(math.hypot(*(event.mu or 0.0 for event in events)))
 
 

@@ -265,7 +265,7 @@ class NumberBins(Bins):
 
     @classmethod
     def from_model(cls, model: Model, groups: int, size: int) -> NumberBins:
-        """Make bins from what is public."""
+        """Make the bins from public numbers: the bounds of the target, and the center and spread that are expected."""
         target = _get_target(model)
         # No row has a norm above 1, so that scores are at most the norm of the weights.
         reach = float(np.linalg.norm(model.weights))

@@ -1,4 +1,4 @@
-"""What an evaluation is computed from: exact or noisy counts of the rows, for each kind of target its own.
+"""The statistics that evaluations follow from: exact or noisy counts of rows, in one class per kind of target.
 
 A kind has three classes: `Statistics`, from which every figure follows; a `Tally`, which counts rows exactly, in memory
 that does not grow with them; and `Bins`, which are public and count private rows, for noise to be added.

@@ -1,4 +1,4 @@
-"""How far predictions are from labels that are numbers: C in `number_errors.c`."""
+"""Sums of the errors of predicted numbers: C in `number_errors.c`."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class Summation:
         block[:] = np.frombuffer(data, dtype=np.uint8)
         code = _library.sum_check(block.ctypes.data, block.size)
         if code:
-            raise DataError(f"cannot go on from these bytes: {_get_error_text(code)}")
+            raise DataError(f"cannot continue from these bytes: {_get_error_text(code)}")
         if not self.copy_empty()._join_block(block):
             raise DataError(self._mismatch)
         self._block = block

@@ -259,7 +259,7 @@ class Ledger:
         def make_fields(entries: list[Entry]) -> dict[str, Any]:
             state = self._find_dataset(entries, reservation.dataset)
             if reservation.number not in state.open:
-                raise LedgerError(f"charge {reservation.number} was released or given back already")
+                raise LedgerError(f"charge {reservation.number} is already released or returned")
             return {
                 "kind": kind,
                 "dataset": reservation.dataset,

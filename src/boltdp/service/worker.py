@@ -355,7 +355,7 @@ class Worker:
             )
 
     def _check_direct(self) -> None:
-        """Raise a WorkerError behind a pooler, whose sessions go on when the worker that was known by one has ended."""
+        """Raise a WorkerError behind a pooler, whose sessions outlive the worker that is known by one."""
         ((backend,),) = self._connection.execute("SELECT pg_catalog.pg_backend_pid()").fetchall()
         if backend != self._connection.info.backend_pid:
             self.close()
@@ -381,7 +381,7 @@ class Worker:
     def run(self, *, once: bool = False) -> int:
         """Serve waiting and future requests, or with `once` waiting ones only; return the number served.
 
-        Without `once`, a lost connection is opened again, as long as that takes; what was being served is taken up.
+        Without `once`, a lost connection is opened again, however long that takes, and the request is resumed.
         """
         served, delay = 0, RECONNECT_SECONDS
         while True:
@@ -397,7 +397,8 @@ class Worker:
             except LedgerUnavailableError as fault:
                 if once:
                     raise WorkerError(
-                        f"the worker cannot go on: {fault}", hint="what waits is served once the ledger is there again"
+                        f"the worker cannot continue: {fault}",
+                        hint="what waits is served once the ledger is there again",
                     ) from None
                 self._say(f"{fault}; what waits is served once it is there again")
                 time.sleep(delay)
@@ -408,7 +409,8 @@ class Worker:
                 reason = fault.diag.message_primary or type(fault).__name__
                 if once or not self._connection.closed:
                     raise WorkerError(
-                        f"the worker cannot go on: {reason}", hint="start it again: what it left is taken up"
+                        f"the worker cannot continue: {reason}",
+                        hint="start it again: it resumes the request that it left",
                     ) from None
                 self._say(f"the connection was lost: {reason}")
                 self._reconnect()

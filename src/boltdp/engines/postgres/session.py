@@ -442,7 +442,7 @@ def connect(uri: str, *, wait: float | None = None, **options: Any) -> psycopg.C
 
 
 class NoFreeConnection(psycopg.OperationalError):
-    """A pooler lets wait longer than we do."""
+    """A pooler has given no connection within the time that we wait for one."""
 
     hint = "a training needs a connection for its rows, one for each slice, and one for a ledger in the database"
 

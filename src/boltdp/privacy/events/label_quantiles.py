@@ -86,7 +86,7 @@ def make_label_quantiles(
 
 
 def score_bins(counts: Integers, percentile: int) -> list[int]:
-    """Return how far each bin of a histogram is from having the percentile, in hundredths of rows; 0: it has it.
+    """Return how far each bin of a histogram is from having the percentile, in hundredths of rows: 0 if it has it.
 
     Missing labels are in no bin, and count neither as below an edge nor as above it.
 

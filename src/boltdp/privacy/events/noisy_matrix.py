@@ -73,7 +73,7 @@ class NoisyMatrix(NoisyRelease):
 
 
 def flatten_matrix(matrix: Doubles) -> Doubles:
-    """Return a symmetric matrix as a vector of the same norm: what stands from the diagonal to the right.
+    """Return a symmetric matrix as a vector of the same norm: its upper triangle, row by row.
 
     >>> flatten_matrix(np.array([[1.0, 0.0], [0.0, 3.0]]))
     array([1., 0., 3.])
@@ -83,7 +83,7 @@ def flatten_matrix(matrix: Doubles) -> Doubles:
 
 
 def unflatten_matrix(vector: Doubles) -> Doubles:
-    """Return the symmetric matrix that `flatten_matrix` makes this vector of.
+    """Return the symmetric matrix that `flatten_matrix` turns into this vector.
 
     >>> unflatten_matrix(np.array([1.0, 0.0, 3.0]))
     array([[1., 0.],

@@ -81,7 +81,7 @@ def split_volume_term(simplex: Simplex, strength: arb, tilt: float) -> tuple[arb
 
 @dataclass(frozen=True)
 class Corners:
-    """How many corners there are of each length, in units of the edge: pairs of a count and a length squared."""
+    """The numbers of corners by length, in units of the edge: pairs of a count and a length squared."""
 
     same: tuple[tuple[int, float], ...]  #: those with the smaller share of the volume term, the longest first
     aside: tuple[tuple[int, float], ...]  #: those with the larger share

@@ -27,7 +27,7 @@ SCORE_SHARE = 8
 
 
 class Selection(Wrapper):
-    """How a model was chosen among candidates."""
+    """The choice of a model among candidates."""
 
     method: ClassVar[str]
     chosen: int  #: from 0
@@ -212,4 +212,4 @@ def _check_trained_rows(part: BudgetedEvent, rows: int) -> None:
     """Raise ParameterError unless the training of a candidate is on this number of rows."""
     training = part.event.released
     if not isinstance(training, Training) or training.problem.rows != rows:
-        raise ParameterError(f"a candidate chosen so must be trained on {rows} rows")
+        raise ParameterError(f"a candidate of this selection must be trained on {rows} rows")
