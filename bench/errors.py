@@ -56,7 +56,7 @@ def in_numpy(weights: npt.NDArray[np.float64], prepared: PreparedRows) -> npt.ND
     """The same counts by matrix products."""
     models, vectors, dims = weights.shape
     counts = np.zeros(models, np.int64)
-    for block in prepared.blocks():
+    for block in prepared.read_blocks():
         rows = block[:, 1:].astype(np.float64)
         rows /= np.maximum(1.0, np.sqrt(np.einsum("ij,ij->i", rows, rows)))[:, None]
         margins = (rows @ weights.reshape(-1, dims).T).reshape(len(block), models, vectors)

@@ -147,7 +147,7 @@ def passes(server: Server, rows: int) -> list[Ratio]:
     ):
         for setting in ("max_parallel_workers_per_gather = 0", "jit = off", "synchronize_seqscans = off"):
             connection.execute(f"SET {setting}")
-        array = np.concatenate([block.copy() for block in packed.blocks()])
+        array = np.concatenate([block.copy() for block in packed.read_blocks()])
         ours = connection.info.backend_pid
         count, packed_pass, row_pass, memory = quickest(
             {

@@ -85,7 +85,7 @@ def accuracies(models: list[Model], testing: PreparedRows) -> npt.NDArray[np.flo
     """The accuracy and the balanced accuracy of each model, one model a row."""
     right = np.zeros((len(models), 2))
     of_class = np.zeros(2)
-    for block in testing.blocks():
+    for block in testing.read_blocks():
         for label in (0, 1):
             rows = block[block[:, 0] == label]
             of_class[label] += len(rows)

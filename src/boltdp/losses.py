@@ -399,16 +399,16 @@ class Multinomial(ClassLoss):
 
     def compute_slopes(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
         """Return p - e_label, p the softmax of the scores."""
-        slopes = self._softmax(scores)
+        slopes = self._compute_softmax(scores)
         slopes[..., int(label)] -= 1.0
         return slopes
 
     def compute_hessians(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
         """Return diag(p) - p p^T, p the softmax of the scores."""
-        odds = self._softmax(scores)
+        odds = self._compute_softmax(scores)
         return np.asarray(odds[..., None] * np.eye(self.classes) - odds[..., None] * odds[..., None, :])
 
-    def _softmax(self, scores: Doubles) -> Doubles:
+    def _compute_softmax(self, scores: Doubles) -> Doubles:
         powers = self.compute_probabilities(scores)
         return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
 

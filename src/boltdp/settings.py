@@ -71,16 +71,16 @@ class Option:
         return self.convert(value, name)
 
 
-def option(help: str, *, default: Any = None, **facts: Any) -> Any:  # noqa: A002
+def declare_option(help: str, *, default: Any = None, **facts: Any) -> Any:  # noqa: A002
     """Declare a field of Settings: make a dataclass field with its Option as metadata."""
     return field(default=default, metadata={"option": Option(help=help, **facts)})
 
 
-_privacy = partial(option, group="Privacy", usual=True)
-_model = partial(option, group="Model")
-_algorithm = partial(option, group="Algorithm", some_algorithms=True)
-_standardizing = partial(option, group="Standardizing")
-_research = partial(option, group="Research and tests")
+_privacy = partial(declare_option, group="Privacy", usual=True)
+_model = partial(declare_option, group="Model")
+_algorithm = partial(declare_option, group="Algorithm", some_algorithms=True)
+_standardizing = partial(declare_option, group="Standardizing")
+_research = partial(declare_option, group="Research and tests")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,8 +31,8 @@ class CountedRows(PreparedRows):
         )
         self.fed: list[State] = []
 
-    def blocks(self) -> Iterator[PackedRows]:
-        return self._inside.blocks()
+    def read_blocks(self) -> Iterator[PackedRows]:
+        return self._inside.read_blocks()
 
     def slice(self, start: int, stop: int) -> PreparedRows:
         return CountedRows(self._inside.slice(start, stop), self.counts)

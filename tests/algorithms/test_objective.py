@@ -342,7 +342,7 @@ def test_a_sample_that_misleads_costs_scans_and_nothing_else(label: int, monkeyp
     @contextmanager
     def misleading(self: LocalRows, share: float) -> Iterator[LocalRows]:
         del share
-        few = next(iter(self.blocks())).copy()
+        few = next(iter(self.read_blocks())).copy()
         few[few[:, 0] != label] = np.nan  # neutral rows
         samples.append(few)
         with spooled(few) as prepared:

@@ -275,7 +275,7 @@ class Reckless(BoltOn):
         recipe = jobs[0].certificate.problem
         assert isinstance(recipe, Recipe)
         assert prepared.feature_map is not None
-        rows = np.concatenate(list(prepared.blocks()))
+        rows = np.concatenate(list(prepared.read_blocks()))
         x, labels = prepared.feature_map.compute_features(rows)[:, -recipe.dims :], rows[:, 0]
         x = np.where(np.isfinite(x).all(axis=1, keepdims=True) & (labels >= 0)[:, None], x, 0.0)
         if self.guarded:

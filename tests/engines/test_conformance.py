@@ -49,7 +49,7 @@ from tests.export.test_sql import make_model
 
 
 def content(prepared: PreparedRows) -> npt.NDArray[np.float32]:
-    return np.concatenate([np.array(block) for block in prepared.blocks()])
+    return np.concatenate([np.array(block) for block in prepared.read_blocks()])
 
 
 def states(source: Source, rows: int, *, passes: int = 1, marked: bool = False) -> list[sgd.State]:

@@ -60,7 +60,7 @@ def test_order_depends_on_the_seed_alone(rows: int, width: int, memory_bytes: in
     given_rows = packed(rows, width)
     blocks = cut(given_rows, sizes)
     with store_rows(blocks, rows=rows, width=width, context=Context(seed=seed), memory_bytes=memory_bytes) as prepared:
-        content = np.concatenate(list(prepared.blocks()))
+        content = np.concatenate(list(prepared.read_blocks()))
     np.testing.assert_array_equal(content, in_order(given_rows, seed))
 
 
@@ -114,10 +114,10 @@ def test_fetched_rows_are_open_for_a_power_of_two_of_seconds(tmp_path: Path, wor
     with spool_file(tmp_path) as prepared:
         start = time.monotonic()
         with fetch_rows(prepared, Context(seed=2)) as fetched:
-            content = np.concatenate(list(fetched.blocks()))
+            content = np.concatenate(list(fetched.read_blocks()))
             time.sleep(worked)
         assert time.monotonic() - start >= least
-        np.testing.assert_array_equal(content, np.concatenate(list(prepared.blocks())))
+        np.testing.assert_array_equal(content, np.concatenate(list(prepared.read_blocks())))
 
 
 @pytest.mark.parametrize("rows", [999, 1001])
@@ -231,8 +231,8 @@ def test_directory_is_the_argument_else_the_setting_else_the_system_one(monkeypa
 def test_closed_rows_are_gone(tmp_path: Path) -> None:
     prepared = store_rows([packed(10)], rows=10, width=3, context=Context(seed=1), in_memory=True)
     prepared.close()
-    assert sum(len(block) for block in prepared.blocks()) == 0
+    assert sum(len(block) for block in prepared.read_blocks()) == 0
     stored = spool_file(tmp_path)
     stored.close()
     with pytest.raises(ValueError, match="closed file"):
-        list(stored.blocks())
+        list(stored.read_blocks())

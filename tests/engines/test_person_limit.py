@@ -104,7 +104,7 @@ def test_reporting_bad_rows_does_not_go_with_a_unit() -> None:
 def test_objects_of_pandas_are_ids_too() -> None:
     frame = pd.DataFrame({"id": ["a", 1, "a", None, "a", 1.0, np.nan], "age": [50.0] * 7, "sick": [1] * 7})
     with open_source(frame).prepare(SCHEMA, Context(), permuted=False) as prepared:
-        labels = np.concatenate([block[:, 0].copy() for block in prepared.blocks()])
+        labels = np.concatenate([block[:, 0].copy() for block in prepared.read_blocks()])
     assert np.isnan(labels).tolist()[:5] == [False, False, False, False, True]
 
 

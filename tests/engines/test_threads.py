@@ -65,10 +65,10 @@ def test_prepared_rows_have_the_same_bits_for_any_number_of_threads(engine: Engi
     found = set()
     for threads in THREADS:
         with engine.prepare(SCHEMA, Context(seed=5, threads=threads), permuted=permuted) as prepared:
-            found.add(np.concatenate([*prepared.blocks()]).tobytes())
+            found.add(np.concatenate([*prepared.read_blocks()]).tobytes())
             if permuted:
                 prepared.reshuffle(6)
-                found_again = np.concatenate([*prepared.blocks()]).tobytes()
+                found_again = np.concatenate([*prepared.read_blocks()]).tobytes()
                 assert found_again not in found
     assert len(found) == 1
 

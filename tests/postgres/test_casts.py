@@ -153,7 +153,7 @@ def test_training_predicting_and_evaluating_run_no_planted_cast(database: str, w
         evaluate(model, engine, by="mood")
         evaluate_privately(model, engine, Budget(1.0), by="mood")
         with engine.prepare(SCHEMA, Context(seed=1), permuted=False) as prepared:
-            rows = np.vstack([block.copy() for block in prepared.blocks()])
+            rows = np.vstack([block.copy() for block in prepared.read_blocks()])
     assert {name for name, kind in kinds.items() if kind == "other"} == {"pair", "vector", "bool", "span", "moods"}
     # good, bad, good, 1, and the second month; and none of them in the last row.
     np.testing.assert_array_equal(rows[:ROWS, 2:], np.tile([0, 1, 0, 0, 1], (ROWS, 1)))
@@ -179,7 +179,7 @@ def test_ids_of_persons_are_compared_without_a_planted_cast(database: str, where
             PostgresEngine(database, table="people", where=where) as engine,
             engine.prepare(schema, Context(seed=1)) as prepared,
         ):
-            labels = np.vstack([block.copy() for block in prepared.blocks()])[:, 0]
+            labels = np.vstack([block.copy() for block in prepared.read_blocks()])[:, 0]
         # Three rows of the one person, and the one of nobody.
         assert np.isfinite(labels).sum() == 4, name
 

@@ -133,7 +133,7 @@ def test_no_index_puts_the_rows_of_a_group_in_the_order_of_their_values(
             PostgresEngine(uri, table=table) as engine,
             engine.group_by("ward", [*SIZES]).prepare([SCHEMA] * 3, Context(), permuted=[False] * 3) as tables,
         ):
-            return [[block.tolist() for block in prepared.blocks()] for prepared in tables]
+            return [[block.tolist() for block in prepared.read_blocks()] for prepared in tables]
 
     before = rows(server.uri)
     admin.execute("CREATE INDEX ON visits (ward, ill, age) INCLUDE (sex)")

@@ -59,7 +59,7 @@ def test_ids_are_compared_by_their_type(server: Server, admin: psycopg.Connectio
             found: dict[str, Any] = {}
             with PostgresEngine(server.uri, table="visits", where=where) as engine:
                 with engine.prepare(SCHEMA, Context(seed=1), permuted=False) as prepared:
-                    found["prepared"] = np.vstack([block.copy() for block in prepared.blocks()])
+                    found["prepared"] = np.vstack([block.copy() for block in prepared.read_blocks()])
                 found["limited"] = np.vstack([*scan_rows(engine, SCHEMA, np.copy, limited=True)])
             for name, rows in found.items():
                 assert np.isfinite(rows[:, 0]).tolist() == first, (where, name)

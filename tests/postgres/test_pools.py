@@ -170,7 +170,7 @@ def test_rows_prepared_in_a_backend_that_is_lent_to_others_go_with_it(
         with closing(psycopg.connect(lending)) as other:
             other.execute("SELECT 1")  # in a transaction that has the backend now
             with pytest.raises(DataError, match=REFUSED):
-                list(prepared.blocks())
+                list(prepared.read_blocks())
         wait_until(lambda: leftovers(admin) == [])
 
 

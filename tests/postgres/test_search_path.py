@@ -113,7 +113,7 @@ def everything(uri: str) -> dict[str, Any]:
         results["predicted"] = predict(models[0], engine).tolist()
         with engine.prepare(SCHEMA, Context(seed=3)) as prepared:
             prepared.slice(100, 333).reshuffle(4)
-            results["rows"] = np.concatenate([block.copy() for block in prepared.slice(50, 555).blocks()]).tolist()
+            results["rows"] = np.concatenate([block.copy() for block in prepared.slice(50, 555).read_blocks()]).tolist()
     for _ in range(2):
         store_model(uri, "planted", models[0], replace=True)
     with psycopg.connect(uri) as connection:

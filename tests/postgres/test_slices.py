@@ -37,7 +37,7 @@ def table(server: Server, admin: psycopg.Connection) -> Iterator[str]:
 
 
 def content(prepared: PreparedRows) -> list[tuple[float, ...]]:
-    return sorted(tuple(row.tolist()) for block in prepared.blocks() for row in block)
+    return sorted(tuple(row.tolist()) for block in prepared.read_blocks() for row in block)
 
 
 def sessions(admin: psycopg.Connection) -> list[str]:

@@ -60,7 +60,7 @@ def test_no_moment_is_an_error_and_each_is_read_alike_in_the_server_and_here(ser
                 "date",
             ]
             with engine.prepare(schema, Context(seed=3)) as prepared:
-                packed.append(np.concatenate([np.array(block) for block in prepared.blocks()]))
+                packed.append(np.concatenate([np.array(block) for block in prepared.read_blocks()]))
     np.testing.assert_array_equal(packed[0], packed[1])
     with PostgresEngine(server.uri, query=f"SELECT * FROM ({QUERY}) m WHERE id >= 5000", where="client") as engine:
         cells = np.vstack([*encode_rows(engine, schema)])[:, 1:]
@@ -107,7 +107,7 @@ def test_texts_of_every_type_are_read(server: Server, moments: psycopg.Connectio
             PostgresEngine(server.uri, table="texts", where=where) as engine,
             engine.prepare(schema, Context(seed=1), permuted=False) as prepared,
         ):
-            (block,) = (np.array(block) for block in prepared.blocks())
+            (block,) = (np.array(block) for block in prepared.read_blocks())
         assert sorted(block[:, 1:].tolist()) == [[-1] * 4, [-1] * 4, [13, 1, 4, 6]]
     code = _write_part_code(TimePart("at", "hour").encoding_rule, DIALECTS["postgres"])
     assert moments.execute(f"SELECT {code} FROM texts ORDER BY id".encode()).fetchall() == [(13,), (None,), (None,)]

@@ -168,9 +168,9 @@ def test_rows_that_do_not_fit_the_memory_get_to_the_same_places(server: Server, 
                 PostgresEngine(server.uri, table="numbered", memory=memory) as engine,
                 engine.prepare(schema, Context(seed=3)) as prepared,
             ):
-                found.append(np.concatenate([block.copy() for block in prepared.blocks()]))
+                found.append(np.concatenate([block.copy() for block in prepared.read_blocks()]))
                 prepared.slice(5, 99_000).reshuffle(4)
-                found.append(np.concatenate([block.copy() for block in prepared.blocks()]))
+                found.append(np.concatenate([block.copy() for block in prepared.read_blocks()]))
     finally:
         admin.execute("DROP TABLE numbered")
     np.testing.assert_array_equal(found[0], found[2])
@@ -194,7 +194,7 @@ def total(summed: Any) -> Any:
 def test_any_number_of_parallel_workers_sums_to_the_same_bits(server: Server, table: str, kind: str) -> None:
     """Over blocks of an ordinary table, which workers can read, in several orders."""
     with PostgresEngine(server.uri, table=table) as engine, engine.prepare(SCHEMA, Context(seed=1)) as prepared:
-        rows = np.concatenate([block.copy() for block in prepared.blocks()])
+        rows = np.concatenate([block.copy() for block in prepared.read_blocks()])
     expected = SUMMED[kind]()
     expected.add(rows)
     call = "SELECT boltdp.sums((SELECT boltdp.get_state(1)), block) FROM blocks"
@@ -299,9 +299,9 @@ def test_random_order_has_every_row_once(server: Server, table: str, layout: Any
         PostgresEngine(server.uri, table=table, layout=layout, shuffle="random") as engine,
         engine.prepare(SCHEMA, Context(seed=0)) as prepared,
     ):
-        first = np.concatenate([block.copy() for block in prepared.blocks()])
+        first = np.concatenate([block.copy() for block in prepared.read_blocks()])
         prepared.slice(0, 1000).reshuffle(0)
-        second = np.concatenate([block.copy() for block in prepared.blocks()])
+        second = np.concatenate([block.copy() for block in prepared.read_blocks()])
     expected = np.column_stack([Y, np.clip(X, -2, 2) / 2]).astype(np.float32)
     assert sorted(map(tuple, first)) == sorted(map(tuple, expected))
     assert not np.array_equal(first, expected)
@@ -396,7 +396,7 @@ def test_columns_of_every_type_are_encoded_alike_in_the_server_and_here(
                 PostgresEngine(server.uri, query=query, where=where) as engine,
                 engine.prepare(schema, Context(seed=1)) as prepared,
             ):
-                packed[where] = np.concatenate([block.copy() for block in prepared.blocks()])
+                packed[where] = np.concatenate([block.copy() for block in prepared.read_blocks()])
         np.testing.assert_array_equal(packed["server"], packed["client"])
         numbers, codes = packed["server"][:, 1:5], packed["server"][:, 5:11]
         assert (np.isnan(numbers) | (np.abs(numbers) <= 1)).all()
@@ -426,7 +426,7 @@ def test_categories_are_met_in_the_encoding_of_the_database(server: Server, admi
                 PostgresEngine(uri, table="words", where=where) as engine,
                 engine.prepare(schema, Context(), permuted=False) as prepared,
             ):
-                found[where] = np.concatenate([block.copy() for block in prepared.blocks()]).tolist()
+                found[where] = np.concatenate([block.copy() for block in prepared.read_blocks()]).tolist()
     finally:
         admin.execute("DROP DATABASE latin WITH (FORCE)")
     assert found["server"] == found["client"] == [[0, 0], [1, 1], [0, -1]]
@@ -620,7 +620,9 @@ def test_no_index_puts_the_rows_in_the_order_of_their_values(server: Server, adm
                 engine.prepare(schema, Context(seed=1)) as prepared,
                 arrays.prepare(schema, Context(seed=1)) as expected,
             ):
-                np.testing.assert_array_equal(np.vstack([*prepared.blocks()]), np.vstack([*expected.blocks()]))
+                np.testing.assert_array_equal(
+                    np.vstack([*prepared.read_blocks()]), np.vstack([*expected.read_blocks()])
+                )
                 (batch,) = engine.batches(["age", "sick"])
                 assert batch.column("age").to_pylist() == ages
     finally:
@@ -651,7 +653,7 @@ def test_no_index_of_a_selected_column_puts_the_rows_in_the_order_of_others(
             ):
                 (batch,) = engine.batches(["age"])
                 assert batch.column("age").to_pylist() == ages[50 * ward : 50 * ward + 50]
-                cells = np.vstack([*prepared.blocks()])[:, 1]
+                cells = np.vstack([*prepared.read_blocks()])[:, 1]
                 assert np.argsort(cells).tolist() == np.argsort(ages[50 * ward : 50 * ward + 50]).tolist()
     finally:
         admin.execute("DROP TABLE wards")
@@ -703,7 +705,7 @@ def test_table_may_change_once_it_has_been_counted(
             with engine.prepare(SCHEMA, Context(seed=7)) as prepared:
                 assert prepared.rows == ROWS + 100
                 admin.execute("DELETE FROM changing")
-                assert sum(len(block) for block in prepared.blocks()) == ROWS + 100
+                assert sum(len(block) for block in prepared.read_blocks()) == ROWS + 100
     finally:
         admin.execute("DROP TABLE changing")
 

@@ -267,7 +267,7 @@ def test_postgres_encodes_and_predicts_as_this_process_does(case: Case, server: 
             PostgresEngine(server.uri, table="every_kind", where=where) as engine,
             engine.prepare(case.schema, Context(seed=1), permuted=False) as prepared,
         ):
-            blocks = np.concatenate([np.array(block) for block in prepared.blocks()])
+            blocks = np.concatenate([np.array(block) for block in prepared.read_blocks()])
         np.testing.assert_array_equal(_sort(blocks), _sort(local))
 
 

@@ -188,7 +188,7 @@ def test_all_kinds_of_numbers_are_encoded_alike(spark: Any) -> None:
     found = []
     for kind in ("tinyint", "float", "double", "decimal(10, 2)"):
         with SparkEngine(spark.sql(query.format(kind))).prepare(schema, Context(seed=1)) as prepared:
-            found.append(np.concatenate([*prepared.blocks()]).tobytes())
+            found.append(np.concatenate([*prepared.read_blocks()]).tobytes())
     assert len(set(found)) == 1
 
 

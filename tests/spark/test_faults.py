@@ -64,7 +64,7 @@ def test_a_replaced_row_moves_no_other_row(spark: Any) -> None:
         with engine.prepare(SCHEMA, Context(seed=5)) as prepared:
             assert isinstance(prepared, PreparedBlocks)
             assert len(prepared._blocks.bounds) - 1 == parts
-            kept.append(np.concatenate([np.array(block) for block in prepared.blocks()]))
+            kept.append(np.concatenate([np.array(block) for block in prepared.read_blocks()]))
     at = int(compute_permuted_positions(12_345, 1, rows=rows, seed=5)[0])
     for other in kept[1:]:
         assert np.flatnonzero((kept[0] != other).any(axis=1)).tolist() == [at]
@@ -94,7 +94,7 @@ def test_rows_that_are_computed_anew_and_differently_are_an_error(spark: Any, pe
             prepared.add_to_sums([sums])
         assert caught.value.hint is not None
         with pytest.raises(DataError, match=f"^{CHANGED}$"):
-            list(prepared.blocks())
+            list(prepared.read_blocks())
         assert sums.value.tolist() == before
 
 

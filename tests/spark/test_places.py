@@ -41,7 +41,7 @@ def written(folder: Path, town: str) -> str:
 def ages(frame: Any) -> Any:
     """In the order in which passes are made."""
     with SparkEngine(frame, parts=2).prepare(SCHEMA, Context(seed=3)) as prepared:
-        return np.concatenate([np.array(block) for block in prepared.blocks()])[:, 1]
+        return np.concatenate([np.array(block) for block in prepared.read_blocks()])[:, 1]
 
 
 @pytest.mark.parametrize("kind", ["files", "a name of Spark's", "view", "query", "union", "small splits", "ordered"])

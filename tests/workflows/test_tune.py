@@ -403,7 +403,7 @@ def test_errors_are_those_that_numpy_counts(classes: int, shape: tuple[int, int]
     with store_rows([rows], rows=count, width=1 + dims, context=Context(seed=seed), in_memory=True) as prepared:
         counted = count_errors(released, prepared, classes=classes)
         part = count_errors(released, prepared.slice(100, 900), classes=classes)
-        within = np.concatenate(list(prepared.blocks()))[100:900]
+        within = np.concatenate(list(prepared.read_blocks()))[100:900]
     assert counted == [errors_in_numpy(weights, rows, classes=classes) for weights in released]
     assert part == [errors_in_numpy(weights, within, classes=classes) for weights in released]
     assert len(set(counted)) > 1

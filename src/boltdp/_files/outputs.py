@@ -25,7 +25,7 @@ class OutputError(BoltdpError):
 @contextmanager
 def replace_file(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path whose file replaces `path` at the end; after an exception `path` stays as it was."""
-    with _temporary_file(path) as (target, aside):
+    with _open_temporary_file(path) as (target, aside):
         yield aside
         with open(aside, "rb") as written:
             os.fsync(written.fileno())
@@ -42,12 +42,12 @@ def write_text(path: str | Path, text: str) -> None:
 
 def check_writable(path: str | Path) -> None:
     """Raise OutputError before a long job if its output cannot be written; nothing is left behind."""
-    with _temporary_file(path) as (_, aside):
+    with _open_temporary_file(path) as (_, aside):
         aside.touch()
 
 
 @contextmanager
-def _temporary_file(path: str | Path) -> Iterator[tuple[Path, Path]]:
+def _open_temporary_file(path: str | Path) -> Iterator[tuple[Path, Path]]:
     """Yield the resolved path and a path of the same name in a temporary directory beside it."""
     target = Path(path).resolve()
     if target.exists() and not target.is_file():

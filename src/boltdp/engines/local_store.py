@@ -114,8 +114,8 @@ class LocalRows(PreparedRows):
         super().__init__(start, stop, cells=store.width - 1, feature_map=feature_map, permuted=permuted)
         self._store, self._threads = store, threads
 
-    def blocks(self) -> Iterator[PackedRows]:
-        return self._store.blocks(self._start, self._stop)
+    def read_blocks(self) -> Iterator[PackedRows]:
+        return self._store.read_blocks(self._start, self._stop)
 
     def reshuffle(self, seed: int) -> None:
         self._check_permuted()
@@ -135,7 +135,7 @@ class LocalRows(PreparedRows):
 
         def add(part: range) -> list[Summation]:
             summed = [each.copy_empty() for each in sums]
-            for block in self._store.blocks(part.start, part.stop):
+            for block in self._store.read_blocks(part.start, part.stop):
                 for each in summed:
                     each.add(block)
             return summed
@@ -152,7 +152,7 @@ class LocalRows(PreparedRows):
     @contextmanager
     def open_sample(self, share: float) -> Iterator[LocalRows]:
         def sample(part: range) -> list[PackedRows]:
-            return [sample_packed_rows(block, share) for block in self._store.blocks(part.start, part.stop)]
+            return [sample_packed_rows(block, share) for block in self._store.read_blocks(part.start, part.stop)]
 
         parts = map_in_order(sample, self._split_positions(), threads=self._threads)
         chosen = np.concatenate([np.empty((0, self._store.width), np.float32), *chain.from_iterable(parts)])
@@ -172,7 +172,7 @@ class MemoryStore:
         self.width = array.shape[1]
         self.max_draws = MAX_DRAWS  #: maximum number of positions per array in `read_at_positions`
 
-    def blocks(self, start: int, stop: int) -> Iterator[PackedRows]:
+    def read_blocks(self, start: int, stop: int) -> Iterator[PackedRows]:
         # The kernel splits blocks to the size of the cache itself.
         for part in split_range(start, stop, BUCKET_BYTES // (4 * self.width)):
             yield self._array[part.start : part.stop]
@@ -237,7 +237,7 @@ class FileStore:
             if sorter is not None:
                 self._write_buckets(sorter, 0)
 
-    def blocks(self, start: int, stop: int) -> Iterator[PackedRows]:
+    def read_blocks(self, start: int, stop: int) -> Iterator[PackedRows]:
         mapped = self._map_row_ranges(start, stop)
         if self._threads == 1 or stop - start <= self._window_rows:
             return mapped
@@ -274,7 +274,7 @@ class FileStore:
             # Repeated positions must not make the block larger than a window.
             within = int(np.searchsorted(positions, first + self._window_rows))
             part = positions[at : min(within, at + self._window_rows)]
-            (window,) = self.blocks(first, max(int(part[-1]), first) + 1)
+            (window,) = self.read_blocks(first, max(int(part[-1]), first) + 1)
             # Ends of batches sort first; the rows taken for them are not used.
             taken = np.empty((len(part), self.width), np.float32)
             take_rows(window, np.maximum(part - first, 0), taken)
@@ -286,7 +286,7 @@ class FileStore:
         with self._shuffling, self._open_bucket_sort(rows) as sorter:
 
             def write(part: range) -> None:
-                for block in self.blocks(part.start, part.stop):
+                for block in self.read_blocks(part.start, part.stop):
                     at = part.start - start
                     sorter.add(block, compute_permuted_positions(at, len(block), rows=rows, seed=seed))
 
@@ -471,7 +471,7 @@ def fetch_rows(prepared: PreparedRows, context: Context) -> Iterator[LocalRows]:
     It is open for a power of two of seconds, so that its time tells little about the number of scans.
     """
     start, width = time.monotonic(), 1 + prepared.cells
-    blocks, feature_map = prepared.blocks(), prepared.feature_map
+    blocks, feature_map = prepared.read_blocks(), prepared.feature_map
     with store_rows(
         blocks, rows=prepared.rows, width=width, context=context, feature_map=feature_map, permuted=False
     ) as rows:

@@ -44,8 +44,8 @@ class Partition:
 class PreparedRows(ABC):
     """Rows that an engine has encoded, in permuted order unless they are for sums only. Closing removes them.
 
-    States and sums must have been made with the same `feature_map`. `run_pass` and `sum` use `blocks`, and
-    `run_partitions` uses `slice`, `reshuffle` and `run_pass`; an engine may override them to run where the rows are.
+    States and sums must have been made with the same `feature_map`. `run_pass` and `add_to_sums` use `read_blocks`,
+    and `run_partitions` uses `slice`, `reshuffle` and `run_pass`; an engine may override them to run where the rows are.
     """
 
     _threads: int = 1  #: number of threads in which this process may scan the rows
@@ -76,7 +76,7 @@ class PreparedRows(ABC):
         return view
 
     @abstractmethod
-    def blocks(self) -> Iterator[PackedRows]:
+    def read_blocks(self) -> Iterator[PackedRows]:
         """Yield the packed rows in order, in blocks of many rows."""
 
     def slice(self, start: int, stop: int) -> PreparedRows:
@@ -116,7 +116,7 @@ class PreparedRows(ABC):
         """Run one SGD pass: update every state with each row once, in order."""
         self._check_permuted()
         done = 0
-        for block in self.blocks():
+        for block in self.read_blocks():
             sgd.run(states, block)
             done += len(block)
             context.report_rows(done)
@@ -139,7 +139,7 @@ class PreparedRows(ABC):
         No progress is reported, since the number of scans of a solver depends on the rows.
         """
         self._check_width(sums)
-        for block in self.blocks():
+        for block in self.read_blocks():
             _interrupts.check()
             for each in sums:
                 each.add(block)

@@ -261,7 +261,7 @@ def _compute_score(model: Model, testing: PreparedRows) -> float:
     truths, predictions = [], []
     low, high = target.label_column.encoding_rule.bounds
     middle, half = (low + high) / 2.0, (high - low) / 2.0
-    for block in testing.blocks():
+    for block in testing.read_blocks():
         known = block[~np.isnan(block[:, 0])]
         truths.append(middle + half * known[:, 0].astype(np.float64))
         predictions.append(model.predict_margins(compute_scores(known, model.weights, testing.feature_map)))

@@ -210,7 +210,7 @@ class PreparedTable(PreparedRows):
         self._session.ask(sql.SQL("DROP TABLE {}").format(old), fault="the rows cannot be dropped")
         self.vacuum()
 
-    def blocks(self) -> Iterator[PackedRows]:
+    def read_blocks(self) -> Iterator[PackedRows]:
         for gathered in self._session.stream(self._write_select(self._write_block_expression()), ["bytea"]):
             for (raw,) in gathered:
                 # The header of a two-dimensional array has 28 bytes; each number follows its length.

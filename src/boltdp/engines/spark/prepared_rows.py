@@ -190,7 +190,7 @@ class PreparedBlocks(PreparedRows):
         super().__init__(0, blocks.rows, cells=blocks.width - 1, feature_map=feature_map, permuted=blocks.permuted)
         self._blocks, self._share = blocks, 1.0
 
-    def blocks(self) -> Iterator[PackedRows]:
+    def read_blocks(self) -> Iterator[PackedRows]:
         return self._blocks.apply_permutations().stream_rows(self._row_range)
 
     def reshuffle(self, seed: int) -> None:

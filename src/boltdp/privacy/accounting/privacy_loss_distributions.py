@@ -59,7 +59,7 @@ def make_poisson_profile(deviation: float, *, rate: float) -> Profile:
     if c == 0.0:  # the noise is too small to hide anything
         return np.ones_like
 
-    def profile(epsilon: Doubles) -> Doubles:
+    def compute_delta(epsilon: Doubles) -> Doubles:
         # Where the likelihood ratio is a = e^epsilon, y = e^(x/s^2) solves c*y^2 - (1 - q)*(a - 1)*y - c*a = 0.
         ratio, excess = np.exp(epsilon), (1.0 - rate) * np.expm1(epsilon)
         edge = deviation * np.log((excess + np.hypot(excess, 2.0 * c * np.sqrt(ratio))) / (2.0 * c))
@@ -67,7 +67,7 @@ def make_poisson_profile(deviation: float, *, rate: float) -> Profile:
         delta: Doubles = rate * moved - excess * _compute_normal_cdf(-edge)
         return np.maximum(delta, 0.0)
 
-    return profile
+    return compute_delta
 
 
 def make_fixed_size_profile(deviation: float, *, rate: float) -> Profile:
@@ -80,13 +80,13 @@ def make_fixed_size_profile(deviation: float, *, rate: float) -> Profile:
     deviation = min(deviation, MAX_DEVIATION)
     half = 0.5 / deviation
 
-    def profile(epsilon: Doubles) -> Doubles:
+    def compute_delta(epsilon: Doubles) -> Doubles:
         inner = np.log1p(np.expm1(epsilon) / rate)
         edge = inner * deviation
         delta: Doubles = _compute_normal_cdf(half - edge) - np.exp(inner) * _compute_normal_cdf(-half - edge)
         return rate * np.maximum(delta, 0.0)
 
-    return profile
+    return compute_delta
 
 
 def _compute_normal_cdf(x: Doubles) -> Doubles:

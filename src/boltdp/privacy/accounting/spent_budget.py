@@ -263,20 +263,20 @@ def _split_planned_releases(part: BudgetedEvent) -> tuple[BudgetedEvent, ...]:
 def _discretise_event(event: Event, claimed: Budget, width: float, allowed: float) -> PrivacyLossDistribution | None:
     """Return the privacy loss distribution of an event on a grid, from its profile; None if losses are too large."""
 
-    def delta(epsilon: float) -> float:
+    def compute_delta(epsilon: float) -> float:
         found = event.delta(epsilon, target=max(allowed, 1e-100))
         return found if found < 1.0 else min(found, event.delta(epsilon, target=FALLBACK_TARGET))
 
-    def profile(epsilons: Doubles) -> Doubles:
-        return np.array([delta(float(epsilon)) for epsilon in epsilons])
+    def compute_deltas(epsilons: Doubles) -> Doubles:
+        return np.array([compute_delta(float(epsilon)) for epsilon in epsilons])
 
     longest = max(claimed.epsilon, width)
-    while longest <= 2.0 * MAX_EPSILON and delta(longest) > allowed:
-        if delta(1.25 * longest) > 0.99 * delta(longest):
+    while longest <= 2.0 * MAX_EPSILON and compute_delta(longest) > allowed:
+        if compute_delta(1.25 * longest) > 0.99 * compute_delta(longest):
             break  # delta has stopped decreasing
         longest *= 1.25
     if longest > 2.0 * MAX_EPSILON:
         return None
-    while longest > width and delta(0.8 * longest) <= allowed:
+    while longest > width and compute_delta(0.8 * longest) <= allowed:
         longest *= 0.8
-    return discretise_profile(profile, width=width, longest=longest)
+    return discretise_profile(compute_deltas, width=width, longest=longest)
