@@ -44,8 +44,8 @@ class Partition:
 class PreparedRows(ABC):
     """Rows that an engine has encoded, in permuted order unless they are for sums only. Closing removes them.
 
-    States and sums must have been made with the same `feature_map`. `run_pass` and `add_to_sums` use `read_blocks`,
-    and `run_partitions` uses `slice`, `reshuffle` and `run_pass`; an engine may override them to run where the rows are.
+    States and sums must have been made with the same `feature_map`. `run_pass` and `add_to_sums` use `read_blocks`, and
+    `run_partitions` uses `slice`, `reshuffle` and `run_pass`; an engine may override them to run where the rows are.
     """
 
     _threads: int = 1  #: number of threads in which this process may scan the rows
@@ -82,7 +82,7 @@ class PreparedRows(ABC):
     def slice(self, start: int, stop: int) -> PreparedRows:
         """Return a view of the prepared rows at positions start to stop - 1, which needs no closing."""
         self._check_permuted()
-        check_range(start, stop, rows=self.rows, what="a portion")
+        check_range(start, stop, rows=self.rows, what="a slice")
         view = copy.copy(self)
         view._start, view.rows = self._start + start, stop - start
         return view
