@@ -39,7 +39,7 @@ def main() -> None:
             model = train(task.training, task.schema, Settings(epsilon=budget.epsilon, delta=budget.delta))
             found = np.concatenate(list(score_batches(model, task.testing)))
             margins.append(found)
-            predicted.append(model.compute_probabilities(found)[:, 1])
+            predicted.append(model.probabilities(found)[:, 1])
             labels.append(task.labels)
         print(f"\n**{name}, epsilon {chosen.epsilon:g}, delta 1/m², {chosen.repeats} trainings**\n")
         plain = Logistic().compute_probabilities(np.concatenate(margins))[:, 0]

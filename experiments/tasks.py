@@ -233,7 +233,7 @@ class Answer:
         return cls(
             model.predict_indices(margins).astype(np.int64),
             margins[:, 0] if margins.shape[1] == 1 else None,
-            model.compute_probabilities(margins) if probabilistic else None,
+            model.probabilities(margins) if probabilistic else None,
         )
 
 

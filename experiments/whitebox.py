@@ -90,7 +90,7 @@ def accuracies(models: list[Model], testing: PreparedRows) -> npt.NDArray[np.flo
             rows = block[block[:, 0] == label]
             of_class[label] += len(rows)
             right[:, label] += [
-                np.count_nonzero(model.predict_indices(model.compute_margins(rows)) == label) for model in models
+                np.count_nonzero(model.predict_indices(model.margins(rows)) == label) for model in models
             ]
     return np.stack([right.sum(axis=1) / of_class.sum(), (right / of_class).mean(axis=1)], axis=1)
 

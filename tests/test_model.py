@@ -168,7 +168,7 @@ def test_no_rows_give_no_predictions() -> None:
 def test_probabilities_are_shares_and_favour_the_choice(classes: int, settings: Settings) -> None:
     made = model(classes, settings)
     margins = np.random.default_rng(0).standard_normal((50, len(made.weights)))
-    shares = made.compute_probabilities(margins)
+    shares = made.probabilities(margins)
     assert shares.shape == (50, classes)
     assert shares.sum(axis=1) == pytest.approx(1.0)
     assert (shares.argmax(axis=1) == made.predict_indices(margins)).all()
@@ -176,23 +176,23 @@ def test_probabilities_are_shares_and_favour_the_choice(classes: int, settings: 
 
 def test_probabilities_of_a_row_that_every_model_denies_are_even() -> None:
     made = model(4, Settings(epsilon=1.0, multiclass="one-vs-all"))
-    assert made.compute_probabilities(np.full((1, 4), -1e4)) == pytest.approx(0.25)
+    assert made.probabilities(np.full((1, 4), -1e4)) == pytest.approx(0.25)
 
 
 def test_a_huber_svm_has_no_probabilities() -> None:
     message = "^a model with the loss 'huber' gives no probabilities; use its margins$"
     with pytest.raises(ParameterError, match=message):
-        model(2, Settings(epsilon=1.0, loss="huber")).compute_probabilities(np.zeros((1, 1)))
+        model(2, Settings(epsilon=1.0, loss="huber")).probabilities(np.zeros((1, 1)))
 
 
 def test_the_second_class_is_predicted_where_its_probability_exceeds_the_threshold() -> None:
     made = model()
     margins = np.random.default_rng(0).normal(0, 3, (500, 1))
-    likely = made.compute_probabilities(margins)[:, 1]
+    likely = made.probabilities(margins)[:, 1]
     for threshold in (0.01, 0.11, 0.5, 0.9):
         decided = made.with_threshold(threshold)
         assert (decided.predict_indices(margins) == (likely > threshold)).all()
-        assert (decided.compute_probabilities(margins) == made.compute_probabilities(margins)).all()
+        assert (decided.probabilities(margins) == made.probabilities(margins)).all()
     at = np.full((1, 1), made.with_threshold(0.11).margin_threshold)
     assert made.with_threshold(0.11).predict_indices(at).tolist() == [0], "at the threshold it is not exceeded"
     assert (
@@ -284,7 +284,7 @@ def test_rows_outside_the_ball_are_shortened_as_in_training() -> None:
     lengths = np.linalg.norm(rows, axis=1)
     assert lengths[0] > 1 > lengths[1]
     expected = rows @ made.weights.T / np.maximum(1.0, lengths)[:, None]
-    assert made.compute_margins(packed) == pytest.approx(expected, rel=1e-12)
+    assert made.margins(packed) == pytest.approx(expected, rel=1e-12)
 
 
 def test_an_existing_model_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:

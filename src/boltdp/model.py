@@ -193,7 +193,7 @@ class Model:
         """
         return replace(self, threshold=threshold)  # type: ignore[arg-type]
 
-    def compute_margins(self, packed: PackedRows) -> Doubles:
+    def margins(self, packed: PackedRows) -> Doubles:
         """Compute <w, x> for each packed row and weight vector; rows are clipped to norm 1 as in training."""
         return compute_scores(packed, self.weights, self._feature_map)
 
@@ -209,9 +209,9 @@ class Model:
         """Return the index of the predicted class for each row of margins."""
         return self.schema.target.require_classes().predict_indices(margins, self.margin_threshold)
 
-    def compute_probabilities(self, margins: Doubles) -> Doubles:
+    def probabilities(self, margins: Doubles) -> Doubles:
         """Compute the probability of each class; not all losses have probabilities."""
-        return self.schema.target.compute_probabilities(margins, self.certificate.problem.loss)
+        return self.schema.target.probabilities(margins, self.certificate.problem.loss)
 
     def verify(self) -> None:
         """Recompute the certificate's claims and check that it is for these weights; raise on a mismatch."""

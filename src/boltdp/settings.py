@@ -208,7 +208,7 @@ class Settings:
         changes: dict[str, Any] = {name: OPTIONS[name].default for name in names}
         return replace(self, **changes)
 
-    def make_context(self, **options: Any) -> Context:
+    def context(self, **options: Any) -> Context:
         """Make the Context of a run with the seeds of these settings; `options` are its other fields."""
         seed: dict[str, Any] = {} if self.seed is None else {"seed": self.seed}
         return Context(randomness=Randomness(self.noise_seed), **seed, **options)

@@ -507,7 +507,7 @@ def test_a_noise_seed_is_reproducible_and_not_private() -> None:
 def test_progress_does_not_tell_how_many_scans_it_took() -> None:
     told: list[tuple[str, int, int]] = []
     settings = Settings(epsilon=1.0, algorithm="objective")
-    context = settings.make_context(progress=lambda *report: told.append(report))
+    context = settings.context(progress=lambda *report: told.append(report))
     train(open_source(TABLE), TWO, settings, context=context)
     assert [report for report in told if report[0] != "preparing"] == [
         ("minimising", 0, 3000),

@@ -132,9 +132,7 @@ def test_engines_and_threads_give_the_same_bits(
 ) -> None:
     settings = replace(SEEDED, partitions=partitions, permutation=permutation, averaging="all")
     found = {
-        (name, threads): train(
-            engine, schema, settings, context=settings.make_context(threads=threads)
-        ).weights.tobytes()
+        (name, threads): train(engine, schema, settings, context=settings.context(threads=threads)).weights.tobytes()
         for name, engine in engines(tmp_path).items()
         for threads in (1, 2, 8)
     }
@@ -173,7 +171,7 @@ def test_a_stop_ends_the_threads_of_partitions(monkeypatch: pytest.MonkeyPatch) 
     settings = replace(SEEDED, partitions=20, passes=10)
     try:
         with pytest.raises(KeyboardInterrupt):
-            train(open_source(table()), SCHEMA, settings, context=settings.make_context(threads=2))
+            train(open_source(table()), SCHEMA, settings, context=settings.context(threads=2))
     finally:
         _interrupts.clear_request()
     assert 5 <= calls[0] <= 5 + 2 * 2

@@ -248,7 +248,7 @@ def test_evaluate_measures_what_scikit_learn_measures(run: Run, model: Path, row
     assert scores["accuracy"] == pytest.approx(accuracy_score(y, p))
     assert scores["balanced accuracy"] == pytest.approx(balanced_accuracy_score(y, p))
     assert scores["area under the curve"] == pytest.approx(roc_auc_score(y, [margins[i] for i in known]))
-    likely = loaded.compute_probabilities(np.array(margins)[known][:, None])
+    likely = loaded.probabilities(np.array(margins)[known][:, None])
     assert scores["log loss"] == pytest.approx(log_loss(y, likely, labels=["no", "yes"]))
     assert record["confusion"] == confusion_matrix(y, p, labels=["no", "yes"]).tolist()
     shown = run("evaluate", model, rows).stdout

@@ -96,7 +96,7 @@ def test_sums_have_the_same_bits_for_any_number_of_threads_and_any_order(engine:
 @pytest.mark.parametrize("algorithm", ["auto", "objective", "bolton"])
 def test_trained_models_have_the_same_bits_for_any_number_of_threads(engine: Engine, algorithm: str) -> None:
     settings = Settings(epsilon=1.0, algorithm=algorithm, seed=1, noise_seed=2)
-    models = [train(engine, SCHEMA, settings, context=settings.make_context(threads=threads)) for threads in THREADS]
+    models = [train(engine, SCHEMA, settings, context=settings.context(threads=threads)) for threads in THREADS]
     assert len({model.weights.tobytes() for model in models}) == 1
     assert (
         len({b"".join(m.tobytes() for m in score_batches(model, engine, Context(threads=3))) for model in models}) == 1

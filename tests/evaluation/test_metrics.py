@@ -76,7 +76,7 @@ def test_figures_are_those_of_scikit_learn(classes: int, multiclass: Multiclass,
     known, names = truth != "undeclared", [*model.classes]
     truth = truth[known]
     margins = np.concatenate([*model.score_batches(open_source(table))])[known]
-    odds, predicted = model.compute_probabilities(margins), np.array(names)[model.predict_indices(margins)]
+    odds, predicted = model.probabilities(margins), np.array(names)[model.predict_indices(margins)]
     assert (found.rows, found.rows_without_label.value) == (ROWS, 30)
     assert found.accuracy == pytest.approx(accuracy_score(truth, predicted))
     commonest = found.scores["commonest class always"]
@@ -116,7 +116,7 @@ def test_the_calibration_table_counts_what_has_which_probability(classes: int) -
     found = model.evaluate(table)
     truth = np.array(table["y"].to_pylist())
     known = truth != "undeclared"
-    odds = model.compute_probabilities(np.concatenate([*model.score_batches(open_source(table))]))[known]
+    odds = model.probabilities(np.concatenate([*model.score_batches(open_source(table))]))[known]
     names = np.array(model.classes)
     shown = odds[:, 1] if classes == 2 else odds.max(axis=1)
     so = truth[known] == ("b" if classes == 2 else names[odds.argmax(axis=1)])

@@ -107,7 +107,7 @@ def test_scikit_learn_predicts_the_same_within_the_bounds(model: Model) -> None:
     age, visits = (np.clip(rows[name].to_numpy(), 0, high) for name, high in (("age", 100), ("visits", 20)))
     sexes = np.array(rows["sex"].to_pylist())
     features = np.column_stack([age, visits, visits >= 2, visits >= 9, sexes == "f", sexes == "m"])
-    margins = model.compute_margins(np.concatenate([*_encode(model, rows)]))[:, 0]
+    margins = model.margins(np.concatenate([*_encode(model, rows)]))[:, 0]
     wanted = to_sklearn(model)
     linear = features @ wanted.coef_ + wanted.intercept_
     short = np.abs(linear - margins) < 1e-5  # cells are rounded to float32

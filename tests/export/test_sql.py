@@ -288,7 +288,7 @@ def test_probability_is_that_of_a_model_with_curves() -> None:
     model = make_model(curved_schema(standardized=True))
     margins = np.concatenate(list(model.score_batches(open_source(curved_rows()))))
     found = in_duckdb(curved_rows(), write_probability_expression(model, "duckdb"))
-    np.testing.assert_allclose(found, model.compute_probabilities(margins)[:, 1], rtol=1e-12)
+    np.testing.assert_allclose(found, model.probabilities(margins)[:, 1], rtol=1e-12)
 
 
 def test_the_steps_of_a_number_are_one_term() -> None:
@@ -389,7 +389,7 @@ def test_probability_is_that_of_the_model_for_long_rows_too() -> None:
     table = pa.table({"x": random_floats(generator, 300), "y": random_floats(generator, 300)})
     model = make_model(schema)
     expected = np.concatenate(
-        [model.compute_probabilities(margins)[:, 1] for margins in model.score_batches(open_source(table))]
+        [model.probabilities(margins)[:, 1] for margins in model.score_batches(open_source(table))]
     )
     found = in_duckdb(table, write_probability_expression(model, "duckdb"))
     np.testing.assert_allclose(found, expected, rtol=1e-12)
@@ -414,9 +414,7 @@ def test_probabilities_of_all_classes_are_those_of_the_model(
     schema = Schema(Classes("label", classes), columns, clip_norm=1.1, projection=projection)
     model = make_model(schema, loss=loss, multiclass=multiclass)
     model = replace(model, weights=longer * model.weights)
-    expected = np.concatenate(
-        [model.compute_probabilities(margins) for margins in model.score_batches(open_source(table))]
-    )
+    expected = np.concatenate([model.probabilities(margins) for margins in model.score_batches(open_source(table))])
     found = np.array(in_duckdb(table, write_probability_expression(model, "duckdb")))
     # The encoder rounds a projected row to float32.
     near = 1e-12 if projection is None else 1e-7 * longer
@@ -503,7 +501,7 @@ def test_to_sklearn_has_the_models_probabilities_for_rows_within_the_clip_norm()
     ages = np.linspace(0, 100, 50)
     margins = next(model.score_batches(open_source(pa.table({"age": ages}))))
     frame = pa.table({"age": ages}).to_pandas()
-    np.testing.assert_allclose(model.to_sklearn().predict_proba(frame), model.compute_probabilities(margins), rtol=1e-6)
+    np.testing.assert_allclose(model.to_sklearn().predict_proba(frame), model.probabilities(margins), rtol=1e-6)
 
 
 def test_raw_weights_reproduce_the_margins() -> None:

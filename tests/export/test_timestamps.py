@@ -65,7 +65,7 @@ def check_sql(run: Run, engine: Engine, dialect: str, columns: tuple[TimePart, .
         assert list(classes) == model.predict(engine).tolist()
     margins = np.concatenate([*decided.score_batches(engine)])
     shares = [float(share) for share in found[-1]]
-    np.testing.assert_allclose(shares, decided.compute_probabilities(margins)[:, 1], rtol=1e-11)
+    np.testing.assert_allclose(shares, decided.probabilities(margins)[:, 1], rtol=1e-11)
 
 
 def running(connection: duckdb.DuckDBPyConnection, rows: str) -> Run:

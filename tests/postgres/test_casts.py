@@ -192,7 +192,7 @@ def test_groups_are_found_without_a_planted_cast(database: str) -> None:
             groups = engine.group_by(name, [printed, "stolen"])
             assert groups.rows == [ROWS, 0]
             groups = engine.group_by(name, [printed])
-            train_groups(groups, [make_plan(schema, ROWS, SETTINGS)], SETTINGS.make_context())
+            train_groups(groups, [make_plan(schema, ROWS, SETTINGS)], SETTINGS.context())
 
 
 @pytest.mark.usefixtures("uncalled")

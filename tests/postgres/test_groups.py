@@ -52,7 +52,7 @@ def planned(schema: Schema, rows: int, *, delta: float) -> Plan:
 
 
 def seeded() -> Context:
-    return replace(SEEDED, noise_seed=2, seed=5).make_context()
+    return replace(SEEDED, noise_seed=2, seed=5).context()
 
 
 SEEDED = choose_settings(Settings(epsilon=5.0), SCHEMA, rows=900)

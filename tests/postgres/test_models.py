@@ -81,7 +81,7 @@ def test_predictions_in_sql_are_those_of_predict(server: Server, admin: psycopg.
         return
     margins = np.concatenate(list(score_batches(model, engine)))
     np.testing.assert_allclose(
-        score(admin, "predict_proba", name, X), model.compute_probabilities(margins), rtol=1e-12, atol=1e-15
+        score(admin, "predict_proba", name, X), model.probabilities(margins), rtol=1e-12, atol=1e-15
     )
 
 
@@ -184,7 +184,7 @@ def test_curves_are_made_of_the_numbers_that_are_given(server: Server, admin: ps
         assert set(expected) == {"true", "false"}
         margins = np.concatenate(list(score_batches(model, open_source(rows))))
         np.testing.assert_allclose(
-            score(admin, "predict_proba", "curved", X), model.compute_probabilities(margins), rtol=1e-12, atol=1e-15
+            score(admin, "predict_proba", "curved", X), model.probabilities(margins), rtol=1e-12, atol=1e-15
         )
         assert stored(admin, "curved").schema == model.schema
 
@@ -365,7 +365,7 @@ def test_expression_of_boltdp_sql_gives_what_predict_gives(
     for longer in (1.0, 1e4):
         likely = Model(schema=schema, weights=longer * weights, certificate=certificate)
         with PostgresEngine(server.uri, table=cells) as engine:
-            odds = np.concatenate([likely.compute_probabilities(margins) for margins in score_batches(likely, engine)])
+            odds = np.concatenate([likely.probabilities(margins) for margins in score_batches(likely, engine)])
         expression = write_probability_expression(likely, "postgres")
         found = [row[0] for row in admin.execute(f"SELECT {expression} FROM {cells}".encode()).fetchall()]
         # A projected row is rounded to float32 in training.

@@ -86,7 +86,7 @@ def everything(uri: str) -> dict[str, Any]:
     """Train, tune, store and predict in all ways; what came of it."""
     results: dict[str, Any] = {}
     models: list[Model] = []
-    context = BOLTON.make_context()
+    context = BOLTON.context()
 
     def keep(name: str, model: Model) -> None:
         results[f"{len(results)} {name}"] = model.weights.tolist()

@@ -49,7 +49,7 @@ def test_engines_and_models_say_where_the_rows_were(server: Server, aged: str, t
     with PostgresEngine(server.uri, table=aged) as engine:
         assert engine.where == "in the server"
         assert train(engine, SCHEMA, SETTINGS).trained_where == "in the server"
-        reported = train(engine, SCHEMA, SETTINGS, context=SETTINGS.make_context(on_bad_row="error"))
+        reported = train(engine, SCHEMA, SETTINGS, context=SETTINGS.context(on_bad_row="error"))
         assert reported.trained_where == "streamed to this process: bad rows are reported"
         # Which holds for that training alone.
         assert train(engine, SCHEMA, SETTINGS).trained_where == "in the server"

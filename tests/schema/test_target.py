@@ -121,7 +121,7 @@ NUMBER_LOSSES = (Robust(), Quantile(0.9), Mean())
 @pytest.mark.parametrize(
     "use",
     [
-        lambda target: target.compute_probabilities(np.zeros((1, 1)), Logistic()),
+        lambda target: target.probabilities(np.zeros((1, 1)), Logistic()),
         lambda target: target.resolve_class_weights("balanced"),
         lambda target: target.resolve_threshold(0.5, Logistic()),
         lambda target: target.describe_threshold(0.5),

@@ -91,11 +91,11 @@ def test_projections_thresholds_and_probabilities(spark: Any) -> None:
     frame = spark.createDataFrame(rows).coalesce(1)
     found = [one["chance"] for one in add_predictions(model, frame, probability="chance").select("chance").collect()]
     margins = np.concatenate([*model.score_batches(open_source(rows))])
-    np.testing.assert_allclose(found, model.compute_probabilities(margins)[:, 1], rtol=1e-12)
+    np.testing.assert_allclose(found, model.probabilities(margins)[:, 1], rtol=1e-12)
     many = make_model(Schema(Classes("y", ("a", "b", "c")), columns, clip_norm=1.1))
     found = [one["p"] for one in add_predictions(many, frame, probability="p").select("p").collect()]
     margins = np.concatenate([*many.score_batches(open_source(rows))])
-    np.testing.assert_allclose(found, many.compute_probabilities(margins), rtol=1e-12)
+    np.testing.assert_allclose(found, many.probabilities(margins), rtol=1e-12)
     with pytest.raises(ParameterError, match=r"^the new column must have a name of its own, got 'f1', which exists"):
         add_predictions(model, frame, column="f1")
 

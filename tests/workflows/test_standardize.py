@@ -468,7 +468,7 @@ def test_sql_probabilities_are_those_of_the_model() -> None:
     model = random_model(with_standardization())
     (margins,) = score_batches(model, open_source(people()))
     scored = in_duckdb(people(), write_probability_expression(model, "duckdb"))
-    np.testing.assert_allclose(scored, model.compute_probabilities(margins)[:, 1], rtol=1e-6)
+    np.testing.assert_allclose(scored, model.probabilities(margins)[:, 1], rtol=1e-6)
 
 
 def test_columns_that_are_encoded_alike_are_still_told_apart() -> None:

@@ -56,7 +56,7 @@ def binary(schema: Schema) -> Schema:
 
 def accuracy(model: Model, engine: Engine) -> float:
     right = [
-        (model.predict_indices(model.compute_margins(packed)) == packed[:, 0]).mean()
+        (model.predict_indices(model.margins(packed)) == packed[:, 0]).mean()
         for packed in encode_rows(engine, model.schema)
     ]
     return float(np.mean(right))
@@ -210,7 +210,7 @@ def test_progress_tells_rows_and_passes_only() -> None:
     engine, schema = people()
     told: list[tuple[str, int, int]] = []
     settings = Settings(epsilon=1.0, algorithm="bolton", passes=2)
-    train(engine, schema, settings, context=settings.make_context(progress=lambda *report: told.append(report)))
+    train(engine, schema, settings, context=settings.context(progress=lambda *report: told.append(report)))
     assert [report for report in told if report[1] == ROWS] == [
         ("preparing", ROWS, ROWS),
         ("pass 1 of 2", ROWS, ROWS),
@@ -356,7 +356,7 @@ def test_ten_passes_that_are_asked_for_are_made() -> None:
     assert plan_certificate(unasked, rows=1000, dims=4, classes=2).algorithm == "objective"
     engine, schema = people()
     told: list[str] = []
-    context = asked.make_context(progress=lambda stage, *_: told.append(stage))
+    context = asked.context(progress=lambda stage, *_: told.append(stage))
     assert train(engine, schema, asked, context=context).certificate.algorithm == "bolton"
     assert "pass 10 of 10" in told
 
@@ -511,9 +511,7 @@ def test_multinomial_beats_one_vs_all_on_projected_mnist(
         certificate = plan_certificate(settings, rows=prepared.rows, dims=prepared.dims, classes=10)
         assert certificate.private
         models = [train_prepared(prepared, benchmark.schema, certificate, Context(seed=1)) for _ in range(10)]
-        return float(
-            np.mean([(model.predict_indices(model.compute_margins(test)) == test[:, 0]).mean() for model in models])
-        )
+        return float(np.mean([(model.predict_indices(model.margins(test)) == test[:, 0]).mean() for model in models]))
 
     common = Settings(epsilon=epsilon, delta=delta, loss="logistic", batch_size=50)
     multinomial = mean_accuracy(replace(common, multiclass="multinomial"))
@@ -532,7 +530,7 @@ def test_no_other_user_sees_scans_whose_number_depends_on_the_rows() -> None:
         models = []
         for hide in counts:
             engine = CountedEngine(ArrayEngine.from_arrow(pa.table({"age": age, "sick": sick.astype(int)})))
-            models.append(train(engine, schema, settings, context=replace(settings.make_context(), hide_scans=hide)))
+            models.append(train(engine, schema, settings, context=replace(settings.context(), hide_scans=hide)))
             counts[hide].append(dict(engine.counts))
         assert models[0].to_dict() == models[1].to_dict()
     assert counts[True][0] == counts[True][1]

@@ -103,7 +103,7 @@ def compare(
                 test=testing,
                 resume_from=earlier,
                 keep=keep,
-                context=settings.make_context(progress=bar, threads=threads),
+                context=settings.context(progress=bar, threads=threads),
             )
         except KeyboardInterrupt:
             note(f"interrupted; {kept} trainings are kept in {output}: the same command goes on from there")

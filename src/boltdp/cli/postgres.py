@@ -157,7 +157,7 @@ def demo(*, rows: int, epsilon: float) -> None:
         emit(f"The table patients has {rows:,} rows of {dims} features. Training inside the server ...")
         with PostgresEngine(server.uri, table="patients", where="server") as engine, show_bar() as bar:
             settings = Settings(epsilon=epsilon)
-            model = train(engine, schema, settings, context=settings.make_context(progress=bar))
+            model = train(engine, schema, settings, context=settings.context(progress=bar))
         emit(model.certificate.guarantee())
         store_model(server.uri, "demo", model)
         features = "ARRAY[" + ", ".join(f"f{i}" for i in range(dims)) + "]"

@@ -109,14 +109,14 @@ def _predict_batches(
 
     def make_columns(margins: Doubles) -> list[pa.Array]:
         columns = [to_arrow_array(model.predict_margins(margins))]
-        return [*columns, *map(to_arrow_array, model.compute_probabilities(margins).T)] if len(added) > 1 else columns
+        return [*columns, *map(to_arrow_array, model.probabilities(margins).T)] if len(added) > 1 else columns
 
     # The scan begins here, so that a missing column is an error before anything is written.
     if not keep:
         scored = score_batches(model, engine, context)
         return (pa.RecordBatch.from_arrays(make_columns(margins), added) for margins in scored)
     names = [*keep, *added]
-    scanned = scan_rows_with_columns(engine, model.schema, model.compute_margins, keep, context=context)
+    scanned = scan_rows_with_columns(engine, model.schema, model.margins, keep, context=context)
     return (pa.RecordBatch.from_arrays([*kept, *make_columns(margins)], names) for margins, kept in scanned)
 
 

@@ -73,7 +73,7 @@ def train(
         raise ParameterError("--on-bad-row error looks at the rows here, and must not be given with --in-server")
     with data.open(where="server" if in_server else "auto") as engine, show_bar() as bar:
         account = data.find_account()
-        context = settings.make_context(on_bad_row=on_bad_row, progress=bar, threads=threads)
+        context = settings.context(on_bad_row=on_bad_row, progress=bar, threads=threads)
         model = train_model(engine, schema, settings, context=context, account=account)
     model = model.with_threshold(threshold)
     model.save(output)

@@ -93,7 +93,7 @@ def tune(
             engine, shown = engine.slice(public_rows, engine.count()), engine.slice(0, public_rows)
         if shown is not None:
             state_condition(f"{shown.count():,} rows are treated as public data: the guarantee does not cover them")
-        context = settings.make_context(progress=bar, threads=threads)
+        context = settings.context(progress=bar, threads=threads)
         account = data.find_account()
         model = tune_model(
             engine, schema, tried, method=method, public=shown, trials=trials, context=context, account=account

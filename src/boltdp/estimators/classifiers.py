@@ -141,7 +141,7 @@ class PrivateLogisticRegression(_PrivateClassifier):
     def predict_proba(self, X: Any) -> Doubles:
         """Compute the probability of each class for each row."""
         margins = self._compute_margins(X)  # first, since it raises NotFittedError
-        return self.model_.compute_probabilities(margins)
+        return self.model_.probabilities(margins)
 
     def predict_log_proba(self, X: Any) -> Doubles:
         """Compute the logarithm of `predict_proba`."""

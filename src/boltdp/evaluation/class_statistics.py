@@ -108,7 +108,7 @@ class ClassStatistics(Statistics):
         reach = float(np.linalg.norm(model.weights)) or 1.0
         least, middle, most = -reach, model.margin_threshold, reach
         if loss.probabilistic:
-            least, most = (float(one) for one in model.compute_probabilities(np.array([[-reach], [reach]]))[:, 1])
+            least, most = (float(one) for one in model.probabilities(np.array([[-reach], [reach]]))[:, 1])
             middle = 0.5 if model.threshold is None else model.threshold
         if not least < middle:
             least = 0.0 if loss.probabilistic else middle - reach
@@ -296,7 +296,7 @@ class ClassTally(Tally):
         cells = (groups, own, self._model.predict_indices(scores))
         np.add.at(self._decisions, cells, 1)
         if self.probabilistic:
-            odds, rows = self._model.compute_probabilities(scores), np.arange(len(own))
+            odds, rows = self._model.probabilities(scores), np.arange(len(own))
             truth = np.eye(len(self.classes))[own]
             logs = -np.log(np.maximum(odds[rows, own], np.finfo(np.float64).eps))
             squares = np.square(odds - truth).sum(axis=1) / (2.0 if self.is_binary else 1.0)
@@ -336,7 +336,7 @@ class ClassTally(Tally):
             edges = np.arange(CALIBRATION_BINS + 1) / CALIBRATION_BINS
             if self.is_binary:  # only of the bins that have rows, like the ranking
                 met = lowest[self._rankings[0].any(axis=(0, 1))]
-                lowest = self._model.compute_probabilities(met[:, None])[:, 1]
+                lowest = self._model.probabilities(met[:, None])[:, 1]
             places = range(0, CALIBRATION_BINS + 1, CALIBRATION_BINS // TABLE_ROWS)
             tables = [
                 make_calibration_bins(make_counts(one[None, :2]), edges.tolist(), places, one[2])
@@ -416,7 +416,7 @@ class ClassBins(Bins):
             right = model.predict_indices(margins) == own
             bins = self.bins_per_side * right
             if self.bins_per_side > 1:
-                scores = model.compute_probabilities(margins)[np.arange(len(own)), own]
+                scores = model.probabilities(margins)[np.arange(len(own)), own]
                 low, high = (np.searchsorted(edges[1:-1], scores, side="left") for edges in (self.low, self.high))
                 bins += np.where(right, high, low)
         return own * 2 * self.bins_per_side + bins

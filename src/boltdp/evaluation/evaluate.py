@@ -45,7 +45,7 @@ def evaluate(model: Model, engine: Engine, *, by: str | None = None, context: Co
     place = None if by is None else model.schema.encoding.locate_cell(by)
 
     def score_rows(packed: PackedRows) -> tuple[PackedRows, Doubles, PackedRows | None]:
-        return packed[:, 0].copy(), model.compute_margins(packed), None if place is None else packed[:, place].copy()
+        return packed[:, 0].copy(), model.margins(packed), None if place is None else packed[:, place].copy()
 
     for labels, margins, codes in scan_rows(engine, model.schema, score_rows, context=context):
         found.add(labels, margins, codes)

@@ -123,7 +123,7 @@ class Bins(ABC):
         """Count packed rows in each bin of a noisy evaluation; `group_cell` is the index of the subgroup's cell."""
         codes = None if group_cell is None else packed[:, group_cell]
         known, group = index_groups(packed[:, 0], codes, self.groups)
-        cells = self.locate_rows(model, packed[known, 0], model.compute_margins(packed)[known])
+        cells = self.locate_rows(model, packed[known, 0], model.margins(packed)[known])
         counts: Integers = np.bincount(group * math.prod(self.shape[1:]) + cells, minlength=self.bin_count).astype(
             np.int64
         )

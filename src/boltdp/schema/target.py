@@ -239,7 +239,7 @@ class Target(ABC):
         """Return what a score of 0 stands for and the unit of scores, for people who read effects."""
         return 0.0, 1.0
 
-    def compute_probabilities(self, scores: Doubles, loss: Loss) -> Doubles:
+    def probabilities(self, scores: Doubles, loss: Loss) -> Doubles:
         """Return the probability of each class for each row of scores."""
         self._raise_without_classes("probabilities")
 
@@ -435,7 +435,7 @@ class Classes(Target):
     def to_stored_row(self) -> dict[str, Any]:
         return {"classes": list(self.names), "numbers": None}
 
-    def compute_probabilities(self, scores: Doubles, loss: Loss) -> Doubles:
+    def probabilities(self, scores: Doubles, loss: Loss) -> Doubles:
         odds = loss.compute_probabilities(scores)
         if odds is None:
             raise ParameterError(f"a model with the loss {loss.name!r} gives no probabilities; use its margins")

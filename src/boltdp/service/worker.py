@@ -511,7 +511,7 @@ class Worker:
     def _train_charged(
         self, request: Request, allowance: Allowance, planned: _PlannedModels, budget: Budget
     ) -> dict[str, Model]:
-        context, reserved = replace(Settings(epsilon=budget.epsilon).make_context(), hide_scans=True), False
+        context, reserved = replace(Settings(epsilon=budget.epsilon).context(), hide_scans=True), False
         try:
             account = Account(self._ledger, request.dataset, role=allowance.ledger_role)
             with account.reserve(planned.make_charge(budget), drawn=lambda: context.randomness.drawn) as reservation:

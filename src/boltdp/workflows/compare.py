@@ -201,7 +201,7 @@ def compare(
     todo = [(*cell, repeat) for repeat in range(repeats) for cell in cells if (*cell, repeat) not in done]
     if not todo:
         return made
-    context = settings.make_context() if context is None else context
+    context = settings.context() if context is None else context
 
     def prepare(stack: ExitStack, schema: Schema) -> tuple[PreparedRows, PreparedRows]:
         prepared = stack.enter_context(engine.prepare(schema, context.start_stage("preparing", rows)))

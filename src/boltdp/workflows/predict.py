@@ -21,7 +21,7 @@ from boltdp.run_context import Context
 
 def score_batches(model: Model, engine: Engine, context: Context | None = None) -> Iterator[Doubles]:
     """Yield the margins of the rows of `engine`, in their own order; the label need not be there."""
-    return scan_rows(engine, model.schema, model.compute_margins, label=False, context=context)
+    return scan_rows(engine, model.schema, model.margins, label=False, context=context)
 
 
 def predict(model: Model, source: Any, context: Context | None = None, **options: Any) -> npt.NDArray[Any]:
@@ -35,7 +35,7 @@ def predict(model: Model, source: Any, context: Context | None = None, **options
 
 def predict_proba(model: Model, source: Any, context: Context | None = None, **options: Any) -> Doubles:
     """Compute the probability of each class, in the order of `classes`, for each row of `source`, as `predict` does."""
-    return model.compute_probabilities(_compute_margins(model, source, context, options))
+    return model.probabilities(_compute_margins(model, source, context, options))
 
 
 def _compute_margins(model: Model, source: Any, context: Context | None, options: dict[str, Any]) -> Doubles:

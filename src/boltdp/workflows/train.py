@@ -46,7 +46,7 @@ def train(
     `reasons` are why the result is not private, such as classes that were read from the data. The default context is
     that of the settings. `account` is charged before a row is read.
     """
-    context = settings.make_context() if context is None else context
+    context = settings.context() if context is None else context
     resolve_settings(settings, schema)  # raises errors in the settings before rows are counted
     plan = make_plan(schema, engine.count(), settings, reasons=list_non_private_reasons(reasons, context))
     run = partial(run_plan, engine, plan, context)

@@ -80,7 +80,7 @@ def tune(
         raise ParameterError(f"candidates must differ in nothing but {', '.join(TUNABLE)}")
     for each in candidates:
         resolve_settings(each, schema)  # raises errors in the settings before rows are counted
-    context = candidates[0].make_context() if context is None else context
+    context = candidates[0].context() if context is None else context
     rows = engine.count()
     planners: dict[Method, Callable[..., Sequence[Event]]] = {
         "trials": partial(select.plan_trial_selection, mean=trials),
