@@ -44,7 +44,7 @@ class CoefficientTable:
     @property
     def lines(self) -> Iterator[Coefficient]:
         for line in self.found:
-            yield (replace(line, low=_exp(line.low), high=_exp(line.high)) if self.odds_ratios else line)
+            yield replace(line, low=_exp(line.low), high=_exp(line.high)) if self.odds_ratios else line
 
     @property
     def headings(self) -> tuple[str, ...]:
