@@ -32,7 +32,7 @@ from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Mean, Multin
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.noisy_counts import make_noisy_counts
 from boltdp.privacy.events.selection import PortionSelection, compute_portion_bounds
-from boltdp.privacy.release_with_noise import Randomness, release_counts, release_unusable_label_count
+from boltdp.privacy.release_with_noise import Randomness, release_counts, release_label_count
 from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import make_constant_schedule
 from boltdp.run_context import Context
@@ -40,7 +40,7 @@ from boltdp.schema.check import check_source
 from boltdp.schema.schema import Categorical, Classes, Number, Numeric, Schema, Standardization, TimePart, Vector
 from boltdp.schema.source_columns import MAX_BATCH_ROWS
 from boltdp.settings import Settings
-from boltdp.workflows.label_check import count_unusable_labels
+from boltdp.workflows.label_check import count_labels
 from boltdp.workflows.plan_training import make_plan
 from boltdp.workflows.train import train_prepared
 from boltdp.workflows.tune import expand_grid, tune
@@ -726,8 +726,8 @@ def test_the_label_check_of_a_training_is_the_same_in_every_engine(source: Sourc
         unusable = int(np.isnan(rows[np.array(within), 0]).sum())
     certificate = make_plan(schema, ROWS, Settings(epsilon=200.0, algorithm="bolton", noise_seed=4)).certificate
     with source.engine.prepare(schema, Context(seed=4), permuted=False) as prepared:
-        released = count_unusable_labels(prepared, schema, certificate, Randomness(4))
-    assert released == release_unusable_label_count(unusable, certificate, Randomness(4))
+        released = count_labels(prepared, schema, certificate.unusable_label_count, certificate, Randomness(4))
+    assert released == release_label_count(unusable, certificate.unusable_label_count, certificate, Randomness(4))
     assert unusable > 0
 
 

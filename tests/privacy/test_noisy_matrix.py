@@ -38,7 +38,7 @@ from boltdp.privacy.events.objective_perturbation import (
     make_objective_perturbation,
 )
 from boltdp.privacy.mechanisms import Mechanism, calibrate, calibrate_unit_gaussian
-from boltdp.privacy.release_with_noise import Randomness, is_on_grid, release_class_count, release_matrix
+from boltdp.privacy.release_with_noise import Randomness, is_on_grid, release_label_count, release_matrix
 from boltdp.privacy.serialization import from_record, to_record
 from boltdp.privacy.training_problem import Problem
 from tests.privacy.test_objective_corners import Neighbours, leaning, quadrature
@@ -498,8 +498,8 @@ def test_only_stated_matrices_are_released() -> None:
         release_matrix(np.eye(3), event, certificate, Randomness())
     with pytest.raises(ParameterError, match="not seeded"):
         release_matrix(matrix, event, certificate, Randomness(seed=1))
-    with pytest.raises(ParameterError, match="a class must be counted only if"):
-        release_class_count(3, certificate, Randomness())
+    with pytest.raises(ParameterError, match="labels must be counted only if"):
+        release_label_count(3, certificate.class_count, certificate, Randomness())
     seeded = certify(certificate.spent, None, seeded=True)
     released = [release_matrix(matrix, event, seeded, Randomness(seed=seed)).tolist() for seed in (1, 1, 2)]
     assert released[0] == released[1] != released[2]

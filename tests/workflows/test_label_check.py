@@ -35,7 +35,7 @@ from boltdp.privacy.certificate import Certificate, CertificateError, verify
 from boltdp.privacy.events.event import Composition
 from boltdp.privacy.events.noisy_counts import NoisyUnusableLabelCount, make_noisy_unusable_label_count
 from boltdp.privacy.mechanisms import Mechanism
-from boltdp.privacy.release_with_noise import Randomness, release_unusable_label_count
+from boltdp.privacy.release_with_noise import Randomness, release_label_count
 from boltdp.run_context import Context
 from boltdp.schema.schema import Categorical, Classes, Number, Numeric, Projection, Schema
 from boltdp.settings import Settings
@@ -201,12 +201,10 @@ def test_the_noise_is_exactly_that_of_its_budget(person_rows: int | None) -> Non
 
 def test_draws_have_the_stated_noise() -> None:
     certificate = make_plan(SCHEMA, ROWS, replace(SETTINGS, noise_seed=1)).certificate
-    assert certificate.unusable_label_count is not None
-    scale = certificate.unusable_label_count.noise.scale
-    drawn = (
-        np.array([release_unusable_label_count(100, certificate, Randomness(seed)) - 100 for seed in range(4000)])
-        / scale
-    )
+    event = certificate.unusable_label_count
+    assert event is not None
+    counts = [release_label_count(100, event, certificate, Randomness(seed)) for seed in range(4000)]
+    drawn = (np.array(counts) - 100) / event.noise.scale
     # Of Laplace noise the mean of the length is 1, and half of it is shorter than ln 2. Seeds: no chance is left.
     assert np.abs(drawn).mean() == pytest.approx(1.0, abs=0.05)
     assert (np.abs(drawn) < math.log(2)).mean() == pytest.approx(0.5, abs=0.03)
@@ -216,10 +214,12 @@ def test_draws_have_the_stated_noise() -> None:
 def test_a_count_needs_a_certificate_that_states_it_and_its_seed() -> None:
     certificate = make_plan(SCHEMA, ROWS, SETTINGS).certificate
     with pytest.raises(ParameterError, match="must match the use of a seed"):
-        release_unusable_label_count(1, certificate, Randomness(1))
+        release_label_count(1, certificate.unusable_label_count, certificate, Randomness(1))
     without = make_plan(SCHEMA, ROWS, replace(SETTINGS, label_check=0.0)).certificate
     with pytest.raises(ParameterError, match="labels must be counted only if the certificate states it"):
-        release_unusable_label_count(1, without, Randomness())
+        release_label_count(1, without.unusable_label_count, without, Randomness())
+    with pytest.raises(ParameterError, match="labels must be counted only if the certificate states it"):
+        release_label_count(1, certificate.unusable_label_count, without, Randomness())
 
 
 @pytest.mark.parametrize("changes", [{"label_check": 0.0}, {"epsilon": None}, {"epsilon": 0.5}])
@@ -417,7 +417,7 @@ def test_an_audit_replays_the_count(schema: Schema, monkeypatch: pytest.MonkeyPa
     monkeypatch.undo()
     # Noise that is left out, or an exact count beside it.
     with monkeypatch.context() as patch:
-        patch.setattr("boltdp.workflows.label_check.release_unusable_label_count", lambda count, *_: float(count))
+        patch.setattr("boltdp.workflows.label_check.release_label_count", lambda count, *_: float(count))
         _, faults, leaks, _ = replay()
         assert faults
         assert leaks

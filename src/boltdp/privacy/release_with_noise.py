@@ -1,7 +1,7 @@
 """The only module that adds noise to private numbers: every result computed from rows is released here.
 
     `release_counts`, `release_values`    noisy counts, to draft a schema or to evaluate a model
-    `release_unusable_label_count`, `release_class_count`    noisy counts of rows without a usable label, and of a class
+    `release_label_count`    noisy counts of rows without a usable label, or of a class
     `release_label_quantiles`    quantiles of a label that is a number
     `release_moments`     noisy sums, to centre the features
     `draw_linear_terms`   noise before training
@@ -28,7 +28,7 @@ from boltdp.errors import ParameterError
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.label_quantiles import LabelQuantiles, compute_bin_end, score_bins
-from boltdp.privacy.events.noisy_counts import NoisyCounts
+from boltdp.privacy.events.noisy_counts import NoisyClassCount, NoisyCounts, NoisyUnusableLabelCount
 from boltdp.privacy.events.noisy_matrix import NoisyMatrix, flatten_matrix
 from boltdp.privacy.events.noisy_moments import UNIT, NoisyMoments, ReleasedMoments, check_moment_rows
 from boltdp.privacy.exact_noise import RandomBytes as RandomBytes
@@ -179,28 +179,18 @@ def release_values(counts: Mapping[V, int], event: NoisyCounts, random_bytes: Ra
     return {value: count for count, value in sorted(above, key=lambda pair: (-pair[0], str(pair[1])))}
 
 
-def release_unusable_label_count(count: int, certificate: Certificate, randomness: Randomness) -> float:
-    """Return the number of rows without a usable label, with the noise that `certificate` states.
+def release_label_count(
+    count: int, event: NoisyUnusableLabelCount | None, certificate: Certificate, randomness: Randomness
+) -> float:
+    """Return a number of rows, selected by their labels, with the noise that `event` of the certificate states.
 
     Proof: noisy_counts.md 7
     """
     check_seed(certificate, randomness)
-    event = certificate.unusable_label_count
-    if event is None:
+    if event is None or event not in (certificate.unusable_label_count, certificate.class_count):
         raise ParameterError("labels must be counted only if the certificate states it, and it does not")
-    return float(add_noise(event.noise, np.array([float(count)]), randomness.make_stream("labels"))[0])
-
-
-def release_class_count(count: int, certificate: Certificate, randomness: Randomness) -> float:
-    """Return the number of rows that are not of the first class, with the noise that `certificate` states.
-
-    Proof: noisy_counts.md 7
-    """
-    check_seed(certificate, randomness)
-    event = certificate.class_count
-    if event is None:
-        raise ParameterError("a class must be counted only if the certificate states it, and it does not")
-    return float(add_noise(event.noise, np.array([float(count)]), randomness.make_stream("class"))[0])
+    purpose = "class" if isinstance(event, NoisyClassCount) else "labels"
+    return float(add_noise(event.noise, np.array([float(count)]), randomness.make_stream(purpose))[0])
 
 
 def release_label_quantiles(counts: Integers, event: LabelQuantiles, randomness: Randomness) -> tuple[float, ...]:

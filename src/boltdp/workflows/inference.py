@@ -18,7 +18,6 @@ import numpy as np
 from boltdp._array_types import Doubles
 from boltdp.errors import ParameterError
 from boltdp.kernel.loss_derivatives import MAX_HESSIAN_SLOTS, DerivativeSums
-from boltdp.kernel.unusable_label_count import UnusableLabelCount
 from boltdp.model import Inference
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
@@ -33,10 +32,9 @@ from boltdp.privacy.events.objective_perturbation import (
     make_objective_perturbation,
 )
 from boltdp.privacy.mechanisms import Mechanism, calibrate, calibrate_unit_gaussian, compute_gaussian_epsilon
-from boltdp.privacy.release_with_noise import Randomness, release_class_count, release_matrix
+from boltdp.privacy.release_with_noise import Randomness, release_matrix
 from boltdp.privacy.training_problem import Problem
 from boltdp.schema.columns import Categorical, Numeric, Vector
-from boltdp.workflows.label_check import encode_neutral_row
 from boltdp.workflows.standardize import check_standardization, find_inference_clip, make_moments
 
 if TYPE_CHECKING:
@@ -267,18 +265,6 @@ def _read_plan(event: Event) -> tuple[Training, float, float]:
 def _estimate_information(problem: Problem, *, robust: bool) -> float:
     clip = find_inference_clip(problem, robust=robust)
     return problem.rows * TYPICAL_CURVATURE[problem.loss.name] / (clip**2 * max(problem.dims - 1, 1))
-
-
-def count_second_class(
-    prepared: PreparedRows, schema: Schema, certificate: Certificate, randomness: Randomness
-) -> float | None:
-    """Release a noisy count of the rows that are not of the first class; None if the certificate has none."""
-    if certificate.class_count is None:
-        return None
-    neutral = None if schema.person_id is None else encode_neutral_row(schema)
-    labels = UnusableLabelCount(cells=prepared.cells, classes=1, neutral=neutral)
-    prepared.add_to_sums([labels])
-    return release_class_count(labels.count, certificate, randomness)
 
 
 def release_inference(

@@ -15,8 +15,14 @@ from boltdp.kernel.unusable_label_count import UnusableLabelCount
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import BudgetedEvent
-from boltdp.privacy.events.noisy_counts import TAIL_PROBABILITY, find_upper_quantile, make_noisy_unusable_label_count
-from boltdp.privacy.release_with_noise import Randomness, release_unusable_label_count
+from boltdp.privacy.events.noisy_counts import (
+    TAIL_PROBABILITY,
+    NoisyClassCount,
+    NoisyUnusableLabelCount,
+    find_upper_quantile,
+    make_noisy_unusable_label_count,
+)
+from boltdp.privacy.release_with_noise import Randomness, release_label_count
 from boltdp.settings import Settings
 
 if TYPE_CHECKING:
@@ -61,16 +67,24 @@ def count_needed_rows(settings: Settings, schema: Schema) -> float:
     return tail / (MAX_NOISE_SHARE * settings.label_check * settings.epsilon)
 
 
-def count_unusable_labels(
-    prepared: PreparedRows, schema: Schema, certificate: Certificate, randomness: Randomness
+def count_labels(
+    prepared: PreparedRows,
+    schema: Schema,
+    event: NoisyUnusableLabelCount | None,
+    certificate: Certificate,
+    randomness: Randomness,
 ) -> float | None:
-    """Release a noisy count of the rows without a usable label; None if the certificate has none."""
-    if certificate.unusable_label_count is None:
+    """Release the noisy count of rows that `event` of the certificate states; None without an event.
+
+    Rows are counted that have no usable label, or are not of the first class.
+    """
+    if event is None:
         return None
     neutral = None if schema.person_id is None else encode_neutral_row(schema)
-    labels = UnusableLabelCount(cells=prepared.cells, classes=schema.target.class_count, neutral=neutral)
+    classes = 1 if isinstance(event, NoisyClassCount) else schema.target.class_count
+    labels = UnusableLabelCount(cells=prepared.cells, classes=classes, neutral=neutral)
     prepared.add_to_sums([labels])
-    return release_unusable_label_count(labels.count, certificate, randomness)
+    return release_label_count(labels.count, event, certificate, randomness)
 
 
 def encode_neutral_row(schema: Schema) -> PackedRows:

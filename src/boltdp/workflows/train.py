@@ -18,8 +18,8 @@ from boltdp.privacy.release_with_noise import release_weights
 from boltdp.run_context import Context
 from boltdp.schema.schema import Schema
 from boltdp.settings import Settings
-from boltdp.workflows.inference import count_second_class, release_inference
-from boltdp.workflows.label_check import count_unusable_labels
+from boltdp.workflows.inference import release_inference
+from boltdp.workflows.label_check import count_labels
 from boltdp.workflows.plan_training import Plan, make_plan, resolve_settings
 from boltdp.workflows.standardize import prepare_rows
 
@@ -90,8 +90,8 @@ def train_prepared(prepared: PreparedRows, schema: Schema, certificate: Certific
         context.randomness,
         schema.target.kernel_class_count,
     )
-    labels = count_unusable_labels(prepared, schema, certificate, randomness)
-    second = count_second_class(prepared, schema, certificate, randomness)
+    labels = count_labels(prepared, schema, certificate.unusable_label_count, certificate, randomness)
+    second = count_labels(prepared, schema, certificate.class_count, certificate, randomness)
     job = Job(certificate, randomness, compute_penalty_center(second, schema, rows=certificate.rows))
     hidden = context.hide_scans and not algorithm.fixed_scans
     with fetch_rows(prepared, context) if hidden else nullcontext(prepared) as rows:

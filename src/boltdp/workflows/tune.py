@@ -16,7 +16,7 @@ from boltdp.run_context import Context
 from boltdp.schema.schema import Schema
 from boltdp.settings import TUNABLE, Settings
 from boltdp.workflows import select
-from boltdp.workflows.label_check import count_unusable_labels
+from boltdp.workflows.label_check import count_labels
 from boltdp.workflows.plan_training import make_plans, resolve_settings
 from boltdp.workflows.select import TRIALS
 from boltdp.workflows.standardize import prepare_rows
@@ -104,8 +104,9 @@ def tune(
                 number, weights = choose(
                     prepared, certificates, classes=schema.target.kernel_class_count, context=context
                 )
-                labels = count_unusable_labels(prepared, standardized, certificates[number], context.randomness)
-                model = Model.from_release(standardized, weights, certificates[number], labels)
+                chosen, randomness = certificates[number], context.randomness
+                labels = count_labels(prepared, standardized, chosen.unusable_label_count, chosen, randomness)
+                model = Model.from_release(standardized, weights, chosen, labels)
         return replace(model, trained_where=engine.where)
 
     charge: Charge = certificates[0]
