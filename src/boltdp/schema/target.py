@@ -112,9 +112,9 @@ class Target(ABC):
         """The column that encodes a row's label as a number for the kernel, NaN for a missing one."""
 
     @property
-    @abstractmethod
     def kernel_class_count(self) -> int:
         """The number of classes that the kernel is given; 2 for a target that is a number."""
+        return self.class_count or 2
 
     @property
     def class_count(self) -> int:
@@ -350,10 +350,6 @@ class Classes(Target):
         return Categorical(self.column, self.values)
 
     @property
-    def kernel_class_count(self) -> int:
-        return len(self.values)
-
-    @property
     def class_count(self) -> int:
         return len(self.values)
 
@@ -544,7 +540,6 @@ class Number(Target):
     other_keys = ("bounds", "typical", "typical_source", "unit", "counts")
     score = "R2"
     numeric = True
-    kernel_class_count: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         check_name(self.column, what="target")
