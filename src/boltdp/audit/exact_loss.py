@@ -343,19 +343,19 @@ class SampledLosses:
         return np.asarray(self.weights * moved)
 
 
-def _measure_moves(others: Sequence[Event], neighbours: Neighbours, weights: Doubles) -> Doubles | None:
+def _measure_moves(events: Sequence[Event], neighbours: Neighbours, weights: Doubles) -> Doubles | None:
     """Return how far the rows move Gaussian releases, together and in their deviations, at each of the weights.
 
     A row as long as the clip norm of moments can have the norm 1 when it is standardized, so that it moves both. Counts
     are left out: rows of one class do not move them.
     """
-    if not others:
+    if not events:
         return None
     (gradient, hessian), (others, other) = (
         neighbours.compute_derivatives(row, weights) for row in (neighbours.row, neighbours.other)
     )
     squares = np.full(len(weights), 1e-24)
-    for event in others:
+    for event in events:
         if isinstance(event, NoisyMoments) and event.noise is not None:
             length = event.clip_norm * float(np.linalg.norm(neighbours.row[1] - neighbours.other[1]))
             squares += (neighbours.times * length / event.noise.scale) ** 2
