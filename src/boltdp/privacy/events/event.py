@@ -188,9 +188,6 @@ class NoisyRelease(Event):
             return None
         return round_up(self.sensitivity / self.noise.scale)
 
-    def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
-        return 1.0 if self.noise is None else self.noise.delta(epsilon, sensitivity=self.sensitivity)
-
     @property
     def non_private_reasons(self) -> tuple[str, ...]:
         return () if self.noise is not None else (NOISELESS,)

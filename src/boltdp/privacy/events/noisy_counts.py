@@ -120,6 +120,13 @@ class NoisyUnusableLabelCount(NoisyRelease):
         """
         return float(1 if self.person_rows is None else self.person_rows)
 
+    def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
+        """Return the delta of the noise.
+
+        Proof: noisy_counts.md 7
+        """
+        return self.noise.delta(epsilon, sensitivity=self.sensitivity)
+
     def describe(self) -> str:
         return f"rows with a missing or undeclared label are counted, ± {self.noise.deviation:,.0f}"
 
@@ -132,6 +139,9 @@ class NoisyClassCount(NoisyUnusableLabelCount):
     """
 
     kind = "noisy count of the second class"
+
+    def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
+        return self.noise.delta(epsilon, sensitivity=self.sensitivity)
 
     def describe(self) -> str:
         return f"rows of the second class are counted, ± {self.noise.deviation:,.0f}"

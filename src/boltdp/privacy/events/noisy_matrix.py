@@ -67,6 +67,9 @@ class NoisyMatrix(NoisyRelease):
         rounding = problem.rows * problem.dims * (2.0 * problem.dims + 64.0) * 2.0**-51 * max(norm, 1.0)
         return round_up(problem.changed_rows * math.sqrt(2.0) * norm + rounding)
 
+    def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
+        return 1.0 if self.noise is None else self.noise.delta(epsilon, sensitivity=self.sensitivity)
+
     def describe(self) -> str:
         what = "the Hessian" if self.matrix == "hessian" else "the outer products of the gradients"
         return f"{what} of {self.problem.dims:,} features" + (", without noise" if self.noise is None else "")

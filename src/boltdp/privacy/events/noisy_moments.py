@@ -86,6 +86,9 @@ class NoisyMoments(NoisyRelease):
         # Rounding of doubles: in the clipped norm of a row, in its squares, and in this formula.
         return rows * (bound * (1.0 + (self.features + 16) * 2.0**-50) + rounding * (1.0 + 2.0**-20))
 
+    def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
+        return 1.0 if self.noise is None else self.noise.delta(epsilon, sensitivity=self.sensitivity)
+
     def calibrate_noise(self, budget: Budget | None, *, gaussian: bool = False) -> NoisyMoments:
         """Return the event with the smallest noise within a budget, which is Gaussian if `gaussian` is set."""
         if budget is None:
