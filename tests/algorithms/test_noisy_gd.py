@@ -13,7 +13,16 @@ import pytest
 from boltdp import Model
 from boltdp._array_types import Doubles
 from boltdp.algorithms import ALGORITHMS, Job, choose_algorithm, noisy_gd
-from boltdp.algorithms.noisy_gd import choose_descent_step, is_oscillating
+from boltdp.algorithms.noisy_gd import (
+    JOINT_CLIP,
+    MAX_SCANS,
+    SCANS,
+    WEIGHT_STEP,
+    choose_descent_step,
+    choose_gradient_clip,
+    choose_scans,
+    is_oscillating,
+)
 from boltdp.audit.statistical_tests import bound_rate
 from boltdp.engines import open_source
 from boltdp.engines.local_store import LocalRows, store_rows
@@ -359,3 +368,54 @@ def test_more_budget_makes_no_worse_model(classes: int, algorithm: str) -> None:
         assert found.log_loss < last + 0.03
         assert found.accuracy > pure.accuracy - 0.02
         last = found.log_loss
+
+
+def wide_problem(**changes: Any) -> Problem:
+    return replace(Problem(loss=Multinomial(10), dims=1_153, rows=60_000), **changes)
+
+
+def test_scans_grow_with_the_budget_and_the_rows_of_wide_vectors_alone() -> None:
+    budgets = [Budget(epsilon, 1e-5) for epsilon in (0.01, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0)]
+    found = [choose_scans(wide_problem(), budget) for budget in budgets]
+    assert found == sorted(found)
+    assert (found[0], found[-1]) == (SCANS, MAX_SCANS)
+    assert SCANS < found[3] < found[4] < MAX_SCANS
+    of_rows = [choose_scans(wide_problem(rows=rows), budgets[3]) for rows in (1_000, 60_000, 200_000, 10**7)]
+    assert of_rows == sorted(of_rows)
+    assert of_rows[-1] == MAX_SCANS
+    for narrow in (wide_problem(dims=100), wide_problem(loss=Logistic()), wide_problem(loss=Robust())):
+        assert {choose_scans(narrow, budget) for budget in budgets} == {SCANS}
+    planned = plan_certificate(Settings(epsilon=1.0, delta=1e-5), rows=60_000, dims=1_153, classes=10)
+    assert noisy_gd._require_noisy_gradients(planned).scans == found[3]
+
+
+def test_the_reach_of_wide_vectors_does_not_shrink_with_their_width() -> None:
+    def reach(budget: Budget, **changes: Any) -> float:
+        problem = wide_problem(**changes)
+        scans = choose_scans(problem, budget)
+        return scans * choose_descent_step(problem, budget, clip=choose_gradient_clip(problem, budget), scans=scans)
+
+    one = Budget(1.0, 1e-5)
+    assert reach(one, dims=4_000) == pytest.approx(reach(one), rel=0.01)
+    assert reach(one, loss=Multinomial(100)) == pytest.approx(reach(one), rel=0.01)
+    assert reach(Budget(0.3, 1e-5)) < reach(one) < reach(Budget(3.0, 1e-5))
+    # With few weights the reach is what the whole noise allows, however short the steps must be.
+    narrow = wide_problem(dims=20)
+    assert choose_descent_step(narrow, one, clip=JOINT_CLIP, scans=SCANS) > WEIGHT_STEP
+
+
+def test_a_wide_head_is_better_than_26_scans_make_it() -> None:
+    """Rows of norm 1 that are longer in some directions than in others, as embeddings are: 0.65 against 0.58."""
+    random, dims = np.random.default_rng(1), 200
+    spectrum = np.arange(1, dims + 1.0) ** -0.7
+    x = random.normal(size=(14_000, dims)) * spectrum
+    scores = (x / spectrum)[:, :40] @ random.normal(size=(40, 8)) + 2.0 * random.gumbel(size=(14_000, 8))
+    x, y = x / np.linalg.norm(x, axis=1, keepdims=True), scores.argmax(axis=1)
+    rows, others = open_source((x[:10_000], y[:10_000])), open_source((x[10_000:], y[10_000:]))
+    schema = make_array_schema(dims=dims, classes=range(8), intercept=True)
+    asked = Settings(epsilon=8.0, delta=1e-5, seed=1, noise_seed=1)
+    model = train(rows, schema, asked)
+    assert SCANS < noisy_gd._require_noisy_gradients(model.certificate).scans < MAX_SCANS
+    few = train(rows, schema, replace(asked, algorithm="noisy-gd", standardize="private", passes=SCANS))
+    accuracy, of_few = (np.mean(predict(one, others) == y[10_000:]) for one in (model, few))
+    assert accuracy > of_few + 0.03

@@ -28,19 +28,22 @@ from boltdp.settings import Settings
 if TYPE_CHECKING:
     from boltdp.kernel.loss_derivatives import DerivativeSums
 
-#: The default number of scans.
-SCANS = 26
+#: The default number of scans, and the largest for more than `MAX_NARROW_DIMS` features.
+SCANS, MAX_SCANS = 26, 200
+MAX_NARROW_DIMS = 100
 MOMENTUM = 0.7
 #: "auto" takes it for a number with more features than this, if the noise per row is above the second constant.
 MIN_NUMBER_DIMS, MIN_NUMBER_NOISE = 100, 0.015
 #: The default clip norm of gradients for one weight vector, and for one of each class: of much noise, and of little,
 #: where clipping would bias the weights of classes that overlap by more than the noise moves them.
-CLIP, JOINT_CLIP, WIDE_JOINT_CLIP = 0.5, 0.4, 0.7
-#: The noise per row below which several classes have the wider clip.
-WIDE_CLIP_NOISE = 0.02
+CLIP, JOINT_CLIP, LOOSE_JOINT_CLIP = 0.5, 0.4, 0.7
+#: The noise per row below which several classes have the looser clip, but for wide vectors.
+LOOSE_CLIP_NOISE = 0.02
 #: The sum of all steps times the noise per row: for one weight vector over the loss's unit, and for one of each class
-#: at the clip norm of much noise.
-REACH, JOINT_REACH = 6.0, 66.0
+#: at the clip norm of much noise; and for many weights, the same times the noise of one weight.
+REACH, JOINT_REACH, WEIGHT_REACH = 6.0, 66.0, 3.0
+#: The step at the same clip norm up to which the sum of all steps follows the noise of one weight.
+WEIGHT_STEP = 400.0
 #: The largest step, in units of the number of features over the smoothness, for classes and for a number.
 MAX_STEP, MAX_NUMBER_STEP = 12.0, 0.25
 #: The largest sum of all steps times Lambda.
@@ -93,7 +96,7 @@ class NoisyGD(Algorithm):
         clip = settings.gradient_clip
         if clip is None:
             clip = choose_gradient_clip(problem, budget)
-        scans = settings.passes if settings.passes is not None else SCANS
+        scans = settings.passes if settings.passes is not None else choose_scans(problem, budget)
         step = settings.step_size
         if step is None:
             step = choose_descent_step(problem, budget, clip=clip, scans=scans)
@@ -152,24 +155,46 @@ def choose_gradient_clip(problem: Problem, budget: Budget) -> float:
     """Return the clip norm of gradients from public numbers."""
     if problem.loss.vector_count == 1:
         return CLIP
-    return WIDE_JOINT_CLIP if _compute_noise_per_row(problem, budget) < WIDE_CLIP_NOISE else JOINT_CLIP
+    loose = problem.dims <= MAX_NARROW_DIMS and _compute_noise_per_row(problem, budget) < LOOSE_CLIP_NOISE
+    return LOOSE_JOINT_CLIP if loose else JOINT_CLIP
+
+
+def choose_scans(problem: Problem, budget: Budget) -> int:
+    """Return the number of scans from public numbers: more of them if several classes have many features.
+
+    They are as many as steps of `WEIGHT_STEP` need to get as far as the noise of one weight allows.
+    """
+    if problem.loss.vector_count == 1 or problem.dims <= MAX_NARROW_DIMS:
+        return SCANS
+    needed = _compute_weight_reach(problem, _compute_noise_per_row(problem, budget)) / WEIGHT_STEP
+    return min(max(math.ceil(needed), SCANS), MAX_SCANS)
 
 
 def choose_descent_step(problem: Problem, budget: Budget, *, clip: float, scans: int) -> float:
     """Return the first step from public numbers, such that the sum of all steps is inversely proportional to the noise.
 
     Noise of relative norm nu per row moves the weights by nu times the sum of the steps, so this sum is a constant
-    over nu; docs/accuracy.md says on which data it was fitted and on which it was checked. With regularization, the
-    sum is at most twice what would shrink the weights to 0 without any rows. No step is much larger than the curvature
-    of isotropic rows allows. Rows of another shape have directions in which they oscillate, which shows in the noisy
-    gradients: they are then halved.
+    over nu; docs/accuracy.md says on which data it was fitted and on which it was checked. A row's scores feel the
+    noise of one weight only, however many weights there are: for several classes the sum is a constant over that, if
+    this is more and steps of `WEIGHT_STEP` get there. With regularization, the sum is at most twice what would shrink
+    the weights to 0 without any rows. No step is much larger than the curvature of isotropic rows allows. Rows of
+    another shape have directions in which they oscillate, which shows in the noisy gradients: they are then halved.
     """
     nu = _compute_noise_per_row(problem, budget)
-    reach = REACH / problem.loss.label_unit if problem.loss.vector_count == 1 else JOINT_REACH * JOINT_CLIP / clip
+    if problem.loss.vector_count == 1:
+        reach = REACH / problem.loss.label_unit
+    else:
+        far = min(_compute_weight_reach(problem, nu), WEIGHT_STEP * scans)
+        reach = max(JOINT_REACH, far * nu) * JOINT_CLIP / clip
     if problem.regularization > 0:
         reach = min(reach, MAX_PENALTY_REACH * nu / problem.regularization)
     most = MAX_NUMBER_STEP if problem.loss.target == "number" else MAX_STEP
     return min(reach / (nu * scans), most * problem.dims / problem.loss.smoothness, 1e9)
+
+
+def _compute_weight_reach(problem: Problem, nu: float) -> float:
+    """Return the sum of all steps that the noise of one weight allows, at the clip norm of much noise."""
+    return WEIGHT_REACH * math.sqrt(problem.dimensions) / nu
 
 
 def _compute_noise_per_row(problem: Problem, budget: Budget) -> float:

@@ -51,7 +51,7 @@ INTERCEPT = 0.3
 INFERENCE_CLIP, ROBUST_CLIP, INFERENCE_INTERCEPT = math.sqrt(1.55), math.sqrt(2.5), 0.5
 #: The smallest scale of a feature: a smaller one would mostly scale up noise.
 MIN_SCALE = 0.1
-#: The smallest root mean square norm of a row, in square roots of the number of features.
+#: The smallest root mean square norm of a centred row, relative to the largest norm that a row can have.
 MIN_NORM = 0.1
 
 
@@ -229,12 +229,12 @@ def derive_standardization(
         squares[numbers] = np.clip(released.squares, 0.0, 1.0)
         variances = np.maximum(squares - centers * (2.0 * means - centers), 0.0)
         scales = np.sqrt(np.maximum(variances, max(released.deviation, MIN_SCALE**2)))
-        squared_norm = float(np.sum(variances / scales**2))
+        squared_norm, longest = float(np.sum(variances / scales**2)), math.sqrt(len(centers))
     else:
         assert released.squared_norm is not None
-        scales = np.ones(len(centers))
+        scales, longest = np.ones(len(centers)), min(schema.feature_clip_norm, math.sqrt(len(centers)))
         squared_norm = released.squared_norm - float(np.sum(centers * (2.0 * means - centers)))
-    norm = float(np.sqrt(np.clip(squared_norm, MIN_NORM**2 * len(centers), len(centers))))
+    norm = float(np.sqrt(np.clip(squared_norm, (MIN_NORM * longest) ** 2, longest**2)))
     downweights = inference_clip is not None
     clip, intercept = (inference_clip or CLIP_NORM), INFERENCE_INTERCEPT if downweights else INTERCEPT
     return Standardization(
