@@ -68,7 +68,7 @@ def _normalize_groups(averages: npt.NDArray[np.float32]) -> Features:
     groups = averages.reshape(images, channels // GROUP, GROUP * height * width)
     groups = groups - groups.mean(axis=2, keepdims=True)
     deviations = np.sqrt((groups**2).mean(axis=2, keepdims=True) + 1e-5)
-    return (groups / deviations / math.sqrt(averages[0].size)).reshape(images, -1).astype(np.float32)
+    return np.asarray(groups / deviations / math.sqrt(averages[0].size), np.float32).reshape(images, -1)
 
 
 def _make_gaussian(length: int) -> npt.NDArray[np.float64]:
@@ -105,4 +105,4 @@ def orient(images: Images, *, cell: int = 4, angles: int = 9) -> Features:
     histograms = of_angles.reshape(len(images), cells, cell, cells, cell, angles).sum(axis=(2, 4))
     blocks = sliding_window_view(histograms, (2, 2), axis=(1, 2)).reshape(len(images), (cells - 1) ** 2, -1)
     norms = np.linalg.norm(blocks, axis=2, keepdims=True) + 0.1
-    return (blocks / norms / (cells - 1)).reshape(len(images), -1).astype(np.float32)
+    return np.asarray(blocks / norms / (cells - 1), np.float32).reshape(len(images), -1)

@@ -82,7 +82,7 @@ def write_rows(images: str, features: str, directory: Path, *, within: bool, row
         lists = pa.FixedSizeListArray.from_arrays(pa.array(found.reshape(-1)), found.shape[1])
         table = pa.table({"x": lists, "label": labels[:rows]})
         pq.write_table(table, directory / f"{part}.parquet", row_group_size=4096, use_dictionary=False)
-    return found.shape[1]
+    return int(found.shape[1])
 
 
 def _read_images(name: str, part: str) -> tuple[Images, Any]:

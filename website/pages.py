@@ -48,6 +48,7 @@ NAVIGATION = {
         "Persons, not rows <people>",
         "howto/bounds",
         "howto/classes",
+        "howto/embeddings",
         "howto/numbers",
         "howto/coefficients",
         "Choose settings: tuning <tuning>",

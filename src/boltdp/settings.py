@@ -128,9 +128,7 @@ class Settings:
         metavar="WEIGHTS",
         parameter="class_weight",
     )
-    passes: int | None = _algorithm(
-        "Passes over the rows.", default_text="10; noisy-gd: 26, up to 200 for many features", tunable=True
-    )
+    passes: int | None = _algorithm("Passes over the rows.", default_text="10; noisy-gd: 26 to 200", tunable=True)
     batch_size: int | None = _algorithm("Rows of an update.", default_text="50", tunable=True)
     schedule: ScheduleName = _algorithm(
         "How step sizes change; auto: strongly-convex with regularization, else constant.", default="auto", tunable=True

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from experiments.datasets import BENCHMARKS
 from website.examples import Shown, blocks, run
 from website.pages import ROOT
 
@@ -12,6 +13,13 @@ PAGES = [
     "README.md",
     "docs/tutorial.md",
     *(f"docs/howto/{name}.md" for name in ("coefficients", "epsilon", "files", "move", "pandas", "publish")),
+    pytest.param(
+        "docs/howto/embeddings.md",
+        marks=[
+            pytest.mark.slow,
+            pytest.mark.skipif(not BENCHMARKS["mnist"].available(), reason="the images are not in BOLTDP_DATA"),
+        ],
+    ),
 ]
 
 

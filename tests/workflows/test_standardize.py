@@ -34,7 +34,16 @@ from boltdp.privacy.events.noisy_moments import Moments, NoisyMoments, ReleasedM
 from boltdp.privacy.events.selection import PortionSelection, PublicSelection, TrialSelection
 from boltdp.privacy.training_problem import Problem
 from boltdp.run_context import Context
-from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, Standardization, Vector
+from boltdp.schema.schema import (
+    Categorical,
+    Classes,
+    Numeric,
+    Projection,
+    Schema,
+    Standardization,
+    Vector,
+    make_array_schema,
+)
 from boltdp.settings import Settings
 from boltdp.workflows.compare import compare
 from boltdp.workflows.predict import predict, score_batches
@@ -278,11 +287,20 @@ def test_any_noise_gives_a_standardization(squares: bool, size: float) -> None:
         for center, number in zip(made.centers, numbers, strict=True):
             assert (-1 if number else 0) <= center <= 1
         assert all(scale == 1.0 or (squares and MIN_SCALE <= scale < math.inf) for scale in made.scales)
-        assert MIN_NORM * math.sqrt(6) * CLIP_NORM <= made.clip_norm * (1 + 1e-12)
+        longest = math.sqrt(6) if squares else SCHEMA.feature_clip_norm
+        assert MIN_NORM * longest * CLIP_NORM <= made.clip_norm * (1 + 1e-12)
         assert made.clip_norm <= CLIP_NORM * math.sqrt(6) * (1 + 1e-12)
         assert made.intercept == pytest.approx(INTERCEPT / CLIP_NORM * made.clip_norm)
         packed = read(rows, replace(SCHEMA, standardization=made))
         assert np.isfinite(packed[:, 1:]).all()
+
+
+def test_rows_of_a_declared_norm_are_not_taken_for_longer() -> None:
+    """Embeddings of norm 1 have a root mean square far below a tenth of the root of their number of features."""
+    embeddings = make_array_schema(dims=2_500, classes=(0, 1), intercept=True)
+    found = ReleasedMoments(np.full(2_500, 0.001), None, 0.9, 1e-5)
+    assert derive_standardization(embeddings, found).clip_norm == pytest.approx(CLIP_NORM * math.sqrt(0.9 - 0.0025))
+    assert derive_standardization(embeddings, replace(found, squared_norm=-1.0)).clip_norm == MIN_NORM * CLIP_NORM
 
 
 def test_a_trained_model_is_private_certified_and_survives_the_disk(tmp_path: Path) -> None:

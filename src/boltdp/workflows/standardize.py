@@ -234,7 +234,7 @@ def derive_standardization(
         assert released.squared_norm is not None
         scales, longest = np.ones(len(centers)), min(schema.feature_clip_norm, math.sqrt(len(centers)))
         squared_norm = released.squared_norm - float(np.sum(centers * (2.0 * means - centers)))
-    norm = float(np.sqrt(np.clip(squared_norm, (MIN_NORM * longest) ** 2, longest**2)))
+    norm = float(np.sqrt(np.clip(squared_norm, (MIN_NORM * longest) ** 2, len(centers))))
     downweights = inference_clip is not None
     clip, intercept = (inference_clip or CLIP_NORM), INFERENCE_INTERCEPT if downweights else INTERCEPT
     return Standardization(
