@@ -54,7 +54,7 @@ def main() -> None:
     parser.add_argument("--epsilons", type=lambda text: [float(one) for one in text.split(",")], default=EPSILONS)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--within", action="store_true", help="look at training rows alone")
-    parser.add_argument("--rows", type=int, default=60_000, help="the first so many training rows")
+    parser.add_argument("--rows", type=int, default=60_000, help="the number of training rows")
     chosen = parser.parse_args()
     print("| images | features | epsilon | accuracy | log loss | scans | CPU seconds | peak memory |\n|" + "---|" * 8)
     for images in [name for name in IMAGES if name in chosen.only] or IMAGES:
