@@ -8,8 +8,8 @@
  *     SEGMENT_NUMBERS   `count` cells, each a feature  (cell - a) * b;  a cell that is NaN is missing, and the feature 0
  *     SEGMENT_CATEGORY  one cell, the index of a category: `count` features, each b where it is the cell's and a elsewhere.
  *                    A cell that is no index is none of them: all are a
- *     SEGMENT_STEPS     no cell of its own but the last of the numbers before it: `count` features, b for as many first ones
- *                    as there are places at or below the cell, and a for the others. All are 0 where the cell is NaN
+ *     SEGMENT_STEPS     no cell of its own but the last of the numbers before it: `count` features, b for as many first
+ *                    ones as there are places at or below the cell, a for the others. All are 0 where the cell is NaN
  *     SEGMENT_CONSTANT  no cell, `count` features a
  *
  * Whoever only sums over rows needs no features. A row has a few numbers, and of each category or steps, a group, one
