@@ -15,6 +15,7 @@ from boltdp._array_types import Doubles
 from boltdp.algorithms import ALGORITHMS, Job, choose_algorithm, noisy_gd
 from boltdp.algorithms.noisy_gd import (
     JOINT_CLIP,
+    JOINT_SCANS,
     MAX_SCANS,
     SCANS,
     WEIGHT_STEP,
@@ -378,13 +379,14 @@ def test_scans_grow_with_the_budget_and_the_rows_of_wide_vectors_alone() -> None
     budgets = [Budget(epsilon, 1e-5) for epsilon in (0.01, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0)]
     found = [choose_scans(wide_problem(), budget) for budget in budgets]
     assert found == sorted(found)
-    assert (found[0], found[-1]) == (SCANS, MAX_SCANS)
-    assert SCANS < found[3] < found[4] < MAX_SCANS
+    assert (found[0], found[-1]) == (JOINT_SCANS, MAX_SCANS)
+    assert JOINT_SCANS < found[3] < found[4] < MAX_SCANS
     of_rows = [choose_scans(wide_problem(rows=rows), budgets[3]) for rows in (1_000, 60_000, 200_000, 10**7)]
     assert of_rows == sorted(of_rows)
     assert of_rows[-1] == MAX_SCANS
-    for narrow in (wide_problem(dims=100), wide_problem(loss=Logistic()), wide_problem(loss=Robust())):
-        assert {choose_scans(narrow, budget) for budget in budgets} == {SCANS}
+    assert {choose_scans(wide_problem(dims=100), budget) for budget in budgets} == {JOINT_SCANS}
+    for loss in (Logistic(), Robust()):
+        assert {choose_scans(wide_problem(loss=loss), budget) for budget in budgets} == {SCANS}
     planned = plan_certificate(Settings(epsilon=1.0, delta=1e-5), rows=60_000, dims=1_153, classes=10)
     assert noisy_gd._require_noisy_gradients(planned).scans == found[3]
 
@@ -401,7 +403,7 @@ def test_the_reach_of_wide_vectors_does_not_shrink_with_their_width() -> None:
     assert reach(Budget(0.3, 1e-5)) < reach(one) < reach(Budget(3.0, 1e-5))
     # With few weights the reach is what the whole noise allows, however short the steps must be.
     narrow = wide_problem(dims=20)
-    assert choose_descent_step(narrow, one, clip=JOINT_CLIP, scans=SCANS) > WEIGHT_STEP
+    assert choose_descent_step(narrow, one, clip=JOINT_CLIP, scans=JOINT_SCANS) > WEIGHT_STEP
 
 
 def test_a_wide_head_is_better_than_26_scans_make_it() -> None:
@@ -415,7 +417,7 @@ def test_a_wide_head_is_better_than_26_scans_make_it() -> None:
     schema = make_array_schema(dims=dims, classes=range(8), intercept=True)
     asked = Settings(epsilon=8.0, delta=1e-5, seed=1, noise_seed=1)
     model = train(rows, schema, asked)
-    assert SCANS < noisy_gd._require_noisy_gradients(model.certificate).scans < MAX_SCANS
-    few = train(rows, schema, replace(asked, algorithm="noisy-gd", standardize="private", passes=SCANS))
+    assert JOINT_SCANS < noisy_gd._require_noisy_gradients(model.certificate).scans < MAX_SCANS
+    few = train(rows, schema, replace(asked, algorithm="noisy-gd", standardize="private", passes=JOINT_SCANS))
     accuracy, of_few = (np.mean(predict(one, others) == y[10_000:]) for one in (model, few))
     assert accuracy > of_few + 0.03

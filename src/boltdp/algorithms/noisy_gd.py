@@ -28,8 +28,9 @@ from boltdp.settings import Settings
 if TYPE_CHECKING:
     from boltdp.kernel.loss_derivatives import DerivativeSums
 
-#: The default number of scans, and the largest for more than `MAX_NARROW_DIMS` features.
-SCANS, MAX_SCANS = 26, 200
+#: The default number of scans, for one weight vector and for one of each class; and the largest, for one of each class
+#: and more than `MAX_NARROW_DIMS` features.
+SCANS, JOINT_SCANS, MAX_SCANS = 40, 26, 200
 MAX_NARROW_DIMS = 100
 MOMENTUM = 0.7
 #: "auto" takes it for a number with more features than this, if the noise per row is above the second constant.
@@ -164,10 +165,12 @@ def choose_scans(problem: Problem, budget: Budget) -> int:
 
     They are as many as steps of `WEIGHT_STEP` need to get as far as the noise of one weight allows.
     """
-    if problem.loss.vector_count == 1 or problem.dims <= MAX_NARROW_DIMS:
+    if problem.loss.vector_count == 1:
         return SCANS
+    if problem.dims <= MAX_NARROW_DIMS:
+        return JOINT_SCANS
     needed = _compute_weight_reach(problem, _compute_noise_per_row(problem, budget)) / WEIGHT_STEP
-    return min(max(math.ceil(needed), SCANS), MAX_SCANS)
+    return min(max(math.ceil(needed), JOINT_SCANS), MAX_SCANS)
 
 
 def choose_descent_step(problem: Problem, budget: Budget, *, clip: float, scans: int) -> float:
