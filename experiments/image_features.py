@@ -19,7 +19,7 @@ Images: TypeAlias = npt.NDArray[np.float32]  #: of shape (images, height, width)
 Features: TypeAlias = npt.NDArray[np.float32]  #: of shape (images, features)
 
 SCALES, ANGLES = 2, 8
-#: Averages are taken at every so many pixels.
+#: The distance of averages, in pixels.
 STRIDE = 2**SCALES
 #: Images transformed at once.
 BATCH = 250
