@@ -27,7 +27,7 @@ import boltdp
 spec = importlib.util.find_spec("boltdp.settings")
 source = open(spec.origin, encoding="utf-8").read()
 field = '''\
-    patience: int | None = option(
+    patience: int | None = declare_option(
         "Passes without progress.", group="Algorithm", default_text="3", some_algorithms=True, tunable=True
     )
 '''
