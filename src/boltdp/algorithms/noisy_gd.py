@@ -44,7 +44,7 @@ LOOSE_CLIP_NOISE = 0.02
 #: at the clip norm of much noise; and for many weights, the same times the noise of one weight.
 REACH, JOINT_REACH, WEIGHT_REACH = 6.0, 66.0, 3.0
 #: The step at the same clip norm up to which the sum of all steps follows the noise of one weight.
-WEIGHT_STEP = 400.0
+WEIGHT_STEP = 300.0
 #: The largest step, in units of the number of features over the smoothness, for classes and for a number.
 MAX_STEP, MAX_NUMBER_STEP = 12.0, 0.25
 #: The largest sum of all steps times Lambda.
