@@ -177,6 +177,12 @@ class Settings:
     standardize_moments: Moments = _standardizing(
         "squares: centre and scale; mean: centre only, with less noise.", default="mean"
     )
+    anyway: bool = _model(
+        "Train even if the noise is so large that the expected model is no better than always answering the most "
+        "common class.",
+        default=False,
+        usual=True,
+    )
     inference: bool = _model(
         "Release what `boltdp coefficients` needs: coefficients with standard errors, intervals and p-values, for two "
         "classes (logistic regression) or a number.",
@@ -217,7 +223,7 @@ class Settings:
         """Return the loss of one model that predicts `target`, and the number of models: 1 unless one-vs-all."""
         OPTIONS["loss"].convert(self.loss, "loss")
         plain = self.algorithm != "auto" or self.epsilon is None or self.inference
-        default = target.choose_default_loss(plain=plain)
+        default, _ = target.choose_default_loss(plain=plain)
         kind: Any = LOSSES[default if self.loss == "auto" else self.loss]
         try:
             loss: Loss = kind() if self.loss_parameter is None else kind(self.loss_parameter)
