@@ -101,6 +101,7 @@ REFUSED: list[tuple[dict[str, Any], Any]] = [
     ({"delta": -1.0}, "bad budget"),
     ({"epsilon": 1.1}, "over budget"),
     ({"epsilon": 0.1, "delta": 1e-4}, "over budget"),
+    ({"epsilon": 0.01}, "drowned"),
 ]
 
 

@@ -22,7 +22,12 @@ from boltdp.privacy.budget import Budget
 from boltdp.schema.schema import Classes, Number, Numeric, Schema
 from boltdp.schema.target import MIN_NOISY_MARGIN, NOISY_MARGIN
 from boltdp.settings import Settings
-from boltdp.workflows.noise_check import MAX_USEFUL_NOISE, compute_noise_per_row_and_weight, describe_drowning_noise
+from boltdp.workflows.noise_check import (
+    MAX_USEFUL_JOINT_NOISE,
+    MAX_USEFUL_NOISE,
+    compute_noise_per_row_and_weight,
+    describe_drowning_noise,
+)
 from boltdp.workflows.plan_training import make_plan
 from boltdp.workflows.train import train
 from boltdp.workflows.tune import expand_grid, tune
@@ -101,13 +106,14 @@ def test_plan_and_train_warn_in_words(run: Run, tmp_path: Path) -> None:  # noqa
     assert (trained.exit_code, SAID in trained.stderr) == (0, True)
 
 
-def test_the_limit_is_one_of_the_noise_per_row() -> None:
-    noises = {}
+@pytest.mark.parametrize(("classes", "limit"), [((0, 1), MAX_USEFUL_NOISE), ((0, 1, 2), MAX_USEFUL_JOINT_NOISE)])
+def test_the_limit_is_one_of_the_noise_per_row_and_weight(classes: tuple[int, ...], limit: float) -> None:
+    noises, schema = {}, replace(SCHEMA, target=Classes("sick", classes))
     for rows in range(300, 1_500, 100):
-        certificate = make_plan(SCHEMA, rows, replace(SETTINGS, epsilon=1.0, label_check=0.0)).certificate
+        certificate = make_plan(schema, rows, replace(SETTINGS, epsilon=1.0, label_check=0.0)).certificate
         noises[compute_noise_per_row_and_weight(certificate)] = describe_drowning_noise(certificate) is not None
     assert set(noises.values()) == {False, True}
-    assert all(drowned == (noise > MAX_USEFUL_NOISE) for noise, drowned in noises.items() if noise is not None)
+    assert all(drowned == (noise > limit) for noise, drowned in noises.items() if noise is not None)
 
 
 def test_noise_in_scans_is_measured_as_if_it_were_in_one() -> None:
@@ -134,9 +140,10 @@ def test_the_margin_is_wider_where_the_noise_is_larger(standardize: Any) -> None
     margins = {}
     for rows in (500, 1_000, 2_000, 4_000, 50_000):
         settings = Settings(epsilon=1.0, label_check=0.0, standardize=standardize)
-        problem = make_plan(SCHEMA, rows, settings).certificate.problem
-        noise = plan_noise(rows, settings)
-        assert noise is not None
+        certificate = make_plan(SCHEMA, rows, settings).certificate
+        problem, mechanism = certificate.problem, certificate.training_noise
+        assert mechanism is not None
+        noise = mechanism.expected_norm / rows
         # The margin is chosen before Lambda, by the noise of a large one.
         if not math.isclose(noise, MIN_NOISY_MARGIN, rel_tol=0.25):
             margins[noise] = -math.log(problem.loss.parameter)

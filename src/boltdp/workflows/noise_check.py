@@ -12,8 +12,9 @@ from boltdp.errors import ParameterError
 from boltdp.privacy.certificate import Certificate
 from boltdp.settings import Settings
 
-#: The noise per row and weight above which models were no better than the most common class (docs/accuracy.md).
-MAX_USEFUL_NOISE = 0.015
+#: The noise per row and weight above which models were no better than the most common class (docs/accuracy.md): of two
+#: classes, and of several at once, of which the most common one is more often wrong.
+MAX_USEFUL_NOISE, MAX_USEFUL_JOINT_NOISE = 0.015, 0.03
 
 
 def compute_noise_per_row_and_weight(certificate: Certificate) -> float | None:
@@ -30,12 +31,13 @@ def describe_drowning_noise(certificate: Certificate) -> str | None:
     problem, budget, noise = certificate.problem, certificate.budget, compute_noise_per_row_and_weight(certificate)
     if budget is None or noise is None or problem.loss.target != "classes" or certificate.matrices:
         return None
-    if noise <= MAX_USEFUL_NOISE:
+    limit = MAX_USEFUL_NOISE if problem.loss.directions == 1 else MAX_USEFUL_JOINT_NOISE
+    if noise <= limit:
         return None
     return (
         "the expected model is no better than always answering the most common class: with "
         f"{problem.rows:,} rows, {problem.dims:,} features and {budget.describe()}, the noise per row and weight is "
-        f"{noise:.2g}, and above {MAX_USEFUL_NOISE:g} it hides what the rows have to tell"
+        f"{noise:.2g}, and above {limit:g} it hides what the rows have to tell"
     )
 
 
