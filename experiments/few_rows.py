@@ -73,7 +73,8 @@ def _read(engine: Engine, schema: Schema) -> pa.Table:
 
 def table(runs: Sequence[tuple[float, Scores]]) -> Iterator[str]:
     """Yield the lines of a table: means of the trainings in each range of noise, and of those not refused."""
-    yield "| noise per row and weight | trainings | accuracy above the larger class | AUC | log loss | below the larger class |"
+    headings = "accuracy above the larger class | AUC | log loss | below the larger class |"
+    yield f"| noise per row and weight | trainings | {headings}"
     yield "|---|---|---|---|---|---|"
     ranges = [(f"{low:g} to {high:g}", low, high) for low, high in itertools.pairwise(ENDS)]
     for name, low, high in (*ranges, ("not refused", 0.0, MAX_USEFUL_NOISE)):

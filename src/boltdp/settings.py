@@ -181,7 +181,6 @@ class Settings:
         "Train even if the noise is so large that the expected model is no better than always answering the most "
         "common class.",
         default=False,
-        usual=True,
     )
     inference: bool = _model(
         "Release what `boltdp coefficients` needs: coefficients with standard errors, intervals and p-values, for two "

@@ -1,4 +1,4 @@
-"""A training whose noise drowns what the rows tell is refused before anything is charged or read, unless insisted on."""
+"""A training whose noise drowns what rows tell is refused before anything is charged or read, unless insisted on."""
 
 from __future__ import annotations
 

@@ -61,8 +61,8 @@ REASONS: dict[Refusal | Literal["failed"], str] = {
     "outside limits": "epsilon must be within the limits of a request, which boltdp.allowed shows",
     "over budget": "the budget has not that much left",
     "not possible": "no such model can be trained on these columns with this budget",
-    "drowned": "with this budget, these rows and columns the noise would leave no model better than always answering the "
-    "most common class; a larger epsilon or fewer columns make it smaller",
+    "drowned": "the noise of this budget would leave a model that is no better than always answering the most common "
+    "class; a larger epsilon or fewer columns make it smaller",
     "failed": "the training was interrupted or failed; what it was to cost counts as spent",
 }
 #: Polling interval for requests without a notification, such as those of a killed worker.
