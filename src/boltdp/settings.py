@@ -181,6 +181,11 @@ class Settings:
         "curves at quantiles; auto: histograms where that pays, else mean.",
         default="auto",
     )
+    anyway: bool = _model(
+        "Train even if the noise is so large that the expected model is no better than always answering the most "
+        "common class.",
+        default=False,
+    )
     inference: bool = _model(
         "Release what `boltdp coefficients` needs: coefficients with standard errors, intervals and p-values, for two "
         "classes (logistic regression) or a number.",
@@ -221,7 +226,7 @@ class Settings:
         """Return the loss of one model that predicts `target`, and the number of models: 1 unless one-vs-all."""
         OPTIONS["loss"].convert(self.loss, "loss")
         plain = self.algorithm != "auto" or self.epsilon is None or self.inference
-        default = target.choose_default_loss(plain=plain)
+        default, _ = target.choose_default_loss(plain=plain)
         kind: Any = LOSSES[default if self.loss == "auto" else self.loss]
         try:
             loss: Loss = kind() if self.loss_parameter is None else kind(self.loss_parameter)

@@ -145,6 +145,10 @@ class NoisyGD(Algorithm):
             ("step", f"{event.step:.3g}: {explain(settings.step_size, 'by the noise per row')}"),
         ]
 
+    def find_gradient_noise(self, certificate: Certificate) -> float | None:
+        event = _require_noisy_gradients(certificate)
+        return event.noise.expected_norm / (event.clip * math.sqrt(event.scans))
+
     def forecast(self, certificate: Certificate) -> dict[str, Any]:
         event = _require_noisy_gradients(certificate)
         return {"noise_per_row": find_main_noise(certificate).expected_norm / event.problem.rows, "step": event.step}

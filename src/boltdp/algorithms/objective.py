@@ -160,6 +160,9 @@ class Objective(Algorithm):
             **estimate_score_loss(certificate),
         }
 
+    def find_gradient_noise(self, certificate: Certificate) -> float | None:
+        return None if certificate.training_noise is None else certificate.training_noise.expected_norm
+
     def explain_forecast(self, certificate: Certificate) -> str:
         if certificate.problem.loss.target == "classes":
             return self.explanation
