@@ -67,9 +67,8 @@ def make_plan(
     caller knows any.
     """
     resolved, labels = plan_label_check(resolve_settings(settings, schema), schema, rows=rows)
-    resolved = choose_loss_by_noise(resolved, schema, rows=rows)
+    resolved = choose_loss_by_noise(choose_histograms(resolved, schema, rows=rows), schema, rows=rows)
     resolved, target = plan_target_range(resolved, schema, rows=rows)
-    resolved = choose_histograms(resolved, schema, rows=rows)
     if settings.inference:
         schema = adapt_target_to_loss(resolved, add_references(schema))
         event = plan_inference(resolved, schema, rows=rows)
