@@ -44,7 +44,7 @@ EVIDENCE = "\nNineteen of twenty measurements on public datasets lost no more ac
 
 
 class Objective(Algorithm):
-    """Noise before training; it has no passes, and needs a loss with a smooth derivative."""
+    """Noise before training; it has no passes, and needs a regularization."""
 
     name = "objective"
     about = "once, before training"
