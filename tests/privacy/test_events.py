@@ -514,7 +514,7 @@ ONLY_OF_PASSES = {"passes", "batches", "batch_size", "schedule", "averaging", "p
     "plan",
     [objective, wide_objective, standardized(objective), one_vs_all(objective), by_trials(objective)],
 )
-@pytest.mark.parametrize("loss")
+@pytest.mark.parametrize("loss", EVERY)
 @pytest.mark.parametrize("budget", [PURE, APPROXIMATE])
 def test_the_certificate_of_an_objective_says_nothing_of_passes(plan: Plan, loss: Loss, budget: Budget) -> None:
     record = certify(plan(loss, budget), budget).to_dict()

@@ -24,6 +24,7 @@ from boltdp.privacy.events.objective_perturbation import (
     MAX_NOISE,
     MIN_STEP,
     ObjectivePerturbation,
+    bound_gradient_rounding,
     bound_grid_error,
     bound_minimiser_delta,
     bound_volume_term,
@@ -322,8 +323,8 @@ def test_smallest_regularization_needs_no_step_that_is_too_short(loss: Loss, noi
     least = find_min_solvable_regularization(problem, noise)
     if loss.simplex.kink_curvature is not None:
         # What grows with the weights of the gradient's rounding is a small part of how it grows itself.
-        chosen = replace(problem, regularization=least)
-        far, near = (bound_gradient_rounding(chosen, weights=norm, noise=0.0) for norm in (1.0, 0.0))
+        weak = replace(problem, regularization=least)
+        far, near = (bound_gradient_rounding(weak, weights=norm, noise=0.0) for norm in (1.0, 0.0))
         assert far - near <= 10 * least / 64
         return
     for factor in (1.0, 3.0, 1e9, 1e18):

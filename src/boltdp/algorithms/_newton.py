@@ -159,7 +159,7 @@ def make_objective_solver(
         """Make a Newton step with a backtracking line search on the norm of the gradient.
 
         Where slopes have kinks the search may find none. Up to a number of times it then takes a step along which the
-        objective falls; after that, steps along the gradient, which lower the objective: twice as many as the last time.
+        objective falls; after that it makes steps along the gradient, twice as many as the last time.
         """
         step = yield from _solve_newton_step(
             partial(multiply_hessian, point.weights, share),
