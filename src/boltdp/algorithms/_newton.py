@@ -122,8 +122,8 @@ def make_objective_solver(
     """
     check_objective(problem)
     check_solvable(problem, noise)
-    strength, kinks = problem.rows * problem.regularization, problem.loss.simplex.kink_curvature is not None
-    falls, failures = iter(range(MAX_FALLS)), count()
+    kinks, falls, failures = problem.loss.simplex.kink_curvature is not None, iter(range(MAX_FALLS)), count()
+    strength = problem.rows * problem.regularization
     draw_error, linear_norm = bound_grid_error(noise), float(np.linalg.norm(linear))
     sample_share = choose_sample_share(problem, feature_map)
     make_sums = partial(
