@@ -53,8 +53,8 @@ MAX_DOWNWEIGHTED_NORM = 256.0
 MAX_CENTER, MAX_CENTER_LOSS = 16.0, 5.0
 #: No deviation of q above this is tried where other releases may leave nothing to it.
 MAX_DEVIATION = 2.0**64
-#: The share of epsilon for the volume term where slopes have kinks, if Lambda is not given.
-KINK_SHARE = 0.15
+#: The largest share of epsilon for the volume term where slopes have kinks, if Lambda is not given.
+KINK_SHARE = 0.25
 #: The line search stops below this fraction of Newton's step; a quarter of it is the spacing of doubles near 1.
 MIN_STEP = 2.0**-50
 #: The same where slopes have kinks: below it, steps along the gradient are made instead.
