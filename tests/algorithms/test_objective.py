@@ -251,6 +251,18 @@ def test_a_search_that_makes_no_progress_is_an_error_without_a_number(monkeypatc
         assert str(caught.value) == "the minimum could not be found to the precision that the privacy proof needs"
 
 
+@pytest.mark.parametrize("loss", [HuberSVM(), MulticlassHuber(3)])
+def test_steps_along_the_gradient_end_where_newtons_do_not(loss: Loss, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where rows have their kinks wherever a step leads."""
+    monkeypatch.setattr(_newton, "MAX_FALLS", 0)
+    monkeypatch.setattr(_newton, "MIN_KINKED_STEP", 1.0)
+    rows = some_rows(max(2, loss.vector_count), rows=300, dims=3)
+    problem = problem_of(loss, rows, penalty=0.05)
+    (weights,) = solved(rows, make_objective_solver(problem, np.zeros((loss.vector_count, 3)), noise=None))
+    gradient = slope(loss, rows, weights) + 300 * 0.05 * weights
+    assert np.linalg.norm(gradient) <= choose_gradient_tolerance(problem, None)
+
+
 def test_what_the_proof_does_not_cover_is_not_minimised() -> None:
     recipe = plan_certificate(Settings(epsilon=1.0, passes=1, regularization=0.1), rows=100, dims=2, classes=2).problem
     assert isinstance(recipe, Recipe)
