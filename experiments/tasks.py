@@ -176,7 +176,7 @@ class Task:
     def _centred(self, planned: event.BudgetedEvent) -> Schema:
         event: Any = planned.event
         with self.training.prepare(self.schema.unscaled, Context(), permuted=False) as prepared:
-            sums = sum_moments(prepared, self.schema)
+            sums = sum_moments(prepared, self.schema, event)
         return apply_moments(sums, self.schema, event, Randomness(), rows=self.rows)
 
     def unit_parts(self, schema: Schema) -> tuple[Doubles, Labels, Doubles]:

@@ -58,8 +58,11 @@ def _feature_map(dice: random.Random, dims: int) -> FeatureMap | None:
     numbers, segments, left = np.random.default_rng(dice.getrandbits(32)), list[Segment](), dims
     while left:
         kind: SegmentKind = dice.choice(("numbers", "category", "steps", "constant")) if segments else "numbers"
+        if kind == "steps" and segments[-1].kind != "numbers":
+            kind = "numbers"
         count = dice.randrange(1, left + 1)
-        segments.append(Segment(kind, *numbers.normal(size=(2, count))))
+        (a, b), places = numbers.normal(size=(2, count)), np.sort(numbers.normal(size=count * (kind == "steps")))
+        segments.append(Segment(kind, a, b, places))
         left -= count
     return FeatureMap(segments, label_reading=dice.choice(((0.0, 1.0), (-0.75, 3.0), (1.0, 1e300))))
 

@@ -58,6 +58,7 @@ COLUMNS = (Numeric("age", 0, 100), Categorical("sex", ("F", "M")), Vector("scan"
 TWO = Schema(Classes("sick", (0, 1)), COLUMNS)
 THREE = Schema(Classes("stage", ("none", "mild", "severe")), COLUMNS)
 NARROW = replace(TWO, columns=(COLUMNS[0], COLUMNS[2]), intercept=False)
+COUNTED = replace(TWO, columns=COLUMNS[:2])
 SHORTENED = replace(THREE, clip_norm=1.25)
 PROJECTED = replace(THREE, projection=Projection(dims=3, seed=17))
 COST = Schema(Number("cost", 0, 500, typical=(40, 160)), COLUMNS)
@@ -99,6 +100,7 @@ PAPER: dict[str, Any] = {"analysis": "paper"}
 CENTRED: dict[str, Any] = {"standardize": "private", "standardize_moments": "mean"}
 SCALED: dict[str, Any] = {"standardize": "private", "standardize_moments": "squares"}
 
+QUANTILES: dict[str, Any] = {"standardize_moments": "histograms", "curves": 6}
 MARGIN: dict[str, Any] = {"loss": "margin"}
 ROBUST: dict[str, Any] = {"loss": "robust"}
 MEDIAN: dict[str, Any] = {"loss": "quantile"}
@@ -115,6 +117,11 @@ CASES: dict[str, Case] = {
     "objective, margin, three models": case("objective", THREE, loss_parameter=1.0, **MARGIN, **OVA),
     "bolton, curves": case("bolton", curves=3),
     "objective, curves, centred": case("objective", THREE, curves=5, **CENTRED),
+    # Curves at private quantiles.
+    "bolton, histograms": case("bolton", COUNTED, **QUANTILES),
+    "noisy-gd, histograms": case("noisy-gd", COUNTED, **QUANTILES, **DELTA),
+    "objective, histograms": case("objective", COUNTED, **QUANTILES),
+    "objective, histograms, delta": case("objective", COUNTED, **QUANTILES, **DELTA),
     # Noise once, at the end.
     "bolton": case("bolton"),
     "bolton, multinomial": case("bolton", THREE),

@@ -337,9 +337,7 @@ EncodeColumns(Columns *columns, FunctionCallInfo fcinfo, float4 *out)
 		{
 			float8		number = is_null ? NAN : NumberOf(given->type, value);
 
-			cells[0] = encoding_number_cell(number, column->low, column->high, column->middle, column->half);
-			if (column->length > 0)
-				encoding_count_steps(column, &number, 1, cells + 1);
+			*cells = encoding_number_cell(number, column->low, column->high, column->middle, column->half);
 		}
 		else if (column->kind != COLUMN_VECTOR)
 			*cells = encoding_code_cell(column, is_null ? -1 : CodeOf(&column->lookup, given, value));

@@ -48,7 +48,7 @@ typedef struct Model
 	float8	   *center;			/* what is taken from the cell, from -1 to 1, that they make of a number, */
 	float8	   *factor;			/* and what the rest is multiplied by */
 	int32	   *steps;			/* how many steps each number has; or NULL if none has any */
-	float8	   *places;			/* of all steps, end to end */
+	float8	   *places;			/* of all steps, end to end: the smallest numbers that reach them */
 	float8	   *absent;			/* what the feature is below its place */
 	float8	   *present;		/* and from there on */
 	int			n_steps;		/* of all numbers */

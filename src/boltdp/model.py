@@ -20,6 +20,8 @@ from boltdp.errors import ParameterError, show_value
 from boltdp.kernel.feature_map import FeatureMap, compute_scores
 from boltdp.privacy import certificate as certificates
 from boltdp.privacy.certificate import Certificate
+from boltdp.privacy.events.noisy_counts import NoisyHistograms
+from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.privacy.events.objective_perturbation import MAX_CENTER
 from boltdp.privacy.release_with_noise import is_on_grid, is_on_release_grid
 from boltdp.schema.schema import Schema
@@ -118,12 +120,16 @@ class Model:
         paid = standardization is not None and standardization.source == "private"
         if paid != (moments is not None):
             raise ParameterError("the certificate must be about the standardization of the schema, if it was private")
-        if moments is not None and (moments.features, moments.numbers, moments.clip_norm) != (
+        if isinstance(moments, NoisyMoments) and (moments.features, moments.numbers, moments.clip_norm) != (
             self.schema.encoded_dims - self.schema.intercept,
             self.schema.numeric_feature_count,
             self.schema.feature_clip_norm,
         ):
             raise ParameterError("the standardization of the certificate must be that of the schema's features")
+        if isinstance(moments, NoisyHistograms) and moments.releases != len(self.schema.columns):
+            raise ParameterError("the certificate must be about a histogram of each column of the schema")
+        if self.schema.has_private_curves and not isinstance(moments, NoisyHistograms):
+            raise ParameterError("the certificate must be about the histograms that the curves were found from")
         if certificate.problem.person_rows != self.schema.max_rows_per_person:
             raise ParameterError(
                 f"the certificate must be for max_rows_per_person {self.schema.max_rows_per_person} of the schema, "

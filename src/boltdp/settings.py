@@ -12,7 +12,6 @@ from boltdp.errors import ParameterError, check_number, check_whole_number, show
 from boltdp.losses import LOSSES, Loss
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import Analysis
-from boltdp.privacy.events.noisy_moments import Moments
 from boltdp.privacy.release_with_noise import Randomness
 from boltdp.privacy.sgd_recipe import Averaging, Permutation
 from boltdp.run_context import Context
@@ -21,6 +20,7 @@ from boltdp.schema.target import ClassWeights, Target, Threshold
 Multiclass = Literal["multinomial", "one-vs-all"]
 ScheduleName = Literal["auto", "constant", "decreasing", "square-root", "strongly-convex", "strongly-convex-constant"]
 Standardize = Literal["auto", "none", "private"]
+StandardizeMoments = Literal["auto", "mean", "squares", "histograms"]
 Group = Literal["Privacy", "Model", "Algorithm", "Standardizing", "Research and tests"]
 
 
@@ -127,7 +127,9 @@ class Settings:
         metavar="WEIGHTS",
         parameter="class_weight",
     )
-    passes: int | None = _algorithm("Passes over the rows.", default_text="10; noisy-gd: 26", tunable=True)
+    passes: int | None = _algorithm(
+        "Passes over the rows.", default_text="10; noisy-gd: 40, or 26 for several classes at once", tunable=True
+    )
     batch_size: int | None = _algorithm("Rows of an update.", default_text="50", tunable=True)
     schedule: ScheduleName = _algorithm(
         "How step sizes change; auto: strongly-convex with regularization, else constant.", default="auto", tunable=True
@@ -173,8 +175,10 @@ class Settings:
     standardize_share: float | None = _standardizing(
         "The share of the budget that pays for it.", default_text="from rows, features and budget"
     )
-    standardize_moments: Moments = _standardizing(
-        "squares: centre and scale; mean: centre only, with less noise.", default="mean"
+    standardize_moments: StandardizeMoments = _standardizing(
+        "mean: centre only; squares: centre and scale, with more noise; histograms: centre, and put the steps of "
+        "curves at quantiles; auto: histograms where that pays, else mean.",
+        default="auto",
     )
     inference: bool = _model(
         "Release what `boltdp coefficients` needs: coefficients with standard errors, intervals and p-values, for two "

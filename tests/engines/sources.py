@@ -189,24 +189,23 @@ def part_code(part: str, cell: date | str | None) -> int:
 
 
 @cache
+def scaled(x: float | None, low: float, high: float) -> float:
+    return math.nan if x is None else (min(max(x, low), high) - (low + high) / 2) / ((high - low) / 2)
+
+
 def reference(schema: Schema = SCHEMA) -> npt.NDArray[np.float32]:
     """The packed rows, cell by cell."""
     cells = columns()
 
-    def scaled(x: float | None, low: float, high: float) -> float:
-        return math.nan if x is None else (min(max(x, low), high) - (low + high) / 2) / ((high - low) / 2)
-
-    def number(column: Numeric, x: float | None) -> list[float]:
-        known = None if x is None or math.isnan(x) else x
-        steps = -1 if known is None else sum(known >= place for place in column.curve)
-        return [scaled(known, column.low, column.high), *([steps] if column.curve else [])]
+    def number(column: Numeric, x: float | None) -> float:
+        return scaled(None if x is None or math.isnan(x) else x, column.low, column.high)
 
     numeric = [column for column in schema.columns if isinstance(column, Numeric)]
     parts = [column for column in schema.columns if isinstance(column, TimePart)]
     packed = [
         [
             float(cells["sick"][i]) if cells["sick"][i] in (0, 1, 2) else math.nan,
-            *(cell for column in numeric for cell in number(column, cells[column.name][i])),
+            *(number(column, cells[column.name][i]) for column in numeric),
             {"F": 0, "M": 1}.get(cells["sex"][i], -1),
             *(part_code(column.part, cells[column.source][i]) for column in parts),
             *(scaled(x, -3.0, 3.0) for x in cells["scan"][i] or (None, None)),
@@ -228,11 +227,12 @@ def features(schema: Schema, packed: npt.NDArray[np.float32]) -> npt.NDArray[np.
                 row += [unit * (code == k) for k in range(len(column.encoding_rule.values))]
                 continue
             count = column.length if isinstance(column, Vector) else 1
-            row += [0.0 if math.isnan(x) else x * unit for x in (next(given) for _ in range(count))]
-            if isinstance(column, Numeric) and column.curve:
-                steps = next(given)
-                heights = [unit * (0.25 if k < steps else -0.25) for k in range(len(column.curve))]
-                row += [0.0] * len(column.curve) if steps < 0 else heights
+            own = [next(given) for _ in range(count)]
+            row += [0.0 if math.isnan(x) else x * unit for x in own]
+            if isinstance(column, Numeric):
+                places = (float(np.float32(scaled(place, column.low, column.high))) for place in column.curve)
+                heights = [unit * (0.25 if own[0] >= place else -0.25) for place in places]
+                row += [0.0] * len(column.curve) if math.isnan(own[0]) else heights
         rows.append([*row, *([unit] if schema.intercept else [])])
     return np.array(rows)
 

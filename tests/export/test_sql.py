@@ -284,6 +284,15 @@ def test_steps_in_sql_have_the_bits_of_the_encoder(standardized: bool) -> None:
     np.testing.assert_array_equal(np.array(rows), packed[:, 1:].astype(np.float64))
 
 
+def test_steps_that_every_number_reaches_are_those_of_the_encoder_in_sql() -> None:
+    schema = Schema(Classes("label", (0, 1)), (Numeric("a", 0, 90, curve=(1e-12, 1.0)),), intercept=False)
+    table = pa.table({"a": [-INF, -1.0, 0.0, 1.0, INF, math.nan, None]})
+    (cells,) = encode_rows(open_source(table), schema, label=False)
+    features = schema.encoding.read_features(cells)[:, 1:]
+    assert (features[:, 1] > 0).tolist() == [True] * 5 + [False] * 2
+    np.testing.assert_array_equal(in_duckdb(table, _write_row(schema, DIALECTS["duckdb"])), features)
+
+
 def test_probability_is_that_of_a_model_with_curves() -> None:
     model = make_model(curved_schema(standardized=True))
     margins = np.concatenate(list(model.score_batches(open_source(curved_rows()))))

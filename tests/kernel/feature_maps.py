@@ -14,10 +14,11 @@ SHAPES: tuple[tuple[tuple[SegmentKind, int], ...], ...] = (
     (("numbers", 1),),
     (("numbers", 50), ("constant", 1)),
     (("category", 3),),
-    (("steps", 1), ("constant", 1)),
+    (("numbers", 1), ("steps", 1), ("constant", 1)),
     (("numbers", 5), ("category", 4), ("numbers", 2), ("steps", 3), ("constant", 1), ("category", 1)),
-    (("category", 100), ("category", 2), ("numbers", 17), ("steps", 8), ("steps", 2)),
+    (("category", 100), ("category", 2), ("numbers", 17), ("steps", 9), ("numbers", 1), ("steps", 2)),
     (("constant", 2), ("numbers", 19)),
+    (("numbers", 20), ("steps", 4)),
 )
 
 
@@ -30,7 +31,8 @@ def random_feature_map(shape: tuple[tuple[SegmentKind, int], ...], *, seed: int,
         if kind in ("category", "steps"):
             a[random.random(count) < 0.3] = 0.0
             b[random.random(count) < 0.1] = 0.0
-        return Segment(kind, a, b)
+        places = np.sort(random.uniform(-1, 1, count if kind == "steps" else 0).astype(np.float32))
+        return Segment(kind, a, b, places.astype(np.float64))
 
     return FeatureMap([segment(kind, count) for kind, count in shape])
 
@@ -44,8 +46,10 @@ def cells_for(
     for part in feature_map.segments:
         if part.kind == "numbers":
             packed += list(random.uniform(-1, 1, (len(part.a), rows)))
-        elif part.is_group:
+        elif part.kind == "category":
             packed.append(random.integers(-1, len(part.a) + 2, rows).astype(np.float32))
+        elif part.kind == "steps":
+            packed[-1] = np.where(random.random(rows) < 0.3, random.choice(part.places, rows), packed[-1])
     cells: npt.NDArray[np.float32] = np.stack(packed, axis=1).astype(np.float32)
     cells[random.random(cells.shape) < 0.02] = np.nan
     cells[random.random(rows) < 0.02, 0] = random.choice(undeclared_labels(loss, classes))

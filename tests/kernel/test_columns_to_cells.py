@@ -60,18 +60,26 @@ def test_numbers_are_centred_before_they_are_rounded_to_float32() -> None:
 
 @given(
     column=st.lists(st.floats(width=64) | numbers, max_size=20),
-    places=st.lists(st.floats(allow_nan=False), max_size=5).map(sorted),
-    dtype=st.sampled_from([np.float32, np.float64]),
+    ends=st.lists(st.floats(-1e300, 1e300) | st.floats(-1, 1), min_size=3, max_size=8, unique=True).map(sorted),
 )
 @settings(max_examples=100)
-def test_steps_are_counted_from_their_place_on(column: list[float], places: list[float], dtype: type) -> None:
-    with np.errstate(over="ignore"):
-        values: np.ndarray[Any, Any] = np.array([*column, *places]).astype(dtype)
-    cells = packed(NumberRule("a", "a", -1, 1, tuple(places)), Values.from_array(values), len(values))[:, 1:].sum(
-        axis=1
-    )
-    steps = [-1 if math.isnan(x) else sum(float(x) >= place for place in places) for x in values]
-    assert cells.tolist() == (steps if places else [0] * len(values))  # without places there is no such cell
+def test_numbers_reach_a_threshold_from_the_exact_one_on(column: list[float], ends: list[float]) -> None:
+    low, *thresholds, high = ends
+    rule = NumberRule("a", "a", low, high, tuple(thresholds))
+    exact = np.array(rule.exact_thresholds)
+    near = [*thresholds, *exact, *np.nextafter(exact, -np.inf), *np.nextafter(exact, np.inf)]
+    values = np.array([*column, *near, low, high, -np.inf, np.inf])
+    cells = packed(rule, Values.from_array(values), len(values))
+    np.testing.assert_array_equal(cells >= rule.places, values[:, None] >= exact)
+    assert (exact <= thresholds).all()
+
+
+def test_exact_thresholds_differ_from_the_declared_ones_by_the_rounding_of_a_cell() -> None:
+    rule = NumberRule("a", "a", 0, 100, (18.0, 65.0, math.nextafter(65.0, 100.0)))
+    assert rule.exact_thresholds == pytest.approx(rule.thresholds, abs=50 * 2.0**-24)
+    assert rule.places[1] == rule.places[2]
+    # The cell of the first is that of the lower bound.
+    assert NumberRule("a", "a", 1, 2, (math.nextafter(1, 2), 1.5)).exact_thresholds[0] == -math.inf
 
 
 @given(codes=st.lists(st.integers(-(2**31), 2**31 - 1) | st.integers(-2, 6), max_size=20), count=st.integers(0, 5))
@@ -194,9 +202,5 @@ def test_a_label_is_a_class_or_a_number_in_one_cell() -> None:
     out = np.zeros((3, ours.width), np.float32)
     ours.pack([Values.from_array(np.array([0.0, 7.5, np.nan])), Values.from_array(np.ones(3, np.int8))], out)
     np.testing.assert_array_equal(out[:, 0], np.array([-1.0, 0.5, np.nan], np.float32))
-    for label in (
-        NumberRule("price", "price", 0, 10, thresholds=(5.0,)),
-        NumberListRule("price", "price", 0, 10, length=2),
-    ):
-        with pytest.raises(ParameterError, match="the plan is corrupt"):
-            packer(CODES, types=["float64", "int8"], label=label)
+    with pytest.raises(ParameterError, match="the plan is corrupt"):
+        packer(CODES, types=["float64", "int8"], label=NumberListRule("price", "price", 0, 10, length=2))

@@ -49,14 +49,15 @@ def read_slowly(feature_map: FeatureMap, cells: npt.NDArray[np.float32]) -> Matr
                 features += [0.0 if math.isnan(cell) else (cell - a) * b for cell, a, b in some]
                 at += len(part.a)
                 continue
-            cell, at = row[at], at + 1
             count = len(part.a)
             if part.kind == "category":
+                cell, at = row[at], at + 1
                 code = int(cell) if 0 <= cell < count else -1
                 features += [part.b[k] if k == code else part.a[k] for k in range(count)]
             else:
+                cell = row[at - 1]
                 features += [
-                    0.0 if not 0 <= cell < count + 1 else part.b[k] if k < int(cell) else part.a[k]
+                    0.0 if math.isnan(cell) else part.b[k] if cell >= part.places[k] else part.a[k]
                     for k in range(count)
                 ]
         rows.append(features)
@@ -159,7 +160,7 @@ def test_sums_by_a_feature_map_are_those_of_the_features(shape: Any, loss: Loss,
         alone = DerivativeSums(loss, weights * factor, **{**options, **scaled})
         alone.add(row.astype(np.float32))
         expected += alone.value * (factor if "hessian" not in options else np.outer(factor, factor))
-    scale = 1.0 if kind != 1 else float(np.linalg.norm(direction))
+    scale = 1.0 if kind != 1 else math.hypot(*direction.ravel())
     assert np.abs(by_map.value - expected).max() < 1e-6 * scale
 
 
@@ -258,6 +259,24 @@ def test_states_with_a_damaged_reading_are_refused(at: int) -> None:
                 (State.from_bytes if isinstance(made, State) else made.update)(damaged)
 
 
+def test_states_whose_steps_do_not_follow_a_number_are_refused() -> None:
+    one = np.ones(1)
+    numbers, constant = Segment("numbers", one, one), Segment("constant", one, one)
+    sums = DerivativeSums(
+        Logistic(), np.ones((1, 3)), feature_map=FeatureMap([numbers, Segment("steps", one, one, one), constant])
+    )
+    good = sums.to_bytes()
+    words = np.frombuffer(good, np.uint64).copy()
+    kinds = words[len(words) - sums._feature_map.block.size // 8 + 11 :][:6:2]  # type: ignore[union-attr]
+    assert kinds.tolist() == [0, 2, 3]
+    for wrong in ([0, 3, 2], [2, 0, 3], [3, 2, 0]):
+        kinds[:] = wrong
+        with pytest.raises(DataError):
+            sums.update(words.tobytes())
+    kinds[:] = [0, 2, 3]
+    sums.update(words.tobytes())
+
+
 @pytest.mark.parametrize(
     "reading", [(np.nan, 1.0), (np.inf, 1.0), (0.0, 0.0), (0.0, -1.0), (0.0, np.inf), (0.0, np.nan)]
 )
@@ -326,6 +345,19 @@ def test_misuse_is_refused() -> None:
     for make in makers:
         with pytest.raises(ParameterError, match=message):
             make()
+    one, two = np.ones(1), np.ones(2)
+    for places in (np.zeros(2), np.zeros((1, 1))):
+        with pytest.raises(ParameterError, match=r"^places must be one for each step, got shape "):
+            Segment("steps", one, one, places)
+    with pytest.raises(ParameterError, match=r"^places must be one for each step, got shape \(1,\)$"):
+        Segment("numbers", one, one, one)
+    for places in (np.array([0.5, 0.25]), np.array([0.5, np.inf]), np.array([np.nan, 0.5])):
+        with pytest.raises(ParameterError, match=r"^places must be finite and increasing"):
+            Segment("steps", two, two, places)
+    steps = Segment("steps", one, one, one)
+    for segments in ([steps], [NUMBERS, steps, steps], [NUMBERS, Segment("category", one, one), steps]):
+        with pytest.raises(ParameterError, match=r"^steps must follow the number that they are of$"):
+            FeatureMap(segments)
     with pytest.raises(ParameterError, match="a feature map must have cells, got none"):
         FeatureMap([Segment("constant", np.ones(1), np.zeros(1))])
     with pytest.raises(ParameterError, match="a and b must be as many numbers, one or more"):

@@ -50,7 +50,7 @@ def plain_reading() -> FeatureMap:
             Segment("numbers", np.zeros(5), np.ones(5)),
             Segment("category", np.zeros(3), np.ones(3)),
             Segment("numbers", np.zeros(1), np.ones(1)),
-            Segment("steps", np.full(2, -0.25), np.full(2, 0.25)),
+            Segment("steps", np.full(2, -0.25), np.full(2, 0.25), np.array([-0.5, 0.125])),
             Segment("category", np.zeros(1), np.ones(1)),
         ]
     )

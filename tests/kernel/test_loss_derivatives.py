@@ -316,16 +316,18 @@ def test_sums_go_on_from_bytes_and_unsound_ones_are_refused() -> None:
 
 def test_bytes_that_are_as_long_but_read_in_another_way_are_refused() -> None:
     one, two = np.ones(1), np.ones(2)
-    feature_map = FeatureMap([Segment("numbers", one, one), Segment("category", np.ones(3), np.ones(3))])
-    other = FeatureMap([Segment("numbers", one, one), Segment("constant", two, two), Segment("steps", one, one)])
-    here, there = (DerivativeSums(Logistic(), np.ones((1, 4)), feature_map=one) for one in (feature_map, other))
+    feature_map = FeatureMap(
+        [Segment("numbers", one, one), Segment("category", np.ones(3), np.ones(3)), Segment("numbers", one, one)]
+    )
+    other = FeatureMap([Segment("numbers", np.ones(3), np.ones(3)), Segment("steps", two, two, two)])
+    here, there = (DerivativeSums(Logistic(), np.ones((1, 5)), feature_map=each) for each in (feature_map, other))
     assert len(here.to_bytes()) == len(there.to_bytes())
     assert other.slots > feature_map.slots  # there is no room here for the sums of so many
     before = here.to_bytes()
     with pytest.raises(DataError, match="sums must stay those of the same derivative"):
         here.update(there.to_bytes())
     with pytest.raises(DataError, match="sums must stay those of the same derivative"):
-        here.update(DerivativeSums(Logistic(), np.zeros((1, 4)), feature_map=feature_map).to_bytes())
+        here.update(DerivativeSums(Logistic(), np.zeros((1, 5)), feature_map=feature_map).to_bytes())
     assert here.to_bytes() == before
 
 

@@ -76,7 +76,9 @@ def test_predictions_in_sql_are_those_of_predict(server: Server, admin: psycopg.
         not model.margin_threshold
     )
     if "Huber" in name:
-        with pytest.raises(psycopg.errors.FeatureNotSupported, match=r"gives no probabilities: its loss is (multiclass_)?huber"):
+        with pytest.raises(
+            psycopg.errors.FeatureNotSupported, match=r"gives no probabilities: its loss is (multiclass_)?huber"
+        ):
             score(admin, "predict_proba", name, X)
         return
     margins = np.concatenate(list(score_batches(model, engine)))
@@ -156,7 +158,7 @@ def test_curves_are_made_of_the_numbers_that_are_given(server: Server, admin: ps
     ages, doses = rng.uniform(0, 100, ROWS), rng.normal(0, 1, ROWS).astype(np.float32)
     ages[:4], doses[4:6] = [18, 65, np.nan, 17.999], [np.nan, np.inf]
     columns = (
-        Numeric("age", 0, 90, curve=(18, 65)),
+        Numeric("age", 0, 90, curve=(1e-12, 18, 65)),  # the cell of the first is that of the bound
         Numeric("plain", 0, 1),
         Numeric("dose", -1, 1, curve=(float(doses[7]), 0.99)),
         Categorical("sex", ("F", "M")),

@@ -213,7 +213,7 @@ def test_hill_climbing_moves_moments_by_g_rows_and_no_more(kind: MomentsKind) ->
 
     def released(entries: list[Entry]) -> Weights:
         with prepared_of(entries, schema) as prepared:
-            sums: Weights = sum_moments(prepared, schema).astype(np.float64) * MOMENT_UNIT
+            sums: Weights = sum_moments(prepared, schema, event).astype(np.float64) * MOMENT_UNIT
         if kind == "squares":
             return sums.reshape(-1)
         return np.asarray(np.append(sums[0], sums[1].sum() * event.norm_weight), np.float64)

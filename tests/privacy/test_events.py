@@ -713,13 +713,13 @@ def test_every_event_that_can_be_read_states_a_profile_of_its_own() -> None:
         assert "delta" in kind.__dict__
         assert dataclasses.is_dataclass(kind)
         assert not getattr(kind, "__abstractmethods__", frozenset())
-    assert len(load_event_classes()) == 19
+    assert len(load_event_classes()) == 20
 
 
 def test_every_event_is_known_whatever_else_was_imported() -> None:
     program = "from boltdp.privacy.serialization import load_event_classes; print(len(load_event_classes()))"
     run = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
-    assert int(run.stdout) == 19
+    assert int(run.stdout) == 20
 
 
 def test_an_event_of_its_own_kind_has_no_noise_and_no_faults_unless_it_says_so() -> None:

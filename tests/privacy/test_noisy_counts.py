@@ -22,7 +22,13 @@ from boltdp.privacy.accounting.spent_budget import Release, bound_delta_of_charg
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, CertificateError, certify, fits_budget, verify
 from boltdp.privacy.events.event import SEEDED, BudgetedEvent, Event, NoiselessTraining
-from boltdp.privacy.events.noisy_counts import NoisyCounts, is_schema_draft, make_noisy_counts
+from boltdp.privacy.events.noisy_counts import (
+    NoisyCounts,
+    NoisyHistograms,
+    is_schema_draft,
+    make_noisy_counts,
+    make_noisy_histograms,
+)
 from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.release_with_noise import Randomness, release_counts, release_values
@@ -311,3 +317,26 @@ def test_normal_noise_composes_by_its_distance_and_what_tells_values_does_not() 
     )
     assert one(Budget(1.0)).mu is None
     assert make_noisy_counts(budget, releases=40, unknown=1).mu is None
+
+
+@pytest.mark.parametrize("gaussian", [False, True])
+@pytest.mark.parametrize("persons", [None, 3])
+def test_histograms_of_columns_spend_their_budget(gaussian: bool, persons: int | None) -> None:
+    """One row moves two counts of each column: k columns have twice the L1- and the square root of the L2-distance."""
+    budget = Budget(0.5, 1e-6)
+    event = make_noisy_histograms(budget, columns=7, gaussian=gaussian, person_rows=persons)
+    rows = persons or 1
+    assert event.sensitivity == pytest.approx(rows * (14**0.5 if gaussian else 14))
+    assert event.delta(0.5) <= (1e-6 if gaussian else 0.0)
+    assert event.delta(0.49) > (1e-6 if gaussian else 0.0)
+    assert (event.mu is not None) == gaussian
+    assert event.mean_deviation == pytest.approx(8 * event.noise.deviation)
+    assert "histograms of 7 columns" in event.describe()
+    assert from_record(Event, to_record(event)) == event  # type: ignore[type-abstract]
+    assert not is_schema_draft(event)
+
+
+def test_histograms_tell_no_private_values() -> None:
+    noise = Mechanism("spherical", 1.0, 1)
+    with pytest.raises(ParameterError, match="public bins only"):
+        NoisyHistograms(noise=noise, releases=2, unknown=1, threshold=9)

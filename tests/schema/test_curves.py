@@ -124,7 +124,10 @@ def test_places_survive_json_and_toml_to_the_bit(places: list[float]) -> None:
     ("column", "message"),
     [
         ({"curve": 3}, r"^the column 'a' must declare 'bounds'$"),
-        ({"bounds": [0, 9], "places": 3}, r"^the column 'a' must declare only bounds, curve, spacing, got 'places'$"),
+        (
+            {"bounds": [0, 9], "places": 3},
+            r"^the column 'a' must declare only bounds, curve, spacing, curve_source, got 'places'$",
+        ),
         ({"bounds": [0], "curve": 3}, r"^the bounds of 'a' must be \[low, high\], got \[0\]$"),
         ({"bounds": [0, 9], "curve": 0}, r"^the curve of 'a' must be a whole number >= 1, got 0$"),
         ({"bounds": [0, 9], "curve": True}, r"^the curve of 'a' must be a whole number >= 1, got True$"),
@@ -174,11 +177,12 @@ def test_many_columns_with_curves_are_refused_before_they_are_made() -> None:
 def test_a_number_is_followed_by_its_steps() -> None:
     schema = Schema(Classes("y", (0, 1)), (Numeric("a", 0, 100, curve=(18, 65)),), intercept=False, clip_norm=1.0)
     cells = pa.array([17.999, 18, 64, 65, -math.inf, math.inf, math.nan, None, 100])
-    assert cells_of(schema, cells)[:, 1].tolist() == [0, 1, 1, 2, 0, 2, -1, -1, 2]
+    assert cells_of(schema, cells).shape == (len(cells), 1)
     steps = [[-1, -1], [1, -1], [1, -1], [1, 1], [-1, -1], [1, 1], [0, 0], [0, 0], [1, 1]]
     assert (4 * features(schema, cells)[:, 1:]).tolist() == steps
     without = replace(schema, columns=(Numeric("a", 0, 100),))
     np.testing.assert_array_equal(features(schema, cells)[:, :1], features(without, cells))
+    np.testing.assert_array_equal(cells_of(schema, cells), cells_of(without, cells))
 
 
 def test_steps_of_a_missing_number_are_0_after_centring() -> None:
@@ -201,13 +205,15 @@ def test_steps_are_alike_whatever_type_carries_the_number(kind: pa.DataType) -> 
     assert (4 * rows[:, 1:]).tolist() == [[-1, -1, -1], [1, 1, -1], [1, 1, 1]]
 
 
-def test_places_are_compared_as_doubles() -> None:
-    single = float(np.float32(0.1))
-    places = (0.1, single, math.nextafter(single, 1))
-    schema = Schema(Classes("y", (0, 1)), (Numeric("a", 0, 1, curve=places),), intercept=False, clip_norm=1.0)
-    assert single > 0.1
-    assert (4 * features(schema, pa.array([0.1], pa.float32()))[0, 1:]).tolist() == [1, 1, -1]
-    assert (4 * features(schema, pa.array([0.1], pa.float64()))[0, 1:]).tolist() == [1, -1, -1]
+def test_places_are_compared_as_cells() -> None:
+    cell = float(np.float32(0.1))
+    places = (0.1, cell, math.nextafter(cell, 1), float(np.nextafter(np.float32(0.1), np.float32(1))))
+    schema = Schema(Classes("y", (0, 1)), (Numeric("a", -1, 1, curve=places),), intercept=False, clip_norm=1.0)
+    below = np.nextafter(np.float32(0.1), np.float32(0))
+    assert cell > 0.1
+    for kind in (pa.float32(), pa.float64()):
+        found = features(schema, pa.array([0.1, float(below)], pa.float64()).cast(kind))
+        assert (4 * found[:, 1:]).tolist() == [[1, 1, 1, -1], [-1, -1, -1, -1]]
 
 
 @given(
@@ -223,9 +229,8 @@ def test_every_cell_is_on_the_side_of_a_place_where_python_says(
         values = np.array([*cells, *places]).astype(kind)
     column = Numeric("a", -2e6, 2e6, curve=tuple(sorted(places)))
     schema = Schema(Classes("y", (0, 1)), (column,)).unscaled
-    expected = [
-        [0.0 if math.isnan(x) else 0.25 if float(x) >= place else -0.25 for place in column.curve] for x in values
-    ]
+    exact = column.encoding_rule.exact_thresholds
+    expected = [[0.0 if math.isnan(x) else 0.25 if float(x) >= place else -0.25 for place in exact] for x in values]
     assert features(schema, pa.array(values))[:, 1:].tolist() == expected
 
 

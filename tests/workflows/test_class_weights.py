@@ -139,7 +139,7 @@ def test_a_rare_class_is_recognized_more_often_and_the_noise_is_the_same(algorit
     assert weighted.certificate.release_noise == plain.certificate.release_noise
     weighted.verify()
     healthy, ill = recalls(weighted)
-    assert recalls(plain)[1] < 0.1 < 0.3 < ill
+    assert recalls(plain)[1] < 0.15 < 0.3 < ill
     assert healthy > 0.5
 
 

@@ -249,7 +249,7 @@ def test_a_model_with_a_curve_is_private_certified_and_survives_the_disk(tmp_pat
     engine = open_source(people())
     model = train(engine, CURVED, replace(PRIVATE, standardize_moments=moments, epsilon=100.0, label_check=0.0))
     assert model.certificate.private
-    assert model.certificate.moments is not None
+    assert isinstance(model.certificate.moments, NoisyMoments)
     assert model.certificate.moments.numbers == 3
     model.verify()
     model.save(tmp_path / "model.json")
@@ -346,7 +346,7 @@ def test_what_cannot_be_standardized_is_refused_before_a_row_is_read() -> None:
         (with_standardization(), PRIVATE, "standardize must be 'none' for a schema that has a standardization"),
         (SCHEMA, replace(PRIVATE, standardize_share=1.5), "the share of standardization must be above 0 and below 1"),
         (SCHEMA, replace(PRIVATE, standardize="publicly"), "standardize must be one of auto, none, private"),  # type: ignore[arg-type]
-        (SCHEMA, replace(PRIVATE, standardize_moments="x"), "moments must be one of squares, mean"),  # type: ignore[arg-type]
+        (SCHEMA, replace(PRIVATE, standardize_moments="x"), "standardize_moments must be one of auto, mean"),  # type: ignore[arg-type]
     ]:
         with pytest.raises(ParameterError, match=message):
             train(engine, schema, settings)
@@ -406,7 +406,7 @@ def test_rows_longer_than_the_clip_norm_move_the_moments_no_further(moments: Mom
         rows = people(50).to_pydict()
         rows["age"][7], rows["sex"][7], rows["scan"][7] = age, sex, scan
         with open_source(pa.table(rows)).prepare(schema, Context(), permuted=False) as prepared:
-            sums = sum_moments(prepared, schema) * 2.0**-20
+            sums = sum_moments(prepared, schema, event) * 2.0**-20
         squares = sums[1][numbers] if moments == "squares" else sums[1].sum(keepdims=True) * event.norm_weight
         vectors.append(np.concatenate([sums[0], squares]))
     moved = [float(np.linalg.norm(one - other)) for one in vectors for other in vectors]

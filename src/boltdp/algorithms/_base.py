@@ -88,6 +88,17 @@ class Algorithm(ABC):
         `problem` has the loss, the rows and the dims; the algorithm chooses its regularization.
         """
 
+    def can_share_budget(self, problem: Problem) -> bool:
+        """Return whether Gaussian noise released before such a training composes with its own as one."""
+        return self.gaussian
+
+    def share_budget(self, training: Training, budget: Budget, *, other_mu: float) -> Training:
+        """Return a training with noise for a budget that Gaussian mechanisms of this mu share.
+
+        It must know its delta composed with them.
+        """
+        raise NotImplementedError
+
     @abstractmethod
     def run(self, prepared: PreparedRows, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
         """Train all jobs in shared scans of the rows, and return weights of shape (models, vectors, dims) for each.

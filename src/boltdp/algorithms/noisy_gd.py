@@ -28,8 +28,8 @@ from boltdp.settings import Settings
 if TYPE_CHECKING:
     from boltdp.kernel.loss_derivatives import DerivativeSums
 
-#: The default number of scans.
-SCANS = 26
+#: The default number of scans, for one weight vector and for one of each class.
+SCANS, JOINT_SCANS = 40, 26
 MOMENTUM = 0.7
 #: "auto" takes it for a number with more features than this, if the noise per row is above the second constant.
 MIN_NUMBER_DIMS, MIN_NUMBER_NOISE = 100, 0.015
@@ -99,7 +99,9 @@ class NoisyGD(Algorithm):
         clip = settings.gradient_clip
         if clip is None:
             clip = choose_gradient_clip(problem, budget)
-        scans = settings.passes if settings.passes is not None else SCANS
+        scans = settings.passes
+        if scans is None:
+            scans = SCANS if problem.loss.vector_count == 1 else JOINT_SCANS
         step = settings.step_size
         if step is None:
             step = choose_descent_step(problem, budget, clip=clip, scans=scans)

@@ -18,6 +18,7 @@ from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import NoiselessTraining, Training
 from boltdp.privacy.events.objective_perturbation import (
+    allows_releases_before,
     calibrate_objective_noise,
     check_objective,
     check_solvable,
@@ -87,6 +88,12 @@ class Objective(Algorithm):
             check_solvable(problem, None)
             return NoiselessTraining(problem)
         return make_objective_perturbation(problem, budget)
+
+    def can_share_budget(self, problem: Problem) -> bool:
+        return allows_releases_before(problem)
+
+    def share_budget(self, training: Training, budget: Budget, *, other_mu: float) -> Training:
+        return make_objective_perturbation(training.problem, budget, other_mu=other_mu)
 
     def run(self, prepared: PreparedRows, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
         """Minimise the perturbed objective of each model of all jobs, and return the weights of each job."""

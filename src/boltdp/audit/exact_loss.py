@@ -43,7 +43,7 @@ from boltdp.kernel.feature_map import FeatureMap, Segment
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import Event
 from boltdp.privacy.events.label_quantiles import LabelQuantiles
-from boltdp.privacy.events.noisy_counts import NoisyUnusableLabelCount
+from boltdp.privacy.events.noisy_counts import NoisyHistograms, NoisyUnusableLabelCount
 from boltdp.privacy.events.noisy_gradient_descent import NoisyGradients
 from boltdp.privacy.events.noisy_matrix import NoisyMatrix, flatten_matrix
 from boltdp.privacy.events.noisy_moments import NoisyMoments
@@ -96,7 +96,7 @@ def compute_exact_loss(
 ) -> ExactLoss | None:
     """Return the privacy loss of one release on the worst rows; None where the density of the release is unknown."""
     match claim.event:
-        case NoisyUnusableLabelCount() | NoisyMoments() as event:
+        case NoisyUnusableLabelCount() | NoisyMoments() | NoisyHistograms() as event:
             if replayed is None:
                 raise ParameterError(f"the exact loss of {event.kind!r} must follow from its replay, got none")
             distance = replayed.ratio * replayed.release.sensitivity
@@ -356,7 +356,10 @@ def _measure_moves(events: Sequence[Event], neighbours: Neighbours, weights: Dou
     )
     squares = np.full(len(weights), 1e-24)
     for event in events:
-        if isinstance(event, NoisyMoments) and event.noise is not None:
+        if isinstance(event, NoisyHistograms):
+            # Rows of different values in each column move as many counts whatever their features are.
+            squares += (event.mu or 0.0) ** 2
+        elif isinstance(event, NoisyMoments) and event.noise is not None:
             length = event.clip_norm * float(np.linalg.norm(neighbours.row[1] - neighbours.other[1]))
             squares += (neighbours.times * length / event.noise.scale) ** 2
         elif isinstance(event, NoisyMatrix) and event.noise is not None:

@@ -36,6 +36,7 @@ from boltdp.model import compute_penalty_center
 from boltdp.privacy import release_with_noise
 from boltdp.privacy.events.event import Training
 from boltdp.privacy.events.label_quantiles import LabelQuantiles
+from boltdp.privacy.events.noisy_counts import NoisyHistograms
 from boltdp.privacy.events.noisy_matrix import NoisyMatrix
 from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation, choose_gradient_tolerance
@@ -104,6 +105,7 @@ class ClaimedRelease:
     noise: Mechanism
     sensitivity: float
     scans: int = 1  #: releases of a model in each training
+    coordinates: bool = False  #: whether its draws are the coordinates of one vector, as many as there are
 
     @property
     def draws(self) -> int:
@@ -122,6 +124,8 @@ def list_releases(claim: Claim) -> list[ClaimedRelease]:
         return [ClaimedRelease(claim, *vector) for vector in event.noisy_vectors]
     if isinstance(event, LabelQuantiles):
         return []
+    if isinstance(event, NoisyHistograms):
+        return [ClaimedRelease(claim, "histograms", event.noise, event.sensitivity, coordinates=True)]
     name = "sums" if isinstance(event, NoisyMoments) else "matrix" if isinstance(event, NoisyMatrix) else "count"
     return [] if event.noise is None else [ClaimedRelease(claim, name, event.noise, event.sensitivity)]
 
@@ -141,7 +145,17 @@ class ReplayedRelease:
     @property
     def draws_differ(self) -> bool:
         """Whether noise was drawn more or less often than stated."""
-        return len(self.noises) != self.pairs * self.release.draws
+        return not self.release.coordinates and len(self.noises) != self.pairs * self.release.draws
+
+    def compare(self, moves: Sequence[Doubles], pair: TablePair) -> None:
+        """Compare how far a pair of tables moves the inputs of all draws with the sensitivity."""
+        release, parts = self.release, moves
+        if release.coordinates:
+            parts = [np.concatenate(moves)]
+        order = 1 if release.coordinates and release.noise.kind == "spherical" else 2
+        ratio = max(float(np.linalg.norm(part, ord=order)) for part in parts) / release.sensitivity
+        if ratio > self.ratio or self.worst is None:
+            self.ratio, self.worst = max(ratio, self.ratio), pair
 
     def list_faults(self, *, mistake: float) -> list[str]:
         """List what contradicts the claim, in words; `mistake` is the probability that a test rejects correct noise."""
@@ -279,16 +293,17 @@ def _compare_runs(subject: Subject, pair: TablePair, found: Replay, by_noise: di
         replayed_choices.compare(first.choices, second.choices, pair)
     if not found.choices:
         found.unstated += len(first.choices)
+    moves: dict[Mechanism, list[Doubles]] = {}
     for before, after in zip(first.draws, second.draws, strict=False):
         replayed = by_noise.get(before.noise)
         if replayed is None:
             found.unstated += 1
             continue
-        ratio = float(np.linalg.norm(after.vector - before.vector)) / replayed.release.sensitivity
-        if ratio > replayed.ratio or replayed.worst is None:
-            replayed.ratio, replayed.worst = max(ratio, replayed.ratio), pair
+        moves.setdefault(before.noise, []).append(after.vector - before.vector)
         replayed.noises.append((before.released - before.vector) / before.noise.scale)
         replayed.off_grid += not before.is_on_grid
+    for noise, moved in moves.items():
+        by_noise[noise].compare(moved, pair)
     for replayed in by_noise.values():
         replayed.pairs += 1
 

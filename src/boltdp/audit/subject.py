@@ -25,7 +25,12 @@ from boltdp.privacy.events.event import (
     round_up,
 )
 from boltdp.privacy.events.label_quantiles import LabelQuantiles
-from boltdp.privacy.events.noisy_counts import NoisyUnusableLabelCount, is_schema_draft
+from boltdp.privacy.events.noisy_counts import (
+    NoisyHistograms,
+    NoisyUnusableLabelCount,
+    is_schema_draft,
+    make_noisy_histograms,
+)
 from boltdp.privacy.events.noisy_matrix import NoisyMatrix
 from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation, make_objective_perturbation
@@ -38,7 +43,9 @@ MAX_ROWS, MAX_FEATURES = 2000, 100
 #: The relative difference, from rounding, up to which two epsilons are those of one budget.
 SAME_BUDGET = 1e-9
 
-AuditedEvent: TypeAlias = LabelQuantiles | NoisyMatrix | NoisyMoments | NoisyUnusableLabelCount | Training
+AuditedEvent: TypeAlias = (
+    LabelQuantiles | NoisyHistograms | NoisyMatrix | NoisyMoments | NoisyUnusableLabelCount | Training
+)
 
 
 @dataclass(frozen=True)
@@ -128,7 +135,11 @@ def _filter_event(event: Event, budget: Budget, left_out: list[str], *, replayed
             return _filter_event(event.inner, budget, left_out, replayed=replayed)
         case NoisyMoments() if replayed is not None and replayed.encoded_dims - replayed.intercept < event.features:
             return _resize_moments(event, budget, replayed)
-        case LabelQuantiles() | NoisyMatrix() | NoisyUnusableLabelCount() | NoisyMoments():
+        case NoisyHistograms() if replayed is not None and len(replayed.columns) < event.releases:
+            gaussian, persons = event.noise.kind == "gaussian", event.person_rows
+            columns = len(replayed.columns)
+            return make_noisy_histograms(budget, columns=columns, gaussian=gaussian, person_rows=persons)
+        case LabelQuantiles() | NoisyHistograms() | NoisyMatrix() | NoisyUnusableLabelCount() | NoisyMoments():
             return event
         case Training() if not isinstance(event, NoiselessTraining):
             if replayed is None:
@@ -204,6 +215,13 @@ def _list_claims(event: Event, budget: Budget) -> list[Claim]:
         case SelfComposition():
             inner = _list_claims(event.part.event, event.part.budget or budget)
             return [replace(claim, model_count=event.count) for claim in inner]
-        case LabelQuantiles() | NoisyMatrix() | NoisyUnusableLabelCount() | NoisyMoments() | Training():
+        case (
+            LabelQuantiles()
+            | NoisyHistograms()
+            | NoisyMatrix()
+            | NoisyUnusableLabelCount()
+            | NoisyMoments()
+            | Training()
+        ):
             return [Claim(event, budget)]
     return []

@@ -12,7 +12,7 @@ from boltdp.ledger.ledger import Account
 from boltdp.model import Model
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.label_quantiles import LabelQuantiles
-from boltdp.privacy.events.noisy_counts import NoisyClassCount, NoisyUnusableLabelCount
+from boltdp.privacy.events.noisy_counts import NoisyClassCount, NoisyHistograms, NoisyUnusableLabelCount
 from boltdp.privacy.events.noisy_matrix import NoisyMatrix
 from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.schema.schema import Schema
@@ -80,7 +80,7 @@ def describe_persons_and_costs(certificate: Certificate) -> list[tuple[str, str]
             lines.append(("label check", part.event.describe() + cost))
         elif isinstance(part.event, LabelQuantiles):
             lines.append(("target", part.event.describe() + cost))
-        elif isinstance(part.event, NoisyMoments):
+        elif isinstance(part.event, (NoisyMoments, NoisyHistograms)):
             lines.append(("standardizing", part.event.describe() + cost))
         elif isinstance(part.event, (NoisyClassCount, NoisyMatrix)):
             lines.append(("inference", part.event.describe() + cost))

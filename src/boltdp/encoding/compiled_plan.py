@@ -13,7 +13,7 @@ from boltdp.encoding.plan import EncodingPlan, NumberListRule, NumberRule, RuleV
 from boltdp.kernel.columns_to_cells import Packer, Values
 
 # The codes of `kernel/columns_to_cells.h`.
-_MAGIC = b"boltpln1"
+_MAGIC = b"boltpln2"
 _CLASS, _CATEGORY, _NUMBER, _VECTOR = range(4)
 _MATCH_TEXT, _MATCH_INTEGER, _MATCH_FLOAT = range(3)
 
@@ -54,7 +54,7 @@ class _Compiler(RuleVisitor[bytes]):
         self._type, self._kind = type_name, kind
 
     def visit_number(self, rule: NumberRule) -> bytes:
-        return _pack_words(_NUMBER, *map(float, rule.bounds), len(rule.thresholds), *map(float, rule.thresholds))
+        return _pack_words(_NUMBER, *map(float, rule.bounds))
 
     def visit_number_list(self, rule: NumberListRule) -> bytes:
         return _pack_words(_VECTOR, *map(float, rule.bounds), rule.length)

@@ -1,12 +1,11 @@
 """The encoding plan of a schema: the rules by which columns become packed cells, and cells become features.
 
 A packed row is the class index, then the cells, as float32: numbers are clipped to their bounds and scaled to [-1, 1],
-followed by the number of thresholds of their curve that they reach; a category is its index. Rows are encoded once: the
-centres and scales that are found later are part of the feature map, as are the steps, the one-hot categories, the
-intercept and the division by the row norm.
+a category is its index. Rows are encoded once: the centres and scales that are found later are part of the feature map,
+as are the steps of curves, the one-hot categories, the intercept and the division by the row norm.
 
-Nothing is learned from the values. A missing or undeclared number becomes NaN, its steps and a category -1, which the
-feature map makes 0 or no category; a label NaN, for which the kernel adds no gradient.
+Nothing is learned from the values. A missing or undeclared number becomes NaN, a category -1, which the feature map
+makes 0 or no category; a label NaN, for which the kernel adds no gradient.
 
 Every kind of column compiles to one of four rules. Code that treats them differently (Arrow batches, PostgreSQL's
 plan, SQL) derives from `RuleVisitor`, which is abstract until all of them are handled.
@@ -14,6 +13,7 @@ plan, SQL) derives from `RuleVisitor`, which is abstract until all of them are h
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,6 +23,7 @@ from typing import ClassVar, Generic, TypeVar
 import numpy as np
 
 from boltdp._array_types import Doubles, PackedRows
+from boltdp._bisect import bisect_integers
 from boltdp.encoding.declared_values import Value
 from boltdp.encoding.projection import Projection
 from boltdp.encoding.timestamp_parts import PARTS, TimestampPart
@@ -32,6 +33,7 @@ T = TypeVar("T")
 
 #: The difference between the values of a step below and above its place.
 STEP_HEIGHT = 0.5
+_MAX_ORDINAL = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,16 @@ class Rule(ABC):
         return ()
 
     @property
+    def places(self) -> Doubles:
+        """The cells of the thresholds: a number reaches those that are at most its own cell."""
+        return np.zeros(0)
+
+    @property
+    def exact_thresholds(self) -> tuple[float, ...]:
+        """The smallest doubles that reach the thresholds; -inf where every number does."""
+        return ()
+
+    @property
     def values(self) -> tuple[Value, ...]:
         """The declared categories, or those of a part of a timestamp."""
         return ()
@@ -83,7 +95,7 @@ class Rule(ABC):
 
     @property
     def cell_count(self) -> int:
-        return self.number_count + bool(self.thresholds) + bool(self.values)
+        return self.number_count + bool(self.values)
 
     @property
     def squared_norm(self) -> float:
@@ -99,7 +111,7 @@ class Rule(ABC):
 
     def has_missing(self, cells: PackedRows) -> bool:
         """Return whether any of these packed cells of the column is missing."""
-        return bool((np.isnan(cells[:, : self.number_count]) if self.number_count else cells[:, :1] < 0).any())
+        return bool((np.isnan(cells) if self.number_count else cells < 0).any())
 
 
 @dataclass(frozen=True)
@@ -118,14 +130,49 @@ class BoundedRule(Rule):
 
 @dataclass(frozen=True)
 class NumberRule(BoundedRule):
-    """A number, and a step at each threshold of its curve."""
+    """A number, and a step at each threshold of its curve, which a number reaches if its cell is at least as large."""
 
     number_count = 1
 
     thresholds: tuple[float, ...] = ()
 
+    @cached_property
+    def places(self) -> Doubles:
+        return np.array([self._compute_cell(threshold) for threshold in self.thresholds])
+
+    @cached_property
+    def exact_thresholds(self) -> tuple[float, ...]:
+        return tuple(map(self._find_exact_threshold, self.thresholds))
+
+    def _find_exact_threshold(self, threshold: float) -> float:
+        place = self._compute_cell(threshold)
+        ordinal = bisect_integers(
+            lambda middle: self._compute_cell(_convert_from_ordinal(middle)) >= place,
+            _convert_to_ordinal(-math.inf) - 1,
+            _convert_to_ordinal(threshold),
+        )
+        return _convert_from_ordinal(ordinal)
+
+    def _compute_cell(self, number: float) -> float:
+        """Compute the cell of a number with the operations of `encoding_number_cell` (`kernel/columns_to_cells.h`)."""
+        low, high = map(float, self.bounds)
+        middle, half = (low + high) / 2.0, (high - low) / 2.0
+        cell = float(np.float32((min(max(number, low), high) - middle) / half))
+        return min(max(cell, -1.0), 1.0)
+
     def accept(self, visitor: RuleVisitor[T]) -> T:
         return visitor.visit_number(self)
+
+
+def _convert_to_ordinal(number: float) -> int:
+    """Convert a double to an integer, in the order of doubles: their bits, but for those of negative ones."""
+    bits = int(np.float64(number).view(np.int64))
+    return bits if bits >= 0 else bits ^ _MAX_ORDINAL
+
+
+def _convert_from_ordinal(ordinal: int) -> float:
+    bits = ordinal if ordinal >= 0 else ordinal ^ _MAX_ORDINAL
+    return float(np.int64(bits).view(np.float64))
 
 
 @dataclass(frozen=True)
@@ -232,7 +279,7 @@ class ScaledRule:
         if numbers:
             yield Segment("numbers", self.centers[:numbers], self.factors[:numbers])
         if steps:
-            yield Segment("steps", absent[:steps], present[:steps])
+            yield Segment("steps", absent[:steps], present[:steps], self.rule.places)
         if self.rule.values:
             yield Segment("category", absent[steps:], present[steps:])
 

@@ -211,7 +211,7 @@ def _bound_means(model: Model, scaled: ScaledRule) -> Doubles:
     low, high = np.repeat([-1.0, -half, 0.0], counts), np.repeat([1.0, half, 1.0], counts)
     if moments is None:
         return np.asarray(scaled.factors * np.maximum(-low, high))
-    error = 0.0 if moments.noise is None else 2.0 * moments.noise.deviation / model.certificate.rows
+    error = 2.0 * moments.mean_deviation / model.certificate.rows
     variances = np.maximum((high - scaled.centers) * (scaled.centers - low), 0.0) + (high - low) * error
     return np.asarray(scaled.factors * (CLIPPED_SHARE * np.sqrt(variances) + error))
 

@@ -40,7 +40,7 @@ def _make_input_scaling(schema: Schema) -> dict[str, list[Any]]:
         # The steps of a number follow from it.
         absent, present = scaled.indicator_values
         curves["steps"] += [count, *[0] * (len(inputs) - 1)]
-        curves["places"] += rule.thresholds
+        curves["places"] += rule.exact_thresholds
         curves["absent"] += absent[:count].tolist()
         curves["present"] += present[:count].tolist()
     return scaling | curves if curves["places"] else scaling

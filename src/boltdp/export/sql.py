@@ -1,7 +1,8 @@
 """A model as one SQL expression, to score rows inside a database.
 
 The expression predicts the class of `Model.predict`: numbers are clipped, scaled and rounded to float32 as in the
-encoder, then centred; missing or undeclared values add 0. Clipping the norm of a row does not change the predicted
+encoder, then centred; missing or undeclared values add 0. Thresholds of a curve are the exact ones, the smallest
+doubles that the encoder takes to reach them. Clipping the norm of a row does not change the predicted
 class, so it is omitted unless the threshold is not 0.5. Sums are in another order, so a row whose margins are equal up
 to rounding (a relative error of about 1e-15; 1e-7 with a projection, which is folded into the weights and which the
 encoder rounds to float32) may get another class. Probabilities are equal up to the same rounding.
@@ -232,11 +233,11 @@ class _NumberSql(_BoundedSql):
         if self.rule.thresholds:
             below, above = (values * weights[1:] for values in self.scaled.indicator_values)
             sums = [math.fsum([*above[:passed], *below[passed:]]) for passed in range(1 + len(self.rule.thresholds))]
-            yield self._write_steps(self.rule.thresholds, sums)
+            yield self._write_steps(self.rule.exact_thresholds, sums)
 
     def list_features(self) -> Iterator[str]:
         yield self.write_number(self.cell, 0)
-        for place, *values in zip(self.rule.thresholds, *self.scaled.indicator_values, strict=True):
+        for place, *values in zip(self.rule.exact_thresholds, *self.scaled.indicator_values, strict=True):
             yield self._write_steps([place], values)
 
     @property
@@ -254,7 +255,8 @@ class _NumberSql(_BoundedSql):
         """Write an SQL step function: `values` below the first and from each of `places` on; 0 for NULL and NaN."""
         sql, write = self.sql, self.sql.write_constant
         name = "number" if len(self.cell) > MAX_REPEATED else self.cell
-        ends = [*(f"{name} < {write(place)}" for place in places), f"{name} <= {sql.write_special('Infinity')}"]
+        ends = ["FALSE" if place == -math.inf else f"{name} < {write(place)}" for place in places]
+        ends.append(f"{name} <= {sql.write_special('Infinity')}")
         cases = " ".join(f"WHEN {end} THEN {write(value)}" for end, value in zip(ends, values, strict=True))
         steps = f"CASE {cases} ELSE {write(0.0)} END"
         return steps if name == self.cell else sql.bind(name, self.cell, steps)

@@ -9,7 +9,7 @@
 
 /* ---- reading a plan ----------------------------------------------------------------------------------------- */
 
-#define PLAN_MAGIC UINT64_C(0x316e6c70746c6f62) /* "boltpln1" in memory on a little-endian machine */
+#define PLAN_MAGIC UINT64_C(0x326e6c70746c6f62) /* "boltpln2" in memory on a little-endian machine */
 #define WORD sizeof(uint64_t)
 
 #define INLINE static inline __attribute__((always_inline))
@@ -106,12 +106,7 @@ static void take_column(struct cursor *cursor, struct encoding_plan *plan, struc
     column->high = take_number(cursor);
     column->middle = (column->low + column->high) / 2.0;
     column->half = (column->high - column->low) / 2.0;
-    if (column->kind == COLUMN_NUMBER) {
-        column->length = take_count(cursor, 0, cursor->left / WORD);
-        column->places = take(cursor, column->length * WORD);
-        plan->width += column->length > 0;
-        require(cursor, column != plan->columns || column->length == 0, SGD_CORRUPT);
-    } else {
+    if (column->kind == COLUMN_VECTOR) {
         column->length = take_count(cursor, 1, SGD_MAX_DIMS);
         plan->width += column->length - 1;
     }
@@ -317,17 +312,6 @@ WIDEST void encoding_scale(const struct encoding_column *c, const double *number
         cells[i] = encoding_number_cell(numbers[i], low, high, middle, half);
 }
 
-WIDEST void encoding_count_steps(const struct encoding_column *c, const double *numbers, size_t n, float *steps)
-{
-    for (size_t i = 0; i < n; i++)
-        steps[i] = numbers[i] == numbers[i] ? 0.0f : -1.0f;
-    for (size_t k = 0; k < c->length; k++) {
-        const double place = c->places[k];
-        for (size_t i = 0; i < n; i++)
-            steps[i] += numbers[i] >= place ? 1.0f : 0.0f;
-    }
-}
-
 /* The codes of n values from the `first` on. */
 INLINE void find_codes(const struct encoding_column *c, const struct encoding_values *v, uint64_t first, size_t n,
                        float *cells)
@@ -393,10 +377,6 @@ INLINE void pack_column(const struct encoding_column *c, const struct encoding_v
         load_numbers(v, first, n, x);
         encoding_scale(c, x, n, cells);
         scatter(cells, n, out, stride);
-        if (c->length > 0) {
-            encoding_count_steps(c, x, n, cells);
-            scatter(cells, n, out + 1, stride);
-        }
     } else {
         find_codes(c, v, first, n, cells);
         scatter(cells, n, out, stride);

@@ -6,14 +6,14 @@
  *     PLAN_MAGIC, the number of columns, and for each column, the label first,
  *         COLUMN_CLASS, COLUMN_CATEGORY   how values are matched, the number of entries, and for each its code and its
  *                                         number, or its length and its text (UTF-8, zeros up to a word)
- *         COLUMN_NUMBER                   low, high, the number of places, the places, increasing
+ *         COLUMN_NUMBER                   low, high
  *         COLUMN_VECTOR                   low, high, the length
  *     then the bytes of the feature map by which rows are projected, or 0; and if so, the feature map, the number of
  *     features that come of it, and the matrix.
  *
  * A class or category is the code of the entry that its value matches; without one, a class is NaN and a category -1.
- * A number is scaled from its bounds to [-1, 1], and followed by the number of places at or below it if it has any: NaN
- * and -1 if it is missing. A vector is `length` numbers. Nothing about a value can fail.
+ * A number is scaled from its bounds to [-1, 1], and NaN if it is missing. A vector is `length` numbers. Nothing about a
+ * value can fail.
  */
 #ifndef BOLTDP_COLUMNS_TO_CELLS_H
 #define BOLTDP_COLUMNS_TO_CELLS_H
@@ -51,8 +51,7 @@ struct encoding_column {
     uint64_t kind;                  /* enum column_kind */
     uint64_t at;                    /* where its cells stand in a row */
     double low, high, middle, half; /* of the bounds, half of their width */
-    uint64_t length;                /* places of a number, numbers of a vector */
-    const double *places;
+    uint64_t length;                /* numbers of a vector */
     struct encoding_lookup lookup;
 };
 
@@ -102,9 +101,8 @@ static inline float encoding_number_cell(double x, double low, double high, doub
     return cell == cell ? cell : NAN;
 }
 
-/* The cells of n numbers of a column, and how many places are at or below each of them. */
+/* The cells of n numbers of a column. */
 void encoding_scale(const struct encoding_column *column, const double *numbers, size_t n, float *cells);
-void encoding_count_steps(const struct encoding_column *column, const double *numbers, size_t n, float *steps);
 
 /* The values of a column in memory, in the layout of Arrow. */
 enum value_type {

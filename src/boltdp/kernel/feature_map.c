@@ -15,33 +15,35 @@ int feature_map_check(const void *map, size_t bytes)
         r->segments > r->dims || r->row_weights > 1 || r->downweights > 1 ||
         (bytes - sizeof *r) / sizeof *r->parts < r->segments)
         return SGD_CORRUPT;
-    uint64_t cells = 0, dims = 0, dense = 0, slots = 0, groups = 0;
+    uint64_t cells = 0, dims = 0, dense = 0, slots = 0, groups = 0, places = 0;
     for (uint64_t s = 0; s < r->segments; s++) {
         const struct feature_segment *part = r->parts + s;
         if (part->kind >= SEGMENT_KINDS || part->count < 1 || part->count > r->dims - dims)
             return SGD_CORRUPT;
         const int is_group = part->kind == SEGMENT_CATEGORY || part->kind == SEGMENT_STEPS;
+        if (part->kind == SEGMENT_STEPS && (s == 0 || part[-1].kind != SEGMENT_NUMBERS))
+            return SGD_CORRUPT;
         dims += part->count;
-        cells += is_group ? 1 : part->kind == SEGMENT_NUMBERS ? part->count : 0;
+        cells += part->kind == SEGMENT_CATEGORY ? 1 : part->kind == SEGMENT_NUMBERS ? part->count : 0;
+        places += part->kind == SEGMENT_STEPS ? part->count : 0;
         dense += is_group ? 0 : part->count;
-        slots += is_group ? feature_map_values(part) : part->count;
+        slots += part->count + (part->kind == SEGMENT_CATEGORY ? 1 : part->kind == SEGMENT_STEPS ? 2 : 0);
         groups += is_group;
     }
     if (cells < 1 || cells + r->row_weights != r->cells || dims != r->dims || dense != r->dense || slots != r->slots ||
         groups != r->groups)
         return SGD_CORRUPT;
-    return sizeof *r + r->segments * sizeof *r->parts + 2 * sizeof(double) * (dims + (slots - dense)) == bytes
-               ? SGD_OK
-               : SGD_CORRUPT;
+    const uint64_t numbers = 2 * (dims + (slots - dense)) + places;
+    return sizeof *r + r->segments * sizeof *r->parts + sizeof(double) * numbers == bytes ? SGD_OK : SGD_CORRUPT;
 }
 
 int feature_map_is_finite(const struct feature_map *r)
 {
-    const double *numbers = feature_map_a(r);
+    const double *numbers = feature_map_a(r), *end = (const void *) ((const char *) r + r->bytes);
     if (!(fabs(r->label_center) <= DBL_MAX && r->label_factor > 0.0 && r->label_factor <= DBL_MAX))
         return 0;
-    for (uint64_t i = 0; i < 2 * (r->dims + (r->slots - r->dense)); i++)
-        if (!(fabs(numbers[i]) <= DBL_MAX))
+    for (; numbers < end; numbers++)
+        if (!(fabs(*numbers) <= DBL_MAX))
             return 0;
     return 1;
 }

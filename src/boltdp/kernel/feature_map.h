@@ -8,8 +8,8 @@
  *     SEGMENT_NUMBERS   `count` cells, each a feature  (cell - a) * b;  a cell that is NaN is missing, and the feature 0
  *     SEGMENT_CATEGORY  one cell, the index of a category: `count` features, each b where it is the cell's and a elsewhere.
  *                    A cell that is no index is none of them: all are a
- *     SEGMENT_STEPS     one cell, how many steps a number is above: `count` features, b for that many first ones and a for
- *                    the others. A cell that is no such number is missing, and all features are 0
+ *     SEGMENT_STEPS     no cell of its own but the last of the numbers before it: `count` features, b for as many first
+ *                    ones as there are places at or below the cell, a for the others. All are 0 where the cell is NaN
  *     SEGMENT_CONSTANT  no cell, `count` features a
  *
  * Whoever only sums over rows needs no features. A row has a few numbers, and of each category or steps, a group, one
@@ -26,7 +26,8 @@
  * A row longer than 1 is shortened to 1, or downweighted: it keeps its length, and its loss is divided by the square of
  * it, so that its gradient is no longer than its slope, and its Hessian no larger than its curvature.
  *
- * The block is flat: this header, segments[], a[dims], b[dims], squares[], units[] (both for the slots of groups only).
+ * The block is flat: this header, segments[], a[dims], b[dims], squares[], units[] (both for the slots of groups only),
+ * places[] (of all steps, each segment's increasing).
  */
 #ifndef BOLTDP_FEATURE_MAP_H
 #define BOLTDP_FEATURE_MAP_H
@@ -76,6 +77,11 @@ static inline const double *feature_map_units(const struct feature_map *r)
     return feature_map_squares(r) + (r->slots - r->dense);
 }
 
+static inline const double *feature_map_places(const struct feature_map *r)
+{
+    return feature_map_units(r) + (r->slots - r->dense);
+}
+
 /* The feature map at the end of a block, or NULL if it has none. */
 static inline const struct feature_map *feature_map_at_end(const void *block, uint64_t bytes, uint64_t map_bytes)
 {
@@ -94,10 +100,10 @@ static inline uint64_t feature_map_dense(const struct feature_map *r, uint64_t c
     return r == NULL ? cells : r->dense;
 }
 
-/* Whether all cells are numbers, and the first features. */
+/* Whether all cells are numbers, which are the first features, and all others are constants. */
 static inline int feature_map_has_only_numbers(const struct feature_map *r)
 {
-    return r->parts[0].kind == SEGMENT_NUMBERS && r->parts[0].count == r->cells;
+    return r->parts[0].kind == SEGMENT_NUMBERS && r->parts[0].count == r->cells && r->groups == 0;
 }
 
 /* The weight of a row, from 0 to 1; 0 where it is missing, 1 where rows have none or are read without a map, NULL. */
@@ -105,19 +111,6 @@ static inline double feature_map_row_weight(const struct feature_map *r, const f
 {
     const double weight = r == NULL || r->row_weights == 0 ? 1.0 : 0.5 + 0.5 * (double) cells[r->cells - 1];
     return weight >= 0.0 && weight <= 1.0 ? weight : 0.0;
-}
-
-/* Slots of a group. */
-static inline uint64_t feature_map_values(const struct feature_segment *part)
-{
-    return part->count + (part->kind == SEGMENT_STEPS ? 2 : 1);
-}
-
-/* Which of its slots the cell of a group has. */
-static inline uint64_t feature_map_value(const struct feature_segment *part, float cell)
-{
-    const uint64_t values = feature_map_values(part);
-    return cell >= 0.0f && cell < (float) (values - 1) ? 1 + (uint64_t) cell : 0;
 }
 
 /* Whether a block can be followed; `numbers` of it may still be anything. */
@@ -175,10 +168,26 @@ static inline __attribute__((always_inline)) void read_numbers(double *x, const 
         x[i] = read_one(cells[i], a[i], b[i]);
 }
 
+/* Which of its slots a category's cell has. */
+static inline size_t read_category(float cell, size_t count)
+{
+    return cell >= 0.0f && cell < (float) count ? 1 + (size_t) cell : 0;
+}
+
+/* Which of their slots steps have, by the cell of their number. */
+static inline __attribute__((always_inline)) size_t read_steps(float cell, const double *places, size_t count)
+{
+    const double number = cell;
+    size_t value = number == number;
+    for (size_t i = 0; i < count; i++)
+        value += number >= places[i];
+    return value;
+}
+
 /* The features of a row. */
 static inline __attribute__((always_inline)) void read_features(const struct feature_map *r, const float *cells, double *x)
 {
-    const double *a = feature_map_a(r), *b = feature_map_b(r);
+    const double *a = feature_map_a(r), *b = feature_map_b(r), *places = feature_map_places(r);
     for (uint64_t s = 0; s < r->segments; s++) {
         const struct feature_segment *part = r->parts + s;
         const size_t count = part->count;
@@ -188,16 +197,17 @@ static inline __attribute__((always_inline)) void read_features(const struct fea
         } else if (part->kind == SEGMENT_CONSTANT) {
             for (size_t i = 0; i < count; i++)
                 x[i] = a[i];
+        } else if (part->kind == SEGMENT_CATEGORY) {
+            const size_t value = read_category(*cells++, count);
+            for (size_t i = 0; i < count; i++)
+                x[i] = a[i];
+            if (value > 0)
+                x[value - 1] = b[value - 1];
         } else {
-            const size_t value = feature_map_value(part, *cells++);
-            if (part->kind == SEGMENT_CATEGORY) {
-                for (size_t i = 0; i < count; i++)
-                    x[i] = a[i];
-                if (value > 0)
-                    x[value - 1] = b[value - 1];
-            } else
-                for (size_t i = 0; i < count; i++)
-                    x[i] = value == 0 ? 0.0 : i + 1 < value ? b[i] : a[i];
+            const size_t value = read_steps(cells[-1], places, count);
+            for (size_t i = 0; i < count; i++)
+                x[i] = value == 0 ? 0.0 : i + 1 < value ? b[i] : a[i];
+            places += count;
         }
         a += count;
         b += count;
@@ -213,11 +223,11 @@ static inline __attribute__((always_inline)) double read_slots(const struct feat
                                                                uint32_t *active)
 {
     const double *a = feature_map_a(r), *b = feature_map_b(r), *squares = feature_map_squares(r);
+    const double *places = feature_map_places(r);
     vec4 lanes = {0};
     double square = 0.0;
     uint64_t first = 0;
-    for (uint64_t s = 0; s < r->segments; s++) {
-        const struct feature_segment *part = r->parts + s;
+    for (const struct feature_segment *part = r->parts, *end = part + r->segments; part < end; part++) {
         const size_t count = part->count;
         if (part->kind == SEGMENT_NUMBERS) {
             size_t i = 0;
@@ -239,8 +249,15 @@ static inline __attribute__((always_inline)) double read_slots(const struct feat
                 square += a[i] * a[i];
             }
         } else {
-            const uint64_t slot = first + feature_map_value(part, *cells++);
-            first += feature_map_values(part);
+            uint64_t slot;
+            if (part->kind == SEGMENT_CATEGORY) {
+                slot = first + read_category(*cells++, count);
+                first += count + 1;
+            } else {
+                slot = first + read_steps(cells[-1], places, count);
+                first += count + 2;
+                places += count;
+            }
             square += squares[slot];
             *active++ = (uint32_t) slot;
         }

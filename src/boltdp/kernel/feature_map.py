@@ -1,13 +1,13 @@
 """The map from the cells of a packed row to its features: C in `feature_map.h`, which defines cells.
 
-Rows are encoded once, in public units: numbers from -1 to 1, a category as its index, a curve as a number of steps.
-The feature map, which is part of every state and every sum, applies centres, scales and the clip norm.
+Rows are encoded once, in public units: numbers from -1 to 1, a category as its index. The feature map, which is part of
+every state and every sum, applies centres, scales and the clip norm, and makes the steps of a curve.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
 from typing import Literal, TypeVar
@@ -32,6 +32,7 @@ class Segment:
     kind: SegmentKind
     a: Doubles
     b: Doubles
+    places: Doubles = field(default_factory=lambda: np.zeros(0))  #: of steps: the cells from which each is present
 
     def __post_init__(self) -> None:
         if self.a.ndim != 1 or self.a.shape != self.b.shape or not len(self.a):
@@ -40,10 +41,14 @@ class Segment:
             )
         if not (np.isfinite(self.a).all() and np.isfinite(self.b).all()):
             raise ParameterError("a and b must be finite numbers")
+        if self.places.shape != (self.a.shape if self.kind == "steps" else (0,)):
+            raise ParameterError(f"places must be one for each step, got shape {self.places.shape}")
+        if not (np.isfinite(self.places).all() and (np.diff(self.places) >= 0).all()):
+            raise ParameterError("places must be finite and increasing")
 
     @property
     def is_group(self) -> bool:
-        """Whether one cell is mapped to several features."""
+        """Whether one cell is mapped to several features, of which a row has one of few vectors."""
         return self.kind in ("category", "steps")
 
     @property
@@ -74,7 +79,7 @@ class Segment:
     @cached_property
     def squares(self) -> Doubles:
         """The squared norm of the features of each slot of a group."""
-        return Segment(self.kind, self.a**2, self.b**2).spread_weights(np.ones(len(self.a)))
+        return replace(self, a=self.a**2, b=self.b**2).spread_weights(np.ones(len(self.a)))
 
     @cached_property
     def units(self) -> Doubles:
@@ -95,7 +100,7 @@ def _compute_suffix_sums(numbers: Doubles) -> Doubles:
 
 
 class FeatureMap:
-    """The segments of a row, in the order of its features.
+    """The segments of a row, in the order of its features; steps follow numbers, and read the last of them.
 
     >>> feature_map = FeatureMap([
     ...     Segment("numbers", np.array([0.5]), np.array([2.0])),
@@ -122,11 +127,13 @@ class FeatureMap:
         self.downweights = downweights  #: whether rows longer than 1 are downweighted, not shortened
         self.segments: list[Segment] = []
         for segment in segments:
+            if segment.kind == "steps" and (not self.segments or self.segments[-1].kind != "numbers"):
+                raise ParameterError("steps must follow the number that they are of")
             if self.segments and self.segments[-1].kind == segment.kind and not segment.is_group:
                 last = self.segments.pop()
                 segment = Segment(last.kind, np.concatenate([last.a, segment.a]), np.concatenate([last.b, segment.b]))
             self.segments.append(segment)
-        self.cells = sum(1 if part.is_group else len(part.a) for part in self.segments if part.kind != "constant")
+        self.cells = sum(len(part.a) if part.kind == "numbers" else part.kind == "category" for part in self.segments)
         self.dims = sum(len(part.a) for part in self.segments)
         self.dense = sum(len(part.a) for part in self.segments if not part.is_group)
         self.slots = sum(part.slots for part in self.segments)
@@ -141,6 +148,7 @@ class FeatureMap:
         counts = [[_KINDS.index(part.kind), len(part.a)] for part in self.segments]
         numbers = [*(part.a for part in self.segments), *(part.b for part in self.segments)]
         numbers += [*(part.squares for part in groups), *(part.units for part in groups)]
+        numbers += [part.places for part in self.segments]
         size = 8 * (_HEADER_WORDS + 2 * len(counts) + sum(map(len, numbers)))
         header = np.array([size, self.cells, self.dims, self.dense, self.slots, len(groups), len(counts)], np.uint64)
         label, flags = np.array(self.label_reading), np.array([self.row_weights, self.downweights], np.uint64)

@@ -23,7 +23,12 @@ from boltdp.privacy.events.event import (
     strip_non_private,
 )
 from boltdp.privacy.events.label_quantiles import LabelQuantiles
-from boltdp.privacy.events.noisy_counts import NoisyClassCount, NoisyUnusableLabelCount, is_schema_draft
+from boltdp.privacy.events.noisy_counts import (
+    NoisyClassCount,
+    NoisyHistograms,
+    NoisyUnusableLabelCount,
+    is_schema_draft,
+)
 from boltdp.privacy.events.noisy_matrix import NoisyMatrix
 from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.privacy.events.noisy_sgd import NoisyUpdates
@@ -87,9 +92,10 @@ class Certificate:
         return next((event for event in self.spent.walk() if isinstance(event, Selection)), None)
 
     @cached_property
-    def moments(self) -> NoisyMoments | None:
-        """The noisy moments that centre the features, if they were released."""
-        return next((event for event in self.spent.walk() if isinstance(event, NoisyMoments)), None)
+    def moments(self) -> NoisyMoments | NoisyHistograms | None:
+        """The noisy moments or histograms that centre the features, if they were released."""
+        kinds = (NoisyMoments, NoisyHistograms)
+        return next((event for event in self.spent.walk() if isinstance(event, kinds)), None)
 
     @cached_property
     def matrices(self) -> tuple[NoisyMatrix, ...]:
@@ -251,7 +257,9 @@ def certify(
             outer.append((one, left := left if left is None or one.budget is None else left.subtract(one.budget)))
     spent = training
     if standardization is not None:
-        rest = None if left is None else subtract_spent(left, standardization, training)
+        rest = left
+        if left is not None and not shares_budget(standardization, training):
+            rest = subtract_spent(left, standardization, training)
         spent = compose(standardization, BudgetedEvent(rest, training))
     for one, rest in reversed(outer):
         spent = compose(one, BudgetedEvent(rest, spent))
@@ -261,16 +269,25 @@ def certify(
 def subtract_spent(whole: Budget, standardization: BudgetedEvent | None, training: Event | None = None) -> Budget:
     """Return the part of `whole` that remains for a training after the release of a standardization.
 
-    It follows from basic composition, unless that and the training (planned for any budget) are both Gaussian: then
-    their composition as Gaussian mechanisms uses the whole budget.
+    It follows from basic composition, unless that and the training (planned for any budget) are both Gaussian.
 
     Proof: noisy_moments.md 3
-    Proof: noisy_gradient_descent.md 2
     """
     if standardization is None or standardization.budget is None:
         return whole
+    if training is None or training.mu is None:
+        return whole.subtract(standardization.budget)
+    return subtract_gaussian(whole, standardization)
+
+
+def subtract_gaussian(whole: Budget, standardization: BudgetedEvent) -> Budget:
+    """Return the part of `whole` that remains for a Gaussian mechanism: with a Gaussian standardization it uses all.
+
+    Proof: noisy_gradient_descent.md 2
+    """
+    assert standardization.budget is not None
     left, spent = whole.subtract(standardization.budget), standardization.event.mu
-    if spent is None or training is None or training.mu is None:
+    if spent is None:
         return left
     squared = ((1.0 - TOLERANCE) / calibrate_unit_gaussian(whole)) ** 2 - spent**2
     if squared * calibrate_unit_gaussian(left) ** 2 <= 1.0:  # almost nothing remains, and rounding exceeds the gain
@@ -279,6 +296,16 @@ def subtract_spent(whole: Budget, standardization: BudgetedEvent | None, trainin
     if Mechanism("gaussian", 1.0, 1).delta(0.0, sensitivity=distance) <= whole.delta:
         return left  # delta alone covers this distance, so that it has no epsilon > 0
     return Budget(compute_gaussian_epsilon(distance, whole.delta), whole.delta)
+
+
+def shares_budget(standardization: BudgetedEvent | None, training: Event | None) -> bool:
+    """Return whether the profile of a training composed with the Gaussian release of a standardization is known.
+
+    Proof: noisy_matrix.md 3
+    """
+    if standardization is None or training is None or standardization.event.mu is None:
+        return False
+    return training.mu is None and training.knows_composed_delta([standardization.event])
 
 
 def fits_budget(event: Event, budget: Budget) -> bool:

@@ -13,18 +13,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from boltdp._files.toml_writer import format_toml_key, format_toml_value
 from boltdp.encoding.declared_values import Value, check_integer, check_value_count, check_values, format_value
 from boltdp.encoding.plan import NumberListRule, NumberRule, Rule, TimePartRule, ValueRule
 from boltdp.encoding.timestamp_parts import PARTS, TimestampPart
-from boltdp.errors import DataError, ParameterError, check_number, join_names, show_value, suggest_names
+from boltdp.errors import DataError, ParameterError, check_choice, check_number, join_names, show_value, suggest_names
 from boltdp.schema.curves import MAX_PLACES, choose_step_thresholds, compute_step_thresholds
 
 if TYPE_CHECKING:
     from boltdp.schema.source_columns import ColumnType, Kind
     from boltdp.schema.summary import Summary
+
+#: Whether numbers of a schema are declared, or were found privately for one model.
+Source = Literal["declared", "private"]
 
 #: The largest number of features, and so of columns, of categories and of the numbers of a vector: a short schema must
 #: not exhaust the memory.
@@ -156,6 +159,7 @@ class Numeric(Column):
     low: float
     high: float
     curve: tuple[float, ...] = ()  #: the places of its steps, increasing, strictly inside the bounds
+    curve_source: Source = "declared"  #: "private": at quantiles that were found within the budget of one model
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -172,6 +176,9 @@ class Numeric(Column):
                 f"got {show_value(list(self.curve))}"
             )
         object.__setattr__(self, "curve", places)
+        check_choice(self.curve_source, "curve_source", Source)
+        if not places and self.curve_source != "declared":
+            raise ParameterError(f"curve_source must be 'declared' without a curve, got {self.curve_source!r}")
 
     @cached_property
     def encoding_rule(self) -> NumberRule:
@@ -181,7 +188,8 @@ class Numeric(Column):
     def from_declaration(cls, name: str, declared: Any) -> Sequence[Numeric]:
         if not isinstance(declared, Mapping):
             return [cls(name, *check_pair(declared, name))]
-        check_keys(declared, required=("bounds",), optional=("curve", "spacing"), what=f"the column {name!r}")
+        keys = ("curve", "spacing", "curve_source")
+        check_keys(declared, required=("bounds",), optional=keys, what=f"the column {name!r}")
         column = cls(name, *check_pair(declared["bounds"], name))
         curve = declared.get("curve", ())
         if isinstance(curve, (list, tuple)):
@@ -189,13 +197,16 @@ class Numeric(Column):
                 raise ParameterError(
                     f"the column {name!r} must declare a number of places for its curve beside 'spacing'"
                 )
-            return [replace(column, curve=tuple(curve))]
+            return [replace(column, curve=tuple(curve), curve_source=declared.get("curve_source", "declared"))]
         return [replace(column, curve=compute_step_thresholds(column, curve, declared.get("spacing", "even")))]
 
     @property
     def schema_entry(self) -> Any:
         bounds = [self.low, self.high]
-        return {"bounds": bounds, "curve": [*self.curve]} if self.curve else bounds
+        if not self.curve:
+            return bounds
+        source = {} if self.curve_source == "declared" else {"curve_source": self.curve_source}
+        return {"bounds": bounds, "curve": [*self.curve], **source}
 
     @classmethod
     def from_type(cls, name: str, column: ColumnType) -> Numeric | None:

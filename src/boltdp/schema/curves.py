@@ -6,11 +6,17 @@ A linear model of a number and its steps is a piecewise linear curve that can ju
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+import numpy as np
+
+from boltdp._array_types import Doubles
 from boltdp.encoding.declared_values import check_integer
 from boltdp.errors import ParameterError, show_value
+from boltdp.privacy.events.noisy_counts import BINS
 
 if TYPE_CHECKING:
     from boltdp.schema.columns import Numeric
@@ -26,6 +32,8 @@ BASE = 1000.0
 PLACE_DIGITS = 3
 #: Automatic curves of ranges at least this wide, from or around 0, have the spacing "log".
 MIN_LOG_WIDTH = 1000.0
+#: The weight of even positions, beside that of ranks, in the places of steps at private quantiles.
+EVEN_SHARE = 0.5
 
 
 def compute_step_thresholds(column: Numeric, count: Any, spacing: Any = "even") -> tuple[float, ...]:
@@ -84,11 +92,39 @@ def choose_step_thresholds(column: Numeric, count: int) -> tuple[float, ...]:
         gaps, taken = int(width), min(int(width), count)
         thresholds = tuple(low + (2 * step + 1) * gaps // (2 * taken) + 0.5 for step in range(taken))
     else:
-        # Ranges from or around 0 are mostly amounts; others, such as years and heights, are evenly spaced.
-        wide = low in (0.0, -high) and width >= MIN_LOG_WIDTH
-        thresholds = compute_step_thresholds(column, count, "log" if wide else "even")
+        thresholds = compute_step_thresholds(column, count, "log" if _is_wide(column) else "even")
     # If the bounds are extremely close or far apart, rounding can move thresholds outside.
     return tuple(sorted({one for one in thresholds if low < one < high}))
+
+
+def choose_bin_edges(column: Numeric) -> tuple[float, ...]:
+    """Choose the inner edges of the bins in which the numbers of a column are counted, from its public bounds alone."""
+    thresholds = compute_step_thresholds(column, BINS - 1, "log" if _is_wide(column) else "even")
+    return tuple(sorted({one for one in thresholds if column.low < one < column.high}))
+
+
+def place_steps(column: Numeric, shares: Doubles) -> Numeric:
+    """Return the column with the steps of its curve moved to quantiles of the shares of rows that are in each bin.
+
+    Half of a place's position is its rank among the rows, and half its rank among the bins, so that there are steps
+    where few rows are.
+    """
+    count, edges = len(column.curve), np.array([column.low, *choose_bin_edges(column), column.high])
+    positions = np.arange(len(edges)) / (len(edges) - 1)
+    ranks = (1.0 - EVEN_SHARE) * np.concatenate([[0.0], np.cumsum(shares)]) + EVEN_SHARE * positions
+    places = np.interp(np.arange(1, count + 1) / (count + 1), ranks, edges)
+    rounded = [_add_rounded(column.low, place - column.low) for place in places.tolist()]
+    curve = rounded if _are_inside(column, rounded) else places.tolist()
+    return replace(column, curve=tuple(curve), curve_source="private") if _are_inside(column, curve) else column
+
+
+def _are_inside(column: Numeric, places: Sequence[float]) -> bool:
+    return all(before < after for before, after in pairwise((column.low, *places, column.high)))
+
+
+def _is_wide(column: Numeric) -> bool:
+    """Return whether the bounds are those of amounts: from or around 0 and wide. Others are evenly spaced."""
+    return column.low in (0.0, -column.high) and column.high - column.low >= MIN_LOG_WIDTH
 
 
 def _space_exponentially(width: float, exponent: float) -> float:

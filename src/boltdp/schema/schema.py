@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from boltdp._files.toml_writer import format_toml_key, format_toml_value
 from boltdp.encoding.declared_values import Value, check_integer, check_value_count
 from boltdp.encoding.plan import EncodingPlan
 from boltdp.encoding.projection import Projection
-from boltdp.errors import BoltdpError, ParameterError, check_number, describe_argument, show_value
+from boltdp.errors import BoltdpError, ParameterError, check_choice, check_number, describe_argument, show_value
 from boltdp.privacy.events.event import BudgetedEvent
 from boltdp.privacy.events.noisy_counts import is_schema_draft
 from boltdp.privacy.events.objective_perturbation import MAX_DOWNWEIGHTED_NORM
@@ -38,6 +38,7 @@ from boltdp.schema.columns import (
     Categorical,
     Column,
     Numeric,
+    Source,
     TimePart,
     Vector,
     check_keys,
@@ -87,14 +88,11 @@ class Standardization:
     scales: tuple[float, ...]
     clip_norm: float
     intercept: float = 1.0  #: the constant feature before it is divided by the clip norm
-    source: Literal["declared", "private"] = "declared"  #: "private": computed from rows within the budget of one model
+    source: Source = "declared"  #: "private": computed from rows within the budget of one model
     downweights: bool = False  #: rows longer than the clip norm keep their length and get a weight, for inference
 
     def __post_init__(self) -> None:
-        if self.source not in ("declared", "private"):
-            raise ParameterError(
-                f"the source of the standardization must be one of declared, private, got {show_value(self.source)}"
-            )
+        check_choice(self.source, "the source of the standardization", Source)
         if not isinstance(self.downweights, bool):
             raise ParameterError(f"downweights must be true or false, got {show_value(self.downweights)}")
         for name in ("centers", "scales"):
@@ -303,6 +301,11 @@ class Schema:
     def numeric_feature_count(self) -> int:
         """The number of features that are numbers, not categories or steps."""
         return sum(column.encoding_rule.number_count for column in self.columns)
+
+    @property
+    def has_private_curves(self) -> bool:
+        """Whether the steps of curves are at quantiles that were found within the budget of one model."""
+        return any(isinstance(column, Numeric) and column.curve_source == "private" for column in self.columns)
 
     @property
     def intercept_value(self) -> float:

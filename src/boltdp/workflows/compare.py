@@ -213,11 +213,12 @@ def compare(
         return prepared.slice(0, cut), whole.slice(cut, rows)
 
     with ExitStack() as stack:
-        sums, shared = None, prepare(stack, schema)
-        if any(plan.certificate.moments is not None for plan in plans.values()):
+        sums, shared = {}, prepare(stack, schema)
+        moments = {type(event): event for plan in plans.values() if (event := plan.certificate.moments) is not None}
+        if moments:
             with ExitStack() as briefly:
                 unprojected = shared if schema.projection is None else prepare(briefly, schema.unscaled)
-                sums = sum_moments(unprojected[0], schema)
+                sums = {kind: sum_moments(unprojected[0], schema, event) for kind, event in moments.items()}
         order = 0
         for number, (algorithm, epsilon, repeat) in enumerate(todo):
             context.start_stage("training", len(todo)).report_rows(number)
@@ -231,8 +232,8 @@ def compare(
                 used, (training, testing) = plan.schema, shared
                 if certificate.moments is not None:
                     # Each run standardizes with its own noise; only projected rows must be prepared again for it.
-                    assert sums is not None
-                    used = apply_moments(sums, used, certificate.moments, own.randomness, rows=cut)
+                    own_sums = sums[type(certificate.moments)]
+                    used = apply_moments(own_sums, used, certificate.moments, own.randomness, rows=cut)
                     if schema.projection is not None:
                         training, testing = prepare(briefly, used)
                         if repeat:

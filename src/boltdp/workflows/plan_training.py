@@ -11,20 +11,39 @@ from boltdp.algorithms import Algorithm, choose_algorithm, get_algorithm
 from boltdp.errors import ParameterError
 from boltdp.losses import Logistic
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.certificate import Certificate, certify, fits_budget, subtract_spent
-from boltdp.privacy.events.event import BudgetedEvent, Event, SelfComposition
+from boltdp.privacy.certificate import Certificate, certify, fits_budget, subtract_gaussian, subtract_spent
+from boltdp.privacy.events.event import BudgetedEvent, Event, SelfComposition, Training
+from boltdp.privacy.events.noisy_counts import NoisyHistograms
 from boltdp.privacy.events.objective_perturbation import calibrate_objective_noise
+from boltdp.privacy.mechanisms import calibrate
 from boltdp.privacy.training_problem import Problem
 from boltdp.schema.curves import add_curves
 from boltdp.schema.schema import Schema, check_size
-from boltdp.settings import Settings
+from boltdp.settings import OPTIONS, Settings
+from boltdp.workflows.histograms import STEPS, add_provisional_curves, can_have_histograms, plan_histograms
 from boltdp.workflows.inference import add_references, plan_inference
 from boltdp.workflows.label_check import plan_label_check
-from boltdp.workflows.standardize import plan_standardization
+from boltdp.workflows.standardize import check_standardization, plan_standardization
 from boltdp.workflows.target_range import plan_target_range
 
 #: Curves are always added if the noise per row stays below this.
 SMALL_NOISE_PER_ROW = 0.01
+#: The steps of curves at quantiles where there is little noise, and where many columns have curves; and the largest
+#: noise per row with each.
+MANY_STEPS, FEW_STEPS = 16, 4
+MAX_MANY_STEPS_NOISE, MAX_FEW_STEPS_NOISE = 0.003, 0.012
+#: The largest noise of the mean of a feature for the latter.
+MAX_MEAN_NOISE = 0.13
+#: "auto" chooses histograms only where these settings have their defaults.
+AUTO_SETTINGS = (
+    "algorithm",
+    "loss",
+    "curves",
+    "regularization",
+    "standardize",
+    "standardize_share",
+    "standardize_moments",
+)
 
 
 @dataclass(frozen=True)
@@ -50,6 +69,7 @@ def make_plan(
     resolved, labels = plan_label_check(resolve_settings(settings, schema), schema, rows=rows)
     resolved = choose_loss_by_noise(resolved, schema, rows=rows)
     resolved, target = plan_target_range(resolved, schema, rows=rows)
+    resolved = choose_histograms(resolved, schema, rows=rows)
     if settings.inference:
         schema = adapt_target_to_loss(resolved, add_references(schema))
         event = plan_inference(resolved, schema, rows=rows)
@@ -60,10 +80,30 @@ def make_plan(
     if budget is not None:
         left = subtract_spent(budget, standardization)
     event = plan_models(resolved, schema, rows, left, dims=dims)
-    # Gaussian events compose more tightly than basic composition, which leaves more of the budget.
-    if budget is not None and (more := subtract_spent(budget, standardization, event)) != left:
-        event = plan_models(resolved, schema, rows, more, dims=dims)
+    if budget is not None and standardization is not None and standardization.event.mu is not None:
+        event = share_budget(resolved, schema, rows, budget, standardization, event)
     return Plan(schema, _certify(event, settings, schema, labels, target, standardization, reasons))
+
+
+def share_budget(
+    settings: Settings, schema: Schema, rows: int, budget: Budget, standardization: BudgetedEvent, event: Event
+) -> Event:
+    """Plan the training again so that it composes with a Gaussian standardization as one, if it then has less noise.
+
+    Gaussian mechanisms compose more tightly than basic composition, which leaves more of the budget.
+    """
+    algorithm = get_algorithm(event.algorithm) if isinstance(event, Training) else None
+    if algorithm is None or not isinstance(event, Training) or not algorithm.can_share_budget(event.problem):
+        return event
+    more = subtract_gaussian(budget, standardization)
+    if more == subtract_spent(budget, standardization):
+        return event
+    shared = plan_models(settings, schema, rows, more, dims=event.problem.dims)
+    if event.mu is not None:
+        return shared
+    assert isinstance(shared, Training)
+    shared = algorithm.share_budget(shared, budget, other_mu=standardization.event.mu or 0.0)
+    return min(event, shared, key=lambda one: one.training_noise.expected_norm if one.training_noise else math.inf)
 
 
 def make_plans(
@@ -120,6 +160,7 @@ def _certify(
 def resolve_settings(settings: Settings, schema: Schema) -> Settings:
     """Check `settings`, and return them with class weights as numbers and the budget that the schema's draft leaves."""
     settings.check()
+    check_standardization(schema)
     if settings.robust_errors and not settings.inference:
         raise ParameterError("robust_errors must be given with inference only: there are no standard errors")
     settings = settings.resolve_class_weights(schema.target)
@@ -151,17 +192,67 @@ def choose_loss_by_noise(settings: Settings, schema: Schema, *, rows: int) -> Se
     return settings if choose(noise=noise) == choose() else replace(settings, loss=choose(noise=noise))
 
 
+def choose_histograms(settings: Settings, schema: Schema, *, rows: int) -> Settings:
+    """Return the settings with histograms, and the algorithm and curves beside them, where "auto" chooses them.
+
+    They are for two classes and columns that can be counted. With a delta they are always more accurate, with noisy
+    gradient descent unless there is little noise; else only with little noise, or where many columns would leave each
+    with few steps. docs/accuracy.md has the measurements.
+    """
+    budget, target, (loss, models) = settings.budget, schema.target, settings.choose_loss(schema.target)
+    changed = [name for name in AUTO_SETTINGS if getattr(settings, name) != OPTIONS[name].default]
+    columns = _count_curves(schema)
+    classes = loss.target == "classes" and models == loss.vector_count == 1
+    if budget is None or changed or settings.given_names or settings.inference or not classes or rows < 2:
+        return settings
+    if not (can_have_histograms(schema) and target.choose_curve_steps(columns, loss)):
+        return settings
+    noise, _ = _try_histograms(replace(settings, curves=MANY_STEPS), schema, rows=rows)
+    if noise <= MAX_MANY_STEPS_NOISE:
+        return replace(settings, standardize_moments="histograms", curves=MANY_STEPS)
+    if budget.delta:
+        return replace(settings, standardize_moments="histograms", algorithm="noisy-gd", loss="logistic")
+    noise, spread = _try_histograms(replace(settings, curves=FEW_STEPS), schema, rows=rows)
+    few = target.choose_curve_steps(columns, loss) < FEW_STEPS
+    if few and noise <= MAX_FEW_STEPS_NOISE and spread <= MAX_MEAN_NOISE:
+        return replace(settings, standardize_moments="histograms", curves=FEW_STEPS)
+    return settings
+
+
+def _count_curves(schema: Schema) -> int:
+    """Return the number of columns that would have an automatic curve."""
+    return sum(new != old for new, old in zip(add_curves(schema, 1).columns, schema.columns, strict=True))
+
+
+def _try_histograms(settings: Settings, schema: Schema, *, rows: int) -> tuple[float, float]:
+    """Return the noise per row of a training with histograms, and that of the mean of a feature."""
+    assert settings.budget is not None
+    assert settings.curves is not None
+    curved = add_provisional_curves(schema, settings.curves)
+    event = plan_histograms(settings, curved, rows=rows)
+    assert isinstance(event.event, NoisyHistograms)
+    left, changed = subtract_gaussian(settings.budget, event), schema.max_rows_per_person or 1
+    noise = calibrate(2.0 * changed, dimensions=curved.dims, budget=left).expected_norm
+    return noise / rows, event.event.mean_deviation / rows
+
+
 def add_auto_curves(settings: Settings, schema: Schema, *, rows: int) -> tuple[Schema, BudgetedEvent | None]:
     """Return the schema with its curves, and the event and budget of standardizing its features.
 
     If `settings` do not set the number of steps, the algorithm "auto" adds curves where the noise is small: each step
     is one more weight that noise is added to. The more columns there are, the fewer steps each has.
     """
+    if settings.standardize_moments == "histograms":
+        if not can_have_histograms(schema) or settings.curves == 0:
+            raise ParameterError(
+                "histograms must be of columns without vectors and projections, of which at least one gets a curve"
+            )
+        curved = add_provisional_curves(schema, STEPS if settings.curves is None else settings.curves)
+        return curved, plan_standardization(settings, curved, rows=rows)
     budget, steps = settings.budget, settings.curves
     automatic = steps is None and settings.algorithm == "auto" and settings.standardize != "none" and rows > 1
     if automatic and budget is not None:
-        columns = sum(new != old for new, old in zip(add_curves(schema, 1).columns, schema.columns, strict=True))
-        steps = schema.target.choose_curve_steps(columns, settings.choose_loss(schema.target)[0])
+        steps = schema.target.choose_curve_steps(_count_curves(schema), settings.choose_loss(schema.target)[0])
     curved = add_curves(schema, steps or 0)
     standardization = plan_standardization(settings, curved, rows=rows)
     if not automatic or budget is None or curved == schema:

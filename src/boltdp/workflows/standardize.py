@@ -24,6 +24,7 @@ from boltdp.kernel.label_histogram import LabelHistogram
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import BudgetedEvent
+from boltdp.privacy.events.noisy_counts import NoisyHistograms
 from boltdp.privacy.events.noisy_moments import Moments, NoisyMoments, ReleasedMoments, check_moment_rows
 from boltdp.privacy.mechanisms import calibrate
 from boltdp.privacy.release_with_noise import Randomness, release_moments
@@ -31,6 +32,7 @@ from boltdp.privacy.training_problem import Problem
 from boltdp.run_context import Context
 from boltdp.schema.schema import Schema, Standardization
 from boltdp.settings import Settings
+from boltdp.workflows.histograms import apply_histograms, make_histogram_sums, plan_histograms
 from boltdp.workflows.target_range import BINS, apply_label_quantiles
 
 if TYPE_CHECKING:
@@ -58,11 +60,13 @@ MIN_NORM = 0.1
 def plan_standardization(settings: Settings, schema: Schema, *, rows: int) -> BudgetedEvent | None:
     """Plan the standardization of the features of `schema`: its event and budget; None if there is none.
 
-    "auto" standardizes for the algorithm "auto" if the noise of the means is small relative to a row.
+    "auto" standardizes for the algorithm "auto" if the noise of the means is small relative to a row. A schema with
+    provisional curves has them moved to quantiles by histograms.
     """
-    check_standardization(schema)
     if settings.standardize == "none":
         return None
+    if schema.has_private_curves:
+        return plan_histograms(settings, schema, rows=rows)
     budget, features = settings.budget, schema.encoded_dims - schema.intercept
     rows = max(rows, 1)  # the plan raises an error for 0 rows
     share: float | None = SHARES[0]
@@ -87,12 +91,20 @@ def plan_standardization(settings: Settings, schema: Schema, *, rows: int) -> Bu
             raise ParameterError(f"the share of standardization must be above 0 and below 1, got {share}")
     taken = None if budget is None else budget.take_share(SHARES[1] if share is None else share)[0]
     return BudgetedEvent(
-        taken, make_moments(schema, settings.standardize_moments).calibrate_noise(taken, gaussian=gaussian)
+        taken,
+        make_moments(schema, "squares" if settings.standardize_moments == "squares" else "mean").calibrate_noise(
+            taken, gaussian=gaussian
+        ),
     )
 
 
 def check_standardization(schema: Schema) -> None:
-    """Raise ParameterError for a standardization that was found privately, for another model."""
+    """Raise ParameterError for a standardization or curves that were found privately, for another model."""
+    if schema.has_private_curves:
+        raise ParameterError(
+            "the schema must not have curves that were found privately: they were paid for by another model",
+            hint="remove them, or their key curve_source if the rows of this training had no part in it",
+        )
     if schema.standardization is not None and schema.standardization.source == "private":
         raise ParameterError(
             "the schema must not have a standardization that was found privately: it was paid for by another model",
@@ -135,7 +147,8 @@ def prepare_rows(
     """
     rows = certificate.rows
     if certificate.moments is not None:
-        check_moment_rows(rows, clip_norm=certificate.moments.clip_norm)
+        if isinstance(certificate.moments, NoisyMoments):
+            check_moment_rows(rows, clip_norm=certificate.moments.clip_norm)
         if schema.projection is not None:
             stage = context.start_stage("standardizing", rows)
             with engine.prepare(schema.unscaled, stage, permuted=False) as unprojected:
@@ -155,7 +168,7 @@ def standardize_schema(
     sums: list[FeatureSums] = []
     histograms: list[LabelHistogram] = []
     if certificate.moments is not None and schema.standardization is None:
-        sums.append(_make_moment_sums(schema))
+        sums.append(_make_moment_sums(schema, certificate.moments))
     if schema.target.needs_range(certificate.problem.loss):
         histograms.append(LabelHistogram(cells=prepared.cells, bins=BINS))
     if not sums and not histograms:
@@ -174,30 +187,35 @@ def standardize_schema(
     return schema
 
 
-def sum_moments(prepared: PreparedRows, schema: Schema) -> Integers:
-    """Sum the features of clipped rows and their squares exactly, before any scaling or projection.
+def sum_moments(prepared: PreparedRows, schema: Schema, event: NoisyMoments | NoisyHistograms) -> Integers:
+    """Sum what an event releases exactly: the features of clipped rows and their squares, or those of bins.
 
     The intercept is left out. The sums are as sensitive as the rows.
     """
-    sums = _make_moment_sums(schema)
+    sums = _make_moment_sums(schema, event)
     prepared.add_to_sums([sums])
     return sums.value
 
 
-def _make_moment_sums(schema: Schema) -> FeatureSums:
+def _make_moment_sums(schema: Schema, event: NoisyMoments | NoisyHistograms) -> FeatureSums:
+    if isinstance(event, NoisyHistograms):
+        return make_histogram_sums(schema)
     return FeatureSums(schema.unscaled.encoding.feature_map, clip_norm=schema.feature_clip_norm)
 
 
 def apply_moments(
     sums: Integers,
     schema: Schema,
-    event: NoisyMoments,
+    event: NoisyMoments | NoisyHistograms,
     randomness: Randomness,
     *,
     rows: int,
     inference_clip: float | None = None,
 ) -> Schema:
     """Add noise to the `sums` of `sum_moments`, and return the schema with the standardization derived from them."""
+    if isinstance(event, NoisyHistograms):
+        schema, released = apply_histograms(sums, schema, event, randomness, rows=rows)
+        return replace(schema, standardization=derive_standardization(schema, released))
     released = release_moments(sums, event, randomness, rows=rows, numbers=_mask_numbers(schema))
     return replace(schema, standardization=derive_standardization(schema, released, inference_clip))
 
@@ -228,7 +246,7 @@ def derive_standardization(
         squares = np.where(steps, half**2, means)  # of a category x = x^2
         squares[numbers] = np.clip(released.squares, 0.0, 1.0)
         variances = np.maximum(squares - centers * (2.0 * means - centers), 0.0)
-        scales = np.sqrt(np.maximum(variances, max(released.deviation, MIN_SCALE**2)))
+        scales = np.sqrt(np.maximum(variances, np.maximum(released.deviation, MIN_SCALE**2)))
         squared_norm = float(np.sum(variances / scales**2))
     else:
         assert released.squared_norm is not None

@@ -27,6 +27,8 @@ from boltdp.privacy.mechanisms import (
 )
 from boltdp.privacy.training_problem import IF_GIVEN, check_person_rows, check_single_rows
 
+#: The number of bins of the histogram of a number.
+BINS = 64
 #: Of two sufficient noises, the one with the smaller upper quantile at this probability is used.
 TAIL_PROBABILITY = 1e-6
 
@@ -97,6 +99,33 @@ class NoisyCounts(NoisyRelease):
         if self.noise.kind != "gaussian" or self.unknown:
             return None
         return round_up(self.sensitivity / self.noise.scale)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisyHistograms(NoisyCounts):
+    """A histogram of each of `releases` columns with public bins, from which their curves and centres are found."""
+
+    kind = "noisy histograms"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.unknown:
+            raise ParameterError(f"histograms must have public bins only, got {self.unknown} of private values")
+
+    def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
+        """Return the delta of the noise in all counts.
+
+        Proof: noisy_counts.md 2, 8
+        """
+        return super().delta(epsilon, target=target)
+
+    @property
+    def mean_deviation(self) -> float:
+        """The standard deviation, in rows, of the largest sums of bins that a mean is computed from."""
+        return self.noise.deviation * math.sqrt(BINS)
+
+    def describe(self) -> str:
+        return f"histograms of {self.releases:,} columns, each count ± {self.noise.deviation:,.1f}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,6 +221,21 @@ def make_noisy_counts(
     return NoisyCounts(noise=noise, releases=releases, unknown=unknown, threshold=threshold, person_rows=person_rows)
 
 
+def make_noisy_histograms(
+    budget: Budget, *, columns: int, gaussian: bool = False, person_rows: int | None = None
+) -> NoisyHistograms:
+    """Return the event of histograms of columns within a budget; the noise is Gaussian if `gaussian` is set.
+
+    Proof: noisy_counts.md 2, 8
+    """
+    in_l1, in_l2 = _compute_sensitivities(columns, person_rows)
+    if gaussian:
+        noise = Mechanism("gaussian", round_up(in_l2 * calibrate_unit_gaussian(budget)), 1)
+    else:
+        noise = calibrate(in_l1, dimensions=1, budget=Budget(budget.epsilon))
+    return NoisyHistograms(noise=noise, releases=columns, unknown=0, person_rows=person_rows)
+
+
 def find_upper_quantile(noise: Mechanism, probability: float) -> float:
     """Return the value that one draw of noise exceeds with this probability, which must be below 1/2."""
     if noise.kind == "gaussian":
@@ -201,4 +245,4 @@ def find_upper_quantile(noise: Mechanism, probability: float) -> float:
 
 def is_schema_draft(event: Event) -> bool:
     """Return whether an event consists of noisy counts of columns only, as the draft of a schema does."""
-    return all(isinstance(one, NoisyCounts) for one in event.walk() if not one.children)
+    return all(type(one) is NoisyCounts for one in event.walk() if not one.children)

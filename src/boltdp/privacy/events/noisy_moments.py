@@ -98,6 +98,11 @@ class NoisyMoments(NoisyRelease):
             return replace(self, noise=Mechanism("gaussian", deviation, self.dimensions))
         return replace(self, noise=calibrate(self.sensitivity, dimensions=self.dimensions, budget=budget))
 
+    @property
+    def mean_deviation(self) -> float:
+        """The standard deviation, in rows, of the noise in the sum of a feature."""
+        return 0.0 if self.noise is None else self.noise.deviation
+
     def describe(self) -> str:
         what = "centres and scales" if self.moments == "squares" else "centres and the clip norm"
         return f"{what} of {self.features:,} features" + (", without noise" if self.noise is None else "")
@@ -110,7 +115,7 @@ class ReleasedMoments:
     means: Doubles  #: of each feature
     squares: Doubles | None  #: of the squares of those features that are numbers
     squared_norm: float | None  #: of ||x||^2
-    deviation: float  #: the standard deviation of the noise of each mean and mean square
+    deviation: float | Doubles  #: the standard deviation of the noise of each mean and mean square
 
 
 def check_moment_rows(rows: int, *, clip_norm: float) -> None:
