@@ -14,7 +14,7 @@ import pytest
 import boltdp
 from boltdp.algorithms import ALGORITHMS
 from boltdp.algorithms._sgd import BATCH_SIZE, EXPONENT, PASSES
-from boltdp.algorithms.noisy_gd import CLIP, JOINT_CLIP, SCANS, WIDE_JOINT_CLIP
+from boltdp.algorithms.noisy_gd import CLIP, JOINT_CLIP, JOINT_SCANS, SCANS, WIDE_JOINT_CLIP
 from boltdp.cli import main
 from boltdp.errors import ParameterError
 from boltdp.settings import OPTIONAL, OPTIONS, TUNABLE, Settings
@@ -27,7 +27,7 @@ import boltdp
 spec = importlib.util.find_spec("boltdp.settings")
 source = open(spec.origin, encoding="utf-8").read()
 field = '''\
-    patience: int | None = option(
+    patience: int | None = declare_option(
         "Passes without progress.", group="Algorithm", default_text="3", some_algorithms=True, tunable=True
     )
 '''
@@ -78,7 +78,7 @@ def test_every_setting_is_an_option_of_train() -> None:
 
 def test_the_defaults_that_help_names_are_those_of_the_algorithms() -> None:
     named = {
-        "passes": f"{PASSES}; noisy-gd: {SCANS}",
+        "passes": f"{PASSES}; noisy-gd: {SCANS}, or {JOINT_SCANS} for several classes at once",
         "batch_size": f"{BATCH_SIZE}",
         "exponent": f"{EXPONENT}",
         "gradient_clip": f"{CLIP}; {JOINT_CLIP} for several classes at once, "

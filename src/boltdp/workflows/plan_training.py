@@ -30,8 +30,8 @@ from boltdp.workflows.target_range import plan_target_range
 SMALL_NOISE_PER_ROW = 0.01
 #: The steps of curves at quantiles where there is little noise, and where many columns have curves; and the largest
 #: noise per row with each.
-MANY_STEPS, FEW_STEPS = 16, 4
-MAX_MANY_STEPS_NOISE, MAX_FEW_STEPS_NOISE = 0.003, 0.012
+DETAILED_STEPS, REDUCED_STEPS = 16, 4
+MAX_DETAILED_STEPS_NOISE, MAX_REDUCED_STEPS_NOISE = 0.003, 0.012
 #: The largest noise of the mean of a feature for the latter.
 MAX_MEAN_NOISE = 0.13
 #: "auto" chooses histograms only where these settings have their defaults.
@@ -207,15 +207,15 @@ def choose_histograms(settings: Settings, schema: Schema, *, rows: int) -> Setti
         return settings
     if not (can_have_histograms(schema) and target.choose_curve_steps(columns, loss)):
         return settings
-    noise, _ = _try_histograms(replace(settings, curves=MANY_STEPS), schema, rows=rows)
-    if noise <= MAX_MANY_STEPS_NOISE:
-        return replace(settings, standardize_moments="histograms", curves=MANY_STEPS)
+    noise, _ = _try_histograms(replace(settings, curves=DETAILED_STEPS), schema, rows=rows)
+    if noise <= MAX_DETAILED_STEPS_NOISE:
+        return replace(settings, standardize_moments="histograms", curves=DETAILED_STEPS)
     if budget.delta:
         return replace(settings, standardize_moments="histograms", algorithm="noisy-gd", loss="logistic")
-    noise, spread = _try_histograms(replace(settings, curves=FEW_STEPS), schema, rows=rows)
-    few = target.choose_curve_steps(columns, loss) < FEW_STEPS
-    if few and noise <= MAX_FEW_STEPS_NOISE and spread <= MAX_MEAN_NOISE:
-        return replace(settings, standardize_moments="histograms", curves=FEW_STEPS)
+    noise, spread = _try_histograms(replace(settings, curves=REDUCED_STEPS), schema, rows=rows)
+    few = target.choose_curve_steps(columns, loss) < REDUCED_STEPS
+    if few and noise <= MAX_REDUCED_STEPS_NOISE and spread <= MAX_MEAN_NOISE:
+        return replace(settings, standardize_moments="histograms", curves=REDUCED_STEPS)
     return settings
 
 
