@@ -75,6 +75,7 @@ CASES = {
     "objective, persons, delta": Case(replace(OBJECTIVE, delta=1e-2), persons=2),
     "objective, class weights": Case(replace(OBJECTIVE, class_weights=(0.2, 1.0))),
     "objective, three models": Case(replace(OBJECTIVE, multiclass="one-vs-all"), THREE),
+    "objective, kinks": Case(replace(OBJECTIVE, loss="huber")),
     "inference": Case(INFERENCE),
     "inference, delta": Case(replace(INFERENCE, delta=1e-6)),
     "inference, persons": Case(INFERENCE, persons=2),

@@ -113,8 +113,7 @@ class Settings:
         "; ".join(f"Of {name}: {kind.shape}" for name, kind in LOSSES.items() if kind.shape) + ".", parameter=""
     )
     multiclass: Multiclass = _model(
-        "One model of all classes, or one for each, which share the budget; a loss that has no multinomial form "
-        "(huber) is always one-vs-all.",
+        "One model of all classes, by the loss's form for all of them, or one for each, which share the budget.",
         default="multinomial",
     )
     regularization: float | None = _model(

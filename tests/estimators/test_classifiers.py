@@ -52,7 +52,7 @@ from boltdp.errors import DataError, ParameterError
 from boltdp.estimators._base import LENGTH_REASON
 from boltdp.estimators.callers import SEARCH_REASON
 from boltdp.estimators.classifiers import CLASSES_REASON
-from boltdp.losses import HuberSVM
+from boltdp.losses import MulticlassHuber
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import SEEDED
 from boltdp.schema.schema import Categorical, Numeric, Projection, TimePart, Vector, make_array_schema
@@ -373,8 +373,8 @@ def test_a_huber_svm_has_no_probabilities() -> None:
     assert not hasattr(PrivateHuberSVM(), "predict_proba")
     X, y = blobs(classes=3)
     fitted = PrivateHuberSVM(epsilon=50.0, width=0.5, classes=[0, 1, 2], bounds=(-5, 5)).fit(X, y)
-    assert fitted.certificate_.problem.loss == HuberSVM(0.5)
-    assert fitted.certificate_.model_count == 3
+    assert fitted.certificate_.problem.loss == MulticlassHuber(3, 0.5)
+    assert fitted.certificate_.model_count == 1
 
 
 @pytest.mark.parametrize("intercept", [True, False])

@@ -33,14 +33,16 @@ SCANS, JOINT_SCANS = 40, 26
 MOMENTUM = 0.7
 #: "auto" takes it for a number with more features than this, if the noise per row is above the second constant.
 MIN_NUMBER_DIMS, MIN_NUMBER_NOISE = 100, 0.015
+#: "auto" takes it for a loss with kinks if the noise per row is above this.
+MIN_KINKED_NOISE = 0.004
 #: The default clip norm of gradients for one weight vector, and for one of each class: of much noise, and of little,
 #: where clipping would bias the weights of classes that overlap by more than the noise moves them.
 CLIP, JOINT_CLIP, WIDE_JOINT_CLIP = 0.5, 0.4, 0.7
 #: The noise per row below which several classes have the wider clip.
 WIDE_CLIP_NOISE = 0.02
-#: The sum of all steps times the noise per row: for one weight vector over the loss's unit, and for one of each class
-#: at the clip norm of much noise.
-REACH, JOINT_REACH = 6.0, 66.0
+#: The sum of all steps times the noise per row and the loss's unit: for one weight vector, and for one of each class at
+#: the clip norm of much noise.
+REACH, JOINT_REACH = 6.0, 16.5
 #: The largest step, in units of the number of features over the smoothness, for classes and for a number.
 MAX_STEP, MAX_NUMBER_STEP = 12.0, 0.25
 #: The largest sum of all steps times Lambda.
@@ -76,13 +78,17 @@ class NoisyGD(Algorithm):
     def fits_auto(self, settings: Settings, loss: Loss, budget: Budget | None, *, dims: int, rows: int) -> bool:
         """Return True only without any settings of the training, for several classes at once, or for a number.
 
-        Objective perturbation is more accurate for a number if there are few features or little noise.
+        Objective perturbation is more accurate for a number if there are few features or little noise, and for a loss
+        with kinks if there is little noise.
         """
         unset = not settings.given_names and settings.regularization is None
         if budget is None or not unset or not super().fits_auto(settings, loss, budget, dims=dims, rows=rows):
             return False
-        if loss.target == "number" and dims > MIN_NUMBER_DIMS:
-            return 2.0 * calibrate_unit_gaussian(budget) * math.sqrt(dims) > MIN_NUMBER_NOISE * rows
+        if budget.delta > 0 and loss.vector_count == 1:
+            noise = 2.0 * calibrate_unit_gaussian(budget) * math.sqrt(dims) / rows
+            if loss.simplex.kink_curvature is not None:
+                return noise > MIN_KINKED_NOISE
+            return loss.target == "number" and dims > MIN_NUMBER_DIMS and noise > MIN_NUMBER_NOISE
         return loss.vector_count > 1
 
     def plan(self, settings: Settings, problem: Problem, budget: Budget | None) -> NoisyGradients:
@@ -171,7 +177,8 @@ def choose_descent_step(problem: Problem, budget: Budget, *, clip: float, scans:
     gradients: they are then halved.
     """
     nu = _compute_noise_per_row(problem, budget)
-    reach = REACH / problem.loss.label_unit if problem.loss.vector_count == 1 else JOINT_REACH * JOINT_CLIP / clip
+    reach = REACH if problem.loss.vector_count == 1 else JOINT_REACH * JOINT_CLIP / clip
+    reach /= problem.loss.label_unit
     if problem.regularization > 0:
         reach = min(reach, MAX_PENALTY_REACH * nu / problem.regularization)
     most = MAX_NUMBER_STEP if problem.loss.target == "number" else MAX_STEP
