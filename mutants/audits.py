@@ -42,6 +42,7 @@ WEAK = Settings(epsilon=1.0, algorithm="objective", loss="logistic", regularizat
 INFERENCE = Settings(epsilon=1.0, inference=True, robust_errors=True)
 SCANS = Settings(epsilon=1.0, delta=1e-6, algorithm="noisy-gd")
 CENTRED = replace(SCANS, standardize="private", standardize_moments="squares")
+QUANTILES = replace(OBJECTIVE, standardize_moments="histograms")
 #: Few and equal steps, in which a black box sees one row best.
 UPDATES = Settings(epsilon=4.0, delta=1e-2, loss="huber", passes=1, batch_size=50, step_size=0.01)
 
@@ -74,6 +75,7 @@ CASES = {
     "objective, persons, delta": Case(replace(OBJECTIVE, delta=1e-2), persons=2),
     "objective, class weights": Case(replace(OBJECTIVE, class_weights=(0.2, 1.0))),
     "objective, three models": Case(replace(OBJECTIVE, multiclass="one-vs-all"), THREE),
+    "objective, kinks": Case(replace(OBJECTIVE, loss="huber")),
     "inference": Case(INFERENCE),
     "inference, delta": Case(replace(INFERENCE, delta=1e-6)),
     "inference, persons": Case(INFERENCE, persons=2),
@@ -81,6 +83,7 @@ CASES = {
     "noisy-gd, penalty": Case(replace(SCANS, regularization=0.01)),
     "noisy-gd, three classes": Case(SCANS, THREE),
     "noisy-gd, persons": Case(SCANS, persons=2),
+    "histograms": Case(QUANTILES),
     "noisy-gd, centred": Case(CENTRED, LONG),
     "noisy-gd, centred, persons": Case(CENTRED, LONG, persons=2),
     "noisy-gd, centred by means": Case(replace(CENTRED, standardize_moments="mean"), LONG),

@@ -12,6 +12,7 @@ SCANS = "algorithms/noisy_gd.py"
 SAMPLES = "algorithms/_row_sampling.py"
 SELECT = "workflows/select.py"
 STANDARDIZE = "workflows/standardize.py"
+HISTOGRAMS = "workflows/histograms.py"
 PLAN = "workflows/plan_training.py"
 EVALUATE = "evaluation/evaluate.py"
 
@@ -229,6 +230,47 @@ MUTANTS = (
         "A row that is longer than the clip norm moves the moments farther than the noise is for.",
         ("workflows/test_standardize.py", "privacy/test_noisy_moments.py"),
         audit="noisy-gd, centred",
+    ),
+    Mutant(
+        "histograms without noise",
+        HISTOGRAMS,
+        "np.array(release_counts(counts.tolist(), event, random_bytes))",
+        "counts.astype(float)",
+        "The places of steps and the centres of features follow from exact counts.",
+        ("workflows/test_histograms.py", "audit/test_audit.py::test_a_sound_training_stands_a_replay"),
+        audit="histograms",
+    ),
+    Mutant(
+        "histograms paid for one column",
+        HISTOGRAMS,
+        "make_noisy_histograms(taken, columns=columns, gaussian=gaussian, person_rows=persons)",
+        "make_noisy_histograms(taken, columns=1, gaussian=gaussian, person_rows=persons)",
+        "A row moves the counts of all columns, and the noise is for those of one.",
+        ("workflows/test_histograms.py",),
+    ),
+    Mutant(
+        "persons forgotten in histograms",
+        HISTOGRAMS,
+        "persons = schema.max_rows_per_person",
+        "persons = None",
+        "The noise of histograms hides one row of a person, not all of them.",
+        ("workflows/test_histograms.py",),
+    ),
+    Mutant(
+        "Gaussian histograms beside a training for the whole budget",
+        PLAN,
+        "shared = algorithm.share_budget(shared, budget, other_mu=standardization.event.mu or 0.0)",
+        "shared = algorithm.share_budget(shared, budget, other_mu=1e-9)",
+        "The training spends the whole budget, as if nothing had been released before it.",
+        ("workflows/test_histograms.py",),
+    ),
+    Mutant(
+        "curves of another model",
+        STANDARDIZE,
+        "    if schema.has_private_curves:\n        raise ParameterError(",
+        "    if False:\n        raise ParameterError(",
+        "A training uses places that another model has paid for, and charges nothing for them.",
+        ("workflows/test_histograms.py",),
     ),
     Mutant(
         "persons forgotten in moments",

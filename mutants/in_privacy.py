@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant
 
+LOSSES = "losses.py"
 MECHANISMS = "privacy/mechanisms.py"
 RELEASE = "privacy/release_with_noise.py"
 SAMPLING = "privacy/exact_noise.py"
@@ -385,6 +386,24 @@ MUTANTS = (
             "privacy/test_objective_corners.py::test_the_true_loss_never_exceeds_epsilon",
         ),
         audit="objective, weak",
+    ),
+    Mutant(
+        "no volume term where slopes have kinks",
+        CORNERS,
+        "return 2 / t + split_volume_term(simplex, strength, 0.0)[0]",
+        "return 2 / t",
+        "A row can be as curved as it can be where it pulls with all its force, which the noise does not hide.",
+        ("privacy/test_objective_corners.py::test_any_less_noise_would_break_the_budget_of_a_loss_with_kinks",),
+        audit="objective, kinks",
+    ),
+    Mutant(
+        "half the curvature of kinks",
+        LOSSES,
+        "return Simplex(2, 1.0, kink_curvature=math.nextafter(self.smoothness, math.inf))",
+        "return Simplex(2, 1.0, kink_curvature=math.nextafter(self.smoothness / 2, math.inf))",
+        "The volume term is for a parabola twice as wide.",
+        ("test_losses.py", "privacy/test_objective_corners.py"),
+        audit="objective, kinks",
     ),
     Mutant(
         "no volume term with delta",

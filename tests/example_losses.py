@@ -20,6 +20,6 @@ def every_loss(*, classes: int = 3) -> tuple[Loss, ...]:
     return tuple(example(kind, classes=classes) for kind in LOSSES.values())
 
 
-def curved_losses(*, classes: int = 3) -> tuple[Loss, ...]:
-    """Those that objective perturbation takes."""
-    return tuple(loss for loss in every_loss(classes=classes) if loss.simplex is not None)
+def smooth_losses(*, classes: int = 3) -> tuple[Loss, ...]:
+    """Those whose slopes have no kinks."""
+    return tuple(loss for loss in every_loss(classes=classes) if loss.simplex.kink_curvature is None)

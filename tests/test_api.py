@@ -452,7 +452,7 @@ def test_timestamps_are_declared_in_one_call() -> None:
 
 def test_a_model_shows_itself_in_a_line() -> None:
     rows = pd.DataFrame({"age": range(100), "old": [age > 50 for age in range(100)]})
-    model = boltdp.train(rows, label="old", epsilon=1, bounds={"age": (0, 100)})
+    model = boltdp.train(rows, label="old", epsilon=1, bounds={"age": (0, 100)}, anyway=True)
     assert repr(model).startswith("Model(label='old', classes=[False, True], features=")
     assert "epsilon = 1; rows with an unknown label are ignored" in repr(model)
 

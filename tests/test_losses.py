@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -20,6 +21,7 @@ from boltdp.losses import (
     Loss,
     MarginLogistic,
     Mean,
+    MulticlassHuber,
     Multinomial,
     NumberLoss,
     Quantile,
@@ -29,7 +31,8 @@ from boltdp.losses import (
 )
 from tests.example_losses import every_loss
 
-MORE: tuple[Loss, ...] = (MarginLogistic(0.5), HuberSVM(3.0), Multinomial(2), Quantile(0.1), Quantile(0.999))
+WIDE: tuple[Loss, ...] = (HuberSVM(3.0), MulticlassHuber(2, 3.0), MulticlassHuber(4, 40.0))
+MORE: tuple[Loss, ...] = (MarginLogistic(0.5), Multinomial(2), Quantile(0.1), Quantile(0.999), *WIDE)
 EVERY: list[Loss] = [*every_loss(classes=5), *MORE]
 ids = [f"{loss.name} {loss.parameter:g} {loss.vector_count}" for loss in EVERY]
 every = pytest.mark.parametrize("loss", EVERY, ids=ids)
@@ -43,6 +46,8 @@ def value(loss: Loss, scores: Doubles, label: float) -> float:
         return number_value(loss, float(scores[0]), label)
     if isinstance(loss, Multinomial):
         return float(np.log(np.exp(scores - scores[int(label)]).sum()))
+    if isinstance(loss, MulticlassHuber):
+        return multiclass_value(loss, scores + (np.arange(loss.classes) != label)) - float(scores[int(label)])
     margin = float(scores[0]) if label == 1 else -float(scores[0])
     if isinstance(loss, MarginLogistic):
         margin -= loss.margin
@@ -52,6 +57,17 @@ def value(loss: Loss, scores: Doubles, label: float) -> float:
     if margin >= 1 + loss.width:
         return 0.0
     return 1 - margin if margin <= 1 - loss.width else (1 + loss.width - margin) ** 2 / (4 * loss.width)
+
+
+def multiclass_value(loss: MulticlassHuber, ahead: Doubles) -> float:
+    """The largest <p, ahead> + h/2 * (1 - ||p||^2): of some set of classes, the largest for odds that sum to 1."""
+    values = []
+    for size in range(1, loss.classes + 1):
+        for several in map(list, itertools.combinations(range(loss.classes), size)):
+            odds = (ahead[several] - ahead[several].mean()) / loss.width + 1 / size
+            if odds.min() >= 0:
+                values.append(float(odds @ ahead[several]) + loss.width / 2 * (1 - float(odds @ odds)))
+    return max(values)
 
 
 def number_value(loss: NumberLoss, score: float, label: float) -> float:
@@ -69,6 +85,8 @@ def middle(loss: Loss, label: float) -> float:
     if isinstance(loss, Robust | Quantile):
         return label
     sign = 1.0 if label == 1 else -1.0
+    if isinstance(loss, MulticlassHuber):
+        return 0.0
     if isinstance(loss, HuberSVM | MarginLogistic):
         return sign if isinstance(loss, HuberSVM) else sign * loss.margin
     assert isinstance(loss, Logistic | Multinomial | Mean)
@@ -119,10 +137,12 @@ def test_hessians_are_the_derivative_of_the_slopes(loss: Loss, seed: int, scale:
     several, step = np.stack([some_scores(loss, seed + k, scale) for k in range(3)]), 1e-6
     for label in labels(loss):
         hessians, moved = loss.compute_hessians(several, label, positive=1), step * np.eye(loss.vector_count)
-        assert (hessians is None) == (loss.simplex is None)
-        if hessians is None:
-            continue
-        ahead, behind = (loss.compute_slopes(several[:, None] + s * moved, label, positive=1) for s in (1, -1))
+        places = [several[:, None] + s * moved for s in (1, -1)]
+        if loss.simplex.kink_curvature is not None:
+            beside = [loss.compute_hessians(place, label, positive=1) for place in places]
+            if not all((one == hessians[:, None]).all() for one in beside):
+                continue  # there is a kink between
+        ahead, behind = (loss.compute_slopes(place, label, positive=1) for place in places)
         assert hessians == pytest.approx((ahead - behind) / (2 * step), abs=1e-8)
 
 
@@ -143,6 +163,8 @@ def test_the_constants_are_reached(loss: Loss) -> None:
     )
     assert steepest == pytest.approx(loss.lipschitz, rel=1e-12)
     at = np.full(loss.vector_count, middle(loss, 1))
+    if isinstance(loss, MulticlassHuber):
+        at[1] = 1.0
     if loss.vector_count > 2:
         at[2:] = -60.0  # two classes that are equally likely, and no other
     step = np.zeros(loss.vector_count)
@@ -167,6 +189,7 @@ def test_far_away_nothing_overflows() -> None:
         assert Logistic().compute_slopes(np.array([-margin]), 1, positive=1).tolist() == [-1.0]
         assert Multinomial(2).compute_slopes(np.array([margin, -margin]), 0, positive=1).tolist() == [0.0, 0.0]
         assert HuberSVM(0.1).compute_slopes(np.array([margin]), 0, positive=1).tolist() == [1.0]
+        assert MulticlassHuber(2).compute_slopes(np.array([-margin, margin]), 0, positive=1).tolist() == [-1.0, 1.0]
         for loss in NUMBER_LOSSES:
             places = np.array([[margin], [-margin]])
             slopes, hessians = (
@@ -174,8 +197,7 @@ def test_far_away_nothing_overflows() -> None:
                 loss.compute_hessians(places, 1.0, positive=1),
             )
             assert np.abs(slopes).max() <= loss.lipschitz
-            assert slopes[0] - slopes[1] == math.sqrt(simplex_of(loss).edge_squared)
-            assert hessians is not None
+            assert slopes[0] - slopes[1] == math.sqrt(loss.simplex.edge_squared)
             assert hessians.ravel().tolist() == [0.0, 0.0]
 
 
@@ -186,14 +208,9 @@ def test_one_class_is_told_from_all_others(loss: Loss, positive: int) -> None:
     assert [slope < 0 for slope in slopes] == [label == positive for label in range(3)]
 
 
-def simplex_of(loss: Loss) -> Simplex:
-    assert loss.simplex is not None
-    return loss.simplex
-
-
 def vertices(loss: Loss) -> Doubles:
     """One of the regular simplices that the loss states, a row each, such that a slope has as many coordinates."""
-    edge_squared = simplex_of(loss).edge_squared
+    edge_squared = loss.simplex.edge_squared
     if loss.vector_count == 1:
         return math.sqrt(edge_squared) * np.array([[-0.5], [0.5]])
     return math.sqrt(edge_squared / 2) * np.eye(loss.vector_count)
@@ -201,7 +218,7 @@ def vertices(loss: Loss) -> Doubles:
 
 def anchor(loss: Loss, label: float) -> Doubles:
     """The vertex of a class, or the place of a number on the edge."""
-    share, corners = simplex_of(loss).anchor, vertices(loss)
+    share, corners = loss.simplex.anchor, vertices(loss)
     if share == "vertex":
         return np.asarray(corners[int(label)])
     if share == "any":
@@ -212,10 +229,10 @@ def anchor(loss: Loss, label: float) -> Doubles:
 @every
 @given(seed=st.integers(0, 10**6), scale=scales)
 def test_slopes_and_curvature_are_those_of_the_simplex(loss: Loss, seed: int, scale: float) -> None:
-    """A slope is a mean of the vertices minus the label's anchor, and its curvature no more than their variance."""
-    if loss.simplex is None:
-        assert isinstance(loss, HuberSVM)
-        return
+    """A slope is a mean of the vertices minus the label's anchor, and its curvature no more than their variance.
+
+    With kinks, its curvature is no more than is stated.
+    """
     scores, step, corners = some_scores(loss, seed, scale), 1e-5, vertices(loss)
     assert loss.simplex.directions == loss.directions
     for label in labels(loss):
@@ -236,27 +253,30 @@ def test_slopes_and_curvature_are_those_of_the_simplex(loss: Loss, seed: int, sc
                 for one in moved
             ]
         )
+        assert np.linalg.matrix_rank(hessian, tol=1e-8) <= loss.simplex.directions
+        if loss.simplex.kink_curvature is not None:
+            assert np.linalg.norm(hessian, 2) <= loss.simplex.kink_curvature * (1 + 1e-6)
+            continue
         variance = loss.simplex.edge_squared / 2 * (1 - (odds**2).sum())
         assert np.trace(hessian) <= variance + 1e-9
-        assert np.linalg.matrix_rank(hessian, tol=1e-8) <= loss.simplex.directions
-        assert variance <= loss.simplex.max_trace + 1e-12
+        assert variance <= loss.simplex.directions * loss.simplex.mean_curvature + 1e-12
 
 
 @every
 def test_the_simplex_is_no_larger_than_it_must_be(loss: Loss) -> None:
     """The longest slope goes from an anchor to the vertex that is farthest from it, and its variance is reached."""
-    if loss.simplex is None:
-        return
     share = loss.simplex.anchor if isinstance(loss.simplex.anchor, float) else 1.0
     assert math.sqrt(loss.simplex.edge_squared) * max(share, 1 - share) == pytest.approx(loss.lipschitz)
     assert loss.simplex.vertices == max(2, loss.vector_count)
     step, zero = 1e-5, np.full(loss.vector_count, middle(loss, 0))
+    if isinstance(loss, MulticlassHuber):
+        zero[0] = 1.0
     bends = [
         (loss.compute_slopes(zero + one, 0, positive=1)[i] - loss.compute_slopes(zero - one, 0, positive=1)[i])
         / (2 * step)
         for i, one in enumerate(step * np.eye(loss.vector_count))
     ]
-    assert sum(bends) == pytest.approx(loss.simplex.max_trace, rel=1e-6)
+    assert sum(bends) == pytest.approx(loss.simplex.directions * loss.simplex.mean_curvature, rel=1e-6)
 
 
 @every
@@ -264,7 +284,7 @@ def test_the_simplex_is_no_larger_than_it_must_be(loss: Loss) -> None:
 def test_odds_are_those_of_the_loss(loss: Loss, seed: int, scale: float) -> None:
     margins = scale * np.random.default_rng(seed).standard_normal((4, loss.vector_count))
     odds = loss.compute_probabilities(margins)
-    assert loss.probabilistic == (odds is not None) == (not isinstance(loss, HuberSVM | NumberLoss))
+    assert loss.probabilistic == (odds is not None) == (not isinstance(loss, HuberSVM | MulticlassHuber | NumberLoss))
     if odds is None:
         return
     assert odds.shape == margins.shape
@@ -288,8 +308,8 @@ def test_the_link_is_the_probability(loss: Logistic, margin: float) -> None:
     text = loss.write_sql_link("margin", repr)
     (expected,) = loss.compute_probabilities(np.array([margin]))
     assert eval(text, {"tanh": math.tanh, "margin": margin}) == pytest.approx(expected, abs=1e-15)
-    others: list[Loss] = [HuberSVM(0.1), Multinomial(3)]
-    assert [loss.write_sql_link("margin", repr) for loss in others] == [None, None]
+    others: list[Loss] = [HuberSVM(0.1), Multinomial(3), MulticlassHuber(3)]
+    assert [loss.write_sql_link("margin", repr) for loss in others] == [None] * 3
 
 
 class Halved(Logistic):
@@ -329,16 +349,17 @@ def test_a_probability_that_is_never_reached_has_no_cut() -> None:
             Doubtful().invert_link(probability)
 
 
-@pytest.mark.parametrize("loss", [HuberSVM(0.1), Multinomial(2), *NUMBER_LOSSES])
+@pytest.mark.parametrize("loss", [HuberSVM(0.1), Multinomial(2), MulticlassHuber(2), *NUMBER_LOSSES])
 def test_a_loss_without_a_link_has_no_cut(loss: Loss) -> None:
     with pytest.raises(ParameterError, match=r"has no margin that stands for a probability$"):
         loss.invert_link(0.5)
 
 
 def test_a_loss_for_several_classes() -> None:
-    losses: list[Loss] = [Logistic(), MarginLogistic(), Multinomial(3), HuberSVM(0.1), *NUMBER_LOSSES]
-    nothing = [None] * len(NUMBER_LOSSES)
-    assert [loss.make_joint_loss(7) for loss in losses] == [*[Multinomial(7)] * 3, None, *nothing]
+    curved: list[Loss] = [Logistic(), MarginLogistic(), Multinomial(3)]
+    kinked: list[Loss] = [HuberSVM(0.3), MulticlassHuber(3, 0.3)]
+    joint = [loss.make_joint_loss(7) for loss in (*curved, *kinked, *NUMBER_LOSSES)]
+    assert joint == [*[Multinomial(7)] * 3, *[MulticlassHuber(7, 0.3)] * 2, *[None] * len(NUMBER_LOSSES)]
 
 
 @of_numbers
@@ -406,11 +427,23 @@ def test_the_space_of_the_weights(loss: Loss) -> None:
 
 def test_a_loss_is_listed_once_under_its_name() -> None:
     margin, numbers = {"margin": MarginLogistic}, {"robust": Robust, "quantile": Quantile, "mean": Mean}
-    assert dict(LOSSES) == {"logistic": Logistic, **margin, "huber": HuberSVM, "multinomial": Multinomial, **numbers}
-    assert sorted(kind.number for kind in LOSSES.values()) == [0, 1, 2, 3, 4, 5, 6]
-    assert [Logistic().simplex, MarginLogistic().simplex, HuberSVM(0.3).simplex] == [*[Simplex(2, 1.0)] * 2, None]
+    hinges = {"huber": HuberSVM, "multiclass_huber": MulticlassHuber}
+    assert dict(LOSSES) == {"logistic": Logistic, **margin, **hinges, "multinomial": Multinomial, **numbers}
+    assert sorted(kind.number for kind in LOSSES.values()) == list(range(8))
+    assert [Logistic().simplex, MarginLogistic().simplex] == [Simplex(2, 1.0)] * 2
+    # Above 1/(2h) and 1/h, which round.
+    above = [math.nextafter(curvature, math.inf) for curvature in (5.0, 10.0)]
+    kinked = [Simplex(2, 1.0, kink_curvature=above[0]), Simplex(7, 2.0, kink_curvature=above[1])]
+    assert [HuberSVM(0.1).simplex, MulticlassHuber(7, 0.1).simplex] == kinked
     assert Multinomial(7).simplex == Simplex(7, 2.0)
     assert [HuberSVM(0.3).parameter, Logistic().parameter, Multinomial(3).parameter] == [0.3, 1.0, 1.0]
     anchored = [Simplex(2, 4.0, 0.5), Simplex(2, 1.0, 0.9), Simplex(2, 1.0, "any")]
     assert [Robust().simplex, Quantile(0.9).simplex, Mean().simplex] == anchored
     assert [Robust().max_abs_label, Quantile().max_abs_label, Mean().max_abs_label] == [MAX_ABS_LABEL] * 2 + [0.0]
+
+
+@given(seed=st.integers(0, 10**6), width=st.sampled_from([0.1, 1.0, 30.0]))
+def test_of_two_classes_the_hinge_of_all_is_that_of_their_difference(seed: int, width: float) -> None:
+    scores = some_scores(MulticlassHuber(2), seed, 2.0)
+    (slope,) = HuberSVM(width).compute_slopes(scores[1:] - scores[:1], 1, positive=1)
+    assert MulticlassHuber(2, width).compute_slopes(scores, 1, positive=1) == pytest.approx([-slope, slope], abs=1e-14)

@@ -39,7 +39,7 @@ from boltdp.errors import (
 from boltdp.estimators.callers import find_transformer_name
 from boltdp.export.postgres_models import quote_literal
 from boltdp.ledger import entries
-from boltdp.losses import HuberSVM, Multinomial
+from boltdp.losses import HuberSVM, MulticlassHuber, Multinomial
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.schema.check import find_similar
@@ -117,7 +117,9 @@ def test_numbers_are_counted() -> None:
 def test_settings_are_resolved_for_a_target() -> None:
     digits = Classes("digit", tuple(range(10)))
     assert Settings(epsilon=1.0).choose_loss(digits) == (Multinomial(classes=10), 1)
-    assert Settings(epsilon=1.0, loss="huber").choose_loss(digits) == (HuberSVM(width=0.1), 10)
+    assert Settings(epsilon=1.0, loss="huber").choose_loss(digits) == (MulticlassHuber(10, width=0.1), 1)
+    each = Settings(epsilon=1.0, loss="huber", multiclass="one-vs-all")
+    assert each.choose_loss(digits) == (HuberSVM(width=0.1), 10)
     balanced = Settings(epsilon=1.0, class_weights="balanced").resolve_class_weights(SICK)
     assert balanced.class_weights == (0.25, 1.0)
     with pytest.raises(ParameterError, match="multiclass must be one of multinomial, one-vs-all, got 'both'"):

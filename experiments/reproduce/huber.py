@@ -12,7 +12,7 @@ class Huber(PrivateTuning):
     number, name = 6, "huber"
     title = "Huber SVM, tuned privately"
     settings = (
-        f"Huber SVM with h = {HUBER_WIDTH}, tuned by Algorithm 3 over {GRID}. boltdp's default for this loss is "
-        "output perturbation with settings chosen from public numbers."
+        f"Huber SVM with h = {HUBER_WIDTH}, tuned by Algorithm 3 over {GRID}, one-vs-all. boltdp's default and the "
+        "rivals at their best have one model of all classes, with settings chosen from public numbers."
     )
     loss = "huber"

@@ -39,11 +39,11 @@ MIN_TAU = 0.001
 class Simplex:
     """The regular simplex of a loss's slopes, with a vertex for each class, and a bound on its curvature.
 
-    A loss with a simplex guarantees that for every row z = (x, y) and all weights there are class probabilities p such
-    that
+    For every row z = (x, y) and all weights there are class probabilities p such that
     - the gradient is (the mean of the vertices by p, minus the anchor of the row) times x, and
     - the rank of the Hessian is at most the number of vertices minus one, and its trace is at most ||x||^2 times the
-      variance of the vertices by p, which is edge_squared/2 * (1 - sum of p_k^2).
+      variance of the vertices by p, which is edge_squared/2 * (1 - sum of p_k^2); or, where the slopes have kinks, no
+      eigenvalue of a Hessian is above `kink_curvature` times ||x||^2, whatever p is.
 
     The anchor of a class is its vertex. A loss of a number has two vertices, and an anchor on the edge between them:
     the share of the edge where it is, or "any" if the row decides.
@@ -52,6 +52,7 @@ class Simplex:
     vertices: int
     edge_squared: float
     anchor: float | Literal["vertex", "any"] = "vertex"
+    kink_curvature: float | None = None  #: None: the slopes have no kinks
 
     @property
     def directions(self) -> int:
@@ -72,9 +73,9 @@ class Simplex:
         return math.sqrt(self.edge_squared) * self.reach
 
     @property
-    def max_trace(self) -> float:
-        """The maximum trace of one row's Hessian, reached where all classes are equally likely."""
-        return self.edge_squared * self.directions / (2.0 * self.vertices)
+    def mean_curvature(self) -> float:
+        """The maximum trace of one row's Hessian over its rank, reached where all classes are equally likely."""
+        return self.edge_squared / (2.0 * self.vertices) if self.kink_curvature is None else self.kink_curvature
 
 
 class Loss(ABC):
@@ -111,8 +112,8 @@ class Loss(ABC):
 
     @property
     @abstractmethod
-    def simplex(self) -> Simplex | None:
-        """The simplex of the slopes; None where these have kinks, which the proof does not cover."""
+    def simplex(self) -> Simplex:
+        """The simplex of the slopes."""
 
     @property
     @abstractmethod
@@ -142,8 +143,8 @@ class Loss(ABC):
         """
 
     @abstractmethod
-    def compute_hessians(self, scores: Doubles, label: float, *, positive: int) -> Doubles | None:
-        """Return the second derivatives of the loss in the scores, (..., vectors, vectors); None if it has kinks."""
+    def compute_hessians(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
+        """Return the second derivatives of the loss in the scores, (..., vectors, vectors); at a kink, of one side."""
 
     @abstractmethod
     def compute_probabilities(self, margins: Doubles) -> Doubles | None:
@@ -321,8 +322,8 @@ class HuberSVM(ClassLoss):
     number = 1
     softmax = False
     shape = "half the width of its parabola (default 0.1)"
+    label_unit = 0.5
     lipschitz = 1.0
-    simplex = None
     vector_count = 1
 
     def __post_init__(self) -> None:
@@ -341,6 +342,10 @@ class HuberSVM(ClassLoss):
         return 1.0 if self.width <= 1 else (1.0 + self.width) ** 2 / (4.0 * self.width)
 
     @property
+    def simplex(self) -> Simplex:
+        return Simplex(2, 1.0, kink_curvature=math.nextafter(self.smoothness, math.inf))
+
+    @property
     def parameter(self) -> float:
         return self.width
 
@@ -349,9 +354,10 @@ class HuberSVM(ClassLoss):
         y = _get_sign(label, positive)
         return np.asarray(-y * np.clip((1.0 + self.width - y * scores) / (2.0 * self.width), 0.0, 1.0))
 
-    def compute_hessians(self, scores: Doubles, label: float, *, positive: int) -> None:
-        """Return None, as the slope has kinks."""
-        return
+    def compute_hessians(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
+        """Return 1/(2h) where the slope is between 0 and -y, else 0."""
+        slopes = np.abs(self.compute_slopes(scores, label, positive=positive))
+        return np.asarray(self.smoothness * ((slopes > 0.0) & (slopes < 1.0)))[..., None]
 
     def compute_probabilities(self, margins: Doubles) -> None:
         """Return None, as no margin of this loss stands for a probability."""
@@ -360,9 +366,9 @@ class HuberSVM(ClassLoss):
     def write_sql_link(self, margin: str, number: Callable[[float], str]) -> None:
         return
 
-    def make_joint_loss(self, classes: int) -> None:
-        """Return None, as several classes are trained one against all others."""
-        return
+    def make_joint_loss(self, classes: int) -> MulticlassHuber:
+        """Return the hinge loss of all classes at once, with its kinks replaced by parabolas of the same width."""
+        return MulticlassHuber(classes, self.width)
 
 
 @dataclass(frozen=True)
@@ -421,6 +427,90 @@ class Multinomial(ClassLoss):
 
     def make_joint_loss(self, classes: int) -> Multinomial:
         return Multinomial(classes)
+
+
+@dataclass(frozen=True)
+class MulticlassHuber(ClassLoss):
+    """The hinge loss of K classes, max_k(score_k + [k is not the label]) - score_label, with parabolas at its kinks.
+
+    It is max_p(<p, scores + 1 - e_label> + h/2 * (1 - ||p||^2)) - score_label over the simplex of class probabilities
+    p. For two classes it is the Huber SVM of the difference of their scores, with the same h.
+    """
+
+    classes: int
+    width: float = 0.1
+
+    name = "multiclass_huber"
+    number = 7
+    softmax = False
+    shape = ""
+    label_unit = 0.5
+    # sqrt(2) rounded up, so that the float is a bound.
+    lipschitz = math.sqrt(2.0)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "classes", check_whole_number(self.classes, "classes", least=2))
+        object.__setattr__(self, "width", HuberSVM(self.width).width)
+
+    @property
+    def smoothness(self) -> float:
+        """1/h: the projection on the simplex moves no further than what is projected."""
+        return 1.0 / self.width
+
+    @property
+    def loss_at_zero(self) -> float:
+        """The loss at zero weights, where all classes but the label are equally likely; the label, too, if h is wide.
+
+        Rounding is covered by a factor.
+        """
+        others, h = self.classes - 1.0, self.width
+        wide = (1.0 + h) ** 2 / (2.0 * h * (1.0 + 1.0 / others))
+        return (1.0 + h * (1.0 - 1.0 / others) / 2.0 if h <= others else wide) * (1.0 + 2.0**-50)
+
+    @property
+    def simplex(self) -> Simplex:
+        """The simplex whose vertices are the unit vectors e_k: the slopes are p - e_label."""
+        return Simplex(self.classes, 2.0, kink_curvature=math.nextafter(self.smoothness, math.inf))
+
+    @property
+    def vector_count(self) -> int:
+        return self.classes
+
+    @property
+    def parameter(self) -> float:
+        return self.width
+
+    def compute_slopes(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
+        """Return p - e_label."""
+        slopes = self._find_maximiser(scores, label)
+        slopes[..., int(label)] -= 1.0
+        return slopes
+
+    def compute_hessians(self, scores: Doubles, label: float, *, positive: int) -> Doubles:
+        """Return (diag(s) - s s^T / sum(s)) / h, where s is 1 for classes with p > 0, else 0."""
+        active = (self._find_maximiser(scores, label) > 0.0).astype(np.float64)
+        shares = active / active.sum(axis=-1, keepdims=True)
+        return np.asarray(active[..., None] * (np.eye(self.classes) - shares[..., None, :]) / self.width)
+
+    def _find_maximiser(self, scores: Doubles, label: float) -> Doubles:
+        """Return p: (scores + 1 - e_label) / h, projected on the simplex."""
+        ahead = scores + (np.arange(self.classes) != label)
+        below = np.maximum((ahead - ahead.max(axis=-1, keepdims=True)) / self.width, -1.0)
+        # The largest entries are those above the threshold that makes their excesses over it sum to 1.
+        largest = -np.sort(-below, axis=-1)
+        thresholds = (np.cumsum(largest, axis=-1) - 1.0) / np.arange(1, self.classes + 1)
+        count = np.sum(largest > thresholds, axis=-1, keepdims=True)
+        return np.asarray(np.maximum(below - np.take_along_axis(thresholds, count - 1, axis=-1), 0.0))
+
+    def compute_probabilities(self, margins: Doubles) -> None:
+        """Return None, as no scores of this loss stand for probabilities."""
+        return
+
+    def write_sql_link(self, margin: str, number: Callable[[float], str]) -> None:
+        return
+
+    def make_joint_loss(self, classes: int) -> MulticlassHuber:
+        return MulticlassHuber(classes, self.width)
 
 
 class NumberLoss(Loss, abstract=True):
@@ -552,7 +642,8 @@ class Mean(NumberLoss):
 
 #: Every loss, by its name.
 LOSSES: Mapping[str, type[Loss]] = {
-    loss.name: loss for loss in (Logistic, MarginLogistic, HuberSVM, Multinomial, Robust, Quantile, Mean)
+    loss.name: loss
+    for loss in (Logistic, MarginLogistic, HuberSVM, Multinomial, Robust, Quantile, Mean, MulticlassHuber)
 }
 
 

@@ -113,8 +113,7 @@ class Settings:
         "; ".join(f"Of {name}: {kind.shape}" for name, kind in LOSSES.items() if kind.shape) + ".", parameter=""
     )
     multiclass: Multiclass = _model(
-        "One model of all classes, or one for each, which share the budget; a loss that has no multinomial form "
-        "(huber) is always one-vs-all.",
+        "One model of all classes, by the loss's form for all of them, or one for each, which share the budget.",
         default="multinomial",
     )
     regularization: float | None = _model(
@@ -181,6 +180,11 @@ class Settings:
         "curves at quantiles; auto: histograms where that pays, else mean.",
         default="auto",
     )
+    anyway: bool = _model(
+        "Train even if the noise is so large that the expected model is no better than always answering the most "
+        "common class.",
+        default=False,
+    )
     inference: bool = _model(
         "Release what `boltdp coefficients` needs: coefficients with standard errors, intervals and p-values, for two "
         "classes (logistic regression) or a number.",
@@ -221,7 +225,7 @@ class Settings:
         """Return the loss of one model that predicts `target`, and the number of models: 1 unless one-vs-all."""
         OPTIONS["loss"].convert(self.loss, "loss")
         plain = self.algorithm != "auto" or self.epsilon is None or self.inference
-        default = target.choose_default_loss(plain=plain)
+        default, _ = target.choose_default_loss(plain=plain)
         kind: Any = LOSSES[default if self.loss == "auto" else self.loss]
         try:
             loss: Loss = kind() if self.loss_parameter is None else kind(self.loss_parameter)

@@ -111,7 +111,7 @@ def test_train_refuses_and_leaves_the_old_model(run: Run, rows: Path, name: str)
     model = rows.with_name("model.json")
     model.write_text(BEFORE)
     files = sorted(os.listdir(rows.parent))
-    result = run("train", "--schema", "schema.toml", "--overwrite", "-o", "model.json", *arguments.split())
+    result = run("train", "--schema", "schema.toml", "--overwrite", "--anyway", "-o", "model.json", *arguments.split())
     assert result.exit_code == 1, result.output
     assert result.stdout == ""
     assert result.stderr.startswith("error: ")

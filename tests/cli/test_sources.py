@@ -167,7 +167,7 @@ def test_source_that_fails_is_told_without_its_rows(
     monkeypatch.chdir(folder)
     before = sorted(str(path) for path in tmp_path.rglob("*"))
     options = ["--schema", rows.with_name("schema.toml"), "--epsilon", 1, "--spool", spool, "-o", "model.json"]
-    result = run("train", *arguments, *options)
+    result = run("train", *arguments, *options, "--anyway")
     assert result.exit_code == 1, result.output
     assert result.stdout == ""
     assert "error: " in result.stderr
@@ -202,7 +202,7 @@ def test_keys_of_a_row_of_json_do_not_decide_whether_a_training_succeeds(
     run: Run, tmp_path: Path, rows: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    options = ["--schema", rows.with_name("schema.toml"), "--epsilon", 1, "-o", "m.json", "--overwrite"]
+    options = ["--schema", rows.with_name("schema.toml"), "--epsilon", 1, "-o", "m.json", "--overwrite", "--anyway"]
     shapes = set()
     for keys in ("age pulse ward sick", "age pulse sick", "", f"{SECRET} sick"):
         row = json.dumps(dict.fromkeys(keys.split(), SECRET))

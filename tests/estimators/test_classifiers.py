@@ -52,7 +52,7 @@ from boltdp.errors import DataError, ParameterError
 from boltdp.estimators._base import LENGTH_REASON
 from boltdp.estimators.callers import SEARCH_REASON
 from boltdp.estimators.classifiers import CLASSES_REASON
-from boltdp.losses import HuberSVM
+from boltdp.losses import MulticlassHuber
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import SEEDED
 from boltdp.schema.schema import Categorical, Numeric, Projection, TimePart, Vector, make_array_schema
@@ -373,8 +373,8 @@ def test_a_huber_svm_has_no_probabilities() -> None:
     assert not hasattr(PrivateHuberSVM(), "predict_proba")
     X, y = blobs(classes=3)
     fitted = PrivateHuberSVM(epsilon=50.0, width=0.5, classes=[0, 1, 2], bounds=(-5, 5)).fit(X, y)
-    assert fitted.certificate_.problem.loss == HuberSVM(0.5)
-    assert fitted.certificate_.model_count == 3
+    assert fitted.certificate_.problem.loss == MulticlassHuber(3, 0.5)
+    assert fitted.certificate_.model_count == 1
 
 
 @pytest.mark.parametrize("intercept", [True, False])
@@ -576,12 +576,12 @@ def test_rows_of_a_list_do_not_decide_the_number_of_features(make: Any) -> None:
     labels = [0, 1] * 100
     bounds = ([-1.0, -1.0, -1.0], 1.0)
     for listed in (rows, other):
-        fitted = PrivateLogisticRegression(classes=[0, 1], bounds=bounds).fit(listed, labels)
+        fitted = PrivateLogisticRegression(classes=[0, 1], bounds=bounds, anyway=True).fit(listed, labels)
         assert fitted.certificate_.private
         assert fitted.coef_.shape == (1, 3)
         assert len(fitted.predict(listed)) == 200
         with pytest.warns(PrivacyWarning, match="the number of features was read from a list of rows"):
-            fitted = PrivateLogisticRegression(classes=[0, 1], bounds=(-1, 1)).fit(listed, labels)
+            fitted = PrivateLogisticRegression(classes=[0, 1], bounds=(-1, 1), anyway=True).fit(listed, labels)
         assert fitted.certificate_.reasons == (LENGTH_REASON,)
 
 
@@ -589,7 +589,7 @@ def test_a_list_of_rows_has_the_number_of_features_of_a_schema() -> None:
     rows, labels = [[0.5, 0.5]] * 199 + [[0.5]], [0, 1] * 100
     vector = Schema(Classes("y", (0, 1)), (Vector("x", 3, -1, 1),))
     for schema in (vector, Schema(Classes("y", (0, 1)), tuple(Numeric(name, -1, 1) for name in "abc"))):
-        fitted = PrivateLogisticRegression(schema=schema).fit(rows, labels)
+        fitted = PrivateLogisticRegression(schema=schema, anyway=True).fit(rows, labels)
         assert fitted.certificate_.private
         assert fitted.n_features_in_ == 3
 
@@ -705,7 +705,7 @@ def test_a_noiseless_search_and_a_fit_after_a_split_warn_of_nothing() -> None:
     plain = PrivateLogisticRegression(epsilon=None, classes=[0, 1], bounds=(-5, 5))
     assert GridSearchCV(plain, {"passes": [1, 5]}, cv=2, scoring="roc_auc").fit(X, y).best_score_ > 0.9
     X_train, _, y_train, _ = train_test_split(X, y)
-    private = PrivateLogisticRegression(epsilon=1.0, classes=[0, 1], bounds=(-5, 5)).fit(X_train, y_train)
+    private = PrivateLogisticRegression(epsilon=1.0, classes=[0, 1], bounds=(-5, 5), anyway=True).fit(X_train, y_train)
     assert private.certificate_.private
 
 
@@ -768,7 +768,7 @@ def test_a_threshold_leaves_a_random_state_as_it_was() -> None:
 
 def test_a_fixed_threshold_changes_nothing_of_the_promise() -> None:
     X, y = blobs()
-    private = PrivateLogisticRegression(epsilon=1.0, classes=[0, 1], bounds=(-5, 5))
+    private = PrivateLogisticRegression(epsilon=1.0, classes=[0, 1], bounds=(-5, 5), anyway=True)
     fixed = FixedThresholdClassifier(private, threshold=0.3).fit(X, y)
     assert fixed.estimator_.certificate_.private
     with pytest.warns(PrivacyWarning, match="fitted inside a search"):
@@ -778,7 +778,7 @@ def test_a_fixed_threshold_changes_nothing_of_the_promise() -> None:
 @pytest.mark.parametrize("ensemble", [True, False])
 def test_calibration_on_private_rows_has_no_guarantee(ensemble: bool) -> None:
     X, y = blobs()
-    private = PrivateLogisticRegression(epsilon=1.0, classes=[0, 1], bounds=(-5, 5))
+    private = PrivateLogisticRegression(epsilon=1.0, classes=[0, 1], bounds=(-5, 5), anyway=True)
     with pytest.warns(PrivacyWarning, match="calibration"):
         calibrated = CalibratedClassifierCV(private, cv=2, ensemble=ensemble).fit(X, y)
     for one in calibrated.calibrated_classifiers_:
@@ -788,7 +788,7 @@ def test_calibration_on_private_rows_has_no_guarantee(ensemble: bool) -> None:
 @pytest.mark.parametrize("refit", [True, False])
 def test_a_threshold_tuned_on_private_rows_has_no_guarantee(refit: bool) -> None:
     X, y = blobs()
-    private = PrivateLogisticRegression(epsilon=1.0, classes=[0, 1], bounds=(-5, 5))
+    private = PrivateLogisticRegression(epsilon=1.0, classes=[0, 1], bounds=(-5, 5), anyway=True)
     with pytest.warns(PrivacyWarning, match="fitted inside a search"):
         tuned = TunedThresholdClassifierCV(private, cv=2 if refit else 0.5, refit=refit).fit(X, y)
     assert tuned.estimator_.certificate_.reasons == (SEARCH_REASON,)

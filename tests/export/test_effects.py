@@ -179,7 +179,12 @@ def test_only_log_odds_are_called_so() -> None:
     assert compute_effects(made(Settings(epsilon=1.0))).unit == "margin of '1' against '0'"
     assert compute_effects(made(Settings(epsilon=1.0, loss="huber"))).unit == "margin of '1' against '0'"
     assert (
-        compute_effects(made(Settings(epsilon=1.0, loss="huber"), 3)).unit == "margin of each class against all others"
+        compute_effects(made(Settings(epsilon=1.0, loss="huber", multiclass="one-vs-all"), 3)).unit
+        == "margin of each class against all others"
+    )
+    assert (
+        compute_effects(made(Settings(epsilon=1.0, loss="huber"), 3)).unit
+        == "margin of each class against the average of all"
     )
     assert compute_effects(made(Settings(epsilon=1.0), 3)).unit == "log odds of each class against the average of all"
 

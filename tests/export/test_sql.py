@@ -442,7 +442,7 @@ def test_a_model_that_is_sure_of_no_class_has_all_equally_likely_in_sql_too() ->
 def test_a_probability_that_there_is_not_is_refused() -> None:
     schema = Schema(Classes("y", (0, 1, 2)), (Numeric("x", 0, 1),))
     with pytest.raises(
-        ParameterError, match=r"^a probability must be that of a model that gives some, got the loss 'hu"
+        ParameterError, match=r"^a probability must be that of a model that gives some, got the loss 'multiclass_hu"
     ):
         write_probability_expression(make_model(schema, loss="huber"), "duckdb")
     with pytest.raises(ParameterError, match=r"^the class must be one of 0, 1, 2, got 3"):

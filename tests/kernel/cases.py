@@ -52,7 +52,7 @@ def schedule(kind: ScheduleKind, *, beta: float, gamma: float, rows: int, share:
 
 
 def declared_classes(loss: Loss) -> int:
-    return loss.classes if isinstance(loss, Multinomial) else 3
+    return loss.vector_count if loss.vector_count > 1 else 3
 
 
 def undeclared_labels(loss: Loss, classes: int) -> list[float]:
@@ -95,7 +95,7 @@ def weights_for(loss: Loss, *, seed: int) -> tuple[float, ...] | None:
 
 def noise_for(recipe: Recipe, kind: NoiseKind, *, scale: float = 0.5) -> Mechanism:
     """Noise of the dimensions that the recipe's gradients have."""
-    vectors = recipe.loss.classes - 1 if isinstance(recipe.loss, Multinomial) else 1
+    vectors = recipe.loss.directions
     return Mechanism(kind, scale, vectors * recipe.dims)
 
 

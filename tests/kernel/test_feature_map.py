@@ -21,13 +21,13 @@ from boltdp.losses import Logistic, Loss, Robust
 from boltdp.privacy.events.objective_perturbation import SUM_GRID
 from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import make_constant_schedule
-from tests.example_losses import curved_losses, every_loss
+from tests.example_losses import every_loss
 from tests.kernel.feature_maps import SHAPES, cells_for, random_feature_map
 from tests.kernel.reference import guarded, read_label
 
 Matrix = npt.NDArray[np.float64]
 
-LOSSES: tuple[Loss, ...] = curved_losses()
+LOSSES: tuple[Loss, ...] = every_loss()
 NUMBERS = Segment("numbers", np.zeros(2), np.ones(2))
 
 

@@ -46,7 +46,7 @@ class Facts(ctypes.Structure):
         ("name", ctypes.c_char_p),
         ("target", ctypes.c_char_p),
         ("is_joint", ctypes.c_int),
-        ("has_hessian", ctypes.c_int),
+        ("has_kinks", ctypes.c_int),
         ("has_odds", ctypes.c_int),
         ("has_label", ctypes.c_int),
         ("unit", ctypes.c_double),
@@ -68,14 +68,13 @@ def test_every_loss_has_its_number_and_name_in_c() -> None:
 
 
 @pytest.mark.parametrize("loss", EXAMPLES, ids=str)
-def test_vectors_target_hessian_and_probabilities_are_those_of_python(loss: Loss) -> None:
+def test_vectors_target_kinks_and_probabilities_are_those_of_python(loss: Loss) -> None:
     assert _library.losses_vectors(loss.number, CLASSES) == loss.vector_count
     assert facts(loss.number).target.decode() == loss.target
-    has_hessian = bool(facts(loss.number).has_hessian)
-    assert has_hessian == (loss.simplex is not None)
-    assert has_hessian == (loss.compute_hessians(np.zeros(loss.vector_count), 0, positive=1) is not None)
-    if loss.vector_count == 1 and has_hessian:
-        assert facts(loss.number).max_curvature == loss.smoothness
+    has_kinks = loss.simplex.kink_curvature is not None
+    assert bool(facts(loss.number).has_kinks) == has_kinks
+    if loss.vector_count == 1:
+        assert facts(loss.number).max_curvature == (1.0 if has_kinks else loss.smoothness)
     tells = loss.compute_probabilities(np.zeros((1, loss.vector_count))) is not None
     assert bool(facts(loss.number).has_odds) == tells
     assert bool(facts(loss.number).has_label) == (loss.predict_labels(np.zeros(1)) is not None)
@@ -160,7 +159,7 @@ def test_no_number_whatever_has_a_slope_outside_of_the_bounds_with_a_margin(marg
     assert 0.0 <= _library.losses_curvature(loss.number, loss.parameter, margin, 0.0) <= 0.25
 
 
-@pytest.mark.parametrize("loss", [loss for loss in MARGIN_LOSSES if loss.simplex is not None], ids=str)
+@pytest.mark.parametrize("loss", [loss for loss in MARGIN_LOSSES if loss.simplex.kink_curvature is None], ids=str)
 def test_curvature_is_the_derivative_of_the_slope(loss: Loss) -> None:
     small = 1e-5
     for margin in MARGINS[:-2]:
@@ -173,8 +172,16 @@ def test_curvature_is_the_derivative_of_the_slope(loss: Loss) -> None:
         assert 0.0 <= curvature <= loss.smoothness
 
 
-@pytest.mark.parametrize("loss", [loss for loss in EXAMPLES if loss.vector_count > 1 or loss.simplex is None], ids=str)
-def test_a_loss_without_a_curvature_of_one_score_has_none_in_c(loss: Loss) -> None:
+@pytest.mark.parametrize("loss", [loss for loss in MARGIN_LOSSES if loss.simplex.kink_curvature is not None], ids=str)
+def test_curvature_between_kinks_is_in_units_of_the_largest(loss: Loss) -> None:
+    for margin in MARGINS:
+        curvature = _library.losses_curvature(loss.number, loss.parameter, margin, 0.0)
+        expected = loss.compute_hessians(np.array([margin]), 1, positive=1)
+        assert curvature * loss.smoothness == expected[..., 0]
+
+
+@pytest.mark.parametrize("loss", [loss for loss in EXAMPLES if loss.vector_count > 1], ids=str)
+def test_a_loss_of_several_scores_has_no_curvature_of_one_in_c(loss: Loss) -> None:
     assert np.isnan(_library.losses_curvature(loss.number, loss.parameter, 1.0, 0.0))
 
 

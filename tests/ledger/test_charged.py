@@ -168,6 +168,7 @@ def test_every_fit_of_an_estimator_is_charged(tmp_path: Path, ledger: Ledger) ->
     X, y = features()
     path = str(tmp_path / ".boltdp-ledger.db")
     one = PrivateLogisticRegression(epsilon=0.2, classes=[0, 1], bounds=(-1, 1), ledger=path, dataset="rows.parquet")
+    one.set_params(anyway=True)
     one.fit(X, y).fit(X, y)
     clone(one).fit(X, y)
     pickle.loads(pickle.dumps(one)).fit(X, y)
@@ -181,6 +182,7 @@ def test_searches_of_scikit_learn_do_not_get_around_it(ledger: Ledger) -> None:
     """Their models are not private, and so refused; where they are allowed, each of their fits is charged."""
     X, y = features()
     one = PrivateLogisticRegression(epsilon=0.1, classes=[0, 1], bounds=(-1, 1), ledger=ledger, dataset="rows.parquet")
+    one.set_params(anyway=True)
     with pytest.raises(LedgerError, match="inside a search or a cross-validation"):
         cross_val_score(one, X, y, cv=2, error_score="raise")
     assert ledger.spent("rows.parquet").spent.releases == 0

@@ -131,11 +131,11 @@ def test_roles_of_any_name_are_served(desk: Desk) -> None:
         quoted = '"' + name.replace('"', '""') + '"'
         desk.ask("postgres", f"ALTER ROLE ann RENAME TO {quoted}")
         try:
-            desk.ask("postgres", f"SET ROLE {quoted}; SELECT boltdp.request('patients', 'outcome', 0.1)")
+            desk.ask("postgres", f"SET ROLE {quoted}; SELECT boltdp.request('patients', 'outcome', 0.2)")
             assert desk.serve() == [f"{name}/{number}: done"]
         finally:
             desk.ask("postgres", f"ALTER ROLE {quoted} RENAME TO ann")
-    assert desk.spent() == pytest.approx(0.3)
+    assert desk.spent() == pytest.approx(0.6)
 
 
 def test_what_roles_have_spent_outlives_the_extension(desk: Desk) -> None:

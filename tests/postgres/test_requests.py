@@ -101,6 +101,7 @@ REFUSED: list[tuple[dict[str, Any], Any]] = [
     ({"delta": -1.0}, "bad budget"),
     ({"epsilon": 1.1}, "over budget"),
     ({"epsilon": 0.1, "delta": 1e-4}, "over budget"),
+    ({"epsilon": 0.01}, "drowned"),
 ]
 
 
@@ -155,7 +156,7 @@ def test_how_often_long_values_are_fetched_does_not_depend_on_the_rows(desk: Des
         return found["seq_scan"], found["idx_scan"]
 
     scans, fetches = counted()
-    desk.request(epsilon=0.3)
+    desk.request(epsilon=0.6)
     assert desk.serve() == ["ann/1: done"]
     wait_until(lambda: counted()[0] == scans + 2)
     assert counted()[1] == fetches
@@ -191,9 +192,9 @@ def test_the_budgets_of_the_role_and_of_the_data_set_both_hold(desk: Desk) -> No
     assert [one["state"] for one in states] == ["done", "done", "refused"]
     # The role may have more, and the dataset has none left.
     desk.ask("hospital", ALLOW + ", epsilon => 9, delta => 1e-5)")
-    number = desk.request(epsilon=0.001)
+    number = desk.request(epsilon=0.5)
     said = desk.serve()
-    assert said[0].startswith("ann/4: budget exceeded for dataset 'patients': requested epsilon = 0.001, remaining")
+    assert said[0].startswith("ann/4: budget exceeded for dataset 'patients': requested epsilon = 0.5, remaining")
     desk.publish()
     assert desk.status(number)["reason"] == REASONS["over budget"]
     assert desk.kept(number)["charged_to"] is None
@@ -254,16 +255,16 @@ def test_an_owner_limits_the_epsilon_of_one_request(desk: Desk) -> None:
     for low, high in ((0, "NULL"), ("'NaN'", "NULL"), (2, "NULL"), (0.2, 0.1), (-1, 1), ("NULL", "'NaN'"), ("NULL", 0)):
         with pytest.raises(psycopg.errors.InvalidParameterValue, match="min_epsilon must be above 0"):
             desk.ask("hospital", ALLOW + limits.format(low, high))
-    desk.ask("hospital", ALLOW + limits.format(0.1, 0.3))
+    desk.ask("hospital", ALLOW + limits.format(0.2, 0.4))
     (shown,) = desk.ask("ann", "SELECT min_epsilon, max_epsilon_per_request FROM boltdp.allowed")
-    assert tuple(shown.values()) == (0.1, 0.3)
-    for epsilon in (1e-12, 0.0999, 0.1, 0.3, 0.3001):
+    assert tuple(shown.values()) == (0.2, 0.4)
+    for epsilon in (1e-12, 0.1999, 0.2, 0.4, 0.4001):
         desk.request(epsilon=epsilon)
     desk.serve()
     reasons = desk.ask("postgres", "SELECT reason, charged_to FROM boltdp.requests ORDER BY number")
     outside = (REASONS["outside limits"], None)
     assert [tuple(one.values()) for one in reasons] == [outside, outside, (None, "ann"), (None, "ann"), outside]
-    assert desk.spent() == pytest.approx(0.4)
+    assert desk.spent() == pytest.approx(0.6)
 
 
 def test_an_owner_declares_the_schema_where_the_table_does_not(desk: Desk) -> None:

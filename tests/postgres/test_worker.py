@@ -130,7 +130,7 @@ def test_a_killed_worker_leaves_no_model_unpaid_and_none_paid_twice(desk: Desk) 
 
 def test_a_worker_that_is_killed_between_two_groups_leaves_neither_rows_nor_a_model(desk: Desk) -> None:
     desk.ask("hospital", ALLOW + ", epsilon => 100, groups => 'ward', group_values => '{north,south}')")
-    number = desk.request(groups="ward")
+    number = desk.request(groups="ward", epsilon=0.6)
     process = started(KILLED, desk.uri("trainer"), "one of two")
     process.communicate()
     assert process.returncode == -signal.SIGKILL
@@ -139,7 +139,7 @@ def test_a_worker_that_is_killed_between_two_groups_leaves_neither_rows_nor_a_mo
     desk.serve()
     assert desk.kept(number)["state"] == "failed"
     assert desk.ask("postgres", "SELECT FROM boltdp.models") == []
-    assert desk.spent() == pytest.approx(0.2)
+    assert desk.spent() == pytest.approx(0.6)
 
 
 def test_an_interrupted_training_is_served_again_unless_noise_was_drawn(

@@ -84,7 +84,7 @@ def neighbours(draw: st.DrawFn) -> tuple[Recipe, Rows, Rows, int]:
     partitions = draw(st.integers(1, min(6, recipe.rows // 2)))
     batch_size = min(recipe.batch_size, recipe.rows // partitions)
     recipe = replace(recipe, partitions=partitions, batch_size=batch_size)
-    classes = recipe.loss.classes if isinstance(recipe.loss, Multinomial) else 2
+    classes = max(2, recipe.loss.vector_count)
     random = np.random.default_rng(draw(st.integers(0, 2**32)))
     loudness = draw(st.sampled_from([0.0, 0.1, 1.0, 5.0]))
     rows = np.hstack(

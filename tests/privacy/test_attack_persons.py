@@ -104,7 +104,7 @@ def neighbours(draw: st.DrawFn) -> tuple[Recipe, list[Entry], list[Entry], Schem
     partitions = draw(st.integers(1, min(6, recipe.rows // 2)))
     batch_size = min(recipe.batch_size, recipe.rows // partitions)
     recipe = replace(recipe, partitions=partitions, batch_size=batch_size, person_rows=g)
-    classes = recipe.loss.classes if isinstance(recipe.loss, Multinomial) else 2
+    classes = max(2, recipe.loss.vector_count)
     random = np.random.default_rng(draw(st.integers(0, 2**32)))
     person, successor = draw(st.sampled_from([("a", "b"), ("a", "a"), (None, "b"), ("a", None)]))
 

@@ -54,10 +54,10 @@ from boltdp.privacy.serialization import from_record, load_event_classes, to_rec
 from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import make_constant_schedule, make_strongly_convex_schedule
 from boltdp.privacy.training_problem import Problem
-from tests.example_losses import curved_losses, every_loss
+from tests.example_losses import every_loss
 
 PURE, APPROXIMATE = Budget(0.8), Budget(0.8, 1e-6)
-EVERY, SMOOTH = every_loss(classes=4), curved_losses(classes=4)
+EVERY = every_loss(classes=4)
 
 Plan = Callable[[Loss, Budget], Event]
 
@@ -70,7 +70,8 @@ def recipe(loss: Loss, *, dims: int = 40) -> Recipe:
 
 
 def problem(loss: Loss, *, dims: int = 6) -> Problem:
-    return Problem(loss=loss, dims=dims, rows=1000, regularization=0.1)
+    # Kinks take a share of epsilon, even where a model has a third of it.
+    return Problem(loss=loss, dims=dims, rows=1000, regularization=0.1 if loss.simplex.kink_curvature is None else 2.0)
 
 
 def output(loss: Loss, budget: Budget) -> OutputPerturbation:
@@ -181,31 +182,31 @@ CASES = [
     Case("output, in partitions, with delta", in_partitions, APPROXIMATE),
     Case("output, gaussian", gaussian, APPROXIMATE),
     Case("output, spherical", spherical, APPROXIMATE),
-    Case("objective, pure", objective, PURE, SMOOTH),
-    Case("objective, with delta", objective, APPROXIMATE, SMOOTH),
-    Case("objective, gaussian", wide_objective, APPROXIMATE, SMOOTH),
+    Case("objective, pure", objective, PURE),
+    Case("objective, with delta", objective, APPROXIMATE),
+    Case("objective, gaussian", wide_objective, APPROXIMATE),
     Case("scs13, pure", scs13, PURE),
     Case("scs13, gaussian", scs13, APPROXIMATE),
     Case("bst14", bst14, APPROXIMATE),
     Case("dpsgd", dpsgd, APPROXIMATE),
-    Case("moments and objective, pure", standardized(objective), PURE, SMOOTH),
-    Case("moments and objective, with delta", standardized(objective), APPROXIMATE, SMOOTH),
-    Case("squares and objective, with delta", standardized(objective, "squares"), APPROXIMATE, SMOOTH),
+    Case("moments and objective, pure", standardized(objective), PURE),
+    Case("moments and objective, with delta", standardized(objective), APPROXIMATE),
+    Case("squares and objective, with delta", standardized(objective, "squares"), APPROXIMATE),
     Case("moments and output, pure", standardized(output), PURE),
     Case("moments and dpsgd", standardized(dpsgd), APPROXIMATE),
-    Case("one-vs-all of objective, pure", one_vs_all(objective), PURE, SMOOTH),
+    Case("one-vs-all of objective, pure", one_vs_all(objective), PURE),
     Case("one-vs-all of output, with delta", one_vs_all(output), APPROXIMATE),
     Case("one-vs-all of scs13", one_vs_all(scs13), APPROXIMATE),
     Case("one-vs-all of bst14", one_vs_all(bst14), APPROXIMATE),
-    Case("moments and one-vs-all of objective", standardized(one_vs_all(objective)), APPROXIMATE, SMOOTH),
-    Case("portions of objective, pure", on_portions(objective), PURE, SMOOTH),
+    Case("moments and one-vs-all of objective", standardized(one_vs_all(objective)), APPROXIMATE),
+    Case("portions of objective, pure", on_portions(objective), PURE),
     Case("portions of output, with delta", on_portions(output), APPROXIMATE),
-    Case("trials of objective, pure", by_trials(objective), PURE, SMOOTH),
+    Case("trials of objective, pure", by_trials(objective), PURE),
     Case("trials of output, with delta", by_trials(output), APPROXIMATE),
     Case("trials of one-vs-all of output", by_trials(one_vs_all(output)), APPROXIMATE),
-    Case("public rows, objective, with delta", on_public_rows(objective), APPROXIMATE, SMOOTH),
+    Case("public rows, objective, with delta", on_public_rows(objective), APPROXIMATE),
     Case("public rows, dpsgd", on_public_rows(dpsgd), APPROXIMATE),
-    Case("moments and trials of objective", standardized(by_trials(objective)), APPROXIMATE, SMOOTH),
+    Case("moments and trials of objective", standardized(by_trials(objective)), APPROXIMATE),
     Case("moments and portions of one-vs-all", standardized(on_portions(one_vs_all(output))), PURE),
 ]
 LISTED = [pytest.param(case, loss, id=f"{case.name}, {loss.name}") for case in CASES for loss in case.losses]
@@ -513,7 +514,7 @@ ONLY_OF_PASSES = {"passes", "batches", "batch_size", "schedule", "averaging", "p
     "plan",
     [objective, wide_objective, standardized(objective), one_vs_all(objective), by_trials(objective)],
 )
-@pytest.mark.parametrize("loss", SMOOTH)
+@pytest.mark.parametrize("loss", EVERY)
 @pytest.mark.parametrize("budget", [PURE, APPROXIMATE])
 def test_the_certificate_of_an_objective_says_nothing_of_passes(plan: Plan, loss: Loss, budget: Budget) -> None:
     record = certify(plan(loss, budget), budget).to_dict()

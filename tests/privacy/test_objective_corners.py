@@ -17,7 +17,16 @@ from scipy import optimize, special, stats
 
 from boltdp.audit import objective_density
 from boltdp.audit.objective_density import compute_log_ratio
-from boltdp.losses import Logistic, Loss, MarginLogistic, Multinomial, Simplex, make_contrast_basis
+from boltdp.losses import (
+    HuberSVM,
+    Logistic,
+    Loss,
+    MarginLogistic,
+    MulticlassHuber,
+    Multinomial,
+    Simplex,
+    make_contrast_basis,
+)
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.objective_corners import (
     _approximate_delta,
@@ -164,6 +173,19 @@ def worst_cases(strength: float) -> Iterator[tuple[str, Neighbours]]:
     for name, wish in (("one", (1.0, 0.0, -1.0)), ("either", (1.0, 1.0, -2.0)), ("none", (0.0, 0.0, 0.0))):
         push = np.kron(make_contrast_basis(3) @ np.array(wish), [0.0, far * strength])
         yield f"three classes, 2, {name}", Neighbours(plan, (2, one), (2, two), pull=tuple(push))
+    plan = problem(HuberSVM(0.1), dims=1, strength=strength)
+    yield "huber, 1", Neighbours(plan, (1, single), (0, single))
+    # Where both rows are about as wrong as they may be before they are right.
+    one, two = leaning(0.45, 2)
+    plan = problem(HuberSVM(0.1), dims=2, strength=strength)
+    yield "huber, 2", Neighbours(plan, (1, one), (1, two), pull=(0.0, strength / one[1]))
+    plan = problem(MulticlassHuber(3, 0.1), dims=1, strength=strength)
+    yield "three huber classes, 1", Neighbours(plan, (2, single), (2, -single), shared=shared)
+
+
+def ample(name: str) -> float:
+    """About how many times epsilon an ample Lambda is; with kinks, one of which a part of epsilon is left."""
+    return {"three": 2.0, "three huber": 60.0, "huber": 20.0}.get(name.split(" classes")[0].split(",")[0], 1.0)
 
 
 NAMES = [name for name, _ in worst_cases(1.0)]
@@ -199,7 +221,7 @@ def test_the_quadrature_knows_what_a_fixed_move_spends(
 @pytest.mark.parametrize("strength", STRENGTHS)
 @pytest.mark.parametrize("epsilon", [0.5, pytest.param(3.0, marks=pytest.mark.slow)])
 def test_the_true_loss_never_exceeds_epsilon(name: str, strength: float, epsilon: float) -> None:
-    case = dict(worst_cases(strength * (2.0 if "classes" in name else 1.0) / epsilon))[name]
+    case = dict(worst_cases(strength * ample(name) / epsilon))[name]
     noise = Mechanism("spherical", calibrate_spherical_term(case.plan, Budget(epsilon)), case.plan.dimensions)
     for one in (case, case.swapped):
         places, _ = quadrature(noise, nodes_for(case.plan))
@@ -214,7 +236,7 @@ def test_the_true_loss_never_exceeds_epsilon(name: str, strength: float, epsilon
 def test_the_true_delta_never_exceeds_delta(
     name: str, strength: float, kind: NoiseKind, epsilon: float, delta: float
 ) -> None:
-    case = dict(worst_cases(strength * (2.0 if "classes" in name else 1.0) / epsilon))[name]
+    case = dict(worst_cases(strength * ample(name) / epsilon))[name]
     noise = Mechanism(kind, SCALES[kind](case.plan, Budget(epsilon, delta)), case.plan.dimensions)
     for one in (case, case.swapped):
         assert one.delta(noise, epsilon, nodes=nodes_for(case.plan)) <= delta
@@ -233,6 +255,17 @@ def test_two_percent_less_noise_would_break_the_budget(dims: int) -> None:
     for kind, scale in SCALES.items():
         noise = Mechanism(kind, 0.98 * scale(case.plan, Budget(1.0, 1e-3)), dims)
         assert case.delta(noise, 1.0, nodes=nodes_for(case.plan)) > 1e-3
+
+
+def test_any_less_noise_would_break_the_budget_of_a_loss_with_kinks() -> None:
+    """The bound is reached: a row is as curved as can be where it pulls with all its force, at the edge of its kink."""
+    case = dict(worst_cases(20.0))["huber, 1"]
+    scale = calibrate_spherical_term(case.plan, Budget(1.0))
+    (loss,) = case.compute_losses_at_weights(Mechanism("spherical", scale, 1), np.array([[0.9 + 1e-9]]))
+    assert loss == pytest.approx(1.0, abs=1e-6)
+    assert loss <= 1.0
+    noise = Mechanism("gaussian", 0.9 * calibrate_gaussian_term(case.plan, Budget(1.0, 1e-3)), 1)
+    assert case.delta(noise, 1.0, nodes=400) > 0.2e-3
 
 
 def test_less_noise_would_break_the_budget_of_three_classes() -> None:
@@ -291,7 +324,6 @@ def test_an_optimiser_finds_no_neighbours_that_spend_more(
 def test_an_optimiser_finds_no_larger_loss(classes: int, strength: float) -> None:
     """Of pure noise, over the weights and q itself: the pull of other rows can bring both to any place."""
     loss: Loss = Logistic() if classes == 2 else Multinomial(3)
-    assert loss.simplex is not None
     plan = problem(loss, dims=2, strength=strength * loss.simplex.edge_squared)
     noise = Mechanism("spherical", calibrate_spherical_term(plan, Budget(1.0)), plan.dimensions)
     random = np.random.default_rng(classes)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from boltdp.errors import ParameterError
-from boltdp.losses import HuberSVM, Logistic, Loss, Multinomial, Simplex
+from boltdp.losses import Logistic, Loss, Multinomial, Simplex
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import OVERSPENT, Certificate, CertificateError, certify, verify
 from boltdp.privacy.events.event import NOISELESS, BudgetedEvent, NoiselessTraining, SelfComposition
@@ -24,6 +24,7 @@ from boltdp.privacy.events.objective_perturbation import (
     MAX_NOISE,
     MIN_STEP,
     ObjectivePerturbation,
+    bound_gradient_rounding,
     bound_grid_error,
     bound_minimiser_delta,
     bound_volume_term,
@@ -44,7 +45,7 @@ from boltdp.privacy.release_with_noise import Randomness, draw_linear_terms
 from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import make_constant_schedule
 from boltdp.privacy.training_problem import Problem
-from tests.example_losses import curved_losses
+from tests.example_losses import every_loss, smooth_losses
 
 Array = npt.NDArray[np.float64]
 
@@ -93,7 +94,6 @@ def test_a_penalty_too_weak_for_epsilon_is_refused_with_the_one_that_would_do() 
 @pytest.mark.parametrize(
     ("plan", "message"),
     [
-        (problem(HuberSVM(0.1)), "loss must have a smooth slope for objective perturbation, got 'huber'"),
         (problem(penalty=0.0), "regularization must be > 0 for objective perturbation, got 0.0"),
         (
             Recipe(
@@ -181,19 +181,6 @@ def test_a_steeper_loss_gets_longer_noise_by_as_much(budget: Budget, dims: int) 
     assert certify(short, budget).reasons == (OVERSPENT,)
 
 
-@dataclass(frozen=True)
-class Kinked(Logistic):
-    """A loss that states no simplex."""
-
-    name = "kinked"
-    simplex = None  # type: ignore[assignment]
-
-
-def test_a_loss_without_a_simplex_is_refused() -> None:
-    with pytest.raises(ParameterError, match="loss must have a smooth slope"):
-        check_objective(problem(Kinked()))
-
-
 @given(st.floats(1e-9, 1e5), st.sampled_from([0.0, 1e-8]))
 def test_shares_never_exceed_the_budget(epsilon: float, delta: float) -> None:
     for_noise, for_stopping = split_budget(Budget(epsilon, delta))
@@ -202,15 +189,17 @@ def test_shares_never_exceed_the_budget(epsilon: float, delta: float) -> None:
 
 
 @pytest.mark.parametrize("rows", [100, 10**5, 10**7])
-@pytest.mark.parametrize("loss", curved_losses(classes=10))
+@pytest.mark.parametrize("loss", every_loss(classes=10))
 @pytest.mark.parametrize("budget", [Budget(1.0), Budget(0.1, 1e-8)])
 def test_the_noise_of_stopping_is_negligible(rows: int, loss: Loss, budget: Budget) -> None:
-    plan = problem(loss, rows=rows, dims=50, penalty=max(1e-4, 100 / rows))
+    kinks = loss.simplex.kink_curvature is not None
+    penalty = max(1e-4, 100 / rows, 1.5 * find_min_regularization(problem(loss, rows=rows), budget.epsilon))
+    plan = problem(loss, rows=rows, dims=50, penalty=penalty)
     event = make_objective_perturbation(plan, budget)
     assert (event.training_noise, event.release_noise) == (event.linear, event.end)
     moved = event.linear.expected_norm / (rows * plan.regularization)
-    # Labels that are numbers can be far away, and so can the weights: their scores round by more.
-    assert event.end.expected_norm < (0.06 if loss.max_abs_label else 0.04) * moved
+    # Labels that are numbers can be far away, and so can the weights: their scores round by more. Kinks are steep.
+    assert event.end.expected_norm < (0.5 if kinks else 0.06 if loss.max_abs_label else 0.04) * moved
     assert choose_gradient_tolerance(plan, event.linear) < 1e-2
 
 
@@ -226,7 +215,7 @@ def test_weights_where_a_solver_may_stop_are_no_further_apart_than_the_noise_at_
     assert 0.99 * event.sensitivity.total <= np.linalg.norm(one - other) <= event.sensitivity.total
 
 
-@given(st.floats(0.05, 20.0), st.sampled_from([0.0, 1e-3, 1e-9]), st.sampled_from(curved_losses(classes=4)))
+@given(st.floats(0.05, 20.0), st.sampled_from([0.0, 1e-3, 1e-9]), st.sampled_from(every_loss(classes=4)))
 def test_what_the_minimiser_spends_is_what_its_noise_was_made_for(epsilon: float, delta: float, loss: Loss) -> None:
     plan, budget = problem(loss, penalty=0.5), Budget(epsilon, delta)
     noise = calibrate_objective_noise(plan, budget)
@@ -238,7 +227,7 @@ def test_what_the_minimiser_spends_is_what_its_noise_was_made_for(epsilon: float
     assert bound_minimiser_delta(plan, noise, (1 - 1e-9) * bound_volume_term(plan)) == 1.0
 
 
-@pytest.mark.parametrize("loss", curved_losses(classes=5))
+@pytest.mark.parametrize("loss", every_loss(classes=5))
 def test_the_least_regularization_has_the_volume_asked_for(loss: Loss) -> None:
     least = find_min_regularization(problem(loss), 0.3)
     assert bound_volume_term(problem(loss, penalty=least)) == pytest.approx(0.3)
@@ -267,10 +256,10 @@ def test_what_the_end_spends_is_taken_from_the_noise_of_the_linear_term() -> Non
 # ---- the certificate and the draw -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("loss", curved_losses(classes=4))
+@pytest.mark.parametrize("loss", every_loss(classes=4))
 @pytest.mark.parametrize("budget", [Budget(0.7), Budget(0.7, 1e-6), None])
 def test_certificate_survives_the_round_trip_and_tampering_is_caught(loss: Loss, budget: Budget | None) -> None:
-    certificate = certified(problem(loss), budget)
+    certificate = certified(problem(loss, penalty=0.01 if loss.simplex.kink_curvature is None else 0.2), budget)
     record = json.loads(json.dumps(certificate.to_dict(), allow_nan=False))
     again = Certificate.from_dict(record)
     assert again == certificate
@@ -318,20 +307,26 @@ def test_a_seed_is_accepted_only_where_the_certificate_says_so() -> None:
         draw_linear_terms(certified(problem(), Budget(1.0)), Randomness(3))
 
 
-@pytest.mark.parametrize("loss", curved_losses(classes=4))
+@pytest.mark.parametrize("loss", every_loss(classes=4))
 def test_terms_have_the_stated_noise(loss: Loss) -> None:
-    certificate = certified(problem(loss), Budget(1.0), seeded=True)
+    certificate = certified(problem(loss, penalty=0.1), Budget(1.0), seeded=True)
     assert certificate.training_noise is not None
     lengths = [np.linalg.norm(draw_linear_terms(certificate, Randomness(seed))) for seed in range(300)]
     expected = stats.gamma(certificate.training_noise.dimensions, scale=certificate.training_noise.scale)
     assert stats.kstest(lengths, expected.cdf).pvalue > 1e-3
 
 
-@pytest.mark.parametrize("loss", curved_losses(classes=5))
+@pytest.mark.parametrize("loss", every_loss(classes=5))
 @pytest.mark.parametrize("noise", [None, Mechanism("gaussian", 50.0, 9), Mechanism("spherical", 1e12, 9)])
 def test_smallest_regularization_needs_no_step_that_is_too_short(loss: Loss, noise: Mechanism | None) -> None:
     problem = Problem(loss=loss, dims=9, rows=10)
     least = find_min_solvable_regularization(problem, noise)
+    if loss.simplex.kink_curvature is not None:
+        # What grows with the weights of the gradient's rounding is a small part of how it grows itself.
+        weak = replace(problem, regularization=least)
+        far, near = (bound_gradient_rounding(weak, weights=norm, noise=0.0) for norm in (1.0, 0.0))
+        assert far - near <= 10 * least / 64
+        return
     for factor in (1.0, 3.0, 1e9, 1e18):
         chosen = factor * least
         steepest = loss.lipschitz + (0.0 if noise is None else MAX_NOISE * noise.expected_norm / 10)
@@ -344,7 +339,7 @@ def test_smallest_regularization_needs_no_step_that_is_too_short(loss: Loss, noi
         check_solvable(replace(problem, regularization=0.99 * least), noise)
 
 
-@pytest.mark.parametrize("loss", curved_losses(classes=3))
+@pytest.mark.parametrize("loss", smooth_losses(classes=3))
 def test_gradient_shortens_along_newtons_step_as_section_6_says(loss: Loss) -> None:
     """With steps that leave as much of the gradient as the proof can bear, in directions at random."""
     random = np.random.default_rng(5)

@@ -176,7 +176,7 @@ def test_slopes_vary_no_more_than_their_curvature_times_a_ratio(loss: Loss, rati
     scores = np.random.default_rng(1).normal(0, 2, (500, loss.vector_count))
     labels = [-1.0, 1.0] if isinstance(loss, Mean) else list(range(max(2, loss.vector_count)))
     slopes = np.stack([loss.compute_slopes(scores, label, positive=1) for label in labels], axis=1)
-    hessians = np.stack([loss.compute_hessians(scores, label, positive=1).reshape(500, -1) for label in labels], axis=1)  # type: ignore[union-attr]
+    hessians = np.stack([loss.compute_hessians(scores, label, positive=1).reshape(500, -1) for label in labels], axis=1)
     # The probabilities with which the mean slope is zero.
     if loss.vector_count == 1:
         share = slopes[:, 0, 0] / (slopes[:, 0, 0] - slopes[:, 1, 0])

@@ -83,8 +83,8 @@ class Rank(Target):
     def describe_values(self) -> str:
         return self.summary
 
-    def choose_default_loss(self, *, plain: bool, noise: float = math.inf) -> str:
-        return "none"
+    def choose_default_loss(self, *, plain: bool, noise: float | None = None) -> tuple[str, float | None]:
+        return "none", None
 
     def adapt_loss(self, loss: Loss, *, joint: bool) -> Loss:
         self.check_loss(loss)
@@ -387,7 +387,7 @@ def test_a_number_is_described_by_its_bounds() -> None:
     assert PRICE.find_score_units(Robust()) == (PRICE.center, PRICE.scale)
     assert PRICE.find_score_units(Mean()) == TWO.find_score_units(Logistic()) == (0.0, 1.0)
     assert (PRICE.kernel_class_count, PRICE.class_count, THREE.class_count) == (2, 0, 3)
-    assert PRICE.choose_default_loss(plain=False) == PRICE.choose_default_loss(plain=True) == "robust"
+    assert PRICE.choose_default_loss(plain=False) == PRICE.choose_default_loss(plain=True) == ("robust", None)
 
 
 @pytest.mark.parametrize(

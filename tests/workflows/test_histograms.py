@@ -186,3 +186,26 @@ def test_parts_of_timestamps_are_counted_too() -> None:
     )
     schema = replace(SCHEMA, columns=(*SCHEMA.columns, TimePart("at", "hour")))
     assert len(fit(schema, table).certificate.moments.describe()) > 0  # type: ignore[union-attr]
+
+
+def test_histograms_hide_all_rows_of_a_person_and_all_columns() -> None:
+    schema = replace(SCHEMA, person_id="id", max_rows_per_person=3)
+    event = make_plan(schema, ROWS, SETTINGS).certificate.moments
+    assert isinstance(event, NoisyHistograms)
+    assert event.sensitivity == 2 * 3 * len(SCHEMA.columns)
+
+
+def test_released_counts_have_the_stated_noise() -> None:
+    """The centres of categories are their noisy shares, which differ from the exact ones by the noise."""
+    table = make_table()
+    exact = np.mean(np.array(table["sex"].to_pylist()) == "F")
+    offsets = []
+    for seed in range(40):
+        model = fit(table=table, noise_seed=seed)
+        place = model.schema.feature_names.index("sex=F")
+        assert model.schema.standardization is not None
+        offsets.append((model.schema.standardization.centers[place] - exact) * ROWS)
+    event = model.certificate.moments
+    assert isinstance(event, NoisyHistograms)
+    # They are shrunk towards one half, so that they vary somewhat less.
+    assert 0.3 < np.std(offsets) / event.noise.deviation < 1.6

@@ -42,7 +42,8 @@ def count_calls(monkeypatch: pytest.MonkeyPatch, *places: tuple[Any, str]) -> Co
 
 
 def test_a_default_training_plans_each_thing_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the noise three different ones are needed: with curves, with an ample Lambda, and with the chosen one.
+    """Of the noise four different ones are needed: without curves for the margin, with them, with an ample Lambda, and
+    with the chosen one.
 
     `check_objective` checks each of these, the loss, the event, and what the solver is given. The engine counts once
     for the plan, and once as it prepares the rows.
@@ -70,9 +71,9 @@ def test_a_default_training_plans_each_thing_once(monkeypatch: pytest.MonkeyPatc
     assert model.certificate.private
     assert calls.pop("walk") <= 25
     assert calls == {
-        "plan_standardization": 1,
-        "calibrate_objective_noise": 3,
-        "check_objective": 6,
+        "plan_standardization": 2,
+        "calibrate_objective_noise": 4,
+        "check_objective": 7,
         "choose_algorithm": 1,
         "certify": 1,
         "fits_budget": 1,

@@ -38,9 +38,9 @@ def choose_algorithm(
 ) -> Algorithm:
     """Return the algorithm that all of `settings` ask for; for "auto", the first of `AUTO` that fits all of them.
 
-    Objective perturbation needs the least noise for the same guarantee wherever its proof holds. It has no passes, and
-    some losses are not smooth enough for it. For many classes at once, and for a number with many features and much
-    noise, noisy gradient descent is more accurate; it needs a delta. docs/accuracy.md has the measurements.
+    Objective perturbation needs the least noise for the same guarantee, but has no passes. For many classes at once,
+    and with much noise for a number with many features and for a loss with kinks, noisy gradient descent is more
+    accurate; it needs a delta. docs/accuracy.md has the measurements.
     """
     chosen = AUTO[-1]
     if settings[0].algorithm != "auto":

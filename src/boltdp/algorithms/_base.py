@@ -156,6 +156,13 @@ class Algorithm(ABC):
     def forecast(self, certificate: Certificate) -> dict[str, Any]:
         """Return the expected noise of a planned training and what follows from it, by the names in `columns`."""
 
+    def find_gradient_noise(self, certificate: Certificate) -> float | None:
+        """Return the expected L2 norm of the noise of the sum of all rows' gradients, whose norms are about 1.
+
+        Noise in several scans counts as in one; None if the noise is not in gradients.
+        """
+        return None
+
     def format_forecast(self, forecast: Mapping[str, Any]) -> tuple[str, ...]:
         """Format the numbers of a forecast as the cells of a table, in the order of `columns`."""
         return tuple(form.format(forecast[name]) for name, (_, form) in self.columns.items() if name in forecast)

@@ -17,6 +17,7 @@ import math
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack
 from functools import partial
+from itertools import count
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -28,6 +29,7 @@ from boltdp.errors import SolverError
 from boltdp.kernel.feature_map import FeatureMap
 from boltdp.kernel.loss_derivatives import MAX_HESSIAN_SLOTS, DerivativeSums
 from boltdp.privacy.events.objective_perturbation import (
+    MIN_KINKED_STEP,
     MIN_STEP,
     SUM_GRID,
     bound_gradient_rounding,
@@ -49,6 +51,8 @@ MAX_NEWTON_RESIDUAL = 0.1
 MAX_PROVED_RESIDUAL = 0.4
 #: The largest number of rounds of conjugate gradients, in units of the usual number.
 MAX_ROUNDS = 10
+#: The number of Newton steps, where slopes have kinks, that lower the objective but do not shorten the gradient.
+MAX_FALLS = 200
 #: The Hessian of the sample is summed again after a step that leaves more than this part of the gradient,
 SLOW_DECREASE = 0.35
 #: if at least this many steps were made with the last one.
@@ -118,6 +122,7 @@ def make_objective_solver(
     """
     check_objective(problem)
     check_solvable(problem, noise)
+    kinks, falls, failures = problem.loss.simplex.kink_curvature is not None, iter(range(MAX_FALLS)), count()
     strength = problem.rows * problem.regularization
     draw_error, linear_norm = bound_grid_error(noise), float(np.linalg.norm(linear))
     sample_share = choose_sample_share(problem, feature_map)
@@ -151,7 +156,11 @@ def make_objective_solver(
     def make_newton_step(
         point: _Iterate, curvature: _Curvature, share: float, residual: float
     ) -> Generator[DerivativeSums, None, _Iterate]:
-        """Make a Newton step with a backtracking line search on the norm of the gradient."""
+        """Make a Newton step with a backtracking line search on the norm of the gradient.
+
+        Where slopes have kinks the search may find none. Up to a number of times it then takes a step along which the
+        objective falls; after that it makes steps along the gradient, twice as many as the last time.
+        """
         step = yield from _solve_newton_step(
             partial(multiply_hessian, point.weights, share),
             curvature.precondition,
@@ -163,7 +172,15 @@ def make_objective_solver(
             ahead = yield from evaluate(point.weights + size * step, share)
             if ahead.norm <= (1.0 - size / 4.0) * point.norm:
                 return ahead
+            # The objective is convex: it has its minimum along the step further on.
+            if kinks and float(np.vdot(ahead.gradient, step)) <= 0.0 and next(falls, None) is not None:
+                return ahead
             size /= 2.0
+            if kinks and size < MIN_KINKED_STEP:
+                for _ in range(2 ** next(failures)):
+                    along = point.gradient / (problem.rows * problem.loss.smoothness + strength)
+                    point = yield from evaluate(point.weights - along, share)
+                return point
             if size < MIN_STEP:
                 raise SolverError("the minimum could not be found to the precision that the privacy proof needs")
 

@@ -35,16 +35,18 @@ MAX_NARROW_DIMS = 100
 MOMENTUM = 0.7
 #: "auto" takes it for a number with more features than this, if the noise per row is above the second constant.
 MIN_NUMBER_DIMS, MIN_NUMBER_NOISE = 100, 0.015
+#: "auto" takes it for a loss with kinks if the noise per row is above this.
+MIN_KINKED_NOISE = 0.004
 #: The default clip norm of gradients for one weight vector, and for one of each class: of much noise, and of little,
 #: where clipping would bias the weights of classes that overlap by more than the noise moves them.
 CLIP, JOINT_CLIP, LOOSE_JOINT_CLIP = 0.5, 0.4, 0.7
 #: The noise per row below which several classes have the looser clip, but for wide vectors.
 LOOSE_CLIP_NOISE = 0.02
-#: The sum of all steps times the noise per row: for one weight vector over the loss's unit, and for one of each class
-#: at the clip norm of much noise; and for many weights, the same times the noise of one weight.
-REACH, JOINT_REACH, WEIGHT_REACH = 6.0, 66.0, 3.0
-#: The step at the same clip norm up to which the sum of all steps follows the noise of one weight.
-WEIGHT_STEP = 300.0
+#: The sum of all steps times the noise per row and the loss's unit: for one weight vector, and for one of each class at
+#: the clip norm of much noise; and for many weights, the same times the noise of one weight.
+REACH, JOINT_REACH, WEIGHT_REACH = 6.0, 16.5, 0.75
+#: The step times the loss's unit, at the same clip norm, up to which that sum follows the noise of one weight.
+WEIGHT_STEP = 75.0
 #: The largest step, in units of the number of features over the smoothness, for classes and for a number.
 MAX_STEP, MAX_NUMBER_STEP = 12.0, 0.25
 #: The largest sum of all steps times Lambda.
@@ -80,13 +82,17 @@ class NoisyGD(Algorithm):
     def fits_auto(self, settings: Settings, loss: Loss, budget: Budget | None, *, dims: int, rows: int) -> bool:
         """Return True only without any settings of the training, for several classes at once, or for a number.
 
-        Objective perturbation is more accurate for a number if there are few features or little noise.
+        Objective perturbation is more accurate for a number if there are few features or little noise, and for a loss
+        with kinks if there is little noise.
         """
         unset = not settings.given_names and settings.regularization is None
         if budget is None or not unset or not super().fits_auto(settings, loss, budget, dims=dims, rows=rows):
             return False
-        if loss.target == "number" and dims > MIN_NUMBER_DIMS:
-            return 2.0 * calibrate_unit_gaussian(budget) * math.sqrt(dims) > MIN_NUMBER_NOISE * rows
+        if budget.delta > 0 and loss.vector_count == 1:
+            noise = 2.0 * calibrate_unit_gaussian(budget) * math.sqrt(dims) / rows
+            if loss.simplex.kink_curvature is not None:
+                return noise > MIN_KINKED_NOISE
+            return loss.target == "number" and dims > MIN_NUMBER_DIMS and noise > MIN_NUMBER_NOISE
         return loss.vector_count > 1
 
     def plan(self, settings: Settings, problem: Problem, budget: Budget | None) -> NoisyGradients:
@@ -147,6 +153,10 @@ class NoisyGD(Algorithm):
             ("step", f"{event.step:.3g}: {explain(settings.step_size, 'by the noise per row')}"),
         ]
 
+    def find_gradient_noise(self, certificate: Certificate) -> float | None:
+        event = _require_noisy_gradients(certificate)
+        return event.noise.expected_norm / (event.clip * math.sqrt(event.scans))
+
     def forecast(self, certificate: Certificate) -> dict[str, Any]:
         event = _require_noisy_gradients(certificate)
         return {"noise_per_row": find_main_noise(certificate).expected_norm / event.problem.rows, "step": event.step}
@@ -184,11 +194,11 @@ def choose_descent_step(problem: Problem, budget: Budget, *, clip: float, scans:
     another shape have directions in which they oscillate, which shows in the noisy gradients: they are then halved.
     """
     nu = _compute_noise_per_row(problem, budget)
-    if problem.loss.vector_count == 1:
-        reach = REACH / problem.loss.label_unit
-    else:
+    reach = REACH
+    if problem.loss.vector_count > 1:
         far = min(_compute_weight_reach(problem, nu), WEIGHT_STEP * scans)
         reach = max(JOINT_REACH, far * nu) * JOINT_CLIP / clip
+    reach /= problem.loss.label_unit
     if problem.regularization > 0:
         reach = min(reach, MAX_PENALTY_REACH * nu / problem.regularization)
     most = MAX_NUMBER_STEP if problem.loss.target == "number" else MAX_STEP
@@ -196,7 +206,7 @@ def choose_descent_step(problem: Problem, budget: Budget, *, clip: float, scans:
 
 
 def _compute_weight_reach(problem: Problem, nu: float) -> float:
-    """Return the sum of all steps that the noise of one weight allows, at the clip norm of much noise."""
+    """Return the sum of all steps that the noise of one weight allows, as `WEIGHT_REACH` states it."""
     return WEIGHT_REACH * math.sqrt(problem.dimensions) / nu
 
 

@@ -36,6 +36,8 @@ from boltdp.settings import Settings
 MAX_AT_ONCE = 64
 #: Lambda is REGULARIZATION times the loss's unit times this power of the noise per row; see `choose_regularization`.
 REGULARIZATION, REGULARIZATION_POWER = 0.48, 1.35
+#: The first of these for a loss with kinks.
+KINKED_REGULARIZATION = 1.5
 #: The expected loss of accuracy, and of R2, in units of the noise per row; see `estimate_score_loss`.
 ACCURACY_LOSS, R2_LOSS = 2.0, 4.0
 
@@ -45,7 +47,7 @@ EVIDENCE = "\nNineteen of twenty measurements on public datasets lost no more ac
 
 
 class Objective(Algorithm):
-    """Noise before training; it has no passes, and needs a loss with a smooth derivative."""
+    """Noise before training; it has no passes, and needs a regularization."""
 
     name = "objective"
     about = "once, before training"
@@ -160,6 +162,9 @@ class Objective(Algorithm):
             **estimate_score_loss(certificate),
         }
 
+    def find_gradient_noise(self, certificate: Certificate) -> float | None:
+        return None if certificate.training_noise is None else certificate.training_noise.expected_norm
+
     def explain_forecast(self, certificate: Certificate) -> str:
         if certificate.problem.loss.target == "classes":
             return self.explanation
@@ -185,7 +190,8 @@ def choose_regularization(problem: Problem, budget: Budget | None) -> float:
         return max(1.0 / problem.rows, 1.01 * find_min_solvable_regularization(problem, None))
     ample = problem.changed_rows * (1.0 + 4.0 / budget.epsilon)
     noise = calibrate_objective_noise(replace(problem, regularization=ample), budget)
-    strength = REGULARIZATION * problem.loss.label_unit
+    kinks = problem.loss.simplex.kink_curvature is not None
+    strength = (KINKED_REGULARIZATION if kinks else REGULARIZATION) * problem.loss.label_unit
     fitted: float = strength * (noise.expected_norm / problem.rows) ** REGULARIZATION_POWER
     # A quarter more: at this Lambda the noise is somewhat larger than the noise above, by less than a sixth.
     solvable = 1.25 * find_min_solvable_regularization(problem, noise)

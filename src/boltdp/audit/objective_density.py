@@ -11,7 +11,6 @@ from functools import cached_property
 import numpy as np
 
 from boltdp._array_types import Doubles
-from boltdp.errors import ParameterError
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.training_problem import Problem
 
@@ -51,8 +50,6 @@ class Neighbours:
         weight = 1.0 if self.plan.class_weights is None else self.plan.class_weights[int(label)]
         scores = (weights @ basis).reshape(len(weights), loss.vector_count, -1) @ x
         slopes, bends = loss.compute_slopes(scores, label, positive=1), loss.compute_hessians(scores, label, positive=1)
-        if bends is None:
-            raise ParameterError(f"the density of the minimiser needs a loss with a Hessian, got {loss.name!r}")
         turned = (basis.reshape(len(basis), loss.vector_count, -1) @ x).T
         return weight * slopes @ turned, weight * turned.T @ bends @ turned
 
@@ -96,6 +93,8 @@ class Neighbours:
                 ahead = weights - share[:, None] * step
                 slope, bend = compute_gradient_and_hessian(ahead)
                 worse = np.linalg.norm(slope, axis=1) > (1 - share / 4) * left + 0.1 * tolerance
+                # Beyond a kink the gradient may be longer although the objective still falls.
+                worse &= (slope * step).sum(axis=1) < 0
                 if not worse.any():
                     break
                 share[worse] /= 2

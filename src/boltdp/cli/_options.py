@@ -320,7 +320,7 @@ def _make_setting_option(name: str) -> Decorator:
     )
 
 
-settings_options = make_settings_options("epsilon")
+settings_options = make_settings_options("epsilon", "anyway")
 
 
 def make_release_options(*left_out: str) -> Decorator:

@@ -17,6 +17,7 @@ from boltdp.privacy.events.noisy_matrix import NoisyMatrix
 from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.schema.schema import Schema
 from boltdp.workflows.label_check import describe_unusable_labels
+from boltdp.workflows.noise_check import describe_drowning_noise
 
 MAX_SHOWN_CURVES = 5
 
@@ -29,8 +30,9 @@ def print_model_report(model: Model, output: str, *, as_json: bool, account: Acc
         f"{target.describe_used_labels(MAX_SHOWN_CLASSES)}: rows with an unknown {target.key} are ignored; "
         "`boltdp check` on public rows shows whether there are any"
     )
-    if (unusable := describe_unusable_labels(model)) is not None:
-        warn(unusable)
+    for said in (describe_unusable_labels(model), describe_drowning_noise(certificate)):
+        if said is not None:
+            warn(said)
     if as_json:
         stated: dict[str, Any] = {"model": output, "guarantee": certificate.guarantee(), "where": model.trained_where}
         optional: dict[str, Any] = {"threshold": model.threshold, "unusable_labels": model.unusable_labels}

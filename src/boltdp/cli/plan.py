@@ -12,13 +12,14 @@ from boltdp.cli import _options
 from boltdp.cli._command_group import command
 from boltdp.cli._help import GroupedCommand
 from boltdp.cli._report import describe_curves, describe_persons_and_costs
-from boltdp.cli._terminal import emit, emit_guarantee, emit_json, emit_table
+from boltdp.cli._terminal import emit, emit_guarantee, emit_json, emit_table, warn
 from boltdp.errors import ParameterError
 from boltdp.privacy.certificate import Certificate
 from boltdp.schema.schema import Classes, Number, Numeric, Schema, check_size
 from boltdp.settings import Settings
 from boltdp.workflows.inference import estimate_signal, estimate_width
 from boltdp.workflows.label_check import count_needed_rows
+from boltdp.workflows.noise_check import describe_drowning_noise
 from boltdp.workflows.plan_training import make_plan, resolve_settings
 
 #: The budgets that `plan` lists besides --epsilon.
@@ -63,6 +64,8 @@ def plan(
     }
     certificate = plans[epsilon].certificate
     by_epsilon = [_forecast_training(plans[budget].certificate) for budget in sorted(plans)]
+    if (drowning := describe_drowning_noise(certificate)) is not None:
+        warn(drowning)
     if as_json:
         emit_json({**certificate.to_dict(), **_forecast_training(certificate), "by_epsilon": by_epsilon})
         return

@@ -150,12 +150,12 @@ class PrivateLogisticRegression(_PrivateClassifier):
         return logarithms
 
 
-@add_parameters(leave_out=("multiclass",))
+@add_parameters()
 class PrivateHuberSVM(_PrivateClassifier):
-    """Linear support vector machine with a Huber loss and differential privacy; one-vs-all for more than two classes.
+    """Linear support vector machine with a Huber loss and differential privacy, of all classes at once.
 
-    Parameters and attributes are those of PrivateLogisticRegression, except `multiclass`. There are no probabilities,
-    so `threshold` raises an error.
+    Parameters and attributes are those of PrivateLogisticRegression. There are no probabilities, so `threshold` raises
+    an error.
 
     Parameters
     ----------

@@ -78,8 +78,8 @@ uint64_t derivatives_bytes(uint64_t loss, uint64_t cells, uint64_t classes, uint
 {
     const struct feature_map *r = map;
     const struct derivatives_state s = {.loss = loss, .classes = classes, .kind = kind};
-    if (loss >= LOSS_COUNT || (kind != DERIVATIVES_GRADIENT && !loss_facts(loss).has_hessian) || !sum_cells_fit(cells, r) ||
-        classes < 2 || classes > SGD_MAX_CLASSES || positive >= classes || kind > DERIVATIVES_OUTER || weighted > 1 ||
+    if (loss >= LOSS_COUNT || !sum_cells_fit(cells, r) || classes < 2 || classes > SGD_MAX_CLASSES ||
+        positive >= classes || kind > DERIVATIVES_OUTER || weighted > 1 ||
         (kind == DERIVATIVES_OUTER && loss_facts(loss).is_joint))
         return 0;
     const struct shape shape = shape_of(cells, r);
@@ -369,11 +369,7 @@ INLINE void add_margins(const struct derivatives_state *s, const struct tile *t,
         const double scale = p.scales[r], signed_scale = p.signs[r] * scale;
         const double score = factors[r] * (signed_scale * loss_facts(s->loss).unit);
         const double bend = s->kind == DERIVATIVES_PRODUCT ? along[r] * scale : scale * hessian_factor(s);
-        double slope, curvature = 0.0;
-        if (loss_facts(s->loss).has_hessian)
-            curvature = loss_curvature(s->loss, score, p.y[r], s->parameter, &slope);
-        else
-            slope = loss_factor(s->loss, score, p.y[r], s->parameter, 1.0);
+        double slope, curvature = loss_curvature(s->loss, score, p.y[r], s->parameter, &slope);
         if (t->weighted) {
             slope *= p.weights[r];
             curvature *= p.weights[r];
@@ -399,12 +395,15 @@ INLINE void clip_factors(double *factors, size_t step, size_t classes, double le
 }
 
 /*
- * p = softmax(s * <w_k, x>). The factors are s times the class's weight times: p_k - [k is the label] for the gradient;
- * p_k * (a_k - <p, a>), with a_k = s * <direction_k, x>, for a product; p_k * (1 - p_k) * s for the Hessian.
+ * Odds p_k of s * <w_k, x>. The factors are s times the class's weight times: p_k - [k is the label] for the gradient;
+ * q_k * (a_k - <q, a>/Q), with a_k = s * <direction_k, x>, for a product; q_k * (1 - q_k/Q) * s for the Hessian. q is p,
+ * and Q = 1; or, of a loss with kinks, q is 1 where p is above 0, else 0, and Q its sum.
  */
-INLINE void add_multinomial(const struct derivatives_state *s, const struct tile *t, int first, int n)
+INLINE void add_joint(const struct derivatives_state *s, const struct tile *t, int first, int n)
 {
     const size_t classes = s->classes, stride = t->shape->stride;
+    const int kinks = loss_facts(s->loss).has_kinks;
+    const double bend = hessian_factor(s);
     const struct part part = part_from(t, first);
     double *p = t->scores, *a = p + n * classes; /* of row r and class k at k * n + r */
     for (size_t k = 0; k < classes; k++)
@@ -413,18 +412,23 @@ INLINE void add_multinomial(const struct derivatives_state *s, const struct tile
         dots(a + k * n, t->direction + k * stride, t, &part, n);
     for (int r = 0; r < n; r++) {
         const double scale = part.scales[r];
-        const double sum = multinomial_powers(p + r, n, classes, scale * loss_facts(LOSS_multinomial).unit);
+        const double sum = loss_powers(s->loss, p + r, n, classes, scale, (size_t) part.y[r], s->parameter);
         const double weighted_scale = t->weighted ? scale * part.weights[r] : scale;
-        double mean = 0.0;
+        double mean = 0.0, whole = 0.0, share = 1.0;
         for (size_t k = 0; k < classes; k++)
             p[k * n + r] /= sum;
+        if (kinks && s->kind != DERIVATIVES_GRADIENT) {
+            for (size_t k = 0; k < classes; k++)
+                whole += p[k * n + r] = p[k * n + r] > 0.0 ? 1.0 : 0.0;
+            share = 1.0 / whole;
+        }
         for (size_t k = 0; s->kind == DERIVATIVES_PRODUCT && k < classes; k++)
             mean += p[k * n + r] * (a[k * n + r] *= scale);
         for (size_t k = 0; k < classes; k++) {
             const double odds = p[k * n + r];
             const double factor = s->kind == DERIVATIVES_GRADIENT  ? odds - (double) ((double) k == part.y[r])
-                                  : s->kind == DERIVATIVES_PRODUCT ? odds * (a[k * n + r] - mean)
-                                                                 : odds * (1.0 - odds) * scale;
+                                  : s->kind == DERIVATIVES_PRODUCT ? odds * (a[k * n + r] - mean * share)
+                                                                 : odds * (1.0 - odds * share) * scale * bend;
             p[k * n + r] = weighted_scale * factor;
         }
         if (s->clip <= DBL_MAX)
@@ -436,11 +440,9 @@ INLINE void add_multinomial(const struct derivatives_state *s, const struct tile
 
 INLINE void add_rows(const struct derivatives_state *s, const struct tile *t, int first, int n)
 {
-#define CASE(number, name, form, target, slope, link, unit) \
-    IF_JOINT_##form(if (s->loss == number) add_##name(s, t, first, n);)
-    LOSSES(CASE)
-#undef CASE
-    if (!loss_facts(s->loss).is_joint)
+    if (loss_facts(s->loss).is_joint)
+        add_joint(s, t, first, n);
+    else
         add_margins(s, t, first, n);
 }
 

@@ -31,7 +31,7 @@ enum { DERIVATIVES_GRADIENT, DERIVATIVES_PRODUCT, DERIVATIVES_HESSIAN, DERIVATIV
  */
 struct derivatives_state {
     struct sum_state sum; /* of its rows, neutral ones and those that the share leaves out are not counted */
-    uint64_t loss;        /* enum loss of losses.h: one that has a Hessian, but for the gradient */
+    uint64_t loss;        /* enum loss of losses.h; where it has kinks, second derivatives are in its unit */
     uint64_t classes;     /* declared labels */
     uint64_t positive;    /* margin losses: the class that is y = +1 */
     uint64_t kind;        /* DERIVATIVES_GRADIENT, DERIVATIVES_PRODUCT (of the Hessian and `direction`),

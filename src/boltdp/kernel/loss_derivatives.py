@@ -58,8 +58,6 @@ class DerivativeSums(Summation):
         share: float = 1.0,
     ) -> None:
         matrix, second_order = hessian or outer, hessian or direction is not None
-        if second_order and loss.simplex is None:
-            raise ParameterError(f"loss must have a Hessian everywhere, got {loss.name!r}")
         if loss.vector_count > 1:
             classes = loss.vector_count
         weights = check_finite("weights", weights, (loss.vector_count, weights.shape[-1]))
@@ -77,6 +75,8 @@ class DerivativeSums(Summation):
         if matrix and slots > MAX_HESSIAN_SLOTS:
             raise ParameterError(f"weights must be of <= {MAX_HESSIAN_SLOTS} slots for a matrix, got {slots}")
         self._matrix = matrix
+        # The kernel sums second derivatives of losses with kinks in units of the largest.
+        self._unit = loss.smoothness if second_order and loss.simplex.kink_curvature is not None else 1.0
         self.share = share  #: the share of the rows that is summed
         self._shape = (loss.vector_count, slots, slots) if matrix else (loss.vector_count, slots)
         # The grid is fixed, so the direction is scaled to norm below 1, by a power of two, which is exact.
@@ -104,7 +104,7 @@ class DerivativeSums(Summation):
         """The sum, of shape (vectors, dims) or (vectors, dims, dims), which is as sensitive as the rows."""
         out = np.empty(self._shape)
         _library.derivatives_sum(self._block.ctypes.data, self._block.size, out.ctypes.data)
-        out = np.ldexp(out, self._exponent)
+        out = np.ldexp(out, self._exponent) * self._unit
         if self._feature_map is None:
             return out
         gathered = self._feature_map.gather_sums(out)

@@ -22,8 +22,8 @@
  *
  * form   margin: a loss of one score <w, x>, with one weight vector; joint: of one score for each class
  * target how it reads a row's label, below: sign, class, number or share
- * slope  curved: it has a second derivative, NAME_curvature, of at most 1/4; sharp: of at most 1; kinked: it has none at
- *        some scores
+ * slope  curved: its second derivative, NAME_curvature, is at most 1/4; sharp: at most 1; kinked: it is constant between
+ *        kinks, and NAME_curvature is in units of the largest, `smoothness` in losses.py, so at most 1
  * link   odds: NAME_odds; no_odds: it gives no probabilities; label: NAME_label, the number that a score predicts
  * unit   what scores are multiplied by before the functions of the loss get them. It goes into the guard's factor, which
  *        is there anyway, and spares a product where the next row waits for it
@@ -35,7 +35,8 @@
     EACH(3, margin, margin, sign, curved, odds, UNITS_PER_NAT)       \
     EACH(4, robust, margin, number, sharp, label, TWO_UNITS)         \
     EACH(5, quantile, margin, number, curved, label, UNITS_PER_NAT)  \
-    EACH(6, mean, margin, share, curved, label, UNITS_PER_NAT)
+    EACH(6, mean, margin, share, curved, label, UNITS_PER_NAT)       \
+    EACH(7, multiclass_huber, joint, class, kinked, no_odds, 1.0)
 
 #define TWO_UNITS (2.0 * UNITS_PER_NAT)
 
@@ -44,12 +45,12 @@
 #define IF_MARGIN_joint(...)
 #define IF_JOINT_margin(...)
 #define IF_JOINT_joint(...) __VA_ARGS__
-#define IF_CURVED_curved(...) __VA_ARGS__
-#define IF_CURVED_sharp(...) __VA_ARGS__
-#define IF_CURVED_kinked(...)
 #define MAX_CURVATURE_curved 0.25
 #define MAX_CURVATURE_sharp 1.0
-#define MAX_CURVATURE_kinked 0.0
+#define MAX_CURVATURE_kinked 1.0
+#define HAS_KINKS_curved 0
+#define HAS_KINKS_sharp 0
+#define HAS_KINKS_kinked 1
 #define IF_ODDS_odds(...) __VA_ARGS__
 #define IF_ODDS_no_odds(...)
 #define IF_ODDS_label(...)
@@ -146,7 +147,9 @@ static inline double label_weight(double label, uint64_t classes, const double *
  * With `parameter` the number that shapes the loss, and `score` that of a row, times its label's sign:
  *
  * NAME_factor     of a margin loss: rate times the negative slope at the score
- * NAME_curvature  of a curved margin loss: the second derivative, and the negative slope into *slope
+ * NAME_curvature  of a margin loss: the second derivative, and the negative slope into *slope
+ * NAME_powers     of a joint loss: instead of the scores, `step` numbers apart, numbers that are the odds p times their
+ *                 sum, which it returns; the slopes are p less 1 for the label. `units` multiply the scores first
  * NAME_odds       the odds of a class with this score, in its own unit; `largest` is that of the row. Of a margin loss they
  *                 are a probability. By libm: what is shown to people needs no fixed bits
  * NAME_label      the label that a score predicts, as it was read; also by libm
@@ -220,15 +223,23 @@ static inline double huber_factor(double score, double y, double parameter, doub
     return rate * slope;
 }
 
+static inline double huber_curvature(double score, double y, double parameter, double *slope)
+{
+    *slope = huber_factor(score, y, parameter, 1.0);
+    return *slope > 0.0 && *slope < 1.0 ? 1.0 : 0.0;
+}
+
 /* ---- multinomial: softmax cross-entropy ---------------------------------------------------------------------- */
 
 /*
  * p = softmax(units * scores), with the unit of the loss among the units: powers, instead of the scores, `step`
  * numbers apart, and their sum. p_k = power / sum is at most 1, since the sum only grew from its term.
  */
-static inline double multinomial_powers(double *scores, size_t step, size_t classes, double units)
+static inline double multinomial_powers(double *scores, size_t step, size_t classes, double units, size_t label,
+                                        double parameter)
 {
     double largest = -HUGE_VAL, sum = 0.0;
+    (void) label, (void) parameter;
     for (size_t k = 0; k < classes; k++) {
         scores[k * step] *= units;
         largest = scores[k * step] > largest ? scores[k * step] : largest;
@@ -246,6 +257,50 @@ static inline double multinomial_odds(double parameter, double score, double lar
 {
     (void) parameter;
     return exp(score - largest);
+}
+
+/* ---- multiclass_huber: the largest of the others' scores + 1 and the label's, less that, with parabolas ---------- */
+
+/*
+ * p = (scores + 1 but for the label) / h, projected on the simplex: max(at - t, 0) with the t for which these sum to 1.
+ * The t of a set of classes leaves out those that are not above it, until all are; the largest always stays. What the
+ * rounding of t took from the sum, or added, is shared by those that are left. Numbers that are none are taken for very
+ * small ones.
+ */
+static inline double multiclass_huber_powers(double *scores, size_t step, size_t classes, double units, size_t label,
+                                             double parameter)
+{
+    double largest = -HUGE_VAL, t = -HUGE_VAL, sum = 0.0;
+    size_t above = 0, before;
+    for (size_t k = 0; k < classes; k++) {
+        scores[k * step] = scores[k * step] * units + (k == label ? 0.0 : 1.0);
+        largest = scores[k * step] > largest ? scores[k * step] : largest;
+    }
+    for (size_t k = 0; k < classes; k++) {
+        const double below = (scores[k * step] - largest) / parameter;
+        scores[k * step] = below > -1.0 ? below : -1.0;
+    }
+    do {
+        before = above;
+        above = 0;
+        sum = 0.0;
+        for (size_t k = 0; k < classes; k++)
+            if (scores[k * step] > t) {
+                sum += scores[k * step];
+                above++;
+            }
+        t = (sum - 1.0) / (double) above;
+    } while (above != before);
+    sum = 0.0;
+    for (size_t k = 0; k < classes; k++) {
+        scores[k * step] = scores[k * step] > t ? scores[k * step] - t : 0.0;
+        sum += scores[k * step];
+    }
+    for (size_t k = 0; k < classes; k++) {
+        const double p = scores[k * step] - (sum - 1.0) / (double) above;
+        scores[k * step] = scores[k * step] > 0.0 && p > 0.0 ? p : 0.0;
+    }
+    return 1.0;
 }
 
 /* ---- robust: ln cosh(score - y) -------------------------------------------------------------------------------- */
@@ -342,11 +397,11 @@ struct loss_facts {
     const char *name;   /* as in certificates and in boltdp.models; NULL for what is no loss */
     const char *target; /* the kind of target that losses.py names */
     int is_joint;       /* whether there is one weight vector for each class */
-    int has_hessian;
+    int has_kinks;
     int has_odds;
     int has_label;      /* whether a score predicts a number */
     double unit;
-    double max_curvature; /* of a margin loss; 0 for one without a Hessian */
+    double max_curvature; /* of one score */
 };
 
 static inline __attribute__((always_inline)) struct loss_facts loss_facts(uint64_t loss)
@@ -354,7 +409,7 @@ static inline __attribute__((always_inline)) struct loss_facts loss_facts(uint64
 #define CASE(number, name, form, target, slope, link, unit)                                          \
     case number:                                                                                    \
         return (struct loss_facts){#name, TARGET_OF_##target, 0 IF_JOINT_##form(+ 1),               \
-                                   0 IF_CURVED_##slope(+ 1), 0 IF_ODDS_##link(+ 1),                 \
+                                   HAS_KINKS_##slope, 0 IF_ODDS_##link(+ 1),                        \
                                    0 IF_LABEL_##link(+ 1), unit, MAX_CURVATURE_##slope};
     switch (loss) {
         LOSSES(CASE)
@@ -399,12 +454,24 @@ static inline double loss_factor(uint64_t loss, double score, double y, double p
 static inline double loss_curvature(uint64_t loss, double score, double y, double parameter, double *negative_slope)
 {
 #define CASE(number, name, form, target, slope, link, unit) \
-    IF_MARGIN_##form(IF_CURVED_##slope(case number : return name##_curvature(score, y, parameter, negative_slope);))
+    IF_MARGIN_##form(case number : return name##_curvature(score, y, parameter, negative_slope);)
     switch (loss) {
         LOSSES(CASE)
     }
 #undef CASE
     return *negative_slope = NAN;
+}
+
+static inline double loss_powers(uint64_t loss, double *scores, size_t step, size_t classes, double scale, size_t label,
+                                 double parameter)
+{
+#define CASE(number, name, form, target, slope, link, unit) \
+    IF_JOINT_##form(case number : return name##_powers(scores, step, classes, scale * (unit), label, parameter);)
+    switch (loss) {
+        LOSSES(CASE)
+    }
+#undef CASE
+    return NAN;
 }
 
 static inline double loss_odds(uint64_t loss, double parameter, double score, double largest)
@@ -461,7 +528,7 @@ static inline uint64_t find_loss(const char *name)
 void losses_facts(uint64_t loss, struct loss_facts *out);
 uint64_t losses_vectors(uint64_t loss, uint64_t classes);
 
-/* The slope of a margin loss at a score, as an update has it; and its second derivative, where it has one. */
+/* The slope of a margin loss at a score, as an update has it; and its second derivative, of a kinked one in its unit. */
 double losses_slope(uint64_t loss, double parameter, double score, double y);
 double losses_curvature(uint64_t loss, double parameter, double score, double y);
 

@@ -354,17 +354,18 @@ INLINE void NAME(feed_single_rows)(struct sgd_state *s, const struct block *b, d
     s->row = row;
 }
 
-/* factors[k] = rate * s * ([k is the label] - p_k), with p = softmax(s * <w_k, x>). */
-INLINE void NAME(multinomial_factors)(double *factors, const double *w, const double *x, size_t classes, size_t stride,
-                                      size_t label, double scale, double rate)
+/* factors[k] = rate * s * ([k is the label] - p_k), with the odds p of s * <w_k, x>. */
+INLINE void NAME(joint_factors)(const struct sgd_recipe *r, double *factors, const double *w, const double *x,
+                                size_t stride, size_t label, double scale, double rate)
 {
+    const size_t classes = r->classes;
     for (size_t k = 0; k < classes; k += 4) {
         const double *y[4];
         for (size_t j = 0; j < 4; j++)
             y[j] = w + (k + j < classes ? k + j : k) * stride;
         NAME(four_dots)(factors + k, x, y, stride);
     }
-    const double sum = multinomial_powers(factors, 1, classes, scale * loss_facts(LOSS_multinomial).unit);
+    const double sum = loss_powers(r->loss, factors, 1, classes, scale, label, r->parameter);
     for (size_t k = 0; k < classes; k++)
         factors[k] = rate * scale * ((double) (k == label) - factors[k] / sum);
 }
@@ -382,14 +383,13 @@ INLINE void NAME(add_margins)(const struct sgd_recipe *r, const double *w, doubl
     NAME(move_by_up_to_four)(step, f, x, n, stride);
 }
 
-INLINE void NAME(add_multinomial)(const struct sgd_recipe *r, const double *w, double *step, double *factors,
-                                  const double *const x[4], const double *scale, const double *weight,
-                                  const double *y, double rate, size_t n, size_t stride)
+INLINE void NAME(add_joint)(const struct sgd_recipe *r, const double *w, double *step, double *factors,
+                            const double *const x[4], const double *scale, const double *weight, const double *y,
+                            double rate, size_t n, size_t stride)
 {
     const size_t classes = r->classes, width = pad_count(classes);
     for (size_t j = 0; j < n; j++)
-        NAME(multinomial_factors)(factors + j * width, w, x[j], classes, stride, (size_t) y[j], scale[j],
-                                  rate * weight[j]);
+        NAME(joint_factors)(r, factors + j * width, w, x[j], stride, (size_t) y[j], scale[j], rate * weight[j]);
     for (size_t k = 0; k < classes; k++) {
         const double f[4] = {factors[k], factors[width + k], factors[2 * width + k], factors[3 * width + k]};
         NAME(move_by_up_to_four)(step + k * stride, f, x, n, stride);
@@ -500,12 +500,9 @@ INLINE void NAME(feed_batches)(struct sgd_state *s, const struct block *b, const
                 x[j] = b->rows + (j < n ? i + j : i) * stride;
             for (size_t j = 0; j < n; j++)
                 READ_AHEAD(i + j);
-#define CASE(number, name, form, target, slope, link, unit)                                                    \
-    IF_JOINT_##form(if (r.loss == number)                                                                     \
-                        NAME(add_##name)(&r, w, step, aside, x, scale + i, weight + i, y + i, rate, n, stride);)
-            LOSSES(CASE)
-#undef CASE
-            if (!loss_facts(r.loss).is_joint)
+            if (loss_facts(r.loss).is_joint)
+                NAME(add_joint)(&r, w, step, aside, x, scale + i, weight + i, y + i, rate, n, stride);
+            else
                 NAME(add_margins)(&r, w, step, x, scale + i, weight + i, y + i, rate, n, stride);
             i += n;
         }

@@ -44,6 +44,8 @@ NUMBER_CURVE_STEPS = 8
 MAX_CURVE_NOISE, MAX_NOISE_GROWTH = 0.15, 2.75
 #: The largest noise per row with automatic curves for a number: of most algorithms, and of Gaussian ones.
 MAX_NUMBER_CURVE_NOISE, MAX_GAUSSIAN_CURVE_NOISE = 0.02, 0.15
+#: The margin of two classes where the noise per row is above a limit, and that limit.
+NOISY_MARGIN, MIN_NOISY_MARGIN = 3.0, 0.05
 #: The largest noise per row with which "auto" predicts the mean of a count.
 MAX_COUNT_NOISE = 0.004
 #: The largest difference of the sum of a prior from 1.
@@ -184,8 +186,8 @@ class Target(ABC):
         """List the declared labels as text."""
 
     @abstractmethod
-    def choose_default_loss(self, *, plain: bool, noise: float = math.inf) -> str:
-        """Return the name of the loss that "auto" chooses; `plain` requests one without a margin.
+    def choose_default_loss(self, *, plain: bool, noise: float | None = None) -> tuple[str, float | None]:
+        """Return the name and the parameter of the loss that "auto" chooses; `plain` requests one without a margin.
 
         `noise` is that per row without automatic curves, once the rows and the budget are known.
         """
@@ -386,8 +388,10 @@ class Classes(Target):
     def describe_values(self) -> str:
         return list_values(self.values)
 
-    def choose_default_loss(self, *, plain: bool, noise: float = math.inf) -> str:
-        return "logistic" if plain else "margin"
+    def choose_default_loss(self, *, plain: bool, noise: float | None = None) -> tuple[str, float | None]:
+        if plain:
+            return "logistic", None
+        return "margin", NOISY_MARGIN if self.is_binary and noise is not None and noise > MIN_NOISY_MARGIN else None
 
     def adapt_loss(self, loss: Loss, *, joint: bool) -> Loss:
         self.check_loss(loss)
@@ -710,8 +714,8 @@ class Number(Target):
     def describe_values(self) -> str:
         return f"{self.low:g} to {self.high:g}"
 
-    def choose_default_loss(self, *, plain: bool, noise: float = math.inf) -> str:
-        return "mean" if self.counts and noise <= MAX_COUNT_NOISE else "robust"
+    def choose_default_loss(self, *, plain: bool, noise: float | None = None) -> tuple[str, float | None]:
+        return "mean" if self.counts and noise is not None and noise <= MAX_COUNT_NOISE else "robust", None
 
     def count_weight_vectors(self, loss: Loss) -> int:
         self.check_loss(loss)

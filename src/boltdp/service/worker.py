@@ -47,11 +47,12 @@ from boltdp.schema.schema import Schema
 from boltdp.service.train_per_group import train_groups
 from boltdp.settings import Settings
 from boltdp.workflows.label_check import describe_unusable_labels
+from boltdp.workflows.noise_check import describe_drowning_noise
 from boltdp.workflows.plan_training import Plan, make_plan
 from boltdp.workflows.standardize import plan_standardization
 from boltdp.workflows.train import run_plan
 
-Refusal = Literal["not allowed", "bad budget", "outside limits", "over budget", "not possible"]
+Refusal = Literal["not allowed", "bad budget", "outside limits", "over budget", "not possible", "drowned"]
 
 #: The only reasons that an analyst receives for a missing model; public facts determine them.
 REASONS: dict[Refusal | Literal["failed"], str] = {
@@ -60,6 +61,8 @@ REASONS: dict[Refusal | Literal["failed"], str] = {
     "outside limits": "epsilon must be within the limits of a request, which boltdp.allowed shows",
     "over budget": "the budget has not that much left",
     "not possible": "no such model can be trained on these columns with this budget",
+    "drowned": "the noise of this budget would leave a model that is no better than always answering the most common "
+    "class; a larger epsilon or fewer columns make it smaller",
     "failed": "the training was interrupted or failed; what it was to cost counts as spent",
 }
 #: Polling interval for requests without a notification, such as those of a killed worker.
@@ -292,10 +295,10 @@ class _PlannedModels:
         asked = Settings(
             epsilon=budget.epsilon, delta=budget.delta, inference=request.inference, robust_errors=request.robust_errors
         )
-        plans = [
-            make_plan(schema, rows, choose_settings(asked, schema, rows=rows))
-            for rows in ([engine.count()] if groups is None else groups.rows)
-        ]
+        counts = [engine.count()] if groups is None else groups.rows
+        if all(_is_drowned(schema, rows, asked) for rows in counts):
+            raise RequestRefused("drowned")
+        plans = [make_plan(schema, rows, choose_settings(asked, schema, rows=rows)) for rows in counts]
         return cls(engine, groups, dict(zip(names, plans, strict=True)))
 
     def make_charge(self, budget: Budget) -> Charge:
@@ -314,6 +317,11 @@ class _PlannedModels:
             else train_groups(self.groups, plans, context)
         )
         return dict(zip(self.plans, models, strict=True))
+
+
+def _is_drowned(schema: Schema, rows: int, settings: Settings) -> bool:
+    """Return whether training with these settings outside of the service would be refused for its noise."""
+    return describe_drowning_noise(make_plan(schema, rows, settings).certificate) is not None
 
 
 class Worker:

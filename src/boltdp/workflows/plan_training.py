@@ -67,9 +67,8 @@ def make_plan(
     caller knows any.
     """
     resolved, labels = plan_label_check(resolve_settings(settings, schema), schema, rows=rows)
-    resolved = choose_loss_by_noise(resolved, schema, rows=rows)
+    resolved = choose_loss_by_noise(choose_histograms(resolved, schema, rows=rows), schema, rows=rows)
     resolved, target = plan_target_range(resolved, schema, rows=rows)
-    resolved = choose_histograms(resolved, schema, rows=rows)
     if settings.inference:
         schema = adapt_target_to_loss(resolved, add_references(schema))
         event = plan_inference(resolved, schema, rows=rows)
@@ -182,14 +181,17 @@ def resolve_settings(settings: Settings, schema: Schema) -> Settings:
 
 def choose_loss_by_noise(settings: Settings, schema: Schema, *, rows: int) -> Settings:
     """Return the settings with the loss that "auto" chooses by the noise per row, if it depends on that."""
-    if settings.loss != "auto" or settings.algorithm != "auto" or settings.budget is None or rows < 2:
+    if settings.budget is None or settings.inference or rows < 2:
+        return settings
+    if settings.loss != "auto" or settings.loss_parameter is not None or settings.algorithm != "auto":
         return settings
     choose = partial(schema.target.choose_default_loss, plain=False)
-    if choose(noise=0.0) == choose():
+    if choose(noise=0.0) == choose(noise=math.inf):
         return settings
     plain = add_curves(schema, settings.curves or 0)
     noise = _compute_noise_per_row(settings.budget, plain, plan_standardization(settings, plain, rows=rows), rows=rows)
-    return settings if choose(noise=noise) == choose() else replace(settings, loss=choose(noise=noise))
+    loss, parameter = chosen = choose(noise=noise)
+    return settings if chosen == choose() else replace(settings, loss=loss, loss_parameter=parameter)
 
 
 def choose_histograms(settings: Settings, schema: Schema, *, rows: int) -> Settings:
@@ -257,6 +259,8 @@ def add_auto_curves(settings: Settings, schema: Schema, *, rows: int) -> tuple[S
     standardization = plan_standardization(settings, curved, rows=rows)
     if not automatic or budget is None or curved == schema:
         return curved, standardization
+    if standardization is None:
+        return schema, plan_standardization(settings, schema, rows=rows)
     noise = _compute_noise_per_row(budget, curved, standardization, rows=rows)
     if noise > SMALL_NOISE_PER_ROW:
         plain = plan_standardization(settings, schema, rows=rows)
@@ -276,9 +280,7 @@ def adapt_target_to_loss(settings: Settings, schema: Schema) -> Schema:
 def _compute_noise_per_row(
     budget: Budget, schema: Schema, standardization: BudgetedEvent | None, *, rows: int
 ) -> float:
-    """Return the noise per row of objective perturbation with the rest of a budget; infinite if not standardized."""
-    if standardization is None:
-        return math.inf
+    """Return the noise per row of objective perturbation with the rest of a budget."""
     # For two classes, with a Lambda so large that it does not affect the noise.
     problem = Problem(loss=Logistic(), dims=schema.dims, rows=rows, person_rows=schema.max_rows_per_person)
     problem = replace(problem, regularization=problem.changed_rows * (1.0 + 8.0 / budget.epsilon))

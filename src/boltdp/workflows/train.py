@@ -20,6 +20,7 @@ from boltdp.schema.schema import Schema
 from boltdp.settings import Settings
 from boltdp.workflows.inference import release_inference
 from boltdp.workflows.label_check import count_labels
+from boltdp.workflows.noise_check import refuse_drowning_noise
 from boltdp.workflows.plan_training import Plan, make_plan, resolve_settings
 from boltdp.workflows.standardize import prepare_rows
 
@@ -49,6 +50,7 @@ def train(
     context = settings.context() if context is None else context
     resolve_settings(settings, schema)  # raises errors in the settings before rows are counted
     plan = make_plan(schema, engine.count(), settings, reasons=list_non_private_reasons(reasons, context))
+    refuse_drowning_noise(plan.certificate, settings)
     run = partial(run_plan, engine, plan, context)
     return charge_and_run(run, account, plan.certificate, engine, plan.schema, context)
 

@@ -17,6 +17,7 @@ from boltdp.schema.schema import Schema
 from boltdp.settings import TUNABLE, Settings
 from boltdp.workflows import select
 from boltdp.workflows.label_check import count_labels
+from boltdp.workflows.noise_check import refuse_drowning_noise
 from boltdp.workflows.plan_training import make_plans, resolve_settings
 from boltdp.workflows.select import TRIALS
 from boltdp.workflows.standardize import prepare_rows
@@ -90,6 +91,7 @@ def tune(
     reasons = list_non_private_reasons(reasons, context)
     plans = make_plans(schema, rows, candidates, plan_selection=planners[method], reasons=reasons)
     certificates, schema = [plan.certificate for plan in plans], plans[0].schema
+    refuse_drowning_noise(certificates[0], candidates[0])
 
     def run_selection() -> Model:
         # Moments are released once, on all rows, for all candidates, before any of them is trained.

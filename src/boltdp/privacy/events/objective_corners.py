@@ -53,6 +53,9 @@ def bound_privacy_loss(simplex: Simplex, strength: arb, scale: arb) -> arb:
     steepness = (2 * directions / simplex.vertices).sqrt()
     kink = 1 / steepness
 
+    if simplex.kink_curvature is not None:
+        return 2 / t + split_volume_term(simplex, strength, 0.0)[0]
+
     def compute_loss(r: arb, mistaken: arb) -> arb:
         return r / t + directions * (1 + (mistaken - r * r) / (directions * c)).log()
 
@@ -70,10 +73,13 @@ def bound_privacy_loss(simplex: Simplex, strength: arb, scale: arb) -> arb:
 def split_volume_term(simplex: Simplex, strength: arb, tilt: float) -> tuple[arb, arb]:
     """Return the volume term at corners where both rows shift the noise in the same direction, and at the others.
 
+    Where slopes have kinks the two are equal, whatever the tilt.
+
     Proof: objective_perturbation.md 2
     """
-    directions, lean = simplex.directions, arb(tilt)
-    mean = arb(simplex.edge_squared) / (2 * simplex.vertices)
+    # With kinks, the curvature may be the largest at any corner.
+    directions, lean = simplex.directions, arb(tilt if simplex.kink_curvature is None else 0.0)
+    mean = arb(simplex.mean_curvature)
     left = mean * (1 - lean * lean)
     volume, slope = directions * (1 + left / strength).log(), 2 * mean * lean / (strength + left)
     return volume - slope * directions * (1 - lean), volume + slope * (1 + directions * lean)
@@ -218,6 +224,8 @@ def choose_tilt(
     # Beyond these limits the search would overflow.
     if abs(octave) > MAX_OCTAVES or (noise.kind == "spherical" and noise.dimensions > MAX_DIMENSIONS):
         return 0.0
+    if simplex.kink_curvature is not None:
+        return 0.0
     with np.errstate(all="ignore"):
         return _search_tilt(
             simplex, strength[0] * strength[1], noise.kind, noise.dimensions, octave, epsilon, rows, case, other_mu
@@ -244,7 +252,7 @@ def _search_tilt(
     """Search the tilt of the volume term with the smallest delta, approximately, for noise of scale 2^octave."""
     edge = rows * math.sqrt(simplex.edge_squared) / math.pow(2.0, octave)
     tilts = np.arange(TILTS + 1) / TILTS
-    directions, mean = simplex.directions, simplex.edge_squared / (2 * simplex.vertices)
+    directions, mean = simplex.directions, simplex.mean_curvature
     left = mean * (1 - tilts**2)
     volume, slope = directions * np.log1p(left / strength), 2 * mean * tilts / (strength + left)
     same = rows * (volume - slope * directions * (1 - tilts))

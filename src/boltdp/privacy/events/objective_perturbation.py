@@ -53,8 +53,14 @@ MAX_DOWNWEIGHTED_NORM = 256.0
 MAX_CENTER, MAX_CENTER_LOSS = 16.0, 5.0
 #: No deviation of q above this is tried where other releases may leave nothing to it.
 MAX_DEVIATION = 2.0**64
+#: The largest share of epsilon for the volume term where slopes have kinks, if Lambda is not given.
+KINK_SHARE = 0.25
 #: The line search stops below this fraction of Newton's step; a quarter of it is the spacing of doubles near 1.
 MIN_STEP = 2.0**-50
+#: The same where slopes have kinks: below it, steps along the gradient are made instead.
+MIN_KINKED_STEP = 2.0**-40
+#: The smallest Lambda over beta where slopes have kinks, for one feature.
+MIN_KINK_RATIO = 2.0**-46
 
 
 @dataclass(frozen=True)
@@ -163,11 +169,6 @@ def check_objective(problem: Problem) -> None:
     Proof: objective_perturbation.md 1
     """
     loss = problem.loss
-    if loss.simplex is None:
-        raise ParameterError(
-            f"loss must have a smooth slope for objective perturbation, got {loss.name!r}",
-            hint="where the slope has kinks the proof does not hold; logistic and multinomial have none",
-        )
     if loss.simplex.max_slope < loss.lipschitz * (1.0 - 4 * UNIT):
         raise ParameterError(f"the simplex of the loss {loss.name!r} must have edges of L, as one row's slopes can")
     if not problem.regularization > 0:
@@ -208,9 +209,10 @@ def find_min_solvable_regularization(problem: Problem, noise: Mechanism | None) 
 
     Proof: objective_perturbation.md 6
     """
-    loss = problem.loss
+    loss, simplex = problem.loss, problem.loss.simplex
+    if simplex.kink_curvature is not None:
+        return loss.smoothness * MIN_KINK_RATIO * (problem.dims + 6.0 + 6.0 * math.sqrt(loss.vector_count))
     longest = 0.0 if noise is None else MAX_NOISE * noise.expected_norm
-    simplex, _, _ = _get_noise_inputs(problem)
     # How fast the curvature along a row changes, relative to itself, grows with the norm of the row.
     change = math.sqrt(simplex.edge_squared) * (MAX_DOWNWEIGHTED_NORM if problem.downweighted else 1.0)
     center = problem.regularization * MAX_CENTER if problem.downweighted else 0.0
@@ -311,8 +313,8 @@ def bound_volume_term(problem: Problem) -> float:
     Proof: adjacency.md 4
     """
     simplex, (rows, regularization), changed = _get_noise_inputs(problem)
-    mean = simplex.max_trace / simplex.directions
-    return changed * simplex.directions * math.log1p(mean / (rows * regularization)) * (1.0 + 16.0 * UNIT)
+    share = simplex.mean_curvature / (rows * regularization)
+    return changed * simplex.directions * math.log1p(share) * (1.0 + 16.0 * UNIT)
 
 
 def find_min_regularization(problem: Problem, volume: float) -> float:
@@ -322,15 +324,19 @@ def find_min_regularization(problem: Problem, volume: float) -> float:
     """
     simplex, (rows, _), changed = _get_noise_inputs(problem)
     share = volume / (changed * simplex.directions)
-    return simplex.max_trace / simplex.directions / (rows * math.expm1(share)) if share < 700 else 0.0
+    return simplex.mean_curvature / (rows * math.expm1(share)) if share < 700 else 0.0
 
 
 def find_ample_regularization(problem: Problem, epsilon: float) -> float:
     """Return the Lambda above which the noise for pure privacy gets no smaller, as the volume term costs nothing.
 
+    Where slopes have kinks it always costs something, and at this Lambda `KINK_SHARE` of epsilon.
+
     Proof: objective_perturbation.md 3
     """
     simplex, (rows, _), changed = _get_noise_inputs(problem)
+    if simplex.kink_curvature is not None:
+        return find_min_regularization(problem, KINK_SHARE * epsilon)
     factor = changed * (2.0 if simplex.vertices == 2 else 4.0) * simplex.reach
     return factor * simplex.edge_squared / (epsilon * rows) * (1.0 + 8 * UNIT)
 
@@ -408,7 +414,6 @@ def bound_stopping_sensitivity(problem: Problem, noise: Mechanism) -> Sensitivit
 
 def _get_noise_inputs(problem: Problem) -> tuple[Simplex, tuple[int, float], int]:
     """Return the simplex of the loss, the pair of m and Lambda, and the number of replaced rows."""
-    assert problem.loss.simplex is not None
     return problem.loss.simplex, (problem.rows, problem.regularization), problem.changed_rows
 
 
