@@ -15,6 +15,8 @@ STANDARDIZE = "workflows/standardize.py"
 HISTOGRAMS = "workflows/histograms.py"
 PLAN = "workflows/plan_training.py"
 EVALUATE = "evaluation/evaluate.py"
+MODEL = "model.py"
+MONOTONE = "encoding/monotone.py"
 
 MUTANTS = (
     # ---- noisy gradient descent
@@ -311,5 +313,22 @@ MUTANTS = (
         "limited=False, context=context",
         "A person with more rows than count moves the counts farther than the noise is for.",
         ("evaluation/test_private.py",),
+    ),
+    # ---- monotone columns
+    Mutant(
+        "monotone columns as released",
+        MODEL,
+        "round_to_release_grid(make_monotone(schema.encoding, weights[0]), certificate)[np.newaxis]",
+        "round_to_release_grid(weights[0], certificate)[np.newaxis]",
+        "Noise makes scores fall with a number where the schema declares that they never do.",
+        ("workflows/test_monotone.py::test_trained_models_are_monotone_and_verified",),
+    ),
+    Mutant(
+        "monotone columns in the norm",
+        MONOTONE,
+        "factors[part] /= UNIT",
+        "factors[part] /= 1.0",
+        "A row that gets long by a monotone column is shortened, and its score falls again.",
+        ("workflows/test_monotone.py::test_scores_are_monotone_in_the_kernel_and_in_sql",),
     ),
 )

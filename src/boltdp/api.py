@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 
 #: A Schema, the path of a TOML file, or a dictionary with the same entries.
 SchemaLike = Schema | Mapping[str, Any] | str | Path
-#: Pairs (low, high) by column name, or one pair for all numeric columns.
-Bounds = Mapping[Any, Sequence[float]] | Sequence[float]
+#: Pairs (low, high) or entries of a schema file by column name, or one pair for all numeric columns.
+Bounds = Mapping[Any, Sequence[float] | Mapping[str, Any]] | Sequence[float]
 
 #: The names of settings in other libraries, for hints.
 _COMMON_NAMES = {"random_state": "noise_seed", "C": "regularization", "max_norm": "radius", "max_iter": "passes"}

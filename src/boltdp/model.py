@@ -16,14 +16,16 @@ from boltdp._array_types import Doubles, PackedRows
 from boltdp._files.outputs import write_text
 from boltdp._files.sealed import OUTSIDE, ModelFileError, add_digest, read_sealed_file
 from boltdp.encoding.declared_values import Value
+from boltdp.encoding.monotone import make_monotone, make_scoring_plan
+from boltdp.encoding.plan import EncodingPlan
 from boltdp.errors import ParameterError, show_value
-from boltdp.kernel.feature_map import FeatureMap, compute_scores
+from boltdp.kernel.feature_map import compute_scores
 from boltdp.privacy import certificate as certificates
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.noisy_counts import NoisyHistograms
 from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.privacy.events.objective_perturbation import MAX_CENTER
-from boltdp.privacy.release_with_noise import is_on_grid, is_on_release_grid
+from boltdp.privacy.release_with_noise import is_on_grid, is_on_release_grid, round_to_release_grid
 from boltdp.schema.schema import Schema
 from boltdp.schema.target import Threshold
 
@@ -172,8 +174,13 @@ class Model:
         unusable_labels: float | None = None,
         inference: Inference | None = None,
     ) -> Self:
-        """Make a model from released weights, an array of shape (models, weight vectors per model, features)."""
+        """Make a model from released weights, an array of shape (models, weight vectors per model, features).
+
+        They are changed where the schema declares monotone columns: this is post-processing, and costs no privacy.
+        """
         weights = released.reshape(-1, released.shape[-1])
+        if schema.is_monotone:
+            weights = round_to_release_grid(make_monotone(schema.encoding, weights[0]), certificate)[np.newaxis]
         return cls(schema, weights, certificate, unusable_labels=unusable_labels, inference=inference)
 
     @property
@@ -200,12 +207,17 @@ class Model:
         return replace(self, threshold=threshold)  # type: ignore[arg-type]
 
     def margins(self, packed: PackedRows) -> Doubles:
-        """Compute <w, x> for each packed row and weight vector; rows are clipped to norm 1 as in training."""
-        return compute_scores(packed, self.weights, self._feature_map)
+        """Compute <w, x> for each packed row and weight vector; rows are clipped to norm 1 as in training.
+
+        The features of monotone columns are left out of the norm: see `encoding.monotone.make_scoring_plan`.
+        """
+        plan, weights = self.scoring
+        return compute_scores(packed, weights, plan.feature_map)
 
     @cached_property
-    def _feature_map(self) -> FeatureMap | None:
-        return self.schema.encoding.feature_map
+    def scoring(self) -> tuple[EncodingPlan, Doubles]:
+        """The plan and the weights by which rows are scored."""
+        return make_scoring_plan(self.schema.encoding, self.weights)
 
     def predict_margins(self, margins: Doubles) -> npt.NDArray[Any]:
         """Return the predicted class, or number, for each row of margins."""
@@ -228,6 +240,8 @@ class Model:
         released = self.weights.reshape(self.certificate.model_count, problem.loss.vector_count, problem.dims)
         if not is_on_release_grid(released, self.certificate):
             raise certificates.CertificateError("the weights are not those that were released: they are off its grid")
+        if self.schema.is_monotone and (make_monotone(self.schema.encoding, self.weights[0]) != self.weights[0]).any():
+            raise certificates.CertificateError("the weights must follow monotone columns as declared, and do not")
         for event in self.certificate.matrices:
             vector = None if self.inference is None else self.inference.get_vector(event.matrix)
             if event.noise is not None and vector is not None and not is_on_grid(vector, event.noise):

@@ -280,7 +280,7 @@ def test_steps_in_sql_have_the_bits_of_the_encoder(standardized: bool) -> None:
     schema = curved_schema(standardized=standardized)
     (cells,) = encode_rows(open_source(curved_rows()), schema, label=False)
     packed = schema.encoding.read_features(cells)
-    rows = in_duckdb(curved_rows(), _write_row(schema, DIALECTS["duckdb"]))
+    rows = in_duckdb(curved_rows(), _write_row(schema.encoding, DIALECTS["duckdb"]))
     np.testing.assert_array_equal(np.array(rows), packed[:, 1:].astype(np.float64))
 
 
@@ -290,7 +290,7 @@ def test_steps_that_every_number_reaches_are_those_of_the_encoder_in_sql() -> No
     (cells,) = encode_rows(open_source(table), schema, label=False)
     features = schema.encoding.read_features(cells)[:, 1:]
     assert (features[:, 1] > 0).tolist() == [True] * 5 + [False] * 2
-    np.testing.assert_array_equal(in_duckdb(table, _write_row(schema, DIALECTS["duckdb"])), features)
+    np.testing.assert_array_equal(in_duckdb(table, _write_row(schema.encoding, DIALECTS["duckdb"])), features)
 
 
 def test_probability_is_that_of_a_model_with_curves() -> None:

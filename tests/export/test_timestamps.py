@@ -110,11 +110,11 @@ def test_names_that_the_sql_itself_binds_are_columns_too(name: str) -> None:
 def test_the_row_in_sql_has_the_bits_of_the_encoder() -> None:
     for model in models():
         (cells,) = encode_rows(open_source(table()), model.schema, label=False)
-        read = model._feature_map
+        read = model.scoring[0].feature_map
         assert read is not None
         with duckdb.connect() as connection:
             connection.register("rows", table())
-            found = running(connection, "rows")([_write_row(model.schema, DIALECTS["duckdb"])])
+            found = running(connection, "rows")([_write_row(model.schema.encoding, DIALECTS["duckdb"])])
         np.testing.assert_array_equal(np.array([row for (row,) in found]), read.compute_features(cells)[:, 1:])
 
 

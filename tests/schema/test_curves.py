@@ -126,7 +126,7 @@ def test_places_survive_json_and_toml_to_the_bit(places: list[float]) -> None:
         ({"curve": 3}, r"^the column 'a' must declare 'bounds'$"),
         (
             {"bounds": [0, 9], "places": 3},
-            r"^the column 'a' must declare only bounds, curve, spacing, curve_source, got 'places'$",
+            r"^the column 'a' must declare only bounds, curve, spacing, curve_source, monotone, got 'places'$",
         ),
         ({"bounds": [0], "curve": 3}, r"^the bounds of 'a' must be \[low, high\], got \[0\]$"),
         ({"bounds": [0, 9], "curve": 0}, r"^the curve of 'a' must be a whole number >= 1, got 0$"),

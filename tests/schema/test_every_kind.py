@@ -93,6 +93,17 @@ CASES: dict[type[Column], list[Case]] = {
             pa.list_(pa.float64()),
         ),
         Case(
+            Numeric("a", 0, 100, curve=(18, 65), monotone="decreasing"),
+            pa.float64(),
+            "double precision",
+            (0.0, 17.5, 18.0, 40.25, 65.0, 100.0),
+            300.0,
+            lambda cell: [cell, float(cell >= 18), float(cell >= 65)],
+            lambda cell: [cell],
+            {"bounds": {"a": {"bounds": (0, 100), "curve": [18, 65], "monotone": "decreasing"}}},
+            pa.list_(pa.float64()),
+        ),
+        Case(
             Numeric("a", 0, 1),
             pa.bool_(),
             "boolean",
@@ -318,6 +329,7 @@ def test_a_call_declares_it(case: Case) -> None:
     assert (type(column), column.source) == (type(case.column), "a")
     assert column.encoding_rule.bounds == case.column.encoding_rule.bounds
     assert column.encoding_rule.values == case.column.encoding_rule.values
+    assert column.encoding_rule.direction == case.column.encoding_rule.direction
 
 
 @every_case

@@ -71,6 +71,11 @@ class Rule(ABC):
         return ()
 
     @property
+    def direction(self) -> int:
+        """1 if scores must never fall while the number rises, -1 if they must never rise; 0: they may do both."""
+        return 0
+
+    @property
     def values(self) -> tuple[Value, ...]:
         """The declared categories, or those of a part of a timestamp."""
         return ()
@@ -135,6 +140,7 @@ class NumberRule(BoundedRule):
     number_count = 1
 
     thresholds: tuple[float, ...] = ()
+    direction: int = 0
 
     @cached_property
     def places(self) -> Doubles:

@@ -82,8 +82,9 @@ class PrivateLogisticRegression(_PrivateClassifier):
     classes : sequence, optional
         All possible labels. If they are not declared, they are read from y, and the model is not private.
     bounds : (low, high) or dict, optional
-        Numbers, or one for each feature; or a pair for each column of a data frame, by name. Features are clipped to
-        them and scaled to [-1, 1].
+        Numbers, or one for each feature; or a pair for each column of a data frame, by name, or its entry in a schema
+        file, such as {"bounds": (0, 110), "monotone": "increasing"}. Features are clipped to them and scaled to
+        [-1, 1].
     categories : dict, optional
         All possible values of each categorical column of a data frame, by name. With bounds by name or categories,
         the features are the columns that they name and booleans; a warning lists the other columns.

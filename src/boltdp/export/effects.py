@@ -46,6 +46,7 @@ _BOUND = (
 )
 _NONE = "none was added"
 _UNKNOWN = "added in every update; what it does to an effect is not known"
+_MONOTONE = ". Of monotone columns, it is that before the weights were changed to make them so"
 _CHOSEN = ". The model was chosen among several, which prefers noise that did well: that is not covered"
 _SIGNIFICANT = (
     "{count} of {columns}: those whose largest difference is more than noise, the sampling of rows and a common class "
@@ -348,6 +349,7 @@ def _describe_noise(model: Model, spread: WeightDeviation | None) -> str:
     if not spread.exact:
         assert noise is not None
         text = _BOUND.format(pull=noise.deviation / problem.loss.lipschitz, rows=problem.rows)
+    text += _MONOTONE if model.schema.is_monotone else ""
     return text + ("" if model.certificate.selection is None else _CHOSEN)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from boltdp.encoding.plan import EncodingPlan
 from boltdp.errors import BoltdpError, InferenceError
 from boltdp.export.coefficients import Coefficients
 from boltdp.model import Model
@@ -22,7 +23,7 @@ class ModelStoreError(BoltdpError):
     """A model cannot be stored in the database, or read from it."""
 
 
-def _make_input_scaling(schema: Schema) -> dict[str, list[Any]]:
+def _make_input_scaling(plan: EncodingPlan) -> dict[str, list[Any]]:
     """Make the columns of `boltdp.models` by which `boltdp.predict` scales its input: bounds, factors and any steps.
 
     The entries are the features in original units, without steps and the intercept: numbers, 0 or 1 for each category,
@@ -30,7 +31,7 @@ def _make_input_scaling(schema: Schema) -> dict[str, list[Any]]:
     """
     scaling: dict[str, list[Any]] = {"low": [], "high": [], "middle": [], "factor": []}
     curves: dict[str, list[Any]] = {"steps": [], "places": [], "absent": [], "present": []}
-    for scaled in schema.encoding.scaled_rules:
+    for scaled in plan.scaled_rules:
         rule, (middles, factors), count = scaled.rule, scaled.original_units, len(scaled.rule.thresholds)
         inputs = [*range(rule.number_count), *range(rule.number_count + count, rule.feature_count)]
         scaling["low"] += [rule.bounds[0]] * len(inputs)
@@ -60,20 +61,20 @@ def quote_literal(text: str) -> str:
 
 def make_model_row(name: str, model: Model) -> dict[str, Any]:
     """Make the row of the table `boltdp.models` for a model, by column name."""
-    schema = model.schema
+    schema, (plan, weights) = model.schema, model.scoring
     matrix, parameter = schema.encoding.projection_matrix, model.certificate.problem.loss.parameter
-    unit, scaling = _choose_unit(schema), _make_input_scaling(schema)
+    unit, scaling = _choose_unit(schema), _make_input_scaling(plan)
     return {
         "name": name,
         "private": model.certificate.private,
         "loss": model.certificate.problem.loss.name,
         **model.schema.target.to_stored_row(),
-        "weights": (model.weights / unit).tolist(),
+        "weights": (weights / unit).tolist(),
         **scaling,
         "factor": [factor * unit for factor in scaling["factor"]],
         "cut": model.margin_threshold,
         "parameter": parameter,
-        "intercept": schema.intercept_value * unit if schema.intercept else None,
+        "intercept": None if plan.constant is None else plan.constant * unit,
         "projection": None if matrix is None else matrix.tolist(),
         "schema": json.dumps(schema.to_dict()),
         "certificate": json.dumps(model.certificate.to_dict(), allow_nan=False),

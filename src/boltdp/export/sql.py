@@ -24,6 +24,7 @@ from boltdp._array_types import Doubles
 from boltdp.encoding.declared_values import Matcher, Value
 from boltdp.encoding.plan import (
     BoundedRule,
+    EncodingPlan,
     NumberListRule,
     NumberRule,
     RuleVisitor,
@@ -36,7 +37,6 @@ from boltdp.errors import ParameterError
 from boltdp.export.original_units import unproject_weights
 from boltdp.export.sql_dialects import Dialect, find_dialect
 from boltdp.model import Model
-from boltdp.schema.schema import Schema
 
 #: The maximum number of terms of a plain sum; databases take long to plan larger ones.
 MAX_TERMS = 100
@@ -56,10 +56,10 @@ def write_scoring_expression(model: Model, dialect: str) -> str:
     if target.depends_on_score_scale(model.margin_threshold):
         return _write_with_clipped_margins(model, sql, write_prediction)
     if len(weights) == 1:
-        return write_prediction([_write_margin(model.schema, weights[0], sql)])
+        return write_prediction([_write_margin(model.schema.encoding, weights[0], sql)])
     products = sql.make_array([sql.dot.format("x", sql.make_constant_array(row)) for row in weights])
     predicted = write_prediction([sql.write_element("margin", index) for index in range(len(weights))])
-    return sql.bind("x", _write_row(model.schema, sql), sql.bind("margin", products, predicted))
+    return sql.bind("x", _write_row(model.schema.encoding, sql), sql.bind("margin", products, predicted))
 
 
 def write_probability_expression(model: Model, dialect: str, *, of: Value | None = None) -> str:
@@ -108,11 +108,12 @@ def _write_with_clipped_margins(model: Model, sql: Dialect, body: Callable[[Sequ
 
     Where long rows are downweighted in training, they are not clipped.
     """
-    row, matrix = _write_row(model.schema, sql), model.schema.encoding.projection_matrix
-    if model.schema.downweights:
-        products = [sql.dot.format("x", sql.make_constant_array(each)) for each in model.weights]
+    plan, weights = model.scoring
+    row, matrix = _write_row(plan, sql), plan.projection_matrix
+    if plan.downweights:
+        products = [sql.dot.format("x", sql.make_constant_array(each)) for each in weights]
         return sql.bind("x", row, body(products))
-    margins = _divide_by_norm("x", "norm", model.weights, sql, body)
+    margins = _divide_by_norm("x", "norm", weights, sql, body)
     if matrix is None:
         return sql.bind("x", row, margins)
 
@@ -132,29 +133,29 @@ def _divide_by_norm(
     return sql.bind(length, value, body(products))
 
 
-def _write_margin(schema: Schema, weights: Doubles, sql: Dialect) -> str:
+def _write_margin(plan: EncodingPlan, weights: Doubles, sql: Dialect) -> str:
     """Write the margin of a row as SQL: a sum of terms, or a product of two arrays if there are many terms."""
-    columns = _make_column_writers(schema, sql)
-    if sum(column.term_count for column in columns) + schema.intercept > MAX_TERMS:
-        return sql.dot.format(_write_row(schema, sql), sql.make_constant_array(weights))
+    columns = _make_column_writers(plan, sql)
+    if sum(column.term_count for column in columns) + (plan.constant is not None) > MAX_TERMS:
+        return sql.dot.format(_write_row(plan, sql), sql.make_constant_array(weights))
     *parts, _ = np.split(weights, np.cumsum([column.scaled.rule.feature_count for column in columns]))
     terms = [term for column, part in zip(columns, parts, strict=True) for term in column.list_terms(part)]
-    if schema.intercept:
-        terms.append(f"{sql.write_constant(schema.intercept_value)} * {sql.write_constant(weights[-1])}")
+    if plan.constant is not None:
+        terms.append(f"{sql.write_constant(plan.constant)} * {sql.write_constant(weights[-1])}")
     return "\n+ ".join(terms)
 
 
-def _write_row(schema: Schema, sql: Dialect) -> str:
+def _write_row(plan: EncodingPlan, sql: Dialect) -> str:
     """Write the encoded row before its projection as an SQL array; adjacent columns alike share one map."""
-    runs = groupby(_make_column_writers(schema, sql), key=lambda column: column.group_key)
+    runs = groupby(_make_column_writers(plan, sql), key=lambda column: column.group_key)
     arrays = [first.make_array([first, *others]) for first, *others in (list(run) for _, run in runs)]
-    if schema.intercept:
-        arrays.append(sql.make_array([sql.write_constant(schema.intercept_value)]))
+    if plan.constant is not None:
+        arrays.append(sql.make_array([sql.write_constant(plan.constant)]))
     return "\n|| ".join(arrays)
 
 
-def _make_column_writers(schema: Schema, sql: Dialect) -> list[_ColumnSql]:
-    return [scaled.rule.accept(_ColumnSqlMaker(scaled, sql)) for scaled in schema.encoding.scaled_rules]
+def _make_column_writers(plan: EncodingPlan, sql: Dialect) -> list[_ColumnSql]:
+    return [scaled.rule.accept(_ColumnSqlMaker(scaled, sql)) for scaled in plan.scaled_rules]
 
 
 class _ColumnSql(ABC):

@@ -285,6 +285,14 @@ def is_on_release_grid(weights: Doubles, certificate: Certificate) -> bool:
         return is_on_grid(weights, noise, tolerance)
 
 
+def round_to_release_grid(weights: Doubles, certificate: Certificate) -> Doubles:
+    """Return weights of one vector on the grid to which `release_weights` rounds; what is on it stays as it is."""
+    noise = certificate.release_noise
+    if noise is None:
+        return weights
+    return np.ldexp(np.rint(np.ldexp(weights, noise.grid_exponent)), -noise.grid_exponent)
+
+
 def is_on_grid(numbers: Doubles, noise: Mechanism, tolerance: float = 0.0) -> bool:
     """Return whether numbers are on the grid to which noise rounds what it is added to, up to a tolerance."""
     with np.errstate(over="ignore", invalid="ignore"):

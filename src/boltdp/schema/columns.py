@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from boltdp.schema.source_columns import ColumnType, Kind
     from boltdp.schema.summary import Summary
 
+#: How scores follow a number: "increasing" ones never fall while it rises, "decreasing" ones never rise.
+Monotone = Literal["increasing", "decreasing"]
 #: Whether numbers of a schema are declared, or were found privately for one model.
 Source = Literal["declared", "private"]
 
@@ -144,7 +146,8 @@ class Numeric(Column):
     """A schema column of numbers with public bounds; encoded to [-1, 1].
 
     A curve adds a step function at each of its places, as a feature beside the number itself. Steps are centred at 0
-    and half as high as a category, to keep norms small.
+    and half as high as a category, to keep norms small. Scores follow a monotone column in one direction alone: see
+    `boltdp.encoding.monotone`.
 
     >>> Numeric("age", 0, 100, curve=(18, 65)).feature_names
     ('age', 'age>=18', 'age>=65')
@@ -160,6 +163,7 @@ class Numeric(Column):
     high: float
     curve: tuple[float, ...] = ()  #: the places of its steps, increasing, strictly inside the bounds
     curve_source: Source = "declared"  #: "private": at quantiles that were found within the budget of one model
+    monotone: Monotone | None = None
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -179,18 +183,21 @@ class Numeric(Column):
         check_choice(self.curve_source, "curve_source", Source)
         if not places and self.curve_source != "declared":
             raise ParameterError(f"curve_source must be 'declared' without a curve, got {self.curve_source!r}")
+        if self.monotone is not None:
+            check_choice(self.monotone, f"monotone of {self.name!r}", Monotone)
 
     @cached_property
     def encoding_rule(self) -> NumberRule:
-        return NumberRule(self.name, self.name, self.low, self.high, self.curve)
+        direction = {None: 0, "increasing": 1, "decreasing": -1}[self.monotone]
+        return NumberRule(self.name, self.name, self.low, self.high, self.curve, direction)
 
     @classmethod
     def from_declaration(cls, name: str, declared: Any) -> Sequence[Numeric]:
         if not isinstance(declared, Mapping):
             return [cls(name, *check_pair(declared, name))]
-        keys = ("curve", "spacing", "curve_source")
+        keys = ("curve", "spacing", "curve_source", "monotone")
         check_keys(declared, required=("bounds",), optional=keys, what=f"the column {name!r}")
-        column = cls(name, *check_pair(declared["bounds"], name))
+        column = cls(name, *check_pair(declared["bounds"], name), monotone=declared.get("monotone"))
         curve = declared.get("curve", ())
         if isinstance(curve, (list, tuple)):
             if "spacing" in declared:
@@ -202,11 +209,14 @@ class Numeric(Column):
 
     @property
     def schema_entry(self) -> Any:
-        bounds = [self.low, self.high]
-        if not self.curve:
-            return bounds
-        source = {} if self.curve_source == "declared" else {"curve_source": self.curve_source}
-        return {"bounds": bounds, "curve": [*self.curve], **source}
+        entry: dict[str, Any] = {"bounds": [self.low, self.high]}
+        if self.curve:
+            entry["curve"] = [*self.curve]
+        if self.curve_source != "declared":
+            entry["curve_source"] = self.curve_source
+        if self.monotone is not None:
+            entry["monotone"] = self.monotone
+        return entry if len(entry) > 1 else entry["bounds"]
 
     @classmethod
     def from_type(cls, name: str, column: ColumnType) -> Numeric | None:
@@ -229,7 +239,8 @@ class Numeric(Column):
 
     def describe(self) -> str:
         curve = f", with a curve of {len(self.curve)} steps" if self.curve else ""
-        return f"a number from {self.low:g} to {self.high:g}{curve}"
+        monotone = {None: "", "increasing": ", that never falls", "decreasing": ", that never rises"}[self.monotone]
+        return f"a number from {self.low:g} to {self.high:g}{curve}{monotone}"
 
 
 @dataclass(frozen=True)

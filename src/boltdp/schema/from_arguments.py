@@ -36,12 +36,12 @@ def declare_schema(
 ) -> tuple[Schema, tuple[str, ...]]:
     """Make a schema from the arguments of a call; return it with the names of the unused columns. No row is read.
 
-    Every declared column is a feature: in `bounds` by (low, high), in `categories` by a list of values, in `timestamps`
-    by a list of parts, such as "hour", or by the source itself: by a boolean type, an enum type or constraints. Others
-    are left out; without any bounds, categories and timestamps they raise an error. A pair of numbers as `bounds` is
-    for all columns of numbers. The target is of the given kind. `of_target` are the arguments that declare it, such as
-    `classes`; the bounds of a number may also be among `bounds`. By default it is what the source declares. `weight`
-    is as in a schema: the column and the bounds of the weights of rows.
+    Every declared column is a feature: in `bounds` by (low, high) or its entry in a schema file, in `categories` by a
+    list of values, in `timestamps` by a list of parts, such as "hour", or by the source itself: by a boolean type, an
+    enum type or constraints. Others are left out; without any bounds, categories and timestamps they raise an error. A
+    pair of numbers as `bounds` is for all columns of numbers. The target is of the given kind. `of_target` are the
+    arguments that declare it, such as `classes`; the bounds of a number may also be among `bounds`. By default it is
+    what the source declares. `weight` is as in a schema: the column and the bounds of the weights of rows.
     """
     of_rows = read_weight(weight)
     others = (label,) if of_rows is None else (label, of_rows.name)
@@ -109,12 +109,15 @@ def declare_target(kind: type[Target], name: str, column: ColumnType, given: Map
     return kind.from_arguments(name, column, plain)
 
 
-def _make_bounded_column(name: str, column: ColumnType, pair: tuple[Any, Any]) -> Column:
+def _make_bounded_column(name: str, column: ColumnType, pair: tuple[Any, Any] | Mapping[str, Any]) -> Column:
     if column.kind in _UNFIT:
         what, hint = _UNFIT[column.kind]
         raise ParameterError(
             f"bounds must be of columns of numbers, and {name!r} has {what}", hint=hint.format(name=name)
         )
+    if isinstance(pair, Mapping):
+        (declared,) = Numeric.from_declaration(name, pair)
+        return declared
     if column.kind != "list":
         return Numeric(name, *pair)
     if column.length is None:
@@ -156,11 +159,14 @@ def _make_undeclared_error(
     )
 
 
-def _read_bounds(columns: Mapping[str, ColumnType], others: Sequence[str], bounds: Any) -> dict[str, tuple[Any, Any]]:
+def _read_bounds(columns: Mapping[str, ColumnType], others: Sequence[str], bounds: Any) -> dict[str, Any]:
     """Return the bounds of each column, by name; a single pair is for all columns of numbers but `others`."""
     if bounds is None or isinstance(bounds, Mapping):
         by_name = _read_dict(bounds, "bounds", "(0, 110)")
-        return {name: _read_pair(pair, f"the bounds of {name!r}") for name, pair in by_name.items()}
+        return {
+            name: pair if isinstance(pair, Mapping) else _read_pair(pair, f"the bounds of {name!r}")
+            for name, pair in by_name.items()
+        }
     pair = _read_pair(bounds, "bounds")
     return {name: pair for name, one in columns.items() if name not in others and one.kind in ("number", "list")}
 

@@ -177,6 +177,11 @@ class Schema:
             raise ParameterError(f"each column must be declared once, got {show_value(twice)} more than once")
         self._check_privacy_unit()
         self._check_weight()
+        if self.is_monotone and (self.projection is not None or self.target.class_count > 2):
+            raise ParameterError(
+                "a schema with a monotone column must be of two classes or of a number, without a projection, got "
+                f"{self.target.describe() if self.projection is None else 'a projection'}"
+            )
         if not isinstance(self.intercept, bool):
             raise ParameterError(f"intercept must be true or false, got {show_value(self.intercept)}")
         if self.clip_norm is not None:
@@ -229,7 +234,7 @@ class Schema:
             return
         if weight.name in (self.label, self.person_id, *self.sources):
             raise ParameterError(f"the weight must be a column of its own, got {show_value(weight.name)}")
-        if weight.low != 0 or weight.curve:
+        if weight.low != 0 or weight.curve or weight.monotone:
             raise ParameterError(f"the bounds of the weight must be 0 and the largest weight, got {weight.low:g}")
         if self.projection is not None:
             raise ParameterError("a schema with a weight must have no projection, got both")
@@ -306,6 +311,11 @@ class Schema:
     def has_private_curves(self) -> bool:
         """Whether the steps of curves are at quantiles that were found within the budget of one model."""
         return any(isinstance(column, Numeric) and column.curve_source == "private" for column in self.columns)
+
+    @property
+    def is_monotone(self) -> bool:
+        """Whether scores must follow some column without ever falling, or without ever rising."""
+        return any(column.encoding_rule.direction for column in self.columns)
 
     @property
     def intercept_value(self) -> float:

@@ -18,7 +18,6 @@ from boltdp import algorithms
 from boltdp._charts import save_figure
 from boltdp._files.outputs import write_text
 from boltdp.errors import BoltdpError, ParameterError, check_whole_number
-from boltdp.kernel.feature_map import compute_scores
 from boltdp.model import Model
 from boltdp.privacy.events.event import Analysis
 from boltdp.privacy.release_with_noise import Randomness
@@ -265,7 +264,7 @@ def _compute_score(model: Model, testing: PreparedRows) -> float:
     for block in testing.read_blocks():
         known = block[~np.isnan(block[:, 0])]
         truths.append(middle + half * known[:, 0].astype(np.float64))
-        predictions.append(model.predict_margins(compute_scores(known, model.weights, testing.feature_map)))
+        predictions.append(model.predict_margins(model.margins(known)))
     truth, predicted = np.concatenate(truths), np.concatenate(predictions)
     spread = float(np.sum((truth - truth.mean()) ** 2))
     return 1 - float(np.sum((truth - predicted) ** 2)) / spread if spread else 0.0

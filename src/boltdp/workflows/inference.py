@@ -74,6 +74,8 @@ def add_references(schema: Schema) -> Schema:
     """
     if schema.projection is not None:
         raise ParameterError("a schema for inference must have no projection: its coefficients would be of no column")
+    if schema.is_monotone:
+        raise ParameterError("a schema for inference must have no monotone column: its intervals would not hold")
     if not schema.intercept:
         raise ParameterError("a schema for inference must have an intercept")
     columns = []
