@@ -163,9 +163,9 @@ class Algorithm(ABC):
         """
         return None
 
-    def format_forecast(self, forecast: Mapping[str, Any]) -> tuple[str, ...]:
-        """Format the numbers of a forecast as the cells of a table, in the order of `columns`."""
-        return tuple(form.format(forecast[name]) for name, (_, form) in self.columns.items() if name in forecast)
+    def format_forecast(self, forecast: Mapping[str, Any], names: Sequence[str]) -> tuple[str, ...]:
+        """Format the numbers of these `columns` of a forecast as cells of a table, blank where it has none."""
+        return tuple(self.columns[name][1].format(forecast[name]) if name in forecast else "" for name in names)
 
     def explain_forecast(self, certificate: Certificate) -> str:
         """Explain the table of forecasts below it."""

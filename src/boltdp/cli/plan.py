@@ -83,8 +83,9 @@ def plan(
         ]
     )
     emit("")
-    lines = [(f"{one['epsilon']:g}", one["noise"], *algorithm.format_forecast(one)) for one in by_epsilon]
-    headings = [heading for name, (heading, _) in algorithm.columns.items() if name in by_epsilon[0]]
+    names = [name for name in algorithm.columns if any(name in one for one in by_epsilon)]
+    lines = [(f"{one['epsilon']:g}", one["noise"], *algorithm.format_forecast(one, names)) for one in by_epsilon]
+    headings = [algorithm.columns[name][0] for name in names]
     emit_table(lines, header=("epsilon", "noise", *headings), numbers=True)
     emit(f"\n{algorithm.explain_forecast(certificate)}")
 

@@ -107,9 +107,13 @@ def place_steps(column: Numeric, shares: Doubles) -> Numeric:
     """Return the column with the steps of its curve moved to quantiles of the shares of rows that are in each bin.
 
     Half of a place's position is its rank among the rows, and half its rank among the bins, so that there are steps
-    where few rows are.
+    where few rows are. Many rows in the first or last bin, such as zeros, are mostly equal to the bound: more than a
+    step or two there would not tell them apart.
     """
     count, edges = len(column.curve), np.array([column.low, *choose_bin_edges(column), column.high])
+    shares = shares.copy()
+    shares[[0, -1]] = np.minimum(shares[[0, -1]], 1.0 / (count + 1))
+    shares /= max(float(shares.sum()), 1e-9)
     positions = np.arange(len(edges)) / (len(edges) - 1)
     ranks = (1.0 - EVEN_SHARE) * np.concatenate([[0.0], np.cumsum(shares)]) + EVEN_SHARE * positions
     places = np.interp(np.arange(1, count + 1) / (count + 1), ranks, edges)
