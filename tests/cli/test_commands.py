@@ -463,7 +463,7 @@ def test_curves_are_added_where_they_are_asked_for_or_rows_are_many(run: Run, ro
     columns = "".join(f"column{i} = [0, 100]\n" for i in range(7))
     Path("wide.toml").write_text(f'label = "sick"\nclasses = ["no", "yes"]\n[numeric]\n{columns}')
     told = run("plan", "--schema", "wide.toml", "--epsilon", 1, "--rows", 100_000).stdout
-    assert "4 of column4 and 8 of 2 more\n" in told
+    assert "16 of column4 and 32 of 2 more\n" in told
 
 
 def test_plan_needs_public_numbers_only(run: Run, rows: Path) -> None:
@@ -497,7 +497,7 @@ def test_plan_needs_public_numbers_only(run: Run, rows: Path) -> None:
         (("--regularization", 0.01, "--passes", 2), "the steps that fit the regularization"),
         (("--passes", 2), "sensitivity"),
         (("--step-size", 0.1), "0.1: as asked for"),
-        (("--loss", "huber", "--classes", 3), "huber, 3 models"),
+        (("--loss", "huber", "--multiclass", "one-vs-all", "--classes", 3), "huber, 3 models"),
     ],
 )
 def test_plan_says_why(run: Run, options: tuple[object, ...], said: str) -> None:
